@@ -1,0 +1,1 @@
+"""Learners as populations: every weight has a leading member axis."""

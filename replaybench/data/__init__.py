@@ -1,0 +1,1 @@
+"""What is written down: member random streams, files, run records, user logs. Knows no plant and no learner."""

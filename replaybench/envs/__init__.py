@@ -1,0 +1,1 @@
+"""Plants as populations: Numba RK4 kernels behind a Gymnasium vector environment."""

@@ -1,0 +1,1 @@
+"""Studies: specification, loop, engine, statistics, figures, command line."""

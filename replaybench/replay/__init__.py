@@ -1,0 +1,1 @@
+"""What is kept and what is replayed: columns, orders, retention, sampling, notation."""
