@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from replaybench.data.kernel import kernel
 
 PURPOSES: Final = (
     "initialisation",
@@ -30,7 +31,7 @@ PURPOSES: Final = (
 _TO_UNIT_INTERVAL: Final = 2.0**-53
 
 
-@njit(cache=True, inline="always")
+@kernel
 def next_uint64(s: NDArray[np.uint64]) -> np.uint64:
     """Advance one SFC64 state `s[4] = (a, b, c, counter)` and return 64 random bits (NumPy's SFC64)."""
     out = s[0] + s[1] + s[3]
@@ -41,33 +42,33 @@ def next_uint64(s: NDArray[np.uint64]) -> np.uint64:
     return out
 
 
-@njit(cache=True, inline="always")
+@kernel
 def next_double(s: NDArray[np.uint64]) -> float:
     """Return a float64 in [0, 1), equal to NumPy's `Generator.random` on the same state."""
     return (next_uint64(s) >> np.uint64(11)) * _TO_UNIT_INTERVAL
 
 
-@njit(cache=True, inline="always")
+@kernel
 def next_below(s: NDArray[np.uint64], n: int) -> int:
     """Return an integer in [0, n); the bias, below n · 2⁻⁵³, is beneath every test this project can make."""
     return int(next_double(s) * n)
 
 
-@njit(cache=True)
+@kernel
 def next_normal(s: NDArray[np.uint64]) -> float:
     """Return a standard normal float64 by Box and Muller: always two draws, so streams never slip."""
     radius = np.sqrt(-2.0 * np.log(1.0 - next_double(s)))
     return radius * np.cos(2.0 * np.pi * next_double(s))
 
 
-@njit(cache=True)
+@kernel
 def _fill_uniform(state: NDArray[np.uint64], out: NDArray[np.float64]) -> None:
     for m in range(out.shape[0]):
         for i in range(out.shape[1]):
             out[m, i] = next_double(state[m])
 
 
-@njit(cache=True)
+@kernel
 def _fill_normal(state: NDArray[np.uint64], out: NDArray[np.float64]) -> None:
     for m in range(out.shape[0]):
         for i in range(out.shape[1]):

@@ -1,0 +1,89 @@
+"""What the training loop asks of a learner, and what a learner may expect of a batch.
+
+Learners see plants only through array shapes and replay only through batches; they never learn which strategy
+drew the batch.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+
+
+class Batch(Protocol):
+    """Replayed experiences of all members, float32; the arrays are overwritten by the next batch."""
+
+    @property
+    def observation(self) -> Floats:
+        """`[M, B, S]`."""
+
+    @property
+    def action(self) -> Floats:
+        """Commanded action, `[M, B, A]`."""
+
+    @property
+    def reward(self) -> Floats:
+        """Unscaled reward, `[M, B, 1]`."""
+
+    @property
+    def next_observation(self) -> Floats:
+        """True successor, `[M, B, S]`."""
+
+    @property
+    def terminated(self) -> Floats:
+        """1 where the successor's value is zero, `[M, B, 1]`; a time limit does not count."""
+
+    @property
+    def weight(self) -> Floats:
+        """Importance weight of each sample, `[M, B]`."""
+
+    @property
+    def rate_factor(self) -> Floats:
+        """Factor on the learning rate of each member, `[M]`."""
+
+
+class Task(NamedTuple):
+    """What a learner must know of its plant and schedule."""
+
+    observation_size: int
+    action_size: int
+    discount: float
+    reward_scale: float
+
+
+class Agent(Protocol):
+    """A population of learners of one algorithm."""
+
+    batch_size: int
+    replays_per_experience: float
+
+    def start_episode(self, episode: int) -> None:
+        """Reset what lasts for one training episode (exploration); episodes count from 0."""
+
+    def explore(self, observation: Floats) -> Floats:
+        """Return the action to try, `[M, A]` in [−1, 1], exploration included, for observation `[M, S]`."""
+
+    def act(self, observation: Floats) -> Floats:
+        """Return the greedy action `[M, A]`."""
+
+    def value(self, observation: Floats) -> Floats:
+        """Return the value `[M, N]` that each member gives to observations `[M, N, S]` under its policy."""
+
+    def policy(self, observation: Floats) -> Floats:
+        """Return the greedy actions `[M, N, A]` for observations `[M, N, S]`."""
+
+    def update(self, batch: Batch) -> dict[str, Floats]:
+        """Learn from a batch; return annotations `[M, B]` for the experiences in it (`td_error`)."""
+
+    def weights(self) -> dict[str, NDArray[np.generic]]:
+        """Return what has been learned, by name: the content of a policy file."""
+
+    def state_dict(self) -> dict[str, NDArray[np.generic]]:
+        """Return everything that a resumed run needs, by name."""
+
+    def load_state_dict(self, state: dict[str, NDArray[np.generic]]) -> None:
+        """Continue from `state_dict`, bit for bit."""

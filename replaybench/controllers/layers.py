@@ -1,0 +1,232 @@
+"""Fully connected networks for a whole population: weights `[M, in, out]`, hand-written backward pass.
+
+Every kernel here works on one member, and a learner's update loops over members inside one compiled function:
+a member's weights, gradients and Adam moments (about 100 kB) then stay in cache for the whole update, nothing
+returns to Python per layer, and a member's numbers cannot depend on how many run beside it: they are
+bit-identical for every M. Activations are held transposed, `[width, batch]`, so that the batch is the vector
+axis of both passes and no width needs padding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from replaybench.controllers.matmul import matmul, padded
+from replaybench.data.kernel import kernel
+from replaybench.data.streams import Stream
+
+Floats = NDArray[np.floating]
+
+
+class Network(NamedTuple):
+    """What kernels see of a population network: flat arrays with a leading member axis, and its plan.
+
+    `plan[l]` = (inputs, outputs, parameter offset, tape row) of layer l, its inputs counting an injected action
+    and the constant 1 that multiplies the bias; the last row holds only the tape row of the output.
+    """
+
+    parameters: Floats
+    gradient: Floats
+    plan: NDArray[np.int64]
+    inject: int
+    actions: int
+    tanh: bool
+
+
+class Tape(NamedTuple):
+    """Room for one member's forward pass, read by its backward pass; members take turns on it.
+
+    `values` `[T, stride]` holds each layer's transposed input and the output, a row a unit; `errors`
+    `[2, width, stride]` and `upright` `[batch, width]` are scratch for the backward pass. Rows are padded to
+    whole vectors.
+    """
+
+    values: Floats
+    errors: Floats
+    upright: Floats
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a fully connected network, any depth: ReLU between layers, linear or tanh output.
+
+    `sizes` = (inputs, hidden…, outputs); an action of size `actions` is joined to the input of layer `inject`
+    (0 = beside the observation; 1 = after the first hidden layer, de Bruin et al. 2018, B.1).
+    """
+
+    sizes: tuple[int, ...]
+    actions: int = 0
+    inject: int = -1
+    tanh: bool = False
+
+    @property
+    def layers(self) -> list[tuple[int, int]]:
+        """(inputs, outputs) of each layer, the injected action counted."""
+        pairs = zip(self.sizes[:-1], self.sizes[1:], strict=True)
+        return [(i + self.actions * (layer == self.inject), o) for layer, (i, o) in enumerate(pairs)]
+
+    @property
+    def parameter_count(self) -> int:
+        """Weights and biases of one member."""
+        return sum(i * o + o for i, o in self.layers)
+
+
+class PopulationMLP:
+    """M networks of one shape.
+
+    Attributes:
+        parameters, gradient: `[M, P]`, each member's weights and biases, layer by layer (weight `[in, out]`
+            in C order, then bias `[out]`).
+        network: the view that kernels take; it shares memory with the two.
+    """
+
+    def __init__(self, shape: Shape, members: int, dtype: DTypeLike = np.float32) -> None:
+        self.shape = shape
+        self.parameters = np.zeros((members, shape.parameter_count), dtype)
+        self.gradient = np.zeros_like(self.parameters)
+        rows, offset, row = [], 0, 0
+        for inputs, outputs in shape.layers:
+            rows.append((inputs + 1, outputs, offset, row))
+            offset += (inputs + 1) * outputs
+            row += inputs + 1
+        rows.append((shape.sizes[-1], 0, 0, row))
+        self.network = Network(
+            self.parameters, self.gradient, np.array(rows, np.int64), shape.inject, shape.actions, shape.tanh
+        )
+
+    def initialise(self, stream: Stream) -> None:
+        """Draw weights and biases uniformly from ±1/√inputs, the default of Torch, which the paper used."""
+        draws = stream.uniform(self.shape.parameter_count) * 2.0 - 1.0
+        for inputs, outputs, offset, _ in self.network.plan[:-1]:
+            block = slice(offset, offset + inputs * outputs)
+            self.parameters[:, block] = draws[:, block] / np.sqrt(inputs - 1)
+
+    def weights(self, layer: int) -> tuple[Floats, Floats]:
+        """Return views of a layer's weight `[M, in, out]` and bias `[M, out]`."""
+        inputs, outputs, offset, _ = self.network.plan[layer]
+        block = self.parameters[:, offset : offset + inputs * outputs].reshape(-1, inputs, outputs)
+        return block[:, :-1], block[:, -1]
+
+    def tape(self, batch: int) -> Tape:
+        """Allocate room for one member's forward and backward passes over `batch` rows."""
+        stride = padded(batch, self.parameters.itemsize)
+        height = int(self.network.plan[-1, 3]) + self.shape.sizes[-1]
+        width = padded(max(max(pair) for pair in self.shape.layers), self.parameters.itemsize)
+        kind = self.parameters.dtype
+        values = np.zeros((height, stride), kind)
+        for inputs, _, _, row in self.network.plan[:-1]:
+            values[row + inputs - 1] = 1.0
+        return Tape(values, np.zeros((2, width, stride), kind), np.zeros((batch, width), kind))
+
+    def __call__(self, x: Floats, action: Floats | None = None) -> Floats:
+        """Evaluate all members: x `[M, B, in]`, action `[M, B, A]` where one is injected → `[M, B, out]`."""
+        members, batch = x.shape[:2]
+        x = np.ascontiguousarray(x, self.parameters.dtype)
+        joined = np.empty((members, batch, 0), x.dtype) if action is None else action.astype(x.dtype)
+        out = np.empty((members, batch, self.shape.sizes[-1]), x.dtype)
+        _forward_all(self.network, self.tape(batch), x, joined, out)
+        return out
+
+
+@kernel
+def _load_rows(rows: Floats, x: Floats) -> None:
+    """Store x `[B, n]` transposed, as the first n rows of `rows` `[≥ n, stride]`."""
+    for b in range(x.shape[0]):
+        for i in range(x.shape[1]):
+            rows[i, b] = x[b, i]
+
+
+@kernel
+def forward(net: Network, m: int, tape: Tape, x: Floats, action: Floats, out: Floats) -> None:
+    """Evaluate member m: x `[B, in]`, action `[B, A]` (`[B, 0]` where none is injected) → out `[B, out]`.
+
+    The tape then holds what `backward` needs.
+    """
+    parameters, values = net.parameters[m], tape.values
+    stride = values.shape[1]
+    flat = values.reshape(-1)
+    last = net.plan.shape[0] - 2
+    _load_rows(values, x)
+    for layer in range(last + 1):
+        inputs, outputs, offset, row = net.plan[layer]
+        if layer == net.inject:
+            _load_rows(values[row + inputs - 1 - net.actions :], action)
+        start = net.plan[layer + 1, 3] * stride
+        matmul(
+            flat, start, stride, outputs, stride,
+            parameters, offset, 1, outputs,
+            flat, row * stride, stride, inputs,
+        )  # fmt: skip
+        if layer < last:
+            hidden = flat[start : start + outputs * stride]
+            for i in range(hidden.size):
+                # Written so that NaN passes: a failed member must be seen, not turned into zero.
+                hidden[i] = parameters.dtype.type(0) if hidden[i] <= 0 else hidden[i]
+    result = values[net.plan[last + 1, 3] :]
+    for b in range(out.shape[0]):
+        for o in range(out.shape[1]):
+            if net.tanh:
+                result[o, b] = np.tanh(result[o, b])
+            out[b, o] = result[o, b]
+
+
+@kernel
+def _forward_all(net: Network, tape: Tape, x: Floats, action: Floats, out: Floats) -> None:
+    for m in range(x.shape[0]):
+        forward(net, m, tape, x[m], action[m], out[m])
+
+
+@kernel
+def backward(net: Network, m: int, tape: Tape, d_out: Floats, want_weights: bool, d_action: Floats) -> None:
+    """Propagate the loss gradient d_out `[B, out]` of member m back through its last `forward`.
+
+    With `want_weights` the member's `gradient` is overwritten. The gradient to the injected action goes to
+    d_action `[B, A]`; `[B, 0]` skips it. Without weights, the pass ends at the injected action.
+    """
+    parameters, gradient, values, upright = net.parameters[m], net.gradient[m], tape.values, tape.upright
+    batch, stride = d_out.shape[0], values.shape[1]
+    flat = values.reshape(-1)
+    error, next_error = tape.errors[0], tape.errors[1]
+    last = net.plan.shape[0] - 2
+    want_action = d_action.shape[1] > 0
+    _load_rows(error, d_out)
+    if net.tanh:
+        output = values[net.plan[last + 1, 3] :]
+        for b in range(batch):
+            for o in range(d_out.shape[1]):
+                error[o, b] *= 1 - output[o, b] * output[o, b]
+    for layer in range(last, -1, -1):
+        inputs, outputs, offset, row = net.plan[layer]
+        if want_weights:
+            for o in range(outputs):
+                for b in range(batch):
+                    upright[b, o] = error[o, b]
+            matmul(
+                gradient, offset, outputs, inputs, outputs,
+                flat, row * stride, stride, 1,
+                upright, 0, upright.shape[1], batch,
+            )  # fmt: skip
+        injected = net.actions if layer == net.inject else 0
+        carried = inputs - 1 - injected
+        if layer == 0 and not (injected > 0 and want_action):
+            break
+        matmul(
+            next_error, 0, stride, inputs - 1 if want_action else carried, stride,
+            parameters, offset, outputs, 1,
+            error, 0, stride, outputs,
+        )  # fmt: skip
+        if injected > 0 and want_action:
+            for b in range(batch):
+                for a in range(injected):
+                    d_action[b, a] = next_error[carried + a, b]
+            if not want_weights:
+                break
+        hidden = flat[row * stride : (row + carried) * stride]
+        d_hidden = next_error.reshape(-1)[: hidden.size]
+        for i in range(hidden.size):
+            d_hidden[i] = parameters.dtype.type(0) if hidden[i] <= 0 else d_hidden[i]
+        error, next_error = next_error, error

@@ -1,0 +1,51 @@
+"""Atomic writing: a file appears whole under its name, or not at all, whatever interrupts the writer."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from replaybench.data.errors import UserError
+
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+@contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """Yield a temporary path in the same folder; on success it is flushed to disk and renamed to `path`.
+
+    Raises:
+        UserError: the disk is full or the folder cannot be written; what was at `path` is untouched.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        _sync(temporary)
+        os.replace(temporary, path)
+        _sync(path.parent)
+    except OSError as error:
+        if error.errno in _NO_ROOM or "No space left" in str(error):
+            raise UserError(f"no room to write {path}: free some disk space and run again; nothing was lost") from error
+        if error.errno in (errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EPERM):
+            raise UserError(f"cannot write {path}: {os.strerror(error.errno)}; choose another folder") from error
+        raise
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically."""
+    with atomic_path(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,43 @@
+"""`kernel`: Numba compilation whose cache survives the process and can never be stale.
+
+Numba's own on-disk cache looks only at the file of the cached function, so a kernel goes on using an old version
+of a kernel that it calls from another file. Here the cache folder is named by the content of every file of the
+package that holds kernels: a second process compiles nothing, an edit anywhere compiles afresh.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+
+from replaybench.data.cache import cache_dir
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@functools.cache
+def kernel_digest() -> str:
+    """Return a hash over all source files of the package that define kernels, and Numba's version."""
+    package = Path(__file__).parent.parent
+    content = hashlib.sha256(numba.__version__.encode())
+    for path in sorted(package.rglob("*.py")):
+        source = path.read_bytes()
+        if b"@kernel" in source or b"@intrinsic" in source:
+            content.update(source)
+    return content.hexdigest()[:16]
+
+
+def kernel(function: F) -> F:
+    """Compile `function` in nopython mode, division by zero as in NumPy, cached by `kernel_digest`."""
+    theirs = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(cache_dir() / "numba" / kernel_digest())
+    try:
+        compiled: F = numba.njit(cache=True, error_model="numpy")(function)
+    finally:
+        numba.config.CACHE_DIR = theirs
+    return compiled
