@@ -34,7 +34,7 @@ class DDPGConfig:
     epsilon: float = 1e-8
     l2: float = 0.0
     l2_form: Literal["coupled", "decoupled"] = "coupled"
-    clip: float = float("inf")
+    clip: float | None = None
     tau: float = 0.01
     batch_size: int = 16
     replays_per_experience: float = 8.0

@@ -88,6 +88,7 @@ class PopulationMLP:
         self.shape = shape
         self.parameters = np.zeros((members, shape.parameter_count), dtype)
         self.gradient = np.zeros_like(self.parameters)
+        self._tapes: dict[int, Tape] = {}
         rows, offset, row = [], 0, 0
         for inputs, outputs in shape.layers:
             rows.append((inputs + 1, outputs, offset, row))
@@ -128,7 +129,10 @@ class PopulationMLP:
         x = np.ascontiguousarray(x, self.parameters.dtype)
         joined = np.empty((members, batch, 0), x.dtype) if action is None else action.astype(x.dtype)
         out = np.empty((members, batch, self.shape.sizes[-1]), x.dtype)
-        _forward_all(self.network, self.tape(batch), x, joined, out)
+        tape = self._tapes.get(batch)
+        if tape is None:
+            tape = self._tapes[batch] = self.tape(batch)
+        _forward_all(self.network, tape, x, joined, out)
         return out
 
 

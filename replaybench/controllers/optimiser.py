@@ -39,11 +39,12 @@ def make_adam(
     epsilon: float = 1e-8,
     l2: float = 0.0,
     coupled: bool = True,
-    clip: float = np.inf,
+    clip: float | None = None,
 ) -> Adam:
     """Return zero moments for `network`."""
     zeros = np.zeros_like(network.parameters)
-    return Adam(zeros, zeros.copy(), learning_rate, *betas, epsilon, l2, coupled, clip)
+    bound = np.inf if clip is None else clip
+    return Adam(zeros, zeros.copy(), learning_rate, *betas, epsilon, l2, coupled, bound)
 
 
 @kernel

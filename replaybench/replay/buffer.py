@@ -136,19 +136,19 @@ class Replay:
             self.sampling.annotate(batch.idx, now == batch.serial, annotations)
 
     def state_dict(self) -> dict[str, NDArray[np.generic]]:
-        """Return the whole buffer by name; columns `[M, N, width]` are views, nothing is copied."""
-        columns = {name: self.columns.column(name) for name in self.columns.fields}
+        """Return the whole buffer by name, cut to the slots in use; columns `[M, n, width]` are views, not copies."""
+        stored = int(self.count.max(initial=0))
         return {
-            **columns,
-            "serial": self.columns.serial,
+            **{name: self.columns.column(name)[:, :stored] for name in self.columns.fields},
+            "serial": self.columns.serial[:, :stored],
             "offers": self.offers,
             "count": self.count,
             **self.retention.state_dict(),
-            **self.sampling.state_dict(),
+            **self.sampling.state_dict(stored),
         }
 
     def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Continue from `state_dict` (slots beyond those stored may be left out): the next draws are identical."""
+        """Continue from `state_dict`: the next draws are identical."""
         stored = state["serial"].shape[1]
         self.columns.serial[:, :stored] = state["serial"]
         for name in self.columns.fields:
@@ -156,4 +156,4 @@ class Replay:
         self.offers[:], self.count[:] = state["offers"], state["count"]
         for name, array in self.retention.state_dict().items():
             array[...] = state[name]
-        self.sampling.load_state_dict({name: state[name] for name in self.sampling.state_dict()})
+        self.sampling.load_state_dict(state)

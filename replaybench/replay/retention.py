@@ -39,6 +39,9 @@ class Retention(Protocol):
     bounded: bool
     """False if nothing is ever discarded: the buffer then grows to the number of experiences offered."""
 
+    metrics: tuple[str, ...]
+    """Stored columns that the choice depends on, beside age."""
+
     def start(self, root: int, members: Sequence[int]) -> RunningRetention:
         """Return the running form for these members."""
 
@@ -48,6 +51,7 @@ class FIFO:
     """First in, first out: the oldest experience is overwritten."""
 
     bounded = True
+    metrics = ()
 
     def start(self, root: int, members: Sequence[int]) -> RunningRetention:
         return _RunningFIFO()
@@ -67,6 +71,7 @@ class FULL:
     """Keep everything (the paper's FULL DB)."""
 
     bounded = False
+    metrics = ()
 
     def start(self, root: int, members: Sequence[int]) -> RunningRetention:
         return _RunningFULL()
@@ -89,6 +94,7 @@ class Resv:
     """
 
     bounded = True
+    metrics = ()
 
     def start(self, root: int, members: Sequence[int]) -> RunningRetention:
         return _RunningResv(Stream(root, members, "retention"))

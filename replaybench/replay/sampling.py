@@ -7,7 +7,7 @@ weights.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
@@ -48,10 +48,10 @@ class RunningSampling(Protocol):
     def annotate(self, idx: Indices, fresh: NDArray[np.bool_], annotations: dict[str, Floats]) -> None:
         """Use what the learner returned for the samples at idx `[M, B]` that are still there (`fresh`)."""
 
-    def state_dict(self) -> State:
-        """Return the arrays that a resumed run needs."""
+    def state_dict(self, stored: int) -> State:
+        """Return the arrays that a resumed run needs, those per slot cut to the `stored` slots in use."""
 
-    def load_state_dict(self, state: State) -> None:
+    def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Continue from `state_dict`: the next draws are identical."""
 
 
@@ -84,6 +84,8 @@ class IS:
 class Uniform:
     """Every stored experience with equal chance, with replacement."""
 
+    ranked = False
+
     importance: IS | None = None
 
     def start(self, root: int, members: Sequence[int], capacity: int) -> RunningSampling:
@@ -105,10 +107,10 @@ class _RunningUniform:
     def annotate(self, idx: Indices, fresh: NDArray[np.bool_], annotations: dict[str, Floats]) -> None:
         """Nothing is used."""
 
-    def state_dict(self) -> State:
+    def state_dict(self, stored: int) -> State:
         return {"sampling_stream": self.stream.state}
 
-    def load_state_dict(self, state: State) -> None:
+    def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         self.stream.state[:] = state["sampling_stream"]
 
 
@@ -129,6 +131,8 @@ class PER:
     The ranks, always current, are cut into B segments of equal cumulative probability, each at least one rank
     wide, and one experience is drawn uniformly from each (Schaul et al. 2016).
     """
+
+    ranked = True
 
     alpha: float = 0.7
     importance: IS | None = None
@@ -165,12 +169,14 @@ class _RunningPER:
     def annotate(self, idx: Indices, fresh: NDArray[np.bool_], annotations: dict[str, Floats]) -> None:
         _set_magnitudes(self.order.state, idx, fresh, annotations["td_error"])
 
-    def state_dict(self) -> State:
-        return {"sampling_stream": self.stream.state, "td_error": self.order.keys()}
+    def state_dict(self, stored: int) -> State:
+        return {"sampling_stream": self.stream.state, "td_error": self.order.keys()[:, :stored]}
 
-    def load_state_dict(self, state: State) -> None:
+    def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         self.stream.state[:] = state["sampling_stream"]
-        self.order.load_keys(state["td_error"])
+        keys = np.full((len(self.stream.state), self.order.capacity), np.nan, np.float32)
+        keys[:, : state["td_error"].shape[1]] = state["td_error"]
+        self.order.load_keys(keys)
 
 
 @kernel

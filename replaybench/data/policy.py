@@ -1,0 +1,63 @@
+"""Learned policies as safetensors: named weights with a leading member axis, and a JSON object of facts.
+
+The format holds numbers only, so a policy from a stranger is safe to open. A checksum over the weights is kept among
+the facts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.data.atomic import atomic_path
+from replaybench.data.errors import UserError
+
+FORMAT = "replaybench policy 1"
+
+
+def write_policy(path: Path, weights: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> None:
+    """Write weights and facts atomically."""
+    from safetensors.numpy import save_file
+
+    plain = {name: np.ascontiguousarray(array) for name, array in weights.items()}
+    metadata = {"format": FORMAT, "facts": json.dumps(facts, sort_keys=True), "blake2b": _digest(plain)}
+    with atomic_path(path) as temporary:
+        save_file(plain, temporary, metadata)
+
+
+def read_policy(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return a policy file's facts and weights, verified.
+
+    Raises:
+        UserError: the file is missing, damaged or foreign.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise UserError(f"no such file: {path}")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    except (SafetensorError, OSError, ValueError) as error:
+        raise UserError(f"{path} is not a readable safetensors file (damaged, truncated or foreign)") from error
+    if metadata.get("format") != FORMAT:
+        raise UserError(f"{path} is a safetensors file, but not one that replaybench wrote")
+    if metadata.get("blake2b") != _digest(weights):
+        raise UserError(f"{path} is damaged: its weights do not match their checksum; restore or remake it")
+    facts: dict[str, Any] = json.loads(metadata["facts"])
+    return facts, weights
+
+
+def _digest(weights: Mapping[str, NDArray[Any]]) -> str:
+    content = hashlib.blake2b(digest_size=16)
+    for name, array in sorted(weights.items()):
+        content.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        content.update(array.tobytes())
+    return content.hexdigest()

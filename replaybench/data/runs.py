@@ -1,0 +1,76 @@
+"""A run folder: one sweep's study, cells, results and figures, and the lock that keeps a second sweep out."""
+
+from __future__ import annotations
+
+import fcntl
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+
+from replaybench.data.errors import UserError
+
+LIBRARIES = ("replaybench", "numpy", "scipy", "numba", "llvmlite", "gymnasium", "h5py", "xarray")
+
+
+class RunFolder:
+    """Paths of a run folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.study = path / "study.toml"
+        self.provenance = path / "provenance.json"
+        self.results = path / "results.nc"
+        self.figures = path / "figures"
+
+    def cell(self, cell_id: str) -> Path:
+        """Return the folder of a cell."""
+        return self.path / "cells" / cell_id
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder; the lock is the operating system's and ends with this process, however it ends.
+
+        Raises:
+            UserError: another sweep is working here, or the path is no folder.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = (self.path / ".lock").open("w")
+        except OSError as error:
+            raise UserError(f"cannot use {self.path} as a run folder: {error.strerror}") from error
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise UserError(f"another sweep is working in {self.path}; wait for it or choose --output") from None
+            yield
+
+
+def describe_machine() -> dict[str, object]:
+    """Return versions, machine and, where there is one, the git commit of the code."""
+    return {
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in LIBRARIES}},
+        "machine": {"system": platform.platform(), "processor": _processor(), "argv": sys.argv[1:]},
+        "git_commit": _git_commit(),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor()
+
+
+def _git_commit() -> str | None:
+    here = Path(__file__).parent
+    try:
+        found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, timeout=5)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return found.stdout.strip() or None

@@ -1,0 +1,65 @@
+"""From plain tables (TOML, JSON) to frozen dataclasses, with one-line errors that name the key and the remedy."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from replaybench.data.errors import UserError, unknown
+
+T = TypeVar("T")
+
+
+def build(kind: type[T], table: Mapping[str, Any], where: str) -> T:
+    """Make a dataclass of `kind` from a table; `where` names the table in errors.
+
+    Raises:
+        UserError: an unknown key, a missing one, or a value of the wrong type.
+    """
+    hints = typing.get_type_hints(kind)
+    fields = {field.name: field for field in dataclasses.fields(kind) if field.init}  # type: ignore[arg-type]
+    for key in table:
+        if key not in fields:
+            raise unknown(f"key in {where}:", key, fields)
+    for name, field in fields.items():
+        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if required and name not in table:
+            raise UserError(f"{where}: {name!r} is missing")
+    return kind(**{key: _convert(value, hints[key], f"{where}: {key}") for key, value in table.items()})
+
+
+def _convert(value: Any, hint: Any, where: str) -> Any:
+    """Check `value` against a type hint, turning lists into tuples, whole numbers into floats, tables into classes."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
+        return build(typing.cast(type[Any], hint), value, where)
+    if origin is typing.Literal:
+        if value not in inner:
+            raise UserError(f"{where} must be one of {', '.join(map(repr, inner))}, not {value!r}")
+        return value
+    if origin is types.UnionType:
+        return None if value is None else _convert(value, next(t for t in inner if t is not type(None)), where)
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise UserError(f"{where} must be a list, not {value!r}")
+        kinds = [inner[0]] * len(value) if inner[-1] is Ellipsis else list(inner)
+        if len(kinds) != len(value):
+            raise UserError(f"{where} must have {len(kinds)} entries, not {len(value)}")
+        return tuple(_convert(entry, entry_kind, where) for entry, entry_kind in zip(value, kinds, strict=True))
+    if origin in (dict, Mapping):
+        if not isinstance(value, Mapping):
+            raise UserError(f"{where} must be a table, not {value!r}")
+        return {key: _convert(entry, inner[1], f"{where}.{key}") for key, entry in value.items()}
+    if hint is Any:
+        return value
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
+        raise UserError(f"{where} must be {_SPOKEN.get(hint, hint.__name__)}, not {value!r}")
+    return value
+
+
+_SPOKEN = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}

@@ -1,0 +1,255 @@
+"""M members of one plant, stepped in lockstep behind Gymnasium's vector interface.
+
+This is where a plant meets sampling frequency, sensor and actuator noise, and episodes. Members share nothing
+but the settings: what one of them sees depends on the root seed and its own number and actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import numpy as np
+from gymnasium.error import ResetNeeded
+from gymnasium.spaces import Box
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from numpy.typing import ArrayLike, NDArray
+
+from replaybench.data.errors import UserError
+from replaybench.data.streams import Stream
+from replaybench.envs import rk4
+from replaybench.envs.plant import Plant
+from replaybench.envs.registry import make_plant
+from replaybench.envs.settings import Role, check_population, check_seed, reset_mask, whole_steps
+
+if TYPE_CHECKING:
+    from replaybench.envs.drawing import Canvas
+
+_PURPOSES: Final[dict[Role, tuple[str, str]]] = {
+    "training": ("sensor", "actuator"),
+    "evaluation": ("evaluation sensor", "evaluation actuator"),
+}
+_LARGEST_NORMAL: Final = 9.0  # a stream's normal draws cannot exceed √(106 ln 2) = 8.6
+_KEPT: Final = (
+    *("state", "elapsed", "terminated", "truncated"),
+    *("action", "observation", "true_state", "sensor_error", "actuator_error"),
+)
+
+Float32Array = NDArray[np.float32]
+BoolArray = NDArray[np.bool_]
+
+
+class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
+    """A population of one plant (de Bruin et al. 2018, section 4 and appendix A).
+
+    Observations are noisy normalised states float32 `[M, S]`, actions float32 `[M, A]` in [-1, 1]. The plant
+    gets `clip(clip(action) + noise)`; rewards float64 `[M]` come from the true states and that applied action,
+    and are unscaled. Observations are never clipped. A member that has terminated or been truncated stays as
+    it is, with reward 0, both flags kept and no noise drawn, until `reset` is called with its `reset_mask`.
+
+    Args:
+        plant: the plant, or its name as `make_plant` takes it.
+        num_envs: number of members M.
+        frequency: samples per second [Hz]; an episode must be a whole number of samples.
+        sensor_noise: standard deviation of the additive noise on every normalised state.
+        actuator_noise: standard deviation of the additive noise on every normalised action.
+        seed: root seed of the noise.
+        members: member numbers `[M]`, `range(num_envs)` by default.
+        role: "evaluation" draws from streams of its own, so that it leaves training as it is.
+        wrap_noisy_angle: bring noisy angles back into their range; the paper's noise is additive.
+        render_mode: "rgb_array" or None.
+
+    Attributes:
+        plant: the plant.
+        members: the member numbers.
+        dt: sample time [s]; may be set between episodes.
+        steps_per_episode: samples per episode.
+
+    Raises:
+        UserError: a setting is out of its range.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {
+        "autoreset_mode": AutoresetMode.DISABLED,
+        "render_modes": ["rgb_array"],
+        "render_fps": 50,
+    }
+
+    def __init__(
+        self,
+        plant: Plant | str,
+        num_envs: int = 1,
+        *,
+        frequency: float = 50.0,
+        sensor_noise: float = 0.0,
+        actuator_noise: float = 0.0,
+        seed: int = 0,
+        members: Sequence[int] | None = None,
+        role: Role = "training",
+        wrap_noisy_angle: bool = False,
+        render_mode: str | None = None,
+    ) -> None:
+        self.plant = make_plant(plant) if isinstance(plant, str) else plant
+        self.members = tuple(range(num_envs) if members is None else members)
+        check_population(num_envs, self.members, sensor_noise, actuator_noise, role, render_mode)
+        self.num_envs = num_envs
+        self.role = role
+        self.render_mode = render_mode
+        self.sensor_noise = float(sensor_noise)
+        self.actuator_noise = float(actuator_noise)
+        self._set_frequency(frequency)
+        self.metadata = {**self.metadata, "render_fps": max(1, round(frequency))}
+
+        states, actions = len(self.plant.state_names), len(self.plant.action_names)
+        limit = np.array(self.plant.observation_limit) + _LARGEST_NORMAL * self.sensor_noise
+        self.single_observation_space = Box(-limit.astype(np.float32), limit.astype(np.float32))
+        self.single_action_space = Box(-1.0, 1.0, (actions,), np.float32)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+
+        self._kernels = rk4.kernels(self.plant)
+        self._params = self.plant.params()
+        self._action_range = self.plant.action_range()
+        wrap = np.array(self.plant.periodic, np.bool_) & wrap_noisy_angle
+        self._sensing = (np.array(self.plant.state_center), np.array(self.plant.state_scale), wrap)
+        self._state = np.tile(np.array(self.plant.initial_state, np.float64), (num_envs, 1))
+        self._observation = np.zeros((num_envs, states), np.float32)
+        self._true_state, self._sensor_error = np.zeros_like(self._observation), np.zeros_like(self._observation)
+        self._action = np.zeros((num_envs, actions), np.float32)
+        self._actuator_error = np.zeros_like(self._action)
+        self._reward, self._event = np.zeros(num_envs), np.zeros(num_envs, np.int64)
+        self._elapsed = np.zeros(num_envs, np.int64)
+        self._terminated, self._truncated = np.zeros(num_envs, np.bool_), np.zeros(num_envs, np.bool_)
+        self._started = False
+        self._canvas: Canvas | None = None
+        self._seed(seed)
+
+    @property
+    def dt(self) -> float:
+        """Sample time [s]."""
+        return self._dt
+
+    @dt.setter
+    def dt(self, seconds: float) -> None:
+        self._set_frequency(1.0 / seconds if seconds else float("inf"))
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Float32Array, dict[str, Any]]:
+        """Bring members to the initial state and return the observations and infos of all.
+
+        Args:
+            seed: new root seed of the chosen members' noise; None lets their streams run on.
+            options: `{"reset_mask": bool [M]}` chooses members, by default all; the others keep everything.
+        """
+        super().reset(seed=seed)
+        chosen = reset_mask(options, self.num_envs)
+        if seed is not None:
+            self._seed(seed, chosen)
+        self._state[chosen] = self.plant.initial_state
+        self._action[chosen] = 0.0
+        self._actuator_error[chosen] = 0.0
+        self._event[chosen] = 0
+        self._elapsed[chosen] = 0
+        self._terminated[chosen] = self._truncated[chosen] = False
+        self._started = self._started or bool(chosen.all())
+        self._observe(chosen)
+        return self._observation.copy(), self._infos()
+
+    def step(self, actions: ArrayLike) -> tuple[Float32Array, NDArray[np.float64], BoolArray, BoolArray, dict[str, Any]]:
+        """Advance every running member by one sample; all returned arrays are fresh.
+
+        Args:
+            actions: commanded actions `[M, A]`; they are clipped to [-1, 1].
+
+        Returns:
+            Observation, reward, terminated, truncated, and the infos `event` (int64 `[M]`), `true_state`
+            (float32 `[M, S]`, normalised), `sensor_noise` (float32 `[M, S]`), `actuator_noise` (float32 `[M, A]`).
+        """
+        if not self._started:
+            raise ResetNeeded("call reset() on every member before step()")
+        commanded = np.asarray(actions, np.float32)
+        if commanded.shape != self._action.shape:
+            raise UserError(f"actions have shape {commanded.shape}; this population takes {self._action.shape}")
+        np.clip(commanded, -1.0, 1.0, out=self._action)
+        running = ~(self._terminated | self._truncated)
+        self._kernels.step(
+            *(self._state, self._action, running, self._dt / self._substeps, self._substeps, self._params),
+            *(*self._action_range, *self._sensing, self._sensor.state, self.sensor_noise),
+            *(self._actuator.state, self.actuator_noise, self._observation, self._true_state),
+            *(self._sensor_error, self._actuator_error, self._reward, self._terminated, self._event),
+        )
+        self._elapsed += running
+        np.greater_equal(self._elapsed, self.steps_per_episode, out=self._truncated)
+        flags = self._terminated.copy(), self._truncated.copy()
+        return self._observation.copy(), self._reward.copy(), *flags, self._infos()
+
+    def simulate(self, state: ArrayLike, action: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Step any states once without noise, touching no member.
+
+        Args:
+            state: normalised states `[..., S]`.
+            action: normalised actions `[..., A]`, clipped to [-1, 1]; leading axes broadcast.
+
+        Returns:
+            The normalised next states float64 `[..., S]` and the unscaled reward float64 `[...]`.
+        """
+        u = self.plant.denormalise_action(np.clip(action, -1.0, 1.0))
+        after, reward, _ = rk4.simulate(self.plant, self.plant.denormalise_state(state), u, self._dt)
+        return self.plant.normalise_state(after), reward
+
+    def get_state(self) -> dict[str, NDArray[Any]]:
+        """Return a copy of all that the future depends on, arrays `[M, ...]`; `state` is in physical units."""
+        kept = {name: getattr(self, f"_{name}").copy() for name in _KEPT}
+        return kept | {"sensor_stream": self._sensor.state.copy(), "actuator_stream": self._actuator.state.copy()}
+
+    def set_state(self, state: dict[str, NDArray[Any]]) -> None:
+        """Continue from what `get_state` returned, bit for bit."""
+        own = self.get_state()
+        if state.keys() != own.keys() or any(np.shape(state[name]) != own[name].shape for name in own):
+            raise UserError(f"this is not the state of a population of {self.num_envs} {self.plant.name}")
+        for name in _KEPT:
+            getattr(self, f"_{name}")[:] = state[name]
+        self._sensor.state[:] = state["sensor_stream"]
+        self._actuator.state[:] = state["actuator_stream"]
+        self._started = True
+
+    def render(self) -> tuple[NDArray[np.uint8], ...] | None:
+        """Return one image uint8 `[height, width, 3]` per member, or None without a render mode."""
+        if self.render_mode is None:
+            return None
+        if self._canvas is None:
+            from replaybench.envs.drawing import Canvas
+
+            self._canvas = Canvas(self.plant)
+        seconds = self._elapsed * self._dt
+        return tuple(map(self._canvas.frame, self._state, self._action, seconds, strict=True))
+
+    def _set_frequency(self, frequency: float) -> None:
+        self.steps_per_episode = whole_steps(self.plant.name, self.plant.episode_seconds, frequency)
+        self._dt = self.plant.episode_seconds / self.steps_per_episode
+        self._substeps = rk4.substeps(self.plant, self._dt)
+
+    def _seed(self, seed: int, chosen: BoolArray | None = None) -> None:
+        """Start the noise streams of the chosen members (at first: of all) anew from a root seed."""
+        sensor, actuator = (Stream(check_seed(seed), self.members, name) for name in _PURPOSES[self.role])
+        if chosen is None:
+            self._sensor, self._actuator = sensor, actuator
+        else:
+            self._sensor.state[chosen] = sensor.state[chosen]
+            self._actuator.state[chosen] = actuator.state[chosen]
+
+    def _observe(self, chosen: BoolArray) -> None:
+        self._kernels.observe(
+            *(self._state, chosen, *self._sensing, self._sensor.state, self.sensor_noise),
+            *(self._observation, self._true_state, self._sensor_error),
+        )
+
+    def _infos(self) -> dict[str, Any]:
+        return {
+            "event": self._event.copy(),
+            "true_state": self._true_state.copy(),
+            "sensor_noise": self._sensor_error.copy(),
+            "actuator_noise": self._actuator_error.copy(),
+        }

@@ -1,0 +1,112 @@
+"""Plants by name, or by the file in which a user keeps one. Importing this file imports no plant."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
+
+from replaybench.data.errors import UserError, unknown
+
+if TYPE_CHECKING:
+    from replaybench.envs.plant import Plant
+
+_PLANTS: Final = {
+    "Pendulum": "replaybench.envs.pendulum",
+    "PendulumDCSC": "replaybench.envs.pendulum",
+    "Magman": "replaybench.envs.magman",
+}
+
+
+def plant_names() -> tuple[str, ...]:
+    """Return the names of the plants that come with the package."""
+    return tuple(_PLANTS)
+
+
+def make_plant(name: str, **parameters: float) -> Plant:
+    """Return a plant with the given parameters, the others at their defaults.
+
+    Args:
+        name: a name from `plant_names()`, or `path/to/file.py:ClassName` for a plant of your own.
+        parameters: values of the plant's fields.
+
+    Raises:
+        UserError: no such plant, file, class or parameter.
+    """
+    plant = plant_class(name)
+    fields = [field.name for field in dataclasses.fields(plant)]
+    for parameter in parameters:
+        if parameter not in fields:
+            raise unknown(f"parameter of {plant.name}", parameter, fields)
+    return plant(**parameters)
+
+
+def plant_class(name: str) -> type[Plant]:
+    """Return the class that `make_plant` would make a plant of."""
+    path, colon, class_name = name.rpartition(":")
+    if name in _PLANTS:
+        found: type[Plant] = getattr(importlib.import_module(_PLANTS[name]), name)
+        return found
+    if colon and path.endswith(".py"):
+        return _class_in_file(Path(path), class_name)
+    if name.endswith(".py"):
+        raise UserError(f"{name!r} names no plant in the file; write {name}:ClassName")
+    raise unknown("plant", name, [*_PLANTS, "path/to/file.py:ClassName"])
+
+
+def register_gymnasium() -> None:
+    """Register every plant with Gymnasium, which calls this and puts `replaybench/` in front of the ids."""
+    from gymnasium.envs.registration import register
+
+    for name in _PLANTS:
+        register(
+            id=f"{name}-v0",
+            entry_point="replaybench.envs.single:SingleEnv",
+            vector_entry_point="replaybench.envs.population:PopulationEnv",
+            kwargs={"plant": name},
+        )
+
+
+def _class_in_file(path: Path, class_name: str) -> type[Plant]:
+    from replaybench.envs.plant import Plant
+
+    if not path.is_file():
+        raise UserError(f"no plant file {str(path)!r}; give the path of a Python file that exists")
+    classes = vars(_import_file(path.resolve()))
+    if class_name not in classes:
+        plants = [key for key, value in classes.items() if isinstance(value, type) and issubclass(value, Plant)]
+        raise unknown(f"plant in {path}", class_name, [plant for plant in plants if plant != "Plant"])
+    found = classes[class_name]
+    if not (isinstance(found, type) and issubclass(found, Plant)):
+        raise UserError(f"{class_name} in {path} is no plant; derive it from replaybench.envs.plant.Plant")
+    if not dataclasses.is_dataclass(found) or "__dataclass_params__" not in vars(found):
+        raise UserError(f"{class_name} in {path} needs @dataclass(frozen=True, kw_only=True) in front of it")
+    return found
+
+
+def _import_file(path: Path) -> ModuleType:
+    """Import a file as a module; an edited file is another module, so that it is read again."""
+    content = hashlib.sha256(str(path).encode() + b"\0" + path.read_bytes()).hexdigest()[:16]
+    name = f"replaybench_plant_{path.stem}_{content}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UserError(f"{str(path)!r} cannot be imported; give a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.insert(0, os.fspath(path.parent))  # as when the file is run: it may import its neighbours
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    finally:
+        sys.path.remove(os.fspath(path.parent))
+    return module

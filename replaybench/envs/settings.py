@@ -1,0 +1,74 @@
+"""The settings of a population, checked before anything is computed: each mistake is one line with a remedy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.data.errors import UserError, unknown
+
+Role = Literal["training", "evaluation"]
+"""Whose noise streams a population draws from."""
+
+
+def check_population(
+    num_envs: int,
+    members: Sequence[int],
+    sensor_noise: float,
+    actuator_noise: float,
+    role: str,
+    render_mode: str | None,
+) -> None:
+    """Raise `UserError` for settings that make no population."""
+    if num_envs < 1:
+        raise UserError(f"num_envs is {num_envs}; a population has at least 1 member")
+    if len(members) != num_envs:
+        raise UserError(f"{len(members)} member numbers for num_envs={num_envs}; give one for each member")
+    if min(members) < 0 or len(set(members)) != num_envs:
+        raise UserError(f"member numbers must be different and not negative, not {list(members)}")
+    for name, sigma in (("sensor_noise", sensor_noise), ("actuator_noise", actuator_noise)):
+        if not (math.isfinite(sigma) and sigma >= 0):
+            raise UserError(f"{name} is {sigma}; give a standard deviation of 0 or more, in normalised units")
+    if role not in get_args(Role):
+        raise unknown("role", role, get_args(Role))
+    if render_mode not in (None, "rgb_array"):
+        raise unknown("render mode", str(render_mode), ["rgb_array"])
+
+
+def check_seed(seed: int) -> int:
+    """Return the seed as an `int`, or raise `UserError`."""
+    if seed < 0 or int(seed) != seed:
+        raise UserError(f"the seed is {seed}; give an integer of 0 or more")
+    return int(seed)
+
+
+def whole_steps(plant: str, seconds: float, frequency: float) -> int:
+    """Return the samples in an episode of `seconds`, or raise `UserError` if they are no whole number."""
+    if not (math.isfinite(frequency) and frequency > 0):
+        raise UserError(f"frequency is {frequency:g} Hz; give a positive number of samples per second")
+    exact = seconds * frequency
+    steps = round(exact)
+    if steps < 1 or abs(exact - steps) > 1e-9 * exact:
+        near = sorted({max(1, math.floor(exact)), math.ceil(exact)})
+        raise UserError(
+            f"{frequency:g} Hz cuts the {seconds:g} s episode of {plant} into {exact:g} steps; "
+            f"use {' or '.join(f'{count / seconds:.12g}' for count in near)} Hz"
+        )
+    return steps
+
+
+def reset_mask(options: dict[str, Any] | None, num_envs: int) -> NDArray[np.bool_]:
+    """Return which members to reset, bool `[M]`, from the options of Gymnasium's `reset`."""
+    unused = set(options or ()) - {"reset_mask"}
+    if unused:
+        raise unknown("reset option", min(unused), ["reset_mask"])
+    if options is None or "reset_mask" not in options:
+        return np.ones(num_envs, np.bool_)
+    mask = np.asarray(options["reset_mask"])
+    if mask.shape != (num_envs,) or mask.dtype != np.bool_:
+        raise UserError(f"reset_mask must be bool of shape ({num_envs},), not {mask.dtype} of shape {mask.shape}")
+    return mask.copy()

@@ -1,0 +1,56 @@
+"""One plant behind Gymnasium's interface for single environments: a view of a population of one."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.envs.plant import Plant
+from replaybench.envs.population import Float32Array, PopulationEnv
+
+
+class SingleEnv(gymnasium.Env[Float32Array, Float32Array]):
+    """A single plant, made by `gymnasium.make("replaybench/Pendulum-v0")`.
+
+    Args:
+        plant: the plant, or its name.
+        render_mode: "rgb_array" or None.
+        settings: the other settings of `PopulationEnv`.
+
+    Attributes:
+        population: the population of one.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 50}
+
+    def __init__(self, plant: Plant | str, *, render_mode: str | None = None, **settings: Any) -> None:
+        self.population = PopulationEnv(plant, 1, render_mode=render_mode, **settings)
+        self.render_mode = render_mode
+        self.metadata = {**self.metadata, "render_fps": self.population.metadata["render_fps"]}
+        self.observation_space = self.population.single_observation_space
+        self.action_space = self.population.single_action_space
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Float32Array, dict[str, Any]]:
+        """Start an episode; a seed starts the noise anew."""
+        super().reset(seed=seed)
+        observation, infos = self.population.reset(seed=seed, options=options)
+        return observation[0], _first(infos)
+
+    def step(self, action: Float32Array) -> tuple[Float32Array, float, bool, bool, dict[str, Any]]:
+        """Advance by one sample under the commanded action `[A]`."""
+        observation, reward, terminated, truncated, infos = self.population.step(np.asarray(action)[None])
+        return observation[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), _first(infos)
+
+    def render(self) -> NDArray[np.uint8] | None:  # type: ignore[override]
+        """Return the image uint8 `[height, width, 3]`, or None without a render mode."""
+        frames = self.population.render()
+        return None if frames is None else frames[0]
+
+
+def _first(infos: dict[str, Any]) -> dict[str, Any]:
+    return {name: values[0] for name, values in infos.items()}

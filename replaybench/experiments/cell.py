@@ -1,0 +1,172 @@
+"""Run one cell from its first episode, or from where its checkpoint left it, to its files.
+
+A cell writes only into its own folder: `checkpoint.h5` while it runs; `buffer.h5` and `policy.safetensors`; and last
+`scores.h5`, whose presence says that the cell is complete. All are written atomically, so a cell can be killed at any
+instant and continues with the numbers of an uninterrupted run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import replaybench
+from replaybench.controllers.agent import Agent, Task
+from replaybench.controllers.registry import load_learner
+from replaybench.data.hdf5 import read_record, write_record
+from replaybench.data.policy import write_policy
+from replaybench.data.settings import build
+from replaybench.envs.plant import Plant
+from replaybench.envs.population import PopulationEnv
+from replaybench.experiments.loop import greedy_episode, training_episode, update_phase
+from replaybench.experiments.study import Cell
+from replaybench.replay.buffer import Replay, step_fields
+from replaybench.replay.notation import parse
+
+CHECKPOINT_SECONDS = 60.0
+BASE_FREQUENCY = 50.0
+BASE_DISCOUNT = 0.95
+
+Report = Callable[[int], bool]
+"""Called with the number of episodes done so far; returns False to ask the cell to stop."""
+
+
+class CellRun:
+    """The parts of a running cell and its history.
+
+    Attributes:
+        episode: number of training episodes done.
+        reward: float64 `[M, E]`, mean reward per step of each training episode; NaN where not run or failed.
+        reward_greedy: float64 `[M, ⌊E / greedy_every⌋]`, the same of the greedy episodes.
+    """
+
+    def __init__(self, cell: Cell) -> None:
+        self.cell = cell
+        plant = cell.make_plant()
+        noise = {"sensor_noise": cell.noise, "actuator_noise": cell.noise}
+        common: dict[str, Any] = {"frequency": cell.frequency, "seed": cell.root_seed, "members": cell.seeds, **noise}
+        self.env = PopulationEnv(plant, cell.members, **common)
+        self.evaluation = PopulationEnv(plant, cell.members, role="evaluation", **common)
+        self.agent = make_agent(cell, plant)
+        self.strategy = parse(cell.strategy)
+        steps = self.env.steps_per_episode
+        capacity = cell.capacity if self.strategy.retention.bounded else steps * cell.episodes
+        sizes = len(plant.state_names), len(plant.action_names)
+        self.replay = Replay(
+            self.strategy, step_fields(*sizes), capacity, cell.root_seed, cell.seeds, self.agent.batch_size
+        )
+        self.updates_per_episode = steps * self.agent.replays_per_experience / self.agent.batch_size
+        self.episode = 0
+        self.reward = np.full((cell.members, cell.episodes), np.nan)
+        self.reward_greedy = np.full((cell.members, cell.episodes // cell.greedy_every), np.nan)
+
+    def advance(self) -> None:
+        """Run one training episode, its updates, and at times a greedy episode."""
+        cell, episode = self.cell, self.episode
+        self.reward[:, episode] = training_episode(self.env, self.agent, self.replay, episode)
+        # Fractions of an update are carried over, so that every experience is replayed as often as was asked.
+        due = int((episode + 1) * self.updates_per_episode) - int(episode * self.updates_per_episode)
+        update_phase(self.agent, self.replay, due, progress=episode / max(1, cell.episodes - 1))
+        if (episode + 1) % cell.greedy_every == 0:
+            self.reward_greedy[:, episode // cell.greedy_every] = greedy_episode(self.evaluation, self.agent)
+        self.episode += 1
+
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """Return all that changes, under names with a prefix for each part; buffers are views of what is stored."""
+        parts: dict[str, dict[str, NDArray[Any]]] = {
+            "agent": self.agent.state_dict(),
+            "replay": self.replay.state_dict(),
+            "env": self.env.get_state(),
+            "evaluation": self.evaluation.get_state(),
+            "history": {"reward": self.reward, "reward_greedy": self.reward_greedy},
+        }
+        return {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
+
+    def load_state_dict(self, state: dict[str, NDArray[Any]], episode: int) -> None:
+        """Continue after `episode` episodes, bit for bit."""
+
+        def part(name: str) -> dict[str, NDArray[Any]]:
+            return {key.removeprefix(name + "."): a for key, a in state.items() if key.startswith(name + ".")}
+
+        self.agent.load_state_dict(part("agent"))
+        self.replay.load_state_dict(part("replay"))
+        self.env.set_state(part("env"))
+        self.evaluation.set_state(part("evaluation"))
+        self.reward[:], self.reward_greedy[:] = state["history.reward"], state["history.reward_greedy"]
+        self.episode = episode
+
+
+def make_agent(cell: Cell, plant: Plant) -> Agent:
+    """Build a cell's learner; rewards and discount follow the study's choice for other rates (6.4)."""
+    learner, config = load_learner(cell.learner)
+    ratio = BASE_FREQUENCY / cell.frequency if cell.discount == "horizon" else 1.0
+    task = Task(
+        observation_size=len(plant.state_names),
+        action_size=len(plant.action_names),
+        discount=BASE_DISCOUNT**ratio,
+        reward_scale=plant.reward_scale * ratio,
+    )
+    settings = build(config, cell.settings, f"settings of {cell.learner}")
+    agent: Agent = learner(settings, task, cell.root_seed, cell.seeds, cell.frequency)
+    return agent
+
+
+def run_cell(cell: Cell, folder: Path, buffers: bool, report: Report = lambda _: True) -> bool:
+    """Run a cell to its end, continuing from a checkpoint if there is one.
+
+    Returns:
+        True if the cell is complete, False if it stopped early on request, its checkpoint written.
+    """
+    run, facts = CellRun(cell), {"cell": dataclasses.asdict(cell), "version": replaybench.__version__}
+    checkpoint = folder / "checkpoint.h5"
+    spent = 0.0
+    if checkpoint.exists():
+        header, state = read_record(checkpoint, "checkpoint")
+        run.load_state_dict(state, header.facts["episode"])
+        spent = header.facts["seconds"]
+        del state
+    began = saved = time.monotonic()
+    while run.episode < cell.episodes:
+        run.advance()
+        wanted = report(run.episode)
+        now = time.monotonic()
+        if (now - saved > CHECKPOINT_SECONDS or not wanted) and run.episode < cell.episodes:
+            progress = {"episode": run.episode, "seconds": spent + now - began}
+            write_record(checkpoint, "checkpoint", {**facts, **progress}, run.state_dict())
+            saved = time.monotonic()
+            if not wanted:
+                return False
+    facts["seconds"] = spent + time.monotonic() - began
+    if buffers:
+        write_buffer(folder / "buffer.h5", run)
+    write_policy(folder / "policy.safetensors", run.agent.weights(), facts)
+    scores = {"reward": run.reward, "reward_greedy": run.reward_greedy}
+    write_record(folder / "scores.h5", "scores", facts, scores)
+    checkpoint.unlink(missing_ok=True)
+    return True
+
+
+def write_buffer(path: Path, run: CellRun) -> None:
+    """Write a cell's replay buffer, with what offline replay and people need to know of its origin."""
+    cell, replay = run.cell, run.replay
+    facts = {
+        "source": "sweep",
+        "plant": cell.plant,
+        "parameters": cell.parameters,
+        "plant_fingerprint": cell.fingerprint,
+        "frequency": cell.frequency,
+        "noise": cell.noise,
+        "strategy": cell.strategy,
+        "fields": replay.columns.fields,
+        "cell": dataclasses.asdict(cell),
+        "reward_final": np.nanmean(run.reward[:, -100:], axis=1).tolist(),
+        "reward_greedy": run.reward_greedy[:, -1:].mean(axis=1).tolist(),
+        "version": replaybench.__version__,
+    }
+    write_record(path, "buffer", facts, replay.state_dict())

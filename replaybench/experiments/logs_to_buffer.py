@@ -1,0 +1,259 @@
+"""Recorded trajectories of a plant become a replay buffer: one member, in the order of recording.
+
+The conversion knows the plant: its names, units, bounds and reward. It refuses what cannot be that plant, because
+a buffer keeps normalised numbers, in which a wrong unit no longer shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+import replaybench
+from replaybench.data.errors import UserError, unknown
+from replaybench.data.logs import Log, round_rate, sampling_rate, segments
+from replaybench.envs.plant import Plant
+from replaybench.envs.rk4 import simulate
+from replaybench.experiments.log_summary import (
+    Summary,
+    action_dimensions,
+    plane_coverage,
+    state_dimensions,
+    warnings_about,
+    wrap,
+)
+from replaybench.replay.buffer import step_fields
+
+OPTIONAL: Final = ("reward", "terminated")
+ACTION_TOLERANCE: Final = 1e-6
+"""Part of an action's half range by which rounding may put it out of bounds."""
+STATE_TOLERANCE: Final = 0.05
+"""Part of the observation limit that measurement noise may add to it; a wrong unit is off by far more."""
+IRREGULAR: Final = 0.1
+"""Sample times further than this part of a period from it are irregular."""
+
+Arrays = dict[str, NDArray[Any]]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+def parse_columns(tokens: Iterable[str]) -> dict[str, str]:
+    """Return the mapping that `NAME=COLUMN` tokens state, where NAME is a state, action, `reward` or `terminated`."""
+    mapping = {}
+    for token in tokens:
+        name, equals, column = token.partition("=")
+        if not (name and equals and column):
+            raise UserError(f"--columns takes NAME=COLUMN, as in angle=theta, not {token!r}")
+        if name in mapping:
+            raise UserError(f"--columns gives {name!r} twice")
+        mapping[name] = column
+    return mapping
+
+
+def convert(
+    log: Log,
+    plant: Plant,
+    columns: Mapping[str, str] | None = None,
+    frequency: float | None = None,
+    clip_actions: bool = False,
+    plant_name: str | None = None,
+) -> tuple[Arrays, dict[str, Any], Summary]:
+    """Turn a log into the arrays and facts of a buffer file.
+
+    A row of the log holds the state at its time, and the action, reward and `terminated` of the step from there to
+    the next row; a terminated step needs the state in which it ended as that next row, after which a new episode
+    begins. Steps over a gap are left out. What the log does not tell is computed: the reward and `terminated` come
+    from the plant's functions for the recorded x, u and x', with event 0, since a log does not say what happened
+    between samples (on Magman, collisions then cost nothing).
+
+    Args:
+        log: the recording, in physical units.
+        plant: the plant that it shows.
+        columns: the log's column for a state's or action's name, `reward` or `terminated`; names left out are
+            looked for among the columns. Case, spaces, `_` and `-` in a name do not matter.
+        frequency: sampling frequency [Hz]; if not given, the roundest that fits the time column.
+        clip_actions: clip actions to the plant's bounds, as a saturating actuator does, instead of refusing them.
+        plant_name: how the user names the plant (a registered name or a file), for the facts.
+
+    Returns:
+        Arrays of one member (`[1, N, width]` float32 fields in the order of recording, reward unscaled; `serial`
+        uint32 and `episode` uint32, from 0, `[1, N]`; `offers` and `count` int64 `[1]`), facts, and a summary.
+
+    Raises:
+        UserError: a column is missing, not finite or out of the plant's bounds, or the time column does not fit.
+    """
+    mapping = match_columns(log, plant, columns or {})
+    inferred = frequency is None
+    if frequency is None:
+        if log.time is None:
+            raise UserError(f"{log.path} has no column called time; name it with --time, or give --frequency")
+        frequency = round_rate(sampling_rate(log.time))
+    warnings: list[str] = []
+    rows = len(next(iter(log.columns.values())))
+    pieces = [slice(0, rows)] if log.time is None else segments(log.time, frequency)
+    starts, visited = np.zeros(rows, np.bool_), np.zeros(rows, np.bool_)
+    piece_of = np.zeros(rows, np.int64)
+    for number, piece in enumerate(pieces):
+        starts[piece.start : piece.stop - 1] = True
+        visited[piece] = piece.stop - piece.start > 1
+        piece_of[piece] = number
+    if not starts.any():
+        raise UserError(f"{log.path} holds no two rows without a gap between them, so no transition")
+    warnings += _irregular(log.time, starts, frequency)
+
+    state = _states(log, plant, mapping, visited)
+    action, clipped = _actions(log, plant, mapping, starts, clip_actions)
+    if clipped:
+        warnings.append(f"{clipped} of {starts.sum()} rows had an action clipped to the plant's bounds")
+    first = np.flatnonzero(starts)
+    x, u, x_next = state[first], action[first], state[first + 1]
+    given = {name: log.column(mapping[name], starts)[first] for name in OPTIONAL if name in mapping}
+    reward, ended = _consequences(plant, x, u, x_next)
+    reward = given.get("reward", reward)
+    terminated = given["terminated"] != 0 if "terminated" in given else ended
+    if "terminated" in mapping:
+        lost = int((log.columns[mapping["terminated"]][~starts & visited] == 1).sum())
+        if lost:
+            warnings.append(f"{lost} terminated steps were left out: the state in which they ended is not recorded")
+
+    after_end = np.zeros(rows, np.bool_)  # rows that hold the final state of a terminated episode
+    after_end[first[terminated] + 1] = True
+    kept = ~after_end[first]
+    first, x, u, x_next, reward, terminated = (each[kept] for each in (first, x, u, x_next, reward, terminated))
+    jump = np.diff(first, prepend=-2) != 1
+    jump |= np.diff(piece_of[first], prepend=-1) != 0
+    episode = np.cumsum(jump) - 1
+
+    states = state_dimensions(plant, x, x_next, simulate(plant, x, u, 1 / frequency)[0])
+    actions = action_dimensions(plant, u)
+    plane = plane_coverage(plant, np.concatenate([x, x_next]))
+    summary = Summary(
+        log=log.path.name,
+        plant=plant.name,
+        rows=rows,
+        transitions=len(first),
+        episodes=int(episode[-1]) + 1,
+        seconds=len(first) / frequency,
+        frequency=frequency,
+        inferred=inferred,
+        reward_from=mapping.get("reward"),
+        mean_reward=float(reward.mean()),
+        states=states,
+        actions=actions,
+        plane=plane,
+        warnings=(*warnings, *warnings_about(states, actions, plane)),
+    )
+    fields = step_fields(len(plant.state_names), len(plant.action_names))
+    observation, next_observation = plant.normalise_state(x), plant.normalise_state(x_next)
+    values = (observation, plant.normalise_action(u), reward, next_observation, terminated)
+    arrays: Arrays = {
+        name: value.astype(np.float32).reshape(1, len(first), width)
+        for (name, width), value in zip(fields.items(), values, strict=True)
+    }
+    arrays["serial"] = np.arange(1, len(first) + 1, dtype=np.uint32)[None]
+    arrays["episode"] = episode.astype(np.uint32)[None]
+    arrays["offers"] = arrays["count"] = np.array([len(first)], np.int64)
+    facts = {
+        "source": "import",
+        "plant": plant_name or plant.name,
+        "parameters": asdict(plant),
+        "plant_fingerprint": plant.fingerprint(),
+        "frequency": frequency,
+        "noise": None,
+        "strategy": None,
+        "fields": fields,
+        "log": log.path.name,
+        "columns": mapping,
+        "version": replaybench.__version__,
+    }
+    return arrays, facts, summary
+
+
+def match_columns(log: Log, plant: Plant, columns: Mapping[str, str]) -> dict[str, str]:
+    """Return the log's column for every state and action of a plant, and for what is recorded of `OPTIONAL`."""
+    names = (*plant.state_names, *plant.action_names, *OPTIONAL)
+    by_fold = {_fold(name): name for name in names}
+    stated = {}
+    for name, column in columns.items():
+        if _fold(name) not in by_fold:
+            raise unknown("state or action", name, names)
+        if column not in log.columns and column not in log.unusable:
+            raise unknown("column", column, log.columns)
+        stated[by_fold[_fold(name)]] = column
+    found = {_fold(column): column for column in (*log.unusable, *log.columns)}
+    mapping = {name: stated.get(name) or found.get(_fold(name)) for name in names}
+    for name in names[: -len(OPTIONAL)]:
+        if mapping[name] is None:
+            kind = "state" if name in plant.state_names else "action"
+            raise UserError(
+                f"{log.path} has no column called {name!r}, which is needed for that {kind} of {plant.name}; "
+                f"name it with --columns '{name}=COLUMN' (it has: {', '.join(log.columns)})"
+            )
+    return {name: column for name, column in mapping.items() if column is not None}
+
+
+def _fold(name: str) -> str:
+    return name.casefold().translate({ord(mark): None for mark in " _-"})
+
+
+def _irregular(time: Floats | None, starts: Bools, frequency: float) -> list[str]:
+    if time is None:
+        return []
+    error = np.abs(np.diff(time)[starts[:-1]] * frequency - 1)
+    share = float((error > IRREGULAR).mean())
+    if share <= 0.01:
+        return []
+    return [f"{share:.0%} of the sample times are more than {IRREGULAR:.0%} off the period (worst {error.max():.0%})"]
+
+
+def _states(log: Log, plant: Plant, mapping: Mapping[str, str], used: Bools) -> Floats:
+    """Return physical states `[T, S]`, angles wrapped; raises where a used row cannot be a state of this plant."""
+    recorded = [log.column(mapping[name], used) for name in plant.state_names]
+    state = np.stack([wrap(each) if angle else each for each, angle in zip(recorded, plant.periodic, strict=True)], 1)
+    limit = np.array(plant.observation_limit)
+    beyond = (np.abs(plant.normalise_state(state)) > limit * (1 + STATE_TOLERANCE)) & used[:, None]
+    _refuse(log, plant, mapping, state, beyond, plant.denormalise_state(-limit), plant.denormalise_state(limit))
+    return state
+
+
+def _actions(
+    log: Log, plant: Plant, mapping: Mapping[str, str], used: Bools, clip: bool
+) -> tuple[Floats, int]:
+    """Return physical actions `[T, A]` in bounds, and how many used rows were clipped; raises as `_states`."""
+    action = np.stack([log.column(mapping[name], used) for name in plant.action_names], axis=1)
+    beyond = (np.abs(plant.normalise_action(action)) > 1 + ACTION_TOLERANCE) & used[:, None]
+    low, high = np.array(plant.action_low), np.array(plant.action_high)
+    if not clip:
+        _refuse(log, plant, mapping, action, beyond, low, high)
+    return np.clip(action, low, high), int(beyond.any(axis=1).sum())
+
+
+def _refuse(
+    log: Log, plant: Plant, mapping: Mapping[str, str], values: Floats, beyond: Bools, low: Floats, high: Floats
+) -> None:
+    """Raise for the first row with a value of `values` `[T, D]` (all states or all actions) out of its bounds."""
+    if not beyond.any():
+        return
+    row = int(beyond.any(axis=1).argmax())
+    i = int(beyond[row].argmax())
+    is_action = values.shape[1] == len(plant.action_names) and low.tolist() == list(plant.action_low)
+    names, units = (
+        (plant.action_names, plant.action_units) if is_action else (plant.state_names, plant.state_units)
+    )
+    raise UserError(
+        f"{log.path}: {names[i]} is {values[row, i]:.6g} in column {mapping[names[i]]!r} at {log.where(row)} "
+        f"({beyond[:, i].sum()} such rows), but {plant.name} keeps it in {low[i]:.4g} … {high[i]:.4g} {units[i]}: "
+        f"give {units[i]} (is the column in other units, as mA or deg?)"
+        + (", or --clip-actions if the actuator saturates there" if is_action else "")
+    )
+
+
+def _consequences(plant: Plant, x: Floats, u: Floats, x_next: Floats) -> tuple[Floats, Bools]:
+    """Return the plant's reward float64 `[N]` and `terminated` bool `[N]` for recorded transitions, event 0."""
+    p, steps = plant.params(), range(len(x))
+    reward = np.array([plant.reward(x[t], u[t], x_next[t], 0, p) for t in steps], np.float64)
+    return reward, np.array([plant.terminated(x_next[t], 0, p) for t in steps], np.bool_)

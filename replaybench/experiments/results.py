@@ -1,0 +1,187 @@
+"""From finished cells to one labelled dataset, and from the dataset to the table that people read.
+
+The dataset's axes are those of the study: plant, learner, strategy, noise, frequency, seed, episode. Points that the
+study does not hold, or that are not run yet, are NaN. Rewards are unscaled means per step of training episodes,
+exploration included, except where a name says greedy.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from rich.table import Table
+
+import replaybench
+from replaybench.baselines.scores import Reference
+from replaybench.data.atomic import atomic_path
+from replaybench.data.hdf5 import read_record
+from replaybench.experiments.stats import FINAL_EPISODES, Interval, interval, score
+from replaybench.experiments.study import Cell, axis_values
+
+AXES = ("plant", "learner", "strategy", "noise", "frequency")
+SCORES = ("final", "best", "rise")
+References = Mapping[tuple[str, float, float], Reference]
+
+
+def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str, Path]) -> xr.Dataset:
+    """Build the dataset from the score files of those cells that have one.
+
+    Args:
+        cells: all cells of the study.
+        references: by (plant, frequency, noise).
+        folders: cell id → folder.
+    """
+    episodes, every = cells[0].episodes, cells[0].greedy_every
+    seeds = max(cell.first_member + cell.members for cell in cells)
+    coordinates: dict[str, Any] = dict(axis_values(list(cells)))
+    coordinates["seed"] = np.arange(seeds)
+    coordinates["episode"] = np.arange(1, episodes + 1)
+    coordinates["greedy_episode"] = np.arange(1, episodes // every + 1) * every
+    data = xr.Dataset(coords=coordinates)
+    _blank(data, "reward", (*AXES, "seed", "episode"), "mean reward per step of training episodes")
+    _blank(data, "reward_greedy", (*AXES, "seed", "greedy_episode"), "mean reward per step of greedy episodes")
+    _blank(data, "seconds", AXES, "wall time of a cell [s]")
+    for cell in cells:
+        path = folders[cell.id] / "scores.h5"
+        if path.is_file():
+            header, arrays = read_record(path, "scores")
+            point = {axis: getattr(cell, axis) for axis in AXES}
+            where = {**point, "seed": list(cell.seeds)}
+            data["reward"].loc[where] = arrays["reward"]
+            data["reward_greedy"].loc[where] = arrays["reward_greedy"]
+            data["seconds"].loc[point] = np.nansum([data["seconds"].loc[point], header.facts["seconds"]])
+    _add_references(data, references)
+    _add_scores(data)
+    data.attrs = {
+        "title": "replaybench sweep",
+        "version": replaybench.__version__,
+        "numerics_version": replaybench.NUMERICS_VERSION,
+        "reward": "unscaled mean per step; training episodes include exploration",
+    }
+    return data
+
+
+def _blank(data: xr.Dataset, name: str, axes: tuple[str, ...], meaning: str) -> None:
+    shape = tuple(data.sizes[axis] for axis in axes)
+    data[name] = xr.DataArray(np.full(shape, np.nan), dims=axes, attrs={"long_name": meaning})
+
+
+def _add_references(data: xr.Dataset, references: References) -> None:
+    axes = ("plant", "noise", "frequency")
+    kinds = {
+        "reference_random": ("random", "mean reward of the uniformly random controller (mu_r = 0)"),
+        "reference_dp": ("dp", "reward of the dynamic-programming controller (mu_r = 1)"),
+        "reference_zero": ("zero", "mean reward of doing nothing"),
+        "reference_lqr": ("lqr", "mean reward of the linear-quadratic regulator"),
+    }
+    for name, (field, meaning) in kinds.items():
+        _blank(data, name, axes, meaning)
+        for (plant, frequency, noise), reference in references.items():
+            data[name].loc[{"plant": plant, "noise": noise, "frequency": frequency}] = getattr(reference, field)
+
+
+def mu_r(data: xr.Dataset, reward: xr.DataArray) -> xr.DataArray:
+    """Normalise rewards: 0 = random controller, 1 = dynamic programming, under the same noise and rate.
+
+    NaN where the two references are too close for a quotient to mean anything: less than a fifth of the random
+    controller's reward apart.
+    """
+    span = data["reference_dp"] - data["reference_random"]
+    usable = span >= 0.2 * abs(data["reference_random"])
+    return (reward - data["reference_random"]) / span.where(usable)
+
+
+def _add_scores(data: xr.Dataset) -> None:
+    """Add per-seed scores, their means with 95 % intervals, and the counts of failed, dead and censored runs."""
+    curves = mu_r(data, data["reward"]).transpose(*AXES, "seed", "episode")
+    shape = curves.shape[:-1]
+    for name in SCORES:
+        _blank(data, f"mu_{name}" if name != "rise" else "rise_time", (*AXES, "seed"), _MEANINGS[name])
+        for bound in ("mean", "low", "high"):
+            _blank(data, f"{_key(name)}_{bound}", AXES, f"{bound} over seeds of: {_MEANINGS[name]}")
+    for name in ("failed", "dead", "censored"):
+        _blank(data, name, AXES, f"number of {name} runs")
+    for place in np.ndindex(shape[:-1]):
+        rewards = data["reward"].values[place]
+        present = ~np.isnan(rewards).all(axis=1)
+        if not present.any():
+            continue
+        scores = score(curves.values[place][present])
+        for name in SCORES:
+            values = getattr(scores, name)
+            data[_key(name)].values[place][present] = values
+            found = interval(values)
+            for bound in ("mean", "low", "high"):
+                data[f"{_key(name)}_{bound}"].values[place] = getattr(found, bound)
+        for name in ("failed", "dead", "censored"):
+            data[name].values[place] = getattr(scores, name).sum()
+
+
+_MEANINGS = {
+    "final": f"mean mu_r of the last {FINAL_EPISODES} training episodes",
+    "best": "mu_r of the best training episode",
+    "rise": "first episode with mu_r >= 0.8 (run length where never reached)",
+}
+
+
+def _key(name: str) -> str:
+    return {"final": "mu_final", "best": "mu_max", "rise": "rise_time"}[name]
+
+
+def write_results(path: Path, data: xr.Dataset) -> None:
+    """Write netCDF-4 atomically."""
+    packed = {str(name): {"zlib": True, "complevel": 4} for name in data.data_vars if data[name].ndim > len(AXES)}
+    with atomic_path(path) as temporary:
+        data.to_netcdf(temporary, engine="h5netcdf", encoding=packed)
+
+
+def score_table(data: xr.Dataset) -> Table:
+    """Return the table of all cells that have results."""
+    table = Table(title="Scores: mean over seeds with 95 % bootstrap interval (μ_r: 0 = random, 1 = DP)")
+    for heading in ("plant", "Hz", "noise", "strategy", "reward", "greedy", "μ_final", "μ_max", "rise 0.8"):
+        table.add_column(heading, justify="left" if heading in ("plant", "strategy") else "right", no_wrap=True)
+    table.add_column("dead/failed", justify="right")
+    learners = data.sizes["learner"] > 1
+    for plant, frequency, noise, learner, strategy in _points(data):
+        cell = data.sel(plant=plant, frequency=frequency, noise=noise, learner=learner, strategy=strategy)
+        if np.isnan(cell["reward"].values).all():
+            continue
+        final = cell["reward"].values[:, -FINAL_EPISODES:]
+        greedy = cell["reward_greedy"].values[:, -max(1, FINAL_EPISODES // 10) :]
+        censored = int(cell["censored"])
+        table.add_row(
+            str(plant),
+            f"{float(frequency):g}",
+            f"{float(noise):g}",
+            f"{learner} {strategy}" if learners else str(strategy),
+            f"{np.nanmean(final):.2f}",
+            f"{np.nanmean(greedy):.2f}" if greedy.size else "–",
+            str(_interval(cell, "mu_final")),
+            str(_interval(cell, "mu_max")),
+            f"{float(cell['rise_time_mean']):.0f}" + (f" ({censored} never)" if censored else ""),
+            f"{int(cell['dead'])}/{int(cell['failed'])}",
+        )
+    return table
+
+
+def _points(data: xr.Dataset) -> list[tuple[Any, ...]]:
+    axes = ("plant", "frequency", "noise", "learner", "strategy")
+    grids = np.meshgrid(*(np.arange(data.sizes[axis]) for axis in axes), indexing="ij")
+    places = zip(*(grid.ravel() for grid in grids), strict=True)
+    return [tuple(data[axis].values[i] for axis, i in zip(axes, place, strict=True)) for place in places]
+
+
+def _interval(cell: xr.Dataset, name: str) -> Interval:
+    mean, low, high = (float(cell[f"{name}_{bound}"]) for bound in ("mean", "low", "high"))
+    return Interval(mean, low, high, degenerate=low == high)
+
+
+def describe(data: xr.Dataset) -> str:
+    """Say in JSON what a dataset holds: its axes and variables."""
+    axes = {str(axis): data[axis].values.tolist() if size <= 20 else f"{size} values" for axis, size in data.sizes.items()}
+    return json.dumps({"axes": axes, "variables": sorted(map(str, data.data_vars))}, indent=2)

@@ -1,0 +1,84 @@
+"""Scores of learning runs and their uncertainty (de Bruin et al. 2018, section 5.1).
+
+Runs are resampled, never episodes. Failed runs (a non-finite reward) have no score and are counted; dead ones (they
+end below μ_r = 0.2) are scored like any other and counted as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+FINAL_EPISODES = 100
+RISE_LEVEL = 0.8
+DEAD_LEVEL = 0.2
+_RESAMPLES = 4000
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over runs with its 95 % bootstrap interval; `degenerate` if the sample has no spread or one member."""
+
+    mean: float
+    low: float
+    high: float
+    degenerate: bool
+
+    def __str__(self) -> str:
+        if not np.isfinite(self.mean):
+            return "–"
+        return f"{self.mean:.2f}" + (" (no spread)" if self.degenerate else f" [{self.low:.2f}, {self.high:.2f}]")
+
+
+def interval(sample: Floats) -> Interval:
+    """Return mean and BCa interval of the finite values of a sample `[runs]`; the resampling seed is fixed."""
+    from scipy.stats import bootstrap
+
+    finite = sample[np.isfinite(sample)]
+    if finite.size == 0:
+        return Interval(np.nan, np.nan, np.nan, True)
+    mean = float(finite.mean())
+    if finite.size < 2 or np.ptp(finite) <= 1e-12 * max(1.0, abs(mean)):
+        return Interval(mean, mean, mean, True)
+    found = bootstrap(
+        (finite,), np.mean, n_resamples=_RESAMPLES, method="BCa", rng=np.random.Generator(np.random.PCG64(0))
+    ).confidence_interval
+    return Interval(mean, float(found.low), float(found.high), False)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores of each run, `[M]`: NaN for failed runs.
+
+    `final` is the mean over the last 100 episodes, `best` the best episode, both as μ_r; `rise` the first episode with
+    μ_r ≥ 0.8, the run's length where it is never reached (`censored`).
+    """
+
+    final: Floats
+    best: Floats
+    rise: Floats
+    failed: NDArray[np.bool_]
+    dead: NDArray[np.bool_]
+    censored: NDArray[np.bool_]
+
+
+def score(mu_r: Floats) -> Scores:
+    """Score normalised learning curves `[M, E]`."""
+    failed = ~np.isfinite(mu_r).all(axis=1)
+    reached = mu_r >= RISE_LEVEL
+    censored = ~reached.any(axis=1) & ~failed
+    rise = np.where(reached.any(axis=1), reached.argmax(axis=1) + 1.0, float(mu_r.shape[1]))
+    final = mu_r[:, -FINAL_EPISODES:].mean(axis=1)
+    best = mu_r.max(axis=1)
+    return Scores(
+        final=np.where(failed, np.nan, final),
+        best=np.where(failed, np.nan, best),
+        rise=np.where(failed, np.nan, rise),
+        failed=failed,
+        dead=(final < DEAD_LEVEL) & ~failed,
+        censored=censored,
+    )

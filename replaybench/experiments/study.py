@@ -1,0 +1,220 @@
+"""What a study is: a labelled grid of settings, read from TOML and cut into cells.
+
+A cell is one grid point, run as one population of seeds. Its identity is a content hash of everything that can change
+its numbers, so a run folder can be continued, extended and compared. Nothing here knows how a cell is run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import json
+import math
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from replaybench import NUMERICS_VERSION
+from replaybench.controllers.registry import LEARNERS, load_learner
+from replaybench.data.errors import UserError, unknown
+from replaybench.data.settings import build
+from replaybench.envs.plant import Plant
+from replaybench.envs.settings import whole_steps
+from replaybench.envs.registry import make_plant
+from replaybench.replay.notation import parse
+
+AXES = ("plants", "learners", "strategies", "noise", "frequency")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """One full grid of a study; what is left out is taken from the study's own lists."""
+
+    plants: tuple[str, ...] = ()
+    learners: tuple[str, ...] = ()
+    strategies: tuple[str, ...] = ()
+    noise: tuple[float, ...] = ()
+    frequency: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A study file. Every list spans one axis of the grid; with `[[grid]]` tables the study is their union.
+
+    `noise` is the standard deviation of sensor and actuator noise in normalised units, `frequency` the control rate
+    in Hz, `capacity` the buffer size of bounded retentions, in experiences. `discount = "fixed"` keeps the learner's
+    0.95 at every rate, `"horizon"` keeps its horizon in seconds and scales rewards alike (de Bruin et al. 2018, 6.4).
+    """
+
+    name: str
+    plants: tuple[str, ...] = ()
+    learners: tuple[str, ...] = ("DDPG",)
+    strategies: tuple[str, ...] = ()
+    noise: tuple[float, ...] = (0.0,)
+    frequency: tuple[float, ...] = (50.0,)
+    grid: tuple[Grid, ...] = ()
+    seeds: int = 50
+    episodes: int = 3000
+    root_seed: int = 0
+    block: int = 50
+    capacity: int = 10_000
+    greedy_every: int = 10
+    discount: Literal["fixed", "horizon"] = "fixed"
+    buffers: Literal["final", "none"] = "final"
+    learner: dict[str, Any] = field(default_factory=dict)
+    plant: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("seeds", "episodes", "block", "capacity", "greedy_every"):
+            if getattr(self, name) < 1:
+                raise UserError(f"study {self.name!r}: {name} must be at least 1, not {getattr(self, name)}")
+        if self.root_seed < 0:
+            raise UserError(f"study {self.name!r}: root_seed must not be negative")
+        for name in self.learner:
+            if name not in LEARNERS:
+                raise unknown("learner in table [learner]:", name, LEARNERS)
+        for grid in self.grids():
+            for axis in AXES:
+                if not getattr(grid, axis):
+                    raise UserError(f"study {self.name!r}: {axis} is empty; list at least one")
+            for sigma in grid.noise:
+                if not (math.isfinite(sigma) and sigma >= 0):
+                    raise UserError(f"study {self.name!r}: noise must be finite and not negative, not {sigma}")
+
+    def grids(self) -> list[Grid]:
+        """Return the grids, what they leave out filled in from the study."""
+        mine = {axis: getattr(self, axis) for axis in AXES}
+        tables = self.grid or (Grid(),)
+        return [Grid(**{axis: getattr(table, axis) or mine[axis] for axis in AXES}) for table in tables]
+
+    def cells(self) -> list[Cell]:
+        """Cut the study into cells, each once, in the order of its lists.
+
+        Raises:
+            UserError: a name or value that cannot be run.
+        """
+        found: dict[str, Cell] = {}
+        for grid in self.grids():
+            for point in itertools.product(*(getattr(grid, axis) for axis in AXES)):
+                for first in range(0, self.seeds, self.block):
+                    cell = self._cell(*point, first)
+                    found.setdefault(cell.id, cell)
+        return list(found.values())
+
+    def _cell(self, plant: str, learner: str, strategy: str, noise: float, frequency: float, first: int) -> Cell:
+        parameters = self.plant.get(plant, {})
+        if not isinstance(parameters, Mapping):
+            raise UserError(f"study {self.name!r}: [plant.{plant}] must be a table of parameters")
+        made = make_plant(plant, **parameters)
+        whole_steps(made.name, made.episode_seconds, frequency)
+        _, config = load_learner(learner)
+        settings = build(config, self.learner.get(learner, {}), f"[learner.{learner}]")
+        return Cell(
+            plant=plant,
+            parameters={f.name: getattr(made, f.name) for f in dataclasses.fields(made)},
+            fingerprint=made.fingerprint(),
+            learner=learner,
+            settings=dataclasses.asdict(settings),
+            strategy=str(parse(strategy)),
+            noise=noise,
+            frequency=frequency,
+            first_member=first,
+            members=min(self.block, self.seeds - first),
+            root_seed=self.root_seed,
+            episodes=self.episodes,
+            capacity=self.capacity,
+            greedy_every=self.greedy_every,
+            discount=self.discount,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One grid point for one block of seeds: all that decides its numbers, in plain values."""
+
+    plant: str
+    parameters: dict[str, float]
+    fingerprint: str
+    learner: str
+    settings: dict[str, Any]
+    strategy: str
+    noise: float
+    frequency: float
+    first_member: int
+    members: int
+    root_seed: int
+    episodes: int
+    capacity: int
+    greedy_every: int
+    discount: str
+    numerics: int = NUMERICS_VERSION
+
+    @property
+    def id(self) -> str:
+        """Content hash: equal ids mean equal numbers."""
+        return hashlib.sha256(json.dumps(dataclasses.asdict(self), sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def label(self) -> str:
+        """Say which cell this is, for people."""
+        seeds = f"seeds {self.first_member}–{self.first_member + self.members - 1}"
+        return f"{self.plant} {self.learner} {self.strategy} noise {self.noise:g} {self.frequency:g} Hz {seeds}"
+
+    @property
+    def seeds(self) -> range:
+        """Member numbers."""
+        return range(self.first_member, self.first_member + self.members)
+
+    def make_plant(self) -> Plant:
+        """Return the plant, its source checked against the cell's fingerprint."""
+        plant = make_plant(self.plant, **self.parameters)
+        if plant.fingerprint() != self.fingerprint:
+            raise UserError(f"plant {self.plant} is not the one this cell was made for; its source has changed")
+        return plant
+
+
+def read_study(path: Path, overrides: Mapping[str, Any] | None = None) -> Study:
+    """Read a study file; `overrides` replace its top-level values.
+
+    Raises:
+        UserError: the file is missing, is not TOML, or holds a key or value that means nothing.
+    """
+    if not path.is_file():
+        raise UserError(f"no such study file: {path}")
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not valid TOML: {error}") from None
+    table.setdefault("name", path.stem)
+    return build(Study, {**table, **(overrides or {})}, str(path))
+
+
+def write_toml(study: Study) -> str:
+    """Return the resolved study, every default written out, as TOML."""
+    table = dataclasses.asdict(study)
+    grids = table.pop("grid")
+    tables = {key: table.pop(key) for key in ("learner", "plant")}
+    lines = [f"{key} = {_toml(value)}" for key, value in table.items()]
+    for grid in grids:
+        lines += ["", "[[grid]]", *(f"{key} = {_toml(value)}" for key, value in grid.items() if value)]
+    for kind, entries in tables.items():
+        for name, settings in entries.items():
+            lines += ["", f'[{kind}."{name}"]', *(f"{key} = {_toml(value)}" for key, value in settings.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{key} = {_toml(entry)}" for key, entry in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def axis_values(cells: list[Cell]) -> Iterator[tuple[str, list[Any]]]:
+    """Yield the values that occur on each axis of a list of cells, in order of appearance."""
+    for axis in ("plant", "learner", "strategy", "noise", "frequency"):
+        yield axis, list(dict.fromkeys(getattr(cell, axis) for cell in cells))

@@ -1,0 +1,266 @@
+"""The main job: plan a study, refuse what cannot fit, run its references and cells, write results and figures."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from replaybench.baselines.scores import Reference, reference
+from replaybench.data.atomic import write_text
+from replaybench.data.errors import UserError
+from replaybench.data.runs import RunFolder, describe_machine
+from replaybench.envs.settings import whole_steps
+from replaybench.envs.registry import make_plant
+from replaybench.experiments.cell import CellRun
+from replaybench.experiments.engine import (
+    Interrupted,
+    Task,
+    cluster_executors,
+    local_executors,
+    run_cell_task,
+    run_tasks,
+    store_files,
+)
+from replaybench.experiments.study import Cell, Study, write_toml
+from replaybench.replay.notation import parse
+
+_WORKER_BYTES = 400 << 20  # an interpreter with the compiled kernels loaded
+_SLOT_BYTES = 4  # serial number
+_RANK_BYTES = 20  # rank order: key and tree entry
+_PROBE_EPISODES = 2
+
+Point = tuple[str, float, float]
+"""Plant, frequency, noise: what a reference depends on."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a sweep would do: its open cells, and what they need."""
+
+    cells: list[Cell]
+    open: list[Cell]
+    memory_bytes: int
+    disk_bytes: int
+
+
+def plan(study: Study, folder: RunFolder, workers: int) -> Plan:
+    """Cut the study into cells and estimate memory (the largest cells at once) and disk."""
+    cells = study.cells()
+    todo = [cell for cell in cells if not (folder.cell(cell.id) / "scores.h5").is_file()]
+    sizes = sorted((_cell_bytes(cell) for cell in todo), reverse=True)
+    disk = sum(size for size in sizes) if study.buffers == "final" else 0
+    # While a cell runs, its checkpoint holds its buffer too.
+    disk += sum(sizes[:workers]) + (50 << 20)
+    return Plan(cells, todo, sum(sizes[:workers]) + workers * _WORKER_BYTES, disk)
+
+
+def _cell_bytes(cell: Cell) -> int:
+    """Bytes of a cell's buffers when full."""
+    plant, strategy = make_plant(cell.plant, **cell.parameters), parse(cell.strategy)
+    width = 2 * len(plant.state_names) + len(plant.action_names) + 2
+    steps = _steps(cell) * cell.episodes
+    slots = min(cell.capacity, steps) if strategy.retention.bounded else steps
+    ranked = _RANK_BYTES if strategy.sampling.ranked else 0
+    return cell.members * slots * (4 * width + _SLOT_BYTES + ranked)
+
+
+def check_room(plan: Plan, folder: Path) -> None:
+    """Refuse a sweep that will not fit.
+
+    Raises:
+        UserError: more memory or disk is needed than there is.
+    """
+    there = folder
+    while not there.exists():
+        there = there.parent
+    disk, memory = shutil.disk_usage(there).free, available_memory()
+    if plan.disk_bytes > disk:
+        raise UserError(
+            f"this sweep needs about {gigabytes(plan.disk_bytes)} on disk, {folder} has {gigabytes(disk)} free; "
+            'use --buffers none, fewer episodes, or another --output'
+        )
+    if plan.memory_bytes > memory:
+        raise UserError(
+            f"this sweep needs about {gigabytes(plan.memory_bytes)} of memory, {gigabytes(memory)} are free; "
+            "use fewer --workers, a smaller block, or fewer episodes"
+        )
+
+
+def available_memory() -> int:
+    """Return the bytes of memory that new processes can have."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def gigabytes(count: int) -> str:
+    """Write a number of bytes for people."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.0f} MB"
+
+
+def estimate_seconds(cells: Sequence[Cell], workers: int) -> float:
+    """Time a few episodes of the first open cell here, and scale by members, steps and episodes."""
+    if not cells:
+        return 0.0
+    probe = CellRun(cells[0])
+    probe.advance()
+    began = time.perf_counter()
+    for _ in range(_PROBE_EPISODES):
+        probe.advance()
+    per_step = (time.perf_counter() - began) / (_PROBE_EPISODES * _steps(cells[0]) * cells[0].members)
+    work = [per_step * _steps(cell) * cell.members * cell.episodes for cell in cells]
+    return max(sum(work) / workers, max(work))
+
+
+def _steps(cell: Cell) -> int:
+    plant = make_plant(cell.plant, **cell.parameters)
+    return whole_steps(plant.name, plant.episode_seconds, cell.frequency)
+
+
+def reference_task(cell: Cell) -> Reference:
+    """Compute, or fetch from the cache, what a cell's scores are measured against."""
+    return reference(make_plant(cell.plant, **cell.parameters), cell.frequency, cell.noise)
+
+
+def sweep(
+    study: Study,
+    output: Path,
+    *,
+    workers: int,
+    cluster: str | None,
+    console: Console,
+    figures: Callable[[Any, RunFolder, Sequence[Cell]], list[Path]],
+) -> tuple[Any, list[Path], bool]:
+    """Run a study into a folder, or continue there.
+
+    Args:
+        workers: local worker processes.
+        cluster: address of a Dask scheduler, used in their place.
+        figures: draws the figures of a dataset.
+
+    Returns:
+        The dataset, the paths of the figures, and whether the sweep is complete (False after Ctrl-C).
+
+    Raises:
+        UserError: the sweep cannot run, does not fit, or its folder is in use.
+    """
+    from replaybench.experiments.results import assemble, write_results
+
+    folder = RunFolder(output)
+    todo = plan(study, folder, workers)
+    check_room(todo, output)
+    with folder.locked():
+        began = time.time()
+        write_text(folder.study, write_toml(study))
+        points = {(cell.plant, cell.frequency, cell.noise): cell for cell in todo.cells}
+        # The dearest cells first, so that no worker is left alone with one at the end.
+        ordered = sorted(todo.open, key=lambda cell: -_steps(cell) * cell.members * cell.episodes)
+        tasks = [Task(f"{point}", reference_task, (cell,)) for point, cell in points.items()]
+        home = None if cluster else folder
+        tasks += [
+            Task(cell.id, run_cell_task, (cell, home and home.cell(cell.id), study.buffers == "final"))
+            for cell in ordered
+        ]
+        complete, results = True, {}
+        executors = cluster_executors(cluster) if cluster else local_executors(workers)
+        with _Display(console, todo) as display:
+
+            def finish(key: str, result: Any) -> None:
+                if isinstance(result, dict):
+                    store_files(folder.cell(key), result)
+                results[key] = result
+                display.advance(key, None)
+
+            try:
+                run_tasks(tasks, executors, display.advance, finish)
+            except Interrupted:
+                complete = False
+        references = {point: results[f"{point}"] for point in points if f"{point}" in results}
+        data = assemble(todo.cells, references, {cell.id: folder.cell(cell.id) for cell in todo.cells})
+        write_results(folder.results, data)
+        _write_provenance(folder, study, began, complete)
+        drawn = figures(data, folder, todo.cells) if complete else []
+    return data, drawn, complete
+
+
+def _write_provenance(folder: RunFolder, study: Study, began: float, complete: bool) -> None:
+    """Write who made these results; wall time adds up over the sessions of a run."""
+    before = 0.0
+    if folder.provenance.is_file():
+        try:
+            before = float(json.loads(folder.provenance.read_text(encoding="utf-8"))["wall_seconds"])
+        except (ValueError, KeyError, TypeError):
+            before = 0.0
+    facts = {
+        "study": study.name,
+        "complete": complete,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began)),
+        "wall_seconds": round(before + time.time() - began, 1),
+        **describe_machine(),
+        "cells": {cell.id: dataclasses.asdict(cell) for cell in study.cells()},
+    }
+    write_text(folder.provenance, json.dumps(facts, indent=2, sort_keys=True) + "\n")
+
+
+class _Display:
+    """The one live line of a sweep: cells done, learner-episodes per second, time left. Silent off a terminal."""
+
+    def __init__(self, console: Console, plan: Plan) -> None:
+        self._cells = {cell.id: cell for cell in plan.open}
+        self._episodes = dict.fromkeys(self._cells, 0)
+        self._first: dict[str, int] = {}
+        self._complete = len(plan.cells) - len(plan.open)
+        self._total = len(plan.cells)
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+
+    def __enter__(self) -> _Display:
+        self._began = time.monotonic()
+        self._progress.start()
+        total = sum(cell.members * cell.episodes for cell in self._cells.values())
+        self._task = self._progress.add_task(self._label(), total=total or None, rate="references")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def _label(self) -> str:
+        return f"{self._complete}/{self._total} cells"
+
+    def advance(self, key: str, episode: int | None) -> None:
+        """Note that a cell has done so many episodes; None when it is complete."""
+        cell = self._cells.get(key)
+        if cell is None:
+            return
+        if episode is None:
+            self._complete += 1
+            episode = cell.episodes
+        self._first.setdefault(key, episode - 1)
+        self._episodes[key] = episode
+        done = sum(self._cells[k].members * count for k, count in self._episodes.items())
+        fresh = sum(self._cells[k].members * (self._episodes[k] - first) for k, first in self._first.items())
+        rate = fresh / max(1e-9, time.monotonic() - self._began)
+        self._progress.update(
+            self._task, completed=done, description=self._label(), rate=f"{rate:.0f} learner-episodes/s"
+        )
