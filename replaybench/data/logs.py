@@ -7,6 +7,7 @@ is checked. This file knows columns, sample times and gaps; what a column means 
 from __future__ import annotations
 
 import csv
+import itertools
 import lzma
 import math
 import zipfile
@@ -161,7 +162,7 @@ def segments(time: Floats, frequency: float) -> list[slice]:
         remedy = f"give time in s, not {units[0]}" if units else f"use --frequency {round_rate(rate):g}"
         raise UserError(f"the time column is sampled at {rate:.5g} Hz, not at {frequency:g} Hz: {remedy}")
     cuts = [0, *(np.flatnonzero(np.diff(time) * frequency > GAP) + 1).tolist(), len(time)]
-    return [slice(first, last) for first, last in zip(cuts, cuts[1:], strict=False)]
+    return [slice(first, last) for first, last in itertools.pairwise(cuts)]
 
 
 def _read_text(path: Path) -> Log:
@@ -177,7 +178,8 @@ def _read_text(path: Path) -> Log:
             found = f"line {first_line} holds numbers" if any(names) else "the file is empty"
             raise UserError(f"{path} has no header row ({found}); write the column names into the first line")
         _refuse_doubles(path, names)
-        columns, lines, unusable = [array("d") for _ in names], array("q"), {}
+        columns, lines = [array("d") for _ in names], array("q")
+        unusable: dict[str, str] = {}
         for row in rows:
             if not row:
                 continue

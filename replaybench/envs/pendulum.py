@@ -72,7 +72,8 @@ class Pendulum(Plant):
     def rhs(x: Vector, u: Vector, p: Params) -> tuple[float, float]:
         """Return (θ̇, θ̈) [rad/s, rad/s²]."""
         J, M, g, l, b, K, R = p  # noqa: E741
-        return x[1], (-M * g * l * math.sin(x[0]) - (b + K * K / R) * x[1] + K / R * u[0]) / J
+        # Factors of constants stand together, so that they are computed once for a whole population.
+        return x[1], -(M * g * l / J) * math.sin(x[0]) - (b + K * K / R) / J * x[1] + K / R / J * u[0]
 
     @staticmethod
     def reward(x: Vector, u: Vector, x_next: Vector, event: int, p: Params) -> float:

@@ -26,29 +26,21 @@ from replaybench.data.streams import next_normal
 from replaybench.envs.fingerprint import content_hash
 from replaybench.envs.plant import FUNCTIONS, Plant
 
-# One sample of the `n` members in a block, from `x` to `x_next`: the classical method as its table of weights.
-# Members wait for each other at every stage, because the stages of one member are a chain of slow operations,
-# while those of neighbours overlap in the processor. It is written into the kernels, not called by them: Numba
-# counts references to arrays around calls, which would cost as much as the arithmetic. Slopes are tuples, so
-# that they may mix number types; only constants index those, hence the lines marked `each i`.
+# One sample of one member, from `x` to `x_next`. It is written into the kernels, not called by them: Numba counts
+# references to arrays around calls, which costs more than the arithmetic. Slopes are tuples, so that they stay
+# in registers and may mix number types; only constants index those, hence the lines marked `each i`.
 _ADVANCE: Final = '''\
+        happened = 0
         for _ in range(substeps):
-            for b in range(n):
-                k = rhs(x_next[b], u[b], p)
-                each i: slopes[b, i] = k[i]
-                each i: y[b, i] = x_next[b, i] + 0.5 * h * k[i]
-            for b in range(n):
-                k = rhs(y[b], u[b], p)
-                each i: slopes[b, i] += 2.0 * k[i]
-                each i: y[b, i] = x_next[b, i] + 0.5 * h * k[i]
-            for b in range(n):
-                k = rhs(y[b], u[b], p)
-                each i: slopes[b, i] += 2.0 * k[i]
-                each i: y[b, i] = x_next[b, i] + h * k[i]
-            for b in range(n):
-                k = rhs(y[b], u[b], p)
-                each i: x_next[b, i] += h / 6.0 * (slopes[b, i] + k[i])
-                happened[b] |= int(project(x_next[b], p))
+            k1 = rhs(x_next, u, p)
+            each i: y[i] = x_next[i] + 0.5 * h * k1[i]
+            k2 = rhs(y, u, p)
+            each i: y[i] = x_next[i] + 0.5 * h * k2[i]
+            k3 = rhs(y, u, p)
+            each i: y[i] = x_next[i] + h * k3[i]
+            k4 = rhs(y, u, p)
+            each i: x_next[i] += h / 6.0 * (k1[i] + 2.0 * k2[i] + 2.0 * k3[i] + k4[i])
+            happened |= int(project(x_next, p))
 '''
 
 _SENSE: Final = '''\
@@ -65,11 +57,6 @@ _SENSE: Final = '''\
             observation[m, i] = seen
 '''
 
-_SCRATCH: Final = '''\
-    x, x_next, y = np.empty((BLOCK, S)), np.empty((BLOCK, S)), np.empty((BLOCK, S))
-    slopes, u = np.empty((BLOCK, S)), np.empty((BLOCK, A))
-    happened, member = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
-'''
 # Without fast-math and without threads, a member's arithmetic is the same in every population. `forceinline`
 # holds for the plant's functions too.
 TEMPLATE: Final = f'''\
@@ -79,10 +66,6 @@ import math
 
 import numpy as np
 from numba import njit
-
-BLOCK = 32
-WEIGHT = (1.0, 2.0, 2.0, 1.0)
-AHEAD = (0.5, 0.5, 1.0, 0.0)
 
 
 @njit(cache=CACHED, forceinline=True, error_model="numpy")
@@ -96,57 +79,46 @@ def observe(state, members, center, scale, wrap, sensor, sensor_sigma, observati
 def step(state, action, members, h, substeps, p, middle, half, center, scale, wrap,
          sensor, sensor_sigma, actuator, actuator_sigma,
          observation, truth, sensor_noise, actuator_noise, reward, terminated, event):
-{_SCRATCH}\
-    for start in range(0, state.shape[0], BLOCK):
-        n = 0
-        for m in range(start, min(start + BLOCK, state.shape[0])):
-            reward[m] = 0.0
-            event[m] = 0
-            if not members[m]:
-                continue
-            for i in range(S):
-                x[n, i] = x_next[n, i] = state[m, i]
-            for a in range(A):
-                applied = np.float64(action[m, a])
-                if actuator_sigma > 0.0:
-                    error = actuator_sigma * next_normal(actuator[m])
-                    actuator_noise[m, a] = error
-                    applied += error
-                if applied > 1.0:
-                    applied = 1.0
-                elif applied < -1.0:
-                    applied = -1.0
-                u[n, a] = middle[a] + half[a] * applied
-            happened[n] = 0
-            member[n] = m
-            n += 1
+    x, x_next, y, u = np.empty(S), np.empty(S), np.empty(S), np.empty(A)
+    for m in range(state.shape[0]):
+        reward[m] = 0.0
+        event[m] = 0
+        if not members[m]:
+            continue
+        for i in range(S):
+            x[i] = x_next[i] = state[m, i]
+        for a in range(A):
+            applied = np.float64(action[m, a])
+            if actuator_sigma > 0.0:
+                error = actuator_sigma * next_normal(actuator[m])
+                actuator_noise[m, a] = error
+                applied += error
+            if applied > 1.0:
+                applied = 1.0
+            elif applied < -1.0:
+                applied = -1.0
+            u[a] = middle[a] + half[a] * applied
 {_ADVANCE}\
-        for b in range(n):
-            m = member[b]
-            for i in range(S):
-                state[m, i] = x_next[b, i]
-            reward[m] = reward_of(x[b], u[b], x_next[b], happened[b], p)
-            terminated[m] = terminated_of(x_next[b], happened[b], p)
-            event[m] = happened[b]
-{_SENSE.replace("        ","            ",1).replace(chr(10)+"        ",chr(10)+"            ")}
+        for i in range(S):
+            state[m, i] = x_next[i]
+        reward[m] = reward_of(x, u, x_next, happened, p)
+        terminated[m] = terminated_of(x_next, happened, p)
+        event[m] = happened
+{_SENSE}
 
 @njit(cache=CACHED, forceinline=True, error_model="numpy")
 def simulate(state, action, h, substeps, p, next_state, reward, terminated):
-{_SCRATCH}\
-    for start in range(0, state.shape[0], BLOCK):
-        n = min(BLOCK, state.shape[0] - start)
-        for b in range(n):
-            for i in range(S):
-                x[b, i] = x_next[b, i] = state[start + b, i]
-            for a in range(A):
-                u[b, a] = action[start + b, a]
-            happened[b] = 0
+    x, x_next, y, u = np.empty(S), np.empty(S), np.empty(S), np.empty(A)
+    for n in range(state.shape[0]):
+        for i in range(S):
+            x[i] = x_next[i] = state[n, i]
+        for a in range(A):
+            u[a] = action[n, a]
 {_ADVANCE}\
-        for b in range(n):
-            for i in range(S):
-                next_state[start + b, i] = x_next[b, i]
-            reward[start + b] = reward_of(x[b], u[b], x_next[b], happened[b], p)
-            terminated[start + b] = terminated_of(x_next[b], happened[b], p)
+        for i in range(S):
+            next_state[n, i] = x_next[i]
+        reward[n] = reward_of(x, u, x_next, happened, p)
+        terminated[n] = terminated_of(x_next, happened, p)
 '''
 
 

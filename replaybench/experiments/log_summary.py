@@ -7,7 +7,6 @@ plant's model lands from the recorded one.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -116,9 +115,7 @@ def plane_coverage(plant: Plant, x: Floats) -> float | None:
     return float((np.histogram2d(x[:, 0], x[:, 1], STATE_BINS, ranges)[0] > 0).mean())
 
 
-def warnings_about(
-    states: Sequence[Dimension], actions: Sequence[Dimension], plane: float | None
-) -> Iterator[str]:
+def warnings_about(states: Sequence[Dimension], actions: Sequence[Dimension], plane: float | None) -> Iterator[str]:
     """Yield what the numbers of a summary warn of, one line each."""
     for state in states:
         if state.mismatch is None or state.moved is None:
@@ -150,9 +147,9 @@ def summary_table(summary: Summary) -> Table:
     if summary.plane is not None:
         caption += f"; both states together: {summary.plane:.0%} visited"
     table = Table(title=Text(title), caption=Text(caption))
-    for heading, justify in (("", "left"), ("unit", "left"), ("from", "right"), ("to", "right")):
-        table.add_column(heading, justify="right" if justify == "right" else "left")
-    for heading in ("model error / change per step", "visited"):
+    table.add_column("")
+    table.add_column("unit")
+    for heading in ("from", "to", "model error / change per step", "visited"):
         table.add_column(heading, justify="right")
     table.add_column("never visited")
     for each in (*summary.states, *summary.actions):

@@ -6,7 +6,7 @@ a buffer keeps normalised numbers, in which a wrong unit no longer shows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -92,52 +92,37 @@ def convert(
         if log.time is None:
             raise UserError(f"{log.path} has no column called time; name it with --time, or give --frequency")
         frequency = round_rate(sampling_rate(log.time))
-    warnings: list[str] = []
-    rows = len(next(iter(log.columns.values())))
-    pieces = [slice(0, rows)] if log.time is None else segments(log.time, frequency)
-    starts, visited = np.zeros(rows, np.bool_), np.zeros(rows, np.bool_)
-    piece_of = np.zeros(rows, np.int64)
-    for number, piece in enumerate(pieces):
-        starts[piece.start : piece.stop - 1] = True
-        visited[piece] = piece.stop - piece.start > 1
-        piece_of[piece] = number
-    if not starts.any():
-        raise UserError(f"{log.path} holds no two rows without a gap between them, so no transition")
-    warnings += _irregular(log.time, starts, frequency)
-
-    state = _states(log, plant, mapping, visited)
+    starts, used = _steps(log, frequency)
+    state = _states(log, plant, mapping, used)
     action, clipped = _actions(log, plant, mapping, starts, clip_actions)
-    if clipped:
-        warnings.append(f"{clipped} of {starts.sum()} rows had an action clipped to the plant's bounds")
+
     first = np.flatnonzero(starts)
     x, u, x_next = state[first], action[first], state[first + 1]
-    given = {name: log.column(mapping[name], starts)[first] for name in OPTIONAL if name in mapping}
-    reward, ended = _consequences(plant, x, u, x_next)
-    reward = given.get("reward", reward)
-    terminated = given["terminated"] != 0 if "terminated" in given else ended
-    if "terminated" in mapping:
-        lost = int((log.columns[mapping["terminated"]][~starts & visited] == 1).sum())
-        if lost:
-            warnings.append(f"{lost} terminated steps were left out: the state in which they ended is not recorded")
+    recorded = {name: log.column(mapping[name], starts)[first] for name in OPTIONAL if name in mapping}
+    reward = recorded["reward"] if "reward" in recorded else _rewards(plant, x, u, x_next)
+    terminated = recorded["terminated"] != 0 if "terminated" in recorded else _terminations(plant, x_next)
+    kept = ~np.isin(first, first[terminated] + 1)  # no step starts where an episode ended
+    first, reward, terminated = first[kept], reward[kept], terminated[kept]
+    x, u, x_next = x[kept], u[kept], x_next[kept]
+    episode = np.cumsum(np.diff(first, prepend=first[0]) > 1)
 
-    after_end = np.zeros(rows, np.bool_)  # rows that hold the final state of a terminated episode
-    after_end[first[terminated] + 1] = True
-    kept = ~after_end[first]
-    first, x, u, x_next, reward, terminated = (each[kept] for each in (first, x, u, x_next, reward, terminated))
-    jump = np.diff(first, prepend=-2) != 1
-    jump |= np.diff(piece_of[first], prepend=-1) != 0
-    episode = np.cumsum(jump) - 1
-
+    count = len(first)
     states = state_dimensions(plant, x, x_next, simulate(plant, x, u, 1 / frequency)[0])
     actions = action_dimensions(plant, u)
     plane = plane_coverage(plant, np.concatenate([x, x_next]))
+    notes = (
+        *_irregular(log.time, starts, frequency),
+        *_counted(clipped, "actions were clipped to the plant's bounds"),
+        *_counted(_lost_ends(log, mapping, starts), "terminated steps lack the state in which they ended: left out"),
+        *warnings_about(states, actions, plane),
+    )
     summary = Summary(
         log=log.path.name,
         plant=plant.name,
-        rows=rows,
-        transitions=len(first),
+        rows=len(state),
+        transitions=count,
         episodes=int(episode[-1]) + 1,
-        seconds=len(first) / frequency,
+        seconds=count / frequency,
         frequency=frequency,
         inferred=inferred,
         reward_from=mapping.get("reward"),
@@ -145,18 +130,21 @@ def convert(
         states=states,
         actions=actions,
         plane=plane,
-        warnings=(*warnings, *warnings_about(states, actions, plane)),
+        warnings=notes,
     )
     fields = step_fields(len(plant.state_names), len(plant.action_names))
     observation, next_observation = plant.normalise_state(x), plant.normalise_state(x_next)
     values = (observation, plant.normalise_action(u), reward, next_observation, terminated)
     arrays: Arrays = {
-        name: value.astype(np.float32).reshape(1, len(first), width)
-        for (name, width), value in zip(fields.items(), values, strict=True)
+        **{
+            name: value.astype(np.float32).reshape(1, count, width)
+            for (name, width), value in zip(fields.items(), values, strict=True)
+        },
+        "serial": np.arange(1, count + 1, dtype=np.uint32)[None],
+        "offers": np.array([count], np.int64),
+        "count": np.array([count], np.int64),
+        "episode": episode.astype(np.uint32)[None],
     }
-    arrays["serial"] = np.arange(1, len(first) + 1, dtype=np.uint32)[None]
-    arrays["episode"] = episode.astype(np.uint32)[None]
-    arrays["offers"] = arrays["count"] = np.array([len(first)], np.int64)
     facts = {
         "source": "import",
         "plant": plant_name or plant.name,
@@ -193,21 +181,26 @@ def match_columns(log: Log, plant: Plant, columns: Mapping[str, str]) -> dict[st
                 f"{log.path} has no column called {name!r}, which is needed for that {kind} of {plant.name}; "
                 f"name it with --columns '{name}=COLUMN' (it has: {', '.join(log.columns)})"
             )
-    return {name: column for name, column in mapping.items() if column is not None}
+    chosen = {name: column for name, column in mapping.items() if column is not None}
+    for column in chosen.values():
+        if column in log.unusable:
+            log.column(column)  # says why
+    return chosen
 
 
 def _fold(name: str) -> str:
     return name.casefold().translate({ord(mark): None for mark in " _-"})
 
 
-def _irregular(time: Floats | None, starts: Bools, frequency: float) -> list[str]:
-    if time is None:
-        return []
-    error = np.abs(np.diff(time)[starts[:-1]] * frequency - 1)
-    share = float((error > IRREGULAR).mean())
-    if share <= 0.01:
-        return []
-    return [f"{share:.0%} of the sample times are more than {IRREGULAR:.0%} off the period (worst {error.max():.0%})"]
+def _steps(log: Log, frequency: float) -> tuple[Bools, Bools]:
+    """Return which rows `[T]` start a step, and which belong to one."""
+    rows = len(next(iter(log.columns.values())))
+    starts = np.zeros(rows, np.bool_)
+    for piece in [slice(0, rows)] if log.time is None else segments(log.time, frequency):
+        starts[piece.start : max(piece.stop - 1, 0)] = True
+    if not starts.any():
+        raise UserError(f"{log.path} holds no two rows without a gap between them, so no transition")
+    return starts, starts | np.concatenate([[False], starts[:-1]])
 
 
 def _states(log: Log, plant: Plant, mapping: Mapping[str, str], used: Bools) -> Floats:
@@ -216,44 +209,62 @@ def _states(log: Log, plant: Plant, mapping: Mapping[str, str], used: Bools) -> 
     state = np.stack([wrap(each) if angle else each for each, angle in zip(recorded, plant.periodic, strict=True)], 1)
     limit = np.array(plant.observation_limit)
     beyond = (np.abs(plant.normalise_state(state)) > limit * (1 + STATE_TOLERANCE)) & used[:, None]
-    _refuse(log, plant, mapping, state, beyond, plant.denormalise_state(-limit), plant.denormalise_state(limit))
+    bounds = plant.denormalise_state([-limit, limit])
+    for i, (name, unit) in enumerate(zip(plant.state_names, plant.state_units, strict=True)):
+        _refuse(log, name, unit, mapping[name], beyond[:, i], bounds[:, i], "")
     return state
 
 
-def _actions(
-    log: Log, plant: Plant, mapping: Mapping[str, str], used: Bools, clip: bool
-) -> tuple[Floats, int]:
-    """Return physical actions `[T, A]` in bounds, and how many used rows were clipped; raises as `_states`."""
+def _actions(log: Log, plant: Plant, mapping: Mapping[str, str], used: Bools, clip: bool) -> tuple[Floats, int]:
+    """Return physical actions `[T, A]` in bounds, and in how many used rows they were clipped; raises as `_states`."""
     action = np.stack([log.column(mapping[name], used) for name in plant.action_names], axis=1)
     beyond = (np.abs(plant.normalise_action(action)) > 1 + ACTION_TOLERANCE) & used[:, None]
-    low, high = np.array(plant.action_low), np.array(plant.action_high)
+    bounds = np.array([plant.action_low, plant.action_high])
     if not clip:
-        _refuse(log, plant, mapping, action, beyond, low, high)
-    return np.clip(action, low, high), int(beyond.any(axis=1).sum())
+        remedy = ", or --clip-actions if the actuator saturates there"
+        for i, (name, unit) in enumerate(zip(plant.action_names, plant.action_units, strict=True)):
+            _refuse(log, name, unit, mapping[name], beyond[:, i], bounds[:, i], remedy)
+    return np.clip(action, *bounds), int(beyond.any(axis=1).sum())
 
 
-def _refuse(
-    log: Log, plant: Plant, mapping: Mapping[str, str], values: Floats, beyond: Bools, low: Floats, high: Floats
-) -> None:
-    """Raise for the first row with a value of `values` `[T, D]` (all states or all actions) out of its bounds."""
-    if not beyond.any():
-        return
-    row = int(beyond.any(axis=1).argmax())
-    i = int(beyond[row].argmax())
-    is_action = values.shape[1] == len(plant.action_names) and low.tolist() == list(plant.action_low)
-    names, units = (
-        (plant.action_names, plant.action_units) if is_action else (plant.state_names, plant.state_units)
-    )
-    raise UserError(
-        f"{log.path}: {names[i]} is {values[row, i]:.6g} in column {mapping[names[i]]!r} at {log.where(row)} "
-        f"({beyond[:, i].sum()} such rows), but {plant.name} keeps it in {low[i]:.4g} … {high[i]:.4g} {units[i]}: "
-        f"give {units[i]} (is the column in other units, as mA or deg?)"
-        + (", or --clip-actions if the actuator saturates there" if is_action else "")
-    )
+def _refuse(log: Log, name: str, unit: str, column: str, beyond: Bools, bounds: Floats, remedy: str) -> None:
+    """Raise for the first row of a column that is `beyond` its bounds (low, high), if any."""
+    if beyond.any():
+        row = int(beyond.argmax())
+        raise UserError(
+            f"{log.path}: {name} is {log.columns[column][row]:.6g} in column {column!r} at {log.where(row)} "
+            f"({beyond.sum()} such rows), beyond {bounds[0]:.4g} … {bounds[1]:.4g} {unit}: is the column in {unit}, "
+            f"not in mA, mV, deg or the like? Give it in {unit}{remedy}"
+        )
 
 
-def _consequences(plant: Plant, x: Floats, u: Floats, x_next: Floats) -> tuple[Floats, Bools]:
-    """Return the plant's reward float64 `[N]` and `terminated` bool `[N]` for recorded transitions, event 0."""
-    p, steps = plant.params(), range(len(x))
-    reward = np.array([plant.reward(x[t], u[t], x_next[t], 0, p) for t in steps], np.float64)
-    return reward, np.array([plant.terminated(x_next[t], 0, p) for t in steps], np.bool_)
+def _rewards(plant: Plant, x: Floats, u: Floats, x_next: Floats) -> Floats:
+    """Return the plant's reward `[N]` of recorded steps, with event 0."""
+    p = plant.params()
+    return np.array([plant.reward(x[t], u[t], x_next[t], 0, p) for t in range(len(x))], np.float64)
+
+
+def _terminations(plant: Plant, x_next: Floats) -> Bools:
+    """Return whether the plant's task ends `[N]` in recorded states, with event 0."""
+    ended: Any = plant.terminated
+    p = plant.params()
+    return np.array([ended(state, 0, p) for state in x_next], np.bool_)
+
+
+def _irregular(time: Floats | None, starts: Bools, frequency: float) -> Iterator[str]:
+    """Warn where more than 1 % of the steps are far from the sample period."""
+    if time is not None:
+        error = np.abs(np.diff(time)[starts[:-1]] * frequency - 1)
+        share = float((error > IRREGULAR).mean())
+        if share > 0.01:
+            yield f"{share:.0%} of the sample times are over {IRREGULAR:.0%} off the period (worst {error.max():.0%})"
+
+
+def _lost_ends(log: Log, mapping: Mapping[str, str], starts: Bools) -> int:
+    """Count rows that say `terminated` where no step can start."""
+    return int((log.columns[mapping["terminated"]][~starts] > 0).sum()) if "terminated" in mapping else 0
+
+
+def _counted(count: int, what: str) -> Iterator[str]:
+    if count:
+        yield f"{count} {what}"

@@ -1,0 +1,35 @@
+# Every target works from a fresh clone: each sets up .venv first, if it is not there yet.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+DEMO   := examples/demo.toml
+
+.PHONY: help demo test bench docs clean
+
+help:                ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(STAMP)       ## Install, run the demo study (about 4 minutes on 2 cores), print its scores
+	$(BIN)/replaybench sweep $(DEMO)
+
+test: $(STAMP)       ## Install, check style and types, run all tests (under 8 minutes on 2 cores)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest -q -n 2 --dist worksteal
+
+bench: $(STAMP)      ## Time everything against its peers, side by side, one thread
+	$(BIN)/python benchmarks/speed.py
+
+docs: $(STAMP)       ## Check the documentation: every link, command and example in it
+	$(BIN)/pytest -q tests/test_docs.py
+
+clean:               ## Remove the environment, runs and caches of this folder
+	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "torch"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[cluster,dev]"
+	@touch $@

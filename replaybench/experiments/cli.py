@@ -1,0 +1,304 @@
+"""The command line. Heavy libraries are imported where they are used, so that help is instant."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import tyro
+from tyro.conf import Positional
+
+from replaybench.data.errors import UserError, unknown
+
+Parameters = tyro.conf.Suppress[tuple[str, ...]]
+"""NAME=VALUE of a plant's own parameters: on the command line they are options (`--inertia 1.91e-4`)."""
+
+
+def sweep(
+    study: Positional[Path],
+    output: Path | None = None,
+    workers: int | None = None,
+    cluster: str | None = None,
+    buffers: Literal["final", "none"] | None = None,
+    seeds: int | None = None,
+    episodes: int | None = None,
+    dry_run: bool = False,
+) -> int:
+    """Run a study: a grid of plants, noise, frequencies and strategies against dynamic programming.
+
+    Called again, it continues where it stopped, with the same numbers.
+
+    Args:
+        study: Study file (TOML); examples/demo.toml is one.
+        output: Run folder; runs/<name of the study> if not given.
+        workers: Worker processes; one per core if not given.
+        cluster: Address of a Dask scheduler (tcp://host:8786) to run the cells on instead.
+        buffers: Whether to keep each cell's replay buffer; overrides the study.
+        seeds: Number of seeds; overrides the study.
+        episodes: Number of episodes; overrides the study.
+        dry_run: Print the cells and what they need in time, memory and disk; run nothing.
+    """
+    from rich.console import Console
+
+    from replaybench.experiments.plots import draw_figures
+    from replaybench.experiments.results import score_table
+    from replaybench.experiments.study import read_study
+    from replaybench.experiments.sweep import sweep as run
+
+    given = {"buffers": buffers, "seeds": seeds, "episodes": episodes}
+    read = read_study(study, {key: value for key, value in given.items() if value is not None})
+    folder, count = output or Path("runs") / read.name, _workers(workers)
+    console = Console()
+    if dry_run:
+        _show_plan(console, read, folder, count)
+        return 0
+    data, drawn, complete = run(read, folder, workers=count, cluster=cluster, console=console, figures=draw_figures)
+    console.print(score_table(data))
+    print(f"results  {folder / 'results.nc'}")
+    print(f"cells    {folder / 'cells'} (scores, policies{', buffers' if read.buffers == 'final' else ''})")
+    for path in drawn:
+        print(f"figure   {path}")
+    if not complete:
+        print("stopped before the end; run the same command again to continue", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _workers(asked: int | None) -> int:
+    if asked is not None and asked < 1:
+        raise UserError(f"--workers must be at least 1, not {asked}")
+    return asked or len(os.sched_getaffinity(0))
+
+
+def _show_plan(console: Any, study: Any, folder: Path, workers: int) -> None:
+    from rich.table import Table
+
+    from replaybench.data.runs import RunFolder
+    from replaybench.experiments.sweep import check_room, estimate_seconds, gigabytes, plan
+
+    todo = plan(study, RunFolder(folder), workers)
+    table = Table(title=f"{study.name}: {len(todo.cells)} cells, {len(todo.open)} to run")
+    for heading in ("cell", "plant", "learner", "strategy", "noise", "Hz", "seeds", "episodes", ""):
+        table.add_column(heading)
+    open_ids = {cell.id for cell in todo.open}
+    for cell in todo.cells:
+        state = "to run" if cell.id in open_ids else "complete"
+        numbers = (f"{cell.noise:g}", f"{cell.frequency:g}", str(cell.members), str(cell.episodes))
+        table.add_row(cell.id, cell.plant, cell.learner, cell.strategy, *numbers, state)
+    console.print(table)
+    minutes = estimate_seconds(todo.open, workers) / 60
+    print(f"time    about {minutes:.1f} min on {workers} worker(s) of this machine, references not counted")
+    print(f"memory  about {gigabytes(todo.memory_bytes)}")
+    print(f"disk    about {gigabytes(todo.disk_bytes)} in {folder}")
+    check_room(todo, folder)
+
+
+def baseline(
+    plant: Positional[str],
+    frequency: float = 50.0,
+    noise: float = 0.0,
+    variant: Literal["synchronous", "asynchronous"] = "synchronous",
+    output: Path | None = None,
+    parameters: Parameters = (),
+) -> int:
+    """Solve a plant by fuzzy Q-iteration, and score it beside random, zero and linear-quadratic control.
+
+    The plant's own parameters are options too: replaybench baseline Pendulum --inertia 1.91e-4.
+
+    Args:
+        plant: Plant name (see `replaybench list`) or path/to/file.py:ClassName.
+        frequency: Control rate in Hz.
+        noise: Standard deviation of sensor and actuator noise, normalised units.
+        variant: Synchronous sweeps, or asynchronous ones that use each new value at once.
+        output: Folder for the figure; runs/baseline-<plant> if not given.
+    """
+    from rich.console import Console
+
+    from replaybench.experiments.reports import show_baseline
+
+    folder = output or Path("runs") / f"baseline-{plant.rpartition(':')[2]}"
+    show_baseline(Console(), plant, _values(parameters), frequency, noise, variant, folder)
+    return 0
+
+
+def replay(
+    buffer: Positional[Path],
+    strategy: str = "FULL[Uniform]",
+    updates: int = 20_000,
+    learner: str = "DDPG",
+    capacity: int | None = None,
+    seeds: int | None = None,
+    root_seed: int = 0,
+    output: Path | None = None,
+) -> int:
+    """Train a fresh population from a stored buffer, offline, then evaluate it on the plant the file names.
+
+    Args:
+        buffer: Buffer file made by `sweep` or `import`.
+        strategy: Retention[Sampling], for example FULL[PER] or Resv[Uniform].
+        updates: Updates of every learner.
+        learner: Learner (see `replaybench list`).
+        capacity: Slots of each buffer; by default everything in the file is kept.
+        seeds: Learners to train; by default one per recording in the file, at least 8.
+        root_seed: Root seed of the learners.
+        output: Folder for policy, scores and figure; runs/replay-<file>-<strategy> if not given.
+    """
+    from rich.console import Console
+
+    from replaybench.experiments.reports import show_replay
+
+    show_replay(Console(), buffer, strategy, updates, learner, capacity, seeds, root_seed, output)
+    return 0
+
+
+def import_log(
+    log: Positional[Path],
+    plant: str,
+    columns: tuple[str, ...] = (),
+    time: str | None = None,
+    frequency: float | None = None,
+    output: Path | None = None,
+    clip_actions: bool = False,
+    parameters: Parameters = (),
+) -> int:
+    """Turn recorded trajectories into a buffer file for `replay`.
+
+    Args:
+        log: CSV with a header row, or NPZ with one array per column; physical SI units.
+        plant: Plant name or path/to/file.py:ClassName; its own parameters are options too.
+        columns: Which column holds what, as NAME=COLUMN for the plant's states and actions, reward, terminated;
+            columns that bear those names need not be given.
+        time: Column of sample times in s.
+        frequency: Control rate in Hz; taken from the time column if not given.
+        output: Buffer file to write; <log>.h5 beside the log if not given.
+        clip_actions: Clip actions that pass the plant's bounds instead of refusing them.
+    """
+    from rich.console import Console
+
+    from replaybench.experiments.reports import show_import
+
+    show_import(Console(), log, plant, _values(parameters), columns, time, frequency, output, clip_actions)
+    return 0
+
+
+def inspect(file: Positional[Path], verify: bool = False) -> int:
+    """Say what is in any file that replaybench writes.
+
+    Args:
+        file: Buffer, checkpoint, scores, solution (.h5), policy (.safetensors), results (.nc) or run folder.
+        verify: Check structure and values as well, not only checksums.
+    """
+    from rich.console import Console
+
+    from replaybench.experiments.inspection import show_file
+
+    show_file(Console(), file, verify)
+    return 0
+
+
+def list_names(what: Positional[Literal["all", "plants", "strategies", "learners"]] = "all") -> int:
+    """Show the plants, strategies and learners that studies can name.
+
+    Args:
+        what: Which of them.
+    """
+    from rich.console import Console
+
+    from replaybench.experiments.inspection import show_names
+
+    show_names(Console(), what)
+    return 0
+
+
+COMMANDS = {
+    "sweep": sweep,
+    "baseline": baseline,
+    "replay": replay,
+    "import": import_log,
+    "inspect": inspect,
+    "list": list_names,
+}
+
+
+def _take_plant_parameters(words: list[str]) -> list[str]:
+    """Turn options that are parameters of the plant named in `words` into entries of `--parameters`."""
+    if words[:1] == ["baseline"]:
+        names = [word for word in words[1:] if not word.startswith("-")]
+    elif words[:1] == ["import"] and "--plant" in words:
+        names = words[words.index("--plant") + 1 :]
+    else:
+        return words
+    if not names:
+        return words
+    import dataclasses
+
+    from replaybench.envs.registry import plant_class
+
+    fields = {f"--{field.name.replace('_', '-')}": field.name for field in dataclasses.fields(plant_class(names[0]))}
+    kept: list[str] = []
+    taken: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        option, equals, value = word.partition("=")
+        name = fields.get(option.replace("_", "-"))
+        if name is None:
+            kept.append(word)
+        else:
+            taken.append(f"{name}={value if equals else next(rest, '')}")
+    return [*kept, "--parameters", *taken] if taken else kept
+
+
+def _values(parameters: Sequence[str]) -> dict[str, float]:
+    values = {}
+    for entry in parameters:
+        name, _, value = entry.partition("=")
+        try:
+            values[name] = float(value)
+        except ValueError:
+            raise UserError(f"--{name.replace('_', '-')} needs a number, not {value!r}") from None
+    return values
+
+
+DESCRIPTION = """Which experiences should a learning controller keep, and which should it replay?
+
+sweep runs a study, baseline solves a plant by dynamic programming, replay learns offline from a stored buffer."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; a user's mistake is one line on stderr and exit status 2."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        sys.exit(_run(words))
+    except UserError as error:
+        print(f"replaybench: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("replaybench: stopped", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+
+
+def _run(words: list[str]) -> int:
+    if words in (["--version"], ["-V"]):
+        from replaybench import __version__
+
+        print(f"replaybench {__version__}")
+        return 0
+    if words and not words[0].startswith("-") and words[0] not in COMMANDS:
+        raise unknown("command", words[0], COMMANDS)
+    if not words:
+        words = ["--help"]
+    words = _take_plant_parameters(words)
+    found: int = tyro.extras.subcommand_cli_from_dict(
+        COMMANDS, prog="replaybench", description=DESCRIPTION, args=words, sort_subcommands=False
+    )
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""Say what is in a file, and what a study can name."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from replaybench.data.errors import UserError
+from replaybench.data.hdf5 import Header, is_record, read_record
+from replaybench.data.policy import read_policy
+from replaybench.data.runs import RunFolder
+
+
+def show_file(console: Console, path: Path, verify: bool) -> None:
+    """Print what a file or run folder holds; every checksum is verified on the way.
+
+    Raises:
+        UserError: the file is missing, damaged or not one of ours, or (with `verify`) contradicts itself.
+    """
+    if path.is_dir():
+        _show_folder(console, path, verify)
+    elif path.suffix == ".nc":
+        _show_results(console, path)
+    elif path.suffix == ".safetensors":
+        facts, weights = read_policy(path)
+        _show(console, path, "policy", facts, weights, verify)
+    elif path.is_file() and not is_record(path):
+        raise UserError(f"{path} is not a file that replaybench wrote, or its beginning is damaged")
+    else:
+        header, arrays = read_record(path)
+        _show(console, path, header.kind, header.facts, arrays, verify)
+        if verify and header.kind == "buffer":
+            check_buffer(path, header, arrays)
+    if verify:
+        console.print("verified: checksums and structure are sound", style="green")
+
+
+def _show(
+    console: Console, path: Path, kind: str, facts: dict[str, Any], arrays: dict[str, NDArray[Any]], verify: bool
+) -> None:
+    console.print(f"[bold]{path}[/bold]: {kind} file, {path.stat().st_size / 1e6:.2f} MB", highlight=False)
+    about = Table(show_header=False, box=None)
+    for key, value in _flat(facts).items():
+        about.add_row(key, value)
+    console.print(about)
+    table = Table()
+    for heading in ("array", "shape", "type", "minimum", "mean", "maximum"):
+        table.add_column(heading)
+    for name, array in arrays.items():
+        table.add_row(name, " × ".join(map(str, array.shape)), str(array.dtype), *_range(array))
+    console.print(table)
+
+
+def _range(array: NDArray[Any]) -> tuple[str, str, str]:
+    finite = array[np.isfinite(array)] if array.dtype.kind == "f" else array
+    if not finite.size or array.dtype.itemsize * array.ndim == 0:
+        return ("–", "–", "–")
+    values = (finite.min(), finite.mean(dtype=np.float64), finite.max())
+    return tuple(f"{value:.6g}" for value in values)  # type: ignore[return-value]
+
+
+def _flat(facts: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    """Flatten nested facts to one line each; long lists are cut."""
+    lines: dict[str, str] = {}
+    for key, value in facts.items():
+        if isinstance(value, dict):
+            lines.update(_flat(value, f"{prefix}{key}."))
+        else:
+            text = json.dumps(value)
+            lines[prefix + key] = text if len(text) <= 100 else text[:97] + "…"
+    return lines
+
+
+def check_buffer(path: Path, header: Header, arrays: dict[str, NDArray[Any]]) -> None:
+    """Check what every buffer promises: finite columns, distinct serial numbers, counts that fit.
+
+    Raises:
+        UserError: it does not hold.
+    """
+    serial, count, offers = (arrays.get(name) for name in ("serial", "count", "offers"))
+    if serial is None or count is None or offers is None:
+        raise UserError(f"{path} lacks serial numbers or counts")
+    for m, stored in enumerate(count):
+        if not 0 <= stored <= serial.shape[1] or offers[m] < stored:
+            raise UserError(f"{path}: member {m} claims {stored} experiences of {serial.shape[1]} slots")
+        mine = serial[m, :stored]
+        if len(np.unique(mine)) != stored or (stored and (mine.min() < 1 or mine.max() > offers[m])):
+            raise UserError(f"{path}: member {m} has repeated or impossible serial numbers")
+        for name in header.facts["fields"]:
+            if not np.isfinite(arrays[name][m, :stored]).all():
+                raise UserError(f"{path}: {name} of member {m} holds NaN or infinity")
+
+
+def _show_results(console: Console, path: Path) -> None:
+    import xarray as xr
+
+    from replaybench.experiments.results import describe, score_table
+
+    if not path.is_file():
+        raise UserError(f"no such file: {path}")
+    try:
+        with xr.open_dataset(path, engine="h5netcdf") as data:
+            data.load()
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise UserError(f"{path} is not a readable netCDF file (damaged, truncated or foreign)") from error
+    if data.attrs.get("title") != "replaybench sweep":
+        raise UserError(f"{path} is a netCDF file, but not one that replaybench wrote")
+    console.print(f"[bold]{path}[/bold]: results, written by replaybench {data.attrs['version']}", highlight=False)
+    console.print(describe(data))
+    console.print(score_table(data))
+
+
+def _show_folder(console: Console, path: Path, verify: bool) -> None:
+    folder = RunFolder(path)
+    if not folder.study.is_file():
+        raise UserError(f"{path} is not a run folder (it holds no study.toml)")
+    complete = sorted(folder.path.glob("cells/*/scores.h5"))
+    started = sorted(folder.path.glob("cells/*/checkpoint.h5"))
+    console.print(f"[bold]{path}[/bold]: run folder, {len(complete)} cells complete, {len(started)} under way")
+    console.print(folder.study.read_text(encoding="utf-8"), highlight=False, markup=False)
+    if folder.results.is_file():
+        _show_results(console, folder.results)
+    if verify:
+        for file in sorted(folder.path.glob("cells/*/*")):
+            show_file(Console(quiet=True), file, verify=True)
+
+
+def show_names(console: Console, what: str) -> None:
+    """Print plants with their parameters, strategies and learners."""
+    if what in ("all", "plants"):
+        console.print(_plants())
+    if what in ("all", "strategies"):
+        console.print(_strategies())
+    if what in ("all", "learners"):
+        console.print(_learners())
+
+
+def _plants() -> Table:
+    from replaybench.envs.registry import plant_class, plant_names
+
+    table = Table(title="Plants (or path/to/file.py:ClassName for your own)")
+    for heading in ("name", "states", "actions", "parameters", ""):
+        table.add_column(heading)
+    for name in plant_names():
+        plant = plant_class(name)()
+        states = ", ".join(f"{n} [{u}]" for n, u in zip(plant.state_names, plant.state_units, strict=True))
+        actions = ", ".join(f"{n} [{u}]" for n, u in zip(plant.action_names, plant.action_units, strict=True))
+        parameters = "\n".join(f"{f.name} {getattr(plant, f.name):g}" for f in dataclasses.fields(plant))
+        table.add_row(name, states, actions, parameters, _first_line(type(plant)))
+    return table
+
+
+def _strategies() -> Table:
+    from replaybench.replay.notation import MODIFIERS
+    from replaybench.replay.retention import RETENTIONS
+    from replaybench.replay.sampling import SAMPLINGS
+
+    table = Table(title="Strategies: Retention[Sampling+Modifier], for example FULL[PER+IS]")
+    for heading in ("part", "name", "parameters", ""):
+        table.add_column(heading)
+    for part, names in (("retention", RETENTIONS), ("sampling", SAMPLINGS), ("modifier", MODIFIERS)):
+        for name, kind in names.items():
+            fields = [f for f in dataclasses.fields(kind) if f.name != "importance"]
+            table.add_row(part, name, ", ".join(f"{f.name}={f.default}" for f in fields), _first_line(kind))
+    return table
+
+
+def _learners() -> Table:
+    from replaybench.controllers.registry import LEARNERS, load_learner
+
+    table = Table(title="Learners")
+    for heading in ("name", "settings", ""):
+        table.add_column(heading)
+    for name in LEARNERS:
+        kind, config = load_learner(name)
+        settings = "\n".join(f"{key} = {value}" for key, value in _flat(dataclasses.asdict(config())).items())
+        table.add_row(name, settings, _first_line(kind))
+    return table
+
+
+def _first_line(kind: type) -> str:
+    return (kind.__doc__ or "").strip().splitlines()[0]
