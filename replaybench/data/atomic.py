@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +13,7 @@ from pathlib import Path
 from replaybench.data.errors import UserError
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_DENIED = {errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EPERM}
 
 
 @contextmanager
@@ -27,14 +30,28 @@ def atomic_path(path: Path) -> Iterator[Path]:
         _sync(temporary)
         os.replace(temporary, path)
         _sync(path.parent)
-    except OSError as error:
-        if error.errno in _NO_ROOM or "No space left" in str(error):
+    except (OSError, RuntimeError) as error:
+        code = _system_error(error)
+        if code in _NO_ROOM:
             raise UserError(f"no room to write {path}: free some disk space and run again; nothing was lost") from error
-        if error.errno in (errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EPERM):
-            raise UserError(f"cannot write {path}: {os.strerror(error.errno)}; choose another folder") from error
+        if code in _DENIED:
+            raise UserError(f"cannot write {path}: {os.strerror(code)}; choose another folder") from error
         raise
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def _system_error(error: BaseException | None) -> int:
+    """Return the errno behind an exception: HDF5 hides it in the text of what it raises on closing."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno:
+            return error.errno
+        told = re.search(r"errno = (\d+)", str(error))
+        if told:
+            return int(told.group(1))
+        error = error.__context__
+    return 0
 
 
 def write_text(path: Path, text: str) -> None:

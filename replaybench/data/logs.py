@@ -119,7 +119,7 @@ def sampling_rate(time: Floats) -> float:
         UserError: fewer than two rows, or time does not increase.
     """
     if len(time) < 2:
-        raise UserError(f"the log has {len(time)} rows of data; a transition takes two")
+        raise UserError(f"the log has {len(time)} rows of data; a step takes two")
     steps = np.diff(time)
     if not (steps > 0).all():
         row = int((steps <= 0).argmax()) + 1

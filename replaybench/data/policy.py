@@ -1,7 +1,7 @@
 """Learned policies as safetensors: named weights with a leading member axis, and a JSON object of facts.
 
-The format holds numbers only, so a policy from a stranger is safe to open. A checksum over the weights is kept among
-the facts.
+The format holds numbers only, so a policy from a stranger is safe to open. A checksum over facts and weights is
+kept beside them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def write_policy(path: Path, weights: Mapping[str, NDArray[Any]], facts: Mapping
     from safetensors.numpy import save_file
 
     plain = {name: np.ascontiguousarray(array) for name, array in weights.items()}
-    metadata = {"format": FORMAT, "facts": json.dumps(facts, sort_keys=True), "blake2b": _digest(plain)}
+    told = json.dumps(facts, sort_keys=True)
+    metadata = {"format": FORMAT, "facts": told, "blake2b": _digest(told, plain)}
     with atomic_path(path) as temporary:
         save_file(plain, temporary, metadata)
 
@@ -49,14 +50,14 @@ def read_policy(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         raise UserError(f"{path} is not a readable safetensors file (damaged, truncated or foreign)") from error
     if metadata.get("format") != FORMAT:
         raise UserError(f"{path} is a safetensors file, but not one that replaybench wrote")
-    if metadata.get("blake2b") != _digest(weights):
-        raise UserError(f"{path} is damaged: its weights do not match their checksum; restore or remake it")
+    if metadata.get("blake2b") != _digest(metadata.get("facts", ""), weights):
+        raise UserError(f"{path} is damaged: its content does not match its checksum; restore or remake it")
     facts: dict[str, Any] = json.loads(metadata["facts"])
     return facts, weights
 
 
-def _digest(weights: Mapping[str, NDArray[Any]]) -> str:
-    content = hashlib.blake2b(digest_size=16)
+def _digest(facts: str, weights: Mapping[str, NDArray[Any]]) -> str:
+    content = hashlib.blake2b(facts.encode(), digest_size=16)
     for name, array in sorted(weights.items()):
         content.update(f"{name} {array.dtype.str} {array.shape}".encode())
         content.update(array.tobytes())

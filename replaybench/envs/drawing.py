@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -20,7 +22,7 @@ class Canvas:
         self._plant = plant
         # A figure of its own, not pyplot's: no global state, no window, whatever the user's backend.
         self._figure = Figure(figsize=(4.8, 4.8), dpi=100, facecolor="white")
-        self._canvas = FigureCanvasAgg(self._figure)
+        self._canvas: Any = FigureCanvasAgg(self._figure)  # its methods carry no types
         self._picture = self._figure.add_axes((0.02, 0.2, 0.96, 0.78))
         self._caption = self._figure.text(0.5, 0.045, "", ha="center", family="monospace", fontsize=9)
 
@@ -28,9 +30,10 @@ class Canvas:
         """Return the image uint8 `[480, 480, 3]` of a physical state `[S]` and a normalised action `[A]`."""
         plant = self._plant
         self._picture.clear()
-        plant.draw(self._picture, state, action)
+        plant.draw(self._picture, state, action.astype(np.float64))
         lines = [f"t = {seconds:.2f} s"]
-        lines.append("   ".join(map(_quantity, plant.state_names, state, plant.state_units, strict=True)))
+        states = zip(plant.state_names, state, plant.state_units, strict=True)
+        lines.append("   ".join(_quantity(name, value, unit) for name, value, unit in states))
         applied = plant.denormalise_action(action)
         if len(applied) == 1:
             lines.append(_quantity(plant.action_names[0], applied[0], plant.action_units[0]))

@@ -60,7 +60,8 @@ class _Walk:
         elif isinstance(value, _CONSTANTS):
             self.lines.append(f"{name} = {_constant(name, value)}")
         elif isinstance(value, enum.EnumMeta):
-            self.lines.append(f"{name} = {[(m.name, m.value) for m in value]!r}")
+            members: list[Any] = list(value)
+            self.lines.append(f"{name} = {[(member.name, member.value) for member in members]!r}")
         elif _in_library(value) or isinstance(value, BuiltinFunctionType | np.ufunc):
             self.lines.append(f"{name} = {getattr(value, '__qualname__', type(value).__qualname__)}")
         elif isinstance(value, type):

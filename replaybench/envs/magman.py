@@ -86,7 +86,7 @@ class Magman(Plant):
     @staticmethod
     def reward(x: Vector, u: Vector, x_next: Vector, event: int, p: Params) -> float:
         """Return −(100 |x − 0.035| + 5 |ẋ|) of the next state, and −1 more for a collision (eq. 9)."""
-        cost = POSITION_COST * abs(x_next[0] - GOAL) + VELOCITY_COST * abs(x_next[1])
+        cost: float = POSITION_COST * abs(x_next[0] - GOAL) + VELOCITY_COST * abs(x_next[1])
         return -(cost + WALL_COST) if event else -cost
 
     @staticmethod

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from replaybench.envs.plant import Params, Plant, Vector
+from replaybench.envs.plant import Params, Plant, Vector, wrap_angle
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,15 +79,13 @@ class Pendulum(Plant):
     def reward(x: Vector, u: Vector, x_next: Vector, event: int, p: Params) -> float:
         """Return −(50 (π − |θ|) + |θ̇| + 10 |u|) of the next state (eq. 9)."""
         upright = math.pi - abs(x_next[0])
-        return -(ANGLE_COST * upright + VELOCITY_COST * abs(x_next[1]) + VOLTAGE_COST * abs(u[0]))
+        cost: float = ANGLE_COST * upright + VELOCITY_COST * abs(x_next[1]) + VOLTAGE_COST * abs(u[0])
+        return -cost
 
     @staticmethod
     def project(x: Vector, p: Params) -> int:
         """Wrap the angle into [−π, π)."""
-        if not -math.pi <= x[0] < math.pi:
-            x[0] -= 2 * math.pi * math.floor((x[0] + math.pi) / (2 * math.pi))
-            if x[0] >= math.pi:  # the subtraction may round up to π itself
-                x[0] = -math.pi
+        x[0] = wrap_angle(x[0])
         return 0
 
     def draw(self, axes: Axes, state: Vector, action: Vector) -> None:

@@ -18,6 +18,7 @@ from numba.core.dispatcher import Dispatcher
 from numpy.typing import ArrayLike, NDArray
 
 from replaybench.data.errors import UserError
+from replaybench.data.kernel import kernel
 from replaybench.envs.fingerprint import content_hash
 
 if TYPE_CHECKING:
@@ -109,7 +110,6 @@ class Plant:
         raise NotImplementedError
 
     @staticmethod
-    @njit
     def project(x: Vector, p: Params) -> int:
         """Bring `x` back, in place, to where states may be (a wrapped angle, a wall) after every substep.
 
@@ -119,20 +119,13 @@ class Plant:
         return 0
 
     @staticmethod
-    @njit
     def terminated(x_next: Vector, event: int, p: Params) -> bool:
         """Return whether the episode ends for good: no future reward follows."""
         return False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for name in FUNCTIONS:
-            function = cls.__dict__.get(name)
-            if isinstance(function, staticmethod):
-                function = function.__func__
-            if function is not None:
-                compiled = function if isinstance(function, Dispatcher) else njit(function)
-                setattr(cls, name, staticmethod(compiled))
+        _compile_functions(cls)
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -148,21 +141,27 @@ class Plant:
 
     def normalise_state(self, state: ArrayLike) -> NDArray[np.float64]:
         """Return physical states `[..., S]` normalised."""
-        return (np.asarray(state, np.float64) - self.state_center) / np.array(self.state_scale)
+        center, scale = np.array(self.state_center, np.float64), np.array(self.state_scale, np.float64)
+        normalised: NDArray[np.float64] = (np.asarray(state, np.float64) - center) / scale
+        return normalised
 
     def denormalise_state(self, state: ArrayLike) -> NDArray[np.float64]:
         """Return normalised states `[..., S]` in physical units."""
-        return np.array(self.state_center) + np.array(self.state_scale) * np.asarray(state, np.float64)
+        center, scale = np.array(self.state_center, np.float64), np.array(self.state_scale, np.float64)
+        physical: NDArray[np.float64] = center + scale * np.asarray(state, np.float64)
+        return physical
 
     def normalise_action(self, action: ArrayLike) -> NDArray[np.float64]:
         """Return physical actions `[..., A]` normalised to [-1, 1]."""
         middle, half = self.action_range()
-        return (np.asarray(action, np.float64) - middle) / half
+        normalised: NDArray[np.float64] = (np.asarray(action, np.float64) - middle) / half
+        return normalised
 
     def denormalise_action(self, action: ArrayLike) -> NDArray[np.float64]:
         """Return normalised actions `[..., A]` in physical units."""
         middle, half = self.action_range()
-        return middle + half * np.asarray(action, np.float64)
+        physical: NDArray[np.float64] = middle + half * np.asarray(action, np.float64)
+        return physical
 
     def action_range(self) -> tuple[Vector, Vector]:
         """Return the middle and the half width, each `[A]`, of the physical action range."""
@@ -204,3 +203,25 @@ class Plant:
         for name in ("rhs", "reward"):
             if getattr(self, name) is getattr(Plant, name):
                 raise UserError(f"plant {plant} does not define the static method {name}")
+
+
+@kernel
+def wrap_angle(angle: float) -> float:
+    """Return an angle [rad] brought into [−π, π)."""
+    if -math.pi <= angle < math.pi:
+        return angle
+    turned = angle - 2 * math.pi * math.floor((angle + math.pi) / (2 * math.pi))
+    return -math.pi if turned < -math.pi or turned >= math.pi else turned  # as far as rounding may lead astray
+
+
+def _compile_functions(plant: type[Plant]) -> None:
+    """Turn the plain functions that a class defines into Numba's."""
+    for name in FUNCTIONS:
+        function = vars(plant).get(name)
+        if isinstance(function, staticmethod):
+            function = function.__func__
+        if function is not None:
+            setattr(plant, name, staticmethod(function if isinstance(function, Dispatcher) else njit(function)))
+
+
+_compile_functions(Plant)

@@ -7,7 +7,7 @@ but the settings: what one of them sees depends on the root seed and its own num
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from gymnasium.error import ResetNeeded
@@ -20,7 +20,7 @@ from replaybench.data.errors import UserError
 from replaybench.data.streams import Stream
 from replaybench.envs import rk4
 from replaybench.envs.plant import Plant
-from replaybench.envs.registry import make_plant
+from replaybench.envs.registry import make_plant, register_gymnasium
 from replaybench.envs.settings import Role, check_population, check_seed, reset_mask, whole_steps
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ _KEPT: Final = (
     *("state", "elapsed", "terminated", "truncated"),
     *("action", "observation", "true_state", "sensor_error", "actuator_error"),
 )
+
+register_gymnasium()  # whoever imports this has paid for Gymnasium already
 
 Float32Array = NDArray[np.float32]
 BoolArray = NDArray[np.bool_]
@@ -70,7 +72,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         UserError: a setting is out of its range.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {
+    metadata: dict[str, Any] = {  # noqa: RUF012 (as Gymnasium declares it)
         "autoreset_mode": AutoresetMode.DISABLED,
         "render_modes": ["rgb_array"],
         "render_fps": 50,
@@ -157,7 +159,9 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         self._observe(chosen)
         return self._observation.copy(), self._infos()
 
-    def step(self, actions: ArrayLike) -> tuple[Float32Array, NDArray[np.float64], BoolArray, BoolArray, dict[str, Any]]:
+    def step(
+        self, actions: ArrayLike
+    ) -> tuple[Float32Array, NDArray[np.float64], BoolArray, BoolArray, dict[str, Any]]:
         """Advance every running member by one sample; all returned arrays are fresh.
 
         Args:
@@ -223,8 +227,8 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
             from replaybench.envs.drawing import Canvas
 
             self._canvas = Canvas(self.plant)
-        seconds = self._elapsed * self._dt
-        return tuple(map(self._canvas.frame, self._state, self._action, seconds, strict=True))
+        members = zip(self._state, self._action, self._elapsed * self._dt, strict=True)
+        return tuple(self._canvas.frame(state, action, seconds) for state, action, seconds in members)
 
     def _set_frequency(self, frequency: float) -> None:
         self.steps_per_episode = whole_steps(self.plant.name, self.plant.episode_seconds, frequency)

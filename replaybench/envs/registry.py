@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from replaybench.data.errors import UserError, unknown
 
@@ -61,16 +61,21 @@ def plant_class(name: str) -> type[Plant]:
 
 
 def register_gymnasium() -> None:
-    """Register every plant with Gymnasium, which calls this and puts `replaybench/` in front of the ids."""
-    from gymnasium.envs.registration import register
+    """Make every plant known to Gymnasium as `replaybench/<name>-v0`, single and vectorised.
+
+    Gymnasium finds no packages by itself since its version 1.0: importing `replaybench.envs` after it calls
+    this, and so does `gymnasium.make("replaybench.envs:replaybench/Pendulum-v0")`.
+    """
+    from gymnasium.envs.registration import register, registry
 
     for name in _PLANTS:
-        register(
-            id=f"{name}-v0",
-            entry_point="replaybench.envs.single:SingleEnv",
-            vector_entry_point="replaybench.envs.population:PopulationEnv",
-            kwargs={"plant": name},
-        )
+        if (identifier := f"replaybench/{name}-v0") not in registry:
+            register(
+                id=identifier,
+                entry_point="replaybench.envs.single:SingleEnv",
+                vector_entry_point="replaybench.envs.population:PopulationEnv",
+                kwargs={"plant": name},
+            )
 
 
 def _class_in_file(path: Path, class_name: str) -> type[Plant]:

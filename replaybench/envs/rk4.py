@@ -27,23 +27,23 @@ from replaybench.envs.fingerprint import content_hash
 from replaybench.envs.plant import FUNCTIONS, Plant
 
 # One sample of one member, from `x` to `x_next`. It is written into the kernels, not called by them: Numba counts
-# references to arrays around calls, which costs more than the arithmetic. Slopes are tuples, so that they stay
-# in registers and may mix number types; only constants index those, hence the lines marked `each i`.
-_ADVANCE: Final = '''\
+# references to arrays around calls, which costs more than the arithmetic. The slopes of each state are variables,
+# so that they stay in registers and may mix number types, hence the marks `all` and `each i` (see `_unroll`).
+_ADVANCE: Final = """\
         happened = 0
         for _ in range(substeps):
-            k1 = rhs(x_next, u, p)
-            each i: y[i] = x_next[i] + 0.5 * h * k1[i]
-            k2 = rhs(y, u, p)
-            each i: y[i] = x_next[i] + 0.5 * h * k2[i]
-            k3 = rhs(y, u, p)
-            each i: y[i] = x_next[i] + h * k3[i]
-            k4 = rhs(y, u, p)
-            each i: x_next[i] += h / 6.0 * (k1[i] + 2.0 * k2[i] + 2.0 * k3[i] + k4[i])
+            all k1_i = rhs(x_next, u, p)
+            each i: y[i] = x_next[i] + 0.5 * h * k1_i
+            all k2_i = rhs(y, u, p)
+            each i: y[i] = x_next[i] + 0.5 * h * k2_i
+            all k3_i = rhs(y, u, p)
+            each i: y[i] = x_next[i] + h * k3_i
+            all k4_i = rhs(y, u, p)
+            each i: x_next[i] += h / 6.0 * (k1_i + 2.0 * k2_i + 2.0 * k3_i + k4_i)
             happened |= int(project(x_next, p))
-'''
+"""
 
-_SENSE: Final = '''\
+_SENSE: Final = """\
         for i in range(S):
             seen = (state[m, i] - center[i]) / scale[i]
             truth[m, i] = seen
@@ -55,7 +55,7 @@ _SENSE: Final = '''\
                     turns = math.floor((center[i] + scale[i] * seen + math.pi) / (2.0 * math.pi))
                     seen -= turns * 2.0 * math.pi / scale[i]
             observation[m, i] = seen
-'''
+"""
 
 # Without fast-math and without threads, a member's arithmetic is the same in every population. `forceinline`
 # holds for the plant's functions too.
@@ -169,12 +169,10 @@ def simulate(
     lead = np.broadcast_shapes(states.shape[:-1], actions.shape[:-1])
     # Fresh arrays: one memory layout means one compiled version.
     states = np.array(np.broadcast_to(states, (*lead, states.shape[-1])), order="C").reshape(-1, states.shape[-1])
-    actions = np.array(np.broadcast_to(actions, (*lead, actions.shape[-1])), order="C").reshape(len(states), -1)
+    actions = np.array(np.broadcast_to(actions, (*lead, actions.shape[-1])), order="C").reshape(-1, actions.shape[-1])
     count = substeps(plant, dt)
     next_state, reward, terminated = np.empty_like(states), np.empty(len(states)), np.empty(len(states), np.bool_)
-    kernels(plant).simulate(
-        states, actions, dt / count, count, plant.params(), next_state, reward, terminated
-    )
+    kernels(plant).simulate(states, actions, dt / count, count, plant.params(), next_state, reward, terminated)
     return next_state.reshape(*lead, -1), reward.reshape(lead), terminated.reshape(lead)
 
 
@@ -189,8 +187,14 @@ def _kernels(functions: tuple[Callable[..., Any], ...], states: int, actions: in
     name = f"{owner}_{hashlib.sha256(made_of.encode()).hexdigest()[:20]}"
     path = cache_dir() / "kernels" / f"{name}.py"
     values = {
-        **{"rhs": rhs, "reward_of": reward, "project": project, "terminated_of": terminated},
-        **{"next_normal": next_normal, "S": states, "A": actions, "__file__": str(path)},
+        "rhs": rhs,
+        "reward_of": reward,
+        "project": project,
+        "terminated_of": terminated,
+        "next_normal": next_normal,
+        "S": states,
+        "A": actions,
+        "__file__": str(path),
     }
     if store_text(path, source):
         try:
@@ -201,11 +205,14 @@ def _kernels(functions: tuple[Callable[..., Any], ...], states: int, actions: in
 
 
 def _unroll(template: str, states: int) -> str:
-    """Write every line `each i: ...` out once per state."""
+    """Write a line `each i: ...` out once per state, and `all k_i` as the names `k_0, k_1, ...`."""
     lines = []
     for line in template.splitlines(keepends=True):
         indent, each, statement = line.partition("each i: ")
-        lines += [indent + statement.replace("[i]", f"[{i}]") for i in range(states)] if each else [line]
+        if each:
+            lines += [indent + re.sub(r"(?<=[_\[])i\b", str(i), statement) for i in range(states)]
+        else:
+            lines.append(re.sub(r"all (\w+)_i", lambda k: "".join(f"{k[1]}_{i}, " for i in range(states)), line))
     return "".join(lines)
 
 
@@ -215,5 +222,5 @@ def _execute(source: str, name: str, values: dict[str, Any], *, cached: bool) ->
     # Machine code from the cache looks its module up by name, and its symbols carry that name.
     sys.modules[name] = module
     exec(compile(source, values["__file__"], "exec"), module.__dict__)
-    functions = (module.__dict__[kernel] for kernel in ("observe", "step", "simulate"))
-    return Kernels(*functions, path=values["__file__"] if cached else None)
+    observe, step, simulate = (module.__dict__[kernel] for kernel in ("observe", "step", "simulate"))
+    return Kernels(observe, step, simulate, path=values["__file__"] if cached else None)

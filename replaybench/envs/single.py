@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -24,7 +24,7 @@ class SingleEnv(gymnasium.Env[Float32Array, Float32Array]):
         population: the population of one.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 50}
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 50}  # noqa: RUF012 (as in Gymnasium)
 
     def __init__(self, plant: Plant | str, *, render_mode: str | None = None, **settings: Any) -> None:
         self.population = PopulationEnv(plant, 1, render_mode=render_mode, **settings)
@@ -46,7 +46,7 @@ class SingleEnv(gymnasium.Env[Float32Array, Float32Array]):
         observation, reward, terminated, truncated, infos = self.population.step(np.asarray(action)[None])
         return observation[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), _first(infos)
 
-    def render(self) -> NDArray[np.uint8] | None:  # type: ignore[override]
+    def render(self) -> NDArray[np.uint8] | None:
         """Return the image uint8 `[height, width, 3]`, or None without a render mode."""
         frames = self.population.render()
         return None if frames is None else frames[0]

@@ -19,8 +19,9 @@ from rich.text import Text
 
 from replaybench.envs.plant import Plant
 
-STATE_BINS: Final = 20
-ACTION_BINS: Final = 10
+STATE_BINS: Final = 21
+ACTION_BINS: Final = 11
+"""Odd numbers, so that rest and zero lie within a bin and not on an edge."""
 MISMATCH: Final = 0.5
 """A model error above this part of the data's own step is reported."""
 

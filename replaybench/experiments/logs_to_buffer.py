@@ -199,7 +199,7 @@ def _steps(log: Log, frequency: float) -> tuple[Bools, Bools]:
     for piece in [slice(0, rows)] if log.time is None else segments(log.time, frequency):
         starts[piece.start : max(piece.stop - 1, 0)] = True
     if not starts.any():
-        raise UserError(f"{log.path} holds no two rows without a gap between them, so no transition")
+        raise UserError(f"{log.path} has {rows} rows of data; a step takes two")
     return starts, starts | np.concatenate([[False], starts[:-1]])
 
 

@@ -70,16 +70,17 @@ def read_recording(path: Path) -> Recording:
         if isinstance(error, UserError):
             raise
         raise UserError(f"{path} lacks what a buffer file needs: {error}") from None
+    if count.shape != serial.shape[:1] or not count.size or count.min() < 1 or count.max() > serial.shape[1]:
+        raise UserError(f"{path} holds no experiences, or its counts do not fit its arrays")
     for name, width in fields.items():
         if shapes[name] != (*serial.shape, width):
             raise UserError(
                 f"{path}: {name} has shape {shapes[name]}, {plant.name} needs {(*serial.shape, width)}; "
                 "the buffer belongs to another plant"
             )
-        if not np.isfinite(arrays[name][: len(count), : int(count.min(initial=0))]).all():
-            raise UserError(f"{path}: {name} holds NaN or infinity; the run that made it failed")
-    if count.shape != serial.shape[:1] or count.min(initial=0) < 1 or count.max() > serial.shape[1]:
-        raise UserError(f"{path} holds no experiences, or its counts do not fit its arrays")
+        for m, stored in enumerate(count):
+            if not np.isfinite(arrays[name][m, :stored]).all():
+                raise UserError(f"{path}: {name} of recording {m} holds NaN or infinity; its run failed")
     orders = [np.argsort(serial[m, : count[m]], kind="stable") for m in range(len(count))]
     return Recording(path, header, plant, frequency, noise, arrays, orders)
 

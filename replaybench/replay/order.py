@@ -39,7 +39,7 @@ LEAST: Final = 30
 """Fewest entries or children of any node but the root; two such nodes merge with room to spare."""
 
 _TYPICAL: Final = 44  # a bulk load leaves nodes about as full as random updates do
-_SHARE_BELOW: Final = 51  # a full node shares with a neighbour narrower than this instead of splitting
+_SHARES: Final = 50  # a full node shares with a neighbour up to this wide; it splits beside a wider one
 _AHEAD: Final = 16  # updates whose rows are requested together: they fit the first-level cache
 _IN_CACHE: Final = 500_000  # experiences of all members (about 10 MB) below which requests only cost time
 _NOTHING: Final = np.uint64(0xFFFF_FFFF_FFFF_FFFF)  # pads rows; no key has this image
@@ -165,47 +165,16 @@ def _count_after(state: OrderState, m: int, node: int, column: int, change: int)
 
 
 @njit(cache=True)
-def _entries_before(state: OrderState, m: int, node: int, column: int) -> int:
-    return np.int64(state.before[m, node, column]) if node < state.before.shape[1] else column
-
-
-@njit(cache=True)
-def _clear(state: OrderState, m: int, node: int, start: int) -> None:
-    """Pad a node from column `start` on."""
-    inner = node < state.before.shape[1]
-    for j in range(start, WIDTH):
-        state.entry[m, node, j] = _NOTHING
-        if inner:
-            state.before[m, node, j] = _FAR
-
-
-@njit(cache=True)
-def _copy(
-    state: OrderState, m: int, source: int, start: int, target: int, to: int, count: int, offset: int
-) -> None:
-    """Copy `count` columns between nodes of one level (also within a node), shifting their `before`."""
-    inner = source < state.before.shape[1]
-    backwards = to > start
-    for k in range(count):
-        j = count - 1 - k if backwards else k
-        state.entry[m, target, to + j] = state.entry[m, source, start + j]
-        if inner:
-            state.before[m, target, to + j] = state.before[m, source, start + j] + offset
-            state.child[m, target, to + j] = state.child[m, source, start + j]
-
-
-@njit(cache=True)
 def _new(state: OrderState, m: int, leaf: bool) -> int:
-    """Take a node from the free list, else the next untouched one, and pad it."""
+    """Take a node from the free list, else the next untouched one, and empty it."""
     node = state.head[m, _FREE + leaf]
     if node < 0:
         node = state.head[m, _USED + leaf]
         state.head[m, _USED + leaf] += 1
-        if leaf:
-            node += state.before.shape[1]
+        node += state.before.shape[1] if leaf else 0
     else:
-        state.head[m, _FREE + leaf] = np.int64(state.entry[m, node, 0]) - 1
-    _clear(state, m, node, 0)
+        state.head[m, _FREE + leaf] = int(state.entry[m, node, 0]) - 1
+    state.entry[m, node] = _NOTHING
     return node
 
 
@@ -217,68 +186,81 @@ def _discard(state: OrderState, m: int, node: int) -> None:
 
 
 @njit(cache=True)
-def _split(state: OrderState, m: int, parent: int, i: int) -> None:
-    """Move the upper half of child i to a new child i + 1; the parent is not full."""
-    left = np.int64(state.child[m, parent, i])
-    right = _new(state, m, left >= state.before.shape[1])
-    half = WIDTH // 2
-    kept = _entries_before(state, m, left, half)
-    _copy(state, m, left, half, right, 0, WIDTH - half, -kept)
-    _clear(state, m, left, half)
-    _copy(state, m, parent, i + 1, parent, i + 2, _width(state, m, parent) - i - 1, 0)
-    state.entry[m, parent, i + 1] = state.entry[m, right, 0]
-    state.before[m, parent, i + 1] = state.before[m, parent, i] + kept
-    state.child[m, parent, i + 1] = right
+def _write(
+    state: OrderState,
+    m: int,
+    node: int,
+    entry: NDArray[np.uint64],
+    before: NDArray[np.int32],
+    child: NDArray[np.int32],
+) -> None:
+    """Fill a node with these columns, of which a leaf has the entries only."""
+    state.entry[m, node, : entry.size] = entry
+    state.entry[m, node, entry.size :] = _NOTHING
+    if node < state.before.shape[1]:
+        for j in range(entry.size):
+            state.before[m, node, j] = before[j] - before[0]
+        state.before[m, node, entry.size :] = _FAR
+        state.child[m, node, : entry.size] = child
+
+
+@njit(cache=True)
+def _copy_column(state: OrderState, m: int, node: int, source: int, target: int) -> None:
+    state.entry[m, node, target] = state.entry[m, node, source]
+    state.before[m, node, target] = state.before[m, node, source]
+    state.child[m, node, target] = state.child[m, node, source]
 
 
 @njit(cache=True)
 def _balance(state: OrderState, m: int, parent: int, i: int) -> None:
-    """Merge children i and i + 1 if they fit into one with room to spare, else make them equally wide."""
-    left, right = np.int64(state.child[m, parent, i]), np.int64(state.child[m, parent, i + 1])
+    """Merge children i and i + 1 if one node holds them with room to spare, else make them equally wide."""
+    left, right = int(state.child[m, parent, i]), int(state.child[m, parent, i + 1])
     a, b = _width(state, m, left), _width(state, m, right)
-    size = np.int64(state.before[m, parent, i + 1] - state.before[m, parent, i])
+    entry = np.concatenate((state.entry[m, left, :a], state.entry[m, right, :b]))
+    before = np.arange(a + b).astype(np.int32)
+    child = np.empty(a + b, np.int32)
+    if left < state.before.shape[1]:
+        before[:a], child[:a] = state.before[m, left, :a], state.child[m, left, :a]
+        child[a:] = state.child[m, right, :b]
+        size = state.before[m, parent, i + 1] - state.before[m, parent, i]
+        for j in range(b):
+            before[a + j] = state.before[m, right, j] + size
     half = (a + b) // 2
-    if half <= LEAST:
-        _copy(state, m, right, 0, left, a, b, size)
-        _discard(state, m, right)
-        width = _width(state, m, parent)
-        _copy(state, m, parent, i + 2, parent, i + 1, width - i - 2, 0)
-        _clear(state, m, parent, width - 1)
-        return
-    if half > a:
-        moved = _entries_before(state, m, right, half - a)
-        _copy(state, m, right, 0, left, a, half - a, size)
-        _copy(state, m, right, half - a, right, 0, a + b - half, -moved)
-        _clear(state, m, right, a + b - half)
+    if half > LEAST:
+        _write(state, m, left, entry[:half], before[:half], child[:half])
+        _write(state, m, right, entry[half:], before[half:], child[half:])
+        state.entry[m, parent, i + 1] = entry[half]
+        state.before[m, parent, i + 1] = state.before[m, parent, i] + before[half]
     else:
-        kept = _entries_before(state, m, left, half)
-        moved = kept - size
-        _copy(state, m, right, 0, right, a - half, b, -moved)
-        _copy(state, m, left, half, right, 0, a - half, -kept)
-        _clear(state, m, left, half)
-    state.entry[m, parent, i + 1] = state.entry[m, right, 0]
-    state.before[m, parent, i + 1] += moved
+        _write(state, m, left, entry, before, child)
+        _discard(state, m, right)
+        for j in range(i + 1, WIDTH - 1):
+            _copy_column(state, m, parent, j + 1, j)
+        state.entry[m, parent, WIDTH - 1], state.before[m, parent, WIDTH - 1] = _NOTHING, _FAR
 
 
 @njit(cache=True)
-def _make_room(state: OrderState, m: int, parent: int, i: int) -> None:
-    """Relieve the full child i: share with a neighbour if that has room, else split."""
+def _relieve(state: OrderState, m: int, parent: int, i: int) -> None:
+    """Let the full child i share with a neighbour that has room, else with a new node; the parent is not full."""
     neighbour = i - 1 if i else i + 1
     if (
         neighbour < _width(state, m, parent)
-        and _width(state, m, np.int64(state.child[m, parent, neighbour])) < _SHARE_BELOW
+        and _width(state, m, int(state.child[m, parent, neighbour])) <= _SHARES
     ):
         _balance(state, m, parent, min(i, neighbour))
-    else:
-        _split(state, m, parent, i)
+        return
+    for j in range(WIDTH - 1, i, -1):
+        _copy_column(state, m, parent, j - 1, j)
+    state.child[m, parent, i + 1] = _new(state, m, state.child[m, parent, i] >= state.before.shape[1])
+    _balance(state, m, parent, i)
 
 
 @njit(cache=True)
 def _grow(state: OrderState, m: int) -> None:
     """Put a new root above the full one."""
     root = _new(state, m, False)
-    state.entry[m, root, 0] = 0
-    state.before[m, root, 0] = 0
+    state.before[m, root] = _FAR
+    state.entry[m, root, 0] = state.before[m, root, 0] = 0
     state.child[m, root, 0] = state.head[m, _ROOT]
     state.head[m, _ROOT] = root
     state.head[m, _HEIGHT] += 1
@@ -291,11 +273,11 @@ def _insert(state: OrderState, m: int, entry: np.uint64) -> None:
     node = state.head[m, _ROOT]
     for _ in range(state.head[m, _HEIGHT]):
         i = _column_of(state, m, node, entry)
-        if _full(state, m, np.int64(state.child[m, node, i])):
-            _make_room(state, m, node, i)
+        if _full(state, m, int(state.child[m, node, i])):
+            _relieve(state, m, node, i)
             i = _column_of(state, m, node, entry)
         _count_after(state, m, node, i, 1)
-        node = np.int64(state.child[m, node, i])
+        node = int(state.child[m, node, i])
     for j in range(WIDTH - 1, 0, -1):
         state.entry[m, node, j] = min(state.entry[m, node, j], max(state.entry[m, node, j - 1], entry))
     state.entry[m, node, 0] = min(state.entry[m, node, 0], entry)
@@ -307,11 +289,11 @@ def _delete(state: OrderState, m: int, entry: np.uint64) -> None:
     root = node = state.head[m, _ROOT]
     for _ in range(state.head[m, _HEIGHT]):
         i = _column_of(state, m, node, entry)
-        if state.entry[m, np.int64(state.child[m, node, i]), LEAST] == _NOTHING:
+        if state.entry[m, int(state.child[m, node, i]), LEAST] == _NOTHING:
             _balance(state, m, node, max(i - 1, 0))
             i = _column_of(state, m, node, entry)
         _count_after(state, m, node, i, -1)
-        node = np.int64(state.child[m, node, i])
+        node = int(state.child[m, node, i])
     for j in range(WIDTH - 1):
         here, following = state.entry[m, node, j], state.entry[m, node, j + 1]
         state.entry[m, node, j] = following if here >= entry else here
@@ -337,7 +319,7 @@ def _set(state: OrderState, m: int, slot: int, key: float) -> None:
 def _request_leaf(state: OrderState, m: int, entry: np.uint64) -> None:
     node = state.head[m, _ROOT]
     for _ in range(state.head[m, _HEIGHT]):
-        node = np.int64(state.child[m, node, _column_of(state, m, node, entry)])
+        node = int(state.child[m, node, _column_of(state, m, node, entry)])
     row = (m * state.entry.shape[1] + node) * WIDTH
     for j in range(0, WIDTH, 8):
         _request(state.entry, row + j)
@@ -387,8 +369,8 @@ def order_select(state: OrderState, m: int, rank: int) -> int:
     for _ in range(state.head[m, _HEIGHT]):
         i = _column_at(state, m, node, within)
         within = np.int32(within - state.before[m, node, i])
-        node = np.int64(state.child[m, node, i])
-    return np.int64(state.entry[m, node, within] & np.uint64(0xFFFF_FFFF))
+        node = int(state.child[m, node, i])
+    return int(state.entry[m, node, within] & np.uint64(0xFFFF_FFFF))
 
 
 @njit(cache=True)
@@ -401,7 +383,7 @@ def order_rank(state: OrderState, m: int, slot: int) -> int:
     for _ in range(state.head[m, _HEIGHT]):
         i = _column_of(state, m, node, entry)
         rank += state.before[m, node, i]
-        node = np.int64(state.child[m, node, i])
+        node = int(state.child[m, node, i])
     for j in range(WIDTH):
         rank += state.entry[m, node, j] < entry
     return rank if image else -1
@@ -409,32 +391,75 @@ def order_rank(state: OrderState, m: int, slot: int) -> int:
 
 @njit(cache=True)
 def _load(state: OrderState, m: int, keys: NDArray[np.float32]) -> None:
-    """Rebuild member m from its keys, NaN for absent slots, level by level from sorted entries."""
-    lower = np.empty(keys.size + 1, np.uint64)
+    """Rebuild member m from its keys `[C]`, NaN for absent slots: sort, then build level upon level."""
+    entry = np.empty(keys.size + 1, np.uint64)
     count = 0
     for slot in range(keys.size):
         state.image[m, slot] = 0 if np.isnan(keys[slot]) else _image(keys[slot])
         if state.image[m, slot]:
-            lower[count] = _entry(state.image[m, slot], slot)
+            entry[count] = _entry(state.image[m, slot], slot)
             count += 1
-    lower[:count].sort()
+    entry[:count].sort()
     before = np.arange(count + 1).astype(np.int32)
     child = np.empty(count + 1, np.int32)
-    _reset(state, m)
-    state.head[m, _SIZE] = count
-    leaf = True
-    while leaf or count > 1:
+    state.head[m] = (-1, -1, count, -1, -1, 0, 0)
+    while state.head[m, _HEIGHT] < 0 or count > 1:
         nodes = max(1, -(-count // WIDTH), count // _TYPICAL)
         for g in range(nodes):
             start, stop = g * count // nodes, (g + 1) * count // nodes
-            node = _new(state, m, leaf)
-            for j in range(stop - start):
-                state.entry[m, node, j] = lower[start + j]
-                if not leaf:
-                    state.before[m, node, j] = before[start + j] - before[start]
-                    state.child[m, node, j] = child[start + j]
-            lower[g], before[g], child[g] = lower[start], before[start], node
-        lower[0] = 0
-        count, leaf = nodes, False
+            node = _new(state, m, state.head[m, _HEIGHT] < 0)
+            _write(state, m, node, entry[start:stop], before[start:stop], child[start:stop])
+            entry[g], before[g], child[g] = entry[start], before[start], node
+        entry[0] = 0
+        count = nodes
         state.head[m, _HEIGHT] += 1
     state.head[m, _ROOT] = child[0]
+
+
+def _rows(members: int, nodes: int, dtype: type[np.generic]) -> NDArray[Any]:
+    """Return `[members, nodes, WIDTH]`, untouched memory that begins on a cache line."""
+    size = members * nodes * WIDTH * np.dtype(dtype).itemsize
+    raw = np.empty(size + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + size].view(dtype).reshape(members, nodes, WIDTH)
+
+
+class Order:
+    """An order over the slots `[0, capacity)` of each of `members` members; slots are absent until set.
+
+    Kernels take `state` and call `order_size`, `order_set`, `order_update`, `order_remove`, `order_select` and
+    `order_rank` for one member at a time. They check nothing: slots and ranks must be in range.
+    Memory is reserved for the worst case, and used as nodes are.
+    """
+
+    def __init__(self, members: int, capacity: int) -> None:
+        leaves = level = max(1, capacity // LEAST)
+        inner = 1
+        while (level := level // LEAST) > 1:
+            inner += level
+        self.state: Final = OrderState(
+            image=np.zeros((members, capacity), np.uint32),
+            entry=_rows(members, inner + leaves, np.uint64),
+            before=_rows(members, inner, np.int32),
+            child=_rows(members, inner, np.int32),
+            head=np.empty((members, 7), np.int64),
+        )
+        self.state.head[:] = inner, 0, 0, -1, -1, 0, 1
+        self.state.entry[:, inner] = _NOTHING
+
+    def keys(self) -> NDArray[np.float32]:
+        """Return the keys `[M, C]`, NaN for absent slots: the whole logical state."""
+        image = self.state.image
+        return np.where(image >> 31, image, image ^ 0x7FFF_FFFF).view(np.float32)
+
+    def load_keys(self, keys: ArrayLike) -> None:
+        """Rebuild from keys `[M, C]`, NaN for absent slots; every rank is then what it was when they were taken.
+
+        Raises:
+            ValueError: the shape is not `[M, C]`.
+        """
+        array = np.asarray(keys, np.float32)
+        if array.shape != self.state.image.shape:
+            raise ValueError(f"keys have shape {array.shape}, the order {self.state.image.shape}")
+        for m, row in enumerate(array):
+            _load(self.state, m, row)

@@ -142,15 +142,15 @@ class PER:
             raise UserError(f"PER({self.alpha:g}): α must be a finite number ≥ 0")
 
     def start(self, root: int, members: Sequence[int], capacity: int) -> RunningSampling:
-        return _RunningPER(self.alpha, Stream(root, members, "sampling"), Order(len(members), capacity))
+        return _RunningPER(self.alpha, Stream(root, members, "sampling"), capacity)
 
 
 class _RunningPER:
     annotations = ("td_error",)
 
-    def __init__(self, alpha: float, stream: Stream, order: Order) -> None:
-        self.stream, self.order = stream, order
-        capacity = order.capacity
+    def __init__(self, alpha: float, stream: Stream, capacity: int) -> None:
+        self.stream, self.capacity = stream, capacity
+        self.order = Order(len(stream.state), capacity)
         self.cumulative = np.cumsum(np.arange(1, capacity + 1, dtype=np.float64) ** -alpha)
         self.edges = np.zeros((0, 0), np.int64)
         self.edges_for = np.zeros(0, np.int64)
@@ -174,7 +174,7 @@ class _RunningPER:
 
     def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         self.stream.state[:] = state["sampling_stream"]
-        keys = np.full((len(self.stream.state), self.order.capacity), np.nan, np.float32)
+        keys = np.full((len(self.stream.state), self.capacity), np.nan, np.float32)
         keys[:, : state["td_error"].shape[1]] = state["td_error"]
         self.order.load_keys(keys)
 

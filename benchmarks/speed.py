@@ -1,0 +1,296 @@
+"""Time replaybench against its peers: both sides in this run, interleaved, one thread; ratios are of medians.
+
+Run `make bench`, or `python benchmarks/speed.py SECTION …` for some sections only. The peers get their best form:
+newest versions, one thread, no logging, no evaluation, real buffers, lengths fixed to 200-step episodes.
+"""
+
+from __future__ import annotations
+
+import os
+
+for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    os.environ[_name] = "1"
+
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+REPETITIONS = 7
+EPISODE = 200
+UPDATES = 100
+BATCH = 16
+
+Row = tuple[str, str, str, str, str]
+
+
+def interleaved(*sides: Callable[[], float]) -> list[float]:
+    """Return the median rate of each side; each call does a piece of work and returns its rate."""
+    for side in sides:
+        side()
+    rates: list[list[float]] = [[] for _ in sides]
+    for _ in range(REPETITIONS):
+        for side, found in zip(sides, rates, strict=True):
+            found.append(side())
+    return [statistics.median(found) for found in rates]
+
+
+def timed(work: Callable[[], object], amount: float) -> float:
+    """Do the work and return amount per second."""
+    began = time.perf_counter()
+    work()
+    return amount / (time.perf_counter() - began)
+
+
+def row(what: str, ours: float, peer: float, unit: str, target: float) -> Row:
+    ratio = ours / peer
+    return what, f"{ours:,.0f} {unit}", f"{peer:,.0f}", f"{ratio:.1f}×", f"{'ok' if ratio >= target else 'MISSED'} ≥ {target:g}×"
+
+
+class FixedLength(gymnasium.Env[Any, Any]):
+    """Gymnasium's pendulum sizes with 200-step episodes at next to no cost, so that the peer's loop is what is timed."""
+
+    observation_space = gymnasium.spaces.Box(-10.0, 10.0, (2,), np.float32)
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        return np.full(2, self.steps / 200, np.float32), float(-action[0]), False, self.steps >= EPISODE, {}
+
+
+def peer_ddpg(env: Any) -> Any:
+    import torch
+    from stable_baselines3 import DDPG
+    from stable_baselines3.common.logger import Logger
+
+    torch.set_num_threads(1)
+    model = DDPG(
+        "MlpPolicy", env, learning_rate=1e-3, batch_size=BATCH, tau=0.01, gamma=0.95, learning_starts=0,
+        train_freq=(1, "episode"), gradient_steps=UPDATES, buffer_size=10_000, device="cpu",
+        policy_kwargs={"net_arch": {"pi": [50, 50], "qf": [50, 50, 20]}},
+    )  # fmt: skip
+    model.set_logger(Logger(folder=None, output_formats=[]))
+    model.learn(2 * EPISODE)
+    return model
+
+
+def our_run(strategy: str, members: int, episodes: int = 4000) -> Any:
+    from replaybench.experiments.cell import CellRun
+    from replaybench.experiments.study import Study
+
+    study = Study(
+        name="speed", plants=("PendulumDCSC",), strategies=(strategy,), seeds=members, block=members,
+        episodes=episodes, greedy_every=episodes,
+    )  # fmt: skip
+    run = CellRun(study.cells()[0])
+    for _ in range(2):
+        run.advance()
+    return run
+
+
+def updates() -> list[Row]:
+    """DDPG updates of one learner per second and core, batches drawn from real buffers."""
+    from replaybench.experiments.loop import update_phase
+
+    peer = peer_ddpg(FixedLength())
+    rows = []
+    for members, target in ((1, 6), (8, 6), (50, 40), (60, 40)):
+        run = our_run("FIFO[Uniform]", members)
+        count = max(50, 4000 // members)
+        ours, theirs = interleaved(
+            lambda run=run, count=count, members=members: timed(
+                lambda: update_phase(run.agent, run.replay, count, 0.0), count * members
+            ),
+            lambda: timed(lambda: peer.train(300, BATCH), 300),
+        )
+        rows.append(row(f"DDPG updates, M = {members}", ours, theirs, "updates/s", target))
+    return rows
+
+
+def loop() -> list[Row]:
+    """The whole training loop: learner-episodes (200 steps and 100 updates) per second and core."""
+    peer = peer_ddpg(FixedLength())
+    rows = []
+    for strategy, members in (("FIFO[Uniform]", 50), ("FULL[PER]", 50), ("FIFO[Uniform]", 8)):
+        run = our_run(strategy, members)
+        ours, theirs = interleaved(
+            lambda run=run, members=members: timed(run.advance, members),
+            lambda: timed(lambda: peer.learn(2 * EPISODE, reset_num_timesteps=False), 2),
+        )
+        rows.append(row(f"training loop {strategy}, M = {members}", ours, theirs, "episodes/s", 35))
+    return rows
+
+
+def stepping() -> list[Row]:
+    """Plant steps per second on one core, against Gymnasium's Pendulum-v1."""
+    from replaybench.envs.population import PopulationEnv
+
+    members = 4096
+    rows = []
+    peer = gymnasium.make("Pendulum-v1")
+    peer.reset(seed=0)
+
+    def peer_steps() -> None:
+        action = np.zeros(1, np.float32)
+        for _ in range(1000):
+            _, _, _, truncated, _ = peer.step(action)
+            if truncated:
+                peer.reset()
+
+    for plant in ("Pendulum", "Magman"):
+        env = PopulationEnv(plant, members)
+        action = np.full((members, len(env.plant.action_names)), 0.5, np.float32)
+
+        def our_steps(env: Any = env, action: Any = action) -> None:
+            env.reset()
+            for _ in range(EPISODE):
+                env.step(action)
+
+        ours, theirs = interleaved(lambda f=our_steps: timed(f, members * EPISODE), lambda: timed(peer_steps, 1000))
+        rows.append(row(f"{plant} steps, M = {members}", ours, theirs, "steps/s", 100))
+    return rows
+
+
+def ranks() -> list[Row]:
+    """Rank-based PER, sample and priority update, per sampled item, against cpprb's proportional PER."""
+    from cpprb import PrioritizedReplayBuffer
+
+    from replaybench.replay.buffer import Replay, step_fields
+    from replaybench.replay.notation import parse
+    from replaybench.replay.sampling import Context
+
+    members, capacity, rounds = 32, 100_000, 40
+    rng = np.random.Generator(np.random.PCG64(0))
+    sizes = {"obs": {"shape": 2}, "act": {"shape": 1}, "rew": {}, "next_obs": {"shape": 2}, "done": {}}
+    peers = []
+    for _ in range(members):
+        buffer = PrioritizedReplayBuffer(capacity, sizes, alpha=0.7)
+        data = {"obs": 2, "act": 1, "rew": 1, "next_obs": 2, "done": 1}
+        buffer.add(**{name: np.zeros((capacity, width), np.float32) for name, width in data.items()})
+        buffer.update_priorities(np.arange(capacity), rng.random(capacity) + 1e-3)
+        peers.append(buffer)
+    replay = Replay(parse("FULL[PER]"), step_fields(2, 1), capacity, 0, range(members), BATCH)
+    replay.count[:] = replay.offers[:] = capacity
+    replay.columns.rows[:] = 0
+    replay.columns.serial[:] = np.arange(1, capacity + 1)
+    state = replay.state_dict()
+    replay.load_state_dict({**state, "td_error": rng.random((members, capacity), np.float32)})
+    errors = rng.random((members, BATCH), np.float32)
+
+    def ours() -> None:
+        for _ in range(rounds):
+            replay.annotate(replay.sample(Context()), {"td_error": errors})
+
+    def theirs() -> None:
+        for _ in range(rounds):
+            for buffer, error in zip(peers, errors, strict=True):
+                drawn = buffer.sample(BATCH, 0.4)
+                buffer.update_priorities(drawn["indexes"], error)
+
+    amount = rounds * members * BATCH
+    mine, peer = interleaved(lambda: timed(ours, amount), lambda: timed(theirs, amount))
+    return [row("rank PER, C = 1e5, batch 16, 32 buffers", mine, peer, "items/s", 1)]
+
+
+def fuzzy() -> list[Row]:
+    """Fuzzy Q-iteration of the pendulum, 201 × 151 nodes and 15 actions, on one core after compilation."""
+    from replaybench.baselines.fuzzy import solve
+    from replaybench.envs.registry import make_plant
+
+    plant = make_plant("PendulumDCSC")
+    solve(plant, nodes=(21, 21), frequency=50.0)
+    seconds = statistics.median(1 / timed(lambda: solve(plant, nodes=(201, 151), frequency=50.0), 1) for _ in range(3))
+    return [("fuzzy Q-iteration 201×151×15", f"{seconds:.2f} s", "–", "–", f"{'ok' if seconds <= 3 else 'MISSED'} ≤ 3 s")]
+
+
+def start() -> list[Row]:
+    """Seconds from the shell: import and help, second start."""
+    rows = []
+    for what, words, limit in (
+        ("import replaybench", ["-c", "import replaybench"], 0.3),
+        ("replaybench --help", ["-m", "replaybench.experiments.cli", "--help"], 1.0),
+    ):
+        command = [sys.executable, *words]
+        seconds = [
+            1 / timed(lambda c=command: subprocess.run(c, check=True, stdout=subprocess.DEVNULL), 1) for _ in range(5)
+        ]
+        median = statistics.median(seconds)
+        rows.append((what, f"{median:.2f} s", "–", "–", f"{'ok' if median <= limit else 'MISSED'} ≤ {limit:g} s"))
+    return rows
+
+
+_FILL = """
+import resource, sys, numpy as np
+from replaybench.replay.buffer import Replay, step_fields
+from replaybench.replay.notation import parse
+strategy, actions, capacity = sys.argv[1], int(sys.argv[2]), 600_000
+replay = Replay(parse(strategy), step_fields(2, actions), capacity, 0, range(50), 16)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+rng = np.random.Generator(np.random.PCG64(0))
+replay.columns.rows[:] = 0
+replay.columns.serial[:] = np.arange(1, capacity + 1)
+replay.count[:] = replay.offers[:] = capacity
+if strategy.endswith("[PER]"):
+    from replaybench.replay.order import order_set
+    from numba import njit
+    @njit
+    def insert(order, keys):
+        for m in range(50):
+            for slot in range(keys.size):
+                order_set(order, m, slot, np.float32(np.inf))
+        for m in range(50):
+            for slot in range(keys.size):
+                order_set(order, m, slot, keys[(slot * 7919 + m) % keys.size])
+    insert(replay.sampling.order.state, rng.random(capacity, np.float32))
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+"""
+
+
+def memory() -> list[Row]:
+    """Resident bytes of 50 members × 6·10⁵ experiences, filled through the strategy's own structure."""
+    rows, plain = [], {}
+    for plant, actions, limit in (("pendulum", 1, 1.2), ("magman", 4, 1.5)):
+        for strategy in ("FULL[Uniform]", "FULL[PER]"):
+            words = [sys.executable, "-c", _FILL, strategy, str(actions)]
+            used = int(subprocess.run(words, check=True, capture_output=True, text=True).stdout) / 1e9
+            bound = limit if strategy == "FULL[Uniform]" else plain[plant] + 0.75
+            plain.setdefault(plant, used)
+            verdict = f"{'ok' if used <= bound else 'MISSED'} ≤ {bound:.2f} GB"
+            rows.append((f"memory {strategy}, {plant}, 3·10⁷", f"{used:.2f} GB", "–", "–", verdict))
+    return rows
+
+
+SECTIONS = {
+    "updates": updates, "loop": loop, "stepping": stepping, "ranks": ranks, "fuzzy": fuzzy, "start": start,
+    "memory": memory,
+}  # fmt: skip
+
+
+def main() -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    warnings.simplefilter("ignore")
+    chosen = sys.argv[1:] or list(SECTIONS)
+    table = Table(title="replaybench against its peers, one thread")
+    for heading in ("what", "replaybench", "peer", "ratio", "target"):
+        table.add_column(heading, no_wrap=True)
+    for name in chosen:
+        for entry in SECTIONS[name]():
+            table.add_row(*entry)
+    Console(width=130).print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""A plant of your own: swing a pole up on a cart. Run `python examples/cart_pole.py`.
+
+Studies take it by its file: `examples/cart_pole.py:CartPole`.
+"""
+
+import math
+from dataclasses import dataclass
+
+from replaybench.envs.plant import Params, Plant, Vector, wrap_angle
+
+
+@dataclass(frozen=True, kw_only=True)
+class CartPole(Plant):
+    """A pole hinged on a driven cart (point mass on a massless rod); the angle is 0 hanging, ±π upright."""
+
+    cart: float = 0.5  # mass [kg]
+    pole: float = 0.2  # mass [kg]
+    length: float = 0.3  # [m]
+    friction: float = 0.1  # of the cart [N s/m]
+
+    name = "CartPole"
+    state_names = ("position", "velocity", "angle", "angular velocity")
+    state_units = ("m", "m/s", "rad", "rad/s")
+    action_names = ("force",)
+    action_units = ("N",)
+    state_center = (0.0, 0.0, 0.0, 0.0)
+    state_scale = (1.0, 3.0, math.pi, 15.0)
+    action_low = (-5.0,)
+    action_high = (5.0,)
+    initial_state = (0.0, 0.0, 0.0, 0.0)
+    reference_state = (0.0, 0.0, math.pi, 0.0)
+    periodic = (False, False, True, False)
+
+    @staticmethod
+    def rhs(x: Vector, u: Vector, p: Params) -> tuple[float, ...]:
+        M, m, l, b = p  # noqa: E741
+        sin, cos = math.sin(x[2]), math.cos(x[2])
+        push = u[0] - b * x[1] + m * sin * (l * x[3] ** 2 + 9.81 * cos)
+        acceleration = push / (M + m * sin**2)
+        return x[1], acceleration, x[3], -(acceleration * cos + 9.81 * sin) / l
+
+    @staticmethod
+    def reward(x: Vector, u: Vector, x_next: Vector, event: int, p: Params) -> float:
+        return -(abs(x_next[0]) + (1 + math.cos(x_next[2])) + 0.01 * u[0] ** 2)
+
+    @staticmethod
+    def project(x: Vector, p: Params) -> int:
+        x[2] = wrap_angle(x[2])
+        return 0
+
+    @staticmethod
+    def terminated(x_next: Vector, event: int, p: Params) -> bool:
+        return abs(x_next[0]) > 2.4  # the cart has left its track
+
+
+def main() -> None:
+    """Let a simple controller pump energy into 1000 noisy cart-poles at once."""
+    from replaybench.envs.population import PopulationEnv
+
+    env = PopulationEnv(CartPole(), 1000, frequency=100, sensor_noise=0.01)
+    observation, _ = env.reset(seed=1)
+    highest = 0.0
+    for _ in range(env.steps_per_episode):
+        position, velocity, angle, spin = env.plant.denormalise_state(observation).T
+        force = -3.0 * spin * (abs(angle) < 2.5) - 2.0 * position - 1.0 * velocity
+        observation, reward, terminated, truncated, _ = env.step(env.plant.normalise_action(force[:, None]))
+        highest = max(highest, float(abs(angle).mean()))
+    print(f"highest mean angle {highest:.2f} rad, {terminated.mean():.0%} left the track")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""Rectangular grids over a plant's states, and multilinear interpolation between their nodes.
+
+On such a grid the triangular membership functions of fuzzy Q-iteration (Buşoniu et al. 2010) are the weights of
+multilinear interpolation. A grid knows nodes, cells and weights; it knows nothing of plants' dynamics or rewards.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from replaybench.data.errors import UserError
+from replaybench.data.kernel import kernel
+from replaybench.envs.plant import Plant
+
+Float64Array = NDArray[np.float64]
+Int32Array = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Equidistant nodes on every axis; a grid has N nodes, C cells, and 2^S corners to a cell.
+
+    Nodes and cells are numbered with the last axis fastest. A periodic axis has its last node one spacing below
+    `high`, and one more cell that leads back to its first node. What lies outside another axis is moved to the
+    edge, as is NaN.
+
+    Attributes:
+        nodes: nodes per axis `[S]`, at least 2.
+        low: first node of each axis `[S]`, in the units of the state.
+        high: end of each axis `[S]`.
+        periodic: which axes are angles.
+
+    Raises:
+        UserError: no such grid exists.
+    """
+
+    nodes: tuple[int, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    periodic: tuple[bool, ...]
+
+    def __post_init__(self) -> None:
+        if len({len(self.nodes), len(self.low), len(self.high), len(self.periodic)}) != 1 or not self.nodes:
+            raise UserError(f"a grid of {self.nodes} nodes needs as many lower and upper ends; give one per state")
+        if min(self.nodes) < 2:
+            raise UserError(f"a grid of {self.nodes} nodes has nothing to interpolate; give 2 or more per state")
+        for low, high in zip(self.low, self.high, strict=True):
+            if not (math.isfinite(low) and math.isfinite(high) and low < high):
+                raise UserError(f"a grid axis from {low} to {high} is empty; give finite ends in rising order")
+
+    @property
+    def size(self) -> int:
+        """Number of nodes N."""
+        return math.prod(self.nodes)
+
+    @property
+    def cells(self) -> tuple[int, ...]:
+        """Cells per axis `[S]`."""
+        return tuple(n if around else n - 1 for n, around in zip(self.nodes, self.periodic, strict=True))
+
+    @property
+    def spacing(self) -> Float64Array:
+        """Distance between neighbouring nodes on each axis `[S]`."""
+        return (np.array(self.high) - np.array(self.low)) / np.array(self.cells)
+
+    def axes(self) -> list[Float64Array]:
+        """Return the coordinates of the nodes along each axis, S arrays."""
+        steps = zip(self.nodes, self.low, self.spacing, strict=True)
+        return [low + step * np.arange(count) for count, low, step in steps]
+
+    def points(self) -> Float64Array:
+        """Return all nodes, float64 `[N, S]`."""
+        return np.stack(np.meshgrid(*self.axes(), indexing="ij"), axis=-1).reshape(self.size, -1)
+
+    @functools.cached_property
+    def corners(self) -> Int32Array:
+        """The nodes at the corners of each cell, int32 `[C, 2^S]`; the last axis alternates fastest."""
+        first = np.indices(self.cells).reshape(len(self.nodes), -1)
+        sides = itertools.product((0, 1), repeat=len(self.nodes))
+        count = np.array(self.nodes)[:, None]
+        nodes = [np.ravel_multi_index(tuple((first + np.array(side)[:, None]) % count), self.nodes) for side in sides]
+        return np.stack(nodes, axis=1).astype(np.int32)
+
+    def memberships(self, points: ArrayLike) -> tuple[Int32Array, Float64Array]:
+        """Return the cell of each point, int32 `[P]`, and the weights of its corners, float64 `[P, 2^S]`.
+
+        Args:
+            points: any states `[P, S]`.
+        """
+        states = np.ascontiguousarray(points, np.float64)
+        cell = np.empty(len(states), np.int32)
+        weight = np.empty((len(states), 1 << len(self.nodes)))
+        cells, periodic = np.array(self.cells, np.int64), np.array(self.periodic, np.bool_)
+        _memberships(states, np.array(self.low, np.float64), self.spacing, cells, periodic, cell, weight)
+        return cell, weight
+
+    def interpolate(self, table: Float64Array, points: ArrayLike) -> Float64Array:
+        """Interpolate values at the nodes, float64 `[N, D]`, at points `[P, S]`; returns float64 `[P, D]`."""
+        out = np.empty((len(np.asarray(points)), table.shape[1]))
+        _interpolate(table, self.corners, *self.memberships(points), out)
+        return out
+
+    def refined(self, factor: float, reference: Sequence[float]) -> Grid:
+        """Return a grid over the same box with about `factor` times the nodes on each axis.
+
+        Where `reference` `[S]` stands on a node, it does so again, if any number of nodes near by allows it.
+        """
+        axes = zip(self.nodes, self.low, self.high, self.periodic, reference, strict=True)
+        return Grid(tuple(_refined(*axis, factor) for axis in axes), self.low, self.high, self.periodic)
+
+
+def plant_grid(plant: Plant, nodes: Sequence[int] | None = None) -> Grid:
+    """Return the grid that a plant declares for dynamic programming, or that box with other `nodes` `[S]`.
+
+    Raises:
+        UserError: the plant declares no grid.
+    """
+    if not (plant.grid_low and plant.grid_high and plant.action_levels and (nodes or plant.grid_nodes)):
+        raise UserError(
+            f"{plant.name} declares no grid for dynamic programming; "
+            "give the plant grid_nodes, grid_low, grid_high and action_levels"
+        )
+    return Grid(tuple(nodes or plant.grid_nodes), plant.grid_low, plant.grid_high, plant.periodic)
+
+
+def _refined(nodes: int, low: float, high: float, periodic: bool, reference: float, factor: float) -> int:
+    def misses(count: int) -> bool:
+        place = (reference - low) / (high - low) * (count if periodic else count - 1)
+        return abs(place - round(place)) > 1e-9 * count
+
+    target = max(2, round(factor * nodes))
+    near = sorted(range(max(2, target - nodes // 8), target + nodes // 8 + 1), key=lambda n: abs(n - factor * nodes))
+    fitting = [count for count in near if not misses(count)]
+    return target if misses(nodes) or not fitting else fitting[0]
+
+
+@kernel
+def _memberships(
+    points: Float64Array,
+    low: Float64Array,
+    spacing: Float64Array,
+    cells: NDArray[np.int64],
+    periodic: NDArray[np.bool_],
+    cell: Int32Array,
+    weight: Float64Array,
+) -> None:
+    for p in range(points.shape[0]):
+        number = 0
+        corners = 1
+        weight[p, 0] = 1.0
+        for i in range(points.shape[1]):
+            place = (points[p, i] - low[i]) / spacing[i]
+            if periodic[i]:
+                place -= cells[i] * np.floor(place / cells[i])
+            # Written so that NaN, too, becomes 0: an integer made of it would be an index out of bounds.
+            place = min(place, float(cells[i])) if place > 0.0 else 0.0
+            index = min(int(place), cells[i] - 1)
+            place -= index
+            number = number * cells[i] + index
+            for corner in range(corners - 1, -1, -1):
+                weight[p, 2 * corner + 1] = weight[p, corner] * place
+                weight[p, 2 * corner] = weight[p, corner] * (1.0 - place)
+            corners *= 2
+        cell[p] = number
+
+
+@kernel
+def _interpolate(
+    table: Float64Array, corners: Int32Array, cell: Int32Array, weight: Float64Array, out: Float64Array
+) -> None:
+    for p in range(out.shape[0]):
+        for d in range(out.shape[1]):
+            total = 0.0
+            for k in range(corners.shape[1]):
+                total += weight[p, k] * table[corners[cell[p], k], d]
+            out[p, d] = total

@@ -1,0 +1,158 @@
+"""How the figures of a sweep look, and how they are written: palette, captions, legends, files.
+
+A strategy keeps its colour and marker in every figure of a dataset, a learner its dashes. Figures are Matplotlib
+objects of their own, not pyplot's: no window and no global state. Nothing here knows what a figure shows.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import xarray as xr
+
+from replaybench.data.atomic import atomic_path
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's colours, which the colour-blind can tell apart; their yellow, too pale for lines, is made darker.
+PALETTE: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#2b2b2b", "#8c7a00")
+MARKERS: Final = ("o", "s", "D", "^", "v", "P", "X", "*")
+DASHES: Final = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
+HATCHES: Final = ("", "////", "....", "xxxx")
+GREY: Final = "0.35"
+
+_STYLE: Final = {
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.labelsize": 9,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "0.4",
+    "axes.linewidth": 0.8,
+    "xtick.color": "0.25",
+    "ytick.color": "0.25",
+    "axes.axisbelow": True,
+    "hatch.linewidth": 0.6,
+    "lines.solid_capstyle": "round",
+    "svg.hashsalt": "replaybench",  # equal data, equal bytes
+    "figure.facecolor": "white",
+}
+_TITLE_SIZE, _CAPTION_SIZE = 11.5, 8.0
+
+
+@dataclass(frozen=True)
+class Series:
+    """One learner under one strategy, and how it is drawn everywhere."""
+
+    learner: str
+    strategy: str
+    label: str
+    color: str
+    marker: str
+    dashes: Any
+    hatch: str
+
+    @property
+    def where(self) -> dict[str, str]:
+        """Return its place in a dataset."""
+        return {"learner": self.learner, "strategy": self.strategy}
+
+
+def all_series(data: xr.Dataset) -> list[Series]:
+    """Return the pairs of learner and strategy that have results, in the order of the study."""
+    learners, strategies = ([str(name) for name in data[axis].values] for axis in ("learner", "strategy"))
+    found = []
+    for (i, learner), (j, strategy) in itertools.product(enumerate(learners), enumerate(strategies)):
+        kind = i + j // len(PALETTE)
+        series = Series(
+            learner=learner,
+            strategy=strategy,
+            label=f"{learner} {strategy}" if len(learners) > 1 else strategy,
+            color=PALETTE[j % len(PALETTE)],
+            marker=MARKERS[j % len(MARKERS)],
+            dashes=DASHES[kind % len(DASHES)],
+            hatch=HATCHES[kind % len(HATCHES)],
+        )
+        if data["reward"].sel(series.where).notnull().any():
+            found.append(series)
+    return found
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Draw and write figures in the style of this project while the context lasts."""
+    import matplotlib
+
+    with matplotlib.rc_context(_STYLE):
+        yield
+
+
+def new_figure(width: float, height: float, title: str, caption: str) -> Figure:
+    """Return an empty figure, with its title and what it shows written above `width` × `height` inches of room."""
+    from matplotlib.figure import Figure
+
+    lines = textwrap.wrap(caption, max(30, int(width * 72 / (0.52 * _CAPTION_SIZE))))
+    head = (1.9 * _TITLE_SIZE + 1.3 * _CAPTION_SIZE * len(lines) + 6) / 72
+    total = height + head
+    figure = Figure(figsize=(width, total), layout="constrained")
+    engine: Any = figure.get_layout_engine()
+    engine.set(rect=(0.0, 0.0, 1.0, height / total), w_pad=0.06, h_pad=0.06)
+    figure.text(0.1 / width, 1 - 0.09 / total, title, va="top", size=_TITLE_SIZE, weight="bold")
+    below = 0.09 + 1.5 * _TITLE_SIZE / 72
+    text = "\n".join(lines)
+    figure.text(0.1 / width, 1 - below / total, text, va="top", size=_CAPTION_SIZE, color=GREY, linespacing=1.25)
+    return figure
+
+
+def add_legend(figure: Figure, handles: Sequence[Any]) -> None:
+    """Put a legend beside the data, on the right."""
+    figure.legend(handles=list(handles), loc="outside right center", handlelength=2.4, labelspacing=0.7)
+
+
+def legend_width(labels: Sequence[str]) -> float:
+    """Return the inches that a legend of these labels takes."""
+    return 0.75 + 0.062 * max(map(len, labels), default=0)
+
+
+def say(axes: Axes, text: str) -> None:
+    """Write into axes why they are empty."""
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color="0.55", style="italic")
+
+
+def condition(noise: float, frequency: float) -> str:
+    """Say at which noise and control rate."""
+    return f"noise {noise:g}, {frequency:g} Hz"
+
+
+def plant_name(plant: str) -> str:
+    """Return a plant's name for people: that of a user's plant without its file."""
+    return plant.rpartition(":")[2]
+
+
+def file_names(plants: Sequence[str]) -> list[str]:
+    """Return a file name for each plant, no two alike."""
+    plain = [re.sub(r"[^\w.-]+", "_", plant_name(plant)) for plant in plants]
+    return [name if plain.count(name) == 1 else f"{name}-{index + 1}" for index, name in enumerate(plain)]
+
+
+def save(figure: Figure, folder: Path, name: str) -> Path:
+    """Write a figure as SVG and PNG, each atomically, and return the path of the PNG."""
+    for kind in ("svg", "png"):
+        path = folder / f"{name}.{kind}"
+        with atomic_path(path) as temporary:
+            figure.savefig(temporary, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+    return path

@@ -1,0 +1,187 @@
+"""What the single-shot commands compute and print: `baseline`, `replay` and `import`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+import replaybench
+from replaybench.baselines.scores import Reference, normalise, reference
+from replaybench.data.errors import UserError
+from replaybench.data.hdf5 import write_record
+from replaybench.data.policy import write_policy
+from replaybench.envs.registry import make_plant
+from replaybench.experiments.stats import Interval, interval
+from replaybench.replay.notation import parse
+
+_LEAST_LEARNERS = 8
+
+
+def show_baseline(
+    console: Console,
+    name: str,
+    parameters: Mapping[str, float],
+    frequency: float,
+    noise: float,
+    variant: str,
+    folder: Path,
+) -> None:
+    """Solve a plant, print convergence and scores, draw value and policy."""
+    from replaybench.baselines.figures import draw_solution
+    from replaybench.baselines.fuzzy import reference_solution
+
+    plant = make_plant(name, **parameters)
+    found = reference(plant, frequency, noise)
+    solution = reference_solution(plant, frequency, variant)
+    table = Table(title=f"fuzzy Q-iteration, {variant}: ‖Δθ‖∞ by sweep")
+    table.add_column("sweep", justify="right")
+    table.add_column("‖Δθ‖∞", justify="right")
+    sweeps = len(solution.convergence)
+    for sweep in sorted({1, 2, 5, 10, 20, 50, *range(100, sweeps, 100), sweeps}):
+        if sweep <= sweeps:
+            table.add_row(str(sweep), f"{solution.convergence[sweep - 1]:.3g}")
+    console.print(table)
+    console.print(reference_table(plant.name, frequency, noise, found))
+    for path in draw_solution(solution, plant, folder):
+        print(f"figure   {path}")
+
+
+def reference_table(plant: str, frequency: float, noise: float, found: Reference) -> Table:
+    """Return a table of the reference controllers' rewards."""
+    table = Table(title=f"{plant}, {frequency:g} Hz, noise {noise:g}: mean reward per step of one episode")
+    table.add_column("controller")
+    table.add_column("reward", justify="right")
+    table.add_column("μ_r", justify="right")
+    rows = {
+        "random (μ_r = 0)": found.random,
+        "zero": found.zero,
+        "linear-quadratic": found.lqr,
+        "DP, interpolated policy": found.dp_interpolated,
+        "DP, greedy policy (μ_r = 1)": found.dp,
+    }
+    for controller, reward in rows.items():
+        if np.isfinite(reward):
+            table.add_row(controller, f"{reward:.3f}", f"{float(normalise(reward, found)):.3f}")
+    return table
+
+
+def show_replay(
+    console: Console,
+    path: Path,
+    strategy_text: str,
+    updates: int,
+    learner: str,
+    capacity: int | None,
+    seeds: int | None,
+    root_seed: int,
+    output: Path | None,
+) -> None:
+    """Train offline from a buffer file, print and store how that compares with online learning and DP."""
+    from replaybench.experiments.offline import read_recording, replay_offline
+    from replaybench.experiments.plots import draw_offline
+
+    strategy = parse(strategy_text)
+    for name, value in (("--updates", updates), ("--seeds", seeds), ("--capacity", capacity)):
+        if value is not None and value < 1:
+            raise UserError(f"{name} must be at least 1, not {value}")
+    if capacity is not None and not strategy.retention.bounded:
+        raise UserError(f"--capacity bounds the buffer, but {strategy} keeps everything; use FIFO or Resv")
+    recording = read_recording(path)
+    learners = seeds or max(len(recording.orders), _LEAST_LEARNERS)
+    with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
+        task = progress.add_task(f"{strategy} offline, {learners} learners", total=updates)
+        outcome = replay_offline(
+            recording,
+            strategy,
+            updates=updates,
+            learner=learner,
+            settings={},
+            learners=learners,
+            capacity=capacity,
+            root_seed=root_seed,
+            progress=lambda done: progress.update(task, completed=done),
+        )
+        progress.update(task, description="references")
+        found = reference(recording.plant, recording.frequency, recording.noise)
+    facts = recording.header.facts
+    table = Table(title=f"{recording.plant.name}, {recording.frequency:g} Hz: greedy reward per step, mean over learners")
+    for heading in ("learning", "reward", "μ_r"):
+        table.add_column(heading, justify="left" if heading == "learning" else "right")
+    online = [("online", facts.get("reward_greedy"), facts.get("strategy"))]
+    online.append(("online, exploring", facts.get("reward_final"), facts.get("strategy")))
+    for label, rewards, named in online:
+        if rewards:
+            _add_scores(table, f"{label}: {named}", np.array(rewards, float), found)
+    _add_scores(table, f"offline: {strategy}, {updates} updates", outcome.reward[:, -1], found)
+    table.add_row("DP, greedy policy", f"{found.dp:.2f}", "1")
+    console.print(table)
+    folder = output or Path("runs") / f"replay-{path.stem}-{_file_name(str(strategy))}"
+    about = {
+        "buffer": str(path),
+        "strategy": str(strategy),
+        "learner": learner,
+        "updates": updates,
+        "plant": facts["plant"],
+        "parameters": facts["parameters"],
+        "frequency": recording.frequency,
+        "noise": recording.noise,
+        "root_seed": root_seed,
+        "version": replaybench.__version__,
+    }
+    write_policy(folder / "policy.safetensors", outcome.agent.weights(), about)
+    write_record(
+        folder / "scores.h5", "offline scores", about, {"updates": outcome.updates, "reward_greedy": outcome.reward}
+    )
+    for drawn in draw_offline(outcome.updates, outcome.reward, found, online, str(strategy), folder):
+        print(f"figure   {drawn}")
+    print(f"policy   {folder / 'policy.safetensors'}")
+    print(f"scores   {folder / 'scores.h5'}")
+
+
+def _add_scores(table: Table, label: str, rewards: np.ndarray[Any, np.dtype[np.float64]], found: Reference) -> None:
+    reward, score = interval(rewards), interval(np.asarray(normalise(rewards, found)))
+    table.add_row(label, _show(reward), _show(score))
+
+
+def _show(value: Interval) -> str:
+    return str(value)
+
+
+def _file_name(text: str) -> str:
+    return "".join(c if c.isalnum() or c in "-." else "_" for c in text).strip("_")
+
+
+def show_import(
+    console: Console,
+    path: Path,
+    name: str,
+    parameters: Mapping[str, float],
+    columns: Sequence[str],
+    time: str | None,
+    frequency: float | None,
+    output: Path | None,
+    clip_actions: bool,
+) -> None:
+    """Convert a log into a buffer file; the summary is printed before anything is written."""
+    from replaybench.data.logs import read_log
+    from replaybench.experiments.log_summary import summary_table
+    from replaybench.experiments.logs_to_buffer import convert, parse_columns
+
+    plant = make_plant(name, **parameters)
+    target = output or path.with_suffix(".h5")
+    if target.exists():
+        raise UserError(f"{target} exists already; remove it or choose another --output")
+    log = read_log(path, time)
+    arrays, facts, summary = convert(log, plant, parse_columns(columns), frequency, clip_actions, name)
+    console.print(summary_table(summary))
+    for warning in summary.warnings:
+        console.print(f"warning: {warning}", markup=False, highlight=False)
+    write_record(target, "buffer", facts, arrays)
+    print(f"buffer   {target}")
+    print(f"next     replaybench replay {target} --strategy 'FULL[PER]'")
