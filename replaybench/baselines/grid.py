@@ -68,7 +68,8 @@ class Grid:
     @property
     def spacing(self) -> Float64Array:
         """Distance between neighbouring nodes on each axis `[S]`."""
-        return (np.array(self.high) - np.array(self.low)) / np.array(self.cells)
+        spacing: Float64Array = (np.array(self.high) - np.array(self.low)) / np.array(self.cells)
+        return spacing
 
     def axes(self) -> list[Float64Array]:
         """Return the coordinates of the nodes along each axis, S arrays."""

@@ -13,6 +13,7 @@ from replaybench.controllers.agent import Batch, Task
 from replaybench.controllers.exploration import Exploration, ExplorationConfig
 from replaybench.controllers.layers import Floats, Network, PopulationMLP, Shape, Tape, backward, forward
 from replaybench.controllers.optimiser import Adam, adam_step, make_adam, track
+from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream
 
@@ -143,6 +144,21 @@ class DDPG:
             for layer in range(len(network.shape.layers)):
                 named[f"{name}.{layer}.weight"], named[f"{name}.{layer}.bias"] = network.weights(layer)
         return named
+
+    def load_weights(self, weights: dict[str, NDArray[np.generic]]) -> None:
+        """Take over `weights` of as many members, the targets with them; Adam and exploration stay as they are.
+
+        Raises:
+            UserError: the weights are those of other networks.
+        """
+        mine = self.weights()
+        shapes, theirs = ({name: array.shape for name, array in named.items()} for named in (mine, weights))
+        if shapes != theirs:
+            raise UserError("these weights do not fit the networks of this DDPG; build it with the settings they had")
+        for name, array in mine.items():
+            array[...] = weights[name]
+        self.actor_target.parameters[:] = self.actor.parameters
+        self.critic_target.parameters[:] = self.critic.parameters
 
     def state_dict(self) -> dict[str, NDArray[np.generic]]:
         """Return networks, targets, Adam moments, step count and the exploration stream."""

@@ -13,6 +13,11 @@ from replaybench.controllers.layers import Floats, Network, PopulationMLP
 from replaybench.data.kernel import kernel
 
 
+_TINY = 1e-30
+"""Moments below this are zero. Those of dead units decay for ever, and arithmetic on the subnormal numbers that they
+become is ten times slower; beside `epsilon` their effect is nil."""
+
+
 class Adam(NamedTuple):
     """Moments `[M, P]` and settings of one network's optimiser.
 
@@ -68,11 +73,13 @@ def adam_step(net: Network, m: int, adam: Adam, step: int, rate_factor: float) -
     keep2, take2 = kind(adam.beta2), kind(1.0 - adam.beta2)
     step_size = kind(rate / (1.0 - adam.beta1**step))
     root = kind(np.sqrt(1.0 - adam.beta2**step))
-    epsilon = kind(adam.epsilon)
+    epsilon, tiny, zero = kind(adam.epsilon), kind(_TINY), kind(0.0)
     for i in range(parameters.size):
         g = gradient[i] * factor + l2 * parameters[i]
-        first[i] = keep1 * first[i] + take1 * g
-        second[i] = keep2 * second[i] + take2 * g * g
+        m1 = keep1 * first[i] + take1 * g
+        m2 = keep2 * second[i] + take2 * g * g
+        first[i] = zero if np.abs(m1) < tiny else m1
+        second[i] = zero if m2 < tiny else m2
         parameters[i] = shrink * parameters[i] - step_size * (
             first[i] / (np.sqrt(second[i]) / root + epsilon)
         )

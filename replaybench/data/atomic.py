@@ -13,7 +13,7 @@ from pathlib import Path
 from replaybench.data.errors import UserError
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_DENIED = {errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EPERM}
+_DENIED = {errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EPERM, errno.EEXIST, errno.EISDIR}
 
 
 @contextmanager

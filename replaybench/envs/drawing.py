@@ -32,14 +32,14 @@ class Canvas:
         self._picture.clear()
         plant.draw(self._picture, state, action.astype(np.float64))
         lines = [f"t = {seconds:.2f} s"]
-        states = zip(plant.state_names, state, plant.state_units, strict=True)
-        lines.append("   ".join(_quantity(name, value, unit) for name, value, unit in states))
+        if len(state) <= 2:  # more would not fit, and the plant's drawing may say it
+            states = zip(plant.state_names, state, plant.state_units, strict=True)
+            lines.append("   ".join(_quantity(name, value, unit) for name, value, unit in states))
         applied = plant.denormalise_action(action)
         if len(applied) == 1:
             lines.append(_quantity(plant.action_names[0], applied[0], plant.action_units[0]))
         else:
-            values = " ".join(f"{value:.2f}" for value in applied)
-            lines.append(f"actions = ({values}) {plant.action_units[0]}")
+            lines.append(f"actions = ({' '.join(f'{value:.2f}' for value in applied)}) {plant.action_units[0]}")
         self._caption.set_text("\n".join(lines))
         self._canvas.draw()
         return np.asarray(self._canvas.buffer_rgba())[..., :3].copy()

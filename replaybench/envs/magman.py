@@ -55,6 +55,7 @@ class Magman(Plant):
     action_high = (0.6, 0.6, 0.6, 0.6)
     initial_state = (0.0, 0.0)
     reference_state = (GOAL, 0.0)
+    positive = ("mass", "force_width")
 
     grid_nodes = (141, 101)
     grid_low = (TRACK_LOW, -0.4)
@@ -106,12 +107,12 @@ class Magman(Plant):
 
         axes.set(xlim=(TRACK_LOW - 0.012, TRACK_HIGH + 0.012), ylim=(-0.052, 0.062), aspect="equal")
         axes.axis("off")
-        axes.plot([TRACK_LOW - 0.004, TRACK_HIGH + 0.004], [0, 0], color="0.3", linewidth=3)
-        for edge in (TRACK_LOW - 0.009, TRACK_HIGH + 0.005):
-            axes.add_patch(Rectangle((edge, -0.0012), 0.004, 0.022, color="0.3"))
+        axes.add_patch(Rectangle((TRACK_LOW - 0.009, -0.001), TRACK_HIGH - TRACK_LOW + 0.018, 0.002, color="0.3"))
+        for edge in (TRACK_LOW - 0.009, TRACK_HIGH + 0.005):  # the ball's centre stops at the bound
+            axes.add_patch(Rectangle((edge, -0.001), 0.004, 0.022, color="0.3"))
         axes.plot([GOAL], [0.024], marker="v", color="#55a868", markersize=9)
         for j, strength in enumerate((1 + action) / 2):
             corner = self.first_magnet_at + SPACING * j - 0.009, -0.034
             axes.add_patch(Rectangle(corner, 0.018, 0.027, facecolor="0.93", edgecolor="0.55"))
             axes.add_patch(Rectangle(corner, 0.018, 0.027 * float(strength), color="#dd8452"))
-        axes.add_patch(Circle((float(state[0]), 0.0065), 0.005, color="#30497a", zorder=3))
+        axes.add_patch(Circle((float(state[0]), 0.006), 0.005, color="#30497a", zorder=3))

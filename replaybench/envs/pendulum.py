@@ -48,6 +48,7 @@ class Pendulum(Plant):
     initial_state = (0.0, 0.0)
     reference_state = (math.pi, 0.0)
     periodic = (True, False)
+    positive = ("inertia", "resistance")
     reward_scale = 0.01
 
     # The way up never exceeds 10.1 rad/s: a wider grid would only be coarser where it matters.
@@ -64,8 +65,9 @@ class Pendulum(Plant):
         `J v²/2 + M g l`, and gravity gives no more than `2 M g l` of it to the speed.
         """
         back_emf = self.damping + self.torque_constant**2 / self.resistance
-        no_load = self.action_high[0] * self.torque_constant / self.resistance / back_emf
-        fastest = math.sqrt(no_load**2 + 4 * self.mass * self.gravity * self.length / self.inertia)
+        drive = self.action_high[0] * self.torque_constant / self.resistance
+        no_load = drive / back_emf if drive else 0.0
+        fastest = math.sqrt(no_load**2 + 4 * abs(self.mass * self.gravity * self.length) / self.inertia)
         return 1.0, 1.5 * fastest / self.state_scale[1]
 
     @staticmethod

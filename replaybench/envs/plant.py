@@ -66,6 +66,9 @@ class Plant:
     initial_state: ClassVar[tuple[float, ...]]
     reference_state: ClassVar[tuple[float, ...]]
 
+    positive: ClassVar[tuple[str, ...]] = ()
+    """Parameters by which the functions divide."""
+
     episode_seconds: ClassVar[float] = 4.0
     """Length of an episode; then it is truncated. [s]"""
     max_substep: ClassVar[float] = 0.01
@@ -132,6 +135,8 @@ class Plant:
             value = getattr(self, field.name)
             if not isinstance(value, int | float) or not math.isfinite(value):
                 raise UserError(f"{type(self).__name__}: {field.name} must be a finite number, not {value!r}")
+            if field.name in self.positive and value <= 0:
+                raise UserError(f"{type(self).__name__}: {field.name} must be positive, not {value!r}")
             object.__setattr__(self, field.name, float(value))  # 1 and 1.0 are one plant, with one fingerprint
         self._check_declarations()
 
@@ -180,13 +185,17 @@ class Plant:
         return hashlib.sha256(repr((declared, parameters, kernels)).encode()).hexdigest()
 
     def draw(self, axes: Axes, state: Vector, action: Vector) -> None:
-        """Draw one member on empty axes: here bars of the normalised state `[S]` and action `[A]`."""
+        """Draw one member, of physical state `[S]` and normalised action `[A]`, on empty axes: here as bars."""
+        units = self.state_units + self.action_units
         values = [*self.normalise_state(state), *action]
+        physical = [*state, *self.denormalise_action(action)]
         colors = ["#4c72b0"] * len(state) + ["#dd8452"] * len(action)
-        axes.barh(range(len(values)), values, color=colors, height=0.6)
-        axes.set(xlim=(-1.5, 1.5), yticks=range(len(values)), yticklabels=self.state_names + self.action_names)
-        axes.invert_yaxis()
+        axes.barh(range(len(values)), values, color=colors, height=0.35)
+        for row, name in enumerate(self.state_names + self.action_names):
+            axes.text(-1.45, row - 0.25, f"{name} = {physical[row]:+.3g} {units[row]}", va="bottom", fontsize=9)
         axes.axvline(0.0, color="0.4", linewidth=0.8)
+        axes.set(xlim=(-1.5, 1.5), ylim=(len(values) - 0.5, -0.8))
+        axes.axis("off")
 
     def _check_declarations(self) -> None:
         """Refuse a class that forgot something, naming it, before Numba meets it."""

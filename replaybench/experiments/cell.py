@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 import replaybench
 from replaybench.controllers.agent import Agent, Task
 from replaybench.controllers.registry import load_learner
+from replaybench.data.errors import UserError
 from replaybench.data.hdf5 import read_record, write_record
 from replaybench.data.policy import write_policy
 from replaybench.data.settings import build
@@ -122,12 +123,18 @@ def run_cell(cell: Cell, folder: Path, buffers: bool, report: Report = lambda _:
 
     Returns:
         True if the cell is complete, False if it stopped early on request, its checkpoint written.
+
+    Raises:
+        UserError: the checkpoint is damaged or another cell's, or the disk is full.
     """
-    run, facts = CellRun(cell), {"cell": dataclasses.asdict(cell), "version": replaybench.__version__}
+    run = CellRun(cell)
+    facts: dict[str, Any] = {"id": cell.id, "cell": dataclasses.asdict(cell), "version": replaybench.__version__}
     checkpoint = folder / "checkpoint.h5"
     spent = 0.0
     if checkpoint.exists():
         header, state = read_record(checkpoint, "checkpoint")
+        if header.facts["id"] != cell.id:
+            raise UserError(f"{checkpoint} is the checkpoint of another cell; remove it to run this one from its start")
         run.load_state_dict(state, header.facts["episode"])
         spent = header.facts["seconds"]
         del state

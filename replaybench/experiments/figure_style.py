@@ -29,8 +29,11 @@ MARKERS: Final = ("o", "s", "D", "^", "v", "P", "X", "*")
 DASHES: Final = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 HATCHES: Final = ("", "////", "....", "xxxx")
 GREY: Final = "0.35"
+MU: Final = r"$\mu_r$"
+MU_LABEL: Final = f"{MU}  (0 = random, 1 = DP)"
+RAW_LABEL: Final = "raw mean reward per step"
 
-_STYLE: Final = {
+_STYLE: Final[dict[Any, Any]] = {
     "font.family": "sans-serif",
     "font.size": 9,
     "axes.titlesize": 9,
@@ -48,6 +51,7 @@ _STYLE: Final = {
     "axes.axisbelow": True,
     "hatch.linewidth": 0.6,
     "lines.solid_capstyle": "round",
+    "mathtext.fontset": "dejavusans",
     "svg.hashsalt": "replaybench",  # equal data, equal bytes
     "figure.facecolor": "white",
 }
@@ -105,7 +109,7 @@ def new_figure(width: float, height: float, title: str, caption: str) -> Figure:
     """Return an empty figure, with its title and what it shows written above `width` × `height` inches of room."""
     from matplotlib.figure import Figure
 
-    lines = textwrap.wrap(caption, max(30, int(width * 72 / (0.52 * _CAPTION_SIZE))))
+    lines = textwrap.wrap(caption, max(30, int(width * 72 / (0.56 * _CAPTION_SIZE))))
     head = (1.9 * _TITLE_SIZE + 1.3 * _CAPTION_SIZE * len(lines) + 6) / 72
     total = height + head
     figure = Figure(figsize=(width, total), layout="constrained")
@@ -126,6 +130,11 @@ def add_legend(figure: Figure, handles: Sequence[Any]) -> None:
 def legend_width(labels: Sequence[str]) -> float:
     """Return the inches that a legend of these labels takes."""
     return 0.75 + 0.062 * max(map(len, labels), default=0)
+
+
+def panel_width(columns: int) -> float:
+    """Return the inches of one of so many panels side by side."""
+    return {1: 5.0, 2: 3.7, 3: 3.1}.get(columns, max(2.2, 10 / columns))
 
 
 def say(axes: Axes, text: str) -> None:

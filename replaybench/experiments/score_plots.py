@@ -1,4 +1,4 @@
-"""Figures of the scores of a sweep: bars of every cell, and how the final score responds to noise and control rate.
+"""Scores of a sweep as bars, one for every cell.
 
 Scores are those of the dataset (`results`, `stats`): means over runs with 95 % bootstrap intervals. Where the
 references do not allow μ_r, raw rewards stand in its place, and the axis says so.
@@ -7,14 +7,14 @@ references do not allow μ_r, raw rewards stand in its place, and the axis says 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
 from replaybench.experiments.figure_style import (
-    GREY,
+    MU,
     Series,
     add_legend,
     all_series,
@@ -33,10 +33,8 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 _GROUP_WIDTH: Final = 0.84
-_LEVEL: Final[dict[str, Any]] = {"color": "0.55", "linewidth": 0.8, "linestyle": (0, (4, 2)), "zorder": 1}
+LEVEL: Final[dict[str, Any]] = {"color": "0.55", "linewidth": 0.8, "linestyle": (0, (4, 2)), "zorder": 1}
 _BOUNDS: Final = ("mean", "low", "high")
-_MU_LABEL: Final = "μ_r  (0 = random, 1 = DP)"
-_RAW_LABEL: Final = "raw mean reward per step"
 
 
 class Score(NamedTuple):
@@ -54,13 +52,13 @@ def score_bars(data: xr.Dataset) -> Figure:
     Args:
         data: dataset of one plant.
     """
-    series, usable = all_series(data), _usable(data)
-    places = [place for place in np.ndindex(usable.shape) if _has_results(data)[place]]
+    series, usable = all_series(data), usable_places(data)
+    places = [place for place in np.ndindex(usable.shape) if has_results(data)[place]]
     final = min(FINAL_EPISODES, data.sizes["episode"])
     measures = {
-        "mu_final": f"μ_r, last {final} episodes",
-        "mu_max": "μ_r, best episode",
-        "rise_time": f"episodes to μ_r ≥ {RISE_LEVEL:g}",
+        "mu_final": f"{MU}, last {final} episodes",
+        "mu_max": f"{MU}, best episode",
+        "rise_time": f"episodes to {MU} ≥ {RISE_LEVEL:g}",
         "raw_final": f"raw reward, last {final} episodes",
     }
     normalised = [usable[place] for place in places]
@@ -75,7 +73,7 @@ def score_bars(data: xr.Dataset) -> Figure:
     )
     for axes, name in zip(figure.subplots(len(rows), 1, squeeze=False, sharex=True)[:, 0], rows, strict=True):
         for index, one in enumerate(series):
-            score = _score(data, one, name)
+            score = read_score(data, one, name)
             for group, place in enumerate(places):
                 x = group + _GROUP_WIDTH * ((index + 0.5) / len(series) - 0.5)
                 _draw_bar(axes, one, x, _GROUP_WIDTH / len(series), Score(*(part[place] for part in score)))
@@ -83,9 +81,9 @@ def score_bars(data: xr.Dataset) -> Figure:
                 axes.text(x, 1.01, text, transform=axes.get_xaxis_transform(), ha="center", size=7, color="0.2")
         for group, place in enumerate(places):
             if name != "raw_final" and not usable[place]:
-                axes.text(group, 0.5, "no μ_r", transform=axes.get_xaxis_transform(), ha="center", color="0.55")
+                axes.text(group, 0.5, f"no {MU}", transform=axes.get_xaxis_transform(), ha="center", color="0.55")
         if name.startswith("mu"):
-            axes.axhline(1, **_LEVEL)
+            axes.axhline(1, **LEVEL)
         axes.axhline(0, color="0.4", linewidth=0.8, zorder=1)
         axes.grid(axis="y", color="0.92", linewidth=0.7)
         axes.set_ylabel(measures[name])
@@ -96,49 +94,7 @@ def score_bars(data: xr.Dataset) -> Figure:
     return figure
 
 
-def response(data: xr.Dataset, axis: Literal["noise", "frequency"]) -> Figure | None:
-    """Draw how one plant's final score depends on noise or on the control rate, a panel for each value of the other.
-
-    Args:
-        data: dataset of one plant.
-        axis: what runs along x.
-
-    Returns:
-        None where fewer than two values of the axis have results.
-    """
-    has_results = _has_results(data)
-    data = data.isel(noise=has_results.any(axis=1), frequency=has_results.any(axis=0))
-    if data.sizes[axis] < 2:
-        return None
-    other = "frequency" if axis == "noise" else "noise"
-    series, normalised = all_series(data), bool(_usable(data)[_has_results(data)].all())
-    final, columns = min(FINAL_EPISODES, data.sizes["episode"]), data.sizes[other]
-    caption = f"Mean of the last {final} training episodes, exploration included; means over runs, 95 % intervals."
-    width = min(4.2, max(2.4, 11 / columns))
-    figure = new_figure(
-        width * columns + 0.5 + legend_width([one.label for one in series]),
-        2.9,
-        f"{plant_name(str(data['plant'].item()))}: final score against {'noise' if axis == 'noise' else 'control rate'}",
-        caption if normalised else f"{caption} Raw rewards: μ_r is not defined everywhere.",
-    )
-    panels = figure.subplots(1, columns, squeeze=False, sharey=True)[0]
-    for column, (axes, value) in enumerate(zip(panels, data[other].values, strict=True)):
-        _set_scale(axes, axis, data[axis].values)
-        for index, one in enumerate(series):
-            score = _score(data, one, "mu_final" if normalised else "raw_final")
-            pick = (slice(None), column) if axis == "noise" else (column, slice(None))
-            x = _dodge(data[axis].values, index - (len(series) - 1) / 2, axis == "frequency")
-            _draw_response(axes, one, x, Score(*(part[pick] for part in score)))
-        axes.set_title(f"{value:g} Hz" if other == "frequency" else f"noise {value:g}", color=GREY)
-        axes.grid(axis="y", color="0.92", linewidth=0.7)
-        for level in (0.0, 1.0) if normalised else ():
-            axes.axhline(level, **_LEVEL)
-    panels[0].set_ylabel(_MU_LABEL if normalised else _RAW_LABEL)
-    add_legend(figure, _lines(series))
-    return figure
-
-
-def _has_results(data: xr.Dataset) -> NDArray[np.bool_]:
+def has_results(data: xr.Dataset) -> NDArray[np.bool_]:
     """Return where any run is there, bool `[noise, frequency]`."""
     found: NDArray[np.bool_] = (
         data["reward"].notnull().any(["learner", "strategy", "seed", "episode"]).transpose("noise", "frequency").values
@@ -146,12 +102,13 @@ def _has_results(data: xr.Dataset) -> NDArray[np.bool_]:
     return found
 
 
-def _usable(data: xr.Dataset) -> NDArray[np.bool_]:
+def usable_places(data: xr.Dataset) -> NDArray[np.bool_]:
     """Return where μ_r is defined, bool `[noise, frequency]`."""
-    return np.isfinite(mu_r(data, data["reference_dp"]).transpose("noise", "frequency").values)
+    found: NDArray[np.bool_] = np.isfinite(mu_r(data, data["reference_dp"]).transpose("noise", "frequency").values)
+    return found
 
 
-def _score(data: xr.Dataset, series: Series, name: str) -> Score:
+def read_score(data: xr.Dataset, series: Series, name: str) -> Score:
     """Return a score of the dataset, or `raw_final`, over all noises and control rates."""
     here = data.sel(series.where)
     if name != "raw_final":
@@ -171,7 +128,7 @@ def _counts(cell: xr.Dataset, name: str) -> str:
     """Say how many runs of a cell are dead or failed, or never reach the level of the rise time."""
     rewards = cell["reward"].values
     failed = int((~np.isnan(rewards).all(axis=1) & ~np.isfinite(rewards).all(axis=1)).sum())
-    found = {
+    found: dict[str, list[tuple[Any, str]]] = {
         "mu_final": [(cell["dead"], "†"), (failed, "×")],
         "rise_time": [(cell["censored"], "")],
         "raw_final": [(failed, "×")],
@@ -183,21 +140,23 @@ def _bars_caption(data: xr.Dataset, rows: Sequence[str]) -> str:
     caption = "Training episodes, exploration included. "
     if data.sizes["seed"] > 1:
         caption += "Bars: means over runs; lines: 95 % bootstrap intervals; dots: single runs. "
+    caption += "Numbers above: × failed runs (not scored)"
     if "mu_final" in rows:
-        caption += f"Numbers above: † dead runs (final μ_r < {DEAD_LEVEL:g}), × failed runs (not scored); "
-        caption += f"above the rise time: runs that never reach {RISE_LEVEL:g}, scored with the length of the run."
-    return caption
+        caption += f", † dead runs (final {MU} < {DEAD_LEVEL:g}); "
+        caption += f"above the rise time: runs that never reach {RISE_LEVEL:g}, scored with the length of the run"
+    return caption + "."
 
 
 def _draw_bar(axes: Axes, series: Series, x: float, width: float, score: Score) -> None:
     if not np.isfinite(score.mean):
+        axes.plot(x, 0, marker="_", color="0.7")  # no score: not run yet, or all runs failed
         return
     face, edge = (series.color, 0.3), series.color
     axes.bar(x, score.mean, 0.86 * width, color=face, edgecolor=edge, linewidth=0.8, hatch=series.hatch, zorder=2)
     runs = score.runs[np.isfinite(score.runs)]
     if len(runs) > 1:
         aside = 0.62 * width * (np.arange(1, len(runs) + 1) * 0.6180339887 % 1 - 0.5)
-        axes.scatter(x + aside, runs, s=7, color=series.color, alpha=0.55, linewidths=0, zorder=3)
+        axes.scatter(x + aside, runs, s=7, color=series.color, alpha=0.5, linewidths=0, zorder=3)
     if score.high > score.low:
         axes.plot([x, x], [score.low, score.high], color="0.1", linewidth=1.3, solid_capstyle="butt", zorder=4)
 
@@ -211,45 +170,7 @@ def _group_names(data: xr.Dataset, places: Sequence[tuple[int, ...]]) -> list[st
     return [f"noise {noises[i]:g}" if by_noise else f"{rates[j]:g} Hz" for i, j in places]
 
 
-def _draw_response(axes: Axes, series: Series, x: Floats, score: Score) -> None:
-    axes.vlines(x, score.low, score.high, color=series.color, linewidth=1.1, zorder=2)
-    axes.plot(
-        *(x, score.mean), color=series.color, linestyle=series.dashes, linewidth=1.4, marker=series.marker,
-        markersize=4.5, markeredgecolor="white", markeredgewidth=0.5, label=series.label, zorder=3,
-    )  # fmt: skip
-
-
-def _dodge(values: Floats, place: float, logarithmic: bool) -> Floats:
-    """Move points a little aside, so that the intervals of several series stay apart."""
-    scaled = np.log(values) if logarithmic else values
-    moved: Floats = scaled + 0.05 * place * np.diff(np.sort(scaled)).min()
-    return np.exp(moved) if logarithmic else moved
-
-
-def _set_scale(axes: Axes, axis: str, values: Floats) -> None:
-    """Label the x axis at the values of the study, as far as there is room for the numbers."""
-    logarithmic = axis == "frequency"
-    if logarithmic:
-        axes.set_xscale("log")
-    axes.minorticks_off()
-    ordered = np.sort(values)
-    scaled = np.log(ordered) if logarithmic else ordered
-    position = (scaled - scaled[0]) / (scaled[-1] - scaled[0])
-    labels, last = [], -1.0
-    for value, place in zip(ordered, position, strict=True):
-        labels.append(f"{value:g}" if place - last > 0.13 else "")
-        last = place if labels[-1] else last
-    axes.set_xticks(ordered, labels)
-    axes.set_xlabel("control rate [Hz]" if logarithmic else "noise σ, normalised units")
-
-
 def _patches(series: Sequence[Series]) -> list[Any]:
     from matplotlib.patches import Patch
 
     return [Patch(facecolor=(s.color, 0.3), edgecolor=s.color, hatch=s.hatch, label=s.label) for s in series]
-
-
-def _lines(series: Sequence[Series]) -> list[Any]:
-    from matplotlib.lines import Line2D
-
-    return [Line2D([], [], color=s.color, linestyle=s.dashes, marker=s.marker, label=s.label) for s in series]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from replaybench import NUMERICS_VERSION
-from replaybench.controllers.registry import LEARNERS, load_learner
+from replaybench.controllers.registry import load_learner
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.settings import build
 from replaybench.envs.plant import Plant
@@ -47,6 +47,8 @@ class Study:
     `noise` is the standard deviation of sensor and actuator noise in normalised units, `frequency` the control rate
     in Hz, `capacity` the buffer size of bounded retentions, in experiences. `discount = "fixed"` keeps the learner's
     0.95 at every rate, `"horizon"` keeps its horizon in seconds and scales rewards alike (de Bruin et al. 2018, 6.4).
+    `[learner.NAME]` and `[plant.NAME]` tables change settings; a learner may be named several times with variants,
+    `DDPG:decay`, each with a table of its own.
     """
 
     name: str
@@ -73,9 +75,10 @@ class Study:
                 raise UserError(f"study {self.name!r}: {name} must be at least 1, not {getattr(self, name)}")
         if self.root_seed < 0:
             raise UserError(f"study {self.name!r}: root_seed must not be negative")
+        named = {learner for grid in self.grids() for learner in grid.learners}
         for name in self.learner:
-            if name not in LEARNERS:
-                raise unknown("learner in table [learner]:", name, LEARNERS)
+            if name not in named:
+                raise unknown("learner in table [learner]:", name, named)
         for grid in self.grids():
             for axis in AXES:
                 if not getattr(grid, axis):

@@ -1,25 +1,23 @@
-"""An exact order over buffer slots: which slot has rank r, which rank has slot s, after any single change.
+"""An exact order over buffer slots: which slot has rank r, and which rank has slot s, after any single change.
 
-Rank-based replay draws the slot at a rank, and retention takes its victims from the other end. Ranks are exact
-and always current: nothing is sorted "now and then". The file knows slots and float32 keys, nothing of what
-they stand for.
+Rank-based replay draws the slot at a rank, retention takes victims from the other end; ranks are always current,
+nothing is re-sorted now and then. This file knows slots and float32 keys, nothing of what they stand for.
 
-**Structure**: one B+-tree per member over 64-bit entries `image(key) << 32 | slot`. All entries are distinct and
-ascending entries are descending keys, ties by lower slot, so rank 0 is the largest key. A leaf is a row of 64
-entries; an inner node holds, per child, a lower bound of its entries, the number of entries before it and its
-place. Rows begin on cache lines and are padded with a largest value, so all work inside a node is a counting or
-shifting loop of fixed length without branches, which compiles to a few vector instructions: a linear count finds
-the child, and the padding tells whether a node is full. Nodes are split or merged on the way down, so one pass
-suffices and no path is kept. An update reads about 20 cache lines per level that is not cached, independent
-of the history; every node but the root is at least 30/64 full, whatever happens, which bounds memory at 22.3
-bytes per experience with the key (18 after an ordinary fill, because a full node first fills up its neighbour).
+**Structure**: one B+-tree per member over 64-bit entries `image(key) << 32 | slot`, all distinct; ascending entries
+are descending keys, ties by lower slot. A leaf is a row of 64 entries. An inner node holds for each child a lower
+bound of its entries, the number of entries before it, and its number. Rows begin on cache lines and are padded
+with the largest value, so that work inside a node is a count or a shift of fixed length without branches: a few
+vector instructions. The padding also tells whether a node is full. Nodes are split or merged on the way down,
+so that one pass suffices. Every node but the root stays at least 30/64 full whatever happens, which bounds
+memory by 22.3 bytes per experience, key included; as a full node first shares with its neighbour, filling in
+sorted order (all keys +inf) takes 18.
 
-**Measured** (benchmarks/bench_order.py; AMD EPYC, one thread): with everything in cache an update takes 0.12 µs, of
-which a third would be reference counts, hence `_uncounted`. Rows that straddle cache lines cost a factor of two.
-Beyond the cache an update waits for memory, so `order_update` asks for the rows of a whole batch before
-it changes any: 1.7 times faster at 32 members of 1e5. Leaves of 32 gained nothing and cost memory.
+**Why**, measured on one core of an AMD EPYC by `benchmarks/bench_order.py` and its variants: in cache, 8 million
+drawn and re-keyed items per second. Reference counts on the arrays would halve that (hence `_borrow`), so would
+rows across cache lines; rows of 32 are slower, rows of 128 no faster. Out of cache an update waits for its rows,
+so `order_update` asks for those of a whole batch first: twice as fast at 32 members of 1e5.
 
-A sum over priorities can be added as one float64 per child beside `before`, kept at the same places.
+Exact sums of priorities fit in as one float64 per child beside `before`, written at the same places.
 """
 
 from __future__ import annotations
@@ -27,36 +25,34 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import njit, types
-from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import ArrayLike, NDArray
 
 WIDTH: Final = 64
-"""Entries of a full leaf and children of a full inner node."""
+"""Entries of a full leaf, children of a full inner node."""
 LEAST: Final = 30
-"""Fewest entries or children of any node but the root; two such nodes merge with room to spare."""
+"""Fewest entries or children of any node but the root; two such nodes fit into one with room to spare."""
 
-_TYPICAL: Final = 44  # a bulk load leaves nodes about as full as random updates do
-_SHARES: Final = 50  # a full node shares with a neighbour up to this wide; it splits beside a wider one
-_AHEAD: Final = 16  # updates whose rows are requested together: they fit the first-level cache
-_IN_CACHE: Final = 500_000  # experiences of all members (about 10 MB) below which requests only cost time
-_NOTHING: Final = np.uint64(0xFFFF_FFFF_FFFF_FFFF)  # pads rows; no key has this image
+_SHARES: Final = 50  # a full node shares with a neighbour up to this wide; beside a wider one it splits
+_TYPICAL: Final = 44  # width after a bulk load, about that of random updates
+_AHEAD: Final = 16  # updates whose rows are requested together; more would not fit the first-level cache
+_NOTHING: Final = np.uint64(0xFFFF_FFFF_FFFF_FFFF)  # pads `entry`; no key has this image
 _FAR: Final = np.int32(0x7FFF_FFFF)  # pads `before`
 
-_ROOT, _HEIGHT, _SIZE, _FREE, _USED = 0, 1, 2, 3, 5  # columns of `head`; the last two: inner nodes, then leaves
+_ROOT, _HEIGHT, _SIZE, _FREE, _USED = 0, 1, 2, 3, 5  # columns of `head`; the last two for inner nodes, then leaves
 
 
 class OrderState(NamedTuple):
-    """The arrays of an `Order` of M members and C slots, as kernels take them; nodes `[0, I)` are the inner ones.
+    """The arrays of M members with C slots each, as kernels take them. Nodes `[0, I)` are inner, `[I, I + L)` leaves.
 
     Attributes:
-        image: uint32 `[M, C]`, the key of each slot as `_image` writes it, 0 where the slot is absent.
-        entry: uint64 `[M, I + L, WIDTH]`, a leaf's entries, an inner node's lower bounds; ascending.
-        before: int32 `[M, I, WIDTH]`, how many entries of the same node lie under earlier children.
+        image: uint32 `[M, C]`, each slot's key as `_image` writes it, 0 where the slot is absent.
+        entry: uint64 `[M, I + L, WIDTH]`, the entries of a leaf, the children's lower bounds of an inner node.
+        before: int32 `[M, I, WIDTH]`, how many entries lie under earlier children of the same node.
         child: int32 `[M, I, WIDTH]`, node numbers.
-        head: int64 `[M, 7]`, root, height, size, then free list and count of nodes ever used, per kind.
+        head: int64 `[M, 7]`, root, height, size, first free node and number of nodes ever used (each: inner, leaf).
     """
 
     image: NDArray[np.uint32]
@@ -66,67 +62,53 @@ class OrderState(NamedTuple):
     head: NDArray[np.int64]
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _uncounted(typing_context: Any, array: Any) -> Any:
-    """Return the array as a view that Numba does not reference-count: the caller's arguments keep it alive."""
+def _uncount(typing_context: Any, state: Any) -> Any:
+    """Return the state without owners, so that Numba counts no references: the caller's arguments keep it alive."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        view = context.make_array(array)(context, builder, args[0])
-        view.meminfo = cgutils.get_null_value(view.meminfo.type)
-        view.parent = cgutils.get_null_value(view.parent.type)
-        return view._getvalue()
+        borrowed = args[0]
+        for i, kind in enumerate(state.types):
+            view = context.make_array(kind)(context, builder, builder.extract_value(args[0], i))
+            view.meminfo, view.parent = view.meminfo.type(None), view.parent.type(None)
+            borrowed = builder.insert_value(borrowed, view._getvalue(), i)
+        return borrowed
 
-    return array(array), codegen
+    return state(state), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _request(typing_context: Any, array: Any, position: Any) -> Any:
-    """Ask the processor to fetch the cache line of the element at this flat position; no effect on results."""
+def _prefetch(typing_context: Any, array: Any, position: Any) -> Any:
+    """Ask for the cache line of the element at a flat position; results do not depend on it."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         element = builder.gep(context.make_array(array)(context, builder, args[0]).data, [args[1]])
         address = builder.bitcast(element, ir.IntType(8).as_pointer())
-        int32 = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [address.type, int32, int32, int32])
-        fetch = builder.module.declare_intrinsic("llvm.prefetch", [address.type], kind)
-        builder.call(fetch, [address, int32(1), int32(3), int32(1)])  # to write, keep close, data
+        number = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [address.type, number, number, number])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [address.type], kind)
+        builder.call(function, [address, number(1), number(3), number(1)])  # to write, keep close, data
         return context.get_dummy_value()
 
     return types.void(array, types.int64), codegen
 
 
-@njit(cache=True)
-def _borrow(state: OrderState) -> OrderState:
-    return OrderState(
-        _uncounted(state.image),
-        _uncounted(state.entry),
-        _uncounted(state.before),
-        _uncounted(state.child),
-        _uncounted(state.head),
-    )
+_borrow: Any = intrinsic(_uncount)
+_request: Any = intrinsic(_prefetch)
 
 
 @njit(cache=True)
 def _image(key: float) -> np.uint32:
-    """Map a float32 key to 32 bits whose ascending order is the descending order of keys; NaN counts as +inf.
+    """Map a float32 key to 32 bits that ascend as keys descend; NaN counts as +inf.
 
-    The map is its own inverse on the bits, and 0 is the image of a NaN only: it marks absent slots.
+    On bits the map is its own inverse. Only a NaN would have the image 0, which therefore marks absent slots.
     """
-    value = np.float32(key) + np.float32(0.0)  # -0.0 becomes 0.0
-    if np.isnan(value):
-        value = np.float32(np.inf)
-    bits = np.float32(value).view(np.uint32)
+    value = np.float32(key) + np.float32(0.0)  # turns -0.0 into 0.0
+    bits = np.float32(np.inf if np.isnan(value) else value).view(np.uint32)
     return bits if bits >> np.uint32(31) else np.uint32(bits ^ np.uint32(0x7FFF_FFFF))
 
 
 @njit(cache=True)
 def _entry(image: np.uint32, slot: int) -> np.uint64:
     return (np.uint64(image) << np.uint64(32)) | np.uint64(slot)
-
-
-@njit(cache=True)
-def _full(state: OrderState, m: int, node: int) -> bool:
-    return state.entry[m, node, WIDTH - 1] != _NOTHING
 
 
 @njit(cache=True)
@@ -139,7 +121,7 @@ def _width(state: OrderState, m: int, node: int) -> int:
 
 @njit(cache=True)
 def _column_of(state: OrderState, m: int, node: int, entry: np.uint64) -> int:
-    """Return which child of an inner node holds the entry, or would."""
+    """Return which child of an inner node holds this entry, or would."""
     count = 0
     for j in range(WIDTH):
         count += state.entry[m, node, j] <= entry
@@ -160,22 +142,21 @@ def _count_after(state: OrderState, m: int, node: int, column: int, change: int)
     """Note that the child in this column gains or loses one entry."""
     for j in range(WIDTH):
         before = state.before[m, node, j]
-        moves = (j > column) & (before != _FAR)
-        state.before[m, node, j] = before + np.int32(change) if moves else before
+        follows = (j > column) & (before != _FAR)
+        state.before[m, node, j] = before + np.int32(change) if follows else before
 
 
 @njit(cache=True)
 def _new(state: OrderState, m: int, leaf: bool) -> int:
     """Take a node from the free list, else the next untouched one, and empty it."""
     node = state.head[m, _FREE + leaf]
-    if node < 0:
-        node = state.head[m, _USED + leaf]
-        state.head[m, _USED + leaf] += 1
-        node += state.before.shape[1] if leaf else 0
+    if node >= 0:
+        state.head[m, _FREE + leaf] = np.int64(state.entry[m, node, 0]) - 1
     else:
-        state.head[m, _FREE + leaf] = int(state.entry[m, node, 0]) - 1
+        node = state.head[m, _USED + leaf] + (state.before.shape[1] if leaf else 0)
+        state.head[m, _USED + leaf] += 1
     state.entry[m, node] = _NOTHING
-    return node
+    return int(node)
 
 
 @njit(cache=True)
@@ -194,7 +175,7 @@ def _write(
     before: NDArray[np.int32],
     child: NDArray[np.int32],
 ) -> None:
-    """Fill a node with these columns, of which a leaf has the entries only."""
+    """Fill a node with these columns, counted from its first; a leaf has only entries."""
     state.entry[m, node, : entry.size] = entry
     state.entry[m, node, entry.size :] = _NOTHING
     if node < state.before.shape[1]:
@@ -205,7 +186,7 @@ def _write(
 
 
 @njit(cache=True)
-def _copy_column(state: OrderState, m: int, node: int, source: int, target: int) -> None:
+def _move_column(state: OrderState, m: int, node: int, source: int, target: int) -> None:
     state.entry[m, node, target] = state.entry[m, node, source]
     state.before[m, node, target] = state.before[m, node, source]
     state.child[m, node, target] = state.child[m, node, source]
@@ -217,14 +198,13 @@ def _balance(state: OrderState, m: int, parent: int, i: int) -> None:
     left, right = int(state.child[m, parent, i]), int(state.child[m, parent, i + 1])
     a, b = _width(state, m, left), _width(state, m, right)
     entry = np.concatenate((state.entry[m, left, :a], state.entry[m, right, :b]))
-    before = np.arange(a + b).astype(np.int32)
-    child = np.empty(a + b, np.int32)
+    before, child = np.arange(a + b).astype(np.int32), np.empty(a + b, np.int32)
     if left < state.before.shape[1]:
         before[:a], child[:a] = state.before[m, left, :a], state.child[m, left, :a]
         child[a:] = state.child[m, right, :b]
         size = state.before[m, parent, i + 1] - state.before[m, parent, i]
         for j in range(b):
-            before[a + j] = state.before[m, right, j] + size
+            before[a + j] = size + state.before[m, right, j]
     half = (a + b) // 2
     if half > LEAST:
         _write(state, m, left, entry[:half], before[:half], child[:half])
@@ -235,24 +215,21 @@ def _balance(state: OrderState, m: int, parent: int, i: int) -> None:
         _write(state, m, left, entry, before, child)
         _discard(state, m, right)
         for j in range(i + 1, WIDTH - 1):
-            _copy_column(state, m, parent, j + 1, j)
+            _move_column(state, m, parent, j + 1, j)
         state.entry[m, parent, WIDTH - 1], state.before[m, parent, WIDTH - 1] = _NOTHING, _FAR
 
 
 @njit(cache=True)
 def _relieve(state: OrderState, m: int, parent: int, i: int) -> None:
     """Let the full child i share with a neighbour that has room, else with a new node; the parent is not full."""
-    neighbour = i - 1 if i else i + 1
-    if (
-        neighbour < _width(state, m, parent)
-        and _width(state, m, int(state.child[m, parent, neighbour])) <= _SHARES
-    ):
-        _balance(state, m, parent, min(i, neighbour))
-        return
-    for j in range(WIDTH - 1, i, -1):
-        _copy_column(state, m, parent, j - 1, j)
-    state.child[m, parent, i + 1] = _new(state, m, state.child[m, parent, i] >= state.before.shape[1])
-    _balance(state, m, parent, i)
+    beside = i - 1 if i else i + 1
+    if beside < _width(state, m, parent) and _width(state, m, int(state.child[m, parent, beside])) <= _SHARES:
+        _balance(state, m, parent, min(i, beside))
+    else:
+        for j in range(WIDTH - 1, i, -1):
+            _move_column(state, m, parent, j - 1, j)
+        state.child[m, parent, i + 1] = _new(state, m, state.child[m, parent, i] >= state.before.shape[1])
+        _balance(state, m, parent, i)
 
 
 @njit(cache=True)
@@ -268,12 +245,12 @@ def _grow(state: OrderState, m: int) -> None:
 
 @njit(cache=True)
 def _insert(state: OrderState, m: int, entry: np.uint64) -> None:
-    if _full(state, m, state.head[m, _ROOT]):
+    if state.entry[m, state.head[m, _ROOT], WIDTH - 1] != _NOTHING:
         _grow(state, m)
-    node = state.head[m, _ROOT]
+    node = int(state.head[m, _ROOT])
     for _ in range(state.head[m, _HEIGHT]):
         i = _column_of(state, m, node, entry)
-        if _full(state, m, int(state.child[m, node, i])):
+        if state.entry[m, int(state.child[m, node, i]), WIDTH - 1] != _NOTHING:
             _relieve(state, m, node, i)
             i = _column_of(state, m, node, entry)
         _count_after(state, m, node, i, 1)
@@ -286,7 +263,7 @@ def _insert(state: OrderState, m: int, entry: np.uint64) -> None:
 
 @njit(cache=True)
 def _delete(state: OrderState, m: int, entry: np.uint64) -> None:
-    root = node = state.head[m, _ROOT]
+    root = node = int(state.head[m, _ROOT])
     for _ in range(state.head[m, _HEIGHT]):
         i = _column_of(state, m, node, entry)
         if state.entry[m, int(state.child[m, node, i]), LEAST] == _NOTHING:
@@ -306,18 +283,35 @@ def _delete(state: OrderState, m: int, entry: np.uint64) -> None:
 
 
 @njit(cache=True)
-def _set(state: OrderState, m: int, slot: int, key: float) -> None:
-    old, new = state.image[m, slot], _image(key)
-    if old != new:
-        if old:
-            _delete(state, m, _entry(old, slot))
-        state.image[m, slot] = new
-        _insert(state, m, _entry(new, slot))
+def order_size(state: OrderState, m: int) -> int:
+    """Return how many slots of member m are in the order."""
+    return int(state.head[m, _SIZE])
+
+
+@njit(cache=True)
+def order_remove(state: OrderState, m: int, slot: int) -> None:
+    """Take a slot out of the order; nothing happens if it is absent."""
+    borrowed = _borrow(state)
+    image = borrowed.image[m, slot]
+    if image:
+        _delete(borrowed, m, _entry(image, slot))
+        borrowed.image[m, slot] = 0
+
+
+@njit(cache=True)
+def order_set(state: OrderState, m: int, slot: int, key: float) -> None:
+    """Insert a slot, or move it to its new key; NaN counts as +inf."""
+    borrowed = _borrow(state)
+    image = _image(key)
+    if borrowed.image[m, slot] != image:
+        order_remove(borrowed, m, slot)
+        _insert(borrowed, m, _entry(image, slot))
+        borrowed.image[m, slot] = image
 
 
 @njit(cache=True)
 def _request_leaf(state: OrderState, m: int, entry: np.uint64) -> None:
-    node = state.head[m, _ROOT]
+    node = int(state.head[m, _ROOT])
     for _ in range(state.head[m, _HEIGHT]):
         node = int(state.child[m, node, _column_of(state, m, node, entry)])
     row = (m * state.entry.shape[1] + node) * WIDTH
@@ -326,45 +320,22 @@ def _request_leaf(state: OrderState, m: int, entry: np.uint64) -> None:
 
 
 @njit(cache=True)
-def order_size(state: OrderState, m: int) -> int:
-    """Return how many slots of member m are in the order."""
-    return state.head[m, _SIZE]
-
-
-@njit(cache=True)
-def order_set(state: OrderState, m: int, slot: int, key: float) -> None:
-    """Insert a slot in [0, C), or move it to its new key; NaN counts as +inf."""
-    _set(_borrow(state), m, slot, key)
-
-
-@njit(cache=True)
 def order_update(state: OrderState, m: int, slots: NDArray[np.int64], keys: NDArray[np.float32]) -> None:
-    """Do `order_set` for each of `slots[B]` and `keys[B]` in turn, faster when memory is the limit."""
+    """Do `order_set` for each of `slots[B]` and `keys[B]` in turn, the faster way out of cache."""
     borrowed = _borrow(state)
     for start in range(0, slots.size, _AHEAD):
         stop = min(start + _AHEAD, slots.size)
-        if borrowed.image.size > _IN_CACHE:
-            for b in range(start, stop):
-                _request_leaf(borrowed, m, _entry(borrowed.image[m, slots[b]], slots[b]))
-                _request_leaf(borrowed, m, _entry(_image(keys[b]), slots[b]))
         for b in range(start, stop):
-            _set(borrowed, m, slots[b], keys[b])
-
-
-@njit(cache=True)
-def order_remove(state: OrderState, m: int, slot: int) -> None:
-    """Take a slot out of the order; nothing happens if it is absent."""
-    borrowed = _borrow(state)
-    old = borrowed.image[m, slot]
-    if old:
-        _delete(borrowed, m, _entry(old, slot))
-        borrowed.image[m, slot] = 0
+            _request_leaf(borrowed, m, _entry(borrowed.image[m, slots[b]], slots[b]))
+            _request_leaf(borrowed, m, _entry(_image(keys[b]), slots[b]))
+        for b in range(start, stop):
+            order_set(borrowed, m, slots[b], keys[b])
 
 
 @njit(cache=True)
 def order_select(state: OrderState, m: int, rank: int) -> int:
-    """Return the slot at a rank in [0, size): 0 is the largest key, ties by lower slot."""
-    node = state.head[m, _ROOT]
+    """Return the slot at a rank in [0, size): rank 0 is the largest key, ties go by lower slot."""
+    node = int(state.head[m, _ROOT])
     within = np.int32(rank)
     for _ in range(state.head[m, _HEIGHT]):
         i = _column_at(state, m, node, within)
@@ -378,7 +349,7 @@ def order_rank(state: OrderState, m: int, slot: int) -> int:
     """Return the rank of a slot, -1 if it is absent."""
     image = state.image[m, slot]
     entry = _entry(image, slot)
-    node = state.head[m, _ROOT]
+    node = int(state.head[m, _ROOT])
     rank = 0
     for _ in range(state.head[m, _HEIGHT]):
         i = _column_of(state, m, node, entry)
@@ -391,7 +362,7 @@ def order_rank(state: OrderState, m: int, slot: int) -> int:
 
 @njit(cache=True)
 def _load(state: OrderState, m: int, keys: NDArray[np.float32]) -> None:
-    """Rebuild member m from its keys `[C]`, NaN for absent slots: sort, then build level upon level."""
+    """Rebuild a member from its keys `[C]`, NaN for absent slots: sort, then build level upon level."""
     entry = np.empty(keys.size + 1, np.uint64)
     count = 0
     for slot in range(keys.size):
@@ -400,8 +371,7 @@ def _load(state: OrderState, m: int, keys: NDArray[np.float32]) -> None:
             entry[count] = _entry(state.image[m, slot], slot)
             count += 1
     entry[:count].sort()
-    before = np.arange(count + 1).astype(np.int32)
-    child = np.empty(count + 1, np.int32)
+    before, child = np.arange(count + 1).astype(np.int32), np.empty(count + 1, np.int32)
     state.head[m] = (-1, -1, count, -1, -1, 0, 0)
     while state.head[m, _HEIGHT] < 0 or count > 1:
         nodes = max(1, -(-count // WIDTH), count // _TYPICAL)
@@ -425,11 +395,10 @@ def _rows(members: int, nodes: int, dtype: type[np.generic]) -> NDArray[Any]:
 
 
 class Order:
-    """An order over the slots `[0, capacity)` of each of `members` members; slots are absent until set.
+    """An order over the slots `[0, capacity)` of each member, all absent until set.
 
-    Kernels take `state` and call `order_size`, `order_set`, `order_update`, `order_remove`, `order_select` and
-    `order_rank` for one member at a time. They check nothing: slots and ranks must be in range.
-    Memory is reserved for the worst case, and used as nodes are.
+    Kernels take `state` and call the `order_` functions for one member at a time. Nothing is checked there: slots
+    and ranks must be in range. Memory is reserved for the worst case, and touched only as nodes come into use.
     """
 
     def __init__(self, members: int, capacity: int) -> None:
@@ -453,13 +422,13 @@ class Order:
         return np.where(image >> 31, image, image ^ 0x7FFF_FFFF).view(np.float32)
 
     def load_keys(self, keys: ArrayLike) -> None:
-        """Rebuild from keys `[M, C]`, NaN for absent slots; every rank is then what it was when they were taken.
+        """Rebuild from keys `[M, C]`, NaN for absent slots; all ranks are then as they were when these were taken.
 
         Raises:
             ValueError: the shape is not `[M, C]`.
         """
         array = np.asarray(keys, np.float32)
         if array.shape != self.state.image.shape:
-            raise ValueError(f"keys have shape {array.shape}, the order {self.state.image.shape}")
+            raise ValueError(f"keys have shape {array.shape}, this order {self.state.image.shape}")
         for m, row in enumerate(array):
             _load(self.state, m, row)

@@ -1,0 +1,143 @@
+"""The linear-quadratic regulator: the classical controller near a plant's reference state.
+
+The plant is held at its reference by an equilibrium action, linearised there over one sample by differences of its
+own simulation, and regulated by the solution of the discrete algebraic Riccati equation. Far from the reference it
+can do no more than saturate, which is what it is there to show.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_discrete_are
+from scipy.optimize import lsq_linear
+
+from replaybench.data.errors import UserError
+from replaybench.envs import rk4
+from replaybench.envs.plant import Plant
+
+Float64Array = NDArray[np.float64]
+Float32Array = NDArray[np.float32]
+
+_HELD = 1e-6
+"""Largest drift from the reference over one sample that counts as held, normalised."""
+_NEWTON_STEPS = 10
+_DIFFERENCE = 1e-4
+"""Step of the numeric differences, normalised."""
+_KINK = 0.01
+"""Largest relative disagreement of the one-sided differences that counts as smooth."""
+
+
+@dataclass(frozen=True, eq=False)
+class LinearQuadraticRegulator:
+    """`a = a₀ − K (z − z₀)`, clipped to [-1, 1]; z and a are normalised, differences of angles are wrapped.
+
+    The weights are the identity on normalised states and normalised actions, so that a state as far out as its
+    scale costs as much as a full action; `state_weight` and `action_weight` multiply them.
+
+    Attributes:
+        plant: the plant.
+        A: ∂z′/∂z over one sample, float64 `[S, S]`.
+        B: ∂z′/∂a over one sample, float64 `[S, A]`.
+        gain: K, float64 `[A, S]`.
+        reference: z₀ `[S]`.
+        equilibrium: a₀ `[A]`, which holds the plant at z₀.
+    """
+
+    plant: Plant
+    A: Float64Array
+    B: Float64Array
+    gain: Float64Array
+    reference: Float64Array
+    equilibrium: Float64Array
+
+    def act(self, observation: Float32Array) -> Float32Array:
+        """Return actions float32 `[M, A]` for observations float32 `[M, S]`, both normalised."""
+        error = _wrapped(self.plant, np.asarray(observation, np.float64) - self.reference)
+        action = np.clip(self.equilibrium - error @ self.gain.T, -1.0, 1.0)
+        return action.astype(np.float32)
+
+
+def linear_quadratic_regulator(
+    plant: Plant, frequency: float = 50.0, *, state_weight: float = 1.0, action_weight: float = 1.0
+) -> LinearQuadraticRegulator:
+    """Design the regulator of a plant at a control rate [Hz].
+
+    Raises:
+        UserError: no action in range holds the plant at its reference, or the plant is not smooth there, or
+            it cannot be stabilised there.
+    """
+    if not (state_weight > 0 and action_weight > 0):
+        raise UserError(f"weights of {state_weight} and {action_weight} set no goal; give positive ones")
+    reference = plant.normalise_state(plant.reference_state)
+
+    def drift(state: Float64Array, action: Float64Array) -> Float64Array:
+        """Return z′ − z₀ `[..., S]` after one sample."""
+        x, u = plant.denormalise_state(state), plant.denormalise_action(action)
+        after, _, _ = rk4.simulate(plant, x, u, 1.0 / frequency)
+        return _wrapped(plant, plant.normalise_state(after) - reference)
+
+    equilibrium = _equilibrium(plant)
+    away = float(np.abs(drift(reference, equilibrium)).max())
+    if not away <= _HELD:
+        raise UserError(
+            f"no action holds {plant.name} at its reference, so it has no linear-quadratic regulator "
+            f"(it drifts by {away:.2g} of the state's scale in one sample)"
+        )
+    A = _jacobian(plant, lambda step: drift(reference + step, equilibrium), len(reference))
+    B = _jacobian(plant, lambda step: drift(reference, equilibrium + step), len(equilibrium))
+    Q, R = state_weight * np.eye(len(A)), action_weight * np.eye(B.shape[1])
+    try:
+        P = solve_discrete_are(A, B, Q, R)
+        gain = np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A)
+    except np.linalg.LinAlgError:
+        gain = np.full(B.T.shape, np.nan)
+    if not np.isfinite(gain).all() or max(abs(np.linalg.eigvals(A - B @ gain))) >= 1.0:
+        raise UserError(f"{plant.name} cannot be stabilised at its reference; it has no linear-quadratic regulator")
+    return LinearQuadraticRegulator(plant, A, B, gain, reference, equilibrium)
+
+
+def _equilibrium(plant: Plant) -> Float64Array:
+    """Return the normalised action `[A]` nearest to mid-range that balances the plant at its reference state."""
+    x, scale = np.array(plant.reference_state, np.float64), np.array(plant.state_scale)
+
+    def slope(action: Float64Array) -> Float64Array:
+        """Return the time derivative of the normalised state, `[..., S]`."""
+        inputs = np.atleast_2d(plant.denormalise_action(action))
+        slopes: Float64Array = np.array([plant.rhs(x, u, plant.params()) for u in inputs]) / scale
+        return slopes.reshape(*action.shape[:-1], -1)
+
+    action = np.zeros(len(plant.action_names))
+    for _ in range(_NEWTON_STEPS):
+        steps = _DIFFERENCE * np.eye(len(action))
+        slopes = (slope(action + steps) - slope(action - steps)).T / (2.0 * _DIFFERENCE)
+        if not np.isfinite(slopes).all():
+            break
+        # The smallest step that does it, as long as that step stays within the bounds.
+        action = action + lsq_linear(slopes, -slope(action), (-1.0 - action - 1e-12, 1.0 - action + 1e-12)).x
+    return np.clip(action, -1.0, 1.0)
+
+
+def _jacobian(plant: Plant, drift: Callable[[Float64Array], Float64Array], inputs: int) -> Float64Array:
+    """Return the derivative `[S, inputs]` of the drift after its step, all steps taken at once."""
+    steps = _DIFFERENCE * np.eye(inputs)
+    middle, ahead, behind = drift(np.zeros(inputs)), drift(steps), drift(-steps)
+    kink = np.abs(ahead + behind - 2.0 * middle).max()
+    if not kink <= _KINK * np.abs(ahead - behind).max():
+        raise UserError(
+            f"{plant.name} is not smooth at its reference, such as against a wall; it has no linear-quadratic regulator"
+        )
+    jacobian: Float64Array = ((ahead - behind) / (2.0 * _DIFFERENCE)).T
+    return jacobian
+
+
+def _wrapped(plant: Plant, difference: Float64Array) -> Float64Array:
+    """Return normalised differences of states `[..., S]`, those of angles in [-π, π] before normalisation."""
+    turn = 2.0 * math.pi / np.array(plant.state_scale)
+    turns = np.where(plant.periodic, np.round(difference / turn), 0.0)
+    wrapped: Float64Array = difference - turns * turn
+    return wrapped

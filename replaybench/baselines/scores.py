@@ -1,0 +1,203 @@
+"""What a learner's reward is measured against: μ_r = 0 is random control, μ_r = 1 dynamic programming.
+
+Both references act under the learner's own noise and control rate (de Bruin et al. 2018, section 5.1 and appendix C).
+Neither end is what its number suggests: the dynamic-programming controller is bound to a grid and knows nothing of
+noise, so that μ_r = 1 is not optimal, and on the pendulum doing nothing beats random control, so that μ_r = 0 is not
+"learned nothing".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from replaybench import NUMERICS_VERSION
+from replaybench.baselines.controllers import (
+    Controller,
+    GreedyController,
+    InterpolatedController,
+    RandomController,
+    ZeroController,
+    play,
+)
+from replaybench.baselines.fuzzy import TOLERANCE
+from replaybench.baselines.lqr import linear_quadratic_regulator
+from replaybench.baselines.refinement import CLOSE, FACTOR, MOST_PAIRS, MOST_UPDATES, reference_solution
+from replaybench.data.cache import cache_dir
+from replaybench.data.errors import UserError
+from replaybench.data.hdf5 import read_header, write_record
+from replaybench.envs.plant import Plant
+from replaybench.envs.population import PopulationEnv
+
+EPISODES: Final = 1000
+"""Episodes behind every mean, and those of which appendix C takes the best."""
+REPETITIONS: Final = 50
+"""Repetitions over which appendix C takes the mean of the best."""
+
+SMALLEST_SPAN: Final = 0.2
+"""Distance between the two ends, as a part of |r_random|, below which μ_r means nothing."""
+
+_SEED: Final = 2018
+_KIND: Final = "reference"
+_NO_DP: Final[dict[str, Any]] = {
+    **dict.fromkeys(("dp", "dp_mean", "interpolated", "discount"), math.nan),
+    **dict.fromkeys(("actions", "sweeps"), 0),
+    "nodes": (),
+}
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The scores of simple controllers on one plant, as mean reward per step; all but the first three are measured.
+
+    Attributes:
+        plant: name of the plant.
+        frequency: control rate [Hz].
+        noise: standard deviation of sensor and actuator noise, normalised.
+        random: mean of random control over 1000 episodes, μ_r = 0.
+        random_sd: standard deviation of one such episode.
+        zero: doing nothing.
+        lqr: the linear-quadratic regulator, NaN where the plant has none.
+        dp: greedy dynamic programming, μ_r = 1; with noise the mean of 50 times the best of 1000 episodes.
+            NaN where the plant declares no grid, as all that follows.
+        dp_mean: its mean episode.
+        interpolated: mean episode of the interpolated policy.
+        discount: γ per sample in dynamic programming.
+        nodes: the grid.
+        actions: number of discrete actions.
+        sweeps: sweeps of fuzzy Q-iteration.
+    """
+
+    plant: str
+    frequency: float
+    noise: float
+    random: float
+    random_sd: float
+    zero: float
+    lqr: float
+    dp: float
+    dp_mean: float
+    interpolated: float
+    discount: float
+    nodes: tuple[int, ...]
+    actions: int
+    sweeps: int
+
+    @property
+    def usable(self) -> bool:
+        """Whether the two ends are far enough apart for μ_r to mean anything; else report raw rewards."""
+        return self.dp - self.random >= SMALLEST_SPAN * abs(self.random)
+
+
+def normalise(reward: ArrayLike, reference: Reference) -> NDArray[np.float64]:
+    """Return μ_r = (r − r_random) / (r_dp − r_random), NaN where the reference is not `usable`."""
+    span = reference.dp - reference.random if reference.usable else np.nan
+    return np.asarray((np.asarray(reward, np.float64) - reference.random) / span)
+
+
+def episode_rewards(
+    controller: Controller,
+    plant: Plant,
+    frequency: float,
+    sensor_noise: float,
+    actuator_noise: float,
+    members: Sequence[int],
+    *,
+    seed: int = 0,
+) -> NDArray[np.float64]:
+    """Run one episode per member and return its mean reward per step, float64 `[M]`.
+
+    Args:
+        controller: acts for all members at once.
+        plant: the plant.
+        frequency: control rate [Hz].
+        sensor_noise: standard deviation, normalised.
+        actuator_noise: standard deviation, normalised.
+        members: member numbers `[M]`, from which the noise is drawn.
+        seed: root seed of the noise.
+    """
+    return play(controller, _population(plant, frequency, sensor_noise, actuator_noise, members, seed))
+
+
+def reference(plant: Plant, frequency: float = 50.0, noise: float = 0.0) -> Reference:
+    """Return the reference scores of a plant, from the cache if they were ever computed.
+
+    Args:
+        plant: the plant.
+        frequency: control rate [Hz].
+        noise: standard deviation of both sensor and actuator noise, normalised.
+
+    Raises:
+        UserError: a setting is out of its range.
+    """
+    depends_on = [plant.fingerprint(), float(frequency), float(noise), NUMERICS_VERSION]
+    depends_on += [TOLERANCE, FACTOR, CLOSE, MOST_PAIRS, MOST_UPDATES, EPISODES, REPETITIONS, _SEED]
+    key = hashlib.sha256(json.dumps(depends_on).encode()).hexdigest()
+    path = cache_dir() / "references" / f"{key[:32]}.h5"
+    with contextlib.suppress(OSError, UserError, TypeError):  # absent, or damaged
+        facts = read_header(path, _KIND).facts
+        return Reference(**{**facts, "nodes": tuple(facts.get("nodes", ()))})
+    found = _measure(plant, float(frequency), float(noise))
+    with contextlib.suppress(OSError, UserError):  # the cache spares time and is never needed
+        write_record(path, _KIND, dataclasses.asdict(found), {})
+    return found
+
+
+def _measure(plant: Plant, frequency: float, noise: float) -> Reference:
+    crowd = _population(plant, frequency, noise, noise, range(EPISODES), _SEED)
+    # Without noise every controller but the random one has only one episode to show.
+    env = crowd if noise else _population(plant, frequency, noise, noise, range(1), _SEED)
+    random = play(RandomController(plant, crowd.members, _SEED), crowd)
+    zero = play(ZeroController(plant), env)
+    lqr = np.array([np.nan])
+    with contextlib.suppress(UserError):
+        lqr = play(linear_quadratic_regulator(plant, frequency), env)
+    return Reference(
+        plant=plant.name,
+        frequency=frequency,
+        noise=noise,
+        random=float(random.mean()),
+        random_sd=float(random.std(ddof=1)),
+        zero=float(zero.mean()),
+        lqr=float(lqr.mean()),
+        **(_measure_dp(plant, frequency, env) if plant.grid_nodes else _NO_DP),
+    )
+
+
+def _measure_dp(plant: Plant, frequency: float, env: PopulationEnv) -> dict[str, Any]:
+    solution = reference_solution(plant, frequency)
+    repetitions = REPETITIONS if env.num_envs > 1 else 1
+    greedy = np.array([play(GreedyController(solution), env) for _ in range(repetitions)])
+    return {
+        "dp": float(greedy.max(axis=1).mean()),
+        "dp_mean": float(greedy.mean()),
+        "interpolated": float(play(InterpolatedController(solution), env).mean()),
+        "discount": solution.discount,
+        "nodes": solution.grid.nodes,
+        "actions": len(solution.actions),
+        "sweeps": solution.sweeps,
+    }
+
+
+def _population(
+    plant: Plant, frequency: float, sensor_noise: float, actuator_noise: float, members: Sequence[int], seed: int
+) -> PopulationEnv:
+    return PopulationEnv(
+        plant,
+        len(members),
+        frequency=frequency,
+        sensor_noise=sensor_noise,
+        actuator_noise=actuator_noise,
+        seed=seed,
+        members=members,
+        role="evaluation",
+    )

@@ -1,0 +1,88 @@
+"""Ours where Gymnasium's own environments stand."""
+
+import subprocess
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+import replaybench.envs  # noqa: F401 (registers the plants)
+from replaybench.envs.pendulum import Pendulum
+from replaybench.envs.population import PopulationEnv
+from replaybench.envs.registry import plant_names, register_gymnasium
+from replaybench.envs.single import SingleEnv
+
+
+@pytest.mark.parametrize("name", plant_names())
+@pytest.mark.parametrize("settings", [{}, {"sensor_noise": 0.02, "actuator_noise": 0.02, "frequency": 100}])
+def test_the_checker_finds_nothing(name: str, settings: dict[str, float]) -> None:
+    env = gymnasium.make(f"replaybench/{name}-v0", render_mode="rgb_array" if settings else None, **settings)
+    check_env(env.unwrapped)
+    # The wrapper that `make` puts around checks every call of a whole episode.
+    env.reset(seed=1)
+    env.action_space.seed(1)
+    steps, truncated = 0, False
+    while not truncated:
+        _, _, terminated, truncated, _ = env.step(env.action_space.sample())
+        assert not terminated
+        steps += 1
+    assert steps == 4 * settings.get("frequency", 50)
+
+
+def test_the_single_view_is_a_population_of_one() -> None:
+    single = gymnasium.make("replaybench/Pendulum-v0", sensor_noise=0.1, seed=4)
+    many = PopulationEnv("Pendulum", 3, sensor_noise=0.1, seed=4)
+    observation, _ = single.reset()
+    observations, _ = many.reset()
+    np.testing.assert_array_equal(observation, observations[0])
+    for voltage in (0.3, -1.0):
+        observation, reward, terminated, truncated, info = single.step(np.float32([voltage]))
+        observations, rewards, _, _, infos = many.step(np.full((3, 1), voltage))
+        np.testing.assert_array_equal(observation, observations[0])
+        assert reward == rewards[0]
+        assert (type(reward), type(terminated), type(truncated)) == (float, bool, bool)
+        np.testing.assert_array_equal(info["sensor_noise"], infos["sensor_noise"][0])
+
+
+def test_make_vec_gives_a_population() -> None:
+    kwargs = {"num_envs": 3, "vectorization_mode": "vector_entry_point", "plant": Pendulum(mass=0.1)}
+    env = gymnasium.make_vec("replaybench/Pendulum-v0", **kwargs)
+    assert isinstance(env, PopulationEnv)
+    assert env.plant == Pendulum(mass=0.1)
+    assert env.metadata["autoreset_mode"] is gymnasium.vector.AutoresetMode.DISABLED
+    assert env.observation_space.shape == (3, 2)
+
+
+def test_wrappers_and_gymnasiums_own_vectors_work() -> None:
+    env = gymnasium.wrappers.vector.RecordEpisodeStatistics(gymnasium.make_vec("replaybench/Magman-v0", num_envs=2))
+    env.reset(seed=0)
+    total = np.zeros(2)
+    for _ in range(200):
+        _, reward, _, truncated, infos = env.step(np.zeros((2, 4), np.float32))
+        total += reward
+    assert truncated.all()
+    np.testing.assert_allclose(infos["episode"]["r"], total)
+    sync = gymnasium.make_vec("replaybench/Magman-v0", num_envs=2, vectorization_mode="sync")
+    sync.reset(seed=0)
+    np.testing.assert_allclose(sync.step(np.zeros((2, 4), np.float32))[1], reward[0], rtol=1)
+
+
+@pytest.mark.parametrize("name", plant_names())
+def test_pictures_show_the_state(name: str) -> None:
+    env = PopulationEnv(name, 2, render_mode="rgb_array")
+    env.reset()
+    env.step(np.stack([-np.ones(env.action_space.shape[1]), np.ones(env.action_space.shape[1])]))
+    frames = env.render()
+    assert frames is not None
+    assert [(frame.shape, frame.dtype) for frame in frames] == [((480, 480, 3), np.uint8)] * 2
+    assert (frames[0] != frames[1]).any()
+    assert PopulationEnv(name).render() is None
+    assert SingleEnv(name, render_mode="rgb_array").metadata["render_fps"] == 50
+
+
+def test_an_id_alone_finds_its_module_in_a_fresh_process() -> None:
+    code = 'import gymnasium; gymnasium.make("replaybench.envs:replaybench/Pendulum-v0").reset(seed=0)'
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+    register_gymnasium()  # a second time changes nothing, and warns of nothing

@@ -1,0 +1,64 @@
+"""Plants by name and by file."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from replaybench.data.errors import UserError
+from replaybench.envs.magman import Magman
+from replaybench.envs.registry import make_plant, plant_class, plant_names
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "cart_pole.py"
+
+
+def test_plants_are_made_by_name_with_parameters() -> None:
+    assert plant_names() == ("Pendulum", "PendulumDCSC", "Magman")
+    assert make_plant("Magman", first_magnet_at=0.0) == Magman(first_magnet_at=0.0)
+    assert all(make_plant(name).name == name for name in plant_names())
+
+
+def test_a_plant_is_made_from_a_file_that_is_read_again_when_edited(tmp_path: Path) -> None:
+    assert plant_class(f"{EXAMPLE}:CartPole") is plant_class(f"{EXAMPLE}:CartPole")
+    assert make_plant(f"{EXAMPLE}:CartPole", length=0.4).params() == (0.5, 0.2, 0.4, 0.1)
+    (tmp_path / "beside.py").write_text("MASS = 3.0\n")
+    path = tmp_path / "own.py"
+    text = EXAMPLE.read_text().replace("cart: float = 0.5", "cart: float = MASS")
+    path.write_text(text.replace("import math\n", "import math\nfrom beside import MASS\n"))
+    before = list(sys.path)
+    assert make_plant(f"{path}:CartPole").params()[0] == 3.0
+    path.write_text(path.read_text().replace("= MASS", "= 2 * MASS"))
+    assert make_plant(f"{path}:CartPole").params()[0] == 6.0
+    assert sys.path == before
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "message"),
+    [
+        ("Pendulm", {}, "unknown plant 'Pendulm'; did you mean Pendulum or PendulumDCSC?"),
+        ("x", {}, "unknown plant 'x'; valid: Magman, Pendulum, PendulumDCSC, path/to/file.py:ClassName"),
+        ("Pendulum", {"inertai": 1.0}, "unknown parameter of Pendulum 'inertai'; did you mean inertia?"),
+        ("nowhere.py:A", {}, "no plant file 'nowhere.py'; give the path of a Python file that exists"),
+        ("nowhere.py", {}, "'nowhere.py' names no plant in the file; write nowhere.py:ClassName"),
+        (f"{EXAMPLE}:Cartpole", {}, f"unknown plant in {EXAMPLE} 'Cartpole'; did you mean CartPole?"),
+        (f"{EXAMPLE}:main", {}, f"main in {EXAMPLE} is no plant; derive it from replaybench.envs.plant.Plant"),
+    ],
+)
+def test_wrong_names_are_told_in_one_line(name: str, parameters: dict[str, float], message: str) -> None:
+    with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
+        make_plant(name, **parameters)
+
+
+def test_a_forgotten_decorator_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "bare.py"
+    path.write_text(EXAMPLE.read_text().replace("@dataclass(frozen=True, kw_only=True)\n", ""))
+    with pytest.raises(UserError, match=r"needs @dataclass\(frozen=True, kw_only=True\) in front of it$"):
+        make_plant(f"{path}:CartPole")
+
+
+def test_the_registry_imports_nothing_heavy() -> None:
+    code = "import sys, replaybench.envs.registry as r; r.plant_names(); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"numba", "gymnasium", "numpy", "torch", "matplotlib"} & set(loaded)

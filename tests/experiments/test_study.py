@@ -1,0 +1,110 @@
+"""Study files: defaults, grids, identity of cells, and one-line errors for everything that can be mistyped."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from replaybench.data.errors import UserError
+from replaybench.experiments.study import Study, read_study, write_toml
+
+BASE = 'name = "x"\nplants = ["Pendulum"]\nstrategies = ["FIFO[Uniform]"]\nseeds = 4\nepisodes = 10\n'
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "study.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_grid_is_a_product_and_grids_are_united(tmp_path: Path) -> None:
+    text = BASE + (
+        '[[grid]]\nnoise = [0.0, 0.02]\nfrequency = [50, 100]\n'
+        '[[grid]]\nplants = ["Magman"]\nstrategies = ["fifo[uniform]", "FULL DB[PER_0.7]"]\n[[grid]]\nnoise=[0]\n'
+    )
+    cells = read_study(write(tmp_path, text)).cells()
+    found = [(c.plant, c.strategy, c.noise, c.frequency) for c in cells]
+    assert found == [
+        ("Pendulum", "FIFO[Uniform]", 0.0, 50.0),
+        ("Pendulum", "FIFO[Uniform]", 0.0, 100.0),
+        ("Pendulum", "FIFO[Uniform]", 0.02, 50.0),
+        ("Pendulum", "FIFO[Uniform]", 0.02, 100.0),
+        ("Magman", "FIFO[Uniform]", 0.0, 50.0),
+        ("Magman", "FULL[PER]", 0.0, 50.0),
+    ]
+    assert len({cell.id for cell in cells}) == 6
+
+
+def test_many_seeds_are_cut_into_blocks(tmp_path: Path) -> None:
+    cells = read_study(write(tmp_path, BASE + "block = 3\n")).cells()
+    assert [list(cell.seeds) for cell in cells] == [[0, 1, 2], [3]]
+
+
+def test_resolved_study_reads_back_the_same(tmp_path: Path) -> None:
+    text = BASE + '[[grid]]\nnoise = [0.02]\n[learner.DDPG]\nl2 = 0.005\nexploration = { friction = 0.2 }\n'
+    study = read_study(write(tmp_path, text + "[plant.Pendulum]\ninertia = 1.91e-4\n"))
+    again = read_study(write(tmp_path, write_toml(study)))
+    assert again == study
+    assert [cell.id for cell in again.cells()] == [cell.id for cell in study.cells()]
+
+
+def test_whatever_changes_numbers_changes_the_identity(tmp_path: Path) -> None:
+    study = Study(name="a", plants=("Pendulum",), strategies=("FIFO[Uniform]",), seeds=2, episodes=10)
+    changes = [
+        {"root_seed": 1}, {"episodes": 11}, {"capacity": 99}, {"discount": "horizon"}, {"noise": (0.1,)},
+        {"frequency": (25.0,)}, {"strategies": ("FULL[PER]",)}, {"plant": {"Pendulum": {"inertia": 1e-3}}},
+        {"learner": {"DDPG": {"tau": 0.02}}}, {"learner": {"DDPG": {"exploration": {"friction": 0.1}}}},
+        {"seeds": 1}, {"greedy_every": 5},
+    ]  # fmt: skip
+    ids = [study.cells()[0].id] + [dataclasses.replace(study, **change).cells()[0].id for change in changes]
+    assert len(set(ids)) == len(ids)
+    same = [{"name": "b"}, {"buffers": "none"}, {"learner": {"DDPG": {"tau": 0.01}}}, {"strategies": ("fifo[uniform]",)}]
+    assert {dataclasses.replace(study, **change).cells()[0].id for change in same} == {ids[0]}
+
+
+def test_an_edited_plant_file_is_another_cell(tmp_path: Path) -> None:
+    source = (Path(__file__).parents[2] / "examples" / "cart_pole.py").read_text(encoding="utf-8")
+    path = tmp_path / "own.py"
+    path.write_text(source, encoding="utf-8")
+    names = [line.split()[1].split("(")[0] for line in source.splitlines() if line.startswith("class ")]
+    study = Study(name="a", plants=(f"{path}:{names[-1]}",), strategies=("FIFO[Uniform]",), seeds=2, episodes=10)
+    before = study.cells()[0].id
+    path.write_text(source.replace("return ", "return 1.0 and ", 1), encoding="utf-8")
+    assert study.cells()[0].id != before
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (BASE + "episods = 3\n", "unknown key in .*'episods'; did you mean episodes"),
+        (BASE.replace("Pendulum", "Pendulm"), "unknown plant 'Pendulm'; did you mean Pendulum"),
+        (BASE.replace("FIFO", "FILO"), "unknown retention strategy 'FILO'; did you mean FIFO"),
+        (BASE + 'learners = ["DDPGG"]\n', "unknown learner 'DDPGG'; did you mean DDPG"),
+        (BASE + "noise = [-0.1]\n", "noise must be finite and not negative"),
+        (BASE + "noise = [nan]\n", "noise must be finite"),
+        (BASE + "noise = [inf]\n", "noise must be finite"),
+        (BASE + "noise = []\nplants = []\n", "cannot|noise is empty|Cannot"),
+        (BASE + "frequency = [33.3]\n", "33.3 Hz .*use 33.25 or 33.5 Hz"),
+        (BASE + "frequency = [0]\n", "frequency is 0 Hz"),
+        (BASE.replace("seeds = 4", "seeds = 0"), "seeds must be at least 1"),
+        (BASE.replace("episodes = 10", "episodes = 2.5"), "episodes must be a whole number"),
+        (BASE + "root_seed = -1\n", "root_seed"),
+        (BASE + 'buffers = "all"\n', "buffers must be one of 'final', 'none'"),
+        (BASE + "[learner.DDPG]\nta = 1\n", "unknown key in .*'ta'; did you mean tau"),
+        (BASE + "[learner.DPG]\ntau = 1.0\n", "unknown learner in table"),
+        (BASE + "[plant.Pendulum]\ninertai = 1.0\n", "did you mean inertia"),
+        (BASE + "[[grid]]\nnoises = [0.0]\n", "unknown key in .*did you mean noise"),
+        ("name = [", "not valid TOML"),
+    ],
+)
+def test_mistakes_are_one_line(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(UserError, match=words) as caught:
+        read_study(write(tmp_path, text)).cells()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_study_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such study file"):
+        read_study(tmp_path / "none.toml")
