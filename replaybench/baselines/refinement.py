@@ -12,6 +12,7 @@ from replaybench.baselines.controllers import GreedyController, play
 from replaybench.baselines.fuzzy import solve
 from replaybench.baselines.grid import plant_grid
 from replaybench.baselines.solution import Solution
+from replaybench.envs import rk4
 from replaybench.envs.plant import Plant
 from replaybench.envs.population import PopulationEnv
 
@@ -21,18 +22,18 @@ FACTOR: Final = 1.4
 """How many times the nodes on each axis a refined grid has."""
 CLOSE: Final = 0.02
 """Relative change of the greedy return below which a grid is fine enough."""
-MOST_PAIRS: Final = 5_000_000
-"""Pairs of node and action that a refined grid may have; each takes some 60 bytes."""
-MOST_UPDATES: Final = 600_000_000
-"""Pairs times sweeps that a refined grid may take, about ten seconds."""
+MOST_WORK: Final = 450_000_000
+"""Updates of single values that a refined grid may take, about ten seconds."""
+
+_UPDATES_PER_SUBSTEP: Final = 10  # what simulating one Runge-Kutta step costs beside updating a value
 
 
 def reference_solution(plant: Plant, frequency: float) -> Solution:
     """Solve a plant as its reference does.
 
     At 50 Hz that is on the plant's own grid. At other rates it is refined by 1.4 per axis, with a node on the
-    reference state, until the noise-free greedy return changes by less than 2 %, or the next grid would be larger
-    than `MOST_PAIRS` or `MOST_UPDATES` allow.
+    reference state, until the noise-free greedy return changes by less than 2 %, or the next grid would take more
+    than `MOST_WORK`.
 
     Args:
         plant: the plant.
@@ -43,10 +44,10 @@ def reference_solution(plant: Plant, frequency: float) -> Solution:
     """
     grid = plant_grid(plant)
     solution = solve(plant, frequency, grid=grid)
+    simulation = _UPDATES_PER_SUBSTEP * rk4.substeps(plant, 1.0 / frequency)
     while frequency != OWN_GRID_AT:
         grid = grid.refined(FACTOR, plant.reference_state)
-        pairs = grid.size * len(solution.actions)
-        if pairs > MOST_PAIRS or pairs * solution.sweeps > MOST_UPDATES:
+        if grid.size * len(solution.actions) * (solution.sweeps + simulation) > MOST_WORK:
             break
         coarse, solution = _reward(solution), solve(plant, frequency, grid=grid)
         if abs(_reward(solution) - coarse) < CLOSE * abs(coarse):

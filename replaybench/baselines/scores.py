@@ -31,7 +31,7 @@ from replaybench.baselines.controllers import (
 )
 from replaybench.baselines.fuzzy import TOLERANCE
 from replaybench.baselines.lqr import linear_quadratic_regulator
-from replaybench.baselines.refinement import CLOSE, FACTOR, MOST_PAIRS, MOST_UPDATES, reference_solution
+from replaybench.baselines.refinement import CLOSE, FACTOR, MOST_WORK, reference_solution
 from replaybench.data.cache import cache_dir
 from replaybench.data.errors import UserError
 from replaybench.data.hdf5 import read_header, write_record
@@ -140,7 +140,7 @@ def reference(plant: Plant, frequency: float = 50.0, noise: float = 0.0) -> Refe
         UserError: a setting is out of its range.
     """
     depends_on = [plant.fingerprint(), float(frequency), float(noise), NUMERICS_VERSION]
-    depends_on += [TOLERANCE, FACTOR, CLOSE, MOST_PAIRS, MOST_UPDATES, EPISODES, REPETITIONS, _SEED]
+    depends_on += [TOLERANCE, FACTOR, CLOSE, MOST_WORK, EPISODES, REPETITIONS, _SEED]
     key = hashlib.sha256(json.dumps(depends_on).encode()).hexdigest()
     path = cache_dir() / "references" / f"{key[:32]}.h5"
     with contextlib.suppress(OSError, UserError, TypeError):  # absent, or damaged

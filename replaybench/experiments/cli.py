@@ -41,22 +41,21 @@ def sweep(
         episodes: Number of episodes; overrides the study.
         dry_run: Print the cells and what they need in time, memory and disk; run nothing.
     """
-    from rich.console import Console
-
     from replaybench.experiments.plots import draw_figures
-    from replaybench.experiments.results import score_table
+    from replaybench.experiments.results import score_tables
     from replaybench.experiments.study import read_study
     from replaybench.experiments.sweep import sweep as run
 
     given = {"buffers": buffers, "seeds": seeds, "episodes": episodes}
     read = read_study(study, {key: value for key, value in given.items() if value is not None})
     folder, count = output or Path("runs") / read.name, _workers(workers)
-    console = Console()
+    console = _console()
     if dry_run:
         _show_plan(console, read, folder, count)
         return 0
     data, drawn, complete = run(read, folder, workers=count, cluster=cluster, console=console, figures=draw_figures)
-    console.print(score_table(data))
+    for table in score_tables(data):
+        console.print(table)
     print(f"results  {folder / 'results.nc'}")
     print(f"cells    {folder / 'cells'} (scores, policies{', buffers' if read.buffers == 'final' else ''})")
     for path in drawn:
@@ -65,6 +64,14 @@ def sweep(
         print("stopped before the end; run the same command again to continue", file=sys.stderr)
         return 130
     return 0
+
+
+def _console() -> Any:
+    """Return a console; into a file or pipe it writes lines of full width."""
+    from rich.console import Console
+
+    console = Console()
+    return console if console.is_terminal else Console(width=120)
 
 
 def _workers(asked: int | None) -> int:
@@ -115,12 +122,10 @@ def baseline(
         variant: Synchronous sweeps, or asynchronous ones that use each new value at once.
         output: Folder for the figure; runs/baseline-<plant> if not given.
     """
-    from rich.console import Console
-
     from replaybench.experiments.reports import show_baseline
 
     folder = output or Path("runs") / f"baseline-{plant.rpartition(':')[2]}"
-    show_baseline(Console(), plant, _values(parameters), frequency, noise, variant, folder)
+    show_baseline(_console(), plant, _values(parameters), frequency, noise, variant, folder)
     return 0
 
 
@@ -146,11 +151,9 @@ def replay(
         root_seed: Root seed of the learners.
         output: Folder for policy, scores and figure; runs/replay-<file>-<strategy> if not given.
     """
-    from rich.console import Console
-
     from replaybench.experiments.reports import show_replay
 
-    show_replay(Console(), buffer, strategy, updates, learner, capacity, seeds, root_seed, output)
+    show_replay(_console(), buffer, strategy, updates, learner, capacity, seeds, root_seed, output)
     return 0
 
 
@@ -176,11 +179,9 @@ def import_log(
         output: Buffer file to write; <log>.h5 beside the log if not given.
         clip_actions: Clip actions that pass the plant's bounds instead of refusing them.
     """
-    from rich.console import Console
-
     from replaybench.experiments.reports import show_import
 
-    show_import(Console(), log, plant, _values(parameters), columns, time, frequency, output, clip_actions)
+    show_import(_console(), log, plant, _values(parameters), columns, time, frequency, output, clip_actions)
     return 0
 
 
@@ -191,11 +192,9 @@ def inspect(file: Positional[Path], verify: bool = False) -> int:
         file: Buffer, checkpoint, scores, solution (.h5), policy (.safetensors), results (.nc) or run folder.
         verify: Check structure and values as well, not only checksums.
     """
-    from rich.console import Console
-
     from replaybench.experiments.inspection import show_file
 
-    show_file(Console(), file, verify)
+    show_file(_console(), file, verify)
     return 0
 
 
@@ -205,11 +204,9 @@ def list_names(what: Positional[Literal["all", "plants", "strategies", "learners
     Args:
         what: Which of them.
     """
-    from rich.console import Console
-
     from replaybench.experiments.inspection import show_names
 
-    show_names(Console(), what)
+    show_names(_console(), what)
     return 0
 
 

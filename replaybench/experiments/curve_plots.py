@@ -72,7 +72,7 @@ def smoothing_window(episodes: int) -> int:
 def learning_curve(rewards: Floats, window: int) -> Curve:
     """Average runs `[N, E]` over windows of episodes and over runs; the band is a percentile bootstrap over runs."""
     smooth = moving_mean(rewards, window)
-    episode: Floats = np.arange(smooth.shape[1]) + (window + 1) / 2
+    episode = np.arange(smooth.shape[1], dtype=np.float64) + (window + 1) / 2
     stride = max(1, min(window // 2, smooth.shape[1] // _MOST_POINTS))  # denser points would show nothing more
     smooth, episode = smooth[:, ::stride], episode[::stride]
     runs = len(smooth)

@@ -101,7 +101,7 @@ def check_buffer(path: Path, header: Header, arrays: dict[str, NDArray[Any]]) ->
 def _show_results(console: Console, path: Path) -> None:
     import xarray as xr
 
-    from replaybench.experiments.results import describe, score_table
+    from replaybench.experiments.results import describe, score_tables
 
     if not path.is_file():
         raise UserError(f"no such file: {path}")
@@ -114,7 +114,8 @@ def _show_results(console: Console, path: Path) -> None:
         raise UserError(f"{path} is a netCDF file, but not one that replaybench wrote")
     console.print(f"[bold]{path}[/bold]: results, written by replaybench {data.attrs['version']}", highlight=False)
     console.print(describe(data))
-    console.print(score_table(data))
+    for table in score_tables(data):
+        console.print(table)
 
 
 def _show_folder(console: Console, path: Path, verify: bool) -> None:

@@ -115,13 +115,15 @@ def offline_curve(
     levels = [(f"{label}: {name}", scale(values)) for label, values, name in online if values]
     labels = [offline.label, *(label for label, _ in levels), *(label for label, _ in REFERENCES.values())]
     whole = scale(rewards[np.isfinite(rewards).all(axis=1)])
-    failed = len(rewards) - len(whole)
+    caption = f"Greedy episodes, {condition(reference.noise, reference.frequency)}: "
+    caption += "one learner." if len(whole) == 1 else f"mean of {len(whole)} learners, 95 % bootstrap band, each learner."
+    if len(whole) < len(rewards):
+        caption += f" {len(rewards) - len(whole)} of {len(rewards)} learners failed and are not drawn."
     figure = new_figure(
         5.0 + legend_width(labels),
         3.4,
         f"{plant_name(reference.plant)}: learning offline from a stored buffer",
-        f"Greedy episodes of {len(whole)} learners ({condition(reference.noise, reference.frequency)}): mean, 95 % "
-        f"bootstrap band, and single learners as thin lines. {failed or 'No'} learner{'s' * (failed != 1)} failed.",
+        caption,
     )
     axes = figure.subplots()
     if len(whole):
@@ -138,6 +140,8 @@ def offline_curve(
         if np.isfinite(level):
             handles.append(axes.axhline(level, color="0.45", linewidth=0.9, linestyle=dashes, label=label, zorder=1))
     axes.set_xlim(0, max(1, int(updates[-1])))
+    low, high = axes.get_ylim()
+    axes.set_ylim(low - 0.03 * (high - low), high + 0.03 * (high - low))
     axes.set(xlabel="updates", ylabel=MU_LABEL if reference.usable else RAW_LABEL)
     axes.grid(axis="y", color="0.92", linewidth=0.7)
     add_legend(figure, handles)

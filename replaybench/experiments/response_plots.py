@@ -82,14 +82,14 @@ def _draw_response(axes: Axes, series: Series, x: Floats, score: Score) -> None:
     axes.vlines(x, score.low, score.high, color=series.color, linewidth=1.1, zorder=2)
     axes.plot(
         *(x, score.mean), color=series.color, linestyle=series.dashes, linewidth=1.4, marker=series.marker,
-        markersize=4.5, markeredgecolor="white", markeredgewidth=0.5, label=series.label, zorder=3,
+        markersize=4.5, markeredgewidth=0, label=series.label, zorder=3,
     )  # fmt: skip
 
 
 def _dodge(values: Floats, place: float, logarithmic: bool) -> Floats:
     """Move points a little aside, so that the intervals of several series stay apart."""
     scaled = np.log(values) if logarithmic else values
-    moved: Floats = scaled + 0.04 * place * np.diff(scaled).min()
+    moved: Floats = scaled + place * min(0.04 * np.diff(scaled).min(), 0.012 * np.ptp(scaled))
     return np.exp(moved) if logarithmic else moved
 
 

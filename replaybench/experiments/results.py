@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from rich import box
 from rich.table import Table
 
 import replaybench
@@ -101,7 +102,7 @@ def _add_scores(data: xr.Dataset) -> None:
     curves = mu_r(data, data["reward"]).transpose(*AXES, "seed", "episode")
     shape = curves.shape[:-1]
     for name in SCORES:
-        _blank(data, f"mu_{name}" if name != "rise" else "rise_time", (*AXES, "seed"), _MEANINGS[name])
+        _blank(data, _key(name), (*AXES, "seed"), _MEANINGS[name])
         for bound in ("mean", "low", "high"):
             _blank(data, f"{_key(name)}_{bound}", AXES, f"{bound} over seeds of: {_MEANINGS[name]}")
     for name in ("failed", "dead", "censored"):
@@ -140,32 +141,38 @@ def write_results(path: Path, data: xr.Dataset) -> None:
         data.to_netcdf(temporary, engine="h5netcdf", encoding=packed)
 
 
-def score_table(data: xr.Dataset) -> Table:
-    """Return the table of all cells that have results."""
-    table = Table(title="Scores: mean over seeds with 95 % bootstrap interval (μ_r: 0 = random, 1 = DP)")
-    for heading in ("plant", "Hz", "noise", "strategy", "reward", "greedy", "μ_final", "μ_max", "rise 0.8"):
-        table.add_column(heading, justify="left" if heading in ("plant", "strategy") else "right", no_wrap=True)
-    table.add_column("dead/failed", justify="right")
+def score_tables(data: xr.Dataset) -> list[Table]:
+    """Return a table per plant of all cells that have results."""
+    tables: dict[str, Table] = {}
     learners = data.sizes["learner"] > 1
     for plant, frequency, noise, learner, strategy in _points(data):
         cell = data.sel(plant=plant, frequency=frequency, noise=noise, learner=learner, strategy=strategy)
         if np.isnan(cell["reward"].values).all():
             continue
+        if plant not in tables:
+            tables[plant] = _empty_table(str(plant))
         final = cell["reward"].values[:, -FINAL_EPISODES:]
         greedy = cell["reward_greedy"].values[:, -max(1, FINAL_EPISODES // 10) :]
         censored = int(cell["censored"])
-        table.add_row(
-            str(plant),
+        tables[plant].add_row(
             f"{float(frequency):g}",
             f"{float(noise):g}",
             f"{learner} {strategy}" if learners else str(strategy),
             f"{np.nanmean(final):.2f}",
             f"{np.nanmean(greedy):.2f}" if greedy.size else "–",
             str(_interval(cell, "mu_final")),
-            str(_interval(cell, "mu_max")),
+            f"{float(cell['mu_max_mean']):.2f}",
             f"{float(cell['rise_time_mean']):.0f}" + (f" ({censored} never)" if censored else ""),
             f"{int(cell['dead'])}/{int(cell['failed'])}",
         )
+    return list(tables.values())
+
+
+def _empty_table(plant: str) -> Table:
+    table = Table(title=f"{plant}: mean over seeds (μ_r: 0 = random, 1 = dynamic programming)", box=box.SIMPLE_HEAD)
+    headings = ("Hz", "noise", "strategy", "reward", "greedy", "μ_final [95 %]", "μ_max", "rise 0.8", "dead/failed")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading == "strategy" else "right", no_wrap=True)
     return table
 
 

@@ -130,8 +130,8 @@ def _solved(plant: Plant, frequency: float) -> Surface:
 
 
 def _surface(title: str, value: NDArray[Any], action: NDArray[Any], path: Floats, plant: Plant) -> Surface:
-    shape = (_PIXELS, _PIXELS)
-    return Surface(title, value.astype(np.float64).reshape(shape), plant.denormalise_action(action).reshape(*shape, -1), path)
+    physical = plant.denormalise_action(action).reshape(_PIXELS, _PIXELS, -1)
+    return Surface(title, value.astype(np.float64).reshape(_PIXELS, _PIXELS), physical, path)
 
 
 def _states(plant: Plant) -> Floats:

@@ -26,9 +26,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 from numpy.typing import ArrayLike, NDArray
+
+from replaybench.data.kernel import kernel
 
 WIDTH: Final = 64
 """Entries of a full leaf, children of a full inner node."""
@@ -95,7 +97,7 @@ _borrow: Any = intrinsic(_uncount)
 _request: Any = intrinsic(_prefetch)
 
 
-@njit(cache=True)
+@kernel
 def _image(key: float) -> np.uint32:
     """Map a float32 key to 32 bits that ascend as keys descend; NaN counts as +inf.
 
@@ -106,12 +108,12 @@ def _image(key: float) -> np.uint32:
     return bits if bits >> np.uint32(31) else np.uint32(bits ^ np.uint32(0x7FFF_FFFF))
 
 
-@njit(cache=True)
+@kernel
 def _entry(image: np.uint32, slot: int) -> np.uint64:
     return (np.uint64(image) << np.uint64(32)) | np.uint64(slot)
 
 
-@njit(cache=True)
+@kernel
 def _width(state: OrderState, m: int, node: int) -> int:
     width = 0
     for j in range(WIDTH):
@@ -119,7 +121,7 @@ def _width(state: OrderState, m: int, node: int) -> int:
     return width
 
 
-@njit(cache=True)
+@kernel
 def _column_of(state: OrderState, m: int, node: int, entry: np.uint64) -> int:
     """Return which child of an inner node holds this entry, or would."""
     count = 0
@@ -128,7 +130,7 @@ def _column_of(state: OrderState, m: int, node: int, entry: np.uint64) -> int:
     return count - 1
 
 
-@njit(cache=True)
+@kernel
 def _column_at(state: OrderState, m: int, node: int, rank: np.int32) -> int:
     """Return which child of an inner node holds the entry of this rank within the node."""
     count = 0
@@ -137,7 +139,7 @@ def _column_at(state: OrderState, m: int, node: int, rank: np.int32) -> int:
     return count - 1
 
 
-@njit(cache=True)
+@kernel
 def _count_after(state: OrderState, m: int, node: int, column: int, change: int) -> None:
     """Note that the child in this column gains or loses one entry."""
     for j in range(WIDTH):
@@ -146,7 +148,7 @@ def _count_after(state: OrderState, m: int, node: int, column: int, change: int)
         state.before[m, node, j] = before + np.int32(change) if follows else before
 
 
-@njit(cache=True)
+@kernel
 def _new(state: OrderState, m: int, leaf: bool) -> int:
     """Take a node from the free list, else the next untouched one, and empty it."""
     node = state.head[m, _FREE + leaf]
@@ -159,14 +161,14 @@ def _new(state: OrderState, m: int, leaf: bool) -> int:
     return int(node)
 
 
-@njit(cache=True)
+@kernel
 def _discard(state: OrderState, m: int, node: int) -> None:
     leaf = node >= state.before.shape[1]
     state.entry[m, node, 0] = np.uint64(state.head[m, _FREE + leaf] + 1)
     state.head[m, _FREE + leaf] = node
 
 
-@njit(cache=True)
+@kernel
 def _write(
     state: OrderState,
     m: int,
@@ -185,14 +187,14 @@ def _write(
         state.child[m, node, : entry.size] = child
 
 
-@njit(cache=True)
+@kernel
 def _move_column(state: OrderState, m: int, node: int, source: int, target: int) -> None:
     state.entry[m, node, target] = state.entry[m, node, source]
     state.before[m, node, target] = state.before[m, node, source]
     state.child[m, node, target] = state.child[m, node, source]
 
 
-@njit(cache=True)
+@kernel
 def _balance(state: OrderState, m: int, parent: int, i: int) -> None:
     """Merge children i and i + 1 if one node holds them with room to spare, else make them equally wide."""
     left, right = int(state.child[m, parent, i]), int(state.child[m, parent, i + 1])
@@ -219,7 +221,7 @@ def _balance(state: OrderState, m: int, parent: int, i: int) -> None:
         state.entry[m, parent, WIDTH - 1], state.before[m, parent, WIDTH - 1] = _NOTHING, _FAR
 
 
-@njit(cache=True)
+@kernel
 def _relieve(state: OrderState, m: int, parent: int, i: int) -> None:
     """Let the full child i share with a neighbour that has room, else with a new node; the parent is not full."""
     beside = i - 1 if i else i + 1
@@ -232,7 +234,7 @@ def _relieve(state: OrderState, m: int, parent: int, i: int) -> None:
         _balance(state, m, parent, i)
 
 
-@njit(cache=True)
+@kernel
 def _grow(state: OrderState, m: int) -> None:
     """Put a new root above the full one."""
     root = _new(state, m, False)
@@ -243,7 +245,7 @@ def _grow(state: OrderState, m: int) -> None:
     state.head[m, _HEIGHT] += 1
 
 
-@njit(cache=True)
+@kernel
 def _insert(state: OrderState, m: int, entry: np.uint64) -> None:
     if state.entry[m, state.head[m, _ROOT], WIDTH - 1] != _NOTHING:
         _grow(state, m)
@@ -261,7 +263,7 @@ def _insert(state: OrderState, m: int, entry: np.uint64) -> None:
     state.head[m, _SIZE] += 1
 
 
-@njit(cache=True)
+@kernel
 def _delete(state: OrderState, m: int, entry: np.uint64) -> None:
     root = node = int(state.head[m, _ROOT])
     for _ in range(state.head[m, _HEIGHT]):
@@ -282,13 +284,13 @@ def _delete(state: OrderState, m: int, entry: np.uint64) -> None:
         _discard(state, m, root)
 
 
-@njit(cache=True)
+@kernel
 def order_size(state: OrderState, m: int) -> int:
     """Return how many slots of member m are in the order."""
     return int(state.head[m, _SIZE])
 
 
-@njit(cache=True)
+@kernel
 def order_remove(state: OrderState, m: int, slot: int) -> None:
     """Take a slot out of the order; nothing happens if it is absent."""
     borrowed = _borrow(state)
@@ -298,7 +300,7 @@ def order_remove(state: OrderState, m: int, slot: int) -> None:
         borrowed.image[m, slot] = 0
 
 
-@njit(cache=True)
+@kernel
 def order_set(state: OrderState, m: int, slot: int, key: float) -> None:
     """Insert a slot, or move it to its new key; NaN counts as +inf."""
     borrowed = _borrow(state)
@@ -309,7 +311,7 @@ def order_set(state: OrderState, m: int, slot: int, key: float) -> None:
         borrowed.image[m, slot] = image
 
 
-@njit(cache=True)
+@kernel
 def _request_leaf(state: OrderState, m: int, entry: np.uint64) -> None:
     node = int(state.head[m, _ROOT])
     for _ in range(state.head[m, _HEIGHT]):
@@ -319,20 +321,22 @@ def _request_leaf(state: OrderState, m: int, entry: np.uint64) -> None:
         _request(state.entry, row + j)
 
 
-@njit(cache=True)
+@kernel
 def order_update(state: OrderState, m: int, slots: NDArray[np.int64], keys: NDArray[np.float32]) -> None:
-    """Do `order_set` for each of `slots[B]` and `keys[B]` in turn, the faster way out of cache."""
+    """Do `order_set` for each of `slots[B]` and `keys[B]` in turn, skipping slots below 0; faster out of cache."""
     borrowed = _borrow(state)
     for start in range(0, slots.size, _AHEAD):
         stop = min(start + _AHEAD, slots.size)
         for b in range(start, stop):
-            _request_leaf(borrowed, m, _entry(borrowed.image[m, slots[b]], slots[b]))
-            _request_leaf(borrowed, m, _entry(_image(keys[b]), slots[b]))
+            if slots[b] >= 0:
+                _request_leaf(borrowed, m, _entry(borrowed.image[m, slots[b]], slots[b]))
+                _request_leaf(borrowed, m, _entry(_image(keys[b]), slots[b]))
         for b in range(start, stop):
-            order_set(borrowed, m, slots[b], keys[b])
+            if slots[b] >= 0:
+                order_set(borrowed, m, slots[b], keys[b])
 
 
-@njit(cache=True)
+@kernel
 def order_select(state: OrderState, m: int, rank: int) -> int:
     """Return the slot at a rank in [0, size): rank 0 is the largest key, ties go by lower slot."""
     node = int(state.head[m, _ROOT])
@@ -344,7 +348,7 @@ def order_select(state: OrderState, m: int, rank: int) -> int:
     return int(state.entry[m, node, within] & np.uint64(0xFFFF_FFFF))
 
 
-@njit(cache=True)
+@kernel
 def order_rank(state: OrderState, m: int, slot: int) -> int:
     """Return the rank of a slot, -1 if it is absent."""
     image = state.image[m, slot]
@@ -360,7 +364,7 @@ def order_rank(state: OrderState, m: int, slot: int) -> int:
     return rank if image else -1
 
 
-@njit(cache=True)
+@kernel
 def _load(state: OrderState, m: int, keys: NDArray[np.float32]) -> None:
     """Rebuild a member from its keys `[C]`, NaN for absent slots: sort, then build level upon level."""
     entry = np.empty(keys.size + 1, np.uint64)

@@ -85,7 +85,7 @@ def live_nodes(order: Order, m: int) -> tuple[int, int]:
         row = state.entry[m, node]
         width = int(np.sum(row != NOTHING))
         assert (row[width:] == NOTHING).all()
-        assert (row[1:width] > row[: width - 1]).all()
+        assert (np.diff(row[:width].astype(object)) > 0).all()
         assert (node < inner) == (level > 0)
         if node != head[ROOT]:
             assert width >= LEAST
@@ -132,13 +132,13 @@ KEYS = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=120)
 @given(data=st.data(), capacity=st.sampled_from([1, 2, 3, 65]), members=st.sampled_from([1, 8]))
 def test_single_operations_match_a_sorted_list(data: st.DataObject, capacity: int, members: int) -> None:
     order = Order(members, capacity)
     keys = np.full((members, capacity), np.nan, np.float32)
     operation = st.tuples(st.integers(0, members - 1), st.integers(0, capacity - 1), st.one_of(st.none(), KEYS, KEYS))
-    for m, slot, key in data.draw(st.lists(operation, max_size=60)):
+    for m, slot, key in data.draw(st.lists(operation, max_size=50)):
         if key is None:
             order_remove(order.state, m, slot)
             keys[m, slot] = np.nan
