@@ -50,11 +50,17 @@ def timed(work: Callable[[], object], amount: float) -> float:
 
 def row(what: str, ours: float, peer: float, unit: str, target: float) -> Row:
     ratio = ours / peer
-    return what, f"{ours:,.0f} {unit}", f"{peer:,.0f}", f"{ratio:.1f}×", f"{'ok' if ratio >= target else 'MISSED'} ≥ {target:g}×"
+    return (
+        what,
+        f"{ours:,.0f} {unit}",
+        f"{peer:,.0f}",
+        f"{ratio:.1f}×",
+        f"{'ok' if ratio >= target else 'MISSED'} ≥ {target:g}×",
+    )
 
 
 class FixedLength(gymnasium.Env[Any, Any]):
-    """Gymnasium's pendulum sizes with 200-step episodes at next to no cost, so that the peer's loop is what is timed."""
+    """A task of the pendulum's sizes that costs next to nothing, so that the peer's own loop is what is timed."""
 
     observation_space = gymnasium.spaces.Box(-10.0, 10.0, (2,), np.float32)
     action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
@@ -211,7 +217,9 @@ def fuzzy() -> list[Row]:
     plant = make_plant("PendulumDCSC")
     solve(plant, nodes=(21, 21), frequency=50.0)
     seconds = statistics.median(1 / timed(lambda: solve(plant, nodes=(201, 151), frequency=50.0), 1) for _ in range(3))
-    return [("fuzzy Q-iteration 201×151×15", f"{seconds:.2f} s", "–", "–", f"{'ok' if seconds <= 3 else 'MISSED'} ≤ 3 s")]
+    return [
+        ("fuzzy Q-iteration 201×151×15", f"{seconds:.2f} s", "–", "–", f"{'ok' if seconds <= 3 else 'MISSED'} ≤ 3 s")
+    ]
 
 
 def start() -> list[Row]:

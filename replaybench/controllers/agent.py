@@ -58,6 +58,7 @@ class Task(NamedTuple):
 class Agent(Protocol):
     """A population of learners of one algorithm."""
 
+    task: Task
     batch_size: int
     replays_per_experience: float
 
@@ -81,6 +82,13 @@ class Agent(Protocol):
 
     def weights(self) -> dict[str, NDArray[np.generic]]:
         """Return what has been learned, by name: the content of a policy file."""
+
+    def load_weights(self, weights: dict[str, NDArray[np.generic]]) -> None:
+        """Take over weights as `weights` returns them.
+
+        Raises:
+            UserError: they do not fit this learner.
+        """
 
     def state_dict(self) -> dict[str, NDArray[np.generic]]:
         """Return everything that a resumed run needs, by name."""

@@ -33,7 +33,7 @@ def padded(length: int, itemsize: int) -> int:
 def _tile(rows: int) -> Any:
     """Build the intrinsic for a tile of `rows` × one vector: C[r, :n] = Σ_k A[r, k] · B[k, :]."""
 
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def tile(
         _context: Any, c: Any, c0: Any, ldc: Any, n: Any, a: Any, a0: Any, a_row: Any, a_col: Any, b: Any,
         b0: Any, ldb: Any, depth: Any,
@@ -74,9 +74,7 @@ def _tile(rows: int) -> Any:
                 column = builder.add(a0, builder.mul(loop.index, a_col))
                 for offset, partial in zip(row_offsets, sums, strict=True):
                     scalar = builder.load(builder.gep(a_data, [builder.add(column, offset)]))
-                    builder.store(
-                        builder.call(fma, [splat(scalar), b_vector, builder.load(partial)]), partial
-                    )
+                    builder.store(builder.call(fma, [splat(scalar), b_vector, builder.load(partial)]), partial)
 
             whole = builder.icmp_signed(">=", n, ir.Constant(n.type, lanes))
             for r, partial in enumerate(sums):

@@ -12,7 +12,6 @@ import numpy as np
 from replaybench.controllers.layers import Floats, Network, PopulationMLP
 from replaybench.data.kernel import kernel
 
-
 _TINY = 1e-30
 """Moments below this are zero. Those of dead units decay for ever, and arithmetic on the subnormal numbers that they
 become is ten times slower; beside `epsilon` their effect is nil."""
@@ -80,9 +79,7 @@ def adam_step(net: Network, m: int, adam: Adam, step: int, rate_factor: float) -
         m2 = keep2 * second[i] + take2 * g * g
         first[i] = zero if np.abs(m1) < tiny else m1
         second[i] = zero if m2 < tiny else m2
-        parameters[i] = shrink * parameters[i] - step_size * (
-            first[i] / (np.sqrt(second[i]) / root + epsilon)
-        )
+        parameters[i] = shrink * parameters[i] - step_size * (first[i] / (np.sqrt(second[i]) / root + epsilon))
 
 
 @kernel

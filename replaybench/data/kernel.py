@@ -11,9 +11,10 @@ import functools
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
+from numba.core import config
 
 from replaybench.data.cache import cache_dir
 
@@ -34,10 +35,11 @@ def kernel_digest() -> str:
 
 def kernel(function: F) -> F:
     """Compile `function` in nopython mode, division by zero as in NumPy, cached by `kernel_digest`."""
-    theirs = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(cache_dir() / "numba" / kernel_digest())
+    settings: Any = config
+    theirs = settings.CACHE_DIR
+    settings.CACHE_DIR = str(cache_dir() / "numba" / kernel_digest())
     try:
-        compiled: F = numba.njit(cache=True, error_model="numpy")(function)
+        compiled: Any = numba.njit(cache=True, error_model="numpy")(function)
     finally:
-        numba.config.CACHE_DIR = theirs
-    return compiled
+        settings.CACHE_DIR = theirs
+    return cast(F, compiled)

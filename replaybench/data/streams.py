@@ -8,7 +8,7 @@ held as four integers so that Numba kernels draw from it in place and a checkpoi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ _TO_UNIT_INTERVAL: Final = 2.0**-53
 
 
 @kernel
-def next_uint64(s: NDArray[np.uint64]) -> np.uint64:
+def next_uint64(s: NDArray[np.uint64]) -> Any:
     """Advance one SFC64 state `s[4] = (a, b, c, counter)` and return 64 random bits (NumPy's SFC64)."""
     out = s[0] + s[1] + s[3]
     s[3] += np.uint64(1)
@@ -43,7 +43,7 @@ def next_uint64(s: NDArray[np.uint64]) -> np.uint64:
 
 
 @kernel
-def next_double(s: NDArray[np.uint64]) -> float:
+def next_double(s: NDArray[np.uint64]) -> Any:
     """Return a float64 in [0, 1), equal to NumPy's `Generator.random` on the same state."""
     return (next_uint64(s) >> np.uint64(11)) * _TO_UNIT_INTERVAL
 
@@ -55,7 +55,7 @@ def next_below(s: NDArray[np.uint64], n: int) -> int:
 
 
 @kernel
-def next_normal(s: NDArray[np.uint64]) -> float:
+def next_normal(s: NDArray[np.uint64]) -> Any:
     """Return a standard normal float64 by Box and Muller: always two draws, so streams never slip."""
     radius = np.sqrt(-2.0 * np.log(1.0 - next_double(s)))
     return radius * np.cos(2.0 * np.pi * next_double(s))

@@ -30,7 +30,6 @@ from replaybench.experiments.study import Cell
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.notation import parse
 
-CHECKPOINT_SECONDS = 60.0
 BASE_FREQUENCY = 50.0
 BASE_DISCOUNT = 0.95
 
@@ -118,8 +117,16 @@ def make_agent(cell: Cell, plant: Plant) -> Agent:
     return agent
 
 
-def run_cell(cell: Cell, folder: Path, buffers: bool, report: Report = lambda _: True) -> bool:
+def run_cell(
+    cell: Cell, folder: Path, buffers: bool, checkpoint_seconds: float = 60.0, report: Report = lambda _: True
+) -> bool:
     """Run a cell to its end, continuing from a checkpoint if there is one.
+
+    Args:
+        folder: the cell's own folder.
+        buffers: whether to keep the replay buffers.
+        checkpoint_seconds: least time between checkpoints.
+        report: told of every episode.
 
     Returns:
         True if the cell is complete, False if it stopped early on request, its checkpoint written.
@@ -143,7 +150,7 @@ def run_cell(cell: Cell, folder: Path, buffers: bool, report: Report = lambda _:
         run.advance()
         wanted = report(run.episode)
         now = time.monotonic()
-        if (now - saved > CHECKPOINT_SECONDS or not wanted) and run.episode < cell.episodes:
+        if (now - saved > checkpoint_seconds or not wanted) and run.episode < cell.episodes:
             progress = {"episode": run.episode, "seconds": spent + now - began}
             write_record(checkpoint, "checkpoint", {**facts, **progress}, run.state_dict())
             saved = time.monotonic()

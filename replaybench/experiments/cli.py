@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,9 +12,6 @@ import tyro
 from tyro.conf import Positional
 
 from replaybench.data.errors import UserError, unknown
-
-Parameters = tyro.conf.Suppress[tuple[str, ...]]
-"""NAME=VALUE of a plant's own parameters: on the command line they are options (`--inertia 1.91e-4`)."""
 
 
 def sweep(
@@ -25,6 +22,7 @@ def sweep(
     buffers: Literal["final", "none"] | None = None,
     seeds: int | None = None,
     episodes: int | None = None,
+    checkpoint_seconds: float = 60.0,
     dry_run: bool = False,
 ) -> int:
     """Run a study: a grid of plants, noise, frequencies and strategies against dynamic programming.
@@ -39,6 +37,7 @@ def sweep(
         buffers: Whether to keep each cell's replay buffer; overrides the study.
         seeds: Number of seeds; overrides the study.
         episodes: Number of episodes; overrides the study.
+        checkpoint_seconds: Least time between the checkpoints of a running cell; changes no numbers.
         dry_run: Print the cells and what they need in time, memory and disk; run nothing.
     """
     from replaybench.experiments.plots import draw_figures
@@ -53,7 +52,15 @@ def sweep(
     if dry_run:
         _show_plan(console, read, folder, count)
         return 0
-    data, drawn, complete = run(read, folder, workers=count, cluster=cluster, console=console, figures=draw_figures)
+    data, drawn, complete = run(
+        read,
+        folder,
+        workers=count,
+        cluster=cluster,
+        checkpoint_seconds=checkpoint_seconds,
+        console=console,
+        figures=draw_figures,
+    )
     for table in score_tables(data):
         console.print(table)
     print(f"results  {folder / 'results.nc'}")
@@ -107,25 +114,22 @@ def baseline(
     plant: Positional[str],
     frequency: float = 50.0,
     noise: float = 0.0,
-    variant: Literal["synchronous", "asynchronous"] = "synchronous",
     output: Path | None = None,
-    parameters: Parameters = (),
+    parameters: tuple[str, ...] = (),
 ) -> int:
-    """Solve a plant by fuzzy Q-iteration, and score it beside random, zero and linear-quadratic control.
-
-    The plant's own parameters are options too: replaybench baseline Pendulum --inertia 1.91e-4.
+    """Solve a plant by fuzzy Q-iteration, synchronous and asynchronous, and score it beside simpler control.
 
     Args:
         plant: Plant name (see `replaybench list`) or path/to/file.py:ClassName.
         frequency: Control rate in Hz.
         noise: Standard deviation of sensor and actuator noise, normalised units.
-        variant: Synchronous sweeps, or asynchronous ones that use each new value at once.
         output: Folder for the figure; runs/baseline-<plant> if not given.
+        parameters: The plant's own parameters as NAME=VALUE; each is an option too, as in --inertia 1.91e-4.
     """
     from replaybench.experiments.reports import show_baseline
 
     folder = output or Path("runs") / f"baseline-{plant.rpartition(':')[2]}"
-    show_baseline(_console(), plant, _values(parameters), frequency, noise, variant, folder)
+    show_baseline(_console(), plant, _values(parameters), frequency, noise, folder)
     return 0
 
 
@@ -165,19 +169,20 @@ def import_log(
     frequency: float | None = None,
     output: Path | None = None,
     clip_actions: bool = False,
-    parameters: Parameters = (),
+    parameters: tuple[str, ...] = (),
 ) -> int:
     """Turn recorded trajectories into a buffer file for `replay`.
 
     Args:
         log: CSV with a header row, or NPZ with one array per column; physical SI units.
-        plant: Plant name or path/to/file.py:ClassName; its own parameters are options too.
+        plant: Plant name or path/to/file.py:ClassName.
         columns: Which column holds what, as NAME=COLUMN for the plant's states and actions, reward, terminated;
             columns that bear those names need not be given.
         time: Column of sample times in s.
         frequency: Control rate in Hz; taken from the time column if not given.
         output: Buffer file to write; <log>.h5 beside the log if not given.
         clip_actions: Clip actions that pass the plant's bounds instead of refusing them.
+        parameters: The plant's own parameters as NAME=VALUE; each is an option too, as in --inertia 1.91e-4.
     """
     from replaybench.experiments.reports import show_import
 
@@ -210,7 +215,7 @@ def list_names(what: Positional[Literal["all", "plants", "strategies", "learners
     return 0
 
 
-COMMANDS = {
+COMMANDS: dict[str, Callable[..., int]] = {
     "sweep": sweep,
     "baseline": baseline,
     "replay": replay,
@@ -253,9 +258,9 @@ def _values(parameters: Sequence[str]) -> dict[str, float]:
     for entry in parameters:
         name, _, value = entry.partition("=")
         try:
-            values[name] = float(value)
+            values[name.replace("-", "_")] = float(value)
         except ValueError:
-            raise UserError(f"--{name.replace('_', '-')} needs a number, not {value!r}") from None
+            raise UserError(f"plant parameter {name} needs a number, not {value!r}") from None
     return values
 
 

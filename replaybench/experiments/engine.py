@@ -49,7 +49,7 @@ Finish = Callable[[str, Any], None]
 """Called with a task's key and its result, in the coordinator, as soon as it is there."""
 
 
-def run_cell_task(cell: Cell, folder: Path | None, buffers: bool) -> dict[str, bytes] | bool:
+def run_cell_task(cell: Cell, folder: Path | None, buffers: bool, checkpoint_seconds: float) -> dict[str, bytes] | bool:
     """Run a cell in a worker.
 
     Returns:
@@ -63,9 +63,9 @@ def run_cell_task(cell: Cell, folder: Path | None, buffers: bool) -> dict[str, b
         return _stop is None or not _stop.is_set()
 
     if folder is not None:
-        return run_cell(cell, folder, buffers, report)
+        return run_cell(cell, folder, buffers, checkpoint_seconds, report)
     with tempfile.TemporaryDirectory() as scratch:
-        run_cell(cell, Path(scratch), buffers)
+        run_cell(cell, Path(scratch), buffers, checkpoint_seconds=float("inf"))
         return {path.name: path.read_bytes() for path in Path(scratch).iterdir()}
 
 

@@ -160,6 +160,8 @@ def file_names(plants: Sequence[str]) -> list[str]:
 
 def save(figure: Figure, folder: Path, name: str) -> Path:
     """Write a figure as SVG and PNG, each atomically, and return the path of the PNG."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # laid out once, for both files
     for kind in ("svg", "png"):
         path = folder / f"{name}.{kind}"
         with atomic_path(path) as temporary:

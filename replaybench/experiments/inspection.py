@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from replaybench.data.errors import UserError
@@ -50,7 +52,7 @@ def _show(
     for key, value in _flat(facts).items():
         about.add_row(key, value)
     console.print(about)
-    table = Table()
+    table = Table(box=box.SIMPLE_HEAD)
     for heading in ("array", "shape", "type", "minimum", "mean", "maximum"):
         table.add_column(heading)
     for name, array in arrays.items():
@@ -146,15 +148,15 @@ def show_names(console: Console, what: str) -> None:
 def _plants() -> Table:
     from replaybench.envs.registry import plant_class, plant_names
 
-    table = Table(title="Plants (or path/to/file.py:ClassName for your own)")
-    for heading in ("name", "states", "actions", "parameters", ""):
+    table = Table(title="Plants (or path/to/file.py:ClassName for your own)", box=box.SIMPLE_HEAD)
+    for heading in ("name", "states and actions", "parameters"):
         table.add_column(heading)
     for name in plant_names():
         plant = plant_class(name)()
-        states = ", ".join(f"{n} [{u}]" for n, u in zip(plant.state_names, plant.state_units, strict=True))
-        actions = ", ".join(f"{n} [{u}]" for n, u in zip(plant.action_names, plant.action_units, strict=True))
-        parameters = "\n".join(f"{f.name} {getattr(plant, f.name):g}" for f in dataclasses.fields(plant))
-        table.add_row(name, states, actions, parameters, _first_line(type(plant)))
+        names, units = (*plant.state_names, *plant.action_names), (*plant.state_units, *plant.action_units)
+        signals = "\n".join(f"{n} [{u}]" for n, u in zip(names, units, strict=True))
+        parameters = "\n".join(f"{f.name} = {getattr(plant, f.name):g}" for f in dataclasses.fields(plant))
+        table.add_row(name, escape(signals), parameters, end_section=True)
     return table
 
 
@@ -163,7 +165,8 @@ def _strategies() -> Table:
     from replaybench.replay.retention import RETENTIONS
     from replaybench.replay.sampling import SAMPLINGS
 
-    table = Table(title="Strategies: Retention[Sampling+Modifier], for example FULL[PER+IS]")
+    title = escape("Strategies: Retention[Sampling+Modifier], for example FULL[PER+IS]")
+    table = Table(title=title, box=box.SIMPLE_HEAD)
     for heading in ("part", "name", "parameters", ""):
         table.add_column(heading)
     for part, names in (("retention", RETENTIONS), ("sampling", SAMPLINGS), ("modifier", MODIFIERS)):
@@ -176,7 +179,7 @@ def _strategies() -> Table:
 def _learners() -> Table:
     from replaybench.controllers.registry import LEARNERS, load_learner
 
-    table = Table(title="Learners")
+    table = Table(title="Learners", box=box.SIMPLE_HEAD)
     for heading in ("name", "settings", ""):
         table.add_column(heading)
     for name in LEARNERS:

@@ -6,6 +6,7 @@ then training starts. Learner i replays recording i of the file, in turn where t
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,7 +135,7 @@ def replay_offline(
     )
     marks = np.unique(np.linspace(0, updates, EVALUATIONS + 1).astype(np.int64))
     rewards = [greedy_episode(env, agent)]
-    for before, after in zip(marks[:-1], marks[1:], strict=True):
+    for before, after in itertools.pairwise(marks):
         update_phase(agent, replay, int(after - before), progress=float(before) / max(1, updates))
         rewards.append(greedy_episode(env, agent))
         progress(int(after))
@@ -147,5 +148,7 @@ def offer(recording: Recording, replay: Replay, learners: int) -> None:
     lengths = np.array([len(recording.orders[source]) for source in sources])
     for place in range(int(lengths.max())):
         active = place < lengths
-        slots = [recording.orders[source][min(place, length - 1)] for source, length in zip(sources, lengths, strict=True)]
+        slots = [
+            recording.orders[source][min(place, length - 1)] for source, length in zip(sources, lengths, strict=True)
+        ]
         replay.add({name: recording.arrays[name][sources, slots] for name in replay.columns.fields}, active)

@@ -116,9 +116,9 @@ def offline_curve(
     labels = [offline.label, *(label for label, _ in levels), *(label for label, _ in REFERENCES.values())]
     whole = scale(rewards[np.isfinite(rewards).all(axis=1)])
     caption = f"Greedy episodes, {condition(reference.noise, reference.frequency)}: "
-    caption += "one learner." if len(whole) == 1 else f"mean of {len(whole)} learners, 95 % bootstrap band, each learner."
+    caption += "one learner." if len(whole) == 1 else f"mean of {len(whole)} learners, 95 % band, each learner."
     if len(whole) < len(rewards):
-        caption += f" {len(rewards) - len(whole)} of {len(rewards)} learners failed and are not drawn."
+        caption += f" Failed, not drawn: {len(rewards) - len(whole)} of {len(rewards)}."
     figure = new_figure(
         5.0 + legend_width(labels),
         3.4,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from rich import box
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -17,53 +19,62 @@ from replaybench.data.errors import UserError
 from replaybench.data.hdf5 import write_record
 from replaybench.data.policy import write_policy
 from replaybench.envs.registry import make_plant
-from replaybench.experiments.stats import Interval, interval
+from replaybench.experiments.stats import interval
 from replaybench.replay.notation import parse
 
 _LEAST_LEARNERS = 8
 
 
 def show_baseline(
-    console: Console,
-    name: str,
-    parameters: Mapping[str, float],
-    frequency: float,
-    noise: float,
-    variant: str,
-    folder: Path,
+    console: Console, name: str, parameters: Mapping[str, float], frequency: float, noise: float, folder: Path
 ) -> None:
     """Solve a plant, print convergence and scores, draw value and policy."""
-    from replaybench.baselines.figures import draw_solution
-    from replaybench.baselines.fuzzy import reference_solution
+    from replaybench.baselines.figures import solution_figure
+    from replaybench.baselines.fuzzy import solve
+    from replaybench.baselines.refinement import reference_solution
+    from replaybench.experiments.figure_style import save, style
 
     plant = make_plant(name, **parameters)
-    found = reference(plant, frequency, noise)
-    solution = reference_solution(plant, frequency, variant)
-    table = Table(title=f"fuzzy Q-iteration, {variant}: ‖Δθ‖∞ by sweep")
-    table.add_column("sweep", justify="right")
-    table.add_column("‖Δθ‖∞", justify="right")
-    sweeps = len(solution.convergence)
-    for sweep in sorted({1, 2, 5, 10, 20, 50, *range(100, sweeps, 100), sweeps}):
-        if sweep <= sweeps:
-            table.add_row(str(sweep), f"{solution.convergence[sweep - 1]:.3g}")
-    console.print(table)
+    if not plant.grid_nodes:
+        raise UserError(f"{plant.name} declares no grid_nodes, so dynamic programming has no grid to work on")
+    with console.status("fuzzy Q-iteration") if console.is_terminal else contextlib.nullcontext():
+        solution = reference_solution(plant, frequency)
+        other = solve(plant, frequency, grid=solution.grid, variant="asynchronous")
+        found = reference(plant, frequency, noise)
+    nodes = " × ".join(map(str, solution.grid.nodes))
+    console.print(f"{plant.name}: {nodes} nodes, {len(solution.actions)} actions, γ = {solution.discount:.4g}")
+    console.print(_convergence(solution.convergence, other.convergence))
     console.print(reference_table(plant.name, frequency, noise, found))
-    for path in draw_solution(solution, plant, folder):
-        print(f"figure   {path}")
+    with style():
+        print(f"figure   {save(solution_figure(solution), folder, 'solution')}")
+
+
+def _convergence(synchronous: NDArray[np.float64], asynchronous: NDArray[np.float64]) -> Table:
+    table = Table(title="fuzzy Q-iteration: ‖Δθ‖∞ after each sweep", box=box.SIMPLE_HEAD)
+    for heading in ("sweep", "synchronous", "asynchronous"):
+        table.add_column(heading, justify="right")
+    ends = {len(synchronous), len(asynchronous)}
+    for sweep in sorted({1, 2, 5, 10, 20, 50, *range(100, max(ends), 100), *ends}):
+        shown = [f"{c[sweep - 1]:.3g}" if sweep <= len(c) else "" for c in (synchronous, asynchronous)]
+        if any(shown):
+            table.add_row(str(sweep), *shown)
+    return table
 
 
 def reference_table(plant: str, frequency: float, noise: float, found: Reference) -> Table:
     """Return a table of the reference controllers' rewards."""
-    table = Table(title=f"{plant}, {frequency:g} Hz, noise {noise:g}: mean reward per step of one episode")
+    table = Table(title=f"{plant}, {frequency:g} Hz, noise {noise:g}: mean reward per step", box=box.SIMPLE_HEAD)
     table.add_column("controller")
     table.add_column("reward", justify="right")
     table.add_column("μ_r", justify="right")
+    best = "DP, best of 1000 episodes (μ_r = 1)" if noise else "DP, greedy policy (μ_r = 1)"
     rows = {
         "random (μ_r = 0)": found.random,
         "zero": found.zero,
         "linear-quadratic": found.lqr,
-        "DP, interpolated policy": found.dp_interpolated,
-        "DP, greedy policy (μ_r = 1)": found.dp,
+        "DP, interpolated policy": found.interpolated,
+        "DP, greedy policy": found.dp_mean if noise else np.nan,
+        best: found.dp,
     }
     for controller, reward in rows.items():
         if np.isfinite(reward):
@@ -110,7 +121,8 @@ def show_replay(
         progress.update(task, description="references")
         found = reference(recording.plant, recording.frequency, recording.noise)
     facts = recording.header.facts
-    table = Table(title=f"{recording.plant.name}, {recording.frequency:g} Hz: greedy reward per step, mean over learners")
+    title = f"{recording.plant.name}, {recording.frequency:g} Hz: reward per step, mean over learners [95 %]"
+    table = Table(title=title, box=box.SIMPLE_HEAD)
     for heading in ("learning", "reward", "μ_r"):
         table.add_column(heading, justify="left" if heading == "learning" else "right")
     online = [("online", facts.get("reward_greedy"), facts.get("strategy"))]
@@ -119,7 +131,7 @@ def show_replay(
         if rewards:
             _add_scores(table, f"{label}: {named}", np.array(rewards, float), found)
     _add_scores(table, f"offline: {strategy}, {updates} updates", outcome.reward[:, -1], found)
-    table.add_row("DP, greedy policy", f"{found.dp:.2f}", "1")
+    table.add_row("dynamic programming", f"{found.dp:.2f}", "1.00")
     console.print(table)
     folder = output or Path("runs") / f"replay-{path.stem}-{_file_name(str(strategy))}"
     about = {
@@ -144,13 +156,9 @@ def show_replay(
     print(f"scores   {folder / 'scores.h5'}")
 
 
-def _add_scores(table: Table, label: str, rewards: np.ndarray[Any, np.dtype[np.float64]], found: Reference) -> None:
+def _add_scores(table: Table, label: str, rewards: NDArray[np.float64], found: Reference) -> None:
     reward, score = interval(rewards), interval(np.asarray(normalise(rewards, found)))
-    table.add_row(label, _show(reward), _show(score))
-
-
-def _show(value: Interval) -> str:
-    return str(value)
+    table.add_row(label, str(reward), str(score))
 
 
 def _file_name(text: str) -> str:

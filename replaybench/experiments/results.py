@@ -112,7 +112,7 @@ def _add_scores(data: xr.Dataset) -> None:
         present = ~np.isnan(rewards).all(axis=1)
         if not present.any():
             continue
-        scores = score(curves.values[place][present])
+        scores = score(curves.values[place][present], failed=~np.isfinite(rewards[present]).all(axis=1))
         for name in SCORES:
             values = getattr(scores, name)
             data[_key(name)].values[place][present] = values
@@ -190,5 +190,7 @@ def _interval(cell: xr.Dataset, name: str) -> Interval:
 
 def describe(data: xr.Dataset) -> str:
     """Say in JSON what a dataset holds: its axes and variables."""
-    axes = {str(axis): data[axis].values.tolist() if size <= 20 else f"{size} values" for axis, size in data.sizes.items()}
+    axes = {
+        str(axis): data[axis].values.tolist() if size <= 20 else f"{size} values" for axis, size in data.sizes.items()
+    }
     return json.dumps({"axes": axes, "variables": sorted(map(str, data.data_vars))}, indent=2)

@@ -149,7 +149,8 @@ def _bars_caption(data: xr.Dataset, rows: Sequence[str]) -> str:
 
 def _draw_bar(axes: Axes, series: Series, x: float, width: float, score: Score) -> None:
     if not np.isfinite(score.mean):
-        axes.plot(x, 0, marker="_", color="0.7")  # no score: not run yet, or all runs failed
+        # Not run yet, or all runs failed.
+        axes.text(x, 0.02, "–", transform=axes.get_xaxis_transform(), ha="center", color="0.6")
         return
     face, edge = (series.color, 0.3), series.color
     axes.bar(x, score.mean, 0.86 * width, color=face, edgecolor=edge, linewidth=0.8, hatch=series.hatch, zorder=2)

@@ -66,19 +66,20 @@ class Scores:
     censored: NDArray[np.bool_]
 
 
-def score(mu_r: Floats) -> Scores:
-    """Score normalised learning curves `[M, E]`."""
-    failed = ~np.isfinite(mu_r).all(axis=1)
+def score(mu_r: Floats, failed: NDArray[np.bool_]) -> Scores:
+    """Score normalised learning curves `[M, E]`, of which `failed` `[M]` were not finite as rewards.
+
+    Where μ_r means nothing, all curves are NaN and so are all scores, but no run counts as dead or censored.
+    """
+    measured = np.isfinite(mu_r).all(axis=1) & ~failed
     reached = mu_r >= RISE_LEVEL
-    censored = ~reached.any(axis=1) & ~failed
     rise = np.where(reached.any(axis=1), reached.argmax(axis=1) + 1.0, float(mu_r.shape[1]))
     final = mu_r[:, -FINAL_EPISODES:].mean(axis=1)
-    best = mu_r.max(axis=1)
     return Scores(
-        final=np.where(failed, np.nan, final),
-        best=np.where(failed, np.nan, best),
-        rise=np.where(failed, np.nan, rise),
+        final=np.where(measured, final, np.nan),
+        best=np.where(measured, mu_r.max(axis=1), np.nan),
+        rise=np.where(measured, rise, np.nan),
         failed=failed,
-        dead=(final < DEAD_LEVEL) & ~failed,
-        censored=censored,
+        dead=(final < DEAD_LEVEL) & measured,
+        censored=~reached.any(axis=1) & measured,
     )

@@ -22,8 +22,8 @@ from replaybench.controllers.registry import load_learner
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.settings import build
 from replaybench.envs.plant import Plant
-from replaybench.envs.settings import whole_steps
 from replaybench.envs.registry import make_plant
+from replaybench.envs.settings import whole_steps
 from replaybench.replay.notation import parse
 
 AXES = ("plants", "learners", "strategies", "noise", "frequency")
@@ -101,9 +101,10 @@ class Study:
         """
         found: dict[str, Cell] = {}
         for grid in self.grids():
-            for point in itertools.product(*(getattr(grid, axis) for axis in AXES)):
+            axes = (grid.plants, grid.learners, grid.strategies, grid.noise, grid.frequency)
+            for plant, learner, strategy, noise, frequency in itertools.product(*axes):
                 for first in range(0, self.seeds, self.block):
-                    cell = self._cell(*point, first)
+                    cell = self._cell(plant, learner, strategy, noise, frequency, first)
                     found.setdefault(cell.id, cell)
         return list(found.values())
 

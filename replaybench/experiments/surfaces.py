@@ -15,6 +15,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from replaybench.baselines.refinement import reference_solution
+from replaybench.controllers.agent import Agent
 from replaybench.data.policy import read_policy
 from replaybench.data.runs import RunFolder
 from replaybench.envs.plant import Plant
@@ -90,11 +91,11 @@ def median_seed(rewards: Floats) -> int | None:
     return int(ranked[(len(ranked) - 1) // 2]) if len(ranked) else None
 
 
-def load_member(cell: Cell, folder: RunFolder, seed: int) -> Any:
+def load_member(cell: Cell, folder: RunFolder, seed: int) -> Agent:
     """Rebuild one learner of a finished cell as a population of one."""
     _, weights = read_policy(folder.cell(cell.id) / "policy.safetensors")
     row = seed - cell.first_member
-    agent: Any = make_agent(dataclasses.replace(cell, first_member=seed, members=1), cell.make_plant())
+    agent = make_agent(dataclasses.replace(cell, first_member=seed, members=1), cell.make_plant())
     agent.load_weights({name: array[row : row + 1] for name, array in weights.items()})
     return agent
 

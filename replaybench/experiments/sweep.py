@@ -19,8 +19,8 @@ from replaybench.baselines.scores import Reference, reference
 from replaybench.data.atomic import write_text
 from replaybench.data.errors import UserError
 from replaybench.data.runs import RunFolder, describe_machine
-from replaybench.envs.settings import whole_steps
 from replaybench.envs.registry import make_plant
+from replaybench.envs.settings import whole_steps
 from replaybench.experiments.cell import CellRun
 from replaybench.experiments.engine import (
     Interrupted,
@@ -87,7 +87,7 @@ def check_room(plan: Plan, folder: Path) -> None:
     if plan.disk_bytes > disk:
         raise UserError(
             f"this sweep needs about {gigabytes(plan.disk_bytes)} on disk, {folder} has {gigabytes(disk)} free; "
-            'use --buffers none, fewer episodes, or another --output'
+            "use --buffers none, fewer episodes, or another --output"
         )
     if plan.memory_bytes > memory:
         raise UserError(
@@ -140,6 +140,7 @@ def sweep(
     *,
     workers: int,
     cluster: str | None,
+    checkpoint_seconds: float,
     console: Console,
     figures: Callable[[Any, RunFolder, Sequence[Cell]], list[Path]],
 ) -> tuple[Any, list[Path], bool]:
@@ -148,6 +149,7 @@ def sweep(
     Args:
         workers: local worker processes.
         cluster: address of a Dask scheduler, used in their place.
+        checkpoint_seconds: least time between the checkpoints of a local cell.
         figures: draws the figures of a dataset.
 
     Returns:
@@ -169,10 +171,9 @@ def sweep(
         ordered = sorted(todo.open, key=lambda cell: -_steps(cell) * cell.members * cell.episodes)
         tasks = [Task(f"{point}", reference_task, (cell,)) for point, cell in points.items()]
         home = None if cluster else folder
-        tasks += [
-            Task(cell.id, run_cell_task, (cell, home and home.cell(cell.id), study.buffers == "final"))
-            for cell in ordered
-        ]
+        for cell in ordered:
+            where = (home and home.cell(cell.id), study.buffers == "final", checkpoint_seconds)
+            tasks.append(Task(cell.id, run_cell_task, (cell, *where)))
         complete, results = True, {}
         executors = cluster_executors(cluster) if cluster else local_executors(workers)
         with _Display(console, todo) as display:

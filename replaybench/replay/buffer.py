@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,7 +109,7 @@ class Replay:
             rate_factor=np.ones(m, np.float32),
         )
 
-    def add(self, experience: Mapping[str, Floats], active: NDArray[np.bool_]) -> None:
+    def add(self, experience: Mapping[str, NDArray[Any]], active: NDArray[np.bool_]) -> None:
         """Offer one experience `[M, width]` per field of each active member (`[M]`)."""
         row = np.concatenate([experience[name] for name in self.columns.fields], axis=1, dtype=np.float32)
         self.offers += active

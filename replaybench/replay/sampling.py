@@ -146,7 +146,7 @@ class PER:
 
 
 class _RunningPER:
-    annotations = ("td_error",)
+    annotations: tuple[str, ...] = ("td_error",)
 
     def __init__(self, alpha: float, stream: Stream, capacity: int) -> None:
         self.stream, self.capacity = stream, capacity
@@ -233,7 +233,7 @@ def _set_magnitudes(order: OrderState, idx: Indices, fresh: NDArray[np.bool_], t
     for m in range(idx.shape[0]):
         for b in range(idx.shape[1]):
             if fresh[m, b]:
-                order_set(order, m, idx[m, b], np.abs(td_error[m, b]))
+                order_set(order, m, idx[m, b], abs(float(td_error[m, b])))
 
 
 Sampling = Uniform | PER

@@ -79,9 +79,7 @@ def test_parameter_counts_of_table_8(states: int, actions: int, critic: int, act
     assert shape.parameter_count == critic
 
 
-@pytest.mark.parametrize(
-    ("states", "actions", "critic", "actor"), [(2, 1, 122101, 121801), (2, 4, 123001, 122704)]
-)
+@pytest.mark.parametrize(("states", "actions", "critic", "actor"), [(2, 1, 122101, 121801), (2, 4, 123001, 122704)])
 def test_parameter_counts_of_the_large_networks(states: int, actions: int, critic: int, actor: int) -> None:
     assert Shape((states, 400, 300, actions), tanh=True).parameter_count == actor
     assert Shape((states, 400, 300, 1), actions=actions, inject=1).parameter_count == critic

@@ -30,7 +30,9 @@ def run(package: Path, cache: Path) -> tuple[str, int, int]:
 
 def test_second_process_compiles_nothing_and_an_edit_elsewhere_is_seen(tmp_path: Path) -> None:
     copy = tmp_path / "package"
-    shutil.copytree(Path(replaybench.__file__).parent, copy / "replaybench", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        Path(replaybench.__file__).parent, copy / "replaybench", ignore=shutil.ignore_patterns("__pycache__")
+    )
     cache = tmp_path / "cache"
     first, second = run(copy, cache), run(copy, cache)
     assert first[1:] == (0, 1)

@@ -10,7 +10,6 @@ import pytest
 from replaybench.data.errors import UserError
 from replaybench.data.hdf5 import read_record
 from replaybench.data.policy import read_policy
-from replaybench.experiments import cell as cell_module
 from replaybench.experiments.cell import CellRun, run_cell
 from replaybench.experiments.study import Cell, Study
 
@@ -39,30 +38,28 @@ def assert_equal_files(one: Path, other: Path) -> None:
 def test_stopped_and_resumed_equals_uninterrupted(tmp_path: Path, strategy: str) -> None:
     cell = make_cell(strategy)
     assert run_cell(cell, tmp_path / "whole", buffers=True)
-    stops = iter((2, 3, 8))
-    stop = next(stops)
-    while not run_cell(cell, tmp_path / "parts", True, lambda episode: episode < stop):
+    for stop in (2, 3, 8):
+        assert not run_cell(cell, tmp_path / "parts", True, report=lambda episode, stop=stop: episode < stop)
         assert (tmp_path / "parts" / "checkpoint.h5").exists()
-        stop = next(stops, 99)
+    assert run_cell(cell, tmp_path / "parts", buffers=True)
     assert_equal_files(tmp_path / "whole", tmp_path / "parts")
     assert not (tmp_path / "parts" / "checkpoint.h5").exists()
 
 
-def test_checkpoints_are_written_while_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cell_module, "CHECKPOINT_SECONDS", 0.0)
+def test_checkpoints_are_written_while_running(tmp_path: Path) -> None:
     seen = []
 
     def report(episode: int) -> bool:
         seen.append((tmp_path / "checkpoint.h5").exists())
         return True
 
-    run_cell(make_cell(episodes=4), tmp_path, False, report)
+    run_cell(make_cell(episodes=4), tmp_path, False, 0.0, report)
     assert seen == [False, True, True, True]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["policy.safetensors", "scores.h5"]
 
 
 def test_a_checkpoint_of_another_cell_is_refused(tmp_path: Path) -> None:
-    run_cell(make_cell(), tmp_path, False, lambda episode: False)
+    run_cell(make_cell(), tmp_path, False, report=lambda episode: False)
     with pytest.raises(UserError, match="checkpoint"):
         run_cell(make_cell(root_seed=5), tmp_path, False)
 
@@ -116,7 +113,8 @@ def test_stored_successors_are_true_and_time_limits_are_not_terminal() -> None:
 
 def test_horizon_discount_keeps_the_horizon_and_the_scale_of_values() -> None:
     fixed, horizon = (
-        CellRun(make_cell(discount=kind, frequency=(100.0,))).agent.task for kind in ("fixed", "horizon")  # type: ignore[attr-defined]
+        CellRun(make_cell(discount=kind, frequency=(100.0,))).agent.task
+        for kind in ("fixed", "horizon")  # type: ignore[attr-defined]
     )
     assert fixed.discount == 0.95
     assert horizon.discount == pytest.approx(0.9747, abs=5e-5)

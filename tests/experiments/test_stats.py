@@ -12,7 +12,7 @@ def test_scores_of_hand_made_curves() -> None:
     flat = np.full(200, 0.1)
     broken = rising.copy()
     broken[50] = np.nan
-    scores = score(np.stack([rising, flat, broken]))
+    scores = score(np.stack([rising, flat, broken]), failed=np.array([False, False, True]))
     np.testing.assert_allclose(scores.final[:2], [1.0, 0.1])
     np.testing.assert_allclose(scores.best[:2], [1.0, 0.1])
     np.testing.assert_array_equal(scores.rise[:2], [9.0, 200.0])
@@ -38,3 +38,11 @@ def test_samples_without_spread_are_labelled() -> None:
         assert found.low == found.mean == found.high
     assert "no spread" in str(interval(np.full(5, 0.3)))
     assert str(interval(np.array([np.nan]))) == "–"
+
+
+def test_curves_without_a_usable_reference_are_neither_dead_nor_failed() -> None:
+    scores = score(np.full((2, 50), np.nan), failed=np.array([False, True]))
+    assert np.isnan(scores.final).all()
+    assert scores.failed.tolist() == [False, True]
+    assert not scores.dead.any()
+    assert not scores.censored.any()

@@ -21,7 +21,7 @@ def write(tmp_path: Path, text: str) -> Path:
 
 def test_a_grid_is_a_product_and_grids_are_united(tmp_path: Path) -> None:
     text = BASE + (
-        '[[grid]]\nnoise = [0.0, 0.02]\nfrequency = [50, 100]\n'
+        "[[grid]]\nnoise = [0.0, 0.02]\nfrequency = [50, 100]\n"
         '[[grid]]\nplants = ["Magman"]\nstrategies = ["fifo[uniform]", "FULL DB[PER_0.7]"]\n[[grid]]\nnoise=[0]\n'
     )
     cells = read_study(write(tmp_path, text)).cells()
@@ -43,7 +43,7 @@ def test_many_seeds_are_cut_into_blocks(tmp_path: Path) -> None:
 
 
 def test_resolved_study_reads_back_the_same(tmp_path: Path) -> None:
-    text = BASE + '[[grid]]\nnoise = [0.02]\n[learner.DDPG]\nl2 = 0.005\nexploration = { friction = 0.2 }\n'
+    text = BASE + "[[grid]]\nnoise = [0.02]\n[learner.DDPG]\nl2 = 0.005\nexploration = { friction = 0.2 }\n"
     study = read_study(write(tmp_path, text + "[plant.Pendulum]\ninertia = 1.91e-4\n"))
     again = read_study(write(tmp_path, write_toml(study)))
     assert again == study
@@ -60,7 +60,12 @@ def test_whatever_changes_numbers_changes_the_identity(tmp_path: Path) -> None:
     ]  # fmt: skip
     ids = [study.cells()[0].id] + [dataclasses.replace(study, **change).cells()[0].id for change in changes]
     assert len(set(ids)) == len(ids)
-    same = [{"name": "b"}, {"buffers": "none"}, {"learner": {"DDPG": {"tau": 0.01}}}, {"strategies": ("fifo[uniform]",)}]
+    same = [
+        {"name": "b"},
+        {"buffers": "none"},
+        {"learner": {"DDPG": {"tau": 0.01}}},
+        {"strategies": ("fifo[uniform]",)},
+    ]
     assert {dataclasses.replace(study, **change).cells()[0].id for change in same} == {ids[0]}
 
 

@@ -210,6 +210,23 @@ def test_long_runs_match_a_sorted_list(capacity: int, members: int, runs: list[t
         assert_order(order, m, keys[m])
 
 
+def test_a_full_root_loses_children() -> None:
+    rng = np.random.default_rng(4)
+    order = Order(1, 5000)
+    keys = rng.random(5000).astype(np.float32)
+    slots = iter(range(5000))
+    while order.state.head[0, HEIGHT] < 1 or order.state.entry[0, order.state.head[0, ROOT], WIDTH - 1] == NOTHING:
+        slot = next(slots)
+        order_set(order.state, 0, slot, keys[slot])
+    keys[slot + 1 :] = np.nan
+    for _ in range(4):
+        doomed = oracle(keys)[: slot // 5]
+        remove_ranks(order.state, 0, np.zeros(doomed.size, np.int64))
+        keys[doomed] = np.nan
+        live_nodes(order, 0)
+        assert_order(order, 0, keys)
+
+
 def test_members_do_not_touch_each_other() -> None:
     rng = np.random.default_rng(1)
     together, alone = Order(8, 500), [Order(1, 500) for _ in range(8)]

@@ -5,6 +5,8 @@ Distribution tests use χ² with a false-alarm rate of 1e-6 each and fixed seeds
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -226,7 +228,7 @@ class NaiveRanks:
         else:
             edges = [min(b, count) for b in range(self.segments + 1)]
         drawn = []
-        for low, high in zip(edges[:-1], edges[1:], strict=True):
+        for low, high in itertools.pairwise(edges):
             low = min(low, count - 1)
             drawn.append(ranked[low + int(next_double(self.state[0]) * max(high - low, 1))])
         return drawn

@@ -1,0 +1,134 @@
+"""The linear-quadratic regulator: it holds what can be held, and refuses what cannot."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from replaybench.baselines.lqr import linear_quadratic_regulator
+from replaybench.data.errors import UserError
+from replaybench.envs import rk4
+from replaybench.envs.magman import Magman
+from replaybench.envs.pendulum import Pendulum, PendulumDCSC
+from replaybench.envs.plant import Params, Plant, Vector
+
+PLANTS = [Pendulum(), PendulumDCSC(), Magman()]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sideways(Pendulum):
+    name = "Sideways"
+    reference_state = (math.pi / 2, 0.0)  # takes 4 V of the motor's 3
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AtTheWall(Magman):
+    name = "AtTheWall"
+    reference_state = (0.105, 0.0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OutOfReach(Plant):
+    """An unstable state that no action moves."""
+
+    name = "OutOfReach"
+    state_names, state_units = ("place",), ("m",)
+    action_names, action_units = ("speed",), ("m/s",)
+    state_center, state_scale = (0.0,), (1.0,)
+    action_low, action_high = (-1.0,), (1.0,)
+    initial_state, reference_state = (1.0,), (0.0,)
+
+    @staticmethod
+    def rhs(x: Vector, u: Vector, p: Params) -> tuple[float, ...]:
+        return (x[0],)
+
+    @staticmethod
+    def reward(x: Vector, u: Vector, x_next: Vector, event: int, p: Params) -> float:
+        return -x_next[0] * x_next[0]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.name)
+@pytest.mark.parametrize("frequency", [10.0, 50.0, 200.0])
+def test_the_closed_loop_is_stable_and_returns_from_a_small_push(plant: Plant, frequency: float) -> None:
+    regulator = linear_quadratic_regulator(plant, frequency)
+    loop = regulator.A - regulator.B @ regulator.gain
+    assert np.abs(np.linalg.eigvals(loop)).max() < 0.99
+    assert np.abs(np.linalg.eigvals(regulator.A)).max() > 1.0  # by itself it falls
+    pushed = regulator.reference + np.array([[0.005, 0.0], [-0.005, 0.0], [0.0, 0.005], [0.0, -0.005]])
+    state = plant.denormalise_state(pushed)
+    for _ in range(int(4 * frequency)):
+        action = regulator.act(plant.normalise_state(state).astype(np.float32))
+        state, _, _ = rk4.simulate(plant, state, plant.denormalise_action(action), 1 / frequency)
+    error = plant.normalise_state(state) - regulator.reference
+    error -= np.round(error / 2) * 2 * np.array(plant.periodic)  # an angle of 2π is 2 when normalised
+    np.testing.assert_allclose(error, 0.0, atol=1e-4)
+
+
+@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.name)
+def test_the_linear_model_is_the_plant_near_its_reference(plant: Plant) -> None:
+    regulator = linear_quadratic_regulator(plant, 50.0)
+    rng = np.random.default_rng(0)
+    state, action = 1e-3 * rng.normal(size=(20, 2)), 1e-3 * rng.normal(size=(20, len(plant.action_names)))
+    after, _, _ = rk4.simulate(
+        plant,
+        plant.denormalise_state(regulator.reference + state),
+        plant.denormalise_action(regulator.equilibrium + action),
+        0.02,
+    )
+    error = plant.normalise_state(after) - regulator.reference
+    error -= np.round(error / 2) * 2 * np.array(plant.periodic)
+    np.testing.assert_allclose(error, state @ regulator.A.T + action @ regulator.B.T, atol=3e-5)
+
+
+def test_the_gain_minimises_the_quadratic_cost() -> None:
+    """The cost matrix P of any other gain, summed along its closed loop, is larger."""
+    regulator = linear_quadratic_regulator(Pendulum(), 50.0)
+
+    def cost(gain: np.ndarray) -> float:
+        loop, power, total = regulator.A - regulator.B @ gain, np.eye(2), 0.0
+        for _ in range(2000):
+            total += np.trace(power.T @ (np.eye(2) + gain.T @ gain) @ power)
+            power = loop @ power
+        return total
+
+    least = cost(regulator.gain)
+    for change in ([[0.05, 0.0]], [[-0.05, 0.0]], [[0.0, 0.05]], [[0.0, -0.05]]):
+        assert cost(regulator.gain + np.array(change)) > least
+
+
+def test_the_pendulum_needs_no_voltage_and_magman_the_smallest_change_from_half_current() -> None:
+    np.testing.assert_allclose(linear_quadratic_regulator(Pendulum()).equilibrium, 0.0, atol=1e-9)
+    plant = Magman()
+    balance = linear_quadratic_regulator(plant).equilibrium
+    p = np.array([plant.first_magnet_at + 0.025 * j for j in range(4)])
+    d = 0.035 - p
+    force = -plant.force_constant * d / (d**2 + plant.force_width) ** 3
+    assert force @ plant.denormalise_action(balance) == pytest.approx(0.0, abs=1e-9)
+    np.testing.assert_allclose(balance, force * (-force.sum() / (force @ force)), atol=1e-6)
+
+
+def test_actions_are_clipped_and_angles_go_the_short_way() -> None:
+    regulator = linear_quadratic_regulator(Pendulum())
+    across = regulator.act(np.array([[0.99, 0.0], [-0.99, 0.0], [0.0, 0.0], [-0.2, 1.0]], np.float32))
+    assert across.dtype == np.float32
+    assert across[0, 0] == pytest.approx(-across[1, 0], abs=1e-5)
+    assert 0.0 < across[0, 0] < 0.2
+    assert np.abs(across).max() <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("plant", "message"),
+    [(Sideways(), "no action holds Sideways"), (AtTheWall(), "AtTheWall"), (OutOfReach(), "cannot be stabilised")],
+    ids=lambda value: value.name if isinstance(value, Plant) else "",
+)
+def test_what_cannot_be_regulated_is_refused(plant: Plant, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        linear_quadratic_regulator(plant)
+
+
+def test_weights_must_be_positive() -> None:
+    with pytest.raises(UserError, match="positive"):
+        linear_quadratic_regulator(Pendulum(), action_weight=0.0)

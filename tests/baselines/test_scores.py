@@ -1,0 +1,163 @@
+"""Reference scores: golden values, noise, normalisation and the cache."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from replaybench.baselines import refinement, scores
+from replaybench.baselines.controllers import GreedyController, RandomController, ZeroController
+from replaybench.baselines.fuzzy import horizon_discount, solve
+from replaybench.baselines.refinement import CLOSE, reference_solution
+from replaybench.baselines.scores import Reference, episode_rewards, normalise, reference
+from replaybench.data.errors import UserError
+from replaybench.envs.magman import Magman
+from replaybench.envs.pendulum import Pendulum, PendulumDCSC
+from replaybench.envs.plant import Plant
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Small(PendulumDCSC):
+    name = "Small"
+    grid_nodes = (41, 31)
+    action_levels = (3,)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Gridless(Pendulum):
+    name = "Gridless"
+    grid_nodes = ()
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer episodes, for what does not depend on how many there are."""
+    monkeypatch.setattr(scores, "EPISODES", 40)
+    monkeypatch.setattr(scores, "REPETITIONS", 3)
+
+
+# FACTS, reference values: mean reward per step over 4 s at 50 Hz. Magman, there between -0.33 and -0.30 over grids
+# of 57×41 to 141×101 nodes, is -0.284 on the latter; the interpolated policies are -44.6 and -0.21 here.
+@pytest.mark.parametrize(
+    ("plant", "dp", "interpolated", "random", "random_sd", "zero", "sweeps"),
+    [
+        (Pendulum(), -49.1, -44.6, -163.5, 3.3, -157.08, 198),
+        (PendulumDCSC(), -20.5, -157.08, -160.3, 3.3, -157.08, 89),
+        (Magman(), -0.284, -0.213, -5.05, 1.2, -3.5, 171),
+        (Magman(first_magnet_at=0.0), -0.259, -0.24, -3.64, 0.33, -3.5, 78),
+    ],
+    ids=["pendulum", "pendulum DCSC", "magman", "magman from the first magnet"],
+)
+def test_reference_values(
+    plant: Plant, dp: float, interpolated: float, random: float, random_sd: float, zero: float, sweeps: int
+) -> None:
+    found = reference(plant)
+    assert found.dp == found.dp_mean == pytest.approx(dp, rel=0.05)
+    assert found.interpolated == pytest.approx(interpolated, rel=0.05)
+    assert found.random == pytest.approx(random, rel=0.05)
+    assert found.random_sd == pytest.approx(random_sd, rel=0.1)
+    assert found.zero == pytest.approx(zero, rel=1e-4)
+    assert found.sweeps == sweeps
+    assert (found.nodes, found.discount) == (plant.grid_nodes, 0.95)
+    assert found.usable
+    np.testing.assert_allclose(normalise([found.random, found.dp], found), [0.0, 1.0])
+
+
+@pytest.mark.usefixtures("few")
+def test_with_noise_the_reference_is_the_mean_of_the_best_episodes() -> None:
+    plant = Small()
+    found = reference(plant, noise=0.02)
+    rewards = episode_rewards(GreedyController(solve(plant)), plant, 50.0, 0.02, 0.02, range(120), seed=1)
+    assert found.dp_mean == pytest.approx(rewards.mean(), abs=4 * rewards.std() / math.sqrt(120) * math.sqrt(2))
+    best = rewards.reshape(3, 40).max(axis=1)
+    assert found.dp == pytest.approx(best.mean(), abs=4 * best.std(ddof=1))
+    assert found.dp > found.dp_mean + rewards.std()
+
+
+def test_one_episode_per_member_whatever_the_others_are() -> None:
+    plant, solution = Small(), solve(Small())
+    together = episode_rewards(GreedyController(solution), plant, 50.0, 0.02, 0.02, range(6))
+    alone = episode_rewards(GreedyController(solution), plant, 50.0, 0.02, 0.02, [4])
+    assert together[4] == alone[0]
+    assert len(set(together)) == 6
+    np.testing.assert_array_equal(
+        episode_rewards(RandomController(plant, range(6)), plant, 50.0, 0.02, 0.0, range(6))[4:],
+        episode_rewards(RandomController(plant, [4, 5]), plant, 50.0, 0.02, 0.0, [4, 5]),
+    )
+
+
+def test_random_actions_are_uniform_and_zero_is_no_voltage_and_no_current() -> None:
+    nothing = np.zeros((5000, 2), np.float32)
+    actions = RandomController(Magman(), range(5000)).act(nothing)
+    assert actions.dtype == np.float32
+    # Standard error of the mean 0.0041 and of the variance 0.0021, five of each.
+    np.testing.assert_allclose(actions.mean(axis=0), 0.0, atol=5 * 0.0082 / 2)
+    np.testing.assert_allclose(actions.var(axis=0), 1 / 3, atol=5 * 0.0042)
+    assert np.abs(actions).max() <= 1.0
+    np.testing.assert_array_equal(ZeroController(Magman()).act(nothing[:3]), np.full((3, 4), -1.0, np.float32))
+    np.testing.assert_array_equal(ZeroController(Pendulum()).act(nothing[:3]), np.zeros((3, 1), np.float32))
+
+
+def test_two_close_ends_give_no_score() -> None:
+    apart = Reference("p", 50.0, 0.0, -10.0, 1.0, -9.0, math.nan, -7.9, -7.9, -7.9, 0.95, (2,), 2, 1)
+    close = dataclasses.replace(apart, dp=-8.1)
+    assert apart.usable
+    assert not close.usable
+    np.testing.assert_allclose(normalise([-10.0, -7.9], apart), [0.0, 1.0])
+    assert np.isnan(normalise([-10.0, -8.1], close)).all()
+    assert normalise(-8.95, apart) == pytest.approx(0.5)
+
+
+@pytest.mark.usefixtures("few")
+def test_a_plant_without_a_grid_has_the_other_references() -> None:
+    found = reference(Gridless())
+    assert math.isnan(found.dp)
+    assert math.isnan(found.interpolated)
+    assert not found.usable
+    assert (found.nodes, found.sweeps) == ((), 0)
+    assert found.lqr > found.random
+
+
+def test_other_rates_keep_the_horizon_and_refine_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refinement, "MOST_WORK", 4_000_000)
+    solution = reference_solution(Small(), 100.0)
+    assert solution.discount == horizon_discount(100.0) == pytest.approx(0.95**0.5)
+    assert 2 * 41 * 31 < solution.grid.size < 4_000_000 / 3 / solution.sweeps
+    coarse = solve(Small(), 100.0)
+    rewards = [episode_rewards(GreedyController(s), Small(), 100.0, 0.0, 0.0, [0])[0] for s in (coarse, solution)]
+    assert rewards[1] > rewards[0] * (1 + CLOSE)
+    assert reference_solution(Small(), 50.0).grid.nodes == (41, 31)
+
+
+@pytest.mark.usefixtures("few")
+def test_a_reference_is_measured_once_per_content(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+    measure = scores._measure
+
+    def counted(*arguments: Any) -> Reference:
+        calls.append(arguments)
+        return measure(*arguments)
+
+    monkeypatch.setattr(scores, "_measure", counted)
+    first = reference(Small(), 50.0, 0.01)
+    assert reference(Small(), 50.0, 0.01) == first
+    assert len(calls) == 1
+    reference(Small(inertia=2e-4), 50.0, 0.01)
+    reference(Small(), 50.0, 0.0)
+    reference(Small(), 25.0, 0.01)
+    assert len(calls) == 4
+    for entry in (empty_cache / "references").iterdir():
+        entry.write_bytes(entry.read_bytes()[:-1])
+    assert reference(Small(), 50.0, 0.01) == first
+    assert len(calls) == 5
+
+
+@pytest.mark.parametrize(("frequency", "noise", "message"), [(33.3, 0.0, "33.25 or 33.5"), (50.0, -0.1, "0 or more")])
+def test_settings_out_of_range_are_refused(frequency: float, noise: float, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        reference(Pendulum(), frequency, noise)
