@@ -59,6 +59,10 @@ def row(what: str, ours: float, peer: float, unit: str, target: float) -> Row:
     )
 
 
+def limited(what: str, value: float, unit: str, limit: float) -> Row:
+    return what, f"{value:.2f} {unit}", "–", "–", f"{'ok' if value <= limit else 'MISSED'} ≤ {limit:.3g} {unit}"
+
+
 class FixedLength(gymnasium.Env[Any, Any]):
     """A task of the pendulum's sizes that costs next to nothing, so that the peer's own loop is what is timed."""
 
@@ -212,14 +216,20 @@ def ranks() -> list[Row]:
 def fuzzy() -> list[Row]:
     """Fuzzy Q-iteration of the pendulum, 201 × 151 nodes and 15 actions, on one core after compilation."""
     from replaybench.baselines.fuzzy import solve
+    from replaybench.baselines.grid import plant_grid
     from replaybench.envs.registry import make_plant
 
     plant = make_plant("PendulumDCSC")
-    solve(plant, nodes=(21, 21), frequency=50.0)
-    seconds = statistics.median(1 / timed(lambda: solve(plant, nodes=(201, 151), frequency=50.0), 1) for _ in range(3))
-    return [
-        ("fuzzy Q-iteration 201×151×15", f"{seconds:.2f} s", "–", "–", f"{'ok' if seconds <= 3 else 'MISSED'} ≤ 3 s")
-    ]
+    solve(plant, grid=plant_grid(plant, (21, 21)))
+    before, seconds = dict(os.environ), []
+    for _ in range(3):
+        # Kernels are compiled in this process by now; solutions must be computed, not fetched.
+        with tempfile.TemporaryDirectory() as empty:
+            os.environ["REPLAYBENCH_CACHE"] = empty
+            seconds.append(1 / timed(lambda: solve(plant, grid=plant_grid(plant, (201, 151))), 1))
+    os.environ.clear()
+    os.environ.update(before)
+    return [limited("fuzzy Q-iteration 201×151×15", statistics.median(seconds), "s", 3)]
 
 
 def start() -> list[Row]:
@@ -233,8 +243,7 @@ def start() -> list[Row]:
         seconds = [
             1 / timed(lambda c=command: subprocess.run(c, check=True, stdout=subprocess.DEVNULL), 1) for _ in range(5)
         ]
-        median = statistics.median(seconds)
-        rows.append((what, f"{median:.2f} s", "–", "–", f"{'ok' if median <= limit else 'MISSED'} ≤ {limit:g} s"))
+        rows.append(limited(what, statistics.median(seconds), "s", limit))
     return rows
 
 
@@ -274,8 +283,7 @@ def memory() -> list[Row]:
             used = int(subprocess.run(words, check=True, capture_output=True, text=True).stdout) / 1e9
             bound = limit if strategy == "FULL[Uniform]" else plain[plant] + 0.75
             plain.setdefault(plant, used)
-            verdict = f"{'ok' if used <= bound else 'MISSED'} ≤ {bound:.2f} GB"
-            rows.append((f"memory {strategy}, {plant}, 3·10⁷", f"{used:.2f} GB", "–", "–", verdict))
+            rows.append(limited(f"memory {strategy}, {plant}, 3·10⁷", used, "GB", bound))
     return rows
 
 

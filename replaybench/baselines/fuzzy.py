@@ -113,7 +113,8 @@ def solve(
     if kept is None:
         kept = _iterate(plant, frequency, grid, actions, discount, variant, tolerance)
         with contextlib.suppress(OSError, UserError):  # the cache spares time and is never needed
-            write_record(path, _KIND, depends_on, {"theta": kept[0], "convergence": kept[1]})
+            # Records are written row by row of the first axis: one long row.
+            write_record(path, _KIND, depends_on, {"theta": kept[0][None], "convergence": kept[1]})
     return Solution(plant, float(frequency), discount, variant, grid, actions, *kept)
 
 
@@ -181,4 +182,4 @@ def _load(path: Path, shape: tuple[int, int]) -> tuple[Float64Array, Float64Arra
         theta, convergence = arrays["theta"], arrays["convergence"]
     except (OSError, UserError, KeyError):
         return None
-    return (theta, convergence) if theta.shape == shape and convergence.ndim == 1 else None
+    return (theta[0], convergence) if theta.shape == (1, *shape) and convergence.ndim == 1 else None

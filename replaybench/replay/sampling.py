@@ -225,7 +225,7 @@ def _draw_stratified(
 def _set_infinite(order: OrderState, slots: NDArray[np.int64]) -> None:
     for m in range(slots.size):
         if slots[m] >= 0:
-            order_set(order, m, slots[m], np.float32(np.inf))
+            order_set(order, m, slots[m], np.inf)
 
 
 @kernel

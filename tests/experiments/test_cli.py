@@ -1,0 +1,243 @@
+"""The command line as a user meets it: help, one-line errors with exit status 2, and every command on real files."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from replaybench.data.hdf5 import read_record
+from replaybench.data.policy import read_policy
+from replaybench.experiments.cli import COMMANDS, main
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def call(*words: object) -> int:
+    """Run a command in this process; returns its exit status."""
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    return int(ended.value.code or 0)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    """Run a command that must be refused: exit status 2, one line on stderr."""
+    capsys.readouterr()
+    assert call(*words) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("replaybench: ")
+    assert told.count("\n") == 1, told
+    return told
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished sweep of two plants."""
+    folder = tmp_path_factory.mktemp("cli")
+    (folder / "study.toml").write_text(
+        'name = "cli"\nseeds = 3\nepisodes = 12\ngreedy_every = 3\ncapacity = 900\n'
+        'plants = ["PendulumDCSC", "Magman"]\nstrategies = ["FIFO[Uniform]", "FULL[PER]"]\nnoise = [0.0]\n'
+    )
+    assert call("sweep", folder / "study.toml", "--output", folder / "run", "--workers", 2) == 0
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def buffers(run: Path) -> dict[tuple[str, str], Path]:
+    found = {}
+    for path in run.glob("cells/*/buffer.h5"):
+        facts = read_record(path, "buffer")[0].facts
+        found[facts["plant"], facts["strategy"]] = path
+    return found
+
+
+def test_help_is_instant_and_names_every_command() -> None:
+    for words in (["--help"], []):
+        done = subprocess.run(
+            [sys.executable, "-m", "replaybench.experiments.cli", *words], capture_output=True, text=True, check=True
+        )
+        assert all(command in done.stdout for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(command, "--help") == 0
+    assert "usage: replaybench" in capsys.readouterr().out
+
+
+def test_sweep_writes_labelled_results_policies_buffers_and_figures(run: Path) -> None:
+    with xr.open_dataset(run / "results.nc", engine="h5netcdf") as data:
+        assert data["reward"].dims == ("plant", "learner", "strategy", "noise", "frequency", "seed", "episode")
+        assert data["strategy"].values.tolist() == ["FIFO[Uniform]", "FULL[PER]"]
+        assert np.isfinite(data["reward"].values).all()
+        assert np.isfinite(data["reward_greedy"].values).all()
+        point = data.sel(plant="Magman", strategy="FULL[PER]").squeeze()
+        span = point["reference_dp"] - point["reference_random"]
+        expected = ((point["reward"] - point["reference_random"]) / span)[:, -100:].mean("episode")
+        np.testing.assert_allclose(point["mu_final"], expected)
+        assert (point["mu_final_low"] <= point["mu_final_mean"]) & (point["mu_final_mean"] <= point["mu_final_high"])
+    assert len(list(run.glob("cells/*/scores.h5"))) == 4
+    assert len(list(run.glob("cells/*/buffer.h5"))) == 4
+    assert read_policy(next(run.glob("cells/*/policy.safetensors")))[1]["actor.0.weight"].shape[0] == 3
+    names = {path.suffix for path in run.glob("figures/*")}
+    assert names == {".png", ".svg"}
+    facts = json.loads((run / "provenance.json").read_text())
+    assert facts["complete"]
+    assert facts["versions"]["numpy"] == np.__version__
+    assert facts["wall_seconds"] > 0
+
+
+def test_dry_run_runs_nothing(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("sweep", run.parent / "study.toml", "--output", tmp_path / "none", "--dry-run") == 0
+    told = capsys.readouterr().out
+    assert "4 cells, 4 to run" in told
+    assert all(word in told for word in ("time", "memory", "disk"))
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_sweep_that_cannot_fit_is_refused_before_it_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = tmp_path / "huge.toml"
+    study.write_text('plants = ["Magman"]\nstrategies = ["FULL[PER]"]\nseeds = 50\nepisodes = 100000000\n')
+    assert "on disk" in refused(capsys, "sweep", study, "--output", tmp_path / "run")
+    monkeypatch.setattr("replaybench.experiments.sweep.available_memory", lambda: 10**9)
+    few = ("--buffers", "none", "--episodes", "3000")
+    assert "of memory" in refused(capsys, "sweep", study, "--output", tmp_path / "run", *few)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("strategy", ["FULL[PER]", "FIFO[Uniform]", "Resv[PER+IS]"])
+def test_replay_learns_from_a_sweeps_buffer(
+    strategy: str, buffers: dict[tuple[str, str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = buffers["PendulumDCSC", "FULL[PER]"]
+    assert call("replay", source, "--strategy", strategy, "--updates", 60, "--output", tmp_path / "out") == 0
+    told = capsys.readouterr().out
+    assert "offline: " + strategy in told
+    assert "online: FULL[PER]" in told
+    assert "dynamic programming" in told
+    header, arrays = read_record(tmp_path / "out" / "scores.h5")
+    assert header.facts["strategy"] == strategy
+    assert np.isfinite(arrays["reward_greedy"]).all()
+    assert arrays["updates"][-1] == 60
+
+
+def test_replay_offers_experiences_in_their_original_order(buffers: dict[tuple[str, str], Path]) -> None:
+    """A FIFO of 100 slots ends up with the last 100 offers of each recording."""
+    from replaybench.experiments.offline import offer, read_recording
+    from replaybench.replay.buffer import Replay, step_fields
+    from replaybench.replay.notation import parse
+
+    recording = read_recording(buffers["PendulumDCSC", "FIFO[Uniform]"])
+    replay = Replay(parse("FIFO[Uniform]"), step_fields(2, 1), 100, 0, range(3), 4)
+    offer(recording, replay, 3)
+    for m in range(3):
+        newest = recording.orders[m][-100:]
+        expected = recording.arrays["observation"][m, newest]
+        order = np.argsort(replay.columns.serial[m])
+        np.testing.assert_array_equal(replay.columns.column("observation")[m, order], expected)
+
+
+def test_a_retention_whose_metric_the_file_lacks_is_refused(
+    buffers: dict[tuple[str, str], Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from replaybench.replay.retention import FIFO
+
+    monkeypatch.setattr(FIFO, "metrics", ("surprise",))
+    assert "surprise" in refused(capsys, "replay", buffers["Magman", "FIFO[Uniform]"], "--strategy", "FIFO[Uniform]")
+
+
+def test_import_then_replay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = shutil.copy(EXAMPLES / "rig_log.csv", tmp_path / "rig_log.csv")
+    words = ("import", log, "--plant", "Pendulum", "--columns", "angular_velocity=velocity", "--time", "time")
+    assert call(*words) == 0
+    told = capsys.readouterr().out
+    assert "998 transitions in 2 episodes" in told
+    assert "never visit" in told
+    assert "exists already" in refused(capsys, *words)
+    assert call("replay", tmp_path / "rig_log.h5", "--updates", 20, "--seeds", 2, "--output", tmp_path / "out") == 0
+    assert "offline: FULL[Uniform]" in capsys.readouterr().out
+
+
+def test_baseline_takes_the_plants_own_parameters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("baseline", "Pendulum", "--inertia", "1.91e-4", "--output", tmp_path / "b") == 0
+    told = capsys.readouterr().out
+    assert "synchronous" in told
+    assert "DP, greedy policy" in told
+    assert (tmp_path / "b" / "solution.png").stat().st_size > 10_000
+    assert "did you mean inertia" in refused(capsys, "baseline", "Pendulum", "--parameters", "inertai=1")
+    assert "needs a number" in refused(capsys, "baseline", "Pendulum", "--inertia", "heavy")
+
+
+def test_inspect_and_verify(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cell = next(run.glob("cells/*"))
+    for path in (run, run / "results.nc", *cell.iterdir()):
+        assert call("inspect", path, "--verify") == 0
+        told = capsys.readouterr().out
+        assert path.name in told.replace("\n", "")
+        assert "verified" in told
+
+
+def test_damaged_and_foreign_files_are_one_line(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cell = next(run.glob("cells/*"))
+    for source in (cell / "buffer.h5", cell / "policy.safetensors", run / "results.nc"):
+        damaged = tmp_path / source.name
+        damaged.write_bytes(source.read_bytes()[: source.stat().st_size // 2])
+        assert str(damaged) in refused(capsys, "inspect", damaged)
+    assert "is a scores file" in refused(capsys, "replay", cell / "scores.h5")
+    (tmp_path / "text.h5").write_text("hello")
+    assert "not a file that replaybench wrote" in refused(capsys, "inspect", tmp_path / "text.h5")
+    assert "no such file" in refused(capsys, "replay", tmp_path / "none.h5")
+    assert "not a run folder" in refused(capsys, "inspect", tmp_path)
+
+
+def test_a_buffer_of_another_plant_is_refused(
+    buffers: dict[tuple[str, str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from replaybench.data.hdf5 import write_record
+
+    header, arrays = read_record(buffers["PendulumDCSC", "FULL[PER]"])
+    write_record(tmp_path / "b.h5", "buffer", {**header.facts, "plant": "Magman", "parameters": {}}, arrays)
+    assert "belongs to another plant" in refused(capsys, "replay", tmp_path / "b.h5")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["swep"], "did you mean sweep"),
+        (["baseline", "Pendulm"], "did you mean Pendulum"),
+        (["baseline", "Pendulum", "--frequency", "33.3"], "use 33.25 or 33.5 Hz"),
+        (["baseline", "Pendulum", "--noise", "-1"], "noise"),
+        (["sweep", "nowhere.toml"], "no such study file"),
+        (["replay", "x.h5", "--strategy", "FULL[PRE]"], "did you mean PER"),
+        (["replay", "x.h5", "--updates", "0"], "--updates must be at least 1"),
+        (["replay", "x.h5", "--capacity", "5"], "keeps everything"),
+        (["sweep", str(EXAMPLES / "demo.toml"), "--workers", "0", "--dry-run"], "--workers must be at least 1"),
+    ],
+)
+def test_mistakes_are_one_line(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert told in refused(capsys, *words)
+
+
+def test_list_names_everything_that_studies_can_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("list") == 0
+    told = capsys.readouterr().out
+    for name in ("Pendulum", "PendulumDCSC", "Magman", "FIFO", "FULL", "Resv", "Uniform", "PER", "IS", "DDPG", "[rad]"):
+        assert name in told
+
+
+def test_an_unwritable_folder_is_one_line(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("x")
+    told = refused(capsys, "sweep", run.parent / "study.toml", "--output", tmp_path / "file" / "run")
+    assert "cannot use" in told
+    assert os.listdir(tmp_path) == ["file"]
