@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -87,12 +88,17 @@ def _digest(raw: BinaryIO) -> str:
 
 
 def _blocks(shape: tuple[int, ...], itemsize: int) -> Iterator[tuple[Any, ...]]:
-    """Cut an array into pieces of bounded size along its first two axes."""
-    if len(shape) < 2:
+    """Cut an array into pieces of bounded size: along its first axis, and where one row is too large, its second."""
+    if not shape:
         yield ()
         return
-    row_bytes = max(1, int(np.prod(shape[2:])) * itemsize)
-    step = max(1, _BLOCK_BYTES // row_bytes)
+    row_bytes = max(1, math.prod(shape[1:]) * itemsize)
+    if row_bytes <= _BLOCK_BYTES or len(shape) == 1:
+        rows = max(1, _BLOCK_BYTES // row_bytes)
+        for start in range(0, shape[0], rows):
+            yield (slice(start, start + rows),)
+        return
+    step = max(1, _BLOCK_BYTES // (row_bytes // shape[1]))
     for first in range(shape[0]):
         for start in range(0, shape[1], step):
             yield first, slice(start, start + step)

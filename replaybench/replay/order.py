@@ -12,10 +12,11 @@ so that one pass suffices. Every node but the root stays at least 30/64 full wha
 memory by 22.3 bytes per experience, key included; as a full node first shares with its neighbour, filling in
 sorted order (all keys +inf) takes 18.
 
-**Why**, measured on one core of an AMD EPYC by `benchmarks/bench_order.py` and its variants: in cache, 8 million
-drawn and re-keyed items per second. Reference counts on the arrays would halve that (hence `_borrow`), so would
-rows across cache lines; rows of 32 are slower, rows of 128 no faster. Out of cache an update waits for its rows,
-so `order_update` asks for those of a whole batch first: twice as fast at 32 members of 1e5.
+**Why**, in million items drawn and re-keyed per second on one core of an AMD EPYC, variants interleaved: in cache 7.0;
+2.8 with Numba's reference counts on the arrays (hence `_borrow`), 5.6 with rows across cache lines, 1.8 with rows
+of 32 (too short for the compiler's vectors), 4.6 with rows of 128. At 32 members of 1e5, out of cache, an update waits
+for its rows: 2.1, but 1.0 if `order_update` did not ask for the rows of a whole batch before it changes any.
+`benchmarks/bench_order.py` compares with cpprb.
 
 Exact sums of priorities fit in as one float64 per child beside `before`, written at the same places.
 """

@@ -1,0 +1,26 @@
+"""The same parts from Python: a population learns, one line per ten episodes. Run: python examples/from_python.py"""
+
+from replaybench.controllers.agent import Task
+from replaybench.controllers.ddpg import DDPG, DDPGConfig
+from replaybench.envs.population import PopulationEnv
+from replaybench.experiments.loop import training_episode, update_phase
+from replaybench.replay.buffer import Replay, step_fields
+from replaybench.replay.notation import parse
+
+
+def main(episodes: int = 100, members: int = 8) -> float:
+    """Train `members` learners and return their mean reward per step in the last episode."""
+    env = PopulationEnv("PendulumDCSC", members, frequency=50, sensor_noise=0.02, seed=1)
+    task = Task(observation_size=2, action_size=1, discount=0.95, reward_scale=env.plant.reward_scale)
+    agent = DDPG(DDPGConfig(), task, root=1, members=range(members))
+    replay = Replay(parse("Resv[PER+IS]"), step_fields(2, 1), 10_000, 1, range(members), agent.batch_size)
+    for episode in range(episodes):
+        reward = training_episode(env, agent, replay, episode)
+        update_phase(agent, replay, updates=100, progress=episode / episodes)
+        if episode % 10 == 9:
+            print(f"episode {episode + 1:3d}: {reward.mean():7.2f} per step, best {reward.max():7.2f}")
+    return float(reward.mean())
+
+
+if __name__ == "__main__":
+    main()

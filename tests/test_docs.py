@@ -1,0 +1,52 @@
+"""The documentation is true: its links lead somewhere, its studies and commands parse, its Python compiles."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from replaybench.data.settings import build
+from replaybench.experiments.cli import COMMANDS
+from replaybench.experiments.study import Study
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "benchmarks/README.md"]
+TARGETS = {line.split(":")[0] for line in (ROOT / "Makefile").read_text().splitlines() if re.match(r"[a-z]+:", line)}
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)|<img[^>]*src=\"([^\"]+)\"", page.read_text(encoding="utf-8")):
+        link = "".join(target)
+        if not link.startswith("http"):
+            assert (page.parent / link).exists(), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_code_blocks_are_valid(page: Path) -> None:
+    for text in blocks(page, "toml"):
+        assert build(Study, {"name": "docs", **tomllib.loads(text)}, str(page)).cells()
+    for text in blocks(page, "python"):
+        compile(text, str(page), "exec")
+    for text in blocks(page, "sh"):
+        for line in text.splitlines():
+            words = line.split()
+            if words[:1] == ["make"]:
+                assert words[1] in TARGETS, line
+            elif words[:1] == ["replaybench"]:
+                assert words[1] in COMMANDS, line
+                for path in (word for word in words if word.startswith("examples/")):
+                    assert (ROOT / path).exists(), line
+
+
+def test_readme_shows_every_command() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for command in COMMANDS:
+        assert f"replaybench {command}" in text

@@ -1,0 +1,55 @@
+"""Every example runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from replaybench.experiments.cli import main
+from replaybench.experiments.study import read_study
+
+ROOT = Path(__file__).parents[1]
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_from_python_learns(capsys: pytest.CaptureFixture[str]) -> None:
+    assert np.isfinite(load("from_python").main(episodes=20, members=2))
+    assert capsys.readouterr().out.count("episode") == 2
+
+
+def test_a_study_of_an_own_plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    words = ["sweep", "examples/own_plant.toml", "--seeds", "2", "--episodes", "4", "--workers", "1"]
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--output", str(tmp_path / "run")])
+    assert not ended.value.code
+    assert (tmp_path / "run" / "results.nc").is_file()
+
+
+def test_the_demo_covers_what_it_should() -> None:
+    cells = read_study(ROOT / "examples" / "demo.toml").cells()
+    pendulum = {(c.strategy, c.noise, c.frequency) for c in cells if c.plant == "PendulumDCSC"}
+    assert len(pendulum) == 12
+    assert {c.strategy for c in cells} == {"FIFO[Uniform]", "FULL[PER]", "Resv[Uniform]"}
+    assert {c.plant for c in cells} == {"PendulumDCSC", "Magman"}
+
+
+def test_the_example_log_is_what_its_script_makes(tmp_path: Path) -> None:
+    script = tmp_path / "make_rig_log.py"
+    script.write_text((ROOT / "examples" / "make_rig_log.py").read_text(encoding="utf-8"), encoding="utf-8")
+    subprocess.run([sys.executable, str(script)], check=True, cwd=tmp_path)
+    assert (tmp_path / "rig_log.csv").read_bytes() == (ROOT / "examples" / "rig_log.csv").read_bytes()
