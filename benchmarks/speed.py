@@ -14,6 +14,7 @@ for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUM
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -248,12 +249,15 @@ def start() -> list[Row]:
 
 
 _FILL = """
-import resource, sys, numpy as np
+import sys, numpy as np
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.notation import parse
 strategy, actions, capacity = sys.argv[1], int(sys.argv[2]), 600_000
 replay = Replay(parse(strategy), step_fields(2, actions), capacity, 0, range(50), 16)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def resident():
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
+before = resident()
 rng = np.random.Generator(np.random.PCG64(0))
 replay.columns.rows[:] = 0
 replay.columns.serial[:] = np.arange(1, capacity + 1)
@@ -270,7 +274,7 @@ if strategy.endswith("[PER]"):
             for slot in range(keys.size):
                 order_set(order, m, slot, keys[(slot * 7919 + m) % keys.size])
     insert(replay.sampling.order.state, rng.random(capacity, np.float32))
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+print(resident() - before)
 """
 
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
+from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 from numpy.typing import ArrayLike, NDArray

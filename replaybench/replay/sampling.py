@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream, next_below, next_double
-from replaybench.replay.order import Order, OrderState, order_select, order_set
+from replaybench.replay.order import Order, OrderState, order_select, order_set, order_update
 
 State = dict[str, NDArray[np.generic]]
 Indices = NDArray[np.int64]
@@ -230,10 +230,11 @@ def _set_infinite(order: OrderState, slots: NDArray[np.int64]) -> None:
 
 @kernel
 def _set_magnitudes(order: OrderState, idx: Indices, fresh: NDArray[np.bool_], td_error: Floats) -> None:
+    slots = np.empty(idx.shape[1], np.int64)
     for m in range(idx.shape[0]):
         for b in range(idx.shape[1]):
-            if fresh[m, b]:
-                order_set(order, m, idx[m, b], abs(float(td_error[m, b])))
+            slots[b] = idx[m, b] if fresh[m, b] else -1
+        order_update(order, m, slots, np.abs(td_error[m]))
 
 
 Sampling = Uniform | PER
