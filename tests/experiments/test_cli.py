@@ -186,9 +186,7 @@ def test_inspect_and_verify(run: Path, capsys: pytest.CaptureFixture[str]) -> No
         assert "verified" in told
 
 
-def test_damaged_and_foreign_files_are_one_line(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_damaged_and_foreign_files_are_one_line(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cell = next(run.glob("cells/*"))
     for source in (cell / "buffer.h5", cell / "policy.safetensors", run / "results.nc"):
         damaged = tmp_path / source.name
