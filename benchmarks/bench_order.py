@@ -20,7 +20,8 @@ from cpprb import PrioritizedReplayBuffer
 from numpy.typing import NDArray
 
 from replaybench.data.kernel import kernel
-from replaybench.replay.order import WIDTH, Order, OrderState, order_select, order_update
+from replaybench.replay.order import Order, order_select, order_update
+from replaybench.replay.order_tree import WIDTH, OrderState
 
 BATCH = 16
 REPETITIONS = 7

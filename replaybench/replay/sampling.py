@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream, next_below, next_double
-from replaybench.replay.order import Order, OrderState, order_select, order_set, order_update
+from replaybench.replay.order import Order, order_select, order_set, order_update
+from replaybench.replay.order_tree import OrderState
 
 State = dict[str, NDArray[np.generic]]
 Indices = NDArray[np.int64]

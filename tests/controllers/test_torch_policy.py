@@ -1,0 +1,30 @@
+"""A policy taken to PyTorch acts as it did here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from replaybench.controllers.agent import Task
+from replaybench.controllers.ddpg import DDPG, DDPGConfig
+from replaybench.controllers.torch_policy import load_torch_policy
+from replaybench.data.errors import UserError
+from replaybench.data.policy import write_policy
+
+
+def test_a_policy_in_torch_gives_the_same_actions(tmp_path: Path) -> None:
+    agent = DDPG(DDPGConfig(), Task(2, 4, 0.95, 1.0), 0, range(3))
+    write_policy(tmp_path / "p.safetensors", agent.weights(), {})
+    observation = np.linspace(-1, 1, 20, dtype=np.float32).reshape(10, 2)
+    ours = agent.policy(np.broadcast_to(observation, (3, 10, 2)))
+    for member in range(3):
+        theirs = load_torch_policy(tmp_path / "p.safetensors", member)(torch.from_numpy(observation))
+        np.testing.assert_allclose(theirs.detach().numpy(), ours[member], rtol=1e-5, atol=1e-6)
+    with pytest.raises(UserError, match="members 0 to 2, not 3"):
+        load_torch_policy(tmp_path / "p.safetensors", 3)
+    write_policy(tmp_path / "q.safetensors", {"critic.0.weight": np.zeros((1, 2, 3))}, {})
+    with pytest.raises(UserError, match="no actor"):
+        load_torch_policy(tmp_path / "q.safetensors")
