@@ -20,7 +20,7 @@ from replaybench.data.errors import UserError
 from replaybench.data.streams import Stream
 from replaybench.envs import rk4
 from replaybench.envs.plant import Plant
-from replaybench.envs.registry import make_plant, register_gymnasium
+from replaybench.envs.registry import make_plant
 from replaybench.envs.settings import Role, check_population, check_seed, reset_mask, whole_steps
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ _KEPT: Final = (
     *("action", "observation", "true_state", "sensor_error", "actuator_error"),
 )
 
-register_gymnasium()  # whoever imports this has paid for Gymnasium already
 
 Float32Array = NDArray[np.float32]
 BoolArray = NDArray[np.bool_]

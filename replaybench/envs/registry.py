@@ -63,8 +63,8 @@ def plant_class(name: str) -> type[Plant]:
 def register_gymnasium() -> None:
     """Make every plant known to Gymnasium as `replaybench/<name>-v0`, single and vectorised.
 
-    Gymnasium finds no packages by itself since its version 1.0: importing `replaybench.envs` after it calls
-    this, and so does `gymnasium.make("replaybench.envs:replaybench/Pendulum-v0")`.
+    Gymnasium finds no packages by itself since its version 1.0: importing `replaybench.envs` calls this, and so does
+    `gymnasium.make("replaybench.envs:replaybench/Pendulum-v0")`.
     """
     from gymnasium.envs.registration import register, registry
 

@@ -18,7 +18,7 @@ from rich import box
 from rich.table import Table
 
 import replaybench
-from replaybench.baselines.scores import Reference
+from replaybench.baselines.scores import SMALLEST_SPAN, Reference
 from replaybench.data.atomic import atomic_path
 from replaybench.data.hdf5 import read_record
 from replaybench.experiments.stats import FINAL_EPISODES, Interval, interval, score
@@ -93,7 +93,7 @@ def mu_r(data: xr.Dataset, reward: xr.DataArray) -> xr.DataArray:
     controller's reward apart.
     """
     span = data["reference_dp"] - data["reference_random"]
-    usable = span >= 0.2 * abs(data["reference_random"])
+    usable = span >= SMALLEST_SPAN * abs(data["reference_random"])
     return (reward - data["reference_random"]) / span.where(usable)
 
 
