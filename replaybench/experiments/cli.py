@@ -136,6 +136,7 @@ def baseline(
 def replay(
     buffer: Positional[Path],
     strategy: str = "FULL[Uniform]",
+    plant: str | None = None,
     updates: int = 20_000,
     learner: str = "DDPG",
     capacity: int | None = None,
@@ -148,6 +149,7 @@ def replay(
     Args:
         buffer: Buffer file made by `sweep` or `import`.
         strategy: Retention[Sampling], for example FULL[PER] or Resv[Uniform].
+        plant: Plant to evaluate on; needed only where the file names a plant of your own (path/to/file.py:ClassName).
         updates: Updates of every learner.
         learner: Learner (see `replaybench list`).
         capacity: Slots of each buffer; by default everything in the file is kept.
@@ -157,7 +159,7 @@ def replay(
     """
     from replaybench.experiments.reports import show_replay
 
-    show_replay(_console(), buffer, strategy, updates, learner, capacity, seeds, root_seed, output)
+    show_replay(_console(), buffer, plant, strategy, updates, learner, capacity, seeds, root_seed, output)
     return 0
 
 

@@ -22,7 +22,7 @@ from replaybench.data.hdf5 import Header, read_record
 from replaybench.data.settings import build
 from replaybench.envs.plant import Plant
 from replaybench.envs.population import PopulationEnv
-from replaybench.envs.registry import make_plant
+from replaybench.envs.registry import make_plant, plant_names
 from replaybench.experiments.cell import BASE_DISCOUNT
 from replaybench.experiments.loop import greedy_episode, update_phase
 from replaybench.replay.buffer import Replay, step_fields
@@ -53,16 +53,25 @@ class Outcome:
     agent: Agent
 
 
-def read_recording(path: Path) -> Recording:
+def read_recording(path: Path, plant_name: str | None = None) -> Recording:
     """Read a buffer file.
 
+    A file's word is not enough to run a Python file: a plant that lives in one is named by the user.
+
+    Args:
+        path: the file.
+        plant_name: the plant, in place of the one that the file names.
+
     Raises:
-        UserError: the file is damaged, is no buffer, or does not fit the plant it names.
+        UserError: the file is damaged, is no buffer, or does not fit its plant.
     """
     header, arrays = read_record(path, "buffer")
     facts = header.facts
     try:
-        plant = make_plant(facts["plant"], **facts["parameters"])
+        named = str(facts["plant"])
+        if plant_name is None and named not in plant_names():
+            raise UserError(f"{path} names the plant {named!r}; if you trust that file, say so with --plant {named}")
+        plant = make_plant(plant_name or named, **facts["parameters"])
         frequency, noise = float(facts["frequency"]), float(facts["noise"] or 0.0)
         serial, count = arrays["serial"], arrays["count"]
         fields = step_fields(len(plant.state_names), len(plant.action_names))

@@ -85,6 +85,7 @@ def reference_table(plant: str, frequency: float, noise: float, found: Reference
 def show_replay(
     console: Console,
     path: Path,
+    plant: str | None,
     strategy_text: str,
     updates: int,
     learner: str,
@@ -103,7 +104,7 @@ def show_replay(
             raise UserError(f"{name} must be at least 1, not {value}")
     if capacity is not None and not strategy.retention.bounded:
         raise UserError(f"--capacity bounds the buffer, but {strategy} keeps everything; use FIFO or Resv")
-    recording = read_recording(path)
+    recording = read_recording(path, plant)
     learners = seeds or max(len(recording.orders), _LEAST_LEARNERS)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
         task = progress.add_task(f"{strategy} offline, {learners} learners", total=updates)

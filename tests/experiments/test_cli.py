@@ -209,6 +209,19 @@ def test_a_buffer_of_another_plant_is_refused(
     assert "belongs to another plant" in refused(capsys, "replay", tmp_path / "b.h5")
 
 
+def test_a_buffer_cannot_make_us_run_a_python_file(
+    buffers: dict[tuple[str, str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from replaybench.data.hdf5 import write_record
+
+    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    header, arrays = read_record(buffers["PendulumDCSC", "FULL[PER]"])
+    facts = {**header.facts, "plant": f"{tmp_path / 'evil.py'}:Evil"}
+    write_record(tmp_path / "b.h5", "buffer", facts, arrays)
+    assert "if you trust that file" in refused(capsys, "replay", tmp_path / "b.h5")
+    assert not (tmp_path / "ran").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
