@@ -22,8 +22,8 @@ FACTOR: Final = 1.4
 """How many times the nodes on each axis a refined grid has."""
 CLOSE: Final = 0.02
 """Relative change of the greedy return below which a grid is fine enough."""
-MOST_WORK: Final = 500_000_000
-"""Updates of single values that a refined grid may take, about ten seconds."""
+MOST_WORK: Final = 1_500_000_000
+"""Updates of single values that a refined grid may take, about fifteen seconds."""
 
 _UPDATES_PER_SUBSTEP: Final = 10  # what simulating one Runge-Kutta step costs beside updating a value
 

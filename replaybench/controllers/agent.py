@@ -65,8 +65,11 @@ class Agent(Protocol):
     def start_episode(self, episode: int) -> None:
         """Reset what lasts for one training episode (exploration); episodes count from 0."""
 
-    def explore(self, observation: Floats) -> Floats:
-        """Return the action to try, `[M, A]` in [−1, 1], exploration included, for observation `[M, S]`."""
+    def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Floats:
+        """Return the action to try, `[M, A]` in [−1, 1], exploration included, for observation `[M, S]`.
+
+        Members that are not `active` `[M]` wait for the others and must draw nothing.
+        """
 
     def act(self, observation: Floats) -> Floats:
         """Return the greedy action `[M, A]`."""

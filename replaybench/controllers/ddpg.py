@@ -41,6 +41,21 @@ class DDPGConfig:
     replays_per_experience: float = 8.0
     exploration: ExplorationConfig = field(default_factory=ExplorationConfig)
 
+    def __post_init__(self) -> None:
+        positive = {"actor_rate": self.actor_rate, "critic_rate": self.critic_rate, "epsilon": self.epsilon}
+        positive |= {"replays_per_experience": self.replays_per_experience}
+        for name, value in positive.items():
+            if not 0 < value < np.inf:
+                raise UserError(f"DDPG: {name} must be a finite number above 0, not {value}")
+        if not (0 <= self.tau <= 1 and all(0 <= beta < 1 for beta in self.betas) and 0 <= self.l2 < np.inf):
+            raise UserError("DDPG: tau must lie in [0, 1], betas in [0, 1), l2 must be finite and ≥ 0")
+        if self.clip is not None and not 0 < self.clip < np.inf:
+            raise UserError(f"DDPG: clip must be a finite number above 0, not {self.clip}")
+        if self.batch_size < 1 or min((*self.actor_hidden, *self.critic_hidden), default=1) < 1:
+            raise UserError("DDPG: batch_size and all layer widths must be at least 1")
+        if not 0 <= self.action_layer <= len(self.critic_hidden):
+            raise UserError(f"DDPG: action_layer must lie in [0, {len(self.critic_hidden)}], not {self.action_layer}")
+
 
 class DDPG:
     """M independent actor-critic pairs with target networks.
@@ -98,9 +113,9 @@ class DDPG:
         """Return π(s) `[M, A]` for observation `[M, S]`."""
         return self.policy(observation[:, None])[:, 0]
 
-    def explore(self, observation: Floats) -> Floats:
-        """Return π(s) with exploration added, clipped to ±1, `[M, A]`."""
-        return self.exploration.disturb(self.act(observation))
+    def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Floats:
+        """Return π(s) with exploration added, clipped to ±1, `[M, A]`; only `active` `[M]` members draw."""
+        return self.exploration.disturb(self.act(observation), active)
 
     def policy(self, observation: Floats) -> Floats:
         """Return π(s) `[M, N, A]` for observations `[M, N, S]`."""

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.streams import Stream
+from replaybench.data.errors import UserError
+from replaybench.data.kernel import kernel
+from replaybench.data.streams import Stream, next_normal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +29,12 @@ class ExplorationConfig:
     last_amplitude: float = 0.1
     decay_episodes: int = 500
     per_second: bool = False
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.diffusion) and self.diffusion >= 0 and 0 <= self.friction <= 1):
+            raise UserError("exploration: diffusion must be finite and ≥ 0, friction in [0, 1]")
+        if not (0 <= self.first_amplitude <= 1 and 0 <= self.last_amplitude <= 1 and self.decay_episodes >= 1):
+            raise UserError("exploration: amplitudes must lie in [0, 1], decay_episodes must be at least 1")
 
 
 class Exploration:
@@ -56,8 +64,21 @@ class Exploration:
         self.amplitude = config.first_amplitude + progress * (config.last_amplitude - config.first_amplitude)
         self.u[:] = 0.0
 
-    def disturb(self, action: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Advance one sample and return clip(action + noise, ±1), `[M, A]`."""
-        self.u += self.diffusion * self.stream.normal(self.u.shape[1]) - self.friction * self.u
+    def disturb(self, action: NDArray[np.float32], active: NDArray[np.bool_]) -> NDArray[np.float32]:
+        """Advance the `active` `[M]` members one sample and return clip(action + noise, ±1), `[M, A]`.
+
+        A member whose episode has ended draws nothing: its next one must not depend on how long others go on.
+        """
+        _advance(self.u, self.stream.state, active, self.diffusion, self.friction)
         noisy = action + self.amplitude * np.clip(self.u, -1.0, 1.0)
         return np.clip(noisy, -1.0, 1.0).astype(np.float32)
+
+
+@kernel
+def _advance(
+    u: NDArray[np.float64], stream: NDArray[np.uint64], active: NDArray[np.bool_], diffusion: float, friction: float
+) -> None:
+    for m in range(u.shape[0]):
+        if active[m]:
+            for a in range(u.shape[1]):
+                u[m, a] += diffusion * next_normal(stream[m]) - friction * u[m, a]

@@ -30,7 +30,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
         _sync(temporary)
         os.replace(temporary, path)
         _sync(path.parent)
-    except (OSError, RuntimeError) as error:
+    except Exception as error:
         code = _system_error(error)
         if code in _NO_ROOM:
             raise UserError(f"no room to write {path}: free some disk space and run again; nothing was lost") from error
@@ -43,11 +43,11 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 
 def _system_error(error: BaseException | None) -> int:
-    """Return the errno behind an exception: HDF5 hides it in the text of what it raises on closing."""
+    """Return the errno behind an exception: HDF5 and safetensors hide it in the text of what they raise."""
     while error is not None:
         if isinstance(error, OSError) and error.errno:
             return error.errno
-        told = re.search(r"errno = (\d+)", str(error))
+        told = re.search(r"(?:errno = |os error )(\d+)", str(error))
         if told:
             return int(told.group(1))
         error = error.__context__

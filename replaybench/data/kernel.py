@@ -34,10 +34,18 @@ def kernel_digest() -> str:
 
 
 def kernel(function: F) -> F:
-    """Compile `function` in nopython mode, division by zero as in NumPy, cached by `kernel_digest`."""
+    """Compile `function` in nopython mode, division by zero as in NumPy, cached by `kernel_digest`.
+
+    Where the cache folder cannot be written, nothing is cached: Numba's own choice of folder could be stale.
+    """
+    folder = cache_dir() / "numba" / kernel_digest()
     settings: Any = config
     theirs = settings.CACHE_DIR
-    settings.CACHE_DIR = str(cache_dir() / "numba" / kernel_digest())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return cast(F, numba.njit(error_model="numpy")(function))
+    settings.CACHE_DIR = str(folder)
     try:
         compiled: Any = numba.njit(cache=True, error_model="numpy")(function)
     finally:

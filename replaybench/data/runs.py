@@ -30,6 +30,11 @@ class RunFolder:
         """Return the folder of a cell."""
         return self.path / "cells" / cell_id
 
+    def remove_partial_files(self) -> None:
+        """Remove what killed writers left behind; the folder must be locked."""
+        for path in self.path.glob("**/.*.partial"):
+            path.unlink(missing_ok=True)
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the folder; the lock is the operating system's and ends with this process, however it ends.

@@ -102,16 +102,21 @@ class CellRun:
         self.episode = episode
 
 
-def make_agent(cell: Cell, plant: Plant) -> Agent:
-    """Build a cell's learner; rewards and discount follow the study's choice for other rates (6.4)."""
-    learner, config = load_learner(cell.learner)
-    ratio = BASE_FREQUENCY / cell.frequency if cell.discount == "horizon" else 1.0
-    task = Task(
+def make_task(plant: Plant, frequency: float, discount: str) -> Task:
+    """Return what a learner must know; rewards and discount follow the study's choice for other rates (6.4)."""
+    ratio = BASE_FREQUENCY / frequency if discount == "horizon" else 1.0
+    return Task(
         observation_size=len(plant.state_names),
         action_size=len(plant.action_names),
         discount=BASE_DISCOUNT**ratio,
         reward_scale=plant.reward_scale * ratio,
     )
+
+
+def make_agent(cell: Cell, plant: Plant) -> Agent:
+    """Build a cell's learner."""
+    learner, config = load_learner(cell.learner)
+    task = make_task(plant, cell.frequency, cell.discount)
     settings = build(config, cell.settings, f"settings of {cell.learner}")
     agent: Agent = learner(settings, task, cell.root_seed, cell.seeds, cell.frequency)
     return agent
@@ -134,6 +139,8 @@ def run_cell(
     Raises:
         UserError: the checkpoint is damaged or another cell's, or the disk is full.
     """
+    if (folder / "scores.h5").is_file():
+        return True
     run = CellRun(cell)
     facts: dict[str, Any] = {"id": cell.id, "cell": dataclasses.asdict(cell), "version": replaybench.__version__}
     checkpoint = folder / "checkpoint.h5"
@@ -179,8 +186,8 @@ def write_buffer(path: Path, run: CellRun) -> None:
         "strategy": cell.strategy,
         "fields": replay.columns.fields,
         "cell": dataclasses.asdict(cell),
-        "reward_final": np.nanmean(run.reward[:, -100:], axis=1).tolist(),
-        "reward_greedy": run.reward_greedy[:, -1:].mean(axis=1).tolist(),
+        "reward_final": run.reward[:, -100:].mean(axis=1).tolist(),
+        "reward_greedy": run.reward_greedy[:, -1].tolist() if run.reward_greedy.size else [],
         "version": replaybench.__version__,
     }
     write_record(path, "buffer", facts, replay.state_dict())

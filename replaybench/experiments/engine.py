@@ -104,25 +104,28 @@ def run_tasks(tasks: Sequence[Task], executors: Iterator[Any], watch: Watch, fin
 
 
 def _drain(executor: Executor, tasks: Sequence[Task], watch: Watch, finish: Finish) -> None:
-    futures: dict[Future[Any], str] = {executor.submit(task.function, *task.arguments): task.key for task in tasks}
-    pending = set(futures)
+    futures: dict[Future[Any], str] = {}
+    pending: set[Future[Any]] = set()
     try:
+        for task in tasks:
+            futures[executor.submit(task.function, *task.arguments)] = task.key
+        pending = set(futures)
         while pending:
             done, pending = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
             _relay(watch)
             for future in done:
                 finish(futures[future], future.result())
-    except KeyboardInterrupt:
-        running = [future for future in pending if not future.cancel()]
+    except BaseException as error:
+        running = [future for future in futures if not future.cancel() and not future.done()]
         if _stop is not None:
             _stop.set()
             wait(running)
-        raise Interrupted from None
-    except BaseException:
-        for future in pending:
-            future.cancel()
-        if _stop is not None:
-            _stop.set()
+        if isinstance(error, KeyboardInterrupt):
+            raise Interrupted from None
+        if type(error).__module__.startswith("distributed"):
+            raise UserError(
+                f"the cluster gave up ({type(error).__name__}); see its workers' logs, then run again"
+            ) from error
         raise
 
 

@@ -26,7 +26,7 @@ def training_episode(env: PopulationEnv, agent: Agent, replay: Replay, episode: 
     active = np.ones(env.num_envs, np.bool_)
     total, steps = np.zeros(env.num_envs), np.zeros(env.num_envs)
     while active.any():
-        action = agent.explore(observation)
+        action = agent.explore(observation, active)
         successor, reward, terminated, truncated, _ = env.step(action)
         replay.add(
             {

@@ -12,7 +12,7 @@ import itertools
 import json
 import math
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -75,10 +75,16 @@ class Study:
                 raise UserError(f"study {self.name!r}: {name} must be at least 1, not {getattr(self, name)}")
         if self.root_seed < 0:
             raise UserError(f"study {self.name!r}: root_seed must not be negative")
-        named = {learner for grid in self.grids() for learner in grid.learners}
-        for name in self.learner:
-            if name not in named:
-                raise unknown("learner in table [learner]:", name, named)
+        if not self.name or {"/", "\\"} & set(self.name) or self.name.startswith("."):
+            raise UserError(f"study name {self.name!r} must be usable as a folder name")
+        grids = self.grids()
+        named = {"learner": {n for g in grids for n in g.learners}, "plant": {n for g in grids for n in g.plants}}
+        for kind, names in named.items():
+            for name, table in getattr(self, kind).items():
+                if name not in names:
+                    raise unknown(f"name in table [{kind}]:", name, names)
+                if not isinstance(table, Mapping):
+                    raise UserError(f"study {self.name!r}: [{kind}.{name}] must be a table of settings, not {table!r}")
         for grid in self.grids():
             for axis in AXES:
                 if not getattr(grid, axis):
@@ -109,10 +115,7 @@ class Study:
         return list(found.values())
 
     def _cell(self, plant: str, learner: str, strategy: str, noise: float, frequency: float, first: int) -> Cell:
-        parameters = self.plant.get(plant, {})
-        if not isinstance(parameters, Mapping):
-            raise UserError(f"study {self.name!r}: [plant.{plant}] must be a table of parameters")
-        made = make_plant(plant, **parameters)
+        made = make_plant(plant, **self.plant.get(plant, {}))
         whole_steps(made.name, made.episode_seconds, frequency)
         _, config = load_learner(learner)
         settings = build(config, self.learner.get(learner, {}), f"[learner.{learner}]")
@@ -196,8 +199,20 @@ def read_study(path: Path, overrides: Mapping[str, Any] | None = None) -> Study:
     return build(Study, {**table, **(overrides or {})}, str(path))
 
 
+def resolved(study: Study, cells: Sequence[Cell]) -> Study:
+    """Return the study with every setting of its learners and plants written out; its cells are the same."""
+    learner = {cell.learner: _without_none(cell.settings) for cell in cells}
+    return dataclasses.replace(study, learner=learner, plant={cell.plant: cell.parameters for cell in cells})
+
+
+def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what TOML cannot say: None, which is always the default."""
+    kept = {key: value for key, value in table.items() if value is not None}
+    return {key: _without_none(value) if isinstance(value, Mapping) else value for key, value in kept.items()}
+
+
 def write_toml(study: Study) -> str:
-    """Return the resolved study, every default written out, as TOML."""
+    """Return a study as TOML."""
     table = dataclasses.asdict(study)
     grids = table.pop("grid")
     tables = {key: table.pop(key) for key in ("learner", "plant")}

@@ -61,7 +61,7 @@ def plan(study: Study, folder: RunFolder, workers: int) -> Plan:
     disk = sum(size for size in sizes) if study.buffers == "final" else 0
     # While a cell runs, its checkpoint holds its buffer too.
     disk += sum(sizes[:workers]) + (50 << 20)
-    return Plan(cells, todo, sum(sizes[:workers]) + workers * _WORKER_BYTES, disk)
+    return Plan(cells, todo, sum(sizes[:workers]) + min(workers, len(todo)) * _WORKER_BYTES, disk)
 
 
 def _cell_bytes(cell: Cell) -> int:
@@ -74,8 +74,8 @@ def _cell_bytes(cell: Cell) -> int:
     return cell.members * slots * (4 * width + _SLOT_BYTES + ranked)
 
 
-def check_room(plan: Plan, folder: Path) -> None:
-    """Refuse a sweep that will not fit.
+def check_room(plan: Plan, folder: Path, local: bool = True) -> None:
+    """Refuse a sweep that will not fit; memory counts only where the cells run on this machine.
 
     Raises:
         UserError: more memory or disk is needed than there is.
@@ -89,7 +89,7 @@ def check_room(plan: Plan, folder: Path) -> None:
             f"this sweep needs about {gigabytes(plan.disk_bytes)} on disk, {folder} has {gigabytes(disk)} free; "
             "use --buffers none, fewer episodes, or another --output"
         )
-    if plan.memory_bytes > memory:
+    if local and plan.memory_bytes > memory:
         raise UserError(
             f"this sweep needs about {gigabytes(plan.memory_bytes)} of memory, {gigabytes(memory)} are free; "
             "use fewer --workers, a smaller block, or fewer episodes"
@@ -97,12 +97,17 @@ def check_room(plan: Plan, folder: Path) -> None:
 
 
 def available_memory() -> int:
-    """Return the bytes of memory that new processes can have."""
+    """Return the bytes of memory that new processes can have, within the limit of a container."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        limit, used = (int(Path(f"/sys/fs/cgroup/memory.{name}").read_text()) for name in ("max", "current"))
+    except (OSError, ValueError):  # no container, or one without a limit
+        return free
+    return min(free, limit - used)
 
 
 def gigabytes(count: int) -> str:
@@ -114,7 +119,7 @@ def estimate_seconds(cells: Sequence[Cell], workers: int) -> float:
     """Time a few episodes of the first open cell here, and scale by members, steps and episodes."""
     if not cells:
         return 0.0
-    probe = CellRun(cells[0])
+    probe = CellRun(dataclasses.replace(cells[0], episodes=_PROBE_EPISODES + 1))
     probe.advance()
     began = time.perf_counter()
     for _ in range(_PROBE_EPISODES):
@@ -161,11 +166,12 @@ def sweep(
     from replaybench.experiments.results import assemble, write_results
 
     folder = RunFolder(output)
-    todo = plan(study, folder, workers)
-    check_room(todo, output)
+    check_room(plan(study, folder, workers), output, local=cluster is None)
     with folder.locked():
         began = time.time()
-        write_text(folder.study, write_toml(study))
+        folder.remove_partial_files()
+        todo = plan(study, folder, workers)
+        write_text(folder.study, write_toml(resolved(study, todo.cells)))
         points = {(cell.plant, cell.frequency, cell.noise): cell for cell in todo.cells}
         # The dearest cells first, so that no worker is left alone with one at the end.
         ordered = sorted(todo.open, key=lambda cell: -_steps(cell) * cell.members * cell.episodes)

@@ -33,7 +33,7 @@ class Columns:
         self._spans = {
             name: slice(end - width, end) for (name, width), end in zip(self.fields.items(), ends, strict=True)
         }
-        self.rows = np.empty((members, capacity, ends[-1]), np.float32)
+        self.rows = np.zeros((members, capacity, ends[-1]), np.float32)
         self.serial = np.zeros((members, capacity), np.uint32)
 
     def column(self, name: str) -> NDArray[np.float32]:

@@ -148,11 +148,11 @@ def test_state_dict_continues_bit_for_bit() -> None:
     agent, other = learn(range(8)), DDPG(DDPGConfig(), TASK, 9, range(8))
     agent.start_episode(0)
     other.load_state_dict({name: array.copy() for name, array in agent.state_dict().items()})
-    observation = np.ones((8, S), np.float32)
+    observation, everyone = np.ones((8, S), np.float32), np.ones(8, np.bool_)
     for seed in range(3):
         agent.update(batch(8, seed))
         other.update(batch(8, seed))
-        np.testing.assert_array_equal(agent.explore(observation), other.explore(observation))
+        np.testing.assert_array_equal(agent.explore(observation, everyone), other.explore(observation, everyone))
     np.testing.assert_array_equal(agent.actor.parameters, other.actor.parameters)
 
 
