@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect as inspection
+import itertools
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -48,6 +50,8 @@ def sweep(
     given = {"buffers": buffers, "seeds": seeds, "episodes": episodes}
     read = read_study(study, {key: value for key, value in given.items() if value is not None})
     folder, count = output or Path("runs") / read.name, _workers(workers)
+    if not checkpoint_seconds >= 0:
+        raise UserError(f"--checkpoint-seconds must be 0 or more, not {checkpoint_seconds}")
     console = _console()
     if dry_run:
         _show_plan(console, read, folder, count)
@@ -84,7 +88,9 @@ def _console() -> Any:
 def _workers(asked: int | None) -> int:
     if asked is not None and asked < 1:
         raise UserError(f"--workers must be at least 1, not {asked}")
-    return asked or len(os.sched_getaffinity(0))
+    if asked is None:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return asked
 
 
 def _show_plan(console: Any, study: Any, folder: Path, workers: int) -> None:
@@ -103,11 +109,11 @@ def _show_plan(console: Any, study: Any, folder: Path, workers: int) -> None:
         numbers = (f"{cell.noise:g}", f"{cell.frequency:g}", str(cell.members), str(cell.episodes))
         table.add_row(cell.id, cell.plant, cell.learner, cell.strategy, *numbers, state)
     console.print(table)
+    check_room(todo, folder)
     minutes = estimate_seconds(todo.open, workers) / 60
     print(f"time    about {minutes:.1f} min on {workers} worker(s) of this machine, references not counted")
     print(f"memory  about {gigabytes(todo.memory_bytes)}")
     print(f"disk    about {gigabytes(todo.disk_bytes)} in {folder}")
-    check_room(todo, folder)
 
 
 def baseline(
@@ -229,19 +235,20 @@ COMMANDS: dict[str, Callable[..., int]] = {
 
 def _take_plant_parameters(words: list[str]) -> list[str]:
     """Turn options that are parameters of the plant named in `words` into entries of `--parameters`."""
-    if words[:1] == ["baseline"]:
-        names = [word for word in words[1:] if not word.startswith("-")]
-    elif words[:1] == ["import"] and "--plant" in words:
-        names = words[words.index("--plant") + 1 :]
-    else:
+    if words[:1] not in (["baseline"], ["import"]):
         return words
+    plain = [word for before, word in itertools.pairwise(words) if not {before[:1], word[:1]} & {"-"}]
+    plain += [word for word in words[1:2] if not word.startswith("-")]
+    named = [after for word, after in itertools.pairwise(words) if word == "--plant"]
+    named += [word.partition("=")[2] for word in words if word.startswith("--plant=")]
+    names = plain if words[0] == "baseline" else named
     if not names:
         return words
     import dataclasses
 
     from replaybench.envs.registry import plant_class
 
-    fields = {f"--{field.name.replace('_', '-')}": field.name for field in dataclasses.fields(plant_class(names[0]))}
+    fields = {f"--{field.name.replace('_', '-')}": field.name for field in dataclasses.fields(plant_class(names[-1]))}
     kept: list[str] = []
     taken: list[str] = []
     rest = iter(words)
@@ -253,6 +260,18 @@ def _take_plant_parameters(words: list[str]) -> list[str]:
         else:
             taken.append(f"{name}={value if equals else next(rest, '')}")
     return [*kept, "--parameters", *taken] if taken else kept
+
+
+def _check_options(words: Sequence[str]) -> None:
+    """Refuse an option that the command does not have, naming the nearest."""
+    valid = {"--help"}
+    for name in inspection.signature(COMMANDS[words[0]]).parameters:
+        option = f"--{name.replace('_', '-')}"
+        valid |= {option, f"--no-{name.replace('_', '-')}"}
+    for word in words[1:]:
+        option = word.partition("=")[0].replace("_", "-")
+        if option.startswith("--") and option not in valid:
+            raise unknown(f"option of {words[0]}:", option, valid)
 
 
 def _values(parameters: Sequence[str]) -> dict[str, float]:
@@ -279,12 +298,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except UserError as error:
         print(f"replaybench: {error}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("replaybench: stopped", file=sys.stderr)
-        sys.exit(130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+    except OSError as error:
+        print(f"replaybench: {error.filename or 'input or output'}: {error.strerror or error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("replaybench: stopped", file=sys.stderr)
+        sys.exit(130)
 
 
 def _run(words: list[str]) -> int:
@@ -298,6 +320,8 @@ def _run(words: list[str]) -> int:
     if not words:
         words = ["--help"]
     words = _take_plant_parameters(words)
+    if words[0] in COMMANDS:
+        _check_options(words)
     found: int = tyro.extras.subcommand_cli_from_dict(
         COMMANDS, prog="replaybench", description=DESCRIPTION, args=words, sort_subcommands=False
     )

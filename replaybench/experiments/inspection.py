@@ -47,10 +47,11 @@ def show_file(console: Console, path: Path, verify: bool) -> None:
 def _show(
     console: Console, path: Path, kind: str, facts: dict[str, Any], arrays: dict[str, NDArray[Any]], verify: bool
 ) -> None:
-    console.print(f"[bold]{path}[/bold]: {kind} file, {path.stat().st_size / 1e6:.2f} MB", highlight=False)
+    size = path.stat().st_size / 1e6
+    console.print(f"{path}: {kind} file, {size:.2f} MB", style="bold", highlight=False, markup=False)
     about = Table(show_header=False, box=None)
     for key, value in _flat(facts).items():
-        about.add_row(key, value)
+        about.add_row(escape(key), escape(value))
     console.print(about)
     table = Table(box=box.SIMPLE_HEAD)
     for heading in ("array", "shape", "type", "minimum", "mean", "maximum"):
@@ -81,7 +82,7 @@ def _flat(facts: dict[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def check_buffer(path: Path, header: Header, arrays: dict[str, NDArray[Any]]) -> None:
-    """Check what every buffer promises: finite columns, distinct serial numbers, counts that fit.
+    """Check what every buffer promises: distinct serial numbers, counts that fit.
 
     Raises:
         UserError: it does not hold.
@@ -95,27 +96,14 @@ def check_buffer(path: Path, header: Header, arrays: dict[str, NDArray[Any]]) ->
         mine = serial[m, :stored]
         if len(np.unique(mine)) != stored or (stored and (mine.min() < 1 or mine.max() > offers[m])):
             raise UserError(f"{path}: member {m} has repeated or impossible serial numbers")
-        for name in header.facts["fields"]:
-            if not np.isfinite(arrays[name][m, :stored]).all():
-                raise UserError(f"{path}: {name} of member {m} holds NaN or infinity")
 
 
 def _show_results(console: Console, path: Path) -> None:
-    import xarray as xr
+    from replaybench.experiments.results import describe, read_results, score_tables
 
-    from replaybench.experiments.results import describe, score_tables
-
-    if not path.is_file():
-        raise UserError(f"no such file: {path}")
-    try:
-        with xr.open_dataset(path, engine="h5netcdf") as data:
-            data.load()
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise UserError(f"{path} is not a readable netCDF file (damaged, truncated or foreign)") from error
-    if data.attrs.get("title") != "replaybench sweep":
-        raise UserError(f"{path} is a netCDF file, but not one that replaybench wrote")
-    console.print(f"[bold]{path}[/bold]: results, written by replaybench {data.attrs['version']}", highlight=False)
-    console.print(describe(data))
+    data = read_results(path)
+    console.print(f"{path}: results, written by replaybench {data.attrs['version']}", style="bold", markup=False)
+    console.print(describe(data), markup=False)
     for table in score_tables(data):
         console.print(table)
 
@@ -126,12 +114,13 @@ def _show_folder(console: Console, path: Path, verify: bool) -> None:
         raise UserError(f"{path} is not a run folder (it holds no study.toml)")
     complete = sorted(folder.path.glob("cells/*/scores.h5"))
     started = sorted(folder.path.glob("cells/*/checkpoint.h5"))
-    console.print(f"[bold]{path}[/bold]: run folder, {len(complete)} cells complete, {len(started)} under way")
+    state = f"{path}: run folder, {len(complete)} cells complete, {len(started)} under way"
+    console.print(state, style="bold", markup=False)
     console.print(folder.study.read_text(encoding="utf-8"), highlight=False, markup=False)
     if folder.results.is_file():
         _show_results(console, folder.results)
     if verify:
-        for file in sorted(folder.path.glob("cells/*/*")):
+        for file in sorted(folder.path.glob("cells/*/[!.]*")):
             show_file(Console(quiet=True), file, verify=True)
 
 

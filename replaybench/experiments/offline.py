@@ -23,7 +23,7 @@ from replaybench.data.settings import build
 from replaybench.envs.plant import Plant
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant, plant_names
-from replaybench.experiments.cell import BASE_DISCOUNT
+from replaybench.experiments.cell import make_task
 from replaybench.experiments.loop import greedy_episode, update_phase
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.notation import Strategy
@@ -33,7 +33,11 @@ EVALUATIONS = 20
 
 @dataclass(frozen=True)
 class Recording:
-    """A buffer file, checked: the plant it names and the experiences of each recording in the order of their offer."""
+    """A buffer file, checked: its plant, and the experiences of each recording in the order of their offer.
+
+    `members` are the file's recordings that did not fail, `orders` their slots; `failed` counts the others. `changed`
+    says that the plant is no longer what it was when the file was written.
+    """
 
     path: Path
     header: Header
@@ -41,7 +45,21 @@ class Recording:
     frequency: float
     noise: float
     arrays: dict[str, NDArray[Any]]
+    members: list[int]
     orders: list[NDArray[np.int64]]
+    failed: int
+    changed: bool
+
+    def task(self) -> Task:
+        """Return the control problem of those who filled the buffer, their discount and reward scale included."""
+        cell = self.header.facts.get("cell") or {}
+        return make_task(self.plant, self.frequency, cell.get("discount", "fixed"))
+
+    def settings(self, learner: str) -> dict[str, Any]:
+        """Return the settings with which `learner` filled the buffer; empty (defaults) for another learner or a log."""
+        cell = self.header.facts.get("cell") or {}
+        settings: dict[str, Any] = cell["settings"] if cell.get("learner", "").partition(":")[0] == learner else {}
+        return settings
 
 
 @dataclass(frozen=True)
@@ -88,11 +106,13 @@ def read_recording(path: Path, plant_name: str | None = None) -> Recording:
                 f"{path}: {name} has shape {shapes[name]}, {plant.name} needs {(*serial.shape, width)}; "
                 "the buffer belongs to another plant"
             )
-        for m, stored in enumerate(count):
-            if not np.isfinite(arrays[name][m, :stored]).all():
-                raise UserError(f"{path}: {name} of recording {m} holds NaN or infinity; its run failed")
-    orders = [np.argsort(serial[m, : count[m]], kind="stable") for m in range(len(count))]
-    return Recording(path, header, plant, frequency, noise, arrays, orders)
+    sound = [m for m, stored in enumerate(count) if all(np.isfinite(arrays[name][m, :stored]).all() for name in fields)]
+    if not sound:
+        raise UserError(f"{path}: every recording in it holds NaN or infinity; its runs failed")
+    orders = [np.argsort(serial[m, : count[m]], kind="stable") for m in sound]
+    failed = len(count) - len(sound)
+    changed = facts.get("plant_fingerprint") not in (None, plant.fingerprint())
+    return Recording(path, header, plant, frequency, noise, arrays, sound, orders, failed, changed)
 
 
 def replay_offline(
@@ -101,7 +121,6 @@ def replay_offline(
     *,
     updates: int,
     learner: str,
-    settings: dict[str, Any],
     learners: int,
     capacity: int | None,
     root_seed: int,
@@ -125,11 +144,9 @@ def replay_offline(
     plant = recording.plant
     kind, config = load_learner(learner)
     sizes = len(plant.state_names), len(plant.action_names)
-    task = Task(*sizes, BASE_DISCOUNT, plant.reward_scale)
     members = range(learners)
-    agent: Agent = kind(
-        build(config, settings, f"settings of {learner}"), task, root_seed, members, recording.frequency
-    )
+    configured = build(config, recording.settings(learner), f"settings of {learner}")
+    agent: Agent = kind(configured, recording.task(), root_seed, members, recording.frequency)
     longest = max(len(order) for order in recording.orders)
     replay = Replay(strategy, step_fields(*sizes), capacity or longest, root_seed, members, agent.batch_size)
     offer(recording, replay, learners)
@@ -153,11 +170,11 @@ def replay_offline(
 
 def offer(recording: Recording, replay: Replay, learners: int) -> None:
     """Offer the recordings' experiences in their original order; a shorter recording ends earlier."""
-    sources = [m % len(recording.orders) for m in range(learners)]
-    lengths = np.array([len(recording.orders[source]) for source in sources])
+    turns = [m % len(recording.orders) for m in range(learners)]
+    sources = [recording.members[turn] for turn in turns]
+    orders = [recording.orders[turn] for turn in turns]
+    lengths = np.array([len(order) for order in orders])
     for place in range(int(lengths.max())):
-        active = place < lengths
-        slots = [
-            recording.orders[source][min(place, length - 1)] for source, length in zip(sources, lengths, strict=True)
-        ]
-        replay.add({name: recording.arrays[name][sources, slots] for name in replay.columns.fields}, active)
+        slots = [order[min(place, len(order) - 1)] for order in orders]
+        experience = {name: recording.arrays[name][sources, slots] for name in replay.columns.fields}
+        replay.add(experience, place < lengths)

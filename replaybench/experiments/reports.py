@@ -105,6 +105,10 @@ def show_replay(
     if capacity is not None and not strategy.retention.bounded:
         raise UserError(f"--capacity bounds the buffer, but {strategy} keeps everything; use FIFO or Resv")
     recording = read_recording(path, plant)
+    if recording.changed:
+        console.print(f"warning: {recording.plant.name} has changed since this buffer was filled", markup=False)
+    if recording.failed:
+        console.print(f"warning: {recording.failed} recording(s) hold NaN or infinity and are left out", markup=False)
     learners = seeds or max(len(recording.orders), _LEAST_LEARNERS)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
         task = progress.add_task(f"{strategy} offline, {learners} learners", total=updates)
@@ -113,7 +117,6 @@ def show_replay(
             strategy,
             updates=updates,
             learner=learner,
-            settings={},
             learners=learners,
             capacity=capacity,
             root_seed=root_seed,

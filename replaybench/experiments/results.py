@@ -7,6 +7,7 @@ exploration included, except where a name says greedy.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,12 +21,14 @@ from rich.table import Table
 import replaybench
 from replaybench.baselines.scores import SMALLEST_SPAN, Reference
 from replaybench.data.atomic import atomic_path
+from replaybench.data.errors import UserError
 from replaybench.data.hdf5 import read_record
 from replaybench.experiments.stats import FINAL_EPISODES, Interval, interval, score
 from replaybench.experiments.study import Cell, axis_values
 
 AXES = ("plant", "learner", "strategy", "noise", "frequency")
 SCORES = ("final", "best", "rise")
+_DIGEST_BYTES = 32
 References = Mapping[tuple[str, float, float], Reference]
 
 
@@ -135,10 +138,29 @@ def _key(name: str) -> str:
 
 
 def write_results(path: Path, data: xr.Dataset) -> None:
-    """Write netCDF-4 atomically."""
+    """Write netCDF-4 atomically, with a checksum behind the end of the file, where HDF5 does not look."""
     packed = {str(name): {"zlib": True, "complevel": 4} for name in data.data_vars if data[name].ndim > len(AXES)}
     with atomic_path(path) as temporary:
         data.to_netcdf(temporary, engine="h5netcdf", encoding=packed)
+        with temporary.open("r+b") as raw:
+            digest = hashlib.blake2b(raw.read(), digest_size=_DIGEST_BYTES).digest()
+            raw.write(digest)
+
+
+def read_results(path: Path) -> xr.Dataset:
+    """Read results whole, their checksum verified before the HDF5 library sees them.
+
+    Raises:
+        UserError: the file is missing, damaged or foreign.
+    """
+    if not path.is_file():
+        raise UserError(f"no such file: {path}")
+    content = path.read_bytes()
+    body, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
+    if hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest() != digest:
+        raise UserError(f"{path} is damaged, or not a file that replaybench wrote: its checksum does not match")
+    with xr.open_dataset(path, engine="h5netcdf") as data:
+        return data.load()
 
 
 def score_tables(data: xr.Dataset) -> list[Table]:
@@ -152,7 +174,7 @@ def score_tables(data: xr.Dataset) -> list[Table]:
         if plant not in tables:
             tables[plant] = _empty_table(str(plant))
         final = cell["reward"].values[:, -FINAL_EPISODES:]
-        greedy = cell["reward_greedy"].values[:, -max(1, FINAL_EPISODES // 10) :]
+        greedy = cell["reward_greedy"].values[:, data["greedy_episode"].values > data.sizes["episode"] - FINAL_EPISODES]
         censored = int(cell["censored"])
         tables[plant].add_row(
             f"{float(frequency):g}",

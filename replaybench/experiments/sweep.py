@@ -31,7 +31,7 @@ from replaybench.experiments.engine import (
     run_tasks,
     store_files,
 )
-from replaybench.experiments.study import Cell, Study, write_toml
+from replaybench.experiments.study import Cell, Study, resolved, write_toml
 from replaybench.replay.notation import parse
 
 _WORKER_BYTES = 400 << 20  # an interpreter with the compiled kernels loaded
@@ -203,7 +203,7 @@ def sweep(
 
 
 def _write_provenance(folder: RunFolder, study: Study, began: float, complete: bool) -> None:
-    """Write who made these results; wall time adds up over the sessions of a run."""
+    """Write who made these results; wall time adds up over the calls that came to an end."""
     before = 0.0
     if folder.provenance.is_file():
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -169,12 +168,39 @@ def test_running_out_of_room_inside_hdf5(tmp_path: Path) -> None:
 
 
 def test_writing_needs_no_second_copy_in_memory(tmp_path: Path) -> None:
-    """Write 256 MB with strided columns: resident memory grows by less than 80 MB."""
-    rows = np.ones((4, 2_000_000, 8), np.float32)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    write_record(tmp_path / "big.h5", "buffer", {}, {"a": rows[:, :, :3], "b": rows[:, :, 3:]})
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    """Write 256 MB with strided columns: the resident memory of a fresh process grows by less than 80 MB."""
+    program = (
+        "import pathlib, re, sys, numpy as np\n"
+        "from replaybench.data.hdf5 import write_record\n"
+        "rows = np.ones((4, 2_000_000, 8), np.float32)\n"
+        "def kilobytes(what):\n"
+        "    return int(re.search(what + r':\\s+(\\d+)', open('/proc/self/status').read())[1])\n"
+        "now = kilobytes('VmRSS')\n"
+        "write_record(pathlib.Path(sys.argv[1]), 'buffer', {}, {'a': rows[:, :, :3], 'b': rows[:, :, 3:]})\n"
+        "print(1024 * (kilobytes('VmHWM') - now))\n"
+    )
+    words = [sys.executable, "-c", program, str(tmp_path / "big.h5")]
+    grown = int(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
     assert grown < 80e6
+
+
+def test_a_full_disk_while_writing_a_policy(tmp_path: Path) -> None:
+    """safetensors reports it in its own way; it is one line all the same."""
+    program = (
+        "import pathlib, resource, sys, numpy as np\n"
+        "from replaybench.data.errors import UserError\n"
+        "from replaybench.data.policy import write_policy\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))\n"
+        "try:\n"
+        "    write_policy(pathlib.Path(sys.argv[1]), {'a': np.zeros(1 << 20)}, {})\n"
+        "except UserError as error:\n"
+        "    sys.exit(str(error))\n"
+    )
+    words = [sys.executable, "-c", program, str(tmp_path / "p.safetensors")]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "no room to write" in done.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_policies_round_trip_and_damage_is_found(tmp_path: Path) -> None:

@@ -86,6 +86,28 @@ def test_a_member_is_the_same_in_any_block() -> None:
     np.testing.assert_array_equal(together.reward[0], alone.reward[0])
 
 
+def test_members_whose_episodes_end_early_depend_on_nobody() -> None:
+    """Cart-poles leave their track at different times; each is the same alone, its stored count too."""
+    plant = str(Path(__file__).parents[2] / "examples" / "cart_pole.py") + ":CartPole"
+    common = {
+        "name": "t",
+        "plants": (plant,),
+        "strategies": ("FIFO[PER]",),
+        "noise": (0.02,),
+        "seeds": 4,
+        "episodes": 4,
+    }
+    together = CellRun(Study(**common).cells()[0])  # type: ignore[arg-type]
+    singles = [CellRun(cell) for cell in Study(**common, block=1).cells()]  # type: ignore[arg-type]
+    for run in (together, *singles):
+        while run.episode < 4:
+            run.advance()
+    assert len(set(together.replay.count.tolist())) > 1
+    for m, single in enumerate(singles):
+        assert together.replay.count[m] == single.replay.count[0]
+        np.testing.assert_array_equal(together.reward[m], single.reward[0])
+
+
 def test_a_failed_member_fails_alone() -> None:
     healthy, ill = CellRun(make_cell()), CellRun(make_cell())
     for run in (healthy, ill):

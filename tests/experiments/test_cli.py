@@ -108,6 +108,7 @@ def test_a_sweep_that_cannot_fit_is_refused_before_it_starts(
     study = tmp_path / "huge.toml"
     study.write_text('plants = ["Magman"]\nstrategies = ["FULL[PER]"]\nseeds = 50\nepisodes = 100000000\n')
     assert "on disk" in refused(capsys, "sweep", study, "--output", tmp_path / "run")
+    assert "on disk" in refused(capsys, "sweep", study, "--output", tmp_path / "run", "--dry-run")
     monkeypatch.setattr("replaybench.experiments.sweep.available_memory", lambda: 10**9)
     few = ("--buffers", "none", "--episodes", "3000")
     assert "of memory" in refused(capsys, "sweep", study, "--output", tmp_path / "run", *few)
@@ -192,6 +193,10 @@ def test_damaged_and_foreign_files_are_one_line(run: Path, tmp_path: Path, capsy
         damaged = tmp_path / source.name
         damaged.write_bytes(source.read_bytes()[: source.stat().st_size // 2])
         assert str(damaged) in refused(capsys, "inspect", damaged)
+    flipped = bytearray((run / "results.nc").read_bytes())
+    flipped[len(flipped) // 2] ^= 1
+    (tmp_path / "flipped.nc").write_bytes(flipped)
+    assert "checksum does not match" in refused(capsys, "inspect", tmp_path / "flipped.nc")
     assert "is a scores file" in refused(capsys, "replay", cell / "scores.h5")
     (tmp_path / "text.h5").write_text("hello")
     assert "not a file that replaybench wrote" in refused(capsys, "inspect", tmp_path / "text.h5")
@@ -226,6 +231,9 @@ def test_a_buffer_cannot_make_us_run_a_python_file(
     ("words", "told"),
     [
         (["swep"], "did you mean sweep"),
+        (["sweep", "x.toml", "--bufers", "none"], "did you mean --buffers"),
+        (["sweep", str(EXAMPLES / "demo.toml"), "--checkpoint-seconds", "nan"], "--checkpoint-seconds must be"),
+        (["baseline", "--frequency", "33.3", "Pendulum"], "use 33.25 or 33.5 Hz"),
         (["baseline", "Pendulm"], "did you mean Pendulum"),
         (["baseline", "Pendulum", "--frequency", "33.3"], "use 33.25 or 33.5 Hz"),
         (["baseline", "Pendulum", "--noise", "-1"], "noise"),

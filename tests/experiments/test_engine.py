@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -15,7 +16,10 @@ import pytest
 import xarray as xr
 from distributed import Client
 
+from replaybench.data.hdf5 import read_record
+from replaybench.data.policy import read_policy
 from replaybench.data.runs import RunFolder
+from replaybench.experiments.results import read_results
 
 LIMIT = 240
 
@@ -36,8 +40,7 @@ def run(*words: object) -> subprocess.CompletedProcess[str]:
 
 
 def load(folder: Path) -> xr.Dataset:
-    with xr.open_dataset(folder / "results.nc", engine="h5netcdf") as data:
-        return data.load()
+    return read_results(folder / "results.nc")
 
 
 def assert_same(one: Path, other: Path) -> None:
@@ -45,12 +48,15 @@ def assert_same(one: Path, other: Path) -> None:
     xr.testing.assert_identical(load(one).drop_vars("seconds"), load(other).drop_vars("seconds"))
     for path in sorted(one.glob("cells/*/buffer.h5")):
         assert_same_record(path, other / path.relative_to(one))
-    assert len(list(one.glob("cells/*/policy.safetensors"))) == len(list(other.glob("cells/*/policy.safetensors"))) > 0
+    policies = sorted(one.glob("cells/*/policy.safetensors"))
+    assert policies
+    for path in policies:
+        weights, others = read_policy(path)[1], read_policy(other / path.relative_to(one))[1]
+        for name, array in weights.items():
+            np.testing.assert_array_equal(array, others[name], err_msg=name)
 
 
 def assert_same_record(one: Path, other: Path) -> None:
-    from replaybench.data.hdf5 import read_record
-
     (first, arrays), (second, others) = read_record(one), read_record(other)
     assert first.facts == second.facts
     for name, array in arrays.items():
@@ -76,52 +82,66 @@ def whole(longer_study: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def children(pid: int) -> list[int]:
+    """Process ids of the living children of a process."""
+    try:
+        listed = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    except OSError:
+        return []
+    return [int(child) for child in listed.split()]
+
+
+def wait_for_checkpoint(process: subprocess.Popen[str], folder: Path, known: set[tuple[Path, int]]) -> None:
+    """Wait until a checkpoint is written that was not there before, or the process has ended."""
+    deadline = time.monotonic() + 120
+    while process.poll() is None and not checkpoints(folder) - known:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def checkpoints(folder: Path) -> set[tuple[Path, int]]:
+    found = set()
+    for path in folder.glob("cells/*/checkpoint.h5"):
+        with contextlib.suppress(OSError):  # it may be gone again
+            found.add((path, path.stat().st_mtime_ns))
+    return found
+
+
 def test_killed_at_random_moments(longer_study: Path, whole: Path, tmp_path: Path) -> None:
-    """SIGKILL to the coordinator at five random moments; its workers follow it, the last run completes."""
+    """SIGKILL five times, each a random moment after a new checkpoint; workers follow, the last run completes."""
     rng = np.random.Generator(np.random.PCG64(0))
-    folder, kills = tmp_path / "run", 0
-    while kills < 5:
-        process = start(longer_study, "--output", folder, "--workers", 2, "--checkpoint-seconds", 0.1)
-        time.sleep(rng.uniform(1.0, 5.0))
+    folder = tmp_path / "run"
+    for kill in range(5):
+        before = checkpoints(folder)
+        process = start(longer_study, "--output", folder, "--workers", 2, "--checkpoint-seconds", 0.02)
+        wait_for_checkpoint(process, folder, before)
+        time.sleep(rng.uniform(0.0, 0.15))
+        assert process.poll() is None, f"kill {kill} came too late: {process.communicate()}"
+        orphans = children(process.pid)
         process.kill()
         process.communicate(timeout=30)
-        kills += 1
-        assert not (folder / "results.nc").exists() or load(folder).sizes["episode"] == 80
-    deadline = time.monotonic() + 20
-    while workers_of(folder) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not workers_of(folder)
+        assert orphans
+        deadline = time.monotonic() + 20
+        while any(Path(f"/proc/{pid}").exists() for pid in orphans):
+            assert time.monotonic() < deadline, "workers outlive their coordinator"
+            time.sleep(0.05)
+    assert list(folder.glob("cells/*/checkpoint.h5"))
     done = run(longer_study, "--output", folder, "--workers", 2)
     assert done.returncode == 0, done.stderr
+    assert not list(folder.glob("cells/*/.*.partial"))
     assert_same(whole, folder)
-
-
-def workers_of(folder: Path) -> list[str]:
-    """Processes that have a file of the folder open or named in their arguments."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                words = (entry / "cmdline").read_bytes().decode(errors="replace")
-            except OSError:
-                continue
-            if str(folder) in words:
-                found.append(words)
-    return found
 
 
 def test_ctrl_c_writes_checkpoints_and_says_how_to_go_on(longer_study: Path, whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    process = start(longer_study, "--output", folder, "--workers", 2)
-    deadline = time.monotonic() + 60
-    while not list(folder.glob("cells/*")) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    time.sleep(0.5)
+    process = start(longer_study, "--output", folder, "--workers", 2, "--checkpoint-seconds", 0.02)
+    wait_for_checkpoint(process, folder, set())
     os.killpg(process.pid, signal.SIGINT)
     _, told = process.communicate(timeout=60)
     assert process.returncode == 130, told
     assert "run the same command again to continue" in told
     assert "Traceback" not in told
+    assert list(folder.glob("cells/*/checkpoint.h5"))
     done = run(longer_study, "--output", folder, "--workers", 1)
     assert done.returncode == 0, done.stderr
     assert_same(whole, folder)

@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from replaybench import NUMERICS_VERSION
 from replaybench.baselines.scores import reference
@@ -38,12 +39,14 @@ def measure() -> dict[str, list[float]]:
     return found
 
 
-def test_numbers_are_those_of_this_version() -> None:
+def test_numbers_are_those_of_this_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    # References must be computed by the code as it is now, not fetched.
+    monkeypatch.setenv("REPLAYBENCH_CACHE", str(tmp_path))
     stored = json.loads(GOLDEN.read_text())
     assert str(NUMERICS_VERSION) in stored, "store this version's numbers: see the top of this file"
     for name, values in measure().items():
         # Processors round differently in the last place, which five episodes of learning amplify.
-        np.testing.assert_allclose(values, stored[str(NUMERICS_VERSION)][name], rtol=2e-4, err_msg=name)
+        np.testing.assert_allclose(values, stored[str(NUMERICS_VERSION)][name], rtol=1e-3, err_msg=name)
 
 
 if __name__ == "__main__":
