@@ -27,6 +27,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
+        temporary.chmod(0o666 & ~_umask())  # safetensors makes its files private
         _sync(temporary)
         os.replace(temporary, path)
         _sync(path.parent)
@@ -58,6 +59,12 @@ def write_text(path: Path, text: str) -> None:
     """Write a text file atomically."""
     with atomic_path(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def _sync(path: Path) -> None:

@@ -8,6 +8,7 @@ import importlib
 import importlib.util
 import os
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
@@ -44,7 +45,10 @@ def make_plant(name: str, **parameters: float) -> Plant:
     for parameter in parameters:
         if parameter not in fields:
             raise unknown(f"parameter of {plant.name}", parameter, fields)
-    return plant(**parameters)
+    made = plant(**parameters)
+    if name not in _PLANTS:
+        _try_functions(made, name)
+    return made
 
 
 def plant_class(name: str) -> type[Plant]:
@@ -109,9 +113,44 @@ def _import_file(path: Path) -> ModuleType:
     sys.path.insert(0, os.fspath(path.parent))  # as when the file is run: it may import its neighbours
     try:
         spec.loader.exec_module(module)
-    except BaseException:
+    except BaseException as error:
         del sys.modules[name]
-        raise
+        if isinstance(error, UserError | KeyboardInterrupt):
+            raise
+        raise UserError(f"plant file {path} cannot be imported: {_reason(error, path)}") from error
     finally:
         sys.path.remove(os.fspath(path.parent))
     return module
+
+
+def _try_functions(plant: Plant, name: str) -> None:
+    """Call a user's functions once as plain Python, where a mistake shows at its own line.
+
+    Raises:
+        UserError: one of them fails, or does not return what it should.
+    """
+    import numpy as np
+
+    x = np.array(plant.initial_state, np.float64)
+    u, p = np.array(plant.action_range()[0]), plant.params()
+    path = Path(name.rpartition(":")[0])
+    try:
+        rates = plant.rhs.py_func(x, u, p)  # type: ignore[attr-defined]
+        reward = plant.reward.py_func(x, u, x.copy(), 0, p)  # type: ignore[attr-defined]
+    except Exception as error:
+        raise UserError(f"plant {name} fails at its initial state: {_reason(error, path)}") from error
+    if len(rates) != len(x):
+        raise UserError(f"plant {name}: rhs returns {len(rates)} derivatives for {len(x)} states")
+    if not np.isfinite([*rates, reward]).all():
+        raise UserError(f"plant {name}: rhs or reward is not finite at the initial state")
+
+
+def _reason(error: BaseException, path: Path) -> str:
+    """Say what went wrong, and at which line of the file."""
+    if isinstance(error, SyntaxError):
+        return f"line {error.lineno}: {error.msg}"
+    lines = [
+        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).name == path.name
+    ]
+    place = f"line {lines[-1]}: " if lines else ""
+    return f"{place}{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"

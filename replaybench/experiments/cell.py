@@ -146,7 +146,10 @@ def run_cell(
     checkpoint = folder / "checkpoint.h5"
     spent = 0.0
     if checkpoint.exists():
-        header, state = read_record(checkpoint, "checkpoint")
+        try:
+            header, state = read_record(checkpoint, "checkpoint")
+        except UserError as error:
+            raise UserError(f"{error}: remove it to run this cell from its start") from None
         if header.facts["id"] != cell.id:
             raise UserError(f"{checkpoint} is the checkpoint of another cell; remove it to run this one from its start")
         run.load_state_dict(state, header.facts["episode"])

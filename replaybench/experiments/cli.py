@@ -129,13 +129,12 @@ def baseline(
         plant: Plant name (see `replaybench list`) or path/to/file.py:ClassName.
         frequency: Control rate in Hz.
         noise: Standard deviation of sensor and actuator noise, normalised units.
-        output: Folder for the figure; runs/baseline-<plant> if not given.
+        output: Folder for the figure; runs/baseline-<plant>-<rate> if not given.
         parameters: The plant's own parameters as NAME=VALUE; each is an option too, as in --inertia 1.91e-4.
     """
     from replaybench.experiments.reports import show_baseline
 
-    folder = output or Path("runs") / f"baseline-{plant.rpartition(':')[2]}"
-    show_baseline(_console(), plant, _values(parameters), frequency, noise, folder)
+    show_baseline(_console(), plant, _values(parameters), frequency, noise, output)
     return 0
 
 
@@ -161,7 +160,7 @@ def replay(
         capacity: Slots of each buffer; by default everything in the file is kept.
         seeds: Learners to train; by default one per recording in the file, at least 8.
         root_seed: Root seed of the learners.
-        output: Folder for policy, scores and figure; runs/replay-<file>-<strategy> if not given.
+        output: Folder for policy, scores and figure; runs/replay-<file>-<strategy>-<updates> if not given.
     """
     from replaybench.experiments.reports import show_replay
 
@@ -303,6 +302,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(141)
     except OSError as error:
         print(f"replaybench: {error.filename or 'input or output'}: {error.strerror or error}", file=sys.stderr)
+        sys.exit(2)
+    except MemoryError as error:
+        print(f"replaybench: not enough memory ({error}); ask for fewer seeds, episodes or slots", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print("replaybench: stopped", file=sys.stderr)

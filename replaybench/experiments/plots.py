@@ -54,11 +54,20 @@ def draw_figures(data: xr.Dataset, folder: RunFolder, cells: Sequence[Cell]) -> 
     plants = [str(plant) for plant in data["plant"].values]
     with style():
         for plant, name in zip(plants, file_names(plants), strict=True):
-            for kind, draw in _figures(data.sel(plant=plant), folder, cells).items():
+            for kind, draw in _figures(_of_plant(data, plant), folder, cells).items():
                 figure = draw()
                 if figure is not None:
                     drawn.append(save(figure, folder.figures, f"{kind}-{name}"))
     return drawn
+
+
+def _of_plant(data: xr.Dataset, plant: str) -> xr.Dataset:
+    """Return one plant's part, cut to the strategies, learners, noise levels and rates that it was run with."""
+    mine = data.sel(plant=plant)
+    for axis in ("learner", "strategy", "noise", "frequency"):
+        others = [other for other in mine["reward"].dims if other != axis]
+        mine = mine.isel({axis: mine["reward"].notnull().any(others).values})
+    return mine
 
 
 def _figures(data: xr.Dataset, folder: RunFolder, cells: Sequence[Cell]) -> dict[str, Callable[[], Figure | None]]:

@@ -26,7 +26,12 @@ _LEAST_LEARNERS = 8
 
 
 def show_baseline(
-    console: Console, name: str, parameters: Mapping[str, float], frequency: float, noise: float, folder: Path
+    console: Console,
+    name: str,
+    parameters: Mapping[str, float],
+    frequency: float,
+    noise: float,
+    output: Path | None,
 ) -> None:
     """Solve a plant, print convergence and scores, draw value and policy."""
     from replaybench.baselines.figures import solution_figure
@@ -37,6 +42,8 @@ def show_baseline(
     plant = make_plant(name, **parameters)
     if not plant.grid_nodes:
         raise UserError(f"{plant.name} declares no grid_nodes, so dynamic programming has no grid to work on")
+    name = "-".join([plant.name, f"{frequency:g}Hz", *(f"{key}={value:g}" for key, value in parameters.items())])
+    folder = output or Path("runs") / f"baseline-{_file_name(name)}"
     with console.status("fuzzy Q-iteration") if console.is_terminal else contextlib.nullcontext():
         solution = reference_solution(plant, frequency)
         other = solve(plant, frequency, grid=solution.grid, variant="asynchronous")
@@ -68,11 +75,14 @@ def reference_table(plant: str, frequency: float, noise: float, found: Reference
     table.add_column("reward", justify="right")
     table.add_column("μ_r", justify="right")
     best = "DP, best of 1000 episodes (μ_r = 1)" if noise else "DP, greedy policy (μ_r = 1)"
+    interpolated = "DP, interpolated policy"
+    if np.isclose(found.interpolated, found.zero):
+        interpolated += " (averages to rest by symmetry)"
     rows = {
         "random (μ_r = 0)": found.random,
         "zero": found.zero,
         "linear-quadratic": found.lqr,
-        "DP, interpolated policy": found.interpolated,
+        interpolated: found.interpolated,
         "DP, greedy policy": found.dp_mean if noise else np.nan,
         best: found.dp,
     }
@@ -104,11 +114,16 @@ def show_replay(
             raise UserError(f"{name} must be at least 1, not {value}")
     if capacity is not None and not strategy.retention.bounded:
         raise UserError(f"--capacity bounds the buffer, but {strategy} keeps everything; use FIFO or Resv")
+    where = f"{path.parent.name}-{path.stem}" if path.stem == "buffer" else path.stem
+    folder = output or Path("runs") / f"replay-{where}-{_file_name(str(strategy))}-{updates}"
+    _refuse_existing(folder / "scores.h5")
     recording = read_recording(path, plant)
     if recording.changed:
         console.print(f"warning: {recording.plant.name} has changed since this buffer was filled", markup=False)
     if recording.failed:
         console.print(f"warning: {recording.failed} recording(s) hold NaN or infinity and are left out", markup=False)
+    if root_seed < 0:
+        raise UserError(f"--root-seed must not be negative, not {root_seed}")
     learners = seeds or max(len(recording.orders), _LEAST_LEARNERS)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
         task = progress.add_task(f"{strategy} offline, {learners} learners", total=updates)
@@ -137,7 +152,6 @@ def show_replay(
     _add_scores(table, f"offline: {strategy}, {updates} updates", outcome.reward[:, -1], found)
     table.add_row("dynamic programming", f"{found.dp:.2f}", "1.00")
     console.print(table)
-    folder = output or Path("runs") / f"replay-{path.stem}-{_file_name(str(strategy))}"
     about = {
         "buffer": str(path),
         "strategy": str(strategy),
@@ -165,6 +179,12 @@ def _add_scores(table: Table, label: str, rewards: NDArray[np.float64], found: R
     table.add_row(label, str(reward), str(score))
 
 
+def _refuse_existing(path: Path) -> None:
+    """Refuse to write over an earlier result, before anything is computed."""
+    if path.exists():
+        raise UserError(f"{path} exists already; remove it or choose another --output")
+
+
 def _file_name(text: str) -> str:
     return "".join(c if c.isalnum() or c in "-." else "_" for c in text).strip("_")
 
@@ -187,8 +207,7 @@ def show_import(
 
     plant = make_plant(name, **parameters)
     target = output or path.with_suffix(".h5")
-    if target.exists():
-        raise UserError(f"{target} exists already; remove it or choose another --output")
+    _refuse_existing(target)
     log = read_log(path, time)
     arrays, facts, summary = convert(log, plant, parse_columns(columns), frequency, clip_actions, name)
     console.print(summary_table(summary))

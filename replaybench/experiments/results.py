@@ -53,7 +53,10 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
     for cell in cells:
         path = folders[cell.id] / "scores.h5"
         if path.is_file():
-            header, arrays = read_record(path, "scores")
+            try:
+                header, arrays = read_record(path, "scores")
+            except UserError as error:
+                raise UserError(f"{error}: remove {path.parent} and run the sweep again") from None
             point = {axis: getattr(cell, axis) for axis in AXES}
             where = {**point, "seed": list(cell.seeds)}
             data["reward"].loc[where] = arrays["reward"]

@@ -10,7 +10,6 @@ import dataclasses
 import hashlib
 import itertools
 import json
-import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +24,12 @@ from replaybench.envs.plant import Plant
 from replaybench.envs.registry import make_plant
 from replaybench.envs.settings import whole_steps
 from replaybench.replay.notation import parse
+
+MOST = 10**9
+MOST_SEEDS = 100_000
+MOST_NOISE = 10.0
+MOST_HERTZ = 1e5
+"""Bounds that only a slip of the finger passes."""
 
 AXES = ("plants", "learners", "strategies", "noise", "frequency")
 
@@ -71,8 +76,12 @@ class Study:
 
     def __post_init__(self) -> None:
         for name in ("seeds", "episodes", "block", "capacity", "greedy_every"):
-            if getattr(self, name) < 1:
-                raise UserError(f"study {self.name!r}: {name} must be at least 1, not {getattr(self, name)}")
+            if not 1 <= getattr(self, name) <= MOST:
+                raise UserError(
+                    f"study {self.name!r}: {name} must be at least 1 and at most {MOST}, not {getattr(self, name)}"
+                )
+        if self.seeds > MOST_SEEDS:
+            raise UserError(f"study {self.name!r}: seeds must be at most {MOST_SEEDS}, not {self.seeds}")
         if self.root_seed < 0:
             raise UserError(f"study {self.name!r}: root_seed must not be negative")
         if not self.name or {"/", "\\"} & set(self.name) or self.name.startswith("."):
@@ -90,8 +99,12 @@ class Study:
                 if not getattr(grid, axis):
                     raise UserError(f"study {self.name!r}: {axis} is empty; list at least one")
             for sigma in grid.noise:
-                if not (math.isfinite(sigma) and sigma >= 0):
-                    raise UserError(f"study {self.name!r}: noise must be finite and not negative, not {sigma}")
+                if not 0 <= sigma <= MOST_NOISE:
+                    bound = f"finite and not negative, at most {MOST_NOISE:g}"
+                    raise UserError(f"study {self.name!r}: noise must be {bound}, not {sigma}")
+            for rate in grid.frequency:
+                if rate > MOST_HERTZ:
+                    raise UserError(f"study {self.name!r}: frequency must be at most {MOST_HERTZ:g} Hz, not {rate:g}")
 
     def grids(self) -> list[Grid]:
         """Return the grids, what they leave out filled in from the study."""
@@ -126,7 +139,7 @@ class Study:
             learner=learner,
             settings=dataclasses.asdict(settings),
             strategy=str(parse(strategy)),
-            noise=noise,
+            noise=abs(noise),  # −0.0 is 0.0
             frequency=frequency,
             first_member=first,
             members=min(self.block, self.seeds - first),

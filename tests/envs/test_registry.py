@@ -58,6 +58,26 @@ def test_a_forgotten_decorator_is_told(tmp_path: Path) -> None:
         make_plant(f"{path}:CartPole")
 
 
+BUGS = [
+    ("def rhs(x: Vector, u: Vector, p: Params) -> tuple[float, ...]:\n", "def rhs(x: Vector, u Vector):\n", "line 3"),
+    ("M, m, l, b = p", "M, m, l = p", "too many values to unpack"),
+    ("return x[1], acceleration, x[3], -(acc", "return x[1], x[3], -(acc", "returns 3 derivatives for 4 states"),
+    ("math.sin(x[2]), math", "math.sin(x[7]), math", "IndexError"),
+    ("import math\n", "import math\nimport no_such_module\n", "No module named"),
+]
+
+
+@pytest.mark.parametrize(("original", "replacement", "told"), BUGS)
+def test_a_bug_in_an_own_plant_is_one_line(tmp_path: Path, original: str, replacement: str, told: str) -> None:
+    source = (Path(__file__).parents[2] / "examples" / "cart_pole.py").read_text(encoding="utf-8")
+    assert original in source
+    path = tmp_path / "own.py"
+    path.write_text(source.replace(original, replacement, 1), encoding="utf-8")
+    with pytest.raises(UserError, match=told) as caught:
+        make_plant(f"{path}:CartPole")
+    assert "\n" not in str(caught.value)
+
+
 def test_the_registry_imports_no_compiler_and_no_plots() -> None:
     code = "import sys, replaybench.envs.registry as r; r.plant_names(); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

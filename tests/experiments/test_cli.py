@@ -125,6 +125,8 @@ def test_replay_learns_from_a_sweeps_buffer(
     assert "offline: " + strategy in told
     assert "online: FULL[PER]" in told
     assert "dynamic programming" in told
+    again = refused(capsys, "replay", source, "--strategy", strategy, "--updates", 60, "--output", tmp_path / "out")
+    assert "exists already" in again
     header, arrays = read_record(tmp_path / "out" / "scores.h5")
     assert header.facts["strategy"] == strategy
     assert np.isfinite(arrays["reward_greedy"]).all()
