@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect as inspection
-import itertools
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -14,6 +12,7 @@ import tyro
 from tyro.conf import Positional
 
 from replaybench.data.errors import UserError, unknown
+from replaybench.experiments.cli_options import check_options, parameter_values, take_plant_parameters
 
 
 def sweep(
@@ -134,7 +133,7 @@ def baseline(
     """
     from replaybench.experiments.reports import show_baseline
 
-    show_baseline(_console(), plant, _values(parameters), frequency, noise, output)
+    show_baseline(_console(), plant, parameter_values(parameters), frequency, noise, output)
     return 0
 
 
@@ -193,7 +192,7 @@ def import_log(
     """
     from replaybench.experiments.reports import show_import
 
-    show_import(_console(), log, plant, _values(parameters), columns, time, frequency, output, clip_actions)
+    show_import(_console(), log, plant, parameter_values(parameters), columns, time, frequency, output, clip_actions)
     return 0
 
 
@@ -230,58 +229,6 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "inspect": inspect,
     "list": list_names,
 }
-
-
-def _take_plant_parameters(words: list[str]) -> list[str]:
-    """Turn options that are parameters of the plant named in `words` into entries of `--parameters`."""
-    if words[:1] not in (["baseline"], ["import"]):
-        return words
-    plain = [word for before, word in itertools.pairwise(words) if not {before[:1], word[:1]} & {"-"}]
-    plain += [word for word in words[1:2] if not word.startswith("-")]
-    named = [after for word, after in itertools.pairwise(words) if word == "--plant"]
-    named += [word.partition("=")[2] for word in words if word.startswith("--plant=")]
-    names = plain if words[0] == "baseline" else named
-    if not names:
-        return words
-    import dataclasses
-
-    from replaybench.envs.registry import plant_class
-
-    fields = {f"--{field.name.replace('_', '-')}": field.name for field in dataclasses.fields(plant_class(names[-1]))}
-    kept: list[str] = []
-    taken: list[str] = []
-    rest = iter(words)
-    for word in rest:
-        option, equals, value = word.partition("=")
-        name = fields.get(option.replace("_", "-"))
-        if name is None:
-            kept.append(word)
-        else:
-            taken.append(f"{name}={value if equals else next(rest, '')}")
-    return [*kept, "--parameters", *taken] if taken else kept
-
-
-def _check_options(words: Sequence[str]) -> None:
-    """Refuse an option that the command does not have, naming the nearest."""
-    valid = {"--help"}
-    for name in inspection.signature(COMMANDS[words[0]]).parameters:
-        option = f"--{name.replace('_', '-')}"
-        valid |= {option, f"--no-{name.replace('_', '-')}"}
-    for word in words[1:]:
-        option = word.partition("=")[0].replace("_", "-")
-        if option.startswith("--") and option not in valid:
-            raise unknown(f"option of {words[0]}:", option, valid)
-
-
-def _values(parameters: Sequence[str]) -> dict[str, float]:
-    values = {}
-    for entry in parameters:
-        name, _, value = entry.partition("=")
-        try:
-            values[name.replace("-", "_")] = float(value)
-        except ValueError:
-            raise UserError(f"plant parameter {name} needs a number, not {value!r}") from None
-    return values
 
 
 DESCRIPTION = """Which experiences should a learning controller keep, and which should it replay?
@@ -321,9 +268,9 @@ def _run(words: list[str]) -> int:
         raise unknown("command", words[0], COMMANDS)
     if not words:
         words = ["--help"]
-    words = _take_plant_parameters(words)
+    words = take_plant_parameters(words)
     if words[0] in COMMANDS:
-        _check_options(words)
+        check_options(words, COMMANDS[words[0]])
     found: int = tyro.extras.subcommand_cli_from_dict(
         COMMANDS, prog="replaybench", description=DESCRIPTION, args=words, sort_subcommands=False
     )
