@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import replaybench
+from replaybench.baselines.controllers import play
 from replaybench.controllers.agent import Agent, Task
 from replaybench.controllers.registry import load_learner
 from replaybench.data.errors import UserError
@@ -25,7 +26,7 @@ from replaybench.data.policy import write_policy
 from replaybench.data.settings import build
 from replaybench.envs.plant import Plant
 from replaybench.envs.population import PopulationEnv
-from replaybench.experiments.loop import greedy_episode, training_episode, update_phase
+from replaybench.experiments.loop import training_episode, update_phase
 from replaybench.experiments.study import Cell
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.notation import parse
@@ -74,7 +75,7 @@ class CellRun:
         due = int((episode + 1) * self.updates_per_episode) - int(episode * self.updates_per_episode)
         update_phase(self.agent, self.replay, due, progress=episode / max(1, cell.episodes - 1))
         if (episode + 1) % cell.greedy_every == 0:
-            self.reward_greedy[:, episode // cell.greedy_every] = greedy_episode(self.evaluation, self.agent)
+            self.reward_greedy[:, episode // cell.greedy_every] = play(self.agent, self.evaluation)
         self.episode += 1
 
     def state_dict(self) -> dict[str, NDArray[Any]]:

@@ -51,20 +51,3 @@ def update_phase(agent: Agent, replay: Replay, updates: int, progress: float) ->
     for _ in range(updates):
         batch = replay.sample(context)
         replay.annotate(batch, agent.update(batch))
-
-
-def greedy_episode(env: PopulationEnv, agent: Agent) -> NDArray[np.float64]:
-    """Run one episode of every member without exploration; nothing is stored.
-
-    Returns:
-        Mean reward per step of each member, `[M]`.
-    """
-    observation, _ = env.reset()
-    active = np.ones(env.num_envs, np.bool_)
-    total, steps = np.zeros(env.num_envs), np.zeros(env.num_envs)
-    while active.any():
-        observation, reward, terminated, truncated, _ = env.step(agent.act(observation))
-        total += np.where(active, reward, 0.0)
-        steps += active
-        active &= ~(terminated | truncated)
-    return total / steps

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.baselines.controllers import play
 from replaybench.controllers.agent import Agent, Task
 from replaybench.controllers.registry import load_learner
 from replaybench.data.errors import UserError
@@ -24,7 +25,7 @@ from replaybench.envs.plant import Plant
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant, plant_names
 from replaybench.experiments.cell import make_task
-from replaybench.experiments.loop import greedy_episode, update_phase
+from replaybench.experiments.loop import update_phase
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.notation import Strategy
 
@@ -160,10 +161,10 @@ def replay_offline(
         role="evaluation",
     )
     marks = np.unique(np.linspace(0, updates, EVALUATIONS + 1).astype(np.int64))
-    rewards = [greedy_episode(env, agent)]
+    rewards = [play(agent, env)]
     for before, after in itertools.pairwise(marks):
         update_phase(agent, replay, int(after - before), progress=float(before) / max(1, updates))
-        rewards.append(greedy_episode(env, agent))
+        rewards.append(play(agent, env))
         progress(int(after))
     return Outcome(marks, np.array(rewards).T, agent)
 
