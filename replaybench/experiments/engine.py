@@ -114,7 +114,8 @@ def _drain(executor: Executor, tasks: Sequence[Task], watch: Watch, finish: Fini
             done, pending = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
             _relay(watch)
             for future in done:
-                finish(futures[future], future.result())
+                # Dropped at once: a cell from a cluster brings its whole buffer.
+                finish(futures.pop(future), future.result())
     except BaseException as error:
         running = [future for future in futures if not future.cancel() and not future.done()]
         if _stop is not None:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from replaybench.baselines.scores import Reference, reference
 from replaybench.data.atomic import write_text
@@ -22,6 +21,7 @@ from replaybench.data.runs import RunFolder, describe_machine
 from replaybench.envs.registry import make_plant
 from replaybench.envs.settings import whole_steps
 from replaybench.experiments.cell import CellRun
+from replaybench.experiments.display import Display
 from replaybench.experiments.engine import (
     Interrupted,
     Task,
@@ -38,9 +38,6 @@ _WORKER_BYTES = 400 << 20  # an interpreter with the compiled kernels loaded
 _SLOT_BYTES = 4  # serial number
 _RANK_BYTES = 20  # rank order: key and tree entry
 _PROBE_EPISODES = 2
-
-Point = tuple[str, float, float]
-"""Plant, frequency, noise: what a reference depends on."""
 
 
 @dataclass(frozen=True)
@@ -180,22 +177,24 @@ def sweep(
         for cell in ordered:
             where = (home and home.cell(cell.id), study.buffers == "final", checkpoint_seconds)
             tasks.append(Task(cell.id, run_cell_task, (cell, *where)))
-        complete, results = True, {}
+        complete, references = True, dict[str, Reference]()
         executors = cluster_executors(cluster) if cluster else local_executors(workers)
-        with _Display(console, todo) as display:
+        with Display(console, todo.cells, todo.open) as display:
 
             def finish(key: str, result: Any) -> None:
+                if isinstance(result, Reference):
+                    references[key] = result
+                    return
                 if isinstance(result, dict):
                     store_files(folder.cell(key), result)
-                results[key] = result
-                display.advance(key, None)
+                display.complete(key)
 
             try:
                 run_tasks(tasks, executors, display.advance, finish)
             except Interrupted:
                 complete = False
-        references = {point: results[f"{point}"] for point in points if f"{point}" in results}
-        data = assemble(todo.cells, references, {cell.id: folder.cell(cell.id) for cell in todo.cells})
+        known = {point: references[f"{point}"] for point in points if f"{point}" in references}
+        data = assemble(todo.cells, known, {cell.id: folder.cell(cell.id) for cell in todo.cells})
         write_results(folder.results, data)
         _write_provenance(folder, study, began, complete)
         drawn = figures(data, folder, todo.cells) if complete else []
@@ -219,55 +218,3 @@ def _write_provenance(folder: RunFolder, study: Study, began: float, complete: b
         "cells": {cell.id: dataclasses.asdict(cell) for cell in study.cells()},
     }
     write_text(folder.provenance, json.dumps(facts, indent=2, sort_keys=True) + "\n")
-
-
-class _Display:
-    """The one live line of a sweep: cells done, learner-episodes per second, time left. Silent off a terminal."""
-
-    def __init__(self, console: Console, plan: Plan) -> None:
-        self._cells = {cell.id: cell for cell in plan.open}
-        self._episodes = dict.fromkeys(self._cells, 0)
-        self._first: dict[str, int] = {}
-        self._complete = len(plan.cells) - len(plan.open)
-        self._total = len(plan.cells)
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            TextColumn("{task.fields[rate]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
-
-    def __enter__(self) -> _Display:
-        self._began = time.monotonic()
-        self._progress.start()
-        total = sum(cell.members * cell.episodes for cell in self._cells.values())
-        self._task = self._progress.add_task(self._label(), total=total or None, rate="references")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def _label(self) -> str:
-        return f"{self._complete}/{self._total} cells"
-
-    def advance(self, key: str, episode: int | None) -> None:
-        """Note that a cell has done so many episodes; None when it is complete."""
-        cell = self._cells.get(key)
-        if cell is None:
-            return
-        if episode is None:
-            self._complete += 1
-            episode = cell.episodes
-        self._first.setdefault(key, episode - 1)
-        self._episodes[key] = episode
-        done = sum(self._cells[k].members * count for k, count in self._episodes.items())
-        fresh = sum(self._cells[k].members * (self._episodes[k] - first) for k, first in self._first.items())
-        rate = fresh / max(1e-9, time.monotonic() - self._began)
-        self._progress.update(
-            self._task, completed=done, description=self._label(), rate=f"{rate:.0f} learner-episodes/s"
-        )
