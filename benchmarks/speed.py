@@ -112,16 +112,17 @@ def our_run(strategy: str, members: int, episodes: int = 4000) -> Any:
 
 def updates() -> list[Row]:
     """DDPG updates of one learner per second and core, batches drawn from real buffers."""
-    from replaybench.experiments.loop import update_phase
+    from replaybench.experiments.loop import training_episode, update_phase
 
     peer = peer_ddpg(FixedLength())
     rows = []
     for members, target in ((1, 6), (8, 6), (50, 40), (60, 40)):
         run = our_run("FIFO[Uniform]", members)
         count = max(50, 4000 // members)
+        seen = training_episode(run.env, run.agent, run.replay, 2)
         ours, theirs = interleaved(
-            lambda run=run, count=count, members=members: timed(
-                lambda: update_phase(run.agent, run.replay, count, 0.0), count * members
+            lambda run=run, count=count, members=members, seen=seen: timed(
+                lambda: update_phase(run.agent, run.replay, count, 0.0, seen), count * members
             ),
             lambda: timed(lambda: peer.train(300, BATCH), 300),
         )

@@ -15,11 +15,11 @@ def main(episodes: int = 100, members: int = 8) -> float:
     agent = DDPG(DDPGConfig(), task, root=1, members=range(members))
     replay = Replay(parse("Resv[PER+IS]"), step_fields(2, 1), 10_000, 1, range(members), agent.batch_size)
     for episode in range(episodes):
-        reward = training_episode(env, agent, replay, episode)
-        update_phase(agent, replay, updates=100, progress=episode / episodes)
+        seen = training_episode(env, agent, replay, episode)
+        update_phase(agent, replay, 100, episode / episodes, seen)
         if episode % 10 == 9:
-            print(f"episode {episode + 1:3d}: {reward.mean():7.2f} per step, best {reward.max():7.2f}")
-    return float(reward.mean())
+            print(f"episode {episode + 1:3d}: {seen.reward.mean():7.2f} per step, best {seen.reward.max():7.2f}")
+    return float(seen.reward.mean())
 
 
 if __name__ == "__main__":

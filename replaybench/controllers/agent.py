@@ -11,6 +11,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.controllers.exploration import Explored
+
 Floats = NDArray[np.float32]
 
 
@@ -39,7 +41,11 @@ class Batch(Protocol):
 
     @property
     def weight(self) -> Floats:
-        """Importance weight of each sample, `[M, B]`."""
+        """Importance weight of each sample in the critic's loss, `[M, B]`."""
+
+    @property
+    def actor_weight(self) -> Floats:
+        """Weight of each sample in the actor's loss, `[M, B]`."""
 
     @property
     def rate_factor(self) -> Floats:
@@ -65,11 +71,14 @@ class Agent(Protocol):
     def start_episode(self, episode: int) -> None:
         """Reset what lasts for one training episode (exploration); episodes count from 0."""
 
-    def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Floats:
+    def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
         """Return the action to try, `[M, A]` in [−1, 1], exploration included, for observation `[M, S]`.
 
         Members that are not `active` `[M]` wait for the others and must draw nothing.
         """
+
+    def explore_again(self, observation: Floats) -> Explored:
+        """Return what `explore` would have returned for another observation `[M, S]`; nothing is drawn."""
 
     def act(self, observation: Floats) -> Floats:
         """Return the greedy action `[M, A]`."""

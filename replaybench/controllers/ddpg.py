@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from replaybench.controllers.agent import Batch, Task
-from replaybench.controllers.exploration import Exploration, ExplorationConfig
+from replaybench.controllers.exploration import Exploration, ExplorationConfig, Explored
 from replaybench.controllers.layers import Floats, Network, PopulationMLP, Shape, Tape, backward, forward
 from replaybench.controllers.optimiser import Adam, adam_step, make_adam, track
 from replaybench.data.errors import UserError
@@ -113,9 +113,14 @@ class DDPG:
         """Return π(s) `[M, A]` for observation `[M, S]`."""
         return self.policy(observation[:, None])[:, 0]
 
-    def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Floats:
+    def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
         """Return π(s) with exploration added, clipped to ±1, `[M, A]`; only `active` `[M]` members draw."""
-        return self.exploration.disturb(self.act(observation), active)
+        self.exploration.advance(active)
+        return self.explore_again(observation)
+
+    def explore_again(self, observation: Floats) -> Explored:
+        """Return the same for another observation, with the exploration of the present step."""
+        return self.exploration.disturb(self.act(observation))
 
     def policy(self, observation: Floats) -> Floats:
         """Return π(s) `[M, N, A]` for observations `[M, N, S]`."""
@@ -143,6 +148,7 @@ class DDPG:
             batch.next_observation,
             batch.terminated,
             batch.weight,
+            batch.actor_weight,
             batch.rate_factor,
             self.task.discount,
             self.task.reward_scale,
@@ -201,7 +207,7 @@ def _update(
     actor: Network, critic: Network, actor_target: Network, critic_target: Network,
     actor_tape: Tape, critic_tape: Tape, actor_adam: Adam, critic_adam: Adam,
     observation: Floats, action: Floats, reward: Floats, next_observation: Floats, terminated: Floats,
-    weight: Floats, rate_factor: Floats,
+    weight: Floats, actor_weight: Floats, rate_factor: Floats,
     discount: float, reward_scale: float, tau: float, step: int, td_error: Floats,
 ) -> None:  # fmt: skip
     """One update of every member; the symbols are those of equations 4 to 6."""
@@ -226,7 +232,8 @@ def _update(
 
         forward(actor, m, actor_tape, observation[m], nothing, pi)
         forward(critic, m, critic_tape, observation[m], pi, q)
-        d_q[:] = kind(-1 / batch)
+        for b in range(batch):
+            d_q[b, 0] = kind(-1 / batch) * actor_weight[m, b]
         backward(critic, m, critic_tape, d_q, False, d_pi)
         backward(actor, m, actor_tape, d_pi, True, nothing)
         adam_step(actor, m, actor_adam, step, rate_factor[m])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,13 @@ class ExplorationConfig:
             raise UserError("exploration: amplitudes must lie in [0, 1], decay_episodes must be at least 1")
 
 
+class Explored(NamedTuple):
+    """Actions float32 `[M, A]`, and how far each is from the policy's, ‖a − π(s)‖₁ float32 `[M]`."""
+
+    action: NDArray[np.float32]
+    deviation: NDArray[np.float32]
+
+
 class Exploration:
     """The process of every member.
 
@@ -64,14 +72,18 @@ class Exploration:
         self.amplitude = config.first_amplitude + progress * (config.last_amplitude - config.first_amplitude)
         self.u[:] = 0.0
 
-    def disturb(self, action: NDArray[np.float32], active: NDArray[np.bool_]) -> NDArray[np.float32]:
-        """Advance the `active` `[M]` members one sample and return clip(action + noise, ±1), `[M, A]`.
+    def advance(self, active: NDArray[np.bool_]) -> None:
+        """Advance the `active` `[M]` members one sample.
 
         A member whose episode has ended draws nothing: its next one must not depend on how long others go on.
         """
         _advance(self.u, self.stream.state, active, self.diffusion, self.friction)
+
+    def disturb(self, action: NDArray[np.float32]) -> Explored:
+        """Return clip(action + noise, ±1) for policy actions `[M, A]` with the noise of the present sample."""
         noisy = action + self.amplitude * np.clip(self.u, -1.0, 1.0)
-        return np.clip(noisy, -1.0, 1.0).astype(np.float32)
+        explored = np.clip(noisy, -1.0, 1.0).astype(np.float32)
+        return Explored(explored, np.abs(explored - action).sum(axis=1))
 
 
 @kernel

@@ -25,6 +25,9 @@ PURPOSES: Final = (
     "evaluation sensor",
     "evaluation actuator",
     "random controller",
+    "drop",
+    "synthesis",
+    "stream",
 )
 """A purpose's number is its place here: append, never reorder (the place is part of every seed)."""
 

@@ -27,6 +27,7 @@ from replaybench.data.settings import build
 from replaybench.envs.plant import Plant
 from replaybench.envs.population import PopulationEnv
 from replaybench.experiments.loop import training_episode, update_phase
+from replaybench.experiments.plant_model import PlantModel
 from replaybench.experiments.study import Cell
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.notation import parse
@@ -55,14 +56,19 @@ class CellRun:
         self.env = PopulationEnv(plant, cell.members, **common)
         self.evaluation = PopulationEnv(plant, cell.members, role="evaluation", **common)
         self.agent = make_agent(cell, plant)
-        self.strategy = parse(cell.strategy)
+        self.strategy = parse(cell.strategy).at(cell.frequency)
         steps = self.env.steps_per_episode
-        capacity = cell.capacity if self.strategy.retention.bounded else steps * cell.episodes
-        sizes = len(plant.state_names), len(plant.action_names)
         self.replay = Replay(
-            self.strategy, step_fields(*sizes), capacity, cell.root_seed, cell.seeds, self.agent.batch_size
+            self.strategy,
+            stored_fields(plant, cell.replayed_noise),
+            cell.capacity if self.strategy.retention.bounded else steps * cell.episodes,
+            cell.root_seed,
+            cell.seeds,
+            self.agent.batch_size,
+            model=PlantModel(self.env, self.agent),
         )
-        self.updates_per_episode = steps * self.agent.replays_per_experience / self.agent.batch_size
+        uses = steps * self.strategy.entering * self.agent.replays_per_experience
+        self.updates_per_episode = uses / self.agent.batch_size
         self.episode = 0
         self.reward = np.full((cell.members, cell.episodes), np.nan)
         self.reward_greedy = np.full((cell.members, cell.episodes // cell.greedy_every), np.nan)
@@ -70,10 +76,11 @@ class CellRun:
     def advance(self) -> None:
         """Run one training episode, its updates, and at times a greedy episode."""
         cell, episode = self.cell, self.episode
-        self.reward[:, episode] = training_episode(self.env, self.agent, self.replay, episode)
+        seen = training_episode(self.env, self.agent, self.replay, episode)
+        self.reward[:, episode] = seen.reward
         # Fractions of an update are carried over, so that every experience is replayed as often as was asked.
         due = int((episode + 1) * self.updates_per_episode) - int(episode * self.updates_per_episode)
-        update_phase(self.agent, self.replay, due, progress=episode / max(1, cell.episodes - 1))
+        update_phase(self.agent, self.replay, due, episode / max(1, cell.episodes - 1), seen)
         if (episode + 1) % cell.greedy_every == 0:
             self.reward_greedy[:, episode // cell.greedy_every] = play(self.agent, self.evaluation)
         self.episode += 1
@@ -101,6 +108,13 @@ class CellRun:
         self.evaluation.set_state(part("evaluation"))
         self.reward[:], self.reward_greedy[:] = state["history.reward"], state["history.reward_greedy"]
         self.episode = episode
+
+
+def stored_fields(plant: Plant, noise: bool = False) -> dict[str, int]:
+    """Return what is stored of each experience of a plant; with `noise` the noise that was in it, too."""
+    states, actions = len(plant.state_names), len(plant.action_names)
+    measured = {"sensor_noise": states, "actuator_noise": actions} if noise else {}
+    return {**step_fields(states, actions), "exploration": 1, **measured}
 
 
 def make_task(plant: Plant, frequency: float, discount: str) -> Task:
@@ -172,6 +186,8 @@ def run_cell(
         write_buffer(folder / "buffer.h5", run)
     write_policy(folder / "policy.safetensors", run.agent.weights(), facts)
     scores = {"reward": run.reward, "reward_greedy": run.reward_greedy}
+    if run.replay.noise is not None:
+        scores["replayed_noise"] = run.replay.noise.mean()
     write_record(folder / "scores.h5", "scores", facts, scores)
     checkpoint.unlink(missing_ok=True)
     return True

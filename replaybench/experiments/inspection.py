@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -150,18 +151,24 @@ def _plants() -> Table:
 
 
 def _strategies() -> Table:
-    from replaybench.replay.notation import MODIFIERS
-    from replaybench.replay.retention import RETENTIONS
-    from replaybench.replay.sampling import SAMPLINGS
+    from replaybench.replay.notation import parameters
+    from replaybench.replay.strategies import ENTRIES, RETENTIONS, SAMPLINGS, WEIGHTINGS
 
-    title = escape("Strategies: Retention[Sampling+Modifier], for example FULL[PER+IS]")
+    title = escape("Strategies: Entry*Retention[Sampling+Modifier], for example Drop(0.5)*TDE(1.2)[PER+IS]")
     table = Table(title=title, box=box.SIMPLE_HEAD)
     for heading in ("part", "name", "parameters", ""):
         table.add_column(heading)
-    for part, names in (("retention", RETENTIONS), ("sampling", SAMPLINGS), ("modifier", MODIFIERS)):
+    parts: dict[str, Mapping[str, Any]] = {
+        "entry": ENTRIES,
+        "retention": RETENTIONS,
+        "sampling": SAMPLINGS,
+        "modifier": WEIGHTINGS,
+    }
+    for part, names in parts.items():
         for name, kind in names.items():
-            fields = [f for f in dataclasses.fields(kind) if f.name != "importance"]
-            table.add_row(part, name, ", ".join(f"{f.name}={f.default}" for f in fields), _first_line(kind))
+            written = ", ".join(f"{f.name}={str(f.default).lower()}" for f in parameters(kind))
+            table.add_row(part, name, written, _first_line(kind))
+    table.add_row("modifier", "PER", "alpha=0.6, epsilon=1e-06", "After ERE: proportional priorities among the newest.")
     return table
 
 

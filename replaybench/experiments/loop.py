@@ -6,28 +6,47 @@ lockstep; a member whose episode has terminated waits for the others without sto
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.controllers.agent import Agent
 from replaybench.envs.population import PopulationEnv
 from replaybench.replay.buffer import Replay
-from replaybench.replay.sampling import Context
+from replaybench.replay.setting import Context
 
 
-def training_episode(env: PopulationEnv, agent: Agent, replay: Replay, episode: int) -> NDArray[np.float64]:
-    """Run one episode of every member, exploration included, into the buffers.
+class Episode(NamedTuple):
+    """What an episode of every member was like.
 
-    Returns:
-        Mean reward per step of each member, `[M]`.
+    Attributes:
+        reward: mean reward per step float64 `[M]`, exploration included.
+        observation: what the agents saw, float32 `[T, M, S]`.
+        steps: length of each member's episode int64 `[M]`; the longest is T.
     """
+
+    reward: NDArray[np.float64]
+    observation: NDArray[np.float32]
+    steps: NDArray[np.int64]
+
+    def attended(self, update: int, updates: int) -> NDArray[np.float32]:
+        """Return the observation `[M, S]` that update j of U attends to: number ⌊jT/U⌋ of each member's episode."""
+        return self.observation[update * self.steps // updates, np.arange(len(self.steps))]
+
+
+def training_episode(env: PopulationEnv, agent: Agent, replay: Replay, episode: int) -> Episode:
+    """Run one episode of every member, exploration included, into the buffers."""
     agent.start_episode(episode)
-    observation, _ = env.reset()
+    observation, info = env.reset()
     active = np.ones(env.num_envs, np.bool_)
-    total, steps = np.zeros(env.num_envs), np.zeros(env.num_envs)
+    total, steps, seen = np.zeros(env.num_envs), np.zeros(env.num_envs, np.int64), []
     while active.any():
-        action = agent.explore(observation, active)
-        successor, reward, terminated, truncated, _ = env.step(action)
+        seen.append(observation)
+        action, deviation = agent.explore(observation, active)
+        sensor_noise = info["sensor_noise"]
+        successor, reward, terminated, truncated, info = env.step(action)
+        ended = terminated | truncated
         replay.add(
             {
                 "observation": observation,
@@ -35,19 +54,27 @@ def training_episode(env: PopulationEnv, agent: Agent, replay: Replay, episode: 
                 "reward": reward[:, None],
                 "next_observation": successor,
                 "terminated": terminated[:, None],
+                "exploration": deviation[:, None],
+                "sensor_noise": sensor_noise,
+                "actuator_noise": info["actuator_noise"],
             },
             active,
+            ended,
         )
         total += np.where(active, reward, 0.0)
         steps += active
-        active &= ~(terminated | truncated)
+        active &= ~ended
         observation = successor
-    return total / steps
+    return Episode(total / steps, np.stack(seen), steps)
 
 
-def update_phase(agent: Agent, replay: Replay, updates: int, progress: float) -> None:
-    """Do `updates` updates of every member; `progress` runs from 0 to 1 over the whole run."""
-    context = Context(progress=progress)
-    for _ in range(updates):
-        batch = replay.sample(context)
-        replay.annotate(batch, agent.update(batch))
+def update_phase(agent: Agent, replay: Replay, updates: int, progress: float, episode: Episode) -> None:
+    """Do `updates` updates of every member after an episode; `progress` runs from 0 to 1 over the whole run."""
+    for update in range(updates):
+        update_once(agent, replay, Context(update, updates, progress, episode.attended(update, updates)))
+
+
+def update_once(agent: Agent, replay: Replay, context: Context) -> None:
+    """Sample, update, annotate."""
+    batch = replay.sample(context)
+    replay.annotate(batch, agent.update(batch))

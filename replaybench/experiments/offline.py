@@ -1,12 +1,13 @@
 """Learn from a stored buffer without touching a plant, then see on the plant what was learned.
 
 Stored experiences are offered in their original order, through the strategy's own retention, to a fresh population;
-then training starts. Learner i replays recording i of the file, in turn where there are more learners than recordings.
+then training starts, in phases as long as those after an episode. Learner i replays recording i of the file, in turn
+where there are more learners than recordings. A strategy that attends to the agent's state attends to the recording's
+observations, from its first to its last.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,10 +25,12 @@ from replaybench.data.settings import build
 from replaybench.envs.plant import Plant
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant, plant_names
-from replaybench.experiments.cell import make_task
-from replaybench.experiments.loop import update_phase
+from replaybench.experiments.cell import make_task, stored_fields
+from replaybench.experiments.loop import update_once
+from replaybench.experiments.plant_model import PlantModel
 from replaybench.replay.buffer import Replay, step_fields
-from replaybench.replay.notation import Strategy
+from replaybench.replay.setting import Context
+from replaybench.replay.strategies import Strategy
 
 EVALUATIONS = 20
 
@@ -50,6 +53,17 @@ class Recording:
     orders: list[NDArray[np.int64]]
     failed: int
     changed: bool
+
+    def turns(self, learners: int) -> tuple[list[int], list[NDArray[np.int64]]]:
+        """Return the recording of each learner, and its slots in the order of their offer."""
+        turns = [m % len(self.orders) for m in range(learners)]
+        return [self.members[turn] for turn in turns], [self.orders[turn] for turn in turns]
+
+    def observation(self, learners: int, share: float) -> NDArray[np.float32]:
+        """Return what was observed `[learners, S]` when this share of each recording was over."""
+        sources, orders = self.turns(learners)
+        found: NDArray[np.float32] = self.arrays["observation"][sources, [o[int(share * len(o))] for o in orders]]
+        return found
 
     def task(self) -> Task:
         """Return the control problem of those who filled the buffer, their discount and reward scale included."""
@@ -136,21 +150,15 @@ def replay_offline(
     Raises:
         UserError: the strategy needs a metric that the file lacks.
     """
-    retention = strategy.retention
-    missing = [name for name in retention.metrics if name not in recording.arrays]
+    missing = [name for name in strategy.retention.orders if name not in recording.arrays]
     if missing:
         raise UserError(
             f"{strategy} retains by {', '.join(missing)}, which {recording.path} does not hold; use FIFO, FULL or Resv"
         )
-    plant = recording.plant
+    plant, members = recording.plant, range(learners)
     kind, config = load_learner(learner)
-    sizes = len(plant.state_names), len(plant.action_names)
-    members = range(learners)
     configured = build(config, recording.settings(learner), f"settings of {learner}")
     agent: Agent = kind(configured, recording.task(), root_seed, members, recording.frequency)
-    longest = max(len(order) for order in recording.orders)
-    replay = Replay(strategy, step_fields(*sizes), capacity or longest, root_seed, members, agent.batch_size)
-    offer(recording, replay, learners)
     env = PopulationEnv(
         plant,
         learners,
@@ -160,22 +168,39 @@ def replay_offline(
         seed=root_seed,
         role="evaluation",
     )
+    at_rate = strategy.at(recording.frequency)
+    fields = {name: width for name, width in stored_fields(plant).items() if name in recording.arrays}
+    room = capacity or max(len(order) for order in recording.orders)
+    model = PlantModel(env, agent)
+    replay = Replay(at_rate, fields, room, root_seed, members, agent.batch_size, model=model)
+    offer(recording, replay, learners)
+    uses = env.steps_per_episode * at_rate.entering * agent.replays_per_experience
+    phase = max(1, round(uses / agent.batch_size))
     marks = np.unique(np.linspace(0, updates, EVALUATIONS + 1).astype(np.int64))
     rewards = [play(agent, env)]
-    for before, after in itertools.pairwise(marks):
-        update_phase(agent, replay, int(after - before), progress=float(before) / max(1, updates))
-        rewards.append(play(agent, env))
-        progress(int(after))
+    for update in range(updates):
+        attended = recording.observation(learners, update / updates) if strategy.sampling.attends else None
+        update_once(agent, replay, Context(update % phase, phase, update / updates, attended))
+        if update + 1 in marks:
+            rewards.append(play(agent, env))
+            progress(update + 1)
     return Outcome(marks, np.array(rewards).T, agent)
 
 
 def offer(recording: Recording, replay: Replay, learners: int) -> None:
-    """Offer the recordings' experiences in their original order; a shorter recording ends earlier."""
-    turns = [m % len(recording.orders) for m in range(learners)]
-    sources = [recording.members[turn] for turn in turns]
-    orders = [recording.orders[turn] for turn in turns]
+    """Offer the recordings' experiences in their original order; a shorter recording ends earlier.
+
+    What a recording says of TD errors decides what is kept; to the learners, who have seen nothing, none is known.
+    """
+    sources, orders = recording.turns(learners)
     lengths = np.array([len(order) for order in orders])
+    known = [name for name in (*replay.columns.fields, *replay.orders) if name in recording.arrays]
+    episode = recording.arrays.get("episode")
     for place in range(int(lengths.max())):
-        slots = [order[min(place, len(order) - 1)] for order in orders]
-        experience = {name: recording.arrays[name][sources, slots] for name in replay.columns.fields}
-        replay.add(experience, place < lengths)
+        slots, following = ([order[min(at, len(order) - 1)] for order in orders] for at in (place, place + 1))
+        experience = {name: recording.arrays[name][sources, slots] for name in known}
+        if "td_error" in experience:
+            experience["td_error"] = experience["td_error"][:, None]
+        ended = None if episode is None else episode[sources, slots] != episode[sources, following]
+        replay.add(experience, place < lengths, ended)
+    replay.forget_errors()

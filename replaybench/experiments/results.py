@@ -50,6 +50,9 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
     _blank(data, "reward", (*AXES, "seed", "episode"), "mean reward per step of training episodes")
     _blank(data, "reward_greedy", (*AXES, "seed", "greedy_episode"), "mean reward per step of greedy episodes")
     _blank(data, "seconds", AXES, "wall time of a cell [s]")
+    if any(cell.replayed_noise for cell in cells):
+        data.coords["signal"] = list(dict.fromkeys(name for cell in cells for name in _signals(cell)))
+        _blank(data, "replayed_noise", (*AXES, "seed", "signal"), "mean absolute noise in replayed experiences")
     for cell in cells:
         path = folders[cell.id] / "scores.h5"
         if path.is_file():
@@ -61,6 +64,8 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
             where = {**point, "seed": list(cell.seeds)}
             data["reward"].loc[where] = arrays["reward"]
             data["reward_greedy"].loc[where] = arrays["reward_greedy"]
+            if "replayed_noise" in arrays:
+                data["replayed_noise"].loc[{**where, "signal": list(_signals(cell))}] = arrays["replayed_noise"]
             data["seconds"].loc[point] = np.nansum([data["seconds"].loc[point], header.facts["seconds"]])
     _add_references(data, references)
     _add_scores(data)
@@ -71,6 +76,11 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
         "reward": "unscaled mean per step; training episodes include exploration",
     }
     return data
+
+
+def _signals(cell: Cell) -> tuple[str, ...]:
+    plant = cell.make_plant()
+    return (*plant.state_names, *plant.action_names)
 
 
 def _blank(data: xr.Dataset, name: str, axes: tuple[str, ...], meaning: str) -> None:
@@ -190,6 +200,30 @@ def score_tables(data: xr.Dataset) -> list[Table]:
             f"{float(cell['rise_time_mean']):.0f}" + (f" ({censored} never)" if censored else ""),
             f"{int(cell['dead'])}/{int(cell['failed'])}",
         )
+    return list(tables.values())
+
+
+def noise_tables(data: xr.Dataset) -> list[Table]:
+    """Return a table per plant of the noise in replayed experiences, where it was measured (their table 6)."""
+    tables: dict[str, Table] = {}
+    if "replayed_noise" not in data:
+        return []
+    for plant, frequency, noise, learner, strategy in _points(data):
+        cell = data["replayed_noise"].sel(
+            plant=plant, frequency=frequency, noise=noise, learner=learner, strategy=strategy
+        )
+        present = cell.dropna("seed", how="all").dropna("signal", how="all")
+        if not present.size:
+            continue
+        if plant not in tables:
+            title = f"{plant}: mean absolute noise in replayed experiences, in units of σ · E|N(0, 1)| [95 %]"
+            tables[plant] = Table(title=title, box=box.SIMPLE_HEAD)
+            for heading in ("Hz", "noise", "strategy", *present["signal"].values):
+                tables[plant].add_column(str(heading), justify="left" if heading == "strategy" else "right")
+        scale = float(noise) * np.sqrt(2 / np.pi)
+        found = [interval(column / scale if scale else column) for column in present.values.T]
+        shown = [f"{each.mean:.3f} [{each.low:.3f}, {each.high:.3f}]" for each in found]
+        tables[plant].add_row(f"{float(frequency):g}", f"{float(noise):g}", f"{learner} {strategy}", *shown)
     return list(tables.values())
 
 

@@ -52,6 +52,7 @@ class Study:
     `noise` is the standard deviation of sensor and actuator noise in normalised units, `frequency` the control rate
     in Hz, `capacity` the buffer size of bounded retentions, in experiences. `discount = "fixed"` keeps the learner's
     0.95 at every rate, `"horizon"` keeps its horizon in seconds and scales rewards alike (de Bruin et al. 2018, 6.4).
+    `replayed_noise` also stores the noise in every experience and measures how much of it is replayed (their table 6).
     `[learner.NAME]` and `[plant.NAME]` tables change settings; a learner may be named several times with variants,
     `DDPG:decay`, each with a table of its own.
     """
@@ -71,6 +72,7 @@ class Study:
     greedy_every: int = 10
     discount: Literal["fixed", "horizon"] = "fixed"
     buffers: Literal["final", "none"] = "final"
+    replayed_noise: bool = False
     learner: dict[str, Any] = field(default_factory=dict)
     plant: dict[str, Any] = field(default_factory=dict)
 
@@ -148,6 +150,7 @@ class Study:
             capacity=self.capacity,
             greedy_every=self.greedy_every,
             discount=self.discount,
+            replayed_noise=self.replayed_noise,
         )
 
 
@@ -170,6 +173,7 @@ class Cell:
     capacity: int
     greedy_every: int
     discount: str
+    replayed_noise: bool = False
     numerics: int = NUMERICS_VERSION
 
     @property

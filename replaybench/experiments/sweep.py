@@ -20,7 +20,7 @@ from replaybench.data.errors import UserError
 from replaybench.data.runs import RunFolder, describe_machine
 from replaybench.envs.registry import make_plant
 from replaybench.envs.settings import whole_steps
-from replaybench.experiments.cell import CellRun
+from replaybench.experiments.cell import CellRun, stored_fields
 from replaybench.experiments.display import Display
 from replaybench.experiments.engine import (
     Interrupted,
@@ -35,8 +35,6 @@ from replaybench.experiments.study import Cell, Study, resolved, write_toml
 from replaybench.replay.notation import parse
 
 _WORKER_BYTES = 400 << 20  # an interpreter with the compiled kernels loaded
-_SLOT_BYTES = 4  # serial number
-_RANK_BYTES = 20  # rank order: key and tree entry
 _PROBE_EPISODES = 2
 
 
@@ -63,12 +61,11 @@ def plan(study: Study, folder: RunFolder, workers: int) -> Plan:
 
 def _cell_bytes(cell: Cell) -> int:
     """Bytes of a cell's buffers when full."""
-    plant, strategy = make_plant(cell.plant, **cell.parameters), parse(cell.strategy)
-    width = 2 * len(plant.state_names) + len(plant.action_names) + 2
+    strategy = parse(cell.strategy)
+    width = sum(stored_fields(make_plant(cell.plant, **cell.parameters), cell.replayed_noise).values())
     steps = _steps(cell) * cell.episodes
     slots = min(cell.capacity, steps) if strategy.retention.bounded else steps
-    ranked = _RANK_BYTES if strategy.sampling.ranked else 0
-    return cell.members * slots * (4 * width + _SLOT_BYTES + ranked)
+    return cell.members * slots * (4 * width + strategy.slot_bytes)
 
 
 def check_room(plan: Plan, folder: Path, local: bool = True) -> None:

@@ -1,7 +1,7 @@
 """`Replay`: a population's experience buffer under one strategy.
 
-It owns the columns, the retention and the sampling, and only it writes: strategies never touch each other, and
-learners never know which strategy runs; they return annotations for the samples they were given.
+It owns the columns, the rank orders, the retention and the sampling, and only it writes: strategies never touch each
+other, and learners never know which strategy runs; they return annotations for the samples they were given.
 """
 
 from __future__ import annotations
@@ -14,11 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError
+from replaybench.data.kernel import kernel
 from replaybench.replay.columns import Columns, gather, write
-from replaybench.replay.notation import Strategy
-from replaybench.replay.sampling import Context
+from replaybench.replay.entry import Model, RunningDrop, RunningSynth
+from replaybench.replay.episodes import EpisodeStarts
+from replaybench.replay.order import Order, order_set, order_update
+from replaybench.replay.order_tree import OrderState
+from replaybench.replay.replayed_noise import FIELDS, ReplayedNoise
+from replaybench.replay.sampling import Draws
+from replaybench.replay.setting import Context, Floats, Indices, Setting, State
+from replaybench.replay.strategies import Strategy
+from replaybench.replay.units import STEP, Assembly, Unit, mean_over_steps
+from replaybench.replay.weights import Usage
 
-Floats = NDArray[np.float32]
+Bools = NDArray[np.bool_]
 
 
 def step_fields(observation_size: int, action_size: int) -> dict[str, int]:
@@ -36,15 +45,27 @@ def step_fields(observation_size: int, action_size: int) -> dict[str, int]:
 class ReplayBatch:
     """One drawn batch: named columns `[M, B, width]`, and what the strategy says about each sample.
 
-    All arrays are overwritten by the next `sample`.
+    Where the unit of replay is several steps, columns are `[M, B, steps, width]` and `length` `[M, B]` tells how many
+    of the steps are the unit's own; the others are zero. All arrays are overwritten by the next `sample`.
+
+    Attributes:
+        idx, serial: slots and the serial numbers of what they hold, `[M, B]`.
+        probability: chance of each draw float64 `[M, B]`, NaN where it is not known.
+        weight, actor_weight: importance weights on the critic's and on the actor's loss, float32 `[M, B]`.
+        rate_factor: factor on each member's learning rate, float32 `[M]`.
+        update, updates_in_phase: the place of this batch in its phase of updates.
     """
 
     columns: Mapping[str, Floats]
-    idx: NDArray[np.int64]
+    idx: Indices
     serial: NDArray[np.uint32]
     probability: NDArray[np.float64]
     weight: Floats
+    actor_weight: Floats
     rate_factor: Floats
+    length: NDArray[np.uint16] | None = None
+    update: int = 0
+    updates_in_phase: int = 1
 
     @property
     def observation(self) -> Floats:
@@ -71,14 +92,21 @@ class Replay:
     """Experience buffers of M members.
 
     Args:
-        strategy: retention and sampling.
+        strategy: what enters, is kept, is replayed.
         fields: width of each stored field.
-        capacity: slots of each member; for FULL the number of experiences that will be offered.
+        capacity: steps that each member has room for; for FULL the number of steps that will be offered.
         root, members: seed of the study and member numbers.
         batch_size: B.
+        unit: what is stored, ranked, evicted and drawn as one.
+        model: what `Synth` needs to know of plant and policy.
 
     Attributes:
-        offers: int64 `[M]`, experiences offered so far; count: int64 `[M]`, experiences stored.
+        slots: slots of each member, one for a unit.
+        collected: int64 `[M]`, experiences seen so far; offers: those offered to retention (in units, after `Drop`);
+            count: those stored.
+
+    Raises:
+        UserError: the strategy cannot work with these fields, this unit or without a model; says why.
     """
 
     def __init__(
@@ -89,72 +117,235 @@ class Replay:
         root: int,
         members: Sequence[int],
         batch_size: int,
+        unit: Unit = STEP,
+        model: Model | None = None,
     ) -> None:
-        if capacity < 1:
-            raise UserError(f"replay capacity must be at least 1, not {capacity}")
-        m, b = len(members), batch_size
-        self.strategy, self.capacity = strategy, capacity
-        self.columns = Columns(m, capacity, fields)
-        self.offers = np.zeros(m, np.int64)
-        self.count = np.zeros(m, np.int64)
-        self.retention = strategy.retention.start(root, members)
-        self.sampling = strategy.sampling.start(root, members, capacity)
+        if capacity < unit.steps:
+            least = f"{unit.steps}, the steps of its unit" if unit.steps > 1 else "1"
+            raise UserError(f"replay capacity must be at least {least}, not {capacity}")
+        _check(strategy, fields, unit)
+        m = len(members)
+        self.strategy, self.slots, self.unit = strategy, capacity // unit.steps, unit
+        self.columns = Columns(m, self.slots, fields, unit.steps)
+        self.collected, self.offers, self.count = (np.zeros(m, np.int64) for _ in range(3))
+        self.episodes = EpisodeStarts(m)
+        self.updates = 0
+        self.orders = {name: Order(m, self.slots) for name in strategy.orders}
+        bounded = strategy.retention.bounded
+        setting = Setting(root, members, self.slots, bounded, strategy.in_turn, self.columns, self.orders)
+        self.assembly = Assembly(unit, m, self.slots, self.columns.width) if unit.steps > 1 else None
+        self.drop = RunningDrop(strategy.drop, setting) if strategy.drop else None
+        self.synth = RunningSynth(strategy.synth, setting, model) if strategy.synth else None
+        self.retention = strategy.retention.start(setting)
+        self.sampling = strategy.sampling.start(setting)
+        self.weighting = strategy.weights.start(setting) if strategy.weights else None
+        noise = [fields[name] for name in FIELDS if name in fields]
+        self.noise = ReplayedNoise(m, *noise) if len(noise) == len(FIELDS) and self.assembly is None else None
+        self.batch_size = batch_size
+
+    @property
+    def batch_size(self) -> int:
+        """B; may be set between samples."""
+        return int(self._draws.idx.shape[1])
+
+    @batch_size.setter
+    def batch_size(self, b: int) -> None:
+        m = len(self.count)
+        self._draws = Draws(np.zeros((m, b), np.int64), np.ones((m, b)), np.ones(m, np.float32))
         self._gathered = np.zeros((m, b, self.columns.rows.shape[2]), np.float32)
-        self._batch = ReplayBatch(
-            columns=self.columns.views(self._gathered),
-            idx=np.zeros((m, b), np.int64),
-            serial=np.zeros((m, b), np.uint32),
-            probability=np.ones((m, b)),
-            weight=np.ones((m, b), np.float32),
-            rate_factor=np.ones(m, np.float32),
+        self._columns = self.columns.views(self._gathered)
+        self._serial = np.zeros((m, b), np.uint32)
+        self._weight, self._ones = np.ones((m, b), np.float32), np.ones((m, b), np.float32)
+
+    def add(self, experience: Mapping[str, NDArray[Any]], active: Bools, ended: Bools | None = None) -> None:
+        """Offer one experience `[M, width]` per field of each active member (`[M]`).
+
+        Args:
+            experience: the fields; a further `td_error` `[M, 1]` is |δ| as far as it is known already.
+            active: who has collected something.
+            ended: whose episode ended with this step, by termination or truncation; nobody's if not given.
+        """
+        row = np.concatenate([experience[name] for name in self.columns.fields], axis=1, dtype=np.float32)
+        ended = np.zeros(len(active), np.bool_) if ended is None else ended
+        self.episodes.step(self.collected, active, ended)
+        offered, serials = active.copy(), self.collected
+        if self.assembly is not None:
+            offered = self.assembly.extend(row, active, ended)
+            row, serials = self.assembly.rows, self.collected - self.assembly.filled + 1
+            complete = offered.copy()
+        if self.drop is not None:
+            self.drop.filter(offered)
+        self.offers += offered
+        slots = np.where(self.count < self.slots, self.count, -2)
+        slots[~offered] = -1
+        self.retention.slots(self.offers, self.slots, slots)
+        if self.synth is not None:
+            self.synth.alter(row, slots, slots == self.count)
+        write(self.columns.rows, self.columns.serial, slots, serials, row)
+        self.count += slots == self.count
+        for metric, order in self.orders.items():
+            _set_keys(order.state, slots, self._keys(metric, experience, row))
+        self.sampling.stored(slots)
+        if self.weighting is not None:
+            self.weighting.stored(slots)
+        if self.assembly is not None:
+            self.assembly.finish(complete, slots)
+
+    def _keys(self, metric: str, experience: Mapping[str, NDArray[Any]], row: Floats) -> Floats:
+        """Return a new occupant's metric `[M]`: what is stored of it, or is given, else infinite."""
+        if metric not in self.columns.spans:
+            given = experience.get(metric)
+            return np.full(len(row), np.inf, np.float32) if given is None else np.asarray(given[:, 0], np.float32)
+        steps = row.reshape(len(row), self.unit.steps, self.columns.width)[:, :, self.columns.spans[metric].start]
+        if self.assembly is None:
+            return np.ascontiguousarray(steps[:, 0])
+        return mean_over_steps(steps[:, None], self.assembly.filled[:, None].astype(np.uint16))[:, 0]
+
+    def sample(self, context: Context | None = None) -> ReplayBatch:
+        """Draw a batch for every member.
+
+        A member that stores nothing yet gets rows of zeros with weights and learning-rate factor 0.
+        """
+        context = context or Context()
+        draws, empty = self._draws, self.count == 0
+        self.updates += 1
+        self.sampling.draw(context, np.maximum(self.count, 1), self.offers, draws)
+        draws.idx[empty] = 0
+        gather(self.columns.rows, self.columns.serial, draws.idx, self._gathered, self._serial)
+        everywhere = False
+        if self.weighting is not None:
+            phase_end = self.updates - 1 - context.update + context.updates_in_phase
+            usage = Usage(self.updates, phase_end, self.offers, np.maximum(self.count, 1))
+            self.weighting.weigh(context, usage, draws, self._weight)
+            everywhere = self.strategy.weights is not None and self.strategy.weights.all_networks
+        self._mute(empty)
+        if self.noise is not None:
+            self.noise.count(*(self._columns[name] for name in FIELDS))
+        return ReplayBatch(
+            columns=self._columns,
+            idx=draws.idx,
+            serial=self._serial,
+            probability=draws.probability,
+            weight=self._weight,
+            actor_weight=self._weight if everywhere else self._ones,
+            rate_factor=draws.rate_factor,
+            length=None if self.assembly is None else np.take_along_axis(self.assembly.length, draws.idx, axis=1),
+            update=context.update,
+            updates_in_phase=context.updates_in_phase,
         )
 
-    def add(self, experience: Mapping[str, NDArray[Any]], active: NDArray[np.bool_]) -> None:
-        """Offer one experience `[M, width]` per field of each active member (`[M]`)."""
-        row = np.concatenate([experience[name] for name in self.columns.fields], axis=1, dtype=np.float32)
-        self.offers += active
-        slots = np.where(self.count < self.capacity, self.count, -2)
-        slots[~active] = -1
-        self.retention.slots(self.offers, self.capacity, slots)
-        write(self.columns.rows, self.columns.serial, slots, self.offers, row)
-        self.count += slots == self.count
-        self.sampling.stored(slots)
+    def _mute(self, empty: Bools) -> None:
+        """Give members without experiences weight and learning-rate factor 0, the others what is not set anew."""
+        self._ones[:] = 1
+        if self.weighting is None:
+            self._weight[:] = 1
+        if not self.strategy.sampling.attends:
+            self._draws.rate_factor[:] = 1
+        for array in (self._weight, self._ones, self._draws.rate_factor):
+            array[empty] = 0
 
-    def sample(self, context: Context) -> ReplayBatch:
-        """Draw a batch for every member; each must hold at least one experience."""
-        batch = self._batch
-        self.sampling.draw(self.count, batch.idx, batch.probability)
-        gather(self.columns.rows, self.columns.serial, batch.idx, self._gathered, batch.serial)
-        importance = self.strategy.sampling.importance
-        if importance is not None:
-            importance.weigh(self.count, batch.probability, context.progress, batch.weight)
-        return batch
+    def annotate(self, batch: ReplayBatch, annotations: Mapping[str, Floats]) -> None:
+        """Hand what the learner returned to the strategy, for samples that were not replaced meanwhile.
 
-    def annotate(self, batch: ReplayBatch, annotations: dict[str, Floats]) -> None:
-        """Hand what the learner returned (`[M, B]` each) to the strategy, for samples that were not replaced."""
-        if self.sampling.annotations:
-            now = np.take_along_axis(self.columns.serial, batch.idx, axis=1)
-            self.sampling.annotate(batch.idx, now == batch.serial, annotations)
+        `td_error` is δ `[M, B]`; `[M, B, steps]` where the unit of replay is several steps, of which its priority is
+        the mean. Of a slot that was drawn twice the later one stays.
+        """
+        td_error = annotations.get("td_error")
+        if td_error is None:
+            if "td_error" in self.orders:
+                raise ValueError(f"{self.strategy} needs td_error from the learner")
+            return
+        size = np.abs(td_error, dtype=np.float32)
+        if batch.length is not None and size.ndim == 3:
+            size = mean_over_steps(size, batch.length)
+        live = np.empty_like(batch.idx)
+        _still_there(self.columns.serial, batch.idx, batch.serial, live)
+        if "td_error" in self.orders:
+            _update_keys(self.orders["td_error"].state, live, size)
+        self.sampling.annotate(live, size)
 
-    def state_dict(self) -> dict[str, NDArray[np.generic]]:
+    def forget_errors(self) -> None:
+        """Make every |δ| unknown again, as before the first use: for learners that have seen nothing."""
+        if "td_error" in self.orders:
+            order = self.orders["td_error"]
+            order.load_keys(np.where(np.isnan(order.keys()), np.nan, np.inf))
+
+    def state_dict(self) -> State:
         """Return the whole buffer by name, cut to the slots in use; columns `[M, n, width]` are views, not copies."""
         stored = int(self.count.max(initial=0))
         return {
             **{name: self.columns.column(name)[:, :stored] for name in self.columns.fields},
             "serial": self.columns.serial[:, :stored],
+            "collected": self.collected,
             "offers": self.offers,
             "count": self.count,
-            **self.retention.state_dict(),
-            **self.sampling.state_dict(stored),
+            "updates": np.array([self.updates]),
+            **self.episodes.state_dict(),
+            **{name: order.keys(stored) for name, order in self.orders.items() if name not in self.columns.fields},
+            **{name: array for part in self._parts(stored) for name, array in part.items()},
         }
 
-    def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+    def _parts(self, stored: int) -> list[State]:
+        drop: list[State] = [] if self.drop is None else [{"drop_stream": self.drop.stream.state}]
+        kept = [part.state_dict(stored) for part in (self.assembly, self.synth, self.weighting, self.noise) if part]
+        return [self.retention.state_dict(), self.sampling.state_dict(stored), *drop, *kept]
+
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from `state_dict`: the next draws are identical."""
         stored = state["serial"].shape[1]
         self.columns.serial[:, :stored] = state["serial"]
         for name in self.columns.fields:
             self.columns.column(name)[:, :stored] = state[name]
-        self.offers[:], self.count[:] = state["offers"], state["count"]
+        self.collected[:], self.offers[:], self.count[:] = state["collected"], state["offers"], state["count"]
+        self.updates = int(state["updates"][0])
+        self.episodes.load_state_dict(state)
         for name, array in self.retention.state_dict().items():
             array[...] = state[name]
-        self.sampling.load_state_dict(state)
+        if self.drop is not None:
+            self.drop.stream.state[:] = state["drop_stream"]
+        for part in (self.assembly, self.synth, self.weighting, self.noise, self.sampling):
+            if part:
+                part.load_state_dict(state)
+        for name, order in self.orders.items():
+            order.load_keys(self._stored_keys(name, state))
+
+    def _stored_keys(self, metric: str, state: Mapping[str, NDArray[Any]]) -> Floats:
+        keys = np.asarray(state[metric], np.float32)
+        if metric in self.columns.fields:
+            steps = keys[..., 0]
+            keys = steps if self.assembly is None else mean_over_steps(steps, np.asarray(state["length"]))
+            keys = np.where(np.arange(keys.shape[1]) < self.count[:, None], keys, np.nan).astype(np.float32)
+        return keys
+
+
+def _check(strategy: Strategy, fields: Mapping[str, int], unit: Unit) -> None:
+    """Refuse what cannot work, with the reason."""
+    if strategy.synth is not None and unit.steps > 1:
+        raise UserError(
+            f"{strategy}: Synth alters single experiences, which breaks the trajectory in a unit of {unit.steps} steps"
+        )
+    needs = {"exploration": "exploration" in strategy.retention.orders, "observation": strategy.sampling.attends}
+    for name in needs:
+        if needs[name] and name not in fields:
+            raise UserError(f"{strategy} selects by {name}, which is not among the stored fields: {', '.join(fields)}")
+
+
+@kernel
+def _set_keys(order: OrderState, slots: Indices, keys: Floats) -> None:
+    for m in range(slots.size):
+        if slots[m] >= 0:
+            order_set(order, m, slots[m], keys[m])
+
+
+@kernel
+def _update_keys(order: OrderState, slots: Indices, keys: Floats) -> None:
+    for m in range(slots.shape[0]):
+        order_update(order, m, slots[m], keys[m])
+
+
+@kernel
+def _still_there(serial: NDArray[np.uint32], idx: Indices, drawn: NDArray[np.uint32], live: Indices) -> None:
+    """Copy idx `[M, B]`, with −1 where the slot has another occupant than the one drawn."""
+    for m in range(idx.shape[0]):
+        for b in range(idx.shape[1]):
+            live[m, b] = idx[m, b] if serial[m, idx[m, b]] == drawn[m, b] else -1

@@ -1,57 +1,78 @@
 """The strategy language of de Bruin et al. (2018): `Retention[Sampling]`, for example `FIFO[Uniform]`, `FULL[PER+IS]`.
 
-A string parses to two frozen dataclasses; `str` of the result is canonical and parses to the same again. That string
+Modifiers of what enters stand in front (`Drop(0.5)*Synth(action=0.2)*FIFO[Uniform]`), those of weights behind. A
+string parses to frozen dataclasses; `str` of the result is canonical and parses to the same again. That string
 is command-line token, legend entry, hash input and file attribute. The spellings of the authors' public code
-(`resv`, `PER_0.7`, `FULL DB`) are accepted.
+(`resv`, `expl_1.2`, `PER_0.7`, `FULL DB`) are accepted.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from dataclasses import dataclass
 from typing import Any, Final
 
 from replaybench.data.errors import UserError, unknown
-from replaybench.replay.retention import RETENTIONS, Retention
-from replaybench.replay.sampling import IS, SAMPLINGS, Sampling
+from replaybench.replay.proportional import PERprop
+from replaybench.replay.recency import ERE
+from replaybench.replay.strategies import ENTRIES, RETENTIONS, SAMPLINGS, WEIGHTINGS, Strategy
 
-MODIFIERS: Final = {"IS": IS}
-
-_ALIASES: Final = {"full db": "FULL", "full_db": "FULL", "fulldb": "FULL", "resv": "Resv", "reservoir": "Resv"}
+_ALIASES: Final = {
+    "full db": "FULL", "full_db": "FULL", "fulldb": "FULL", "reservoir": "Resv",
+}  # fmt: skip
 _TERM: Final = re.compile(r"\s*([A-Za-z][A-Za-z ]*?(?:_(?=[A-Za-z])[A-Za-z]+)?)\s*(?:_([0-9.]+)|\(([^()]*)\))?\s*\Z")
-
-
-@dataclass(frozen=True)
-class Strategy:
-    """What is kept and what is replayed."""
-
-    retention: Retention
-    sampling: Sampling
-
-    def __str__(self) -> str:
-        modifier = f"+{_write(self.sampling.importance)}" if self.sampling.importance else ""
-        return f"{_write(self.retention)}[{_write(self.sampling)}{modifier}]"
 
 
 def parse(text: str) -> Strategy:
     """Parse a strategy.
 
     Raises:
-        UserError: the text does not parse (the message shows where) or a name or number is wrong.
+        UserError: the text does not parse (the message shows where), a name or number is wrong, or the parts do not
+            go together.
     """
     opening = text.find("[")
     if opening < 0 or not text.rstrip().endswith("]"):
         raise UserError(f"strategy {text!r} is not of the form Retention[Sampling], e.g. FIFO[Uniform]")
-    first, *modifiers = text.rstrip()[opening + 1 : -1].split("+")
-    retention = _read("retention strategy", text[:opening], text, RETENTIONS)
+    *before, last = re.split(r"[*·]", text[:opening])
+    first, *behind = text.rstrip()[opening + 1 : -1].split("+")
+    entries = [_read("modifier of what enters", part, text, ENTRIES) for part in before]
+    retention = _read("retention strategy", last, text, RETENTIONS)
     sampling = _read("sampling strategy", first, text, SAMPLINGS)
-    for part in modifiers:
-        modifier = _read("sampling modifier", part, text, MODIFIERS)
-        if sampling.importance is not None:
-            raise UserError(f"strategy {text!r} has IS twice; name it once")
-        sampling = dataclasses.replace(sampling, importance=modifier)
-    return Strategy(retention, sampling)
+    weightings = []
+    for part in behind:
+        if isinstance(sampling, ERE) and part.strip().casefold().startswith("per"):
+            _refuse_second(text, "PER", sampling.priorities is not None)
+            priorities = _read("priorities of ERE", part, text, {"PER": PERprop, "PERprop": PERprop})
+            sampling = dataclasses.replace(sampling, priorities=priorities)
+        else:
+            weightings.append(_read("sampling modifier", part, text, WEIGHTINGS))
+    for terms in (entries, weightings):
+        for i, term in enumerate(terms):
+            _refuse_second(text, type(term).__name__, type(term) in map(type, terms[:i]))
+    if len(weightings) > 1:
+        raise UserError(f"strategy {text!r}: IS and FIS correct for the same thing; name one of them")
+    found = {type(entry).__name__.casefold(): entry for entry in entries}
+    return Strategy(retention, sampling, *weightings, **found)
+
+
+def _refuse_second(text: str, name: str, seen: bool) -> None:
+    if seen:
+        raise UserError(f"strategy {text!r} has {name} twice; name it once")
+
+
+def write(strategy: Strategy) -> str:
+    """Return the canonical text of a strategy; equal strategies read alike."""
+    entries = "".join(f"{_write(entry)}*" for entry in (strategy.drop, strategy.synth) if entry)
+    sampling = _write(strategy.sampling)
+    if isinstance(strategy.sampling, ERE) and strategy.sampling.priorities:
+        sampling += "+" + _write(strategy.sampling.priorities).replace("PERprop", "PER")
+    weighting = f"+{_write(strategy.weighting)}" if strategy.weighting else ""
+    return f"{entries}{_write(strategy.retention)}[{sampling}{weighting}]"
+
+
+def parameters(kind: Any) -> list[dataclasses.Field[Any]]:
+    """Return the parameters that the notation writes in a term's brackets."""
+    return [field for field in dataclasses.fields(kind) if field.name != "priorities"]
 
 
 def _read(kind: str, term: str, whole: str, valid: dict[str, Any]) -> Any:
@@ -65,9 +86,13 @@ def _read(kind: str, term: str, whole: str, valid: dict[str, Any]) -> Any:
     name = folded.get(name.casefold(), name)
     if name not in valid:
         raise unknown(kind, written, valid)
-    fields = [f for f in dataclasses.fields(valid[name]) if f.name != "importance"]
+    fields = parameters(valid[name])
     arguments: dict[str, Any] = {}
     pieces = [suffix] if suffix else [p for p in re.split(r",|→|->", inside or "") if p.strip()]
+    if pieces and name == "FULL":
+        raise UserError(
+            f"strategy {whole!r}: FULL keeps everything and has no capacity; FIFO is bounded by the study's"
+        )
     for place, piece in enumerate(pieces):
         key, _, value = piece.rpartition("=")
         by_name = {f.name: f for f in fields}
@@ -76,32 +101,39 @@ def _read(kind: str, term: str, whole: str, valid: dict[str, Any]) -> Any:
         if not key.strip() and place >= len(fields):
             raise UserError(f"strategy {whole!r}: {name} takes {len(fields) or 'no'} parameter(s), not {len(pieces)}")
         target = by_name[key.strip()] if key.strip() else fields[place]
+        if target.name in arguments:
+            raise UserError(f"strategy {whole!r}: {name} has {target.name} twice")
         arguments[target.name] = _value(value.strip(), target, name, whole)
     return valid[name](**arguments)
 
 
-def _value(text: str, target: dataclasses.Field[Any], name: str, whole: str) -> float | bool:
-    if isinstance(target.default, bool):
-        if text.casefold() not in ("true", "false"):
+def _value(text: str, target: dataclasses.Field[Any], name: str, whole: str) -> float | bool | str | None:
+    """Read an argument as what its field takes."""
+    takes = str(target.type)
+    words = re.findall(r'"(\w+)"', takes) + ["none"] * takes.endswith("None") + ["true", "false"] * (takes == "bool")
+    if text.casefold() in words or takes == "bool":
+        found = {"none": None, "true": True, "false": False}.get(text.casefold(), text.casefold())
+        if takes == "bool" and not isinstance(found, bool):
             raise UserError(f"strategy {whole!r}: {target.name} of {name} is true or false, not {text!r}")
-        return text.casefold() == "true"
+        return found
     try:
-        return float(text)
+        return int(text) if "int" in takes else float(text)
     except ValueError:
-        raise UserError(f"strategy {whole!r}: {target.name} of {name} must be a number, not {text!r}") from None
+        number = "a whole number" if "int" in takes else "a number"
+        expected = " or ".join([number, *words])
+        raise UserError(f"strategy {whole!r}: {target.name} of {name} must be {expected}, not {text!r}") from None
 
 
 def _write(term: Any) -> str:
     """Write a term with those arguments that differ from their defaults, so that equal terms read alike."""
-    changed = [
-        f"{f.name}={_plain(getattr(term, f.name))}"
-        for f in dataclasses.fields(term)
-        if f.name != "importance" and getattr(term, f.name) != f.default
-    ]
-    if len(changed) == 1 and changed[0].startswith("alpha="):
-        changed = [changed[0].removeprefix("alpha=")]
-    return type(term).__name__ + (f"({', '.join(changed)})" if changed else "")
+    fields = parameters(term)
+    changed = [(f.name, _plain(getattr(term, f.name))) for f in fields if getattr(term, f.name) != f.default]
+    if len(changed) == 1 and changed[0][0] == fields[0].name and type(term).__name__ != "Synth":
+        inside = changed[0][1]
+    else:
+        inside = ", ".join(f"{name}={value}" for name, value in changed)
+    return type(term).__name__ + (f"({inside})" if changed else "")
 
 
-def _plain(value: float | bool) -> str:
-    return str(value).lower() if isinstance(value, bool) else repr(value)
+def _plain(value: float | bool | str | None) -> str:
+    return str(value).lower() if value is None or isinstance(value, bool | str) else repr(value)

@@ -27,6 +27,7 @@ def batch(members: int, seed: int, dtype: type = np.float32) -> SimpleNamespace:
     return SimpleNamespace(
         observation=normal(S), action=np.tanh(normal(A)), reward=100 * normal(1), next_observation=normal(S),
         terminated=(rng.random((members, B, 1)) < 0.2).astype(dtype), weight=np.ones((members, B), dtype),
+        actor_weight=np.ones((members, B), dtype),
         rate_factor=np.ones(members, dtype),
     )  # fmt: skip
 
@@ -152,7 +153,9 @@ def test_state_dict_continues_bit_for_bit() -> None:
     for seed in range(3):
         agent.update(batch(8, seed))
         other.update(batch(8, seed))
-        np.testing.assert_array_equal(agent.explore(observation, everyone), other.explore(observation, everyone))
+        mine, theirs = agent.explore(observation, everyone), other.explore(observation, everyone)
+        np.testing.assert_array_equal(mine.action, theirs.action)
+        np.testing.assert_array_equal(mine.deviation, np.abs(mine.action - agent.act(observation)).sum(axis=1))
     np.testing.assert_array_equal(agent.actor.parameters, other.actor.parameters)
 
 

@@ -150,12 +150,9 @@ def test_replay_offers_experiences_in_their_original_order(buffers: dict[tuple[s
 
 
 def test_a_retention_whose_metric_the_file_lacks_is_refused(
-    buffers: dict[tuple[str, str], Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    buffers: dict[tuple[str, str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from replaybench.replay.retention import FIFO
-
-    monkeypatch.setattr(FIFO, "metrics", ("surprise",))
-    assert "surprise" in refused(capsys, "replay", buffers["Magman", "FIFO[Uniform]"], "--strategy", "FIFO[Uniform]")
+    assert "td_error" in refused(capsys, "replay", buffers["Magman", "FIFO[Uniform]"], "--strategy", "TDE[Uniform]")
 
 
 def test_import_then_replay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,196 @@
+"""Attentive experience replay (Sun et al. 2020)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.data.errors import UserError
+from replaybench.data.kernel import kernel
+from replaybench.data.streams import next_below
+from replaybench.replay.order_tree import request
+from replaybench.replay.sampling import Draws, DrawsOnly, RunningSampling
+from replaybench.replay.setting import Context, Floats, Indices, Setting
+
+_AHEAD = 8  # stored states asked for in advance
+
+
+@dataclass(frozen=True)
+class AER:
+    """Of ⌈λB⌉ distinct experiences drawn uniformly, replay the B whose states are most like the agent's.
+
+    Likeness is the cosine between the stored and the attended observation, 0 with a zero vector; ties go by draw
+    order, in which the batch comes. λ falls linearly from λ₀ = `first` to 1 over the share `alpha` of the run, and
+    multiplies the learning rate. Where fewer are stored than are to be drawn, all of them are candidates.
+    """
+
+    first: float = 2.5
+    alpha: float = 2 / 3
+    orders = ()
+    attends = True
+    why_no_importance = "the chances of its draws are not known"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.first < np.inf:
+            raise UserError(f"AER: λ₀ must be a finite number ≥ 1, not {self.first:g}")
+        if not 0 < self.alpha <= 1:
+            raise UserError(f"AER: α must lie in (0, 1], not {self.alpha:g}")
+
+    def widening(self, progress: float) -> float:
+        """Return λ at this progress of the run."""
+        return self.first + (1 - self.first) * min(1.0, progress / self.alpha)
+
+    def start(self, setting: Setting) -> RunningSampling:
+        return _RunningAER(self, setting)
+
+
+class _Scratch(NamedTuple):
+    """Room for one draw of n candidates.
+
+    Attributes:
+        slots, likeness, ranked: candidates, their likeness, and that again to be reordered, `[n]`.
+        seen: int64 `[2^q]`, a hash table of what has been drawn, told from older entries by `turn`.
+        turn: int64 `[1]`.
+        pool: int64 `[2n]`, slots to be drawn from without replacement where few are stored.
+    """
+
+    slots: NDArray[np.int64]
+    likeness: NDArray[np.float64]
+    ranked: NDArray[np.float64]
+    seen: NDArray[np.int64]
+    turn: NDArray[np.int64]
+    pool: NDArray[np.int64]
+
+
+def _scratch(n: int) -> _Scratch:
+    table = np.full(1 << (4 * n).bit_length(), -1, np.int64)
+    return _Scratch(
+        np.zeros(n, np.int64), np.zeros(n), np.zeros(n), table, np.zeros(1, np.int64), np.zeros(2 * n, np.int64)
+    )
+
+
+class _RunningAER(DrawsOnly):
+    def __init__(self, description: AER, setting: Setting) -> None:
+        super().__init__(setting.stream("sampling"))
+        self.description, self.columns = description, setting.columns
+        self.scratch = _scratch(0)
+
+    def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
+        if context.state is None:
+            raise ValueError("AER needs to know the state that each agent attends to: Context(state=[M, S])")
+        widening = self.description.widening(context.progress)
+        wanted = int(np.ceil(widening * draws.idx.shape[1]))
+        if wanted > self.scratch.slots.size:
+            self.scratch = _scratch(wanted)
+        draws.rate_factor[:] = widening
+        span = self.columns.spans["observation"]
+        _draw_alike(self.stream.state, self.columns.rows, span.start, context.state, count, wanted, self.scratch, draws)
+
+
+@kernel
+def _draw_alike(
+    stream: NDArray[np.uint64],
+    rows: Floats,
+    first: int,
+    state: Floats,
+    count: Indices,
+    wanted: int,
+    scratch: _Scratch,
+    draws: Draws,
+) -> None:
+    batch = draws.idx.shape[1]
+    for m in range(draws.idx.shape[0]):
+        n = min(wanted, count[m])
+        _draw_distinct(stream[m], count[m], n, scratch)
+        _compare(rows, m, first, state[m], n, scratch)
+        kept = min(batch, n)
+        for i in range(n):
+            scratch.ranked[i] = scratch.likeness[i]
+        bar = _kth_largest(scratch.ranked, n, kept)
+        above = 0
+        for i in range(n):
+            above += scratch.likeness[i] > bar
+        ties, b = kept - above, 0
+        for i in range(n):
+            tied = scratch.likeness[i] == bar
+            if scratch.likeness[i] > bar or (tied and ties > 0):
+                ties -= tied
+                draws.idx[m, b] = scratch.slots[i]
+                b += 1
+        for i in range(kept, batch):
+            draws.idx[m, i] = draws.idx[m, i - kept]
+        draws.probability[m] = np.nan
+
+
+@kernel
+def _draw_distinct(stream: NDArray[np.uint64], count: int, n: int, scratch: _Scratch) -> None:
+    """Draw n of `count` slots without replacement: again where one repeats, or from a pool where many would."""
+    if count < 2 * n:
+        for i in range(count):
+            scratch.pool[i] = i
+        for i in range(n):
+            j = i + next_below(stream, count - i)
+            scratch.pool[i], scratch.pool[j] = scratch.pool[j], scratch.pool[i]
+            scratch.slots[i] = scratch.pool[i]
+        return
+    scratch.turn[0] += 1
+    mark, mask = scratch.turn[0] << 32, scratch.seen.size - 1
+    for i in range(n):
+        repeated = True
+        while repeated:
+            slot, repeated = next_below(stream, count), False
+            place = (slot * 0x9E3779B1 >> 7) & mask
+            while scratch.seen[place] >= mark and not repeated:
+                repeated = scratch.seen[place] == mark | slot
+                place = (place + 1) & mask
+        scratch.seen[place] = mark | slot
+        scratch.slots[i] = slot
+
+
+@kernel
+def _compare(rows: Floats, m: int, first: int, state: Floats, n: int, scratch: _Scratch) -> None:
+    """Fill in the cosine between `state` `[S]` and the stored state of each candidate."""
+    capacity, width = rows.shape[1], rows.shape[2]
+    own = 0.0
+    for s in range(state.size):
+        own += np.float64(state[s]) * np.float64(state[s])
+    for i in range(min(_AHEAD, n)):
+        request(rows, (m * capacity + scratch.slots[i]) * width + first)
+    for i in range(n):
+        if i + _AHEAD < n:
+            request(rows, (m * capacity + scratch.slots[i + _AHEAD]) * width + first)
+        product, norm = 0.0, 0.0
+        for s in range(state.size):
+            stored = np.float64(rows[m, scratch.slots[i], first + s])
+            product += stored * np.float64(state[s])
+            norm += stored * stored
+        scale = np.sqrt(own * norm)
+        likeness = product / scale if scale > 0 else 0.0
+        scratch.likeness[i] = likeness if likeness == likeness else 0.0  # a failed member's NaN has no likeness
+
+
+@kernel
+def _kth_largest(values: NDArray[np.float64], n: int, k: int) -> float:
+    """Return the k-th largest of the first n values, which are reordered (Hoare's selection)."""
+    low, high, target = 0, n - 1, k - 1
+    while low < high:
+        pivot, i, j = values[(low + high) // 2], low, high
+        while i <= j:
+            while values[i] > pivot:
+                i += 1
+            while values[j] < pivot:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                i += 1
+                j -= 1
+        if target <= j:
+            high = j
+        elif target >= i:
+            low = i
+        else:
+            break
+    return float(values[target])

@@ -1,0 +1,78 @@
+"""P ∝ rank^−α: the law by which ranks are drawn (Schaul et al. 2016; de Bruin et al. 2018, eq. 7).
+
+Its sums are needed for any number of ranks, and a table of them would cost eight bytes an experience. So only the
+first sums are tabled; from there on the Euler–Maclaurin formula gives them to rounding error in a few operations.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.data.kernel import kernel
+
+_HEAD: Final = 1024  # the formula's first neglected term is then below 1e-16 of the sum for every α of use
+
+Sums = NDArray[np.float64]
+
+
+def first_sums(alpha: float) -> Sums:
+    """Return Σ_{r ≤ k} r^−α for k = 0 … 1024."""
+    return np.concatenate([[0.0], np.cumsum(np.arange(1, _HEAD + 1, dtype=np.float64) ** -alpha)])
+
+
+@kernel
+def partial_sum(head: Sums, alpha: float, k: int) -> float:
+    """Return Σ_{r ≤ k} r^−α, where `head` is `first_sums(alpha)`."""
+    m = head.size - 1
+    if k <= m:
+        return float(head[k])
+    ratio, power = k / m, 1.0 - alpha
+    fm, fk = m**-alpha, k**-alpha
+    if abs(power) < 1e-9:
+        integral = np.log(ratio)
+    elif alpha == 0.0:
+        integral = float(k - m)
+    else:
+        integral = m * fm * np.expm1(power * np.log(ratio)) / power
+    slope = -alpha * (fk / k - fm / m) / 12
+    third = alpha * (alpha + 1) * (alpha + 2) * (fk / k**3 - fm / m**3) / 720
+    return float(head[m] + integral + (fk - fm) / 2 + slope + third)
+
+
+@kernel
+def ranks_below(head: Sums, alpha: float, count: int, mass: float) -> int:
+    """Return how many of the first `count` ranks have a sum Σ_{r ≤ k} r^−α of at most `mass`."""
+    m = head.size - 1
+    if count <= m or mass < head[m]:
+        return int(np.searchsorted(head[1 : min(count, m) + 1], mass, side="right"))
+    power = 1.0 - alpha
+    excess = (mass - head[m]) * m ** (alpha - 1.0)
+    log_ratio = excess if abs(power) < 1e-9 else np.log1p(max(power * excess, -1.0 + 1e-16)) / power
+    k = int(min(float(count), m * np.exp(min(log_ratio, 50.0))))
+    while k < count and partial_sum(head, alpha, k + 1) <= mass:
+        k += 1
+    while k > m and partial_sum(head, alpha, k) > mass:
+        k -= 1
+    return k
+
+
+@kernel
+def segment_edges(head: Sums, alpha: float, count: int, edges: NDArray[np.int64]) -> None:
+    """Cut ranks 0 … count−1 into B segments of equal probability: segment b is edges[b] … edges[b+1]−1.
+
+    Each is at least one rank wide, which moves later edges up where the head of the distribution is steep. With
+    fewer ranks than segments, the first `count` segments get one rank each and the others share the last rank.
+    """
+    segments = edges.size - 1
+    edges[0], edges[segments] = 0, count
+    if count < segments:
+        for b in range(1, segments):
+            edges[b] = min(b, count)
+        return
+    total = partial_sum(head, alpha, count)
+    for b in range(1, segments):
+        quantile = ranks_below(head, alpha, count, total * b / segments)
+        edges[b] = min(max(quantile, edges[b - 1] + 1), count - segments + b)

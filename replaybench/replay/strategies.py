@@ -1,0 +1,87 @@
+"""Every strategy by name, and which of them go together.
+
+A `Strategy` is one point of the field: what enters a buffer, what is kept, what is replayed and how it is weighted.
+Combinations that make no sense are refused here, with the reason, before anything is computed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Final
+
+from replaybench.data.errors import UserError
+from replaybench.replay.attention import AER
+from replaybench.replay.entry import Drop, Synth
+from replaybench.replay.proportional import PERprop
+from replaybench.replay.ranked import PER
+from replaybench.replay.recency import ERE
+from replaybench.replay.retention import FIFO, FULL, TDE, Expl, Resv, Retention
+from replaybench.replay.sampling import Sampling, Uniform
+from replaybench.replay.weights import FIS, IS
+
+ENTRIES: Final = {"Drop": Drop, "Synth": Synth}
+RETENTIONS: Final = {"FIFO": FIFO, "FULL": FULL, "Resv": Resv, "TDE": TDE, "Expl": Expl}
+SAMPLINGS: Final = {"Uniform": Uniform, "PER": PER, "PERprop": PERprop, "AER": AER, "ERE": ERE}
+WEIGHTINGS: Final = {"IS": IS, "FIS": FIS}
+
+_ALGORITHM_2: Final = IS(0.6, 0.6, normalise=True, all_networks=True)
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """What is kept and what is replayed.
+
+    Raises:
+        UserError: the parts do not go together; says why.
+    """
+
+    retention: Retention
+    sampling: Sampling
+    weighting: IS | FIS | None = None
+    drop: Drop | None = None
+    synth: Synth | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.weighting, IS) and self.sampling.why_no_importance:
+            name = type(self.sampling).__name__
+            raise UserError(f"IS makes no sense with {name}: {self.sampling.why_no_importance}; leave +IS out")
+
+    @property
+    def weights(self) -> IS | FIS | None:
+        """The weighting in force: that of Wang & Ross (2019), Algorithm 2, for ERE+PER unless another is named."""
+        if self.weighting is None and isinstance(self.sampling, ERE) and self.sampling.priorities:
+            return _ALGORITHM_2
+        return self.weighting
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether slots are filled and overwritten in turn, so that their order is that of age."""
+        return self.retention.in_turn and (self.synth is None or self.synth.refresh == 1)
+
+    @property
+    def orders(self) -> tuple[str, ...]:
+        """Metrics by which slots must be kept in rank order."""
+        return tuple(dict.fromkeys((*self.retention.orders, *self.sampling.orders)))
+
+    def at(self, frequency: float) -> Strategy:
+        """Return the strategy at a control rate [Hz], on which `Drop(rate)` depends."""
+        return self if self.drop is None else dataclasses.replace(self, drop=self.drop.at(frequency))
+
+    @property
+    def entering(self) -> float:
+        """Share of the offers that reach the retention strategy."""
+        return 1.0 if self.drop is None else 1.0 - float(self.drop.probability)
+
+    @property
+    def slot_bytes(self) -> int:
+        """About how many bytes a slot costs beside its row."""
+        needs = 4 + 20 * len(self.orders) + 2 * isinstance(self.weights, FIS)
+        if isinstance(self.sampling, ERE):
+            return needs + (0 if self.in_turn else 15) + (6 if self.sampling.priorities else 0)
+        return needs + 5 * isinstance(self.sampling, PERprop)
+
+    def __str__(self) -> str:
+        from replaybench.replay.notation import write
+
+        return write(self)
