@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 from replaybench.data.errors import UserError
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_DENIED = {errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EPERM, errno.EEXIST, errno.EISDIR}
+_DENIED = {errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EPERM, errno.EEXIST, errno.EISDIR, errno.ENOTEMPTY}
 
 
 @contextmanager
@@ -32,15 +33,43 @@ def atomic_path(path: Path) -> Iterator[Path]:
         os.replace(temporary, path)
         _sync(path.parent)
     except Exception as error:
-        code = _system_error(error)
-        if code in _NO_ROOM:
-            raise UserError(f"no room to write {path}: free some disk space and run again; nothing was lost") from error
-        if code in _DENIED:
-            raise UserError(f"cannot write {path}: {os.strerror(code)}; choose another folder") from error
+        _explain(error, path)
         raise
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Yield a new, hidden folder beside `path`; on success it is flushed to disk and renamed to `path`.
+
+    Raises:
+        UserError: the disk is full, or `path` cannot be written or exists already.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.mkdir()
+        yield temporary
+        for inner in (*temporary.rglob("*"), temporary):
+            _sync(inner)
+        os.rename(temporary, path)
+        _sync(path.parent)
+    except Exception as error:
+        _explain(error, path)
+        raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _explain(error: Exception, path: Path) -> None:
+    """Raise the `UserError` for what the system told, if it is a user's to mend."""
+    code = _system_error(error)
+    if code in _NO_ROOM:
+        raise UserError(f"no room to write {path}: free some disk space and run again; nothing was lost") from error
+    if code in _DENIED:
+        raise UserError(f"cannot write {path}: {os.strerror(code)}; choose another folder") from error
 
 
 def _system_error(error: BaseException | None) -> int:

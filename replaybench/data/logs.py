@@ -1,7 +1,8 @@
-"""Recorded trajectories from elsewhere: columns of numbers over time, read from CSV or NPZ.
+"""Recorded trajectories from elsewhere: columns of numbers over time, read from text, NPZ, MATLAB or Parquet files.
 
 Logs are files from strangers: nothing in them is executed or unpickled, and no declared size is believed before it
-is checked. This file knows columns, sample times and gaps; what a column means to a plant it must not know.
+is checked. This file knows columns, sample times and gaps; what a column means to a plant it must not know, and how
+each kind of file is read stands in a file of its own.
 """
 
 from __future__ import annotations
@@ -10,32 +11,42 @@ import csv
 import itertools
 import lzma
 import math
+import struct
 import zipfile
 import zlib
-from array import array
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError, unknown
+from replaybench.data.log_mat import read_mat
+from replaybench.data.log_npz import read_npz
+from replaybench.data.log_parquet import read_parquet
+from replaybench.data.log_table import Floats, Table
+from replaybench.data.log_text import read_text
 
 GAP: Final = 1.5
 """Sample periods between two rows from which on samples are missing between them."""
 RATE_TOLERANCE: Final = 0.01
 """Relative difference allowed between the stated rate and that of the time column."""
-MAX_BYTES: Final = 1 << 30
-"""Numbers that an NPZ log may hold after decompression."""
 
-Floats = NDArray[np.float64]
 _TIME_UNITS: Final = {"ms": 1e3, "µs": 1e6, "ns": 1e9}
 _DAMAGE: Final = (
-    *(OSError, EOFError, ValueError, RuntimeError, MemoryError),
-    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError),
+    *(OSError, EOFError, ValueError, RuntimeError, MemoryError, LookupError, TypeError),
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
 )
+_READERS: Final[dict[str, Callable[[Path], Table]]] = {
+    ".csv": read_text,
+    ".tsv": read_text,
+    ".txt": read_text,
+    ".npz": read_npz,
+    ".mat": read_mat,
+    ".parquet": read_parquet,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +58,7 @@ class Log:
         columns: named float64 `[T]`; an empty cell is NaN.
         unusable: why a column of the file is not among `columns`; it does no harm unless it is asked for.
         time: float64 `[T]` [s], finite, or None where nothing was recorded.
-        lines: int64 `[T]`, line of each row in a text file; None for NPZ.
+        lines: int64 `[T]`, line of each row in a text file; None for binary files.
     """
 
     path: Path
@@ -82,11 +93,12 @@ class Log:
 
 
 def read_log(path: Path, time: str | None = None) -> Log:
-    """Read a log: text with a header row (`,`, `;` or tab between cells), or NPZ with one 1-D array per column.
+    """Read a log: text with a header row (`,`, `;` or tab between cells), NPZ, MATLAB or Parquet.
 
     Args:
-        path: the file; `.npz`, or `.csv`, `.tsv` or `.txt`.
-        time: name of the column of sample times [s]; if not given, the one called `time` or `t`, if any.
+        path: the file; `.csv`, `.tsv` or `.txt`, `.npz`, `.mat` (version 5 or later), or `.parquet`.
+        time: name of the column of sample times [s]; if not given, the one called `time` or `t`, if any, or the only
+            field of a struct that is called so.
 
     Raises:
         UserError: the file is missing, damaged, too large or not of this form; says in which line or column.
@@ -94,19 +106,37 @@ def read_log(path: Path, time: str | None = None) -> Log:
     if not path.is_file():
         raise UserError(f"no such file: {path}")
     suffix = path.suffix.lower()
-    if suffix not in (".npz", ".csv", ".tsv", ".txt"):
-        raise UserError(f"{path}: a log is a .csv (also .tsv, .txt) or .npz file, not {suffix or 'without suffix'!r}")
+    if suffix not in _READERS:
+        valid = ".csv (also .tsv, .txt), .npz, .mat or .parquet"
+        raise UserError(f"{path}: a log is a {valid} file, not {suffix or 'without suffix'!r}")
+    table = _read(path, _READERS[suffix])
+    if not table.columns:
+        reasons = [f"; column {name!r} cannot be used: {reason}" for name, reason in table.unusable.items()]
+        raise UserError(f"{path} holds no column of numbers{''.join(reasons[:1])}")
+    log = Log(path, table.columns, table.unusable, None, table.lines)
+    time = _time_column(table) if time is None else time
+    return log if time is None else replace(log, time=log.column(time))
+
+
+def _read(path: Path, reader: Callable[[Path], Table]) -> Table:
     try:
-        log = _read_npz(path) if suffix == ".npz" else _read_text(path)
+        return reader(path)
     except UserError:
         raise
     except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text; save the log as UTF-8 CSV") from error
+        if reader is read_text:
+            raise UserError(f"{path} is not UTF-8 text; save the log as UTF-8 CSV") from error
+        raise UserError(f"{path} cannot be read: it is damaged") from error
     except (csv.Error, *_DAMAGE) as error:
         raise UserError(f"{path} cannot be read: {' '.join(str(error).split()) or type(error).__name__}") from error
-    if time is None:
-        time = next((name for name in log.columns if name.casefold() in ("time", "t")), None)
-    return log if time is None else Log(log.path, log.columns, log.unusable, log.column(time), log.lines)
+
+
+def _time_column(table: Table) -> str | None:
+    for part in (lambda name: name, lambda name: name.rpartition(".")[2]):
+        named = [name for name in table.columns if part(name).casefold() in ("time", "t")]
+        if len(named) == 1 or (named and part(named[0]) == named[0]):
+            return named[0]
+    return None
 
 
 def sampling_rate(time: Floats) -> float:
@@ -163,95 +193,3 @@ def segments(time: Floats, frequency: float) -> list[slice]:
         raise UserError(f"the time column is sampled at {rate:.5g} Hz, not at {frequency:g} Hz: {remedy}")
     cuts = [0, *(np.flatnonzero(np.diff(time) * frequency > GAP) + 1).tolist(), len(time)]
     return [slice(first, last) for first, last in itertools.pairwise(cuts)]
-
-
-def _read_text(path: Path) -> Log:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        header = next((line for line in file if line.strip()), "")
-        file.seek(0)
-        rows = csv.reader(file, delimiter=max(",;\t", key=header.count), skipinitialspace=True)
-        names = [name.strip() for name in next((row for row in rows if any(row)), [])]
-        if names:
-            names[0] = names[0].lstrip("# ")  # np.savetxt's header
-        first_line = rows.line_num
-        if all(_is_number(name) for name in names if name):
-            found = f"line {first_line} holds numbers" if any(names) else "the file is empty"
-            raise UserError(f"{path} has no header row ({found}); write the column names into the first line")
-        _refuse_doubles(path, names)
-        columns, lines = [array("d") for _ in names], array("q")
-        unusable: dict[str, str] = {}
-        for row in rows:
-            if not row:
-                continue
-            if len(row) != len(names):
-                raise UserError(
-                    f"{path}, line {rows.line_num} has {len(row)} values, but the header in line {first_line} "
-                    f"has {len(names)} names"
-                )
-            lines.append(rows.line_num)
-            for name, column, cell in zip(names, columns, row, strict=True):
-                try:
-                    column.append(float(cell))
-                except ValueError:
-                    column.append(math.nan)
-                    if cell.strip():
-                        unusable.setdefault(name, f"line {rows.line_num} holds {cell!r}, which is not a number")
-    named = {name: np.array(column) for name, column in zip(names, columns, strict=True) if name not in unusable}
-    named.pop("", None)
-    return Log(path, named, unusable, None, np.array(lines))
-
-
-def _read_npz(path: Path) -> Log:
-    columns: dict[str, Floats] = {}
-    unusable: dict[str, str] = {}
-    with zipfile.ZipFile(path) as archive:
-        members = archive.infolist()
-        size = sum(member.file_size for member in members)
-        if size > MAX_BYTES:
-            raise UserError(f"{path} unpacks to {size / 2**30:.3g} GiB; split it into logs of at most 1 GiB")
-        _refuse_doubles(path, [member.filename for member in members])
-        for member in members:
-            name = member.filename.removesuffix(".npy")
-            with archive.open(member) as file:
-                content = _read_npy(file, member.file_size)
-            if isinstance(content, str):
-                unusable[name] = content
-            else:
-                columns[name] = content
-    lengths = {len(column): name for name, column in reversed(columns.items())}
-    if len(lengths) > 1:
-        (a, first), (b, second) = sorted(lengths.items(), reverse=True)[:2]
-        raise UserError(f"{path}: all columns need one length, but {first!r} has {a} values and {second!r} has {b}")
-    return Log(path, columns, unusable, None, None)
-
-
-def _read_npy(file: IO[bytes], size: int) -> Floats | str:
-    """Read one array of an archive, or say why it cannot be a column; never allocates more than `size` bytes."""
-    version = np.lib.format.read_magic(file)
-    if version not in ((1, 0), (2, 0)):
-        return f"it is stored in .npy version {version[0]}.{version[1]}, which only structured arrays need"
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read(file)
-    if dtype.hasobject:
-        return "it holds pickled Python objects, which are never loaded; save it as plain numbers"
-    if dtype.kind not in "biuf" or len(shape) != 1:
-        return f"it is an array {list(shape)} of {dtype}; save one 1-D array of numbers per column"
-    if shape[0] * dtype.itemsize != size - file.tell():
-        return "it is damaged: it does not hold as many values as it declares"
-    return np.frombuffer(file.read(), dtype).astype(np.float64)
-
-
-def _refuse_doubles(path: Path, names: list[str]) -> None:
-    seen = set[str]()
-    for name in names:
-        if name and name in seen:
-            raise UserError(f"{path} has two columns named {name!r}; rename one")
-        seen.add(name)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

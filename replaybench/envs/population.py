@@ -6,7 +6,7 @@ but the settings: what one of them sees depends on the root seed and its own num
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -52,6 +52,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
     Args:
         plant: the plant, or its name as `make_plant` takes it.
         num_envs: number of members M.
+        parameters: values of the plant's fields, where it is given by name.
         frequency: samples per second [Hz]; an episode must be a whole number of samples.
         sensor_noise: standard deviation of the additive noise on every normalised state.
         actuator_noise: standard deviation of the additive noise on every normalised action.
@@ -82,6 +83,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         plant: Plant | str,
         num_envs: int = 1,
         *,
+        parameters: Mapping[str, float] | None = None,
         frequency: float = 50.0,
         sensor_noise: float = 0.0,
         actuator_noise: float = 0.0,
@@ -91,7 +93,9 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         wrap_noisy_angle: bool = False,
         render_mode: str | None = None,
     ) -> None:
-        self.plant = make_plant(plant) if isinstance(plant, str) else plant
+        if parameters and not isinstance(plant, str):
+            raise UserError(f"parameters go with a plant's name; this {plant.name} has its own already")
+        self.plant = make_plant(plant, **(parameters or {})) if isinstance(plant, str) else plant
         self.members = tuple(range(num_envs) if members is None else members)
         check_population(num_envs, self.members, sensor_noise, actuator_noise, role, render_mode)
         self.num_envs = num_envs

@@ -42,7 +42,7 @@ def sweep(
         dry_run: Print the cells and what they need in time, memory and disk; run nothing.
     """
     from replaybench.experiments.plots import draw_figures
-    from replaybench.experiments.results import score_tables
+    from replaybench.experiments.results import noise_tables, score_tables
     from replaybench.experiments.study import read_study
     from replaybench.experiments.sweep import sweep as run
 
@@ -64,7 +64,7 @@ def sweep(
         console=console,
         figures=draw_figures,
     )
-    for table in score_tables(data):
+    for table in (*score_tables(data), *noise_tables(data)):
         console.print(table)
     print(f"results  {folder / 'results.nc'}")
     print(f"cells    {folder / 'cells'} (scores, policies{', buffers' if read.buffers == 'final' else ''})")
@@ -168,7 +168,7 @@ def replay(
 
 
 def import_log(
-    log: Positional[Path],
+    log: Positional[str],
     plant: str,
     columns: tuple[str, ...] = (),
     time: str | None = None,
@@ -180,19 +180,41 @@ def import_log(
     """Turn recorded trajectories into a buffer file for `replay`.
 
     Args:
-        log: CSV with a header row, or NPZ with one array per column; physical SI units.
+        log: CSV with a header row, NPZ, MATLAB .mat or .parquet, columns in physical SI units; or minari:DATASET_ID.
         plant: Plant name or path/to/file.py:ClassName.
         columns: Which column holds what, as NAME=COLUMN for the plant's states and actions, reward, terminated;
             columns that bear those names need not be given.
         time: Column of sample times in s.
-        frequency: Control rate in Hz; taken from the time column if not given.
-        output: Buffer file to write; <log>.h5 beside the log if not given.
+        frequency: Control rate in Hz; taken from the time column or the dataset if not given.
+        output: Buffer file to write; <log>.h5 beside the log (runs/<dataset>.h5) if not given.
         clip_actions: Clip actions that pass the plant's bounds instead of refusing them.
         parameters: The plant's own parameters as NAME=VALUE; each is an option too, as in --inertia 1.91e-4.
     """
-    from replaybench.experiments.reports import show_import
+    from replaybench.experiments.exchange import show_import
 
     show_import(_console(), log, plant, parameter_values(parameters), columns, time, frequency, output, clip_actions)
+    return 0
+
+
+def export(
+    buffer: Positional[Path],
+    dataset: Positional[str],
+    member: int | None = None,
+    plant: str | None = None,
+    output: Path | None = None,
+) -> int:
+    """Write the whole episodes of a stored buffer as a Minari dataset.
+
+    Args:
+        buffer: Buffer file made by `sweep` or `import`.
+        dataset: Id of the dataset, for example replaybench/pendulum/full-per-v0.
+        member: Recording to write, from 0; all of them if not given.
+        plant: The buffer's plant; needed only where the file names a plant of your own (path/to/file.py:ClassName).
+        output: Folder of Minari datasets; $MINARI_DATASETS_PATH, else ~/.minari/datasets, if not given.
+    """
+    from replaybench.experiments.exchange import show_export
+
+    show_export(_console(), buffer, dataset, member, plant, output)
     return 0
 
 
@@ -226,6 +248,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "baseline": baseline,
     "replay": replay,
     "import": import_log,
+    "export": export,
     "inspect": inspect,
     "list": list_names,
 }
@@ -233,7 +256,8 @@ COMMANDS: dict[str, Callable[..., int]] = {
 
 DESCRIPTION = """Which experiences should a learning controller keep, and which should it replay?
 
-sweep runs a study, baseline solves a plant by dynamic programming, replay learns offline from a stored buffer."""
+sweep runs a study, baseline solves a plant by dynamic programming, replay learns offline from a stored buffer.
+import and export take recordings in (logs, MATLAB, Parquet, Minari) and give whole episodes out (Minari)."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -7,26 +7,16 @@ a buffer keeps normalised numbers, in which a wrong unit no longer shows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-import replaybench
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.logs import Log, round_rate, sampling_rate, segments
 from replaybench.envs.plant import Plant
-from replaybench.envs.rk4 import simulate
-from replaybench.experiments.log_summary import (
-    Summary,
-    action_dimensions,
-    plane_coverage,
-    state_dimensions,
-    warnings_about,
-    wrap,
-)
-from replaybench.replay.buffer import step_fields
+from replaybench.experiments.log_summary import Summary, wrap
+from replaybench.experiments.recorded import Arrays, Floats, member_arrays, recording_facts, summarise
 
 OPTIONAL: Final = ("reward", "terminated")
 ACTION_TOLERANCE: Final = 1e-6
@@ -36,8 +26,6 @@ STATE_TOLERANCE: Final = 0.05
 IRREGULAR: Final = 0.1
 """Sample times further than this part of a period from it are irregular."""
 
-Arrays = dict[str, NDArray[Any]]
-Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 
@@ -80,8 +68,7 @@ def convert(
         plant_name: how the user names the plant (a registered name or a file), for the facts.
 
     Returns:
-        Arrays of one member (`[1, N, width]` float32 fields in the order of recording, reward unscaled; `serial`
-        uint32 and `episode` uint32, from 0, `[1, N]`; `offers` and `count` int64 `[1]`), facts, and a summary.
+        Arrays of one member in the order of recording (see `member_arrays`), facts, and a summary.
 
     Raises:
         UserError: a column is missing, not finite or out of the plant's bounds, or the time column does not fit.
@@ -104,61 +91,36 @@ def convert(
     kept = ~np.isin(first, first[terminated] + 1)  # no step starts where an episode ended
     first, reward, terminated = first[kept], reward[kept], terminated[kept]
     x, u, x_next = x[kept], u[kept], x_next[kept]
-    episode = np.cumsum(np.diff(first, prepend=first[0]) > 1)
+    episode = np.cumsum(np.diff(first, prepend=first[0]) > 1, dtype=np.int64)
 
-    count = len(first)
-    states = state_dimensions(plant, x, x_next, simulate(plant, x, u, 1 / frequency)[0])
-    actions = action_dimensions(plant, u)
-    plane = plane_coverage(plant, np.concatenate([x, x_next]))
     notes = (
         *_irregular(log.time, starts, frequency),
         *_counted(clipped, "actions were clipped to the plant's bounds"),
         *_counted(_lost_ends(log, mapping, starts), "terminated steps lack the state in which they ended: left out"),
-        *warnings_about(states, actions, plane),
     )
-    summary = Summary(
-        log=log.path.name,
-        plant=plant.name,
+    summary = summarise(
+        plant,
+        x,
+        u,
+        x_next,
+        source=log.path.name,
         rows=len(state),
-        transitions=count,
         episodes=int(episode[-1]) + 1,
-        seconds=count / frequency,
         frequency=frequency,
         inferred=inferred,
         reward_from=mapping.get("reward"),
-        mean_reward=float(reward.mean()),
-        states=states,
-        actions=actions,
-        plane=plane,
-        warnings=notes,
+        reward=reward,
+        notes=notes,
     )
-    fields = step_fields(len(plant.state_names), len(plant.action_names))
-    observation, next_observation = plant.normalise_state(x), plant.normalise_state(x_next)
-    values = (observation, plant.normalise_action(u), reward, next_observation, terminated)
-    arrays: Arrays = {
-        **{
-            name: value.astype(np.float32).reshape(1, count, width)
-            for (name, width), value in zip(fields.items(), values, strict=True)
-        },
-        "serial": np.arange(1, count + 1, dtype=np.uint32)[None],
-        "offers": np.array([count], np.int64),
-        "count": np.array([count], np.int64),
-        "episode": episode.astype(np.uint32)[None],
+    values = {
+        "observation": plant.normalise_state(x),
+        "action": plant.normalise_action(u),
+        "reward": reward,
+        "next_observation": plant.normalise_state(x_next),
+        "terminated": terminated,
     }
-    facts = {
-        "source": "import",
-        "plant": plant_name or plant.name,
-        "parameters": asdict(plant),
-        "plant_fingerprint": plant.fingerprint(),
-        "frequency": frequency,
-        "noise": None,
-        "strategy": None,
-        "fields": fields,
-        "log": log.path.name,
-        "columns": mapping,
-        "version": replaybench.__version__,
-    }
-    return arrays, facts, summary
+    facts = recording_facts(plant, plant_name, frequency, None, {"log": log.path.name, "columns": mapping})
+    return member_arrays(plant, values, episode), facts, summary
 
 
 def match_columns(log: Log, plant: Plant, columns: Mapping[str, str]) -> dict[str, str]:

@@ -1,9 +1,9 @@
-"""What the single-shot commands compute and print: `baseline`, `replay` and `import`."""
+"""What the single-shot commands compute and print: `baseline` and `replay`."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -116,7 +116,7 @@ def show_replay(
         raise UserError(f"--capacity bounds the buffer, but {strategy} keeps everything; use FIFO or Resv")
     where = f"{path.parent.name}-{path.stem}" if path.stem == "buffer" else path.stem
     folder = output or Path("runs") / f"replay-{where}-{_file_name(str(strategy))}-{updates}"
-    _refuse_existing(folder / "scores.h5")
+    refuse_existing(folder / "scores.h5")
     recording = read_recording(path, plant)
     if recording.changed:
         console.print(f"warning: {recording.plant.name} has changed since this buffer was filled", markup=False)
@@ -179,7 +179,7 @@ def _add_scores(table: Table, label: str, rewards: NDArray[np.float64], found: R
     table.add_row(label, str(reward), str(score))
 
 
-def _refuse_existing(path: Path) -> None:
+def refuse_existing(path: Path) -> None:
     """Refuse to write over an earlier result, before anything is computed."""
     if path.exists():
         raise UserError(f"{path} exists already; remove it or choose another --output")
@@ -187,32 +187,3 @@ def _refuse_existing(path: Path) -> None:
 
 def _file_name(text: str) -> str:
     return "".join(c if c.isalnum() or c in "-." else "_" for c in text).strip("_")
-
-
-def show_import(
-    console: Console,
-    path: Path,
-    name: str,
-    parameters: Mapping[str, float],
-    columns: Sequence[str],
-    time: str | None,
-    frequency: float | None,
-    output: Path | None,
-    clip_actions: bool,
-) -> None:
-    """Convert a log into a buffer file; the summary is printed before anything is written."""
-    from replaybench.data.logs import read_log
-    from replaybench.experiments.log_summary import summary_table
-    from replaybench.experiments.logs_to_buffer import convert, parse_columns
-
-    plant = make_plant(name, **parameters)
-    target = output or path.with_suffix(".h5")
-    _refuse_existing(target)
-    log = read_log(path, time)
-    arrays, facts, summary = convert(log, plant, parse_columns(columns), frequency, clip_actions, name)
-    console.print(summary_table(summary))
-    for warning in summary.warnings:
-        console.print(f"warning: {warning}", markup=False, highlight=False)
-    write_record(target, "buffer", facts, arrays)
-    print(f"buffer   {target}")
-    print(f"next     replaybench replay {target} --strategy 'FULL[PER]'")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replaybench.data import logs
+from replaybench.data import log_table
 from replaybench.data.errors import UserError
 from replaybench.data.logs import read_log, round_rate, sampling_rate, segments
 
@@ -107,8 +107,8 @@ def test_a_decimal_comma_is_named(tmp_path: Path) -> None:
 def test_files_that_are_no_logs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no such file: .*missing.csv"):
         read_log(tmp_path / "missing.csv")
-    with pytest.raises(UserError, match=r"a log is a .csv .* or .npz file, not '.mat'"):
-        read_log(text_log(tmp_path, "x", "log.mat"))
+    with pytest.raises(UserError, match=r"a log is a .csv .*, .npz, .mat or .parquet file, not '.xlsx'"):
+        read_log(text_log(tmp_path, "x", "log.xlsx"))
     (tmp_path / "latin.csv").write_bytes("time,größe\n0,1\n".encode("latin-1"))
     with pytest.raises(UserError, match=r"latin.csv is not UTF-8 text"):
         read_log(tmp_path / "latin.csv")
@@ -168,7 +168,7 @@ def test_declared_sizes_are_not_believed(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(UserError, match=r"column 'time' cannot be used: it is damaged"):
         read_log(tmp_path / "lie.npz", "time")
     np.savez_compressed(tmp_path / "bomb.npz", time=np.zeros(1 << 16))
-    monkeypatch.setattr(logs, "MAX_BYTES", 1 << 16)
+    monkeypatch.setattr(log_table, "MAX_BYTES", 1 << 16)
     with pytest.raises(UserError, match=r"bomb.npz unpacks to 0.000488 GiB; split it"):
         read_log(tmp_path / "bomb.npz")
 

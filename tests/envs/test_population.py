@@ -226,3 +226,12 @@ def test_wrong_calls_are_told_in_one_line() -> None:
         env.reset(options={"reset_mask": np.array([0, 1])})
     with pytest.raises(UserError, match=r"^unknown reset option 'mask'; did you mean reset_mask\?$"):
         env.reset(options={"mask": np.ones(2, bool)})
+
+
+def test_a_plant_named_by_the_user_takes_its_parameters() -> None:
+    env = PopulationEnv("Pendulum", parameters={"inertia": 5e-4})
+    assert env.plant == Pendulum(inertia=5e-4)
+    with pytest.raises(UserError, match="parameters go with a plant's name; this Pendulum has its own already"):
+        PopulationEnv(Pendulum(), parameters={"inertia": 5e-4})
+    with pytest.raises(UserError, match="did you mean inertia"):
+        PopulationEnv("Pendulum", parameters={"inertai": 5e-4})

@@ -67,11 +67,14 @@ def test_the_buffer_file_holds_the_recorded_steps(tmp_path: Path) -> None:
         "terminated": ((1, 119, 1), "<f4"),
         "serial": ((1, 119), "<u4"),
         "episode": ((1, 119), "<u4"),
+        "step": ((1, 119), "<u4"),
         "offers": ((1,), "<i8"),
+        "collected": ((1,), "<i8"),
         "count": ((1,), "<i8"),
     }
     assert stored["serial"][0].tolist() == list(range(1, 120))
-    assert (stored["offers"].item(), stored["count"].item()) == (119, 119)
+    assert stored["step"][0].tolist() == list(range(119))
+    assert (stored["offers"].item(), stored["collected"].item(), stored["count"].item()) == (119, 119, 119)
     assert not stored["terminated"].any()
     state = np.stack([table["angle"], table["angular_velocity"]], axis=1)
     np.testing.assert_allclose(plant.denormalise_state(stored["observation"][0]), state[:-1], atol=1e-5)

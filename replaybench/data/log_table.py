@@ -1,0 +1,85 @@
+"""What every reader of logs returns, and the bounds that all of them keep.
+
+A reader knows one kind of file; it must not know what a column means, nor which of the columns is time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.data.errors import UserError
+
+MAX_BYTES: Final = 1 << 30
+"""Bytes of float64 numbers that one log may hold, whatever it declares."""
+MAX_VARIABLES: Final = 10_000
+"""Named things that one log may hold."""
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """The content of a log of T rows.
+
+    Attributes:
+        columns: named float64 `[T]`; an empty cell is NaN.
+        unusable: why something else in the file is no column.
+        lines: int64 `[T]`, line of each row in a text file; None for binary files.
+    """
+
+    columns: dict[str, Floats]
+    unusable: dict[str, str]
+    lines: NDArray[np.int64] | None = None
+
+
+class Budget:
+    """Counts down what a file may still hold, before memory is given to what it declares."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._bytes, self._variables = MAX_BYTES, MAX_VARIABLES
+
+    def take(self, size: int) -> None:
+        """Grant `size` bytes, or raise `UserError`."""
+        self._bytes -= size
+        if self._bytes < 0:
+            raise UserError(f"{self.path} holds more than {MAX_BYTES / 2**30:.3g} GiB of numbers; split it into logs")
+
+    def name(self) -> None:
+        """Grant one more variable, or raise `UserError`."""
+        self._variables -= 1
+        if self._variables < 0:
+            raise UserError(f"{self.path} holds more than {MAX_VARIABLES} variables; save only what the log needs")
+
+    @property
+    def left(self) -> int:
+        """Bytes that are left."""
+        return self._bytes
+
+
+def refuse_doubles(path: Path, names: Iterable[str]) -> None:
+    """Raise `UserError` where two columns bear one name; nameless ones do no harm."""
+    seen = set[str]()
+    for name in names:
+        if name and name in seen:
+            raise UserError(f"{path} has two columns named {name!r}; rename one")
+        seen.add(name)
+
+
+def refuse_unequal(path: Path, columns: dict[str, Floats]) -> None:
+    """Raise `UserError` where two columns have different lengths."""
+    lengths = {len(column): name for name, column in reversed(columns.items())}
+    if len(lengths) > 1:
+        (a, first), (b, second) = sorted(lengths.items(), reverse=True)[:2]
+        raise UserError(f"{path}: all columns need one length, but {first!r} has {a} values and {second!r} has {b}")
+
+
+def printable(name: str) -> str:
+    """Return a name from a file as it can stand in one line of text."""
+    return "".join(mark if mark.isprintable() else "?" for mark in name)
