@@ -21,16 +21,17 @@ from replaybench.baselines.controllers import play
 from replaybench.controllers.agent import Agent, Task
 from replaybench.controllers.registry import load_learner
 from replaybench.data.errors import UserError
-from replaybench.data.hdf5 import read_record, write_record
+from replaybench.data.hdf5 import Record, open_record, write_record
 from replaybench.data.policy import write_policy
 from replaybench.data.settings import build
 from replaybench.envs.plant import Plant
 from replaybench.envs.population import PopulationEnv
 from replaybench.experiments.loop import training_episode, update_phase
 from replaybench.experiments.plant_model import PlantModel
-from replaybench.experiments.study import Cell
+from replaybench.experiments.study import Buffers, Cell
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.notation import parse
+from replaybench.replay.stored import RecordArrays, replay_arrays, replay_facts
 
 BASE_FREQUENCY = 50.0
 BASE_DISCOUNT = 0.95
@@ -85,28 +86,25 @@ class CellRun:
             self.reward_greedy[:, episode // cell.greedy_every] = play(self.agent, self.evaluation)
         self.episode += 1
 
-    def state_dict(self) -> dict[str, NDArray[Any]]:
+    def state_dict(self) -> dict[str, Any]:
         """Return all that changes, under names with a prefix for each part; buffers are views of what is stored."""
-        parts: dict[str, dict[str, NDArray[Any]]] = {
+        parts: dict[str, dict[str, Any]] = {
             "agent": self.agent.state_dict(),
-            "replay": self.replay.state_dict(),
+            "replay": self.replay.state_dict(lazy=True),
             "env": self.env.get_state(),
             "evaluation": self.evaluation.get_state(),
             "history": {"reward": self.reward, "reward_greedy": self.reward_greedy},
         }
         return {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
 
-    def load_state_dict(self, state: dict[str, NDArray[Any]], episode: int) -> None:
-        """Continue after `episode` episodes, bit for bit."""
-
-        def part(name: str) -> dict[str, NDArray[Any]]:
-            return {key.removeprefix(name + "."): a for key, a in state.items() if key.startswith(name + ".")}
-
-        self.agent.load_state_dict(part("agent"))
-        self.replay.load_state_dict(part("replay"))
-        self.env.set_state(part("env"))
-        self.evaluation.set_state(part("evaluation"))
-        self.reward[:], self.reward_greedy[:] = state["history.reward"], state["history.reward_greedy"]
+    def load_state_dict(self, record: Record, episode: int) -> None:
+        """Continue after `episode` episodes, bit for bit; the buffer is read array by array into its place."""
+        self.agent.load_state_dict(dict(RecordArrays(record, "agent.")))
+        self.replay.load_state_dict(RecordArrays(record, "replay."))
+        self.env.set_state(dict(RecordArrays(record, "env.")))
+        self.evaluation.set_state(dict(RecordArrays(record, "evaluation.")))
+        history = RecordArrays(record, "history.")
+        self.reward[:], self.reward_greedy[:] = history["reward"], history["reward_greedy"]
         self.episode = episode
 
 
@@ -138,13 +136,13 @@ def make_agent(cell: Cell, plant: Plant) -> Agent:
 
 
 def run_cell(
-    cell: Cell, folder: Path, buffers: bool, checkpoint_seconds: float = 60.0, report: Report = lambda _: True
+    cell: Cell, folder: Path, buffers: Buffers, checkpoint_seconds: float = 60.0, report: Report = lambda _: True
 ) -> bool:
     """Run a cell to its end, continuing from a checkpoint if there is one.
 
     Args:
         folder: the cell's own folder.
-        buffers: whether to keep the replay buffers.
+        buffers: whether to keep the replay buffers, and how.
         checkpoint_seconds: least time between checkpoints.
         report: told of every episode.
 
@@ -162,14 +160,15 @@ def run_cell(
     spent = 0.0
     if checkpoint.exists():
         try:
-            header, state = read_record(checkpoint, "checkpoint")
+            with open_record(checkpoint, "checkpoint") as record:
+                known = record.header.facts
+                if known["id"] != cell.id:
+                    raise UserError(f"{checkpoint} is the checkpoint of another cell")
+                record.verify()
+                run.load_state_dict(record, known["episode"])
         except UserError as error:
             raise UserError(f"{error}: remove it to run this cell from its start") from None
-        if header.facts["id"] != cell.id:
-            raise UserError(f"{checkpoint} is the checkpoint of another cell; remove it to run this one from its start")
-        run.load_state_dict(state, header.facts["episode"])
-        spent = header.facts["seconds"]
-        del state
+        spent = known["seconds"]
     began = saved = time.monotonic()
     while run.episode < cell.episodes:
         run.advance()
@@ -182,8 +181,8 @@ def run_cell(
             if not wanted:
                 return False
     facts["seconds"] = spent + time.monotonic() - began
-    if buffers:
-        write_buffer(folder / "buffer.h5", run)
+    if buffers != "none":
+        write_buffer(folder / "buffer.h5", run, compressed=buffers == "compressed")
     write_policy(folder / "policy.safetensors", run.agent.weights(), facts)
     scores = {"reward": run.reward, "reward_greedy": run.reward_greedy}
     if run.replay.noise is not None:
@@ -193,7 +192,7 @@ def run_cell(
     return True
 
 
-def write_buffer(path: Path, run: CellRun) -> None:
+def write_buffer(path: Path, run: CellRun, compressed: bool = False) -> None:
     """Write a cell's replay buffer, with what offline replay and people need to know of its origin."""
     cell, replay = run.cell, run.replay
     facts = {
@@ -203,11 +202,10 @@ def write_buffer(path: Path, run: CellRun) -> None:
         "plant_fingerprint": cell.fingerprint,
         "frequency": cell.frequency,
         "noise": cell.noise,
-        "strategy": cell.strategy,
-        "fields": replay.columns.fields,
+        **replay_facts(replay),
         "cell": dataclasses.asdict(cell),
         "reward_final": run.reward[:, -100:].mean(axis=1).tolist(),
         "reward_greedy": run.reward_greedy[:, -1].tolist() if run.reward_greedy.size else [],
         "version": replaybench.__version__,
     }
-    write_record(path, "buffer", facts, replay.state_dict())
+    write_record(path, "buffer", facts, replay_arrays(replay), "gzip" if compressed else None)

@@ -20,7 +20,7 @@ def sweep(
     output: Path | None = None,
     workers: int | None = None,
     cluster: str | None = None,
-    buffers: Literal["final", "none"] | None = None,
+    buffers: Literal["final", "compressed", "none"] | None = None,
     seeds: int | None = None,
     episodes: int | None = None,
     checkpoint_seconds: float = 60.0,
@@ -35,7 +35,7 @@ def sweep(
         output: Run folder; runs/<name of the study> if not given.
         workers: Worker processes; one per core if not given.
         cluster: Address of a Dask scheduler (tcp://host:8786) to run the cells on instead.
-        buffers: Whether to keep each cell's replay buffer; overrides the study.
+        buffers: Whether to keep each cell's replay buffer, as it is or packed (slower); overrides the study.
         seeds: Number of seeds; overrides the study.
         episodes: Number of episodes; overrides the study.
         checkpoint_seconds: Least time between the checkpoints of a running cell; changes no numbers.
@@ -67,7 +67,7 @@ def sweep(
     for table in (*score_tables(data), *noise_tables(data)):
         console.print(table)
     print(f"results  {folder / 'results.nc'}")
-    print(f"cells    {folder / 'cells'} (scores, policies{', buffers' if read.buffers == 'final' else ''})")
+    print(f"cells    {folder / 'cells'} (scores, policies{', buffers' if read.buffers != 'none' else ''})")
     for path in drawn:
         print(f"figure   {path}")
     if not complete:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from replaybench.data.atomic import atomic_path
 from replaybench.data.errors import UserError
-from replaybench.experiments.study import Cell
+from replaybench.experiments.study import Buffers, Cell
 
 ATTEMPTS = 3
 
@@ -49,7 +49,7 @@ Finish = Callable[[str, Any], None]
 """Called with a task's key and its result, in the coordinator, as soon as it is there."""
 
 
-def run_cell_task(cell: Cell, folder: Path | None, buffers: bool, checkpoint_seconds: float) -> dict[str, bytes] | bool:
+def run_cell_task(cell: Cell, folder: Path | None, buffers: Buffers, checkpoint_seconds: float) -> dict[str, bytes] | bool:
     """Run a cell in a worker.
 
     Returns:

@@ -31,6 +31,9 @@ MOST_NOISE = 10.0
 MOST_HERTZ = 1e5
 """Bounds that only a slip of the finger passes."""
 
+Buffers = Literal["final", "compressed", "none"]
+"""What becomes of each cell's replay buffer at its end."""
+
 AXES = ("plants", "learners", "strategies", "noise", "frequency")
 
 
@@ -71,7 +74,7 @@ class Study:
     capacity: int = 10_000
     greedy_every: int = 10
     discount: Literal["fixed", "horizon"] = "fixed"
-    buffers: Literal["final", "none"] = "final"
+    buffers: Buffers = "final"
     replayed_noise: bool = False
     learner: dict[str, Any] = field(default_factory=dict)
     plant: dict[str, Any] = field(default_factory=dict)

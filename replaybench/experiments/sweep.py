@@ -53,7 +53,7 @@ def plan(study: Study, folder: RunFolder, workers: int) -> Plan:
     cells = study.cells()
     todo = [cell for cell in cells if not (folder.cell(cell.id) / "scores.h5").is_file()]
     sizes = sorted((_cell_bytes(cell) for cell in todo), reverse=True)
-    disk = sum(size for size in sizes) if study.buffers == "final" else 0
+    disk = sum(size for size in sizes) if study.buffers != "none" else 0
     # While a cell runs, its checkpoint holds its buffer too.
     disk += sum(sizes[:workers]) + (50 << 20)
     return Plan(cells, todo, sum(sizes[:workers]) + min(workers, len(todo)) * _WORKER_BYTES, disk)
@@ -172,7 +172,7 @@ def sweep(
         tasks = [Task(f"{point}", reference_task, (cell,)) for point, cell in points.items()]
         home = None if cluster else folder
         for cell in ordered:
-            where = (home and home.cell(cell.id), study.buffers == "final", checkpoint_seconds)
+            where = (home and home.cell(cell.id), study.buffers, checkpoint_seconds)
             tasks.append(Task(cell.id, run_cell_task, (cell, *where)))
         complete, references = True, dict[str, Reference]()
         executors = cluster_executors(cluster) if cluster else local_executors(workers)

@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import next_below
-from replaybench.replay.order_tree import request
+from replaybench.replay.order_tree import borrow, request
 from replaybench.replay.sampling import Draws, DrawsOnly, RunningSampling
 from replaybench.replay.setting import Context, Floats, Indices, Setting
-
-_AHEAD = 8  # stored states asked for in advance
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,8 @@ class _Scratch(NamedTuple):
     """Room for one draw of n candidates.
 
     Attributes:
-        slots, likeness, ranked: candidates, their likeness, and that again to be reordered, `[n]`.
+        slots, likeness: candidates `[n]`.
+        ranked, spare: room `[n]` to find the bar that the best of them reach.
         seen: int64 `[2^q]`, a hash table of what has been drawn, told from older entries by `turn`.
         turn: int64 `[1]`.
         pool: int64 `[2n]`, slots to be drawn from without replacement where few are stored.
@@ -60,6 +59,7 @@ class _Scratch(NamedTuple):
     slots: NDArray[np.int64]
     likeness: NDArray[np.float64]
     ranked: NDArray[np.float64]
+    spare: NDArray[np.float64]
     seen: NDArray[np.int64]
     turn: NDArray[np.int64]
     pool: NDArray[np.int64]
@@ -68,7 +68,8 @@ class _Scratch(NamedTuple):
 def _scratch(n: int) -> _Scratch:
     table = np.full(1 << (4 * n).bit_length(), -1, np.int64)
     return _Scratch(
-        np.zeros(n, np.int64), np.zeros(n), np.zeros(n), table, np.zeros(1, np.int64), np.zeros(2 * n, np.int64)
+        *(np.zeros(n, np.int64), np.zeros(n), np.zeros(n), np.zeros(n)),
+        *(table, np.zeros(1, np.int64), np.zeros(2 * n, np.int64)),
     )
 
 
@@ -101,28 +102,34 @@ def _draw_alike(
     scratch: _Scratch,
     draws: Draws,
 ) -> None:
-    batch = draws.idx.shape[1]
+    own = borrow(scratch)
     for m in range(draws.idx.shape[0]):
         n = min(wanted, count[m])
-        _draw_distinct(stream[m], count[m], n, scratch)
-        _compare(rows, m, first, state[m], n, scratch)
-        kept = min(batch, n)
-        for i in range(n):
-            scratch.ranked[i] = scratch.likeness[i]
-        bar = _kth_largest(scratch.ranked, n, kept)
-        above = 0
-        for i in range(n):
-            above += scratch.likeness[i] > bar
-        ties, b = kept - above, 0
-        for i in range(n):
-            tied = scratch.likeness[i] == bar
-            if scratch.likeness[i] > bar or (tied and ties > 0):
-                ties -= tied
-                draws.idx[m, b] = scratch.slots[i]
-                b += 1
-        for i in range(kept, batch):
-            draws.idx[m, i] = draws.idx[m, i - kept]
+        _draw_distinct(stream[m], count[m], n, own)
+        _compare(rows, m, first, state[m], n, own)
+        _keep_best(own, n, draws.idx[m])
         draws.probability[m] = np.nan
+
+
+@kernel
+def _keep_best(scratch: _Scratch, n: int, kept: Indices) -> None:
+    """Fill `kept` `[B]` with the most alike of n candidates in draw order, from the start again if they are fewer."""
+    count, slots, likeness = min(kept.size, n), scratch.slots, scratch.likeness
+    for i in range(n):
+        scratch.ranked[i] = likeness[i]
+    bar = _kth_largest(scratch.ranked, scratch.spare, n, count)
+    above = 0
+    for i in range(n):
+        above += likeness[i] > bar
+    ties, b = count - above, 0
+    for i in range(n):
+        tied = likeness[i] == bar
+        keep = (likeness[i] > bar) | (tied & (ties > 0))
+        ties -= tied
+        kept[min(b, kept.size - 1)] = slots[i] if keep else kept[min(b, kept.size - 1)]
+        b += keep
+    for i in range(count, kept.size):
+        kept[i] = kept[i - count]
 
 
 @kernel
@@ -157,11 +164,9 @@ def _compare(rows: Floats, m: int, first: int, state: Floats, n: int, scratch: _
     own = 0.0
     for s in range(state.size):
         own += np.float64(state[s]) * np.float64(state[s])
-    for i in range(min(_AHEAD, n)):
+    for i in range(n):
         request(rows, (m * capacity + scratch.slots[i]) * width + first)
     for i in range(n):
-        if i + _AHEAD < n:
-            request(rows, (m * capacity + scratch.slots[i + _AHEAD]) * width + first)
         product, norm = 0.0, 0.0
         for s in range(state.size):
             stored = np.float64(rows[m, scratch.slots[i], first + s])
@@ -173,24 +178,26 @@ def _compare(rows: Floats, m: int, first: int, state: Floats, n: int, scratch: _
 
 
 @kernel
-def _kth_largest(values: NDArray[np.float64], n: int, k: int) -> float:
-    """Return the k-th largest of the first n values, which are reordered (Hoare's selection)."""
-    low, high, target = 0, n - 1, k - 1
-    while low < high:
-        pivot, i, j = values[(low + high) // 2], low, high
-        while i <= j:
-            while values[i] > pivot:
-                i += 1
-            while values[j] < pivot:
-                j -= 1
-            if i <= j:
-                values[i], values[j] = values[j], values[i]
-                i += 1
-                j -= 1
-        if target <= j:
-            high = j
-        elif target >= i:
-            low = i
+def _kth_largest(values: NDArray[np.float64], spare: NDArray[np.float64], n: int, k: int) -> float:
+    """Return the k-th largest of the first n values; both arrays are used up.
+
+    Quickselect that splits without branches: every value is written to both sides, and the ends move on or not.
+    """
+    pivot = values[0]
+    while n > 1:
+        pivot, larger, smaller = values[n // 2], 0, 0
+        for i in range(n):
+            value = values[i]
+            values[larger] = value
+            larger += value > pivot
+            spare[smaller] = value
+            smaller += value < pivot
+        if k <= larger:
+            n = larger
+        elif k <= n - smaller:
+            return float(pivot)
         else:
-            break
-    return float(values[target])
+            k -= n - smaller
+            values, spare, n = spare, values, smaller
+        pivot = values[0]
+    return float(pivot)

@@ -125,6 +125,7 @@ class Replay:
             raise UserError(f"replay capacity must be at least {least}, not {capacity}")
         _check(strategy, fields, unit)
         m = len(members)
+        self.root, self.members = root, tuple(members)
         self.strategy, self.slots, self.unit = strategy, capacity // unit.steps, unit
         self.columns = Columns(m, self.slots, fields, unit.steps)
         self.collected, self.offers, self.count = (np.zeros(m, np.int64) for _ in range(3))
@@ -215,7 +216,7 @@ class Replay:
         everywhere = False
         if self.weighting is not None:
             phase_end = self.updates - 1 - context.update + context.updates_in_phase
-            usage = Usage(self.updates, phase_end, self.offers, np.maximum(self.count, 1))
+            usage = Usage(self.updates, phase_end, np.maximum(self.offers, 1), np.maximum(self.count, 1))
             self.weighting.weigh(context, usage, draws, self._weight)
             everywhere = self.strategy.weights is not None and self.strategy.weights.all_networks
         self._mute(empty)
@@ -270,8 +271,12 @@ class Replay:
             order = self.orders["td_error"]
             order.load_keys(np.where(np.isnan(order.keys()), np.nan, np.inf))
 
-    def state_dict(self) -> State:
-        """Return the whole buffer by name, cut to the slots in use; columns `[M, n, width]` are views, not copies."""
+    def state_dict(self, lazy: bool = False) -> dict[str, Any]:
+        """Return the whole buffer by name, cut to the slots in use; every array begins with M.
+
+        Columns `[M, n, width]` are views. Rank keys are copied, except with `lazy`: then they are objects that compute
+        their parts when asked, for writers of files.
+        """
         stored = int(self.count.max(initial=0))
         return {
             **{name: self.columns.column(name)[:, :stored] for name in self.columns.fields},
@@ -279,11 +284,15 @@ class Replay:
             "collected": self.collected,
             "offers": self.offers,
             "count": self.count,
-            "updates": np.array([self.updates]),
+            "updates": np.full(len(self.count), self.updates),
             **self.episodes.state_dict(),
-            **{name: order.keys(stored) for name, order in self.orders.items() if name not in self.columns.fields},
+            **{name: order.column(stored) if lazy else order.keys(stored) for name, order in self._unstored_orders()},
             **{name: array for part in self._parts(stored) for name, array in part.items()},
         }
+
+    def _unstored_orders(self) -> list[tuple[str, Order]]:
+        """Return the orders whose metric is not a column anyway."""
+        return [(name, order) for name, order in self.orders.items() if name not in self.columns.fields]
 
     def _parts(self, stored: int) -> list[State]:
         drop: list[State] = [] if self.drop is None else [{"drop_stream": self.drop.stream.state}]
@@ -314,6 +323,7 @@ class Replay:
         if metric in self.columns.fields:
             steps = keys[..., 0]
             keys = steps if self.assembly is None else mean_over_steps(steps, np.asarray(state["length"]))
+            keys = np.where(np.isnan(keys), np.inf, keys)  # as in the order, where NaN marks absent slots
             keys = np.where(np.arange(keys.shape[1]) < self.count[:, None], keys, np.nan).astype(np.float32)
         return keys
 
@@ -345,7 +355,7 @@ def _update_keys(order: OrderState, slots: Indices, keys: Floats) -> None:
 
 @kernel
 def _still_there(serial: NDArray[np.uint32], idx: Indices, drawn: NDArray[np.uint32], live: Indices) -> None:
-    """Copy idx `[M, B]`, with −1 where the slot has another occupant than the one drawn."""
+    """Copy idx `[M, B]`, with −1 where the slot has another occupant than the one drawn, or had none."""
     for m in range(idx.shape[0]):
         for b in range(idx.shape[1]):
-            live[m, b] = idx[m, b] if serial[m, idx[m, b]] == drawn[m, b] else -1
+            live[m, b] = idx[m, b] if serial[m, idx[m, b]] == drawn[m, b] > 0 else -1

@@ -5,12 +5,13 @@ Two numbers per experience would cost eight bytes; the serial number of each epi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.kernel import kernel
+from replaybench.replay.computed import Computed
 from replaybench.replay.setting import State
 
 NONE = np.uint32(0xFFFF_FFFF)
@@ -66,6 +67,20 @@ def _step(
                 starts[m, known[m]] = collected[m]
                 known[m] += 1
             begins[m] = ended[m]
+
+
+def numbering(starts: NDArray[np.uint32], serial: NDArray[np.uint32]) -> dict[str, Computed]:
+    """Return the columns `episode` and `step` uint32 `[M, N]` of experiences `serial` `[M, N]`, to be computed in parts.
+
+    Args:
+        starts: serial numbers of the first experience of each member's episodes, `[M, E]`.
+        serial: serial numbers, 0 where a slot is empty.
+    """
+
+    def part(which: int) -> Callable[[tuple[int, slice]], NDArray[np.uint32]]:
+        return lambda at: episode_and_step(starts[at[0]], serial[at])[which]
+
+    return {name: Computed(serial.shape, np.dtype(np.uint32), part(i)) for i, name in enumerate(("episode", "step"))}
 
 
 def episode_and_step(

@@ -110,7 +110,7 @@ def _read(kind: str, term: str, whole: str, valid: dict[str, Any]) -> Any:
 def _value(text: str, target: dataclasses.Field[Any], name: str, whole: str) -> float | bool | str | None:
     """Read an argument as what its field takes."""
     takes = str(target.type)
-    words = re.findall(r'"(\w+)"', takes) + ["none"] * takes.endswith("None") + ["true", "false"] * (takes == "bool")
+    words = re.findall(r"'(\w+)'", takes) + ["none"] * takes.endswith("None") + ["true", "false"] * (takes == "bool")
     if text.casefold() in words or takes == "bool":
         found = {"none": None, "true": True, "false": False}.get(text.casefold(), text.casefold())
         if takes == "bool" and not isinstance(found, bool):
@@ -127,7 +127,7 @@ def _value(text: str, target: dataclasses.Field[Any], name: str, whole: str) -> 
 def _write(term: Any) -> str:
     """Write a term with those arguments that differ from their defaults, so that equal terms read alike."""
     fields = parameters(term)
-    changed = [(f.name, _plain(getattr(term, f.name))) for f in fields if getattr(term, f.name) != f.default]
+    changed = [(f.name, _plain(getattr(term, f.name), f)) for f in fields if getattr(term, f.name) != f.default]
     if len(changed) == 1 and changed[0][0] == fields[0].name and type(term).__name__ != "Synth":
         inside = changed[0][1]
     else:
@@ -135,5 +135,7 @@ def _write(term: Any) -> str:
     return type(term).__name__ + (f"({inside})" if changed else "")
 
 
-def _plain(value: float | bool | str | None) -> str:
-    return str(value).lower() if value is None or isinstance(value, bool | str) else repr(value)
+def _plain(value: float | bool | str | None, field: dataclasses.Field[Any]) -> str:
+    if value is None or isinstance(value, bool | str):
+        return str(value).lower()
+    return repr(int(value) if "int" in str(field.type) else float(value))

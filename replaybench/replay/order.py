@@ -23,12 +23,13 @@ Exact sums of priorities fit in as one float64 per child beside `before`, writte
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from replaybench.data.kernel import kernel
+from replaybench.replay.computed import Computed
 from replaybench.replay.order_tree import (
     HEIGHT,
     LEAST,
@@ -182,19 +183,28 @@ class Order:
         self.state.head[:] = inner, 0, 0, -1, -1, 0, 1
         self.state.entry[:, inner] = NOTHING
 
-    def keys(self) -> NDArray[np.float32]:
-        """Return the keys `[M, C]`, NaN for absent slots: the whole logical state."""
-        image = self.state.image
-        return np.where(image >> 31, image, image ^ 0x7FFF_FFFF).view(np.float32)
+    def keys(self, slots: int | None = None) -> NDArray[np.float32]:
+        """Return the keys `[M, C]` of the first `slots` slots (all), NaN for absent ones: the whole logical state."""
+        return self._keys_at((slice(None), slice(slots)))
+
+    def column(self, slots: int) -> Computed:
+        """Return the same keys as a column `[M, slots]` that computes its parts when asked."""
+        return Computed((len(self.state.image), slots), np.dtype(np.float32), self._keys_at)
+
+    def _keys_at(self, where: Any) -> NDArray[np.float32]:
+        image = self.state.image[where]
+        keys: NDArray[np.float32] = np.where(image >> 31, image, image ^ 0x7FFF_FFFF).view(np.float32)
+        return keys
 
     def load_keys(self, keys: ArrayLike) -> None:
-        """Rebuild from keys `[M, C]`, NaN for absent slots; all ranks are then as they were when these were taken.
+        """Rebuild from keys `[M, n ≤ C]`, NaN for absent slots; all ranks are then as when these were taken.
 
         Raises:
-            ValueError: the shape is not `[M, C]`.
+            ValueError: the shape does not fit.
         """
         array = np.asarray(keys, np.float32)
-        if array.shape != self.state.image.shape:
+        if array.ndim != 2 or len(array) != len(self.state.image) or array.shape[1] > self.state.image.shape[1]:
             raise ValueError(f"keys have shape {array.shape}, this order {self.state.image.shape}")
+        self.state.image[:, array.shape[1] :] = 0
         for m, row in enumerate(array):
             _load(self.state, m, row)

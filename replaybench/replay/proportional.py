@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,11 @@ from replaybench.replay.sums import (
     sum_total,
     sum_update,
 )
+
+_LEAST: Final = np.float32(
+    2.0**-126
+)  # the smallest normal number: under a large α a priority of 0 is never drawn again
+
 
 @dataclass(frozen=True)
 class PERprop:
@@ -83,6 +88,7 @@ def priority_of(td_error: float, largest: Floats, m: int, alpha: float, epsilon:
     priority = np.float32((abs(np.float64(td_error)) + epsilon) ** alpha)
     if not priority < np.inf:
         return largest[m]
+    priority = max(priority, _LEAST)
     largest[m] = max(largest[m], priority)
     return priority
 

@@ -22,12 +22,12 @@ class ReplayedNoise:
 
     Attributes:
         total: float64 `[M, S + A]`, summed.
-        replays: int64 `[1]`, experiences that each member has replayed.
+        replays: int64 `[M]`, experiences that each member has replayed.
     """
 
     def __init__(self, members: int, states: int, actions: int) -> None:
         self.total = np.zeros((members, states + actions))
-        self.replays = np.zeros(1, np.int64)
+        self.replays = np.zeros(members, np.int64)
 
     def count(self, sensor_noise: Floats, actuator_noise: Floats) -> None:
         """Count a batch with noise `[M, B, S]` and `[M, B, A]`."""
@@ -38,7 +38,8 @@ class ReplayedNoise:
 
     def mean(self) -> NDArray[np.float64]:
         """Return the mean `[M, S + A]`; NaN before the first replay."""
-        return np.divide(self.total, self.replays, out=np.full_like(self.total, np.nan), where=self.replays > 0)
+        with np.errstate(invalid="ignore"):
+            return self.total / self.replays[:, None]
 
     def state_dict(self, stored: int) -> State:
         """Return the sums."""

@@ -157,9 +157,7 @@ def sum_find(state: SumState, m: int, target: float) -> int:
 
 
 @kernel
-def sum_search(
-    state: SumState, m: int, target: NDArray[np.float64], position: NDArray[np.int64]
-) -> None:
+def sum_search(state: SumState, m: int, target: NDArray[np.float64], position: NDArray[np.int64]) -> None:
     """Do `sum_find` for each of `target[B]`, which is used up, into `position[B]`.
 
     All go down together, so that they wait for their cache lines at the same time.

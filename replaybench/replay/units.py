@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,8 @@ from numpy.typing import NDArray
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.replay.setting import Floats, State
+
+_MOST: Final = np.iinfo(np.uint16).max
 
 
 @dataclass(frozen=True)
@@ -25,8 +28,8 @@ class Unit:
     episode: bool = False
 
     def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise UserError(f"a unit of replay has at least 1 step, not {self.steps}")
+        if not 1 <= self.steps <= _MOST:
+            raise UserError(f"a unit of replay has at least 1 and at most {_MOST} steps, not {self.steps}")
 
 
 STEP = Unit()

@@ -120,8 +120,9 @@ class _RunningFIS:
         batch = draws.idx.shape[1]
         full = (usage.stored == self.setting.capacity) & self.setting.bounded
         lifetime = np.where(full, self.setting.capacity * usage.phase_end / usage.offers, usage.updates)
+        lifetime = np.maximum(np.rint(lifetime), 1)
         expected = np.where(full, batch * usage.phase_end / usage.offers, usage.updates * batch / usage.stored)
-        _weigh_by_counts(self.replays, np.rint(lifetime).astype(np.int64), expected, self.beta, draws.idx, weight)
+        _weigh_by_counts(self.replays, lifetime.astype(np.int64), expected, self.beta, draws.idx, weight)
 
     def state_dict(self, stored: int) -> State:
         return {"replays": self.replays[:, :stored]}

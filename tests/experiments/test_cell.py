@@ -37,11 +37,11 @@ def assert_equal_files(one: Path, other: Path) -> None:
 @pytest.mark.parametrize("strategy", ["FIFO[Uniform]", "FULL[PER+IS]", "Resv[PER]"])
 def test_stopped_and_resumed_equals_uninterrupted(tmp_path: Path, strategy: str) -> None:
     cell = make_cell(strategy)
-    assert run_cell(cell, tmp_path / "whole", buffers=True)
+    assert run_cell(cell, tmp_path / "whole", buffers="final")
     for stop in (2, 3, 8):
-        assert not run_cell(cell, tmp_path / "parts", True, report=lambda episode, stop=stop: episode < stop)
+        assert not run_cell(cell, tmp_path / "parts", "final", report=lambda episode, stop=stop: episode < stop)
         assert (tmp_path / "parts" / "checkpoint.h5").exists()
-    assert run_cell(cell, tmp_path / "parts", buffers=True)
+    assert run_cell(cell, tmp_path / "parts", buffers="final")
     assert_equal_files(tmp_path / "whole", tmp_path / "parts")
     assert not (tmp_path / "parts" / "checkpoint.h5").exists()
 
@@ -53,15 +53,15 @@ def test_checkpoints_are_written_while_running(tmp_path: Path) -> None:
         seen.append((tmp_path / "checkpoint.h5").exists())
         return True
 
-    run_cell(make_cell(episodes=4), tmp_path, False, 0.0, report)
+    run_cell(make_cell(episodes=4), tmp_path, "none", 0.0, report)
     assert seen == [False, True, True, True]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["policy.safetensors", "scores.h5"]
 
 
 def test_a_checkpoint_of_another_cell_is_refused(tmp_path: Path) -> None:
-    run_cell(make_cell(), tmp_path, False, report=lambda episode: False)
+    run_cell(make_cell(), tmp_path, "none", report=lambda episode: False)
     with pytest.raises(UserError, match="checkpoint"):
-        run_cell(make_cell(root_seed=5), tmp_path, False)
+        run_cell(make_cell(root_seed=5), tmp_path, "none")
 
 
 def test_every_experience_is_replayed_as_often_as_asked() -> None:

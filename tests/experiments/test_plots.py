@@ -220,7 +220,7 @@ def test_policies_beside_dynamic_programming(tmp_path: Path, monkeypatch: pytest
                   episodes=3, greedy_every=3)  # fmt: skip
     cells, folder = study.cells(), RunFolder(tmp_path)
     for cell in cells:
-        run_cell(cell, folder.cell(cell.id), buffers=False)
+        run_cell(cell, folder.cell(cell.id), buffers="none")
     references = {("PendulumDCSC", 50.0, 0.0): USABLE}
     data = assemble(cells, references, {cell.id: folder.cell(cell.id) for cell in cells})  # type: ignore[arg-type]
     paths = draw_figures(data, folder, cells)
