@@ -10,6 +10,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+import torch
 
 from replaybench.experiments.cli import main
 from replaybench.experiments.study import read_study
@@ -29,6 +30,18 @@ def load(name: str) -> ModuleType:
 def test_from_python_learns(capsys: pytest.CaptureFixture[str]) -> None:
     assert np.isfinite(load("from_python").main(episodes=20, members=2))
     assert capsys.readouterr().out.count("episode") == 2
+
+
+def test_stable_baselines3_learns_from_our_buffers(capsys: pytest.CaptureFixture[str]) -> None:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # networks this small are slower on more
+    try:
+        returns = load("with_sb3").main(steps=60)
+    finally:
+        torch.set_num_threads(threads)
+    assert len(returns) == 4
+    assert np.isfinite(list(returns.values())).all()
+    assert capsys.readouterr().out.count("return after 60 steps") == 4
 
 
 def test_a_study_of_an_own_plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,63 @@
+"""Stable-Baselines3 learns from our buffers, on our pendulum and on Gymnasium's. Run: python examples/with_sb3.py
+
+Seconds by default; Pendulum-v1 is learned in about `--steps 10000`. Needs `pip install "replaybench[sb3]"`.
+"""
+
+import argparse
+
+import gymnasium
+import numpy as np
+import torch
+from stable_baselines3 import TD3
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.noise import NormalActionNoise
+
+import replaybench.envs  # noqa: F401 (makes our plants known to Gymnasium)
+from replaybench.replay.sb3 import StrategyReplayBuffer
+from replaybench.replay.sb3_learners import StrategyTD3
+
+PLANTS = {"replaybench/PendulumDCSC-v0": (0.95, 0.01), "Pendulum-v1": (0.99, 1.0)}
+"""Discount, and factor on the reward that the learner sees."""
+
+
+def learn(plant: str, strategy: str, steps: int, seed: int = 1) -> float:
+    """Train for that many steps and return the mean return of three greedy episodes."""
+    discount, scale = PLANTS[plant]
+    env = gymnasium.wrappers.TransformReward(gymnasium.make(plant), lambda reward: scale * float(reward))
+    common = {
+        "learning_starts": min(500, steps // 2),
+        "buffer_size": 5000,
+        "batch_size": 64,
+        "gamma": discount,
+        "action_noise": NormalActionNoise(np.zeros(1), np.full(1, 0.1)),
+        "policy_kwargs": {"net_arch": [64, 64]},
+        "seed": seed,
+        "device": "cpu",
+    }
+    model: TD3
+    if strategy == "Resv[Uniform]":
+        # Draws that ask nothing of the learner: the buffer is all that changes.
+        buffer = {"strategy": strategy, "seed": seed}
+        model = TD3("MlpPolicy", env, replay_buffer_class=StrategyReplayBuffer, replay_buffer_kwargs=buffer, **common)  # type: ignore[arg-type]
+    else:
+        # TD errors come back and weights enter the loss: a learner that knows how.
+        model = StrategyTD3("MlpPolicy", env, replay_buffer_kwargs={"strategy": strategy}, **common)  # type: ignore[arg-type]
+    model.learn(steps)
+    return float(np.mean(evaluate_policy(model, gymnasium.make(plant), n_eval_episodes=3, warn=False)[0]))
+
+
+def main(steps: int = 300) -> dict[tuple[str, str], float]:
+    """Train on both plants with two strategies each and print the returns."""
+    returns = {}
+    for plant in PLANTS:
+        for strategy in ("Resv[Uniform]", "FIFO[PER+IS]"):
+            returns[plant, strategy] = learn(plant, strategy, steps)
+            print(f"{plant:28} {strategy:14} return after {steps} steps: {returns[plant, strategy]:8.0f}")
+    return returns
+
+
+if __name__ == "__main__":
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--steps", type=int, default=300, help="steps of each run")
+    torch.set_num_threads(1)  # networks this small are slower on more
+    main(arguments.parse_args().steps)
