@@ -140,6 +140,7 @@ def baseline(
 def replay(
     buffer: Positional[Path],
     strategy: str = "FULL[Uniform]",
+    stream: bool = False,
     plant: str | None = None,
     updates: int = 20_000,
     learner: str = "DDPG",
@@ -153,6 +154,7 @@ def replay(
     Args:
         buffer: Buffer file made by `sweep` or `import`.
         strategy: Retention[Sampling], for example FULL[PER] or Resv[Uniform].
+        stream: Draw from the file block by block, for buffers larger than memory; not uniform, and without a strategy.
         plant: Plant to evaluate on; needed only where the file names a plant of your own (path/to/file.py:ClassName).
         updates: Updates of every learner.
         learner: Learner (see `replaybench list`).
@@ -163,7 +165,7 @@ def replay(
     """
     from replaybench.experiments.reports import show_replay
 
-    show_replay(_console(), buffer, plant, strategy, updates, learner, capacity, seeds, root_seed, output)
+    show_replay(_console(), buffer, plant, strategy, stream, updates, learner, capacity, seeds, root_seed, output)
     return 0
 
 
@@ -218,16 +220,25 @@ def export(
     return 0
 
 
-def inspect(file: Positional[Path], verify: bool = False) -> int:
-    """Say what is in any file that replaybench writes.
+def inspect(
+    file: Positional[Path],
+    verify: bool = False,
+    member: int | None = None,
+    figure: Path | None = None,
+    plant: str | None = None,
+) -> int:
+    """Say what is in any file that replaybench writes; of a buffer, what its experiences are.
 
     Args:
         file: Buffer, checkpoint, scores, solution (.h5), policy (.safetensors), results (.nc) or run folder.
         verify: Check structure and values as well, not only checksums.
+        member: Member of a buffer whose composition to show, from 0; all of them, pooled, if not given.
+        figure: File (.png, .svg or .pdf) to draw the composition of a buffer into.
+        plant: The buffer's plant; needed only where the file names a plant of your own (path/to/file.py:ClassName).
     """
     from replaybench.experiments.inspection import show_file
 
-    show_file(_console(), file, verify)
+    show_file(_console(), file, verify, member, plant, figure)
     return 0
 
 

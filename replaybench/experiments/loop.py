@@ -15,6 +15,7 @@ from replaybench.controllers.agent import Agent
 from replaybench.envs.population import PopulationEnv
 from replaybench.replay.buffer import Replay
 from replaybench.replay.setting import Context
+from replaybench.replay.stream import BufferStream
 
 
 class Episode(NamedTuple):
@@ -74,7 +75,7 @@ def update_phase(agent: Agent, replay: Replay, updates: int, progress: float, ep
         update_once(agent, replay, Context(update, updates, progress, episode.attended(update, updates)))
 
 
-def update_once(agent: Agent, replay: Replay, context: Context) -> None:
+def update_once(agent: Agent, replay: Replay | BufferStream, context: Context) -> None:
     """Sample, update, annotate."""
     batch = replay.sample(context)
     replay.annotate(batch, agent.update(batch))

@@ -3,7 +3,7 @@
 Stored experiences are offered in their original order, through the strategy's own retention, to a fresh population;
 then training starts, in phases as long as those after an episode. Learner i replays recording i of the file, in turn
 where there are more learners than recordings. A strategy that attends to the agent's state attends to the recording's
-observations, from its first to its last.
+observations, from its first to its last. A recording that is larger than memory is streamed from its file instead.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from replaybench.baselines.controllers import play
 from replaybench.controllers.agent import Agent, Task
 from replaybench.controllers.registry import load_learner
 from replaybench.data.errors import UserError
-from replaybench.data.hdf5 import Header, read_record
+from replaybench.data.hdf5 import Header, Record, open_record
 from replaybench.data.settings import build
 from replaybench.envs.plant import Plant
 from replaybench.envs.population import PopulationEnv
@@ -31,8 +31,10 @@ from replaybench.experiments.plant_model import PlantModel
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.setting import Context
 from replaybench.replay.strategies import Strategy
+from replaybench.replay.stream import BufferStream
 
 EVALUATIONS = 20
+_PART_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,8 @@ class Recording:
     """A buffer file, checked: its plant, and the experiences of each recording in the order of their offer.
 
     `members` are the file's recordings that did not fail, `orders` their slots; `failed` counts the others. `changed`
-    says that the plant is no longer what it was when the file was written.
+    says that the plant is no longer what it was when the file was written. Without its `arrays` (and `orders`) it can
+    only be streamed.
     """
 
     path: Path
@@ -54,10 +57,13 @@ class Recording:
     failed: int
     changed: bool
 
+    def sources(self, learners: int) -> list[int]:
+        """Return the recording of each learner, in turn."""
+        return [self.members[m % len(self.members)] for m in range(learners)]
+
     def turns(self, learners: int) -> tuple[list[int], list[NDArray[np.int64]]]:
         """Return the recording of each learner, and its slots in the order of their offer."""
-        turns = [m % len(self.orders) for m in range(learners)]
-        return [self.members[turn] for turn in turns], [self.orders[turn] for turn in turns]
+        return self.sources(learners), [self.orders[m % len(self.orders)] for m in range(learners)]
 
     def observation(self, learners: int, share: float) -> NDArray[np.float32]:
         """Return what was observed `[learners, S]` when this share of each recording was over."""
@@ -86,7 +92,7 @@ class Outcome:
     agent: Agent
 
 
-def read_recording(path: Path, plant_name: str | None = None) -> Recording:
+def read_recording(path: Path, plant_name: str | None = None, whole: bool = True) -> Recording:
     """Read a buffer file.
 
     A file's word is not enough to run a Python file: a plant that lives in one is named by the user.
@@ -94,40 +100,52 @@ def read_recording(path: Path, plant_name: str | None = None) -> Recording:
     Args:
         path: the file.
         plant_name: the plant, in place of the one that the file names.
+        whole: whether to keep its arrays, or only to look through them.
 
     Raises:
         UserError: the file is damaged, is no buffer, or does not fit its plant.
     """
-    header, arrays = read_record(path, "buffer")
-    facts = header.facts
+    with open_record(path, "buffer") as record:
+        return _checked(path, record, plant_name, whole)
+
+
+def _checked(path: Path, record: Record, plant_name: str | None, whole: bool) -> Recording:
+    header, facts = record.header, record.header.facts
     try:
         named = str(facts["plant"])
         if plant_name is None and named not in plant_names():
             raise UserError(f"{path} names the plant {named!r}; if you trust that file, say so with --plant {named}")
         plant = make_plant(plant_name or named, **facts["parameters"])
         frequency, noise = float(facts["frequency"]), float(facts["noise"] or 0.0)
-        serial, count = arrays["serial"], arrays["count"]
+        slots, count = header.shapes["serial"], record.read("count")
         fields = step_fields(len(plant.state_names), len(plant.action_names))
-        shapes = {name: arrays[name].shape for name in fields}
+        shapes = {name: header.shapes[name] for name in fields}
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, UserError):
             raise
         raise UserError(f"{path} lacks what a buffer file needs: {error}") from None
-    if count.shape != serial.shape[:1] or not count.size or count.min() < 1 or count.max() > serial.shape[1]:
+    if len(slots) != 2 or count.shape != slots[:1] or not count.size or count.min() < 1 or count.max() > slots[1]:
         raise UserError(f"{path} holds no experiences, or its counts do not fit its arrays")
     for name, width in fields.items():
-        if shapes[name] != (*serial.shape, width):
+        if shapes[name] != (*slots, width):
             raise UserError(
-                f"{path}: {name} has shape {shapes[name]}, {plant.name} needs {(*serial.shape, width)}; "
+                f"{path}: {name} has shape {shapes[name]}, {plant.name} needs {(*slots, width)}; "
                 "the buffer belongs to another plant"
             )
-    sound = [m for m, stored in enumerate(count) if all(np.isfinite(arrays[name][m, :stored]).all() for name in fields)]
+    sound = [m for m, stored in enumerate(count) if _is_finite(record, m, int(stored), list(fields))]
     if not sound:
         raise UserError(f"{path}: every recording in it holds NaN or infinity; its runs failed")
-    orders = [np.argsort(serial[m, : count[m]], kind="stable") for m in sound]
+    arrays = {name: record.read(name) for name in header.shapes} if whole else {}
+    orders = [np.argsort(arrays["serial"][m, : count[m]], kind="stable") for m in sound] if whole else []
     failed = len(count) - len(sound)
     changed = facts.get("plant_fingerprint") not in (None, plant.fingerprint())
     return Recording(path, header, plant, frequency, noise, arrays, sound, orders, failed, changed)
+
+
+def _is_finite(record: Record, member: int, stored: int, fields: list[str]) -> bool:
+    """Tell whether a recording holds neither NaN nor infinity, a part of it at a time."""
+    parts = (slice(start, min(start + _PART_ROWS, stored)) for start in range(0, stored, _PART_ROWS))
+    return all(np.isfinite(record.read(name, member, rows)).all() for rows in parts for name in fields)
 
 
 def replay_offline(
@@ -144,17 +162,13 @@ def replay_offline(
     """Train a fresh population from a recording and evaluate it on the plant.
 
     Args:
+        strategy: how to replay; a recording without its arrays is streamed, whatever this says.
         capacity: slots of each buffer; None keeps every stored experience.
         progress: called with the number of updates done.
 
     Raises:
         UserError: the strategy needs a metric that the file lacks.
     """
-    missing = [name for name in strategy.retention.orders if name not in recording.arrays]
-    if missing:
-        raise UserError(
-            f"{strategy} retains by {', '.join(missing)}, which {recording.path} does not hold; use FIFO, FULL or Resv"
-        )
     plant, members = recording.plant, range(learners)
     kind, config = load_learner(learner)
     configured = build(config, recording.settings(learner), f"settings of {learner}")
@@ -168,23 +182,45 @@ def replay_offline(
         seed=root_seed,
         role="evaluation",
     )
-    at_rate = strategy.at(recording.frequency)
-    fields = {name: width for name, width in stored_fields(plant).items() if name in recording.arrays}
-    room = capacity or max(len(order) for order in recording.orders)
-    model = PlantModel(env, agent)
-    replay = Replay(at_rate, fields, room, root_seed, members, agent.batch_size, model=model)
-    offer(recording, replay, learners)
-    uses = env.steps_per_episode * at_rate.entering * agent.replays_per_experience
+    strategy = strategy.at(recording.frequency)
+    source: Replay | BufferStream
+    if recording.arrays:
+        source = _filled(recording, strategy, capacity, root_seed, members, PlantModel(env, agent))
+    else:
+        turns, uses = recording.sources(learners), agent.replays_per_experience
+        source = BufferStream(recording.path, agent.batch_size, root_seed, members, recordings=turns, replays=uses)
+    uses = env.steps_per_episode * strategy.entering * agent.replays_per_experience
     phase = max(1, round(uses / agent.batch_size))
     marks = np.unique(np.linspace(0, updates, EVALUATIONS + 1).astype(np.int64))
     rewards = [play(agent, env)]
     for update in range(updates):
         attended = recording.observation(learners, update / updates) if strategy.sampling.attends else None
-        update_once(agent, replay, Context(update % phase, phase, update / updates, attended))
+        update_once(agent, source, Context(update % phase, phase, update / updates, attended))
         if update + 1 in marks:
             rewards.append(play(agent, env))
             progress(update + 1)
     return Outcome(marks, np.array(rewards).T, agent)
+
+
+def _filled(
+    recording: Recording,
+    strategy: Strategy,
+    capacity: int | None,
+    root_seed: int,
+    members: range,
+    model: PlantModel,
+) -> Replay:
+    """Return buffers that were offered the recordings."""
+    missing = [name for name in strategy.retention.orders if name not in recording.arrays]
+    if missing:
+        raise UserError(
+            f"{strategy} retains by {', '.join(missing)}, which {recording.path} does not hold; use FIFO, FULL or Resv"
+        )
+    fields = {name: width for name, width in stored_fields(recording.plant).items() if name in recording.arrays}
+    room = capacity or max(len(order) for order in recording.orders)
+    replay = Replay(strategy, fields, room, root_seed, members, model.agent.batch_size, model=model)
+    offer(recording, replay, len(members))
+    return replay
 
 
 def offer(recording: Recording, replay: Replay, learners: int) -> None:

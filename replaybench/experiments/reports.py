@@ -97,6 +97,7 @@ def show_replay(
     path: Path,
     plant: str | None,
     strategy_text: str,
+    stream: bool,
     updates: int,
     learner: str,
     capacity: int | None,
@@ -112,21 +113,24 @@ def show_replay(
     for name, value in (("--updates", updates), ("--seeds", seeds), ("--capacity", capacity)):
         if value is not None and value < 1:
             raise UserError(f"{name} must be at least 1, not {value}")
+    if stream and (capacity is not None or str(strategy) != "FULL[Uniform]"):
+        raise UserError("--stream draws from the whole file, block by block; leave --strategy and --capacity out")
     if capacity is not None and not strategy.retention.bounded:
         raise UserError(f"--capacity bounds the buffer, but {strategy} keeps everything; use FIFO or Resv")
+    label = "streamed" if stream else str(strategy)
     where = f"{path.parent.name}-{path.stem}" if path.stem == "buffer" else path.stem
-    folder = output or Path("runs") / f"replay-{where}-{_file_name(str(strategy))}-{updates}"
+    folder = output or Path("runs") / f"replay-{where}-{_file_name(label)}-{updates}"
     refuse_existing(folder / "scores.h5")
-    recording = read_recording(path, plant)
+    recording = read_recording(path, plant, whole=not stream)
     if recording.changed:
         console.print(f"warning: {recording.plant.name} has changed since this buffer was filled", markup=False)
     if recording.failed:
         console.print(f"warning: {recording.failed} recording(s) hold NaN or infinity and are left out", markup=False)
     if root_seed < 0:
         raise UserError(f"--root-seed must not be negative, not {root_seed}")
-    learners = seeds or max(len(recording.orders), _LEAST_LEARNERS)
+    learners = seeds or max(len(recording.members), _LEAST_LEARNERS)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
-        task = progress.add_task(f"{strategy} offline, {learners} learners", total=updates)
+        task = progress.add_task(f"{label} offline, {learners} learners", total=updates)
         outcome = replay_offline(
             recording,
             strategy,
@@ -146,15 +150,15 @@ def show_replay(
         table.add_column(heading, justify="left" if heading == "learning" else "right")
     online = [("online", facts.get("reward_greedy"), facts.get("strategy"))]
     online.append(("online, exploring", facts.get("reward_final"), facts.get("strategy")))
-    for label, rewards, named in online:
+    for kind, rewards, named in online:
         if rewards:
-            _add_scores(table, f"{label}: {named}", np.array(rewards, float), found)
-    _add_scores(table, f"offline: {strategy}, {updates} updates", outcome.reward[:, -1], found)
+            _add_scores(table, f"{kind}: {named}", np.array(rewards, float), found)
+    _add_scores(table, f"offline: {label}, {updates} updates", outcome.reward[:, -1], found)
     table.add_row("dynamic programming", f"{found.dp:.2f}", "1.00")
     console.print(table)
     about = {
         "buffer": str(path),
-        "strategy": str(strategy),
+        "strategy": label,
         "learner": learner,
         "updates": updates,
         "plant": facts["plant"],
@@ -168,7 +172,7 @@ def show_replay(
     write_record(
         folder / "scores.h5", "offline scores", about, {"updates": outcome.updates, "reward_greedy": outcome.reward}
     )
-    for drawn in draw_offline(outcome.updates, outcome.reward, found, online, str(strategy), folder):
+    for drawn in draw_offline(outcome.updates, outcome.reward, found, online, label, folder):
         print(f"figure   {drawn}")
     print(f"policy   {folder / 'policy.safetensors'}")
     print(f"scores   {folder / 'scores.h5'}")

@@ -133,6 +133,19 @@ def test_replay_learns_from_a_sweeps_buffer(
     assert arrays["updates"][-1] == 60
 
 
+def test_replay_streams_a_buffer_that_need_not_fit_into_memory(
+    buffers: dict[tuple[str, str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = buffers["PendulumDCSC", "FIFO[Uniform]"]
+    assert call("replay", path, "--stream", "--updates", 40, "--output", tmp_path / "out") == 0
+    assert "offline: streamed, 40 updates" in capsys.readouterr().out
+    header, arrays = read_record(tmp_path / "out" / "scores.h5")
+    assert header.facts["strategy"] == "streamed"
+    assert np.isfinite(arrays["reward_greedy"]).all()
+    assert "--stream" in refused(capsys, "replay", path, "--stream", "--strategy", "FULL[PER]")
+    assert "--stream" in refused(capsys, "replay", path, "--stream", "--capacity", 10)
+
+
 def test_replay_offers_experiences_in_their_original_order(buffers: dict[tuple[str, str], Path]) -> None:
     """A FIFO of 100 slots ends up with the last 100 offers of each recording."""
     from replaybench.experiments.offline import offer, read_recording
