@@ -8,8 +8,9 @@ the other. Each slot carries the serial number of its occupant (1 = the first ex
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +42,8 @@ class Columns:
         self.spans = {
             name: slice(end - width, end) for (name, width), end in zip(self.fields.items(), ends, strict=True)
         }
-        self.rows = np.zeros((members, capacity, steps * self.width), np.float32)
-        self.serial = np.zeros((members, capacity), np.uint32)
+        self.rows = aligned_zeros((members, capacity, steps * self.width), np.float32)
+        self.serial = aligned_zeros((members, capacity), np.uint32)
 
     def column(self, name: str) -> NDArray[np.float32]:
         """Return the view `[M, N, width]` of one field; `[M, N, steps, width]` where a row holds several steps."""
@@ -53,6 +54,14 @@ class Columns:
         if self.steps > 1:
             rows = rows.reshape(*rows.shape[:2], self.steps, self.width)
         return {name: rows[..., span] for name, span in self.spans.items()}
+
+
+def aligned_zeros(shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:
+    """Return zeros that begin on a cache line; untouched memory is not used."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    raw = np.zeros(size + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + size].view(dtype).reshape(shape)
 
 
 @kernel

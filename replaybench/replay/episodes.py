@@ -70,7 +70,7 @@ def _step(
 
 
 def numbering(starts: NDArray[np.uint32], serial: NDArray[np.uint32]) -> dict[str, Computed]:
-    """Return the columns `episode` and `step` uint32 `[M, N]` of experiences `serial` `[M, N]`, to be computed in parts.
+    """Return the columns `episode` and `step` uint32 `[M, N]`, to be computed in parts.
 
     Args:
         starts: serial numbers of the first experience of each member's episodes, `[M, E]`.

@@ -31,7 +31,7 @@ def partial_sum(head: Sums, alpha: float, k: int) -> float:
         return float(head[k])
     ratio, power = k / m, 1.0 - alpha
     fm, fk = m**-alpha, k**-alpha
-    if abs(power) < 1e-9:
+    if power == 0.0:
         integral = np.log(ratio)
     elif alpha == 0.0:
         integral = float(k - m)
@@ -50,7 +50,7 @@ def ranks_below(head: Sums, alpha: float, count: int, mass: float) -> int:
         return int(np.searchsorted(head[1 : min(count, m) + 1], mass, side="right"))
     power = 1.0 - alpha
     excess = (mass - head[m]) * m ** (alpha - 1.0)
-    log_ratio = excess if abs(power) < 1e-9 else np.log1p(max(power * excess, -1.0 + 1e-16)) / power
+    log_ratio = excess if power == 0.0 else np.log1p(max(power * excess, -1.0 + 1e-16)) / power
     k = int(min(float(count), m * np.exp(min(log_ratio, 50.0))))
     while k < count and partial_sum(head, alpha, k + 1) <= mass:
         k += 1

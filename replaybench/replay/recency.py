@@ -45,12 +45,15 @@ class ERE:
     def why_no_importance(self) -> str:
         return "" if self.priorities else "all draws of a batch have equal chances, so all its weights would be equal"
 
-    def newest(self, context: Context, size: NDArray[np.int64], count: Indices) -> Indices:
-        """Return c_k `[M]` for buffers of size N `[M]` that store `count` `[M]`."""
+    def newest(self, context: Context, capacity: int | None, count: Indices) -> Indices:
+        """Return c_k `[M]` for buffers that store `count` `[M]`; capacity None means as large as that."""
         eta = self.eta + (self.last - self.eta) * context.progress
-        shrunk = size * eta ** ((context.update + 1) * 1000 / context.updates_in_phase)
-        least = np.minimum(5000, size / 200) if self.c_min is None else self.c_min
-        newest: Indices = np.clip(np.maximum(shrunk, least).astype(np.int64), 1, count)
+        share = eta ** ((context.update + 1) * 1000 / context.updates_in_phase)
+        if capacity is not None:
+            least = min(5000.0, capacity / 200) if self.c_min is None else float(self.c_min)
+            return np.minimum(count, max(1, int(max(capacity * share, least))))
+        floor = np.minimum(5000, count / 200) if self.c_min is None else self.c_min
+        newest: Indices = np.clip(np.maximum(count * share, floor).astype(np.int64), 1, count)
         return newest
 
     def start(self, setting: Setting) -> RunningSampling:
@@ -70,8 +73,7 @@ class RunningERE(DrawsOnly):
 
     def newest(self, context: Context, count: Indices) -> Indices:
         """Return c_k `[M]`."""
-        size = np.full_like(count, self.setting.capacity) if self.setting.bounded else count
-        return self.description.newest(context, size, count)
+        return self.description.newest(context, self.setting.capacity if self.setting.bounded else None, count)
 
 
 class _RunningRing(RunningERE):

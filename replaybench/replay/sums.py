@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.kernel import kernel
+from replaybench.replay.columns import aligned_zeros
 from replaybench.replay.order_tree import borrow, request
 
 FAN: Final = 16
@@ -46,15 +47,9 @@ def make_sums(members: int, positions: int) -> SumState:
         if width == FAN:
             break
         count = width // FAN
-    return SumState(_zeros(members, padded, np.float32), _zeros(members, begin, np.float64), np.array(level))
-
-
-def _zeros(members: int, width: int, dtype: type[np.generic]) -> NDArray[Any]:
-    """Return zeros `[members, width]` whose rows begin on cache lines; `width` is a whole number of nodes."""
-    size = members * width * np.dtype(dtype).itemsize
-    raw = np.zeros(size + 64, np.uint8)
-    start = -raw.ctypes.data % 64
-    return raw[start : start + size].view(dtype).reshape(members, width)
+    return SumState(
+        aligned_zeros((members, padded), np.float32), aligned_zeros((members, begin), np.float64), np.array(level)
+    )
 
 
 @kernel
