@@ -49,7 +49,9 @@ Finish = Callable[[str, Any], None]
 """Called with a task's key and its result, in the coordinator, as soon as it is there."""
 
 
-def run_cell_task(cell: Cell, folder: Path | None, buffers: Buffers, checkpoint_seconds: float) -> dict[str, bytes] | bool:
+def run_cell_task(
+    cell: Cell, folder: Path | None, buffers: Buffers, checkpoint_seconds: float
+) -> dict[str, bytes] | bool:
     """Run a cell in a worker.
 
     Returns:

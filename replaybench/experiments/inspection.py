@@ -4,50 +4,82 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from replaybench.data.errors import UserError
-from replaybench.data.hdf5 import Header, is_record, read_record
+from replaybench.data.hdf5 import is_record, open_record, read_header
 from replaybench.data.policy import read_policy
 from replaybench.data.runs import RunFolder
+from replaybench.experiments.array_rows import array_row, check_buffer, parts
 
 
-def show_file(console: Console, path: Path, verify: bool) -> None:
-    """Print what a file or run folder holds; every checksum is verified on the way.
+def show_file(
+    console: Console,
+    path: Path,
+    verify: bool,
+    member: int | None = None,
+    plant: str | None = None,
+    figure: Path | None = None,
+) -> None:
+    """Print what a file or run folder holds, of a buffer also its composition; every checksum is verified on the way.
+
+    Args:
+        member: place of the member whose composition to show; None for all, pooled.
+        plant: the buffer's plant, in place of the one that the file names.
+        figure: file to draw the composition into.
 
     Raises:
-        UserError: the file is missing, damaged or not one of ours, or (with `verify`) contradicts itself.
+        UserError: the file is missing, damaged or not one of ours, or (with `verify`) contradicts itself; or it is no
+            buffer and an option asks for the composition of one; or there is a figure already.
     """
+    buffer = path.is_file() and is_record(path) and read_header(path).kind == "buffer"
+    for option, value in (("--member", member), ("--plant", plant), ("--figure", figure)):
+        if value is not None and path.exists() and not buffer:
+            raise UserError(f"{option} is about the composition of a buffer; {path} is none")
+    if figure is not None:
+        from replaybench.experiments.composition_figure import check_figure
+
+        check_figure(figure)
     if path.is_dir():
         _show_folder(console, path, verify)
-    elif path.suffix == ".nc":
-        _show_results(console, path)
-    elif path.suffix == ".safetensors":
-        facts, weights = read_policy(path)
-        _show(console, path, "policy", facts, weights, verify)
-    elif path.is_file() and not is_record(path):
-        raise UserError(f"{path} is not a file that replaybench wrote, or its beginning is damaged")
     else:
-        header, arrays = read_record(path)
-        _show(console, path, header.kind, header.facts, arrays, verify)
-        if verify and header.kind == "buffer":
-            check_buffer(path, header, arrays)
+        _show_one(console, path, verify)
+    if buffer:
+        from replaybench.experiments.composition_report import show_composition
+
+        show_composition(console, path, member, plant, figure)
     if verify:
         console.print("verified: checksums and structure are sound", style="green")
 
 
-def _show(
-    console: Console, path: Path, kind: str, facts: dict[str, Any], arrays: dict[str, NDArray[Any]], verify: bool
-) -> None:
+def _show_one(console: Console, path: Path, verify: bool) -> None:
+    if path.suffix == ".nc":
+        _show_results(console, path)
+    elif path.suffix == ".safetensors":
+        facts, weights = read_policy(path)
+        _show(
+            console, path, "policy", facts, [array_row(name, array.shape, [array]) for name, array in weights.items()]
+        )
+    elif path.is_file() and not is_record(path):
+        raise UserError(f"{path} is not a file that replaybench wrote, or its beginning is damaged")
+    else:
+        with open_record(path) as record:
+            header = record.header
+            rows = [array_row(name, shape, parts(record, name)) for name, shape in header.shapes.items()]
+            record.verify()
+            if verify and header.kind == "buffer":
+                check_buffer(record)
+        _show(console, path, header.kind, header.facts, rows)
+
+
+def _show(console: Console, path: Path, kind: str, facts: dict[str, Any], rows: Iterable[Sequence[str]]) -> None:
     size = path.stat().st_size / 1e6
     console.print(f"{path}: {kind} file, {size:.2f} MB", style="bold", highlight=False, markup=False)
     about = Table(show_header=False, box=None)
@@ -57,17 +89,9 @@ def _show(
     table = Table(box=box.SIMPLE_HEAD)
     for heading in ("array", "shape", "type", "minimum", "mean", "maximum"):
         table.add_column(heading)
-    for name, array in arrays.items():
-        table.add_row(name, " × ".join(map(str, array.shape)), str(array.dtype), *_range(array))
+    for row in rows:
+        table.add_row(*map(escape, row))
     console.print(table)
-
-
-def _range(array: NDArray[Any]) -> tuple[str, str, str]:
-    finite = array[np.isfinite(array)] if array.dtype.kind == "f" else array
-    if not finite.size or array.dtype.itemsize * array.ndim == 0:
-        return ("–", "–", "–")
-    values = (finite.min(), finite.mean(dtype=np.float64), finite.max())
-    return tuple(f"{value:.6g}" for value in values)  # type: ignore[return-value]
 
 
 def _flat(facts: dict[str, Any], prefix: str = "") -> dict[str, str]:
@@ -80,23 +104,6 @@ def _flat(facts: dict[str, Any], prefix: str = "") -> dict[str, str]:
             text = json.dumps(value)
             lines[prefix + key] = text if len(text) <= 100 else text[:97] + "…"
     return lines
-
-
-def check_buffer(path: Path, header: Header, arrays: dict[str, NDArray[Any]]) -> None:
-    """Check what every buffer promises: distinct serial numbers, counts that fit.
-
-    Raises:
-        UserError: it does not hold.
-    """
-    serial, count, offers = (arrays.get(name) for name in ("serial", "count", "offers"))
-    if serial is None or count is None or offers is None:
-        raise UserError(f"{path} lacks serial numbers or counts")
-    for m, stored in enumerate(count):
-        if not 0 <= stored <= serial.shape[1] or offers[m] < stored:
-            raise UserError(f"{path}: member {m} claims {stored} experiences of {serial.shape[1]} slots")
-        mine = serial[m, :stored]
-        if len(np.unique(mine)) != stored or (stored and (mine.min() < 1 or mine.max() > offers[m])):
-            raise UserError(f"{path}: member {m} has repeated or impossible serial numbers")
 
 
 def _show_results(console: Console, path: Path) -> None:
@@ -122,7 +129,7 @@ def _show_folder(console: Console, path: Path, verify: bool) -> None:
         _show_results(console, folder.results)
     if verify:
         for file in sorted(folder.path.glob("cells/*/[!.]*")):
-            show_file(Console(quiet=True), file, verify=True)
+            _show_one(Console(quiet=True), file, verify=True)
 
 
 def show_names(console: Console, what: str) -> None:
