@@ -1,13 +1,14 @@
 """Stable-Baselines3 learns from our buffers: `StrategyReplayBuffer` stands in for its `ReplayBuffer`.
 
 Retention strategies and draws that need no answer from the learner work with every off-policy algorithm of
-Stable-Baselines3 as it is. The others need code in its `train()`: the subclasses in `replaybench.replay.sb3_learners`
-have it, and any other training code may offer the same through `feedback`. This file knows nothing of learners.
+Stable-Baselines3 as it is. The others need answers from the training code: the subclasses in
+`replaybench.replay.sb3_learners` give them, and any other may offer the same through `feedback`. This file knows
+nothing of learners.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,9 +42,10 @@ class StrategyReplayBuffer(ReplayBuffer):
     All environments share one buffer, one member of a `Replay`: of several environments the steps enter in turn, so
     age is that of arrival. Nothing here reads episodes; with several environments none are recorded.
 
-    Training code that offers `feedback` sets `context` before each `sample`, multiplies the squared errors of the
-    critic by `weights()[0]` and the terms of the actor's loss by `weights()[1]`, the learning rate by `rate_factor`,
-    hands δ to `annotate`, and puts ‖a − π(s)‖₁ into `infos[i]["exploration"]`, as far as it names these.
+    Training code that offers `feedback` sets `context` before each `sample`, or `tell`s those to come. It multiplies
+    the squared errors of the critic by `weights()[0]` and the terms of the actor's loss by `weights()[1]`, or their
+    gradients, and the learning rate by `rate_factor`, hands δ to `annotate`, and puts ‖a − π(s)‖₁ into
+    `infos[i]["exploration"]`, as far as it names these.
 
     Args:
         buffer_size: capacity in experiences, over all environments; for FULL the number that will be added.
@@ -95,6 +97,7 @@ class StrategyReplayBuffer(ReplayBuffer):
             fields["exploration"] = 1
         self.replay = Replay(self.strategy, fields, self.buffer_size, self.seed, range(1), batch_size=1)
         self.context = Context()
+        self._told: Iterator[Context] = iter(())
         self._batch: ReplayBatch | None = None
         self._place()
 
@@ -151,6 +154,10 @@ class StrategyReplayBuffer(ReplayBuffer):
             "give buffer_size the number of steps of the whole run"
         )
 
+    def tell(self, contexts: Iterable[Context]) -> None:
+        """Let each `sample` take its `context` from these as long as they last, in place of those told before."""
+        self._told = iter(contexts)
+
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> ReplayBufferSamples:
         """Draw a batch by the strategy, normalised by `env`: tensors `[B, …]` on the buffer's device.
 
@@ -161,6 +168,7 @@ class StrategyReplayBuffer(ReplayBuffer):
             raise UserError("nothing is stored yet to be replayed; give a larger learning_starts")
         if batch_size != self.replay.batch_size:
             self.replay.batch_size = batch_size
+        self.context = next(self._told, self.context)
         self._batch = self.replay.sample(self.context)
         return self._samples({name: column[0] for name, column in self._batch.columns.items()}, env)
 
@@ -242,7 +250,7 @@ class StrategyReplayBuffer(ReplayBuffer):
     def __getstate__(self) -> dict[str, Any]:
         # For copies and for Stable-Baselines3's save_replay_buffer: the buffer below is full of views of its arrays,
         # which would come back as separate arrays.
-        rest = {name: value for name, value in vars(self).items() if name not in ("replay", "_batch")}
+        rest = {name: value for name, value in vars(self).items() if name not in ("replay", "_told", "_batch")}
         return {**rest, "arrays": {name: array.copy() for name, array in self.replay.state_dict().items()}}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:

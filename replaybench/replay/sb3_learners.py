@@ -1,24 +1,26 @@
 """DDPG, TD3 and SAC of Stable-Baselines3 that give a replay strategy what it asks for.
 
-`train()` is theirs but for what the strategy says of a batch: weights on the losses, a factor on the learning rate, TD
-errors handed back. Where all weights and factors are 1 the parameters come out as those of the parent class. This
-file knows strategies only through `StrategyReplayBuffer`; the parents' `train()` (MIT licence, Raffin et al. 2021) is
-followed line by line, so that it can be compared with theirs.
+A phase is one call of their own `train()`, which runs as it is. What a strategy says of a batch enters from outside:
+weights multiply gradients on their way back, which is what the gradient of a weighted loss is; |δ| is read off the
+gradient of the critics' squared errors; the learning rate is set just before a step. The hooks that do this are there
+only during a phase, and only those that the strategy needs, so that nothing of them is in copies and saved files.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.nn.functional import mse_loss
+from torch.autograd.graph import register_multi_grad_hook
 
 from replaybench.data.errors import UserError
 from replaybench.replay.recency import ERE
 from replaybench.replay.sb3 import StrategyReplayBuffer
-from replaybench.replay.sb3_feedback import FEEDBACK
+from replaybench.replay.sb3_feedback import FEEDBACK, needs
 from replaybench.replay.setting import Context, Floats
 
 # isort: split
@@ -27,8 +29,8 @@ from stable_baselines3 import DDPG, SAC, TD3
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
-from stable_baselines3.common.type_aliases import MaybeCallback, ReplayBufferSamples, TrainFrequencyUnit
-from stable_baselines3.common.utils import polyak_update
+from stable_baselines3.common.policies import ContinuousCritic
+from stable_baselines3.common.type_aliases import MaybeCallback, TrainFrequencyUnit
 
 Tensor = torch.Tensor
 
@@ -41,6 +43,10 @@ class StrategyLearner(OffPolicyAlgorithm):
     Raises:
         UserError: `replay_buffer_class` is not ours, `n_steps` is above 1, or ERE gets phases of one update.
     """
+
+    critic: ContinuousCritic
+    critic_factor: ClassVar[float]
+    """The loss of a critic is this times the mean of (Q − y)²."""
 
     def _setup_model(self) -> None:
         kind = self.replay_buffer_class = self.replay_buffer_class or StrategyReplayBuffer
@@ -107,65 +113,78 @@ class StrategyLearner(OffPolicyAlgorithm):
             [self.strategy_buffer.replay.updates % self.n_envs]
         ]
 
-    def _draw(
-        self, update: int, updates: int, batch_size: int, optimizers: list[torch.optim.Optimizer]
-    ) -> tuple[ReplayBufferSamples, Tensor, Tensor]:
-        """Draw the batch of one update of a phase and set its learning rate.
+    def train(self, gradient_steps: int, *arguments: Any, **settings: Any) -> None:
+        """Update `gradient_steps` times, a phase in the words of the strategies.
 
-        Returns:
-            The batch, and the weights `[B, 1]` on the critic's and on the actor's loss.
+        Draws, weights, learning rate and answers are as the strategy has it; all else is Stable-Baselines3's, to which
+        the other arguments go.
         """
         buffer = self.strategy_buffer
-        progress = min(1.0, max(0.0, 1.0 - self._current_progress_remaining))
-        buffer.context = Context(update, updates, progress, self._attended())
-        samples = buffer.sample(batch_size, env=self._vec_normalize_env)
-        self._update_learning_rate(optimizers)
-        for group in (group for optimizer in optimizers for group in optimizer.param_groups):
-            group["lr"] *= buffer.rate_factor
-        return samples, *buffer.weights()
+        needed, weights = needs(buffer.strategy), buffer.strategy.weights
+        with ExitStack() as hooks:
+            hooks.callback(buffer.tell, ())
+            buffer.tell(self._contexts(gradient_steps))
+            if "td_error" in needed or "weight" in needed:
+                hooks.enter_context(self.critic.register_forward_hook(self._on_critics))
+            if weights is not None and weights.all_networks:
+                for module in self._actor_outputs():
+                    hooks.enter_context(module.register_forward_hook(self._on_actor))
+            if "rate" in needed:
+                for optimizer in self._optimizers():
+                    hooks.enter_context(optimizer.register_step_pre_hook(self._on_step_of))
+            super().train(gradient_steps, *arguments, **settings)
 
-    def _critic_loss(self, critics: tuple[Tensor, ...], target: Tensor, weight: Tensor) -> Tensor:
-        """Return Σ over critics of the mean of w(Q − y)², and hand back δ = y − Q, its size averaged over critics."""
-        self.strategy_buffer.annotate(torch.stack([(target - q).abs() for q in critics]).mean(dim=0))
-        return torch.stack([(weight * mse_loss(q, target, reduction="none")).mean() for q in critics]).sum()
+    def _contexts(self, updates: int) -> Iterator[Context]:
+        progress = min(1.0, max(0.0, 1.0 - self._current_progress_remaining))
+        for update in range(updates):
+            yield Context(update, updates, progress, self._attended())
+
+    def _on_critics(self, module: torch.nn.Module, arguments: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+        """Weight the squared errors of these values and hand back their size."""
+        if arguments[1].requires_grad or not torch.is_grad_enabled():
+            return  # this pass is for the actor, or for a target
+        # In this order, as weights are no part of δ.
+        register_multi_grad_hook(values, self._on_errors)
+        if "weight" in needs(self.strategy_buffer.strategy):
+            weight, _ = self.strategy_buffer.weights()
+            for value in values:
+                value.register_hook(weight.mul)
+
+    def _on_errors(self, gradients: Sequence[Tensor | None]) -> None:
+        """Hand back |δ|, averaged over critics: the gradient of c·mean((Q − y)²) is 2c(Q − y)/B."""
+        sizes = torch.stack([gradient.abs() for gradient in gradients if gradient is not None]).mean(dim=0)
+        self.strategy_buffer.annotate(sizes * (len(sizes) / (2 * self.critic_factor)))
+
+    def _on_actor(self, module: torch.nn.Module, arguments: object, output: Tensor) -> None:
+        """Weight what the actor's loss says of these outputs, of which each counts for its own sample alone."""
+        if output.requires_grad:
+            _, weight = self.strategy_buffer.weights()
+            output.register_hook(weight.mul)
+
+    def _on_step_of(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
+        rate = self.lr_schedule(self._current_progress_remaining) * self.strategy_buffer.rate_factor
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+
+    def _actor_outputs(self) -> list[torch.nn.Module]:
+        """Return the modules through whose outputs `[B, …]` all gradients of the actor's loss reach the actor."""
+        raise NotImplementedError
+
+    def _optimizers(self) -> list[torch.optim.Optimizer]:
+        """Return the optimizers whose learning rate follows the schedule."""
+        raise NotImplementedError
 
 
 class StrategyTD3(StrategyLearner, TD3):
     """TD3 under any strategy but `Synth`."""
 
-    def train(self, gradient_steps: int, batch_size: int = 100) -> None:
-        """Update `gradient_steps` times, a phase in the words of the strategies."""
-        self.policy.set_training_mode(True)
-        optimizers = [self.actor.optimizer, self.critic.optimizer]
-        actor_losses, critic_losses = [], []
-        for update in range(gradient_steps):
-            self._n_updates += 1
-            batch, weight, actor_weight = self._draw(update, gradient_steps, batch_size, optimizers)
-            with torch.no_grad():
-                noise = batch.actions.clone().data.normal_(0, self.target_policy_noise)
-                noise = noise.clamp(-self.target_noise_clip, self.target_noise_clip)
-                next_actions = (self.actor_target(batch.next_observations) + noise).clamp(-1, 1)
-                next_q = torch.cat(self.critic_target(batch.next_observations, next_actions), dim=1)
-                target = batch.rewards + (1 - batch.dones) * self.gamma * next_q.min(dim=1, keepdim=True).values
+    critic_factor = 1.0
 
-            critic_loss = self._critic_loss(self.critic(batch.observations, batch.actions), target, weight)
-            critic_losses.append(critic_loss.item())
-            _step(self.critic.optimizer, critic_loss)
+    def _actor_outputs(self) -> list[torch.nn.Module]:
+        return [self.actor]
 
-            if self._n_updates % self.policy_delay == 0:
-                q = self.critic.q1_forward(batch.observations, self.actor(batch.observations))
-                actor_loss = -(actor_weight * q).mean()
-                actor_losses.append(actor_loss.item())
-                _step(self.actor.optimizer, actor_loss)
-                polyak_update(self.critic.parameters(), self.critic_target.parameters(), self.tau)
-                polyak_update(self.actor.parameters(), self.actor_target.parameters(), self.tau)
-                polyak_update(self.critic_batch_norm_stats, self.critic_batch_norm_stats_target, 1.0)
-                polyak_update(self.actor_batch_norm_stats, self.actor_batch_norm_stats_target, 1.0)
-
-        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
-        if actor_losses:
-            self.logger.record("train/actor_loss", np.mean(actor_losses))
-        self.logger.record("train/critic_loss", np.mean(critic_losses))
+    def _optimizers(self) -> list[torch.optim.Optimizer]:
+        return [self.actor.optimizer, self.critic.optimizer]
 
 
 class StrategyDDPG(StrategyTD3, DDPG):
@@ -173,57 +192,24 @@ class StrategyDDPG(StrategyTD3, DDPG):
 
 
 class StrategySAC(StrategyLearner, SAC):
-    """SAC under any strategy but `Synth`. The entropy coefficient is tuned on unweighted samples."""
+    """SAC under any strategy but `Synth`. The entropy coefficient is tuned on unweighted samples.
 
-    def train(self, gradient_steps: int, batch_size: int = 64) -> None:
-        """Update `gradient_steps` times, a phase in the words of the strategies."""
-        self.policy.set_training_mode(True)
-        optimizers = [self.actor.optimizer, self.critic.optimizer]
-        if self.ent_coef_optimizer is not None:
-            optimizers += [self.ent_coef_optimizer]
-        losses: dict[str, list[float]] = {"ent_coef": [], "ent_coef_loss": [], "actor_loss": [], "critic_loss": []}
-        for update in range(gradient_steps):
-            batch, weight, actor_weight = self._draw(update, gradient_steps, batch_size, optimizers)
-            if self.use_sde:
-                self.actor.reset_noise()
-            actions_pi, log_prob = self.actor.action_log_prob(batch.observations)
-            log_prob = log_prob.reshape(-1, 1)
-            if self.ent_coef_optimizer is not None and self.log_ent_coef is not None:
-                ent_coef = torch.exp(self.log_ent_coef.detach())
-                ent_coef_loss = -(self.log_ent_coef * (log_prob + float(self.target_entropy)).detach()).mean()
-                losses["ent_coef_loss"].append(ent_coef_loss.item())
-                _step(self.ent_coef_optimizer, ent_coef_loss)
-            else:
-                ent_coef = self.ent_coef_tensor
-            losses["ent_coef"].append(ent_coef.item())
+    Raises:
+        UserError: weights are on the actor's loss and `use_sde` is True.
+    """
 
-            with torch.no_grad():
-                next_actions, next_log_prob = self.actor.action_log_prob(batch.next_observations)
-                next_q = torch.cat(self.critic_target(batch.next_observations, next_actions), dim=1)
-                soft = next_q.min(dim=1, keepdim=True).values - ent_coef * next_log_prob.reshape(-1, 1)
-                target = batch.rewards + (1 - batch.dones) * self.gamma * soft
+    critic_factor = 0.5
 
-            critic_loss = 0.5 * self._critic_loss(self.critic(batch.observations, batch.actions), target, weight)
-            losses["critic_loss"].append(critic_loss.item())
-            _step(self.critic.optimizer, critic_loss)
+    def _setup_model(self) -> None:
+        super()._setup_model()
+        strategy = self.strategy_buffer.strategy
+        if self.use_sde and strategy.weights is not None and strategy.weights.all_networks:
+            # Their noise has one standard deviation for all samples, whose gradient cannot be weighted by sample.
+            raise UserError(f"{strategy} weights the actor's loss, which gSDE does not allow: leave use_sde at False")
 
-            q = torch.cat(self.critic(batch.observations, actions_pi), dim=1).min(dim=1, keepdim=True).values
-            actor_loss = (actor_weight * (ent_coef * log_prob - q)).mean()
-            losses["actor_loss"].append(actor_loss.item())
-            _step(self.actor.optimizer, actor_loss)
+    def _actor_outputs(self) -> list[torch.nn.Module]:
+        return [self.actor.get_submodule(name) for name in ("mu", "log_std")]
 
-            if update % self.target_update_interval == 0:
-                polyak_update(self.critic.parameters(), self.critic_target.parameters(), self.tau)
-                polyak_update(self.batch_norm_stats, self.batch_norm_stats_target, 1.0)
-
-        self._n_updates += gradient_steps
-        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
-        for name, values in losses.items():
-            if values:
-                self.logger.record(f"train/{name}", np.mean(values))
-
-
-def _step(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
+    def _optimizers(self) -> list[torch.optim.Optimizer]:
+        entropy = [] if self.ent_coef_optimizer is None else [self.ent_coef_optimizer]
+        return [self.actor.optimizer, self.critic.optimizer, *entropy]
