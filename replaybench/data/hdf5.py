@@ -187,17 +187,24 @@ def is_record(path: Path) -> bool:
 
 @contextmanager
 def _one_line(path: Path, view: SealedView) -> Iterator[None]:
-    """Turn any failure of the HDF5 library into one line about the file; damage that it met comes first."""
+    """Turn any failure of the HDF5 library into one line about the file; damage that it met comes first.
+
+    The line is raised afresh, outside the handler: a library's exception that outlives this function keeps its
+    handles open, and HDF5 crashes when it closes those of a file object at the interpreter's exit.
+    """
+    fault: BaseException | None = None
     try:
         yield
-    except UserError:
-        raise
+    except UserError as error:
+        fault = UserError(*error.args)
     except Exception as error:
-        if view.fault is not None:
-            raise view.fault from None
-        if isinstance(error, OSError | RuntimeError | LookupError | TypeError | ValueError | MemoryError):
-            raise UserError(f"{path} cannot be read as HDF5: {(str(error) or repr(error)).splitlines()[0]}") from error
-        raise
-    # HDF5 sometimes goes on after a failed read, as when it looks for a name.
-    if view.fault is not None:
-        raise view.fault
+        if not isinstance(error, OSError | RuntimeError | LookupError | TypeError | ValueError | MemoryError):
+            raise
+        fault = UserError(f"{path} cannot be read as HDF5: {(str(error) or repr(error)).splitlines()[0]}")
+    finally:
+        # HDF5 sometimes goes on after a failed read, as when it looks for a name.
+        met, view.fault = view.fault, None
+    if met is not None:
+        fault = type(met)(*met.args)
+    if fault is not None:
+        raise fault

@@ -39,7 +39,7 @@ class Quantity:
 
 QUANTITIES: Final = {
     "age": Quantity("age", "experiences", whole=True),
-    "td_error": Quantity("|TD error| as last seen", "scaled reward", infinite="never used"),
+    "td_error": Quantity("last |TD error|", "scaled reward", infinite="never used"),
     "priority": Quantity("proportional priority", ""),
     "replays": Quantity("replays", "", whole=True),
     "exploration": Quantity("exploration", "normalised action"),

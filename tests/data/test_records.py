@@ -403,3 +403,16 @@ def test_writing_needs_no_second_copy_in_memory(tmp_path: Path, form: Any) -> No
     words = [sys.executable, "-c", program, str(tmp_path / "big.h5")]
     grown = int(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
     assert grown < 64e6
+
+
+def test_a_process_that_met_a_damaged_record_ends_in_order(tmp_path: Path) -> None:
+    """HDF5 crashed at exit where an exception kept its handle of the file object open."""
+    path = tmp_path / "damaged.h5"
+    write_record(path, "buffer", {}, {"a": np.arange(1000.0)})
+    content = bytearray(path.read_bytes())
+    content[600] ^= 1
+    path.write_bytes(content)
+    for words in (["-m", "replaybench", "inspect", str(path)], ["-m", "replaybench", "replay", str(path)]):
+        ended = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+        assert ended.returncode == 2, ended.stderr
+        assert "damaged" in ended.stderr
