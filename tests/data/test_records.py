@@ -246,7 +246,7 @@ def test_a_failed_read_under_hdf5_comes_out_as_itself(
         seen = 0
         with pytest.raises(type(error)) as caught:
             read_record(record)
-        assert caught.value is error
+        assert (type(caught.value), caught.value.args) == (type(error), error.args)
 
 
 def test_the_view_is_a_file(record: Path) -> None:
