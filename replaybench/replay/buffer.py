@@ -94,7 +94,8 @@ class Replay:
     Args:
         strategy: what enters, is kept, is replayed.
         fields: width of each stored field.
-        capacity: steps that each member has room for; for FULL the number of steps that will be offered.
+        capacity: steps that each member has room for; for FULL at least all that will be offered. A unit of n steps
+            takes the room of n, a shorter one at the end of an episode too.
         root, members: seed of the study and member numbers.
         batch_size: B.
         unit: what is stored, ranked, evicted and drawn as one.
@@ -162,7 +163,7 @@ class Replay:
         """Offer one experience `[M, width]` per field of each active member (`[M]`).
 
         Args:
-            experience: the fields; a further `td_error` `[M, 1]` is |δ| as far as it is known already.
+            experience: the fields; a further `td_error` `[M, 1]` is |δ|, or a unit's, as far as it is known already.
             active: who has collected something.
             ended: whose episode ended with this step, by termination or truncation; nobody's if not given.
         """
@@ -221,7 +222,7 @@ class Replay:
             everywhere = self.strategy.weights is not None and self.strategy.weights.all_networks
         self._mute(empty)
         if self.noise is not None:
-            self.noise.count(*(self._columns[name] for name in FIELDS))
+            self.noise.count(*(self._columns[name] for name in FIELDS), ~empty)
         return ReplayBatch(
             columns=self._columns,
             idx=draws.idx,

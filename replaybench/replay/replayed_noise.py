@@ -29,12 +29,12 @@ class ReplayedNoise:
         self.total = np.zeros((members, states + actions))
         self.replays = np.zeros(members, np.int64)
 
-    def count(self, sensor_noise: Floats, actuator_noise: Floats) -> None:
-        """Count a batch with noise `[M, B, S]` and `[M, B, A]`."""
+    def count(self, sensor_noise: Floats, actuator_noise: Floats, stored: NDArray[np.bool_]) -> None:
+        """Count a batch with noise `[M, B, S]` and `[M, B, A]`, zero for members that have nothing `stored` `[M]`."""
         states = sensor_noise.shape[2]
         _add(self.total[:, :states], sensor_noise)
         _add(self.total[:, states:], actuator_noise)
-        self.replays += sensor_noise.shape[1]
+        self.replays += sensor_noise.shape[1] * stored
 
     def mean(self) -> NDArray[np.float64]:
         """Return the mean `[M, S + A]`; NaN before the first replay."""

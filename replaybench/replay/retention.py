@@ -91,7 +91,9 @@ class FULL:
 class _RunningFULL:
     def slots(self, offers: NDArray[np.int64], capacity: int, slots: Slots) -> None:
         if (slots == -2).any():
-            raise OverflowError(f"a FULL buffer was offered more than the {capacity} experiences it was made for")
+            raise OverflowError(
+                f"a FULL buffer was offered more than the {capacity} experiences or units it has room for"
+            )
 
     def state_dict(self) -> State:
         return {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -285,9 +286,21 @@ def test_keys_restore_all_ranks_and_the_order_goes_on() -> None:
             live_nodes(copy, m)
 
 
-def test_load_keys_refuses_another_shape() -> None:
-    with pytest.raises(ValueError, match=r"keys have shape \(2, 3\), this order \(2, 4\)"):
-        Order(2, 4).load_keys(np.zeros((2, 3)))
+@pytest.mark.parametrize("shape", [(2, 5), (3, 4), (2,), (2, 4, 1)])
+def test_load_keys_refuses_another_shape(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=rf"keys have shape {re.escape(str(shape))}, this order \(2, 4\)"):
+        Order(2, 4).load_keys(np.zeros(shape))
+
+
+def test_keys_of_the_first_slots_only() -> None:
+    """A buffer that is not full saves no more than it holds; loading it leaves no other slot in the order."""
+    order, copy = Order(1, 200), Order(1, 200)
+    set_all(order.state, 0, np.arange(70), np.arange(70, dtype=np.float32))
+    set_all(copy.state, 0, np.arange(200), np.ones(200, np.float32))
+    assert order.keys(70).shape == (1, 70)
+    copy.load_keys(order.keys(70))
+    assert_order(copy, 0, order.keys()[0])
+    assert order_size(copy.state, 0) == 70
 
 
 @pytest.mark.parametrize("capacity", [1_000, 10_000, 100_000, 10_000_000])

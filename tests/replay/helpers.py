@@ -1,0 +1,50 @@
+"""What the tests of the replay wing share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.stats import chi2
+
+from replaybench.replay.buffer import Replay, step_fields
+from replaybench.replay.notation import parse
+from replaybench.replay.units import STEP, Unit
+
+ALARM = 1e-6
+"""False-alarm rate of every χ² test, whose seeds are fixed."""
+FIELDS = {**step_fields(2, 1), "exploration": 1}
+
+
+def make(strategy: str, members: int = 1, capacity: int = 32, batch: int = 8, unit: Unit = STEP) -> Replay:
+    return Replay(parse(strategy), FIELDS, capacity, 0, range(members), batch, unit)
+
+
+def fill(replay: Replay, count: int, start: int = 0, **given: Any) -> None:
+    """Offer experiences whose fields all hold their number, or what is given (broadcast to `[M, width]`)."""
+    members = len(replay.offers)
+    for number in range(start, start + count):
+        experience = {
+            name: np.full((members, width), given.get(name, number), np.float32)
+            for name, width in replay.columns.fields.items()
+        }
+        replay.add(experience, np.ones(members, np.bool_))
+
+
+def chi_square(counts: np.ndarray, expected: np.ndarray, scale: float = 1.0) -> None:
+    """Check counts; `scale` makes up for draws that exclude each other."""
+    counts, expected = np.ravel(counts), np.ravel(expected)
+    assert expected.min() >= 5, "too few draws for χ²"
+    assert counts.sum() == round(expected.sum())
+    statistic = scale * ((counts - expected) ** 2 / expected).sum()
+    assert statistic < chi2.isf(ALARM, len(counts) - 1), (statistic, counts, expected)
+
+
+def saved(replay: Replay) -> dict[str, np.ndarray]:
+    """Return a copy of the state, as a file would hold it."""
+    return {name: np.array(array) for name, array in replay.state_dict().items()}
+
+
+def set_errors(replay: Replay, errors: np.ndarray) -> None:
+    """Make `errors` `[M, n]` the |δ| of what is stored."""
+    replay.load_state_dict({**saved(replay), "td_error": np.asarray(errors, np.float32)})
