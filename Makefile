@@ -21,6 +21,9 @@ test: $(STAMP)       ## Install, check style and types, run all tests (under 8 m
 
 bench: $(STAMP)      ## Time everything against its peers, side by side, one thread
 	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/bench_replay.py
+	$(BIN)/python benchmarks/bench_order.py
+	$(BIN)/python benchmarks/bench_files.py
 
 docs: $(STAMP)       ## Check the documentation: every link, command and example in it
 	$(BIN)/pytest -q tests/test_docs.py

@@ -204,18 +204,12 @@ def victims() -> None:
                     slots[:] = -2
                     replay.retention.slots(replay.offers, replay.slots, slots)
 
-            whole, victim = (
-                1e6 / statistics.median(r) for r in interleaved(*((f, adds * MEMBERS) for f in (add, draw)))
-            )
-            verdict = (
-                ""
-                if "[" not in strategy or not strategy.startswith(("TDE", "Expl"))
-                else ("  ok ≤ 2 µs" if victim <= 2 else "  MISSED ≤ 2 µs")
-            )
-            print(
-                f"{strategy:28s} C = {capacity:.0e}: victim {victim:5.2f} µs{verdict}, whole add {whole:5.2f} µs",
-                flush=True,
-            )
+            rates = interleaved((add, adds * MEMBERS), (draw, adds * MEMBERS))
+            whole, victim = (1e6 / statistics.median(rate) for rate in rates)
+            ranked = strategy.startswith(("TDE", "Expl"))
+            verdict = f"  {'ok' if victim <= 2 else 'MISSED'} ≤ 2 µs" if ranked else ""
+            what = f"{strategy:28s} C = {capacity:.0e}: victim {victim:5.2f} µs"
+            print(f"{what}{verdict}, whole add {whole:5.2f} µs", flush=True)
             del replay, add, draw
             gc.collect()
 
