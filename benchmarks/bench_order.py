@@ -1,8 +1,9 @@
-"""Items per second that the exact order draws and re-keys, beside cpprb's sum tree, and its growth with capacity.
+"""What the exact order costs alone, from 10³ to 10⁷ experiences: draws with new keys, victims, and memory.
 
-An item is one draw and one priority update. The order selects a batch at stratified ranks and updates it
-with new random keys, all members in one kernel call; cpprb samples and updates its buffers in turn, one Python
-call each, and also gathers the transitions it draws. Both are full. Medians of interleaved repetitions.
+An item is a slot drawn at a stratified rank that then gets a random new key, a batch per member at a time. A victim is
+drawn as `TDE` does, r^−1 from the small end, and gets a random key: what adding one experience to a full buffer costs
+the order. Bytes count keys and nodes after every key was first infinite, then
+set at random about twice. Medians over calls, one thread.
 """
 
 from __future__ import annotations
@@ -16,102 +17,96 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-from cpprb import PrioritizedReplayBuffer
 from numpy.typing import NDArray
 
 from replaybench.data.kernel import kernel
-from replaybench.replay.order import Order, order_select, order_update
-from replaybench.replay.order_tree import WIDTH, OrderState
+from replaybench.replay.order import Order, order_select, order_select_many, order_update_all
+from replaybench.replay.order_tree import HEIGHT, OrderState
+from replaybench.replay.rank_law import first_sums, segment_edges
 
-BATCH = 16
-REPETITIONS = 7
-SIZES = [(32, 1_000), (32, 10_000), (32, 100_000), (32, 1_000_000), (1, 100_000), (1, 1_000_000), (1, 10_000_000)]
-LARGEST_PEER = 4_000_000  # experiences in all; beyond, filling the peers takes longer than everything else
+SIZES = [(32, 10**3), (32, 10**4), (32, 10**5), (32, 10**6), (1, 10**5), (1, 10**6), (1, 10**7)]
+BATCHES = (16, 256)
+ITEMS = 200_000  # per timing
 
 
 @kernel
 def serve(state: OrderState, ranks: NDArray[np.int64], keys: NDArray[np.float32], slots: NDArray[np.int64]) -> None:
-    """Draw `slots[M, B]` at `ranks[M, B]`, then give them their new `keys[M, B]`."""
+    """Draw `slots[M, B]` at `ranks[M, B]`, which are used up, then give them their new `keys[M, B]`."""
     for m in range(ranks.shape[0]):
-        for b in range(ranks.shape[1]):
-            slots[m, b] = order_select(state, m, ranks[m, b])
-        order_update(state, m, slots[m], keys[m])
+        order_select_many(state, m, ranks[m], slots[m])
+    order_update_all(state, slots, keys)
 
 
-def our_round(order: Order, rng: np.random.Generator) -> Callable[[int], None]:
+@kernel
+def replace(
+    state: OrderState,
+    edges: NDArray[np.int64],
+    chance: NDArray[np.float64],
+    keys: NDArray[np.float32],
+    slots: NDArray[np.int64],
+) -> None:
+    """Draw a victim per member into `slots[M, 1]` and give it a new key, for each of `chance` and `keys[N, M, 1]`."""
+    segments, size = edges.size - 1, edges[-1]
+    for n in range(chance.shape[0]):
+        for m in range(slots.shape[0]):
+            place = chance[n, m, 0] * segments
+            low, high = edges[int(place)], edges[int(place) + 1]
+            rank = low + int((place - int(place)) * (high - low))
+            slots[m, 0] = order_select(state, m, size - 1 - rank)
+        order_update_all(state, slots, keys[n])
+
+
+def nanoseconds(call: Callable[[], None], items: int, calls: int) -> float:
+    """Return the median time of a call per item."""
+    times = []
+    for _ in range(calls):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times) / items * 1e9
+
+
+def item_cost(order: Order, batch: int, rng: np.random.Generator) -> float:
     members, capacity = order.state.image.shape
-    plans = 2000
-    stratum = np.arange(BATCH) + rng.random((plans, members, BATCH))
-    ranks = (stratum * (capacity / BATCH)).astype(np.int64)
-    keys = rng.random((plans, members, BATCH), np.float32)
-    slots = np.empty((members, BATCH), np.int64)
-
-    def run(rounds: int) -> None:
-        for plan in rng.integers(plans, size=rounds).tolist():
-            serve(order.state, ranks[plan], keys[plan], slots)
-
-    return run
+    calls = max(ITEMS // (members * batch), 20)
+    plans = np.arange(batch) + rng.random((calls, members, batch))
+    ranks = iter((plans * (capacity / batch)).astype(np.int64))
+    keys = iter(rng.random(plans.shape, np.float32))
+    slots = np.empty((members, batch), np.int64)
+    return nanoseconds(lambda: serve(order.state, next(ranks), next(keys), slots), members * batch, calls)
 
 
-def peer_round(members: int, capacity: int, rng: np.random.Generator) -> Callable[[int], None]:
-    fields = {"obs": 2, "act": 1, "rew": 1, "next_obs": 2, "done": 1}
-    buffers = []
-    for _ in range(members):
-        buffer = PrioritizedReplayBuffer(capacity, {name: {"shape": width} for name, width in fields.items()})
-        data = {name: np.zeros((capacity, width), np.float32) for name, width in fields.items()}
-        buffer.add(**data, priorities=rng.random(capacity) + 1e-3)
-        buffers.append(buffer)
-    priorities = rng.random((100, BATCH)) + 1e-3
-
-    def run(rounds: int) -> None:
-        for plan in rng.integers(100, size=rounds):
-            for buffer in buffers:
-                drawn = buffer.sample(BATCH, beta=0.4)
-                buffer.update_priorities(drawn["indexes"], priorities[plan])
-
-    return run
-
-
-def million_per_second(run: Callable[[int], None], rounds: int, members: int) -> float:
-    start = time.perf_counter()
-    run(rounds)
-    return rounds * members * BATCH / (time.perf_counter() - start) / 1e6
-
-
-def bytes_per_experience(order: Order) -> float:
-    """Bytes of the nodes ever used and of the keys, per experience."""
+def victim_cost(order: Order, rng: np.random.Generator) -> float:
     members, capacity = order.state.image.shape
-    inner, leaves = order.state.head[:, 5:7].sum(0)
-    return float(4 + (16 * inner + 8 * leaves) * WIDTH / (members * capacity))
+    edges = np.zeros(max(3, capacity // 500) + 1, np.int64)
+    segment_edges(first_sums(1.0), 1.0, capacity, edges)
+    calls, turns = 200, ITEMS // 200 // members
+    chance, keys = (iter(rng.random((calls, turns, members, 1), kind)) for kind in (np.float64, np.float32))
+    slots = np.empty((members, 1), np.int64)
+    return nanoseconds(lambda: replace(order.state, edges, next(chance), next(keys), slots), turns * members, calls)
 
 
-def compare(members: int, capacity: int) -> None:
+def measure(members: int, capacity: int) -> None:
     rng = np.random.default_rng(0)
     order = Order(members, capacity)
-    order.load_keys(rng.random((members, capacity), np.float32))
-    ours, peers = our_round(order, rng), None
-    ours(8_000 // members)
-    if members * capacity <= LARGEST_PEER:
-        peers = peer_round(members, capacity, rng)
-        peers(5)
-    mine, theirs = [], []
-    for _ in range(REPETITIONS):
-        mine.append(million_per_second(ours, 6_400 // members, members))
-        if peers:
-            theirs.append(million_per_second(peers, 1_000 // members, members))
-    speed, heights = statistics.median(mine), order.state.head[0, 1] + 1
-    line = f"{members:3d} {capacity:11,d} {heights:7d} {bytes_per_experience(order):10.1f} {speed:8.2f}"
-    if theirs:
-        peer = statistics.median(theirs)
-        line += f" {peer:8.2f} {speed / peer:7.1f}"
-    print(line, flush=True)
+    slots = np.arange(capacity)
+    order_update_all(order.state, np.tile(slots, (members, 1)), np.full((members, capacity), np.inf, np.float32))
+    for _ in range(2 * capacity // 500):
+        slots = rng.integers(0, capacity, (members, 500))
+        order_update_all(order.state, slots, rng.random(slots.shape, np.float32))
+    levels, size = int(order.state.head[0, HEIGHT]) + 1, order.used_bytes / (members * capacity)
+    costs = [item_cost(order, batch, rng) for batch in BATCHES]
+    victim = victim_cost(order, rng)
+    print(
+        f"{members:3d} {capacity:11,d} {levels:7d} {size:10.1f} {costs[0]:9.0f} {costs[1]:9.0f} {victim:9.0f}",
+        flush=True,
+    )
 
 
 def main() -> None:
-    print(f"items drawn and re-keyed, batch {BATCH}, one thread (million per second)")
-    print("  M    capacity  levels  bytes/exp    order    cpprb   ratio")
-    for members, capacity in SIZES:
-        compare(members, capacity)
+    print("  M    capacity  levels  bytes/exp  B=16, ns B=256, ns victim, ns")
+    for members, capacity in [(1, 1000), *SIZES]:  # the first one compiles
+        measure(members, capacity)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,9 @@ class BufferPieces:
     """
 
     def __init__(self, record: Record) -> None:
-        self.record, self.shapes = record, record.header.shapes
+        # A strategy that has no use for an array's places keeps none of them: `Synth` with a refresh of 1.
+        unused = {name for name, shape in record.header.shapes.items() if name in _PLACES and shape[1:] == (0,)}
+        self.record, self.shapes = record, {n: s for n, s in record.header.shapes.items() if n not in unused}
         self.count, self.collected, self.offers = map(self._totals, ("count", "collected", "offers"))
         slots = self.shapes.get("serial", ())
         if len(slots) != 2 or slots[0] != len(self.count) or self._kind("serial") not in "iu":

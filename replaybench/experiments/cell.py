@@ -165,8 +165,8 @@ def run_cell(
                     raise UserError(f"{checkpoint} is the checkpoint of another cell")
                 record.verify()
                 run.load_state_dict(record, known["episode"])
-        except UserError as error:
-            raise UserError(f"{error}: remove it to run this cell from its start") from None
+        except (UserError, ValueError) as error:
+            raise UserError(f"{error}: remove {checkpoint} to run this cell from its start") from None
         spent = known["seconds"]
     began = saved = time.monotonic()
     while run.episode < cell.episodes:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -12,7 +15,7 @@ import tyro
 from tyro.conf import Positional
 
 from replaybench.data.errors import UserError, unknown
-from replaybench.experiments.cli_options import check_options, parameter_values, take_plant_parameters
+from replaybench.experiments.cli_options import check_options, one_line, parameter_values, take_plant_parameters
 
 
 def sweep(
@@ -306,10 +309,35 @@ def _run(words: list[str]) -> int:
     words = take_plant_parameters(words)
     if words[0] in COMMANDS:
         check_options(words, COMMANDS[words[0]])
-    found: int = tyro.extras.subcommand_cli_from_dict(
-        COMMANDS, prog="replaybench", description=DESCRIPTION, args=words, sort_subcommands=False
-    )
+    return _parse(words)()
+
+
+def _parse(words: Sequence[str]) -> Callable[[], int]:
+    """Return the command that `words` name, with its arguments; the parser's boxes become one line."""
+    told = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(told):
+            found: Callable[[], int] = tyro.extras.subcommand_cli_from_dict(
+                {name: _later(command) for name, command in COMMANDS.items()},
+                prog="replaybench",
+                description=DESCRIPTION,
+                args=words,
+                sort_subcommands=False,
+            )
+    except SystemExit as end:
+        if not end.code:
+            raise
+        help_text = f"replaybench {words[0]} --help" if words[0] in COMMANDS else "replaybench --help"
+        raise UserError(f"{one_line(told.getvalue())}; see {help_text}") from None
     return found
+
+
+def _later(command: Callable[..., int]) -> Callable[..., Callable[[], int]]:
+    @functools.wraps(command)
+    def bound(*arguments: Any, **named: Any) -> Callable[[], int]:
+        return functools.partial(command, *arguments, **named)
+
+    return bound
 
 
 if __name__ == "__main__":

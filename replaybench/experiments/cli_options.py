@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import itertools
+import typing
 from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 from replaybench.data.errors import UserError, unknown
 
@@ -38,15 +40,44 @@ def take_plant_parameters(words: list[str]) -> list[str]:
 
 
 def check_options(words: Sequence[str], command: Callable[..., int]) -> None:
-    """Refuse an option that the command does not have, naming the nearest."""
-    valid = {"--help"}
-    for name in inspect.signature(command).parameters:
-        option = f"--{name.replace('_', '-')}"
-        valid |= {option, f"--no-{name.replace('_', '-')}"}
-    for word in words[1:]:
-        option = word.partition("=")[0].replace("_", "-")
-        if option.startswith("--") and option not in valid:
+    """Refuse an option that the command does not have, naming the nearest, and a value that cannot be one of it."""
+    hints = {name.replace("_", "-"): hint for name, hint in typing.get_type_hints(command).items()}
+    positional = {
+        name.replace("_", "-")
+        for name, parameter in inspect.signature(command).parameters.items()
+        if "Positional" in str(parameter.annotation)
+    }
+    valid = {f"--{name}": hint for name, hint in hints.items() if name not in {*positional, "return"}}
+    valid |= {f"--no-{name}": hint for name, hint in hints.items() if hint is bool} | {"--help": bool}
+    for word, after in itertools.pairwise([*words[1:], ""]):
+        option, equals, value = word.partition("=")
+        option = option.replace("_", "-")
+        if not option.startswith("--"):
+            continue
+        if option not in valid:
             raise unknown(f"option of {words[0]}:", option, valid)
+        _check_value(option, value if equals else after, valid[option])
+
+
+def _check_value(option: str, value: str, hint: Any) -> None:
+    kinds = typing.get_args(hint) or (hint,)
+    choices = [str(choice) for kind in kinds for choice in typing.get_args(kind) if typing.get_origin(kind) is Literal]
+    optional = type(None) in kinds and value == "None"
+    if choices and value not in choices and not optional:
+        raise UserError(f"{option} must be one of {', '.join(choices)}, not {value!r}")
+    for kind, called in ((int, "a whole number"), (float, "a number")):
+        if kind in kinds and not optional:
+            try:
+                kind(value)
+            except ValueError:
+                raise UserError(f"{option} must be {called}, not {value!r}") from None
+
+
+def one_line(text: str) -> str:
+    """Return what a box of the parser says, up to its advice to read the help, as one line."""
+    lines = [line.strip("│╭╮╰╯|+ ") for line in text.splitlines()[1:]]  # its frame is ASCII on plain terminals
+    said = itertools.takewhile(lambda line: "helptext" not in line, [line for line in lines if line.strip("─-")])
+    return " ".join(" ".join(said).split()).rstrip(".") or "the command cannot be read"
 
 
 def parameter_values(parameters: Sequence[str]) -> dict[str, float]:

@@ -95,7 +95,7 @@ def measure(record: Record, member: int | None = None, axes: list[Axis] | None =
     found = Composition(
         members, buffer.steps, collected, buffer.offers[members], buffer.count[members], Ages(collected)
     )
-    shapes = record.header.shapes
+    shapes = buffer.shapes
     found.quantities = {name: Counted() for name in ("age", *_OF_SLOTS, *_OF_STEPS) if name == "age" or name in shapes}
     if "synthetic" in shapes:
         found.synthetic = 0

@@ -16,7 +16,7 @@ from replaybench.data.errors import UserError
 from replaybench.data.hdf5 import Record, open_record
 from replaybench.envs.plant import Plant
 from replaybench.envs.registry import make_plant, plant_names
-from replaybench.experiments.buffer_pieces import Integers
+from replaybench.experiments.buffer_pieces import BufferPieces, Integers
 from replaybench.experiments.composition import Composition, measure
 from replaybench.experiments.coverage_report import LOOK, coverage, percent
 from replaybench.experiments.visits import Axis, plant_axes
@@ -74,6 +74,17 @@ def show_composition(
 
         draw_composition(found, facts, plant, figure)
         print(f"figure   {figure}")
+
+
+def check_choice(path: Path, member: int | None, plant_name: str | None) -> None:
+    """Refuse a member or a plant that a buffer file does not have, before anything is shown.
+
+    Raises:
+        UserError: there is no such member or plant, or the file is damaged.
+    """
+    with open_record(path, "buffer") as record:
+        known_plant(record, plant_name)
+        BufferPieces(record).choose(member)
 
 
 def known_plant(record: Record, plant_name: str | None) -> tuple[Plant | None, list[Axis] | None]:

@@ -21,6 +21,7 @@ from replaybench.experiments.figure_style import (
     add_legend,
     all_series,
     condition,
+    legend_height,
     legend_width,
     new_figure,
     panel_width,
@@ -103,7 +104,8 @@ def learning_curves(data: xr.Dataset) -> Figure:
     labels = [one.label for one in series] + [label for label, _ in REFERENCES.values()]
     title = f"{plant_name(str(data['plant'].item()))}: learning curves"
     height = 0.66 * width if rows == 1 else max(1.9, 0.52 * width)
-    figure = new_figure(width * columns + 0.5 + legend_width(labels), height * rows + 0.3, title, caption + ".")
+    height = max(height * rows + 0.3, legend_height(labels))
+    figure = new_figure(width * columns + 0.5 + legend_width(labels), height, title, caption + ".")
     panels = figure.subplots(rows, columns, squeeze=False, sharex=True)
     usable = np.isfinite(mu_r(data, data["reference_dp"]).transpose("noise", "frequency").values)
     for (row, column), axes in np.ndenumerate(panels):

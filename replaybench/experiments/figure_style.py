@@ -132,6 +132,11 @@ def legend_width(labels: Sequence[str]) -> float:
     return 0.75 + 0.062 * max(map(len, labels), default=0)
 
 
+def legend_height(labels: Sequence[str]) -> float:
+    """Return the inches that a legend of these labels needs below title and caption; it stands mid-figure."""
+    return 0.7 + 0.195 * len(labels)
+
+
 def panel_width(columns: int) -> float:
     """Return the inches of one of so many panels side by side."""
     return {1: 5.0, 2: 3.7, 3: 3.1}.get(columns, max(2.2, 10 / columns))

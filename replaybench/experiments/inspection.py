@@ -47,6 +47,10 @@ def show_file(
         from replaybench.experiments.composition_figure import check_figure
 
         check_figure(figure)
+    if buffer and (member is not None or plant is not None):
+        from replaybench.experiments.composition_report import check_choice
+
+        check_choice(path, member, plant)
     if path.is_dir():
         _show_folder(console, path, verify)
     else:

@@ -167,7 +167,7 @@ def replay_offline(
         progress: called with the number of updates done.
 
     Raises:
-        UserError: the strategy needs a metric that the file lacks.
+        UserError: the strategy needs a metric that the file lacks, or the policy that filled it.
     """
     plant, members = recording.plant, range(learners)
     kind, config = load_learner(learner)
@@ -215,6 +215,11 @@ def _filled(
     if missing:
         raise UserError(
             f"{strategy} retains by {', '.join(missing)}, which {recording.path} does not hold; use FIFO, FULL or Resv"
+        )
+    if strategy.synth and (strategy.synth.state or "exploration" in strategy.orders):
+        raise UserError(
+            f"{strategy}: Synth asks the policy that explores, and a recording has none; "
+            "use Synth(action=…) before FIFO, FULL, Resv or TDE"
         )
     fields = {name: width for name, width in stored_fields(recording.plant).items() if name in recording.arrays}
     room = capacity or max(len(order) for order in recording.orders)

@@ -20,6 +20,7 @@ from replaybench.experiments.figure_style import (
     Series,
     add_legend,
     all_series,
+    legend_height,
     legend_width,
     new_figure,
     panel_width,
@@ -55,9 +56,10 @@ def response(data: xr.Dataset, axis: Literal["noise", "frequency"]) -> Figure | 
     against = "noise" if axis == "noise" else "control rate"
     caption = f"Mean of the last {final} training episodes, exploration included; means over runs, 95 % intervals."
     width = 0.9 * panel_width(columns)
+    labels = [one.label for one in series]
     figure = new_figure(
-        width * columns + 0.5 + legend_width([one.label for one in series]),
-        2.9,
+        width * columns + 0.5 + legend_width(labels),
+        max(2.9, legend_height(labels)),
         f"{plant_name(str(data['plant'].item()))}: final score against {against}",
         caption if normalised else f"{caption} Raw rewards: {MU} is not defined everywhere.",
     )

@@ -219,11 +219,15 @@ def noise_tables(data: xr.Dataset) -> list[Table]:
             title = f"{plant}: mean absolute noise in replayed experiences, in units of σ · E|N(0, 1)| [95 %]"
             tables[plant] = Table(title=title, box=box.SIMPLE_HEAD)
             for heading in ("Hz", "noise", "strategy", *present["signal"].values):
-                tables[plant].add_column(str(heading), justify="left" if heading == "strategy" else "right")
+                named = heading == "strategy"
+                tables[plant].add_column(
+                    str(heading), justify="left" if named else "right", no_wrap=not named, overflow="fold"
+                )
         scale = float(noise) * np.sqrt(2 / np.pi)
         found = [interval(column / scale if scale else column) for column in present.values.T]
         shown = [f"{each.mean:.3f} [{each.low:.3f}, {each.high:.3f}]" for each in found]
-        tables[plant].add_row(f"{float(frequency):g}", f"{float(noise):g}", f"{learner} {strategy}", *shown)
+        label = f"{learner} {strategy}" if data.sizes["learner"] > 1 else str(strategy)
+        tables[plant].add_row(f"{float(frequency):g}", f"{float(noise):g}", label, *shown)
     return list(tables.values())
 
 
@@ -231,7 +235,9 @@ def _empty_table(plant: str) -> Table:
     table = Table(title=f"{plant}: mean over seeds (μ_r: 0 = random, 1 = dynamic programming)", box=box.SIMPLE_HEAD)
     headings = ("Hz", "noise", "strategy", "reward", "greedy", "μ_final [95 %]", "μ_max", "rise 0.8", "dead/failed")
     for heading in headings:
-        table.add_column(heading, justify="left" if heading == "strategy" else "right", no_wrap=True)
+        # A long strategy folds; numbers are never cut.
+        named = heading == "strategy"
+        table.add_column(heading, justify="left" if named else "right", no_wrap=not named, overflow="fold")
     return table
 
 

@@ -19,6 +19,7 @@ from replaybench.experiments.figure_style import (
     add_legend,
     all_series,
     condition,
+    legend_height,
     legend_width,
     new_figure,
     plant_name,
@@ -65,9 +66,10 @@ def score_bars(data: xr.Dataset) -> Figure:
     rows = (["mu_final", "mu_max", "rise_time"] if any(normalised) else []) + ([] if all(normalised) else ["raw_final"])
     bars = len(series) * len(places)
     width = min(13.0, max(3.4, 0.9 + 0.3 * bars + 0.3 * len(places)))
+    labels = [one.label for one in series]
     figure = new_figure(
-        width + legend_width([one.label for one in series]),
-        1.8 * len(rows) + 0.4,
+        width + legend_width(labels),
+        max(1.8 * len(rows) + 0.4, legend_height(labels)),
         f"{plant_name(str(data['plant'].item()))}: scores",
         _bars_caption(data, rows),
     )

@@ -121,9 +121,18 @@ class AgeLog:
         return {"age_place": self.state.place_of[:, :stored], "age_end": self.state.end}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from `state_dict`; priorities are added up from the leaves as they are."""
+        """Continue from `state_dict`; priorities are added up from the leaves as they are.
+
+        Raises:
+            ValueError: a place lies outside the log.
+        """
+        place, end = state["age_place"], state["age_end"]
+        if (end < 0).any() or (end > self.state.slot_at.shape[1]).any():
+            raise ValueError("its log of ages ends where there is no place")
+        if place.size and ((place < -1) | (place >= end[:, None])).any():
+            raise ValueError("a slot's place is outside its log of ages")
         self.state.place_of[:] = -1
-        self.state.place_of[:, : state["age_place"].shape[1]] = state["age_place"]
-        self.state.end[:] = state["age_end"]
+        self.state.place_of[:, : place.shape[1]] = place
+        self.state.end[:] = end
         for m in range(len(self.state.end)):
             _rebuild(self.state, m)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import next_below
-from replaybench.replay.order_tree import borrow, request
+from replaybench.replay.order_rows import borrow, request
 from replaybench.replay.sampling import Draws, DrawsOnly, RunningSampling
 from replaybench.replay.setting import Context, Floats, Indices, Setting
 

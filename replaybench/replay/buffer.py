@@ -18,8 +18,7 @@ from replaybench.data.kernel import kernel
 from replaybench.replay.columns import Columns, gather, write
 from replaybench.replay.entry import Model, RunningDrop, RunningSynth
 from replaybench.replay.episodes import EpisodeStarts
-from replaybench.replay.order import Order, order_set, order_update
-from replaybench.replay.order_tree import OrderState
+from replaybench.replay.order import Order, order_update_all
 from replaybench.replay.replayed_noise import FIELDS, ReplayedNoise
 from replaybench.replay.sampling import Draws
 from replaybench.replay.setting import Context, Floats, Indices, Setting, State
@@ -186,7 +185,7 @@ class Replay:
         write(self.columns.rows, self.columns.serial, slots, serials, row)
         self.count += slots == self.count
         for metric, order in self.orders.items():
-            _set_keys(order.state, slots, self._keys(metric, experience, row))
+            order_update_all(order.state, slots[:, None], self._keys(metric, experience, row)[:, None])
         self.sampling.stored(slots)
         if self.weighting is not None:
             self.weighting.stored(slots)
@@ -222,7 +221,8 @@ class Replay:
             everywhere = self.strategy.weights is not None and self.strategy.weights.all_networks
         self._mute(empty)
         if self.noise is not None:
-            self.noise.count(*(self._columns[name] for name in FIELDS), ~empty)
+            sensor_noise, actuator_noise = (self._columns[name] for name in FIELDS)
+            self.noise.count(sensor_noise, actuator_noise, ~empty)
         return ReplayBatch(
             columns=self._columns,
             idx=draws.idx,
@@ -254,7 +254,7 @@ class Replay:
         """
         td_error = annotations.get("td_error")
         if td_error is None:
-            if "td_error" in self.orders:
+            if self.strategy.by_td_error:
                 raise ValueError(f"{self.strategy} needs td_error from the learner")
             return
         size = np.abs(td_error, dtype=np.float32)
@@ -263,11 +263,11 @@ class Replay:
         live = np.empty_like(batch.idx)
         _still_there(self.columns.serial, batch.idx, batch.serial, live)
         if "td_error" in self.orders:
-            _update_keys(self.orders["td_error"].state, live, size)
+            order_update_all(self.orders["td_error"].state, live, size)
         self.sampling.annotate(live, size)
 
     def forget_errors(self) -> None:
-        """Make every |δ| unknown again, as before the first use: for learners that have seen nothing."""
+        """Make every |δ| in rank order unknown again, as before the first use, for learners that have seen nothing."""
         if "td_error" in self.orders:
             order = self.orders["td_error"]
             order.load_keys(np.where(np.isnan(order.keys()), np.nan, np.inf))
@@ -301,12 +301,19 @@ class Replay:
         return [self.retention.state_dict(), self.sampling.state_dict(stored), *drop, *kept]
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from `state_dict`: the next draws are identical."""
-        stored = state["serial"].shape[1]
-        self.columns.serial[:, :stored] = state["serial"]
+        """Continue from `state_dict`: the next draws are identical.
+
+        Raises:
+            ValueError: the arrays contradict each other; kernels, which check nothing, would read beyond them.
+        """
+        serial, count, offers = state["serial"], state["count"], state["offers"]
+        members, stored = serial.shape
+        if members != len(self.members) or (count < 0).any() or (count > stored).any() or (offers < count).any():
+            raise ValueError(f"its counts do not fit {stored} slots of each of {len(self.members)} members")
+        self.columns.serial[:, :stored] = serial
         for name in self.columns.fields:
             self.columns.column(name)[:, :stored] = state[name]
-        self.collected[:], self.offers[:], self.count[:] = state["collected"], state["offers"], state["count"]
+        self.collected[:], self.offers[:], self.count[:] = state["collected"], offers, count
         self.updates = int(state["updates"][0])
         self.episodes.load_state_dict(state)
         for name, array in self.retention.state_dict().items():
@@ -317,7 +324,10 @@ class Replay:
             if part:
                 part.load_state_dict(state)
         for name, order in self.orders.items():
-            order.load_keys(self._stored_keys(name, state))
+            keys = self._stored_keys(name, state)
+            if ((~np.isnan(keys)).sum(axis=1) != self.count).any():
+                raise ValueError(f"its {name} does not rank as many experiences as it stores")
+            order.load_keys(keys)
 
     def _stored_keys(self, metric: str, state: Mapping[str, NDArray[Any]]) -> Floats:
         keys = np.asarray(state[metric], np.float32)
@@ -339,19 +349,6 @@ def _check(strategy: Strategy, fields: Mapping[str, int], unit: Unit) -> None:
     for name in needs:
         if needs[name] and name not in fields:
             raise UserError(f"{strategy} selects by {name}, which is not among the stored fields: {', '.join(fields)}")
-
-
-@kernel
-def _set_keys(order: OrderState, slots: Indices, keys: Floats) -> None:
-    for m in range(slots.size):
-        if slots[m] >= 0:
-            order_set(order, m, slots[m], keys[m])
-
-
-@kernel
-def _update_keys(order: OrderState, slots: Indices, keys: Floats) -> None:
-    for m in range(slots.shape[0]):
-        order_update(order, m, slots[m], keys[m])
 
 
 @kernel

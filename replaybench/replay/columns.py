@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.kernel import kernel
-from replaybench.replay.order_tree import request
+from replaybench.replay.order_rows import request
 
 _AHEAD: Final = 8  # rows asked for in advance
 

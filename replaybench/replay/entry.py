@@ -146,12 +146,14 @@ class RunningSynth:
 
     def state_dict(self, stored: int) -> State:
         """Return the stream, and which of the `stored` slots are synthetic."""
-        return {"synthesis_stream": self.stream.state, "synthetic": self.synthetic[:, :stored].view(np.uint8)}
+        kept = {"synthetic": self.synthetic[:, :stored].view(np.uint8)} if self.description.refresh < 1 else {}
+        return {"synthesis_stream": self.stream.state, **kept}
 
     def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Continue from `state_dict`."""
         self.stream.state[:] = state["synthesis_stream"]
-        self.synthetic[:, : state["synthetic"].shape[1]] = state["synthetic"].astype(np.bool_)
+        if self.description.refresh < 1:
+            self.synthetic[:, : state["synthetic"].shape[1]] = state["synthetic"].astype(np.bool_)
 
 
 @kernel

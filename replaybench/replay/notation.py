@@ -13,6 +13,7 @@ import re
 from typing import Any, Final
 
 from replaybench.data.errors import UserError, unknown
+from replaybench.replay.entry import Drop
 from replaybench.replay.proportional import PERprop
 from replaybench.replay.recency import ERE
 from replaybench.replay.strategies import ENTRIES, RETENTIONS, SAMPLINGS, WEIGHTINGS, Strategy
@@ -85,13 +86,18 @@ def _read(kind: str, term: str, whole: str, valid: dict[str, Any]) -> Any:
     name = _ALIASES.get(written.casefold(), written)
     name = folded.get(name.casefold(), name)
     if name not in valid:
+        for other, names in (("retention strategy", RETENTIONS), ("sampling strategy", SAMPLINGS)):
+            if kind.endswith("strategy") and name in names:
+                raise UserError(
+                    f"strategy {whole!r}: {name} is a {other}; write Retention[Sampling], e.g. FIFO[Uniform]"
+                )
         raise unknown(kind, written, valid)
     fields = parameters(valid[name])
     arguments: dict[str, Any] = {}
     pieces = [suffix] if suffix else [p for p in re.split(r",|→|->", inside or "") if p.strip()]
     if pieces and name == "FULL":
         raise UserError(
-            f"strategy {whole!r}: FULL keeps everything and has no capacity; FIFO is bounded by the study's"
+            f"strategy {whole!r}: FULL keeps everything and has no capacity; FIFO, Resv, TDE and Expl have the study's"
         )
     for place, piece in enumerate(pieces):
         key, _, value = piece.rpartition("=")
@@ -127,7 +133,9 @@ def _value(text: str, target: dataclasses.Field[Any], name: str, whole: str) -> 
 def _write(term: Any) -> str:
     """Write a term with those arguments that differ from their defaults, so that equal terms read alike."""
     fields = parameters(term)
-    changed = [(f.name, _plain(getattr(term, f.name), f)) for f in fields if getattr(term, f.name) != f.default]
+    always = isinstance(term, Drop)  # a bare `Drop` would not say how much
+    kept = [f for f in fields if always or getattr(term, f.name) != f.default]
+    changed = [(f.name, _plain(getattr(term, f.name), f)) for f in kept]
     if len(changed) == 1 and changed[0][0] == fields[0].name and type(term).__name__ != "Synth":
         inside = changed[0][1]
     else:
@@ -138,4 +146,5 @@ def _write(term: Any) -> str:
 def _plain(value: float | bool | str | None, field: dataclasses.Field[Any]) -> str:
     if value is None or isinstance(value, bool | str):
         return str(value).lower()
-    return repr(int(value) if "int" in str(field.type) else float(value))
+    number = int(value) if "int" in str(field.type) else float(value)
+    return repr(number).replace("e+", "e")  # a plus would begin a modifier

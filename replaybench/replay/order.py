@@ -4,21 +4,21 @@ Rank-based replay draws the slot at a rank, retention takes victims from the oth
 nothing is re-sorted now and then. This file knows slots and float32 keys, nothing of what they stand for.
 
 **Structure**: one B+-tree per member over 64-bit entries `image(key) << 32 | slot`, all distinct; ascending entries
-are descending keys, ties by lower slot. A leaf is a row of 64 entries. An inner node holds for each child a lower
-bound of its entries, the number of entries before it, and its number. Rows begin on cache lines and are padded
-with the largest value, so that work inside a node is a count or a shift of fixed length without branches: a few
-vector instructions. The padding also tells whether a node is full. Nodes are split or merged on the way down,
-so that one pass suffices. Every node but the root stays at least 30/64 full whatever happens, which bounds
-memory by 22.3 bytes per experience, key included; as a full node first shares with its neighbour, filling in
-sorted order (all keys +inf) takes 18.
+are descending keys, ties by lower slot. A leaf is a row of 48 entries. An inner node holds for each of up to 32
+children a lower bound of its entries, the number of entries before it, and its number. Rows begin on cache lines and
+are padded with the largest value, so that work inside a node is a few vector instructions of fixed length without
+branches (`order_rows`). The padding also tells whether a node is full. Nodes are split or merged on the way down, so
+that one pass suffices (`order_tree`). A batch goes down together and remembers its way (`order_batch`). Every node
+but the root stays at least 14/32 or 23/48 full whatever happens, which bounds memory by 22.4 bytes per experience,
+key included. Random updates take 18; as a full node first shares with its neighbour, a fill in sorted order (all keys
++inf) takes 14.
 
-**Why**, in million items drawn and re-keyed per second on one core of an AMD EPYC, variants interleaved: in cache 7.0;
-2.8 with Numba's reference counts on the arrays (hence `borrow`), 5.6 with rows across cache lines, 1.8 with rows
-of 32 (too short for the compiler's vectors), 4.6 with rows of 128. At 32 members of 1e5, out of cache, an update waits
-for its rows: 2.1, but 1.0 if `order_update` did not ask for the rows of a whole batch before it changes any.
-`benchmarks/bench_order.py` compares with cpprb.
-
-Exact sums of priorities fit in as one float64 per child beside `before`, written at the same places.
+**Why**, in ns per update, medians of interleaved calls on one core of an AMD EPYC (Zen 5), 32 members of 1e5, out of
+cache, batches of 256: 250 with loops over rows of 64 and four ways down the tree, two to ask for rows and two to change
+them; 102 with vectors of fixed length, images asked for in advance and the way down remembered; 86 with stages that
+overlap; 75 with rows of 48 and 32. Leaves of 64 and 32 took 10 and 16 more, at 1e6 43 and 15 more; leaves of 16 are
+split too often. Of 1e4 in cache an update takes 46, and took 148. Drawing takes 13 (59 one by one). Proportional
+priorities (`sums`) take 52 to draw and 23 to update. `benchmarks/bench_order.py` measures growth, victims and memory.
 """
 
 from __future__ import annotations
@@ -30,29 +30,28 @@ from numpy.typing import ArrayLike, NDArray
 
 from replaybench.data.kernel import kernel
 from replaybench.replay.computed import Computed
+from replaybench.replay.order_batch import order_select_many as order_select_many
+from replaybench.replay.order_batch import order_update as order_update
+from replaybench.replay.order_batch import order_update_all as order_update_all
+from replaybench.replay.order_rows import INNER, LEAF, borrow, count_before, count_leaf
 from replaybench.replay.order_tree import (
     HEIGHT,
-    LEAST,
+    LEAST_INNER,
+    LEAST_LEAF,
     NOTHING,
     ROOT,
     SIZE,
-    WIDTH,
+    USED,
     OrderState,
-    borrow,
-    column_at,
     column_of,
-    delete,
     entry_of,
     image_of,
-    insert,
+    inner_row,
+    leaf_row,
     new_node,
-    request,
+    place,
     rows,
-    write_node,
 )
-
-_TYPICAL: Final = 44  # width after a bulk load, about that of random updates
-_AHEAD: Final = 16  # updates whose rows are requested together; more would not fit the first-level cache
 
 
 @kernel
@@ -64,75 +63,63 @@ def order_size(state: OrderState, m: int) -> int:
 @kernel
 def order_remove(state: OrderState, m: int, slot: int) -> None:
     """Take a slot out of the order; nothing happens if it is absent."""
-    borrowed = borrow(state)
-    image = borrowed.image[m, slot]
-    if image:
-        delete(borrowed, m, entry_of(image, slot))
-        borrowed.image[m, slot] = 0
+    place(borrow(state), m, slot, np.uint32(0))
 
 
 @kernel
 def order_set(state: OrderState, m: int, slot: int, key: float) -> None:
     """Insert a slot, or move it to its new key; NaN counts as +inf."""
-    borrowed = borrow(state)
-    image = image_of(key)
-    if borrowed.image[m, slot] != image:
-        order_remove(borrowed, m, slot)
-        insert(borrowed, m, entry_of(image, slot))
-        borrowed.image[m, slot] = image
-
-
-@kernel
-def _request_leaf(state: OrderState, m: int, entry: np.uint64) -> None:
-    node = int(state.head[m, ROOT])
-    for _ in range(state.head[m, HEIGHT]):
-        node = int(state.child[m, node, column_of(state, m, node, entry)])
-    row = (m * state.entry.shape[1] + node) * WIDTH
-    for j in range(0, WIDTH, 8):
-        request(state.entry, row + j)
-
-
-@kernel
-def order_update(state: OrderState, m: int, slots: NDArray[np.int64], keys: NDArray[np.float32]) -> None:
-    """Do `order_set` for each of `slots[B]` and `keys[B]` in turn, skipping slots below 0; faster out of cache."""
-    borrowed = borrow(state)
-    for start in range(0, slots.size, _AHEAD):
-        stop = min(start + _AHEAD, slots.size)
-        for b in range(start, stop):
-            if slots[b] >= 0:
-                _request_leaf(borrowed, m, entry_of(borrowed.image[m, slots[b]], slots[b]))
-                _request_leaf(borrowed, m, entry_of(image_of(keys[b]), slots[b]))
-        for b in range(start, stop):
-            if slots[b] >= 0:
-                order_set(borrowed, m, slots[b], keys[b])
+    place(borrow(state), m, slot, image_of(key))
 
 
 @kernel
 def order_select(state: OrderState, m: int, rank: int) -> int:
     """Return the slot at a rank in [0, size): rank 0 is the largest key, ties go by lower slot."""
-    node = int(state.head[m, ROOT])
-    within = np.int32(rank)
-    for _ in range(state.head[m, HEIGHT]):
-        i = column_at(state, m, node, within)
-        within = np.int32(within - state.before[m, node, i])
-        node = int(state.child[m, node, i])
-    return int(state.entry[m, node, within] & np.uint64(0xFFFF_FFFF))
+    borrowed = borrow(state)
+    node, within = int(borrowed.head[m, ROOT]), np.int32(rank)
+    for _ in range(borrowed.head[m, HEIGHT]):
+        i = int(count_before(borrowed.before, inner_row(borrowed, m, node), within)) - 1
+        within = np.int32(within - borrowed.before[m, node, i])
+        node = int(borrowed.child[m, node, i])
+    return int(borrowed.leaf[m, node, within] & np.uint64(0xFFFF_FFFF))
 
 
 @kernel
 def order_rank(state: OrderState, m: int, slot: int) -> int:
     """Return the rank of a slot, -1 if it is absent."""
-    image = state.image[m, slot]
-    entry = entry_of(image, slot)
-    node = int(state.head[m, ROOT])
-    rank = 0
-    for _ in range(state.head[m, HEIGHT]):
-        i = column_of(state, m, node, entry)
-        rank += state.before[m, node, i]
-        node = int(state.child[m, node, i])
-    for j in range(WIDTH):
-        rank += state.entry[m, node, j] < entry
+    borrowed = borrow(state)
+    image = borrowed.image[m, slot]
+    entry, node, rank = entry_of(image, slot), int(borrowed.head[m, ROOT]), 0
+    for _ in range(borrowed.head[m, HEIGHT]):
+        i = column_of(borrowed, inner_row(borrowed, m, node), entry)
+        rank += borrowed.before[m, node, i]
+        node = int(borrowed.child[m, node, i])
+    rank += int(count_leaf(borrowed.leaf, leaf_row(borrowed, m, node), entry)) - 1
     return rank if image else -1
+
+
+@kernel
+def _load_level(
+    state: OrderState, m: int, entry: NDArray[np.uint64], before: NDArray[np.int32], child: NDArray[np.int32]
+) -> int:
+    """Build the next level over these columns, replace them by one for each of its nodes, and return how many."""
+    leaf, count = state.head[m, HEIGHT] < 0, entry.size
+    width = LEAF if leaf else INNER
+    nodes = max(1, -(-count // width), count // (width * 11 // 16))  # about as wide as random updates leave them
+    for g in range(nodes):
+        start, stop = g * count // nodes, (g + 1) * count // nodes
+        node = new_node(state, m, leaf)
+        for j in range(stop - start):
+            if leaf:
+                state.leaf[m, node, j] = entry[start + j]
+            else:
+                state.bound[m, node, j], state.child[m, node, j] = entry[start + j], child[start + j]
+                state.before[m, node, j] = before[start + j] - before[start]
+        if count:
+            entry[g], before[g] = entry[start], before[start]
+        child[g] = node
+    state.head[m, HEIGHT] += 1
+    return nodes
 
 
 @kernel
@@ -146,18 +133,11 @@ def _load(state: OrderState, m: int, keys: NDArray[np.float32]) -> None:
             entry[count] = entry_of(state.image[m, slot], slot)
             count += 1
     entry[:count].sort()
-    before, child = np.arange(count + 1).astype(np.int32), np.empty(count + 1, np.int32)
-    state.head[m] = (-1, -1, count, -1, -1, 0, 0)
+    before, child = np.arange(count).astype(np.int32), np.empty(max(count, 1), np.int32)
+    state.head[m] = (-1, -1, count, 0, 0, -1, -1, 0, 0)
     while state.head[m, HEIGHT] < 0 or count > 1:
-        nodes = max(1, -(-count // WIDTH), count // _TYPICAL)
-        for g in range(nodes):
-            start, stop = g * count // nodes, (g + 1) * count // nodes
-            node = new_node(state, m, state.head[m, HEIGHT] < 0)
-            write_node(state, m, node, entry[start:stop], before[start:stop], child[start:stop])
-            entry[g], before[g], child[g] = entry[start], before[start], node
+        count = _load_level(state, m, entry[:count], before, child)
         entry[0] = 0
-        count = nodes
-        state.head[m, HEIGHT] += 1
     state.head[m, ROOT] = child[0]
 
 
@@ -169,19 +149,26 @@ class Order:
     """
 
     def __init__(self, members: int, capacity: int) -> None:
-        leaves = level = max(1, capacity // LEAST)
+        leaves = level = max(1, capacity // LEAST_LEAF)
         inner = 1
-        while (level := level // LEAST) > 1:
+        while (level := level // LEAST_INNER) > 1:
             inner += level
         self.state: Final = OrderState(
             image=np.zeros((members, capacity), np.uint32),
-            entry=rows(members, inner + leaves, np.uint64),
-            before=rows(members, inner, np.int32),
-            child=rows(members, inner, np.int32),
-            head=np.empty((members, 7), np.int64),
+            leaf=rows(members, leaves, LEAF, np.uint64),
+            bound=rows(members, inner, INNER, np.uint64),
+            before=rows(members, inner, INNER, np.int32),
+            child=rows(members, inner, INNER, np.int32),
+            head=np.empty((members, 9), np.int64),
         )
-        self.state.head[:] = inner, 0, 0, -1, -1, 0, 1
-        self.state.entry[:, inner] = NOTHING
+        self.state.head[:] = 0, 0, 0, 0, 0, -1, -1, 0, 1
+        self.state.leaf[:, 0] = NOTHING
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of the keys and of all nodes ever used."""
+        inner, leaves = self.state.head[:, USED : USED + 2].sum(0)
+        return int(self.state.image.nbytes + inner * INNER * (8 + 4 + 4) + leaves * LEAF * 8)
 
     def keys(self, slots: int | None = None) -> NDArray[np.float32]:
         """Return the keys `[M, C]` of the first `slots` slots (all), NaN for absent ones: the whole logical state."""

@@ -24,9 +24,8 @@ from replaybench.replay.sums import (
     sum_update,
 )
 
-_LEAST: Final = np.float32(
-    2.0**-126
-)  # the smallest normal number: under a large α a priority of 0 is never drawn again
+# The smallest normal number: under a large α, a priority of 0 would never be drawn again.
+_LEAST: Final = np.float32(2.0**-126)
 
 
 @dataclass(frozen=True)
@@ -75,11 +74,24 @@ class _RunningPERprop(DrawsOnly):
 
     def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         super().load_state_dict(state)
+        priority = read_priority(state)
         self.sums.leaf[:] = 0
-        self.sums.leaf[:, : state["priority"].shape[1]] = state["priority"]
+        self.sums.leaf[:, : priority.shape[1]] = priority
         self.largest[:] = state["priority_largest"]
         for m in range(len(self.largest)):
             sum_rebuild(self.sums, m)
+
+
+def read_priority(state: Mapping[str, NDArray[Any]]) -> Floats:
+    """Return the priorities `[M, n]` of a saved state.
+
+    Raises:
+        ValueError: one is negative or not finite, so that there is no drawing by them.
+    """
+    priority: Floats = state["priority"]
+    if not ((priority >= 0) & (priority < np.inf)).all():
+        raise ValueError("a priority is negative or not finite")
+    return priority
 
 
 @kernel

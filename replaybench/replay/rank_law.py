@@ -38,7 +38,7 @@ def partial_sum(head: Sums, alpha: float, k: int) -> float:
     else:
         integral = m * fm * np.expm1(power * np.log(ratio)) / power
     slope = -alpha * (fk / k - fm / m) / 12
-    third = alpha * (alpha + 1) * (alpha + 2) * (fk / k**3 - fm / m**3) / 720
+    third = alpha * (alpha + 1) * (alpha + 2) * (fk / float(k) ** 3 - fm / float(m) ** 3) / 720
     return float(head[m] + integral + (fk - fm) / 2 + slope + third)
 
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream, next_double
-from replaybench.replay.order import order_select
-from replaybench.replay.order_tree import OrderState, borrow
+from replaybench.replay.order import order_select_many
+from replaybench.replay.order_tree import OrderState
 from replaybench.replay.rank_law import Sums, first_sums, segment_edges
 from replaybench.replay.sampling import Draws, DrawsOnly, RunningSampling
 from replaybench.replay.setting import Context, Indices, Setting
@@ -63,8 +63,8 @@ def _draw_stratified(
     count: Indices,
     draws: Draws,
 ) -> None:
-    borrowed = borrow(order)
     members, segments = draws.idx.shape
+    ranks = np.empty(segments, np.int64)
     for m in range(members):
         if edges_for[m] != count[m]:
             segment_edges(head, alpha, count[m], edges[m])
@@ -72,7 +72,8 @@ def _draw_stratified(
         for b in range(segments):
             low = min(edges[m, b], count[m] - 1)
             width = max(edges[m, b + 1] - low, 1)
-            draws.idx[m, b] = order_select(borrowed, m, low + int(next_double(stream[m]) * width))
+            ranks[b] = low + int(next_double(stream[m]) * width)
             draws.probability[m, b] = 1.0 / (segments * width)
+        order_select_many(order, m, ranks, draws.idx[m])
         for b in range(count[m] - 1, segments):  # segments that share the last rank, if there are too few ranks
             draws.probability[m, b] = (segments - count[m] + 1) / segments

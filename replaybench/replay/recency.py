@@ -51,9 +51,9 @@ class ERE:
         share = eta ** ((context.update + 1) * 1000 / context.updates_in_phase)
         if capacity is not None:
             least = min(5000.0, capacity / 200) if self.c_min is None else float(self.c_min)
-            return np.minimum(count, max(1, int(max(capacity * share, least))))
+            return np.minimum(count, max(1, int(min(max(capacity * share, least), capacity))))
         floor = np.minimum(5000, count / 200) if self.c_min is None else self.c_min
-        newest: Indices = np.clip(np.maximum(count * share, floor).astype(np.int64), 1, count)
+        newest: Indices = np.clip(np.maximum(count * share, floor), 1, count).astype(np.int64)
         return newest
 
     def start(self, setting: Setting) -> RunningSampling:

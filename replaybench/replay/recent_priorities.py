@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import next_double
 from replaybench.replay.ages import AgeLog, AgeState, age_place, age_renew
-from replaybench.replay.proportional import PERprop, priority_of
+from replaybench.replay.proportional import PERprop, priority_of, read_priority
 from replaybench.replay.recency import ERE, RunningERE
 from replaybench.replay.sampling import Draws
 from replaybench.replay.setting import Context, Floats, Indices, Setting, State
@@ -62,8 +62,8 @@ class RunningEREPER(RunningERE):
         self.sums.leaf[:] = 0
         if not self.setting.in_turn:
             self.ages.load_state_dict(state)
-        stored = state["priority"].shape[1]
-        for m, priority in enumerate(state["priority"]):
+        for m, priority in enumerate(read_priority(state)):
+            stored = len(priority)
             position = np.arange(stored) if self.setting.in_turn else self.ages.state.place_of[m, :stored]
             self.sums.leaf[m, position[position >= 0]] = priority[position >= 0]
             sum_rebuild(self.sums, m)

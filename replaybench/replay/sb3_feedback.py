@@ -10,7 +10,6 @@ from typing import Final
 
 from replaybench.data.errors import UserError, unknown
 from replaybench.replay.attention import AER
-from replaybench.replay.proportional import PERprop
 from replaybench.replay.recency import ERE
 from replaybench.replay.strategies import Strategy
 
@@ -45,9 +44,8 @@ def needs(strategy: Strategy) -> tuple[str, ...]:
     """Return the names of the `FEEDBACK` that a strategy cannot do without."""
     sampling = strategy.sampling
     recent = isinstance(sampling, ERE)
-    by_error = isinstance(sampling, PERprop) or (isinstance(sampling, ERE) and sampling.priorities is not None)
     wanted = {
-        "td_error": by_error or "td_error" in strategy.orders,
+        "td_error": strategy.by_td_error,
         "weight": strategy.weights is not None,
         "rate": isinstance(sampling, AER),
         "phase": recent or isinstance(sampling, AER) or strategy.weights is not None,

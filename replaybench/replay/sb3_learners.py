@@ -65,13 +65,25 @@ class StrategyLearner(OffPolicyAlgorithm):
                 feedback=FEEDBACK,
                 **{"seed": self.seed or 0, **self.replay_buffer_kwargs},
             )
+        super()._setup_model()
         strategy = self.strategy_buffer.strategy
-        if isinstance(strategy.sampling, ERE) and self.gradient_steps == 1:
+        if isinstance(strategy.sampling, ERE) and self._phase_updates() == 1:
             raise UserError(
-                f"{strategy} draws by the place of an update in its phase, and gradient_steps=1 makes phases of one "
+                f"{strategy} draws by the place of an update in its phase, and these settings make phases of one "
                 'update; give e.g. train_freq=(1, "episode"), gradient_steps=-1'
             )
-        super()._setup_model()
+
+    def _collected_at_once(self) -> int:
+        """Return the fewest experiences that are collected between two phases."""
+        schedule: Any = self.train_freq
+        return self.n_envs * (int(schedule.frequency) if schedule.unit == TrainFrequencyUnit.STEP else 1)
+
+    def _phase_updates(self) -> int | None:
+        """Return the number of updates of a phase; None where it follows the lengths of episodes."""
+        schedule: Any = self.train_freq
+        if self.gradient_steps >= 0:
+            return self.gradient_steps
+        return self._collected_at_once() if schedule.unit == TrainFrequencyUnit.STEP else None
 
     @property
     def strategy_buffer(self) -> StrategyReplayBuffer:
@@ -83,9 +95,8 @@ class StrategyLearner(OffPolicyAlgorithm):
     def _setup_learn(
         self, total_timesteps: int, callback: MaybeCallback = None, *args: Any, **settings: Any
     ) -> tuple[int, BaseCallback]:
-        schedule: Any = self.train_freq
-        collected_at_once = self.n_envs * (schedule.frequency if schedule.unit == TrainFrequencyUnit.STEP else 1)
-        self.strategy_buffer.require_room(-(-total_timesteps // collected_at_once) * collected_at_once)
+        at_once = self._collected_at_once()
+        self.strategy_buffer.require_room(-(-total_timesteps // at_once) * at_once)
         return super()._setup_learn(total_timesteps, callback, *args, **settings)
 
     def _store_transition(

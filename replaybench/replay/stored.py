@@ -94,7 +94,9 @@ def load_replay(path: Path, members: Sequence[int] | None = None, model: Model |
                 model,
             )
             replay.load_state_dict(RecordArrays(record, members=None if members is None else places(known, wanted)))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except UserError as error:
+            raise UserError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError, MemoryError) as error:
             raise UserError(f"{path} does not say how to continue its buffer: {error!r}; replay it offline") from None
     return replay
 

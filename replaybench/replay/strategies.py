@@ -64,6 +64,12 @@ class Strategy:
         """Metrics by which slots must be kept in rank order."""
         return tuple(dict.fromkeys((*self.retention.orders, *self.sampling.orders)))
 
+    @property
+    def by_td_error(self) -> bool:
+        """Whether it goes by TD errors, which the learner must then return."""
+        proportional = self.sampling.priorities if isinstance(self.sampling, ERE) else self.sampling
+        return "td_error" in self.orders or isinstance(proportional, PERprop)
+
     def at(self, frequency: float) -> Strategy:
         """Return the strategy at a control rate [Hz], on which `Drop(rate)` depends."""
         return self if self.drop is None else dataclasses.replace(self, drop=self.drop.at(frequency))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from replaybench.data.kernel import kernel
 from replaybench.replay.columns import aligned_zeros
-from replaybench.replay.order_tree import borrow, request
+from replaybench.replay.order_rows import borrow, request
 
 FAN: Final = 16
 

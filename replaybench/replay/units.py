@@ -81,8 +81,15 @@ class Assembly:
         return {"unit_rows": self.rows, "unit_filled": self.filled, "length": self.length[:, :stored]}
 
     def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Continue from `state_dict`."""
-        self.rows[:], self.filled[:] = state["unit_rows"], state["unit_filled"]
+        """Continue from `state_dict`.
+
+        Raises:
+            ValueError: a unit under way is longer than units are.
+        """
+        filled = np.asarray(state["unit_filled"])
+        if ((filled < 0) | (filled > self.unit.steps - (not self.unit.episode))).any():
+            raise ValueError(f"a unit under way does not fit into {self.unit.steps} steps")
+        self.rows[:], self.filled[:] = state["unit_rows"], filled
         self.length[:, : state["length"].shape[1]] = state["length"]
 
 

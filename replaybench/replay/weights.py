@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,6 +94,8 @@ class FIS:
     X ~ Binomial(n, p) the number of its replays under FIFO[Uniform]: n is the lifetime there in updates (the updates
     so far while the buffer is not full), p the chance per update, B over the experiences stored. The printed
     sum is Pr(X > K) where the words say Pr(X ≥ K); this takes the words. Replays of one batch are counted in turn.
+    Where p is above a half, so that one batch draws an experience several times, X counts its draws instead: n·B of
+    them with chance p/B.
     """
 
     beta: float = 1.0
@@ -105,6 +107,9 @@ class FIS:
 
     def start(self, setting: Setting) -> RunningWeighting:
         return _RunningFIS(self.beta, setting)
+
+
+_CROWDED: Final = 0.5
 
 
 class _RunningFIS:
@@ -122,6 +127,7 @@ class _RunningFIS:
         lifetime = np.where(full, self.setting.capacity * usage.phase_end / usage.offers, usage.updates)
         lifetime = np.maximum(np.rint(lifetime), 1)
         expected = np.where(full, batch * usage.phase_end / usage.offers, usage.updates * batch / usage.stored)
+        lifetime = np.where(expected > _CROWDED * lifetime, lifetime * batch, lifetime)
         _weigh_by_counts(self.replays, lifetime.astype(np.int64), expected, self.beta, draws.idx, weight)
 
     def state_dict(self, stored: int) -> State:
@@ -166,5 +172,7 @@ def binomial_tails(n: int, p: float, most: int) -> NDArray[np.float64]:
     term = n * np.log1p(-p)
     for k in range(min(most, n)):
         reached[k + 1] = max(0.0, reached[k] - np.exp(term))
+        if reached[k + 1] == 0.0 and k > n * p:
+            break
         term += np.log((n - k) * p / ((k + 1) * (1.0 - p)))
     return reached

@@ -168,6 +168,14 @@ def test_a_retention_whose_metric_the_file_lacks_is_refused(
     assert "td_error" in refused(capsys, "replay", buffers["Magman", "FIFO[Uniform]"], "--strategy", "TDE[Uniform]")
 
 
+@pytest.mark.parametrize("strategy", ["Synth(state=0.5)*FIFO[Uniform]", "Synth(action=0.5)*Expl[Uniform]"])
+def test_synthetic_experiences_of_a_policy_that_is_gone_are_refused(
+    strategy: str, buffers: dict[tuple[str, str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = refused(capsys, "replay", buffers["PendulumDCSC", "FULL[PER]"], "--strategy", strategy)
+    assert "use Synth(action=…) before" in told
+
+
 def test_import_then_replay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = shutil.copy(EXAMPLES / "rig_log.csv", tmp_path / "rig_log.csv")
     words = ("import", log, "--plant", "Pendulum", "--columns", "angular_velocity=velocity", "--time", "time")
@@ -239,6 +247,27 @@ def test_a_buffer_cannot_make_us_run_a_python_file(
     assert not (tmp_path / "ran").exists()
 
 
+def test_inspect_refuses_a_member_before_it_shows_anything(
+    buffers: dict[tuple[str, str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert call("inspect", buffers["Magman", "FIFO[Uniform]"], "--member", 3) == 2
+    told = capsys.readouterr()
+    assert "--member must be 0 … 2, not 3" in told.err
+    assert not told.out
+
+
+def test_a_buffer_may_keep_no_places_of_synthetic_experiences(
+    buffers: dict[tuple[str, str], Path], tmp_path: Path
+) -> None:
+    from replaybench.data.hdf5 import write_record
+
+    header, arrays = read_record(buffers["PendulumDCSC", "FULL[PER]"])
+    none = np.zeros((len(arrays["count"]), 0), np.uint8)
+    write_record(tmp_path / "b.h5", "buffer", header.facts, {**arrays, "synthetic": none})
+    assert call("inspect", tmp_path / "b.h5", "--verify") == 0
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -254,6 +283,13 @@ def test_a_buffer_cannot_make_us_run_a_python_file(
         (["replay", "x.h5", "--updates", "0"], "--updates must be at least 1"),
         (["replay", "x.h5", "--capacity", "5"], "keeps everything"),
         (["sweep", str(EXAMPLES / "demo.toml"), "--workers", "0", "--dry-run"], "--workers must be at least 1"),
+        (["sweep"], "Study file (TOML)"),
+        (["sweep", "x.toml", "--seeds", "abc"], "--seeds must be a whole number, not 'abc'"),
+        (["sweep", "x.toml", "--buffers=zip"], "--buffers must be one of final, compressed, none, not 'zip'"),
+        (["sweep", "x.toml", "--no-output"], "unknown option of sweep: '--no-output'; did you mean --output"),
+        (["list", "plnts"], "'plants', 'strategies', 'learners'"),
+        (["import", "x.csv"], "--plant"),
+        (["inspect", "x.h5", "y.h5"], "y.h5; see replaybench inspect --help"),
     ],
 )
 def test_mistakes_are_one_line(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:

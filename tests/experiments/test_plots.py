@@ -19,7 +19,7 @@ from replaybench.data.runs import RunFolder
 from replaybench.experiments import surfaces
 from replaybench.experiments.cell import make_agent, run_cell
 from replaybench.experiments.curve_plots import learning_curve, learning_curves, moving_mean, smoothing_window
-from replaybench.experiments.figure_style import file_names
+from replaybench.experiments.figure_style import file_names, style
 from replaybench.experiments.plots import draw_figures, draw_offline
 from replaybench.experiments.response_plots import response
 from replaybench.experiments.results import assemble
@@ -99,6 +99,17 @@ def test_more_strategies_than_colours(tmp_path: Path) -> None:
     (legend,) = learning_curves(data.sel(plant="PendulumDCSC")).legends
     shown = [text.get_text() for text in legend.get_texts()]
     assert shown[:8] == [name for name in strategies if name != strategies[3]]
+
+
+def test_a_long_legend_stays_below_the_caption(tmp_path: Path) -> None:
+    strategies = tuple(f"FIFO[PER({index / 40})]" for index in range(1, 31))
+    data, _, _ = results(tmp_path, strategies=strategies, seeds=1)
+    with style():
+        figure = learning_curves(data.sel(plant="PendulumDCSC"))
+        figure.draw_without_rendering()
+    (legend,) = figure.legends
+    assert legend.get_window_extent().y0 >= 0
+    assert legend.get_window_extent().y1 <= figure.texts[1].get_window_extent().y0
 
 
 def test_no_results_no_figures(tmp_path: Path) -> None:

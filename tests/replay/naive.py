@@ -297,6 +297,8 @@ class NaiveReplay:
             expected = self.batch * phase_end / self.offers
         else:
             n, expected = self.updates, self.updates * self.batch / len(self.slots)
+        if expected > 0.5 * n:  # one batch draws an experience several times: draws are counted, not updates
+            n *= self.batch
         reached = binom(n, min(1.0, expected / n)).sf(np.arange(max(*counts, math.ceil(expected)) + 1) - 1)
         usual = reached[1 : math.ceil(expected) + 1].sum() / expected
         return (reached[counts] / usual) ** beta

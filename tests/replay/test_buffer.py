@@ -67,15 +67,16 @@ def test_duplicates_in_a_batch_leave_one_priority() -> None:
     np.testing.assert_array_equal(saved(replay)["td_error"], [[3.0, 5.0]])
 
 
-def test_strategies_that_rank_by_error_ask_for_it() -> None:
-    for strategy in ("FIFO[PER]", "TDE[Uniform]"):
+def test_strategies_that_go_by_error_ask_for_it() -> None:
+    for strategy in ("FIFO[PER]", "TDE[Uniform]", "FIFO[PERprop]", "Resv[ERE+PER]"):
         replay = make(strategy)
         fill(replay, 3)
         with pytest.raises(ValueError, match="needs td_error"):
             replay.annotate(replay.sample(), {})
-    replay = make("FIFO[Uniform]")
-    fill(replay, 3)
-    replay.annotate(replay.sample(), {})
+    for strategy in ("FIFO[Uniform]", "FIFO[ERE]", "Expl[AER]"):
+        replay = make(strategy)
+        fill(replay, 3)
+        replay.annotate(replay.sample(Context(state=np.ones((1, 2), np.float32))), {})
 
 
 def test_errors_known_in_advance_and_forgotten() -> None:

@@ -10,8 +10,7 @@ from helpers import make
 
 from replaybench.replay.ages import AgeLog
 from replaybench.replay.buffer import Replay
-from replaybench.replay.order import WIDTH, Order
-from replaybench.replay.order_tree import USED
+from replaybench.replay.order import Order
 from replaybench.replay.setting import Context
 
 CAPACITY = 20_000
@@ -54,8 +53,7 @@ def bytes_per_experience(replay: Replay) -> float:
     arrays = {array.ctypes.data: array for array in own_arrays(replay, known)}
     used = sum(array.nbytes for array in arrays.values() if array.size >= CAPACITY // 16)
     for order in replay.orders.values():
-        inner, leaves = order.state.head[0, USED : USED + 2]
-        used += inner * WIDTH * (8 + 4 + 4) + leaves * WIDTH * 8 + order.state.image.nbytes
+        used += order.used_bytes
     return used / CAPACITY
 
 

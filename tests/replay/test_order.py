@@ -13,19 +13,23 @@ from numba import njit
 from numpy.typing import NDArray
 
 from replaybench.replay.order import (
-    LEAST,
-    WIDTH,
+    INNER,
+    LEAF,
+    LEAST_INNER,
+    LEAST_LEAF,
     Order,
     order_rank,
     order_remove,
     order_select,
+    order_select_many,
     order_set,
     order_size,
     order_update,
+    order_update_all,
 )
 
 NOTHING = 2**64 - 1
-ROOT, HEIGHT, SIZE, FREE, USED = 0, 1, 2, 3, 5
+ROOT, HEIGHT, SIZE, FREE, USED = 0, 1, 2, 5, 7
 
 
 @njit
@@ -66,6 +70,9 @@ def assert_order(order: Order, m: int, keys: NDArray[np.float32]) -> None:
     np.testing.assert_array_equal(order.keys()[m], keys)
     if expected.size:
         np.testing.assert_array_equal(select_all(order.state, m), expected)
+        together = np.empty(expected.size, np.int64)
+        order_select_many(order.state, m, np.arange(expected.size), together)
+        np.testing.assert_array_equal(together, expected)
         np.testing.assert_array_equal(rank_all(order.state, m, expected), np.arange(expected.size))
     absent = np.flatnonzero(np.isnan(keys))
     if absent.size:
@@ -76,20 +83,19 @@ def live_nodes(order: Order, m: int) -> tuple[int, int]:
     """Check a member's tree from the root down and return how many inner nodes and leaves it holds."""
     state = order.state
     head = state.head[m]
-    inner = state.before.shape[1]
-    seen: list[int] = []
+    seen: tuple[list[int], list[int]] = ([], [])
     leaves: list[NDArray[np.uint64]] = []
 
     def entries_under(node: int, level: int, low: int, high: int) -> int:
-        assert node not in seen
-        seen.append(node)
-        row = state.entry[m, node]
+        kind = int(level == 0)
+        assert node not in seen[kind]
+        seen[kind].append(node)
+        row = (state.bound, state.leaf)[kind][m, node]
         width = int(np.sum(row != NOTHING))
         assert (row[width:] == NOTHING).all()
         assert (np.diff(row[:width].astype(object)) > 0).all()
-        assert (node < inner) == (level > 0)
-        if node != head[ROOT]:
-            assert width >= LEAST
+        if level != head[HEIGHT]:
+            assert width >= (LEAST_INNER, LEAST_LEAF)[kind]
         if width:
             assert low <= row[0]
             assert row[width - 1] < high
@@ -112,19 +118,17 @@ def live_nodes(order: Order, m: int) -> tuple[int, int]:
     np.testing.assert_array_equal(state.image[m, slots], stored >> np.uint64(32))
     assert np.count_nonzero(state.image[m]) == slots.size
 
-    live = [sum(node < inner for node in seen), sum(node >= inner for node in seen)]
-    reserved = [inner, state.entry.shape[1] - inner]
-    for kind in (0, 1):
+    for kind, rows in enumerate((state.bound, state.leaf)):
         node, free = int(head[FREE + kind]), 0
         while node >= 0:
-            assert node not in seen
-            node, free = int(state.entry[m, node, 0]) - 1, free + 1
-        assert live[kind] + free == head[USED + kind] <= reserved[kind]
-    return live[0], live[1]
+            assert node not in seen[kind]
+            node, free = int(rows[m, node, 0]) - 1, free + 1
+        assert len(seen[kind]) + free == head[USED + kind] <= rows.shape[1]
+    return len(seen[0]), len(seen[1])
 
 
 def bytes_of(nodes: NDArray[np.int64] | tuple[int, int]) -> int:
-    return int(nodes[0] * WIDTH * (8 + 4 + 4) + nodes[1] * WIDTH * 8)
+    return int(nodes[0] * INNER * (8 + 4 + 4) + nodes[1] * LEAF * 8)
 
 
 KEYS = st.one_of(
@@ -211,12 +215,98 @@ def test_long_runs_match_a_sorted_list(capacity: int, members: int, runs: list[t
         assert_order(order, m, keys[m])
 
 
+WIDTHS = [1, 2, LEAF - 1, LEAF, LEAF + 1, 2 * LEAF, LEAF * INNER - 1, LEAF * INNER, LEAF * INNER + 1, 20_000]
+PATTERNS = {
+    "random": lambda rng, shape: rng.random(shape),
+    "equal": lambda rng, shape: np.full(shape, rng.integers(3)),
+    "ties": lambda rng, shape: rng.integers(0, 3, shape),
+    "infinite": lambda rng, shape: np.full(shape, np.nan),
+    "rising": lambda rng, shape: np.arange(np.prod(shape)).reshape(shape),
+    "falling": lambda rng, shape: -np.arange(np.prod(shape)).reshape(shape),
+    "near": lambda rng, shape: 1e3 + rng.random(1) + 1e-3 * rng.random(shape),
+}
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    capacity=st.sampled_from(WIDTHS),
+    members=st.sampled_from([1, 3]),
+    batches=st.lists(
+        st.tuples(st.sampled_from(sorted(PATTERNS)), st.sampled_from([0, 1, 15, 16, 17, 64, 700]), st.booleans()),
+        min_size=1,
+        max_size=12,
+    ),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_batches_match_a_sorted_list(
+    capacity: int, members: int, batches: list[tuple[str, int, bool]], seed: int
+) -> None:
+    """Batches hold slots twice or thrice, absent ones, ones to be skipped, and ones that keep their key."""
+    rng = np.random.default_rng(seed)
+    order = Order(members, capacity)
+    keys = np.full((members, capacity), np.nan, np.float32)
+    if seed % 2:
+        keys[:] = rng.random(keys.shape)
+        order.load_keys(keys)
+    for pattern, width, close in batches:
+        slots = rng.integers(-1, capacity, (members, width))
+        if close:
+            slots = np.minimum(slots, rng.integers(0, 5))
+        new = PATTERNS[pattern](rng, slots.shape).astype(np.float32)
+        order_update_all(order.state, slots, new)
+        for m in range(members):
+            for slot, key in zip(slots[m], as_stored(new[m]), strict=True):
+                if slot >= 0:
+                    keys[m, slot] = key
+            live_nodes(order, m)
+    for m in range(members):
+        assert_order(order, m, keys[m])
+
+
+def test_long_batches_change_what_was_planned() -> None:
+    """Splits and merges at every level come between the plan and the deed, many times over."""
+    rng = np.random.default_rng(5)
+    order, keys = Order(2, 30_000), np.zeros((2, 30_000), np.float32)
+    order.load_keys(keys)
+    for turn in range(12):
+        slots = np.stack([rng.permutation(30_000) for _ in range(2)])
+        kind = [rng.random(slots.shape), np.sort(slots, 1) * (-1.0) ** turn, slots // 5000][turn % 3]
+        new = kind.astype(np.float32)
+        order_update_all(order.state, slots, new)
+        for m in range(2):
+            keys[m, slots[m]] = new[m]
+            live_nodes(order, m)
+            assert_order(order, m, keys[m])
+    assert order.state.head[:, 3].min() > 50  # inner nodes split, merged or evened out
+    assert order.used_bytes <= 23 * 60_000
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_batch_outlives_the_root_it_was_planned_under(seed: int) -> None:
+    """The first of two smallest leaves to lose an entry merges with the other one, which then is the root."""
+    rng = np.random.default_rng(seed)
+    order, keys = Order(1, 2 * LEAF), np.full(2 * LEAF, np.nan, np.float32)
+    keys[: LEAF + 1] = rng.random(LEAF + 1)
+    order.load_keys(keys[None])
+    for rank in (LEAF, 0):
+        keys[order_select(order.state, 0, rank)] = np.nan
+        remove_ranks(order.state, 0, np.array([rank]))
+    assert order.state.head[0, HEIGHT] == 1
+    slots = rng.permutation(np.flatnonzero(~np.isnan(keys)))
+    new = rng.random(slots.size).astype(np.float32)
+    order_update(order.state, 0, slots, new)
+    keys[slots] = new
+    assert order.state.head[0, HEIGHT] == 0
+    live_nodes(order, 0)
+    assert_order(order, 0, keys)
+
+
 def test_a_full_root_loses_children() -> None:
     rng = np.random.default_rng(4)
     order = Order(1, 5000)
     keys = rng.random(5000).astype(np.float32)
     slots = iter(range(5000))
-    while order.state.head[0, HEIGHT] < 1 or order.state.entry[0, order.state.head[0, ROOT], WIDTH - 1] == NOTHING:
+    while order.state.head[0, HEIGHT] < 1 or order.state.bound[0, order.state.head[0, ROOT], INNER - 1] == NOTHING:
         slot = next(slots)
         order_set(order.state, 0, slot, keys[slot])
     keys[slot + 1 :] = np.nan
@@ -265,7 +355,7 @@ def test_drifting_keys_leave_the_tree_low_and_full(direction: float) -> None:
 
 def test_keys_restore_all_ranks_and_the_order_goes_on() -> None:
     rng = np.random.default_rng(2)
-    for capacity in (1, 64, 65, 128, 3000):
+    for capacity in (1, LEAF, LEAF + 1, 2 * LEAF, LEAF * INNER, LEAF * INNER + 1, 3000):
         keys = rng.standard_normal((3, capacity)).astype(np.float32).round(1)
         keys[rng.random((3, capacity)) < 0.2] = np.nan
         keys[rng.random((3, capacity)) < 0.2] = np.inf

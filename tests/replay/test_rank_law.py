@@ -32,6 +32,15 @@ def test_partial_sums(alpha: float) -> None:
     np.testing.assert_allclose(sums, exact(alpha)[counts].astype(float), rtol=2e-13)
 
 
+@pytest.mark.parametrize("count", [2**21 + 1, 2**22, 10**9])
+def test_partial_sums_of_more_ranks_than_cubes_fit_into_64_bits(count: int) -> None:
+    """A sum grows by its last term, and between α = 0 and 1 its terms are integrals of r^−α to second order."""
+    head = first_sums(0.5)
+    growth = partial_sum(head, 0.5, count) - partial_sum(head, 0.5, count // 2)
+    integral = 2 * (np.sqrt(count) - np.sqrt(count // 2)) + (count**-0.5 - (count // 2) ** -0.5) / 2
+    assert growth == pytest.approx(integral, rel=1e-11)
+
+
 @pytest.mark.parametrize("alpha", ALPHAS)
 @pytest.mark.parametrize("count", [1, 2, 1024, 1025, 40_000, MANY])
 def test_ranks_below(alpha: float, count: int) -> None:

@@ -166,6 +166,12 @@ def test_an_annotation_of_a_member_without_experiences_changes_nothing() -> None
         assert replay.sampling.largest[1] == 1.0
 
 
+@pytest.mark.parametrize("capacity", [100, None])
+def test_a_c_min_beyond_all_that_is_stored_leaves_uniform_sampling(capacity: int | None) -> None:
+    newest = ERE(c_min=10**23).newest(Context(), capacity, np.array([1, 20, 100]))
+    np.testing.assert_array_equal(newest, [1, 20, 100])
+
+
 @pytest.mark.parametrize("wrong", [{"eta": 0.0}, {"eta": 1.1}, {"last": 0.0}, {"eta": np.nan}, {"c_min": 0}])
 def test_parameters_are_checked(wrong: dict[str, float]) -> None:
     with pytest.raises(UserError, match="ERE"):

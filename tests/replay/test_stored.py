@@ -85,9 +85,36 @@ def test_every_experience_knows_its_episode_and_step(tmp_path: Path) -> None:
 
 def test_what_cannot_continue_says_so(tmp_path: Path) -> None:
     replay = write(tmp_path / "buffer.h5", "FIFO[Uniform]")
-    with pytest.raises(UserError, match="not 5"):
+    with pytest.raises(UserError, match=r"^[^\n]*buffer.h5 holds members 4 to 9, not 5$"):
         load_replay(tmp_path / "buffer.h5", members=[5])
     facts = {name: value for name, value in replay_facts(replay).items() if name != "batch_size"}
     write_record(tmp_path / "foreign.h5", "buffer", facts, replay_arrays(replay))
     with pytest.raises(UserError, match="batch_size"):
         load_replay(tmp_path / "foreign.h5")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "unit", "name", "change"),
+    [
+        ("FIFO[Uniform]", STEP, "count", 1000),
+        ("FIFO[Uniform]", STEP, "count", -1),
+        ("FIFO[ERE]", STEP, "offers", -1),
+        ("FIFO[PER]", STEP, "td_error", np.nan),
+        ("FIFO[PERprop]", STEP, "priority", np.nan),
+        ("Resv[ERE+PER]", STEP, "priority", -1),
+        ("Resv[ERE]", STEP, "age_place", 200),
+        ("Resv[ERE]", STEP, "age_end", 10_000),
+        ("FIFO[Uniform]", segment(6), "unit_filled", 7),
+    ],
+)
+def test_a_file_that_would_lead_kernels_astray_is_refused(
+    tmp_path: Path, strategy: str, unit: Unit, name: str, change: float
+) -> None:
+    """Checksums say that a file is as it was written, not that its writer meant well."""
+    path = tmp_path / "buffer.h5"
+    write(path, strategy, unit)
+    header, arrays = read_record(path, "buffer")
+    arrays[name][..., -1] = change
+    write_record(path, "buffer", header.facts, arrays)
+    with pytest.raises(UserError, match="does not say how to continue its buffer"):
+        load_replay(path)

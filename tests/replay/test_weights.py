@@ -127,6 +127,14 @@ def test_the_lifetime_while_a_buffer_fills_is_that_so_far() -> None:
         np.testing.assert_allclose(replay.sample().weight[0, 0], reached[1] / usual, rtol=1e-5)
 
 
+def test_batches_larger_than_what_is_stored_do_not_mute_learning() -> None:
+    """2 stored, B = 16: every experience is drawn 8 times a batch in the mean, and most weigh about 1."""
+    replay = make("FIFO[Uniform+FIS]", capacity=100, batch=16)
+    fill(replay, 2)
+    weight = np.concatenate([replay.sample().weight[0] for _ in range(20)])
+    assert 0.7 < weight.mean() < 1.3
+
+
 def test_fewer_updates_than_a_lifetime_has() -> None:
     """400 offers to a buffer of 8 before the first update: n, at least 1, is not rounded to 0."""
     replay = make("FIFO[Uniform+FIS]", capacity=8, batch=4)
