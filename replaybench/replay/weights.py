@@ -163,16 +163,27 @@ def _weigh_by_counts(
 
 @kernel
 def binomial_tails(n: int, p: float, most: int) -> NDArray[np.float64]:
-    """Return Pr(X ≥ K) for X ~ Binomial(n, p) and K = 0 … `most`, one term after the other in logarithms."""
+    """Return Pr(X ≥ K) for X ~ Binomial(n, p) and K = 0 … `most`.
+
+    Terms come one from the other in logarithms, and are summed from the far end, where they are smallest.
+    """
     reached = np.zeros(most + 1)
     reached[0] = 1.0
     if p >= 1.0:
         reached[: n + 1] = 1.0
         return reached
-    term = n * np.log1p(-p)
-    for k in range(min(most, n)):
-        reached[k + 1] = max(0.0, reached[k] - np.exp(term))
-        if reached[k + 1] == 0.0 and k > n * p:
+    mean = n * p
+    last = min(n, int(max(float(most), mean) + 10.0 * np.sqrt(mean)) + 60)
+    terms, log_term = np.zeros(last + 1), n * np.log1p(-p)
+    for k in range(last + 1):
+        terms[k] = np.exp(log_term)
+        if terms[k] == 0.0 and k > mean:
             break
-        term += np.log((n - k) * p / ((k + 1) * (1.0 - p)))
+        if k < n:
+            log_term += np.log((n - k) * p / ((k + 1) * (1.0 - p)))
+    tail = 0.0
+    for k in range(last, 0, -1):
+        tail += terms[k]
+        if k <= most:
+            reached[k] = min(tail, 1.0)
     return reached

@@ -106,7 +106,7 @@ def test_an_edited_plant_file_is_another_cell(tmp_path: Path) -> None:
         (BASE.replace("seeds = 4", "seeds = 0"), "seeds must be at least 1"),
         (BASE.replace("episodes = 10", "episodes = 2.5"), "episodes must be a whole number"),
         (BASE + "root_seed = -1\n", "root_seed"),
-        (BASE + 'buffers = "all"\n', "buffers must be one of 'final', 'none'"),
+        (BASE + 'buffers = "all"\n', "buffers must be one of 'final', 'compressed', 'none'"),
         (BASE + "[learner.DDPG]\nta = 1\n", "unknown key in .*'ta'; did you mean tau"),
         (BASE + "[learner.DPG]\ntau = 1.0\n", "unknown name in table"),
         (BASE + "[plant.Pendulum]\ninertai = 1.0\n", "did you mean inertia"),
