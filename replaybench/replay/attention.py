@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -46,10 +47,11 @@ class AER:
 
 
 class _Scratch(NamedTuple):
-    """Room for one draw of n candidates.
+    """Room for a draw of n candidates.
 
     Attributes:
-        slots, likeness: candidates `[n]`.
+        slots: candidates of one member and the next, `[2, n]`.
+        likeness: theirs to the attended state, `[n]`.
         ranked, spare: room `[n]` to find the bar that the best of them reach.
         seen: int64 `[2^q]`, a hash table of what has been drawn, told from older entries by `turn`.
         turn: int64 `[1]`.
@@ -68,7 +70,7 @@ class _Scratch(NamedTuple):
 def _scratch(n: int) -> _Scratch:
     table = np.full(1 << (4 * n).bit_length(), -1, np.int64)
     return _Scratch(
-        *(np.zeros(n, np.int64), np.zeros(n), np.zeros(n), np.zeros(n)),
+        *(np.zeros((2, n), np.int64), np.zeros(n), np.zeros(n), np.zeros(n)),
         *(table, np.zeros(1, np.int64), np.zeros(2 * n, np.int64)),
     )
 
@@ -83,18 +85,20 @@ class _RunningAER(DrawsOnly):
         if context.state is None:
             raise ValueError("AER needs to know the state that each agent attends to: Context(state=[M, S])")
         widening = self.description.widening(context.progress)
-        wanted = int(np.ceil(widening * draws.idx.shape[1]))
-        if wanted > self.scratch.slots.size:
+        wanted = math.ceil(widening * draws.idx.shape[1])
+        if wanted > self.scratch.likeness.size:
             self.scratch = _scratch(wanted)
         draws.rate_factor[:] = widening
         span = self.columns.spans["observation"]
-        _draw_alike(self.stream.state, self.columns.rows, span.start, context.state, count, wanted, self.scratch, draws)
+        rows, serial = self.columns.rows, self.columns.serial
+        _draw_alike(self.stream.state, rows, serial, span.start, context.state, count, wanted, self.scratch, draws)
 
 
 @kernel
 def _draw_alike(
     stream: NDArray[np.uint64],
     rows: Floats,
+    serial: NDArray[np.uint32],
     first: int,
     state: Floats,
     count: Indices,
@@ -102,21 +106,28 @@ def _draw_alike(
     scratch: _Scratch,
     draws: Draws,
 ) -> None:
-    own = borrow(scratch)
-    for m in range(draws.idx.shape[0]):
-        n = min(wanted, count[m])
-        _draw_distinct(stream[m], count[m], n, own)
-        _compare(rows, m, first, state[m], n, own)
-        _keep_best(own, n, draws.idx[m])
-        draws.probability[m] = np.nan
+    own, members = borrow(scratch), draws.idx.shape[0]
+    for ahead in range(members + 1):
+        if ahead < members:  # a member's states are on their way while those of the one before are compared
+            slots = scratch.slots[ahead & 1]
+            _draw_distinct(stream[ahead], count[ahead], min(wanted, count[ahead]), slots, own)
+            for i in range(min(wanted, count[ahead])):
+                request(rows, (ahead * rows.shape[1] + slots[i]) * rows.shape[2] + first)
+        if ahead == 0:
+            continue
+        m, n = ahead - 1, min(wanted, count[ahead - 1])
+        slots = scratch.slots[m & 1]
+        _compare(rows, m, first, state[m], n, slots, own)
+        _keep_best(n, slots, own, draws.idx[m])
+        for b in range(draws.idx.shape[1]):
+            request(serial, m * serial.shape[1] + draws.idx[m, b])  # their rows are at hand already
+            draws.probability[m, b] = np.nan
 
 
 @kernel
-def _keep_best(scratch: _Scratch, n: int, kept: Indices) -> None:
+def _keep_best(n: int, slots: Indices, scratch: _Scratch, kept: Indices) -> None:
     """Fill `kept` `[B]` with the most alike of n candidates in draw order, from the start again if they are fewer."""
-    count, slots, likeness = min(kept.size, n), scratch.slots, scratch.likeness
-    for i in range(n):
-        scratch.ranked[i] = likeness[i]
+    count, likeness = min(kept.size, n), scratch.likeness
     bar = _kth_largest(scratch.ranked, scratch.spare, n, count)
     above = 0
     for i in range(n):
@@ -133,7 +144,7 @@ def _keep_best(scratch: _Scratch, n: int, kept: Indices) -> None:
 
 
 @kernel
-def _draw_distinct(stream: NDArray[np.uint64], count: int, n: int, scratch: _Scratch) -> None:
+def _draw_distinct(stream: NDArray[np.uint64], count: int, n: int, slots: Indices, scratch: _Scratch) -> None:
     """Draw n of `count` slots without replacement: again where one repeats, or from a pool where many would."""
     if count < 2 * n:
         for i in range(count):
@@ -141,7 +152,7 @@ def _draw_distinct(stream: NDArray[np.uint64], count: int, n: int, scratch: _Scr
         for i in range(n):
             j = i + next_below(stream, count - i)
             scratch.pool[i], scratch.pool[j] = scratch.pool[j], scratch.pool[i]
-            scratch.slots[i] = scratch.pool[i]
+            slots[i] = scratch.pool[i]
         return
     scratch.turn[0] += 1
     mark, mask = scratch.turn[0] << 32, scratch.seen.size - 1
@@ -154,27 +165,28 @@ def _draw_distinct(stream: NDArray[np.uint64], count: int, n: int, scratch: _Scr
                 repeated = scratch.seen[place] == mark | slot
                 place = (place + 1) & mask
         scratch.seen[place] = mark | slot
-        scratch.slots[i] = slot
+        slots[i] = slot
 
 
 @kernel
-def _compare(rows: Floats, m: int, first: int, state: Floats, n: int, scratch: _Scratch) -> None:
+def _compare(rows: Floats, m: int, first: int, state: Floats, n: int, slots: Indices, scratch: _Scratch) -> None:
     """Fill in the cosine between `state` `[S]` and the stored state of each candidate."""
-    capacity, width = rows.shape[1], rows.shape[2]
     own = 0.0
     for s in range(state.size):
         own += np.float64(state[s]) * np.float64(state[s])
     for i in range(n):
-        request(rows, (m * capacity + scratch.slots[i]) * width + first)
-    for i in range(n):
         product, norm = 0.0, 0.0
         for s in range(state.size):
-            stored = np.float64(rows[m, scratch.slots[i], first + s])
+            stored = np.float64(rows[m, slots[i], first + s])
             product += stored * np.float64(state[s])
             norm += stored * stored
-        scale = np.sqrt(own * norm)
-        likeness = product / scale if scale > 0 else 0.0
-        scratch.likeness[i] = likeness if likeness == likeness else 0.0  # a failed member's NaN has no likeness
+        scratch.likeness[i], scratch.ranked[i] = product, norm
+    for i in range(n):  # apart, so that roots and quotients are taken several at a time
+        scale = np.sqrt(own * scratch.ranked[i])
+        likeness = scratch.likeness[i] / scale
+        # A zero vector has no direction, and a failed member's NaN no likeness.
+        likeness = likeness if (scale > 0) & (likeness == likeness) else 0.0
+        scratch.likeness[i] = scratch.ranked[i] = likeness
 
 
 @kernel

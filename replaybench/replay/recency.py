@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import next_below
-from replaybench.replay.ages import AgeLog, AgeState, age_place, age_renew
+from replaybench.replay.ages import AgeLog, AgeState, age_renew
 from replaybench.replay.proportional import PERprop
 from replaybench.replay.sampling import Draws, DrawsOnly, RunningSampling
 from replaybench.replay.setting import Context, Indices, Setting, State
+from replaybench.replay.sums import sum_search
 
 
 @dataclass(frozen=True)
@@ -123,8 +124,12 @@ def _renew(ages: AgeState, slots: Indices) -> None:
 
 @kernel
 def _draw_log(stream: NDArray[np.uint64], ages: AgeState, newest: Indices, count: Indices, draws: Draws) -> None:
+    batch = draws.idx.shape[1]
+    rank = np.empty(batch)
     for m in range(draws.idx.shape[0]):
-        for b in range(draws.idx.shape[1]):
-            place = age_place(ages, m, count[m], next_below(stream[m], newest[m]))
-            draws.idx[m, b] = ages.slot_at[m, place]
+        for b in range(batch):
+            rank[b] = count[m] - 1 - next_below(stream[m], newest[m]) + 0.5
+        sum_search(ages.used, m, rank, draws.idx[m])
+        for b in range(batch):
+            draws.idx[m, b] = ages.slot_at[m, draws.idx[m, b]]
             draws.probability[m, b] = 1.0 / newest[m]

@@ -18,7 +18,16 @@ from replaybench.replay.proportional import PERprop, priority_of, read_priority
 from replaybench.replay.recency import ERE, RunningERE
 from replaybench.replay.sampling import Draws
 from replaybench.replay.setting import Context, Floats, Indices, Setting, State
-from replaybench.replay.sums import SumState, make_sums, sum_before, sum_find, sum_rebuild, sum_set, sum_total
+from replaybench.replay.sums import (
+    SumState,
+    make_sums,
+    sum_before,
+    sum_rebuild,
+    sum_search,
+    sum_set,
+    sum_total,
+    sum_update,
+)
 
 
 class RunningEREPER(RunningERE):
@@ -87,11 +96,15 @@ def _store(sums: SumState, ages: AgeState, largest: Floats, slots: Indices) -> N
 def _set_priorities(
     sums: SumState, ages: AgeState, largest: Floats, idx: Indices, td_error: Floats, alpha: float, epsilon: float
 ) -> None:
+    batch = idx.shape[1]
+    position, priority = np.empty(batch, np.int64), np.empty(batch, np.float32)
     for m in range(idx.shape[0]):
-        for b in range(idx.shape[1]):
+        for b in range(batch):
+            position[b] = -1
             if idx[m, b] >= 0:
-                priority = priority_of(td_error[m, b], largest, m, alpha, epsilon)
-                sum_set(sums, m, _position(ages, m, idx[m, b]), priority)
+                position[b] = _position(ages, m, idx[m, b])
+                priority[b] = priority_of(td_error[m, b], largest, m, alpha, epsilon)
+        sum_update(sums, m, position, priority)
 
 
 @kernel
@@ -99,6 +112,7 @@ def _draw_ring(
     stream: NDArray[np.uint64], sums: SumState, newest: Indices, offers: Indices, capacity: int, draws: Draws
 ) -> None:
     batch = draws.idx.shape[1]
+    target = np.empty(batch)
     for m in range(draws.idx.shape[0]):
         head = (offers[m] - 1) % capacity
         tail = (offers[m] - newest[m]) % capacity
@@ -107,8 +121,11 @@ def _draw_ring(
         if tail > head:
             within += total
         for b in range(batch):
-            target = before + within * ((b + next_double(stream[m])) / batch)
-            slot = sum_find(sums, m, target - total if target >= total else target)
+            target[b] = before + within * ((b + next_double(stream[m])) / batch)
+            target[b] -= total if target[b] >= total else 0.0
+        sum_search(sums, m, target, draws.idx[m])
+        for b in range(batch):
+            slot = draws.idx[m, b]
             if (head - slot) % capacity >= newest[m]:  # rounding has passed an end of the range
                 slot = head if 2 * b >= batch else tail
             draws.idx[m, b] = slot
@@ -118,12 +135,15 @@ def _draw_ring(
 @kernel
 def _draw_log(stream: NDArray[np.uint64], ages: AgeState, newest: Indices, count: Indices, draws: Draws) -> None:
     batch = draws.idx.shape[1]
+    target = np.empty(batch)
     for m in range(draws.idx.shape[0]):
         tail = age_place(ages, m, count[m], newest[m] - 1)
         before = sum_before(ages.priority, m, tail)
         within = sum_total(ages.priority, m) - before
         for b in range(batch):
-            target = before + within * ((b + next_double(stream[m])) / batch)
-            place = max(sum_find(ages.priority, m, target), tail)
+            target[b] = before + within * ((b + next_double(stream[m])) / batch)
+        sum_search(ages.priority, m, target, draws.idx[m])
+        for b in range(batch):
+            place = max(draws.idx[m, b], tail)
             draws.idx[m, b] = ages.slot_at[m, place]
             draws.probability[m, b] = ages.priority.leaf[m, place] / within
