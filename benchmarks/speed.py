@@ -254,7 +254,8 @@ import sys, numpy as np
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.notation import parse
 strategy, actions, capacity = sys.argv[1], int(sys.argv[2]), 600_000
-replay = Replay(parse(strategy), step_fields(2, actions), capacity, 0, range(50), 16)
+fields = {**step_fields(2, actions), "exploration": 1}
+replay = Replay(parse(strategy), fields, capacity, 0, range(50), 16)
 def resident():
     lines = open("/proc/self/status").read().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
@@ -274,7 +275,7 @@ if strategy.endswith("[PER]"):
         for m in range(50):
             for slot in range(keys.size):
                 order_set(order, m, slot, keys[(slot * 7919 + m) % keys.size])
-    insert(replay.sampling.order.state, rng.random(capacity, np.float32))
+    insert(replay.orders["td_error"].state, rng.random(capacity, np.float32))
 print(resident() - before)
 """
 
