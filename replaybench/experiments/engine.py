@@ -12,6 +12,7 @@ import multiprocessing.connection
 import os
 import queue
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -122,6 +123,8 @@ def _drain(executor: Executor, tasks: Sequence[Task], watch: Watch, finish: Fini
         running = [future for future in futures if not future.cancel() and not future.done()]
         if _stop is not None:
             _stop.set()
+            if isinstance(error, KeyboardInterrupt) and running:
+                print("stopping: what is under way comes to its next checkpoint first", file=sys.stderr, flush=True)
             wait(running)
         if isinstance(error, KeyboardInterrupt):
             raise Interrupted from None
