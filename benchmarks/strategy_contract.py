@@ -32,7 +32,8 @@ from replaybench.data.errors import UserError
 from replaybench.data.hdf5 import open_record, write_record
 from replaybench.experiments.cell import CellRun
 from replaybench.experiments.study import Cell, Study
-from replaybench.replay.buffer import Replay, ReplayBatch
+from replaybench.replay.batch import ReplayBatch
+from replaybench.replay.buffer import Replay
 from replaybench.replay.notation import parse
 from replaybench.replay.setting import Context
 from replaybench.replay.strategies import RETENTIONS, SAMPLINGS, WEIGHTINGS

@@ -30,6 +30,7 @@ class AER:
     alpha: float = 2 / 3
     orders = ()
     attends = True
+    feedback = ("rate", "phase")
     why_no_importance = "the chances of its draws are not known"
 
     def __post_init__(self) -> None:
@@ -41,6 +42,9 @@ class AER:
     def widening(self, progress: float) -> float:
         """Return λ at this progress of the run."""
         return self.first + (1 - self.first) * min(1.0, progress / self.alpha)
+
+    def slot_bytes(self, in_turn: bool) -> int:
+        return 0
 
     def start(self, setting: Setting) -> RunningSampling:
         return _RunningAER(self, setting)

@@ -7,7 +7,6 @@ other, and learners never know which strategy runs; they return annotations for 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
+from replaybench.replay.batch import ReplayBatch
 from replaybench.replay.columns import Columns, gather, write
 from replaybench.replay.entry import Model, RunningDrop, RunningSynth
 from replaybench.replay.episodes import EpisodeStarts
@@ -38,53 +38,6 @@ def step_fields(observation_size: int, action_size: int) -> dict[str, int]:
         "next_observation": observation_size,
         "terminated": 1,
     }
-
-
-@dataclass(frozen=True)
-class ReplayBatch:
-    """One drawn batch: named columns `[M, B, width]`, and what the strategy says about each sample.
-
-    Where the unit of replay is several steps, columns are `[M, B, steps, width]` and `length` `[M, B]` tells how many
-    of the steps are the unit's own; the others are zero. All arrays are overwritten by the next `sample`.
-
-    Attributes:
-        idx, serial: slots and the serial numbers of what they hold, `[M, B]`.
-        probability: chance of each draw float64 `[M, B]`, NaN where it is not known.
-        weight, actor_weight: importance weights on the critic's and on the actor's loss, float32 `[M, B]`.
-        rate_factor: factor on each member's learning rate, float32 `[M]`.
-        update, updates_in_phase: the place of this batch in its phase of updates.
-    """
-
-    columns: Mapping[str, Floats]
-    idx: Indices
-    serial: NDArray[np.uint32]
-    probability: NDArray[np.float64]
-    weight: Floats
-    actor_weight: Floats
-    rate_factor: Floats
-    length: NDArray[np.uint16] | None = None
-    update: int = 0
-    updates_in_phase: int = 1
-
-    @property
-    def observation(self) -> Floats:
-        return self.columns["observation"]
-
-    @property
-    def action(self) -> Floats:
-        return self.columns["action"]
-
-    @property
-    def reward(self) -> Floats:
-        return self.columns["reward"]
-
-    @property
-    def next_observation(self) -> Floats:
-        return self.columns["next_observation"]
-
-    @property
-    def terminated(self) -> Floats:
-        return self.columns["terminated"]
 
 
 class Replay:

@@ -40,6 +40,7 @@ class PERprop:
     epsilon: float = 1e-6
     orders = ()
     attends = False
+    feedback = ("td_error",)
     why_no_importance = ""
 
     def __post_init__(self) -> None:
@@ -47,6 +48,9 @@ class PERprop:
             raise UserError(f"PERprop({self.alpha:g}): α must be a finite number ≥ 0")
         if not 0 < self.epsilon < np.inf:
             raise UserError(f"PERprop: epsilon must be a finite number above 0, not {self.epsilon:g}")
+
+    def slot_bytes(self, in_turn: bool) -> int:
+        return 5
 
     def start(self, setting: Setting) -> RunningSampling:
         return _RunningPERprop(self, setting)

@@ -28,11 +28,15 @@ class PER:
     alpha: float = 0.7
     orders = ("td_error",)
     attends = False
+    feedback = ("td_error",)
     why_no_importance = ""
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha < np.inf:
             raise UserError(f"PER({self.alpha:g}): α must be a finite number ≥ 0")
+
+    def slot_bytes(self, in_turn: bool) -> int:
+        return 0
 
     def start(self, setting: Setting) -> RunningSampling:
         return _RunningPER(self.alpha, setting.stream("sampling"), setting.orders["td_error"].state)

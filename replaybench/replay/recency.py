@@ -43,6 +43,13 @@ class ERE:
             raise UserError(f"ERE: c_min must be at least 1, not {self.c_min}")
 
     @property
+    def feedback(self) -> tuple[str, ...]:
+        return ("phase", "td_error") if self.priorities else ("phase",)
+
+    def slot_bytes(self, in_turn: bool) -> int:
+        return (0 if in_turn else 15) + (6 if self.priorities else 0)
+
+    @property
     def why_no_importance(self) -> str:
         return "" if self.priorities else "all draws of a batch have equal chances, so all its weights would be equal"
 

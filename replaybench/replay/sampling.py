@@ -64,6 +64,13 @@ class Sampling(Protocol):
         """Whether draws depend on the state that the agent attends to."""
 
     @property
+    def feedback(self) -> tuple[str, ...]:
+        """What it cannot do without while a learner trains: of `td_error`, `rate` and `phase`."""
+
+    def slot_bytes(self, in_turn: bool) -> int:
+        """Return about how many bytes a slot costs it beside rank orders; `in_turn` as in `Setting`."""
+
+    @property
     def why_no_importance(self) -> str:
         """Why importance weights of these draws make no sense; empty if they do."""
 
@@ -98,7 +105,11 @@ class Uniform:
 
     orders = ()
     attends = False
+    feedback = ()
     why_no_importance = "its draws have equal chances, so all weights would be 1"
+
+    def slot_bytes(self, in_turn: bool) -> int:
+        return 0
 
     def start(self, setting: Setting) -> RunningSampling:
         return _RunningUniform(setting.stream("sampling"))

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError
 from replaybench.data.hdf5 import read_record, write_record
-from replaybench.replay.buffer import Replay, ReplayBatch, step_fields
+from replaybench.replay.batch import ReplayBatch
+from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.notation import parse
 from replaybench.replay.sb3_feedback import check_feedback
 from replaybench.replay.setting import Context, Floats

@@ -9,8 +9,6 @@ from collections.abc import Collection
 from typing import Final
 
 from replaybench.data.errors import UserError, unknown
-from replaybench.replay.attention import AER
-from replaybench.replay.recency import ERE
 from replaybench.replay.strategies import Strategy
 
 FEEDBACK: Final = {
@@ -42,13 +40,11 @@ def check_feedback(strategy: Strategy, feedback: Collection[str]) -> None:
 
 def needs(strategy: Strategy) -> tuple[str, ...]:
     """Return the names of the `FEEDBACK` that a strategy cannot do without."""
-    sampling = strategy.sampling
-    recent = isinstance(sampling, ERE)
     wanted = {
         "td_error": strategy.by_td_error,
         "weight": strategy.weights is not None,
-        "rate": isinstance(sampling, AER),
-        "phase": recent or isinstance(sampling, AER) or strategy.weights is not None,
+        "rate": "rate" in strategy.sampling.feedback,
+        "phase": "phase" in strategy.sampling.feedback or strategy.weights is not None,
         "exploration": "exploration" in strategy.orders,
     }
     return tuple(name for name, is_wanted in wanted.items() if is_wanted)

@@ -82,7 +82,8 @@ def load_replay(path: Path, members: Sequence[int] | None = None, model: Model |
             wanted = known if members is None else list(members)
             for member in wanted:
                 if member not in known:
-                    raise UserError(f"{path} holds members {known[0]} to {known[-1]}, not {member}")
+                    raise UserError(f"{path} holds members {', '.join(map(str, known))}, not {member}")
+            places = None if members is None else [known.index(member) for member in wanted]
             replay = Replay(
                 parse(facts["strategy"]).at(float(facts.get("frequency") or 50.0)),
                 {str(name): int(width) for name, width in facts["fields"].items()},
@@ -93,14 +94,9 @@ def load_replay(path: Path, members: Sequence[int] | None = None, model: Model |
                 Unit(**facts["unit"]),
                 model,
             )
-            replay.load_state_dict(RecordArrays(record, members=None if members is None else places(known, wanted)))
+            replay.load_state_dict(RecordArrays(record, members=places))
         except UserError as error:
             raise UserError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError, MemoryError) as error:
             raise UserError(f"{path} does not say how to continue its buffer: {error!r}; replay it offline") from None
     return replay
-
-
-def places(known: Sequence[int], wanted: Sequence[int]) -> list[int]:
-    """Return where the wanted members stand among the known ones."""
-    return [known.index(member) for member in wanted]

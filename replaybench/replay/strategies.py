@@ -67,8 +67,7 @@ class Strategy:
     @property
     def by_td_error(self) -> bool:
         """Whether it goes by TD errors, which the learner must then return."""
-        proportional = self.sampling.priorities if isinstance(self.sampling, ERE) else self.sampling
-        return "td_error" in self.orders or isinstance(proportional, PERprop)
+        return "td_error" in self.orders or "td_error" in self.sampling.feedback
 
     def at(self, frequency: float) -> Strategy:
         """Return the strategy at a control rate [Hz], on which `Drop(rate)` depends."""
@@ -82,10 +81,8 @@ class Strategy:
     @property
     def slot_bytes(self) -> int:
         """About how many bytes a slot costs beside its row."""
-        needs = 4 + 20 * len(self.orders) + 2 * isinstance(self.weights, FIS)
-        if isinstance(self.sampling, ERE):
-            return needs + (0 if self.in_turn else 15) + (6 if self.sampling.priorities else 0)
-        return needs + 5 * isinstance(self.sampling, PERprop)
+        weights = 2 * isinstance(self.weights, FIS)
+        return 4 + 20 * len(self.orders) + weights + self.sampling.slot_bytes(self.in_turn)
 
     def __str__(self) -> str:
         from replaybench.replay.notation import write

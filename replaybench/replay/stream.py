@@ -20,7 +20,7 @@ from replaybench.data.errors import UserError
 from replaybench.data.hdf5 import open_record
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream, next_below
-from replaybench.replay.buffer import ReplayBatch
+from replaybench.replay.batch import ReplayBatch
 from replaybench.replay.columns import Columns, gather
 from replaybench.replay.file_form import file_form
 from replaybench.replay.passes import Passes

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from replaybench.data.errors import UserError
-from replaybench.replay.buffer import Replay, ReplayBatch, step_fields
+from replaybench.replay.batch import ReplayBatch
+from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.notation import parse
 from replaybench.replay.setting import Context
 from replaybench.replay.strategies import ENTRIES, RETENTIONS, SAMPLINGS, WEIGHTINGS, Strategy

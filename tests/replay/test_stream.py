@@ -13,7 +13,7 @@ from scipy.stats import chi2
 
 from replaybench.data.errors import UserError
 from replaybench.data.hdf5 import write_record
-from replaybench.replay.buffer import ReplayBatch
+from replaybench.replay.batch import ReplayBatch
 from replaybench.replay.setting import Context
 from replaybench.replay.stream import BufferStream
 

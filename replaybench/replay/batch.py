@@ -1,0 +1,58 @@
+"""What a learner is given to replay; it says nothing of the strategy that drew it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.replay.setting import Floats, Indices
+
+
+@dataclass(frozen=True)
+class ReplayBatch:
+    """One drawn batch: named columns `[M, B, width]`, and what the strategy says about each sample.
+
+    Where the unit of replay is several steps, columns are `[M, B, steps, width]` and `length` `[M, B]` tells how many
+    of the steps are the unit's own; the others are zero. All arrays are overwritten by the next `sample`.
+
+    Attributes:
+        idx, serial: slots and the serial numbers of what they hold, `[M, B]`.
+        probability: chance of each draw float64 `[M, B]`, NaN where it is not known.
+        weight, actor_weight: importance weights on the critic's and on the actor's loss, float32 `[M, B]`.
+        rate_factor: factor on each member's learning rate, float32 `[M]`.
+        update, updates_in_phase: the place of this batch in its phase of updates.
+    """
+
+    columns: Mapping[str, Floats]
+    idx: Indices
+    serial: NDArray[np.uint32]
+    probability: NDArray[np.float64]
+    weight: Floats
+    actor_weight: Floats
+    rate_factor: Floats
+    length: NDArray[np.uint16] | None = None
+    update: int = 0
+    updates_in_phase: int = 1
+
+    @property
+    def observation(self) -> Floats:
+        return self.columns["observation"]
+
+    @property
+    def action(self) -> Floats:
+        return self.columns["action"]
+
+    @property
+    def reward(self) -> Floats:
+        return self.columns["reward"]
+
+    @property
+    def next_observation(self) -> Floats:
+        return self.columns["next_observation"]
+
+    @property
+    def terminated(self) -> Floats:
+        return self.columns["terminated"]
