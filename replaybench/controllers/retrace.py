@@ -55,7 +55,7 @@ class Retrace(FarCount):
     def evicting(self, values: Values, previous: Links, next: Links, slots: Slots) -> None:
         """Leave what the occupants of `slots` `[M]` say of their predecessors' returns with these."""
         super().evicting(values, previous, next, slots)
-        _freeze(values, previous, slots)
+        _freeze(values, previous, slots, self.discount, self.scale)
 
     def stored(
         self, values: Values, previous: Links, next: Links, slots: Slots, ended: NDArray[np.bool_]
@@ -99,11 +99,25 @@ def _bootstrap(
 
 
 @kernel
-def _freeze(values: Values, previous: Links, slots: Slots) -> None:
+def _sweep(values: Values, previous: Links, m: int, slot: int, discount: float, scale: float) -> None:
+    """Derive all returns from a step without stored successor to the first that is linked."""
+    _one_step(values, m, slot, discount, scale)
+    before = np.int64(previous[m, slot])
+    while before >= 0:
+        step = values[m, slot]
+        future = v_tbc(step[VALUE], step[RHO], step[Q_RET])
+        values[m, before, Q_RET] = scale * values[m, before, REWARD] + discount * future
+        slot, before = before, np.int64(previous[m, before])
+
+
+@kernel
+def _freeze(values: Values, previous: Links, slots: Slots, discount: float, scale: NDArray[np.float64]) -> None:
+    """Let predecessors bootstrap from those that leave; of an episode under way their returns are not known yet."""
     for m in range(slots.size):
         if slots[m] >= 0 and previous[m, slots[m]] >= 0:
-            gone = values[m, slots[m]]
-            values[m, previous[m, slots[m]], BOOTSTRAP] = v_tbc(gone[VALUE], gone[RHO], gone[Q_RET])
+            gone, before = values[m, slots[m]], np.int64(previous[m, slots[m]])
+            values[m, before, BOOTSTRAP] = v_tbc(gone[VALUE], gone[RHO], gone[Q_RET])
+            _sweep(values, previous, m, before, np.float32(discount), np.float32(scale[m]))
 
 
 @kernel
@@ -116,24 +130,13 @@ def _close(
     discount: float,
     scale: NDArray[np.float64],
 ) -> None:
-    """Sweep from the newest linked step to the first, where it will have no successor."""
-    gamma = np.float32(discount)
+    """Sweep from the newest linked step where it will have no successor: it is the last, or this one was not kept."""
     for m in range(slots.size):
-        factor = np.float32(scale[m])
-        slot = np.int64(slots[m])
-        if slot < 0:
-            slot = last[m]
-        elif ended[m]:
-            _one_step(values, m, slot, gamma, factor)
-        else:
-            values[m, slot, Q_RET] = values[m, slot, VALUE]  # no advantage until the successor is known
-            continue
-        while slot >= 0 and previous[m, slot] >= 0:
-            before = np.int64(previous[m, slot])
-            step = values[m, slot]
-            future = v_tbc(step[VALUE], step[RHO], step[Q_RET])
-            values[m, before, Q_RET] = factor * values[m, before, REWARD] + gamma * future
-            slot = before
+        end = slots[m] if slots[m] >= 0 else last[m]
+        if slots[m] >= 0 and not ended[m]:
+            values[m, end, Q_RET] = values[m, end, VALUE]  # no advantage until the successor is known
+        elif end >= 0:
+            _sweep(values, previous, m, end, np.float32(discount), np.float32(scale[m]))
 
 
 @kernel
