@@ -92,7 +92,7 @@ class Agent(Protocol):
         """Reset what lasts for one training episode (exploration); episodes count from 0."""
 
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
-        """Return the action to try, `[M, A]` in [−1, 1], exploration included, for observation `[M, S]`.
+        """Return the action to try, `[M, A]`, exploration included, for observation `[M, S]`; it may pass ±1.
 
         Members that are not `active` `[M]` wait for the others and must draw nothing.
         """
@@ -112,6 +112,9 @@ class Agent(Protocol):
 
     def metrics(self, stored: Mapping[str, Floats]) -> Mapping[str, NDArray[Any]]:
         """Return numbers `[M]` that tell how learning goes, given a sample `[M, n, width]` of what is stored."""
+
+    def observe(self, observation: Floats, reward: NDArray[np.floating], active: NDArray[np.bool_]) -> None:
+        """Be told of steps that `active` `[M]` members collected: observation `[M, …, S]`, unscaled reward `[M, …]`."""
 
     def act(self, observation: Floats) -> Floats:
         """Return the greedy action `[M, A]`."""

@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from replaybench.controllers.agent import Batch, Task
-from replaybench.controllers.exploration import Exploration, ExplorationConfig, Explored
+from replaybench.controllers.exploration import Explored, ProcessNoise
+from replaybench.controllers.exploration_forms import ExplorationConfig, make_exploration
 from replaybench.controllers.layers import Floats, Network, PopulationMLP, Shape, Tape, backward, forward
 from replaybench.controllers.learner import Learner
+from replaybench.controllers.normalise import NormaliseConfig, ObservationNormaliser, RewardScale
 from replaybench.controllers.optimiser import Adam, adam_step, make_adam, track
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
@@ -40,7 +42,8 @@ class DDPGConfig:
     tau: float = 0.01
     batch_size: int = 16
     replays_per_experience: float = 8.0
-    exploration: ExplorationConfig = field(default_factory=ExplorationConfig)
+    exploration: ExplorationConfig = field(default_factory=ProcessNoise)
+    normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
 
     def __post_init__(self) -> None:
         positive = {"actor_rate": self.actor_rate, "critic_rate": self.critic_rate, "epsilon": self.epsilon}
@@ -104,12 +107,14 @@ class DDPG(Learner):
         self.targets = {"actor": self.actor_target, "critic": self.critic_target}
         self.adams = {"actor": self.actor_adam, "critic": self.critic_adam}
         self._aim_targets()
-        self.exploration = Exploration(config.exploration, root, members, a, frequency)
+        self.exploration = make_exploration(config.exploration, root, members, a, frequency, self.actor)
+        self.observations = ObservationNormaliser(config.normalise, m, s, dtype)
+        self.rewards = RewardScale(config.normalise, m, task.reward_scale)
         self.steps = np.zeros(1, np.int64)
         self._tapes = (self.actor.tape(config.batch_size), self.critic.tape(config.batch_size))
 
     def start_episode(self, episode: int) -> None:
-        """Put exploration to rest and set its amplitude."""
+        """Begin an episode of exploration."""
         self.exploration.start_episode(episode)
 
     def act(self, observation: Floats) -> Floats:
@@ -117,21 +122,31 @@ class DDPG(Learner):
         return self.policy(observation[:, None])[:, 0]
 
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
-        """Return π(s) with exploration added, clipped to ±1, `[M, A]`; only `active` `[M]` members draw."""
-        self.exploration.advance(active)
+        """Return the action `[M, A]` that explores around π(s); only `active` `[M]` members draw."""
+        self.exploration.advance(self.observations(observation), active)
         return self.explore_again(observation)
 
     def explore_again(self, observation: Floats) -> Explored:
         """Return the same for another observation, with the exploration of the present step."""
-        return self.exploration.disturb(self.act(observation))
+        seen = self.observations(observation)
+        return self.exploration.disturb(self.actor(seen[:, None])[:, 0], seen)
+
+    def observe(self, observation: Floats, reward: NDArray[np.floating], active: NDArray[np.bool_]) -> None:
+        """Take collected steps, `[M, …, S]` and `[M, …]`, into the running statistics of what is normalised."""
+        self.observations.update(observation, active)
+        self.rewards.update(reward, active)
 
     def policy(self, observation: Floats) -> Floats:
         """Return π(s) `[M, N, A]` for observations `[M, N, S]`."""
-        return self.actor(observation)
+        return self.actor(self.observations(observation))
 
     def value(self, observation: Floats) -> Floats:
-        """Return Q(s, π(s)) `[M, N]`, in units of the scaled reward."""
-        return self.critic(observation, self.policy(observation))[:, :, 0]
+        """Return Q(s, π(s)) `[M, N]`, in units of the reward times the task's `reward_scale`."""
+        seen = self.observations(observation)
+        value = self.critic(seen, self.actor(seen))[:, :, 0]
+        if self.rewards.on:
+            value *= (self.task.reward_scale / self.rewards.factor)[:, None]
+        return value
 
     def update(self, batch: Batch) -> dict[str, Floats]:
         """Do one critic and one actor update; return `td_error` `[M, B]` (eq. 4, before the update)."""
@@ -145,24 +160,33 @@ class DDPG(Learner):
             *self._tapes,
             self.actor_adam,
             self.critic_adam,
-            batch.observation,
+            self.observations(batch.observation),
             batch.action,
             batch.reward,
-            batch.next_observation,
+            self.observations(batch.next_observation),
             batch.terminated,
             batch.weight,
             batch.actor_weight,
             batch.rate_factor,
             self.task.discount,
-            self.task.reward_scale,
+            self.rewards.factor,
             self.config.tau,
             int(self.steps[0]),
             td_error,
         )
         return {"td_error": td_error}
 
+    def weights(self) -> dict[str, NDArray[np.generic]]:
+        """Return actor and critic, layer by layer: weights `[M, in, out]`, biases `[M, out]`.
+
+        Where observations are normalised, the statistics are with them: clip((s − mean) · scale, ±bound) of
+        `observation.mean`, `observation.scale` `[M, S]` and `observation.bound` `[M]` is what the networks take.
+        """
+        return {**self.observations.state_dict(), **self.rewards.state_dict(), **super().weights()}
+
     def _further(self) -> dict[str, NDArray[Any]]:
-        return {"exploration_stream": self.exploration.stream.state}
+        exploration = {f"exploration_{name}": array for name, array in self.exploration.state_dict().items()}
+        return {**self.observations.state_dict(), **self.rewards.state_dict(), **exploration}
 
 
 @kernel
@@ -171,7 +195,7 @@ def _update(
     actor_tape: Tape, critic_tape: Tape, actor_adam: Adam, critic_adam: Adam,
     observation: Floats, action: Floats, reward: Floats, next_observation: Floats, terminated: Floats,
     weight: Floats, actor_weight: Floats, rate_factor: Floats,
-    discount: float, reward_scale: float, tau: float, step: int, td_error: Floats,
+    discount: float, reward_factor: NDArray[np.float64], tau: float, step: int, td_error: Floats,
 ) -> None:  # fmt: skip
     """One update of every member; the symbols are those of equations 4 to 6."""
     batch, actions = action.shape[1], action.shape[2]
@@ -187,7 +211,7 @@ def _update(
         forward(critic, m, critic_tape, observation[m], action[m], q)
         for b in range(batch):
             future = kind(discount) * (kind(1) - terminated[m, b, 0]) * q_next[b, 0]
-            delta = kind(reward_scale) * reward[m, b, 0] + future - q[b, 0]
+            delta = kind(reward_factor[m]) * reward[m, b, 0] + future - q[b, 0]
             td_error[m, b] = delta
             d_q[b, 0] = kind(-2 / batch) * weight[m, b] * delta
         backward(critic, m, critic_tape, d_q, True, nothing)

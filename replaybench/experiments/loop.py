@@ -45,21 +45,22 @@ def training_episode(env: PopulationEnv, agent: Agent, replay: Replay, episode: 
     total, steps, seen = np.zeros(env.num_envs), np.zeros(env.num_envs, np.int64), []
     while active.any():
         seen.append(observation)
-        tried = agent.explore(observation, active)
+        explored = agent.explore(observation, active)
         sensor_noise = info["sensor_noise"]
-        successor, reward, terminated, truncated, info = env.step(tried.action)
+        successor, reward, terminated, truncated, info = env.step(explored.action)
+        agent.observe(observation, reward, active)
         ended = terminated | truncated
         replay.add(
             {
                 "observation": observation,
-                "action": tried.action,
+                "action": explored.action,
                 "reward": reward[:, None],
                 "next_observation": successor,
                 "terminated": terminated[:, None],
-                "exploration": tried.deviation[:, None],
+                "exploration": explored.deviation[:, None],
+                **explored.extras,
                 "sensor_noise": sensor_noise,
                 "actuator_noise": info["actuator_noise"],
-                **tried.extras,
                 **agent.followed(reward, successor, terminated, ended & active, active),
             },
             active,

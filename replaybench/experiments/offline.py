@@ -26,7 +26,6 @@ from replaybench.envs.plant import Plant
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant, plant_names
 from replaybench.experiments.cell import make_task, stored_fields
-from replaybench.experiments.loop import update_once
 from replaybench.experiments.plant_model import PlantModel
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.setting import Context
@@ -192,10 +191,13 @@ def replay_offline(
     uses = env.steps_per_episode * strategy.entering * agent.replays_per_experience
     phase = max(1, round(uses / agent.batch_size))
     marks = np.unique(np.linspace(0, updates, EVALUATIONS + 1).astype(np.int64))
-    rewards = [play(agent, env)]
+    rewards, everyone = [play(agent, env)], np.ones(learners, np.bool_)
     for update in range(updates):
         attended = recording.observation(learners, update / updates) if strategy.sampling.attends else None
-        update_once(agent, source, Context(update % phase, phase, update / updates, attended))
+        batch = source.sample(Context(update % phase, phase, update / updates, attended))
+        # Nothing is collected here: what learners know of their plant's statistics is what they replay.
+        agent.observe(batch.observation, batch.reward, everyone)
+        source.annotate(batch, agent.update(batch))
         if update + 1 in marks:
             rewards.append(play(agent, env))
             progress(update + 1)
