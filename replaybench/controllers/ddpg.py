@@ -160,11 +160,7 @@ class DDPG:
 
     def weights(self) -> dict[str, NDArray[np.generic]]:
         """Return actor and critic, layer by layer: weights `[M, in, out]`, biases `[M, out]`."""
-        named: dict[str, NDArray[np.generic]] = {}
-        for name, network in (("actor", self.actor), ("critic", self.critic)):
-            for layer in range(len(network.shape.layers)):
-                named[f"{name}.{layer}.weight"], named[f"{name}.{layer}.bias"] = network.weights(layer)
-        return named
+        return {**self.actor.named_weights("actor"), **self.critic.named_weights("critic")}
 
     def load_weights(self, weights: dict[str, NDArray[np.generic]]) -> None:
         """Take over `weights` of as many members, the targets with them; Adam and exploration stay as they are.
