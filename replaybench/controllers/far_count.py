@@ -59,9 +59,7 @@ class FarCount:
         """Take the occupants of `slots` `[M]` out of the counts."""
         _leave(values, slots, self.far, self.stored_steps)
 
-    def stored(
-        self, values: Values, previous: Links, next: Links, slots: Slots, ended: NDArray[np.bool_]
-    ) -> None:
+    def stored(self, values: Values, previous: Links, next: Links, slots: Slots, ended: NDArray[np.bool_]) -> None:
         """Count the new steps in `slots` `[M]`, which the present policy has chosen: ρ = 1."""
         _enter(values, slots, self.stored_steps)
 

@@ -29,6 +29,7 @@ class Learner:
         traces: numbers that the learner derives along stored episodes, None if it derives none.
         on_policy: whether an update on the newest experiences precedes those on replayed ones.
         warmup_episodes: episodes before the first update.
+        heeds_refer: whether the constructor takes a strategy's ReF-ER as `refer`.
         metric_names: what `metrics` returns.
         steps: int64 `[1]`, updates done.
     """
@@ -38,12 +39,16 @@ class Learner:
     traces: Any = None
     on_policy = False
     warmup_episodes = 0
+    heeds_refer = False
     metric_names: tuple[str, ...] = ()
     task: Task
     networks: dict[str, PopulationMLP]
     targets: dict[str, PopulationMLP]
     adams: dict[str, Adam]
     steps: NDArray[np.int64]
+
+    def observe(self, observation: Floats, reward: NDArray[np.floating], active: NDArray[np.bool_]) -> None:
+        """Be told of steps that `active` `[M]` members collected: observation `[M, …, S]`, unscaled reward `[M, …]`."""
 
     def followed(
         self,

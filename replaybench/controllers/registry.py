@@ -7,7 +7,11 @@ from typing import Any, Final
 
 from replaybench.data.errors import unknown
 
-LEARNERS: Final = {"DDPG": "replaybench.controllers.ddpg:DDPG"}
+LEARNERS: Final = {
+    "DDPG": "replaybench.controllers.ddpg:DDPG",
+    "NAF": "replaybench.controllers.naf:NAF",
+    "V-RACER": "replaybench.controllers.vracer:VRACER",
+}
 """Name → module and class; the module holds the class's configuration `<class>Config` too."""
 
 

@@ -1,6 +1,6 @@
 """On-policy returns along stored episodes, kept up to date as values and importance weights change.
 
-Retrace with Q := V (Novati & Koumoutsakos 2019, eq. 6 to 8, after Munos et al. 2016), the reward of a step stored with it:
+Retrace with Q := V (Novati & Koumoutsakos 2019, eq. 6 to 8, after Munos et al. 2016); a step has its own reward:
 
     Q_ret[t] = r[t] + γ V_tbc[t+1],    V_tbc[t] = V[t] + min(1, ρ[t]) (Q_ret[t] − V[t])
 
@@ -57,9 +57,7 @@ class Retrace(FarCount):
         super().evicting(values, previous, next, slots)
         _freeze(values, previous, slots, self.discount, self.scale)
 
-    def stored(
-        self, values: Values, previous: Links, next: Links, slots: Slots, ended: NDArray[np.bool_]
-    ) -> None:
+    def stored(self, values: Values, previous: Links, next: Links, slots: Slots, ended: NDArray[np.bool_]) -> None:
         """Derive the returns of an episode when it is over, or when its latest step was not kept."""
         super().stored(values, previous, next, slots, ended)
         _close(values, previous, slots, self._last, ended, self.discount, self.scale)

@@ -147,11 +147,21 @@ def make_task(plant: Plant, frequency: float, discount: str) -> Task:
 
 
 def make_agent(cell: Cell, plant: Plant) -> Agent:
-    """Build a cell's learner."""
+    """Build a cell's learner.
+
+    Raises:
+        UserError: its settings are wrong, or its strategy asks for ReF-ER, which it does not heed.
+    """
     learner, config = load_learner(cell.learner)
     task = make_task(plant, cell.frequency, cell.discount)
     settings = build(config, cell.settings, f"settings of {cell.learner}")
-    agent: Agent = learner(settings, task, cell.root_seed, cell.seeds, cell.frequency)
+    refer = parse(cell.strategy).refer
+    if refer is not None and not learner.heeds_refer:
+        raise UserError(
+            f"{cell.learner} has no behaviour density; ReF-ER works with DDPG, NAF, V-RACER (strategy {cell.strategy})"
+        )
+    rules = {} if refer is None else {"refer": refer}
+    agent: Agent = learner(settings, task, cell.root_seed, cell.seeds, cell.frequency, **rules)
     return agent
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.controllers.agent import Agent
+from replaybench.controllers.exploration import Explored
 from replaybench.envs import rk4
 from replaybench.envs.population import PopulationEnv
 
