@@ -151,13 +151,11 @@ class VRACER(Learner):
         ended: NDArray[np.bool_],
         active: NDArray[np.bool_],
     ) -> Mapping[str, Floats]:
-        """Return the traces `truncated`, and `bootstrap`: V(s′) where the episode was cut off, else 0; `[M, 1]`."""
-        truncated = (ended & ~terminated)[:, None]
-        value = self.value(successor[:, None]) if truncated.any() else np.zeros((len(ended), 1))
-        return {
-            "truncated": truncated.astype(np.float32),
-            "bootstrap": np.where(truncated, value, 0).astype(np.float32),
-        }
+        """Return the traces `truncated`, and `q_ret`, which counts where an episode ends; `[M, 1]`."""
+        truncated = ended & ~terminated
+        value = self.value(successor[:, None])[:, 0] if truncated.any() else np.zeros(len(ended))
+        q_ret = self.rewards.factor * reward + self.task.discount * np.where(truncated, value, 0)
+        return {"truncated": truncated[:, None].astype(np.float32), "q_ret": q_ret[:, None].astype(np.float32)}
 
     def policy(self, observation: Floats) -> Floats:
         """Return the mean action `[M, N, A]` within ±1 for observations `[M, N, S]`."""

@@ -26,7 +26,7 @@ def batch(members: int, seed: int, dtype: type = np.float32) -> SimpleNamespace:
     """Random samples, some of them far off policy, some at the end of a cut-off episode."""
     rng = np.random.Generator(np.random.PCG64(seed))
     normal = {name: rng.normal(size=(members, B, width)) for name, width in (("s", S), ("s'", S), ("a", A), ("μ", A))}
-    traces = rng.normal(size=(members, B, 7))
+    traces = rng.normal(size=(members, B, 6))
     traces[:, :, TRUNCATED] = rng.random((members, B)) < 0.3
     columns = {"behaviour_mean": 0.3 * normal["μ"], "behaviour_log_sigma": rng.normal(-0.8, 0.3, (members, B, A))}
     return SimpleNamespace(
@@ -181,10 +181,10 @@ def test_actions_are_stored_as_sampled_with_the_density_that_drew_them() -> None
 def test_only_a_cut_off_episode_bootstraps() -> None:
     agent, successor = VRACER(VRACERConfig(), TASK, 0, range(3)), np.ones((3, S), np.float32)
     terminated, ended = np.array([True, False, False]), np.array([True, True, False])
-    found = agent.followed(np.zeros(3), successor, terminated, ended, np.ones(3, np.bool_))
+    found = agent.followed(np.full(3, 8.0), successor, terminated, ended, np.ones(3, np.bool_))
     expected = agent.value(successor[:, None])[:, 0]
     np.testing.assert_array_equal(found["truncated"][:, 0], [0, 1, 0])
-    np.testing.assert_array_equal(found["bootstrap"][:, 0], [0, expected[1], 0])
+    np.testing.assert_allclose(found["q_ret"][:, 0], [4, 4 + 0.9 * expected[1], 4], rtol=1e-6)
 
 
 def test_state_dict_continues_bit_for_bit() -> None:
