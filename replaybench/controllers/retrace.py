@@ -22,6 +22,7 @@ from replaybench.data.kernel import kernel
 
 VALUE, Q_RET, REWARD, TRUNCATED = 2, 3, 4, 5
 WIDTH = np.uint64(6)
+AT_ONCE = 16
 ONE = np.float32(1)
 
 
@@ -140,17 +141,10 @@ def _renew(
     discount: np.float32,
     scale: NDArray[np.float64],
 ) -> None:
-    """Write the samples' values, then sweep back from all of them, two at a time.
-
-    A sweep is a chain of dependent loads: two at a time overlap, and more ask for memory in too many places. One that
-    changes nothing can stop: what lies before is consistent, or another sweep's work. Each leaves one step at most that
-    does not yet agree with its successor, the one it goes to next, so that none is left, in whatever order they meet.
-    """
-    waiting = np.empty(idx.shape[1], np.int64)
+    """Write the samples' values, then sweep back from all of them."""
+    waiting = np.empty(idx.shape[1], np.uint64)
     for m in range(idx.shape[0]):
-        factor = np.float32(scale[m])
-        steps, before = values[m].reshape(-1), previous[m]
-        count = 0
+        factor, count = np.float32(scale[m]), 0
         for b in range(idx.shape[1]):
             slot = idx[m, b]
             if slot >= 0:
@@ -160,43 +154,49 @@ def _renew(
                     step[Q_RET] = factor * step[REWARD] + discount * np.float32(bootstrap[m, b])
                 waiting[count] = slot
                 count += 1
-        one = other = np.int64(-1)
-        q_one = q_other = np.float32(0)
-        while count > 0 or one >= 0 or other >= 0:
-            if one < 0 and count > 0:
-                count -= 1
-                one = waiting[count]
-                q_one = values[m, one, Q_RET]
-            if other < 0 and count > 0:
-                count -= 1
-                other = waiting[count]
-                q_other = values[m, other, Q_RET]
-            if one >= 0:
-                one, q_one = _back(steps, before, one, q_one, discount, factor)
-            if other >= 0:
-                other, q_other = _back(steps, before, other, q_other, discount, factor)
+        _sweep_from(values[m].reshape(-1), previous[m], waiting, np.uint64(count), discount, factor)
 
 
 @kernel
-def _back(
+def _sweep_from(
     steps: NDArray[np.float32],
-    before: NDArray[np.int32],
-    slot: np.int64,
-    q_ret: np.float32,
+    previous: NDArray[np.int32],
+    waiting: NDArray[np.uint64],
+    count: np.uint64,
     discount: np.float32,
     scale: np.float32,
-) -> tuple[np.int64, np.float32]:
-    """Derive the return of the step before `slot`; return both, slot −1 where nothing has changed or none is linked.
+) -> None:
+    """Sweep from `count` steps of one member, several in turn; `steps` is flat, `[N · K]`.
 
-    `steps` is flat, `[N · K]`; unsigned indices spare a test for negative ones.
+    A sweep is a chain of dependent loads; in turn they overlap, but many more would ask for memory in too many places.
+    One that changes nothing can stop: what lies before is consistent, or another sweep's work. Each leaves one step at
+    most that does not yet agree with its successor, the one it goes to next, so that none is left in the end, in
+    whatever order they meet. Unsigned indices spare tests for negative ones.
     """
-    if before[np.uint64(slot)] < 0:
-        return np.int64(-1), q_ret
-    goal = np.uint64(before[np.uint64(slot)])
-    at, to = np.uint64(slot) * WIDTH, goal * WIDTH
-    reward = scale * steps[to + np.uint64(REWARD)]
-    derived = earlier_return(reward, steps[at + np.uint64(VALUE)], steps[at + np.uint64(RHO)], q_ret, discount)
-    if derived == steps[to + np.uint64(Q_RET)]:
-        return np.int64(-1), q_ret
-    steps[to + np.uint64(Q_RET)] = derived
-    return np.int64(goal), derived
+    under_way = np.empty(AT_ONCE, np.uint64)
+    one, many = np.uint64(1), np.uint64(0)
+    while many < AT_ONCE and count > 0:
+        count -= one
+        under_way[many] = waiting[count]
+        many += one
+    turn = np.uint64(0)
+    while many > 0:
+        slot = under_way[turn]
+        goes_on = False
+        if previous[slot] >= 0:
+            before = np.uint64(previous[slot])
+            at, to = slot * WIDTH, before * WIDTH
+            v, rho, q_ret = steps[at + np.uint64(VALUE)], steps[at + np.uint64(RHO)], steps[at + np.uint64(Q_RET)]
+            derived = earlier_return(scale * steps[to + np.uint64(REWARD)], v, rho, q_ret, discount)
+            goes_on = derived != steps[to + np.uint64(Q_RET)]
+            steps[to + np.uint64(Q_RET)] = derived
+            under_way[turn] = before
+        if not goes_on and count > 0:
+            count -= one
+            under_way[turn] = waiting[count]
+        elif not goes_on:
+            many -= one
+            under_way[turn] = under_way[many]
+        turn += one
+        if turn >= many:
+            turn = np.uint64(0)
