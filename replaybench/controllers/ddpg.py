@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -13,7 +13,8 @@ from replaybench.controllers.agent import Batch, Task
 from replaybench.controllers.exploration import Explored, ProcessNoise
 from replaybench.controllers.exploration_forms import ExplorationConfig, make_exploration
 from replaybench.controllers.layers import Floats, Network, PopulationMLP, Shape, Tape, backward, forward
-from replaybench.controllers.normalise import NormaliseConfig, ObservationNormaliser, RewardScale
+from replaybench.controllers.learner import Learner
+from replaybench.controllers.normalise import NormaliseConfig, Normaliser
 from replaybench.controllers.optimiser import Adam, adam_step, make_adam, track
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
@@ -60,7 +61,7 @@ class DDPGConfig:
             raise UserError(f"DDPG: action_layer must lie in [0, {len(self.critic_hidden)}], not {self.action_layer}")
 
 
-class DDPG:
+class DDPG(Learner):
     """M independent actor-critic pairs with target networks.
 
     Args:
@@ -70,6 +71,8 @@ class DDPG:
         frequency: control rate in Hz (exploration with `per_second`).
         dtype: float32; float64 for comparisons in tests.
     """
+
+    normaliser: Normaliser
 
     def __init__(
         self,
@@ -90,8 +93,6 @@ class DDPG:
         stream = Stream(root, members, "initialisation")
         self.actor.initialise(stream)
         self.critic.initialise(stream)
-        self.actor_target.parameters[:] = self.actor.parameters
-        self.critic_target.parameters[:] = self.critic.parameters
         self.actor_adam = make_adam(
             self.actor, config.actor_rate, betas=config.betas, epsilon=config.epsilon, clip=config.clip
         )
@@ -104,9 +105,12 @@ class DDPG:
             coupled=config.l2_form == "coupled",
             clip=config.clip,
         )
+        self.networks = {"actor": self.actor, "critic": self.critic}
+        self.targets = {"actor": self.actor_target, "critic": self.critic_target}
+        self.adams = {"actor": self.actor_adam, "critic": self.critic_adam}
+        self._aim_targets()
         self.exploration = make_exploration(config.exploration, root, members, a, frequency, self.actor)
-        self.observations = ObservationNormaliser(config.normalise, m, s, dtype)
-        self.rewards = RewardScale(config.normalise, m, task.reward_scale)
+        self.normaliser = Normaliser(config.normalise, m, s, task.reward_scale, dtype)
         self.steps = np.zeros(1, np.int64)
         self._tapes = (self.actor.tape(config.batch_size), self.critic.tape(config.batch_size))
 
@@ -120,30 +124,23 @@ class DDPG:
 
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
         """Return the action `[M, A]` that explores around π(s); only `active` `[M]` members draw."""
-        self.exploration.advance(self.observations(observation), active)
+        self.normaliser.observations.update(observation, active)
+        self.exploration.advance(self.normaliser.observations(observation), active)
         return self.explore_again(observation)
 
     def explore_again(self, observation: Floats) -> Explored:
         """Return the same for another observation, with the exploration of the present step."""
-        seen = self.observations(observation)
+        seen = self.normaliser.observations(observation)
         return self.exploration.disturb(self.actor(seen[:, None])[:, 0], seen)
-
-    def observe(self, observation: Floats, reward: NDArray[np.floating], active: NDArray[np.bool_]) -> None:
-        """Take collected steps, `[M, …, S]` and `[M, …]`, into the running statistics of what is normalised."""
-        self.observations.update(observation, active)
-        self.rewards.update(reward, active)
 
     def policy(self, observation: Floats) -> Floats:
         """Return π(s) `[M, N, A]` for observations `[M, N, S]`."""
-        return self.actor(self.observations(observation))
+        return self.actor(self.normaliser.observations(observation))
 
     def value(self, observation: Floats) -> Floats:
         """Return Q(s, π(s)) `[M, N]`, in units of the reward times the task's `reward_scale`."""
-        seen = self.observations(observation)
-        value = self.critic(seen, self.actor(seen))[:, :, 0]
-        if self.rewards.on:
-            value *= (self.task.reward_scale / self.rewards.factor)[:, None]
-        return value
+        seen = self.normaliser.observations(observation)
+        return self.normaliser.rewards.restored(self.critic(seen, self.actor(seen))[:, :, 0])
 
     def update(self, batch: Batch) -> dict[str, Floats]:
         """Do one critic and one actor update; return `td_error` `[M, B]` (eq. 4, before the update)."""
@@ -157,70 +154,24 @@ class DDPG:
             *self._tapes,
             self.actor_adam,
             self.critic_adam,
-            self.observations(batch.observation),
+            self.normaliser.observations(batch.observation),
             batch.action,
             batch.reward,
-            self.observations(batch.next_observation),
+            self.normaliser.observations(batch.next_observation),
             batch.terminated,
             batch.weight,
             batch.actor_weight,
             batch.rate_factor,
             self.task.discount,
-            self.rewards.factor,
+            self.normaliser.rewards.factor,
             self.config.tau,
             int(self.steps[0]),
             td_error,
         )
         return {"td_error": td_error}
 
-    def weights(self) -> dict[str, NDArray[np.generic]]:
-        """Return actor and critic, layer by layer: weights `[M, in, out]`, biases `[M, out]`.
-
-        Where observations are normalised, the statistics are with them: clip((s − mean) · scale, ±bound) of
-        `observation.mean`, `observation.scale` `[M, S]` and `observation.bound` `[M]` is what the networks take.
-        """
-        named = {**self.observations.state_dict(), **self.rewards.state_dict()}
-        for name, network in (("actor", self.actor), ("critic", self.critic)):
-            for layer in range(len(network.shape.layers)):
-                named[f"{name}.{layer}.weight"], named[f"{name}.{layer}.bias"] = network.weights(layer)
-        return named
-
-    def load_weights(self, weights: dict[str, NDArray[np.generic]]) -> None:
-        """Take over `weights` of as many members, the targets with them; Adam and exploration stay as they are.
-
-        Raises:
-            UserError: the weights are those of other networks.
-        """
-        mine = self.weights()
-        shapes, theirs = ({name: array.shape for name, array in named.items()} for named in (mine, weights))
-        if shapes != theirs:
-            raise UserError("these weights do not fit the networks of this DDPG; build it with the settings they had")
-        for name, array in mine.items():
-            array[...] = weights[name]
-        self.actor_target.parameters[:] = self.actor.parameters
-        self.critic_target.parameters[:] = self.critic.parameters
-
-    def state_dict(self) -> dict[str, NDArray[np.generic]]:
-        """Return networks, targets, Adam moments, step count, exploration and what normalises."""
-        return {
-            **self.observations.state_dict(),
-            **self.rewards.state_dict(),
-            **{f"exploration_{name}": array for name, array in self.exploration.state_dict().items()},
-            "actor": self.actor.parameters,
-            "critic": self.critic.parameters,
-            "actor_target": self.actor_target.parameters,
-            "critic_target": self.critic_target.parameters,
-            "actor_first": self.actor_adam.first,
-            "actor_second": self.actor_adam.second,
-            "critic_first": self.critic_adam.first,
-            "critic_second": self.critic_adam.second,
-            "steps": self.steps,
-        }
-
-    def load_state_dict(self, state: dict[str, NDArray[np.generic]]) -> None:
-        """Continue from `state_dict`."""
-        for name, array in self.state_dict().items():
-            array[...] = state[name]
+    def _further(self) -> dict[str, NDArray[Any]]:
+        return {f"exploration_{name}": array for name, array in self.exploration.state_dict().items()}
 
 
 @kernel

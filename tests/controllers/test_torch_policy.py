@@ -21,7 +21,7 @@ from replaybench.data.policy import write_policy
 def test_a_policy_in_torch_gives_the_same_actions(tmp_path: Path, normalise: dict[str, Any]) -> None:
     agent = DDPG(DDPGConfig(normalise=NormaliseConfig(**normalise)), Task(2, 4, 0.95, 1.0), 0, range(3))
     collected = np.random.Generator(np.random.PCG64(0)).normal(0.3, 0.4, (3, 50, 2)).astype(np.float32)
-    agent.observe(collected, np.ones((3, 50)), np.ones(3, np.bool_))
+    agent.normaliser.observations.update(collected, np.ones(3, np.bool_))
     write_policy(tmp_path / "p.safetensors", agent.weights(), {})
     observation = np.linspace(-1, 1, 20, dtype=np.float32).reshape(10, 2)
     ours = agent.policy(np.broadcast_to(observation, (3, 10, 2)))
