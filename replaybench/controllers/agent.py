@@ -6,7 +6,8 @@ drew the batch.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,14 @@ class Batch(Protocol):
         """1 where the successor's value is zero, `[M, B, 1]`; a time limit does not count."""
 
     @property
+    def columns(self) -> Mapping[str, Floats]:
+        """Every stored field by name; `[M, B, steps, width]` where segments are replayed."""
+
+    @property
+    def length(self) -> NDArray[np.uint16] | None:
+        """Steps of each segment `[M, B]`, the others are zero; None where single steps are replayed."""
+
+    @property
     def weight(self) -> Floats:
         """Importance weight of each sample in the critic's loss, `[M, B]`."""
 
@@ -62,11 +71,19 @@ class Task(NamedTuple):
 
 
 class Agent(Protocol):
-    """A population of learners of one algorithm."""
+    """A population of learners of one algorithm; `replaybench.controllers.learner.Learner` says what the names mean."""
 
+    config: Any
     task: Task
     batch_size: int
     replays_per_experience: float
+    fields: Mapping[str, int]
+    segment: int
+    traces: Any
+    on_policy: bool
+    warmup_episodes: int
+
+    metric_names: tuple[str, ...]
 
     def start_episode(self, episode: int) -> None:
         """Reset what lasts for one training episode (exploration); episodes count from 0."""
@@ -80,6 +97,27 @@ class Agent(Protocol):
     def explore_again(self, observation: Floats) -> Explored:
         """Return what `explore` would have returned for another observation `[M, S]`; nothing is drawn."""
 
+    def greedy(self) -> Any:
+        """Return what acts without exploration, `act(observation [M, S]) -> [M, A]`, in an episode that begins."""
+
+    def followed(
+        self,
+        reward: NDArray[np.float64],
+        successor: Floats,
+        terminated: NDArray[np.bool_],
+        ended: NDArray[np.bool_],
+        active: NDArray[np.bool_],
+    ) -> Mapping[str, Floats]:
+        """Learn of what an action led to, `[M]` each, successor `[M, S]`; return what is to be stored with it."""
+
+    def recalled(
+        self, experience: Mapping[str, Floats], ended: NDArray[np.bool_], active: NDArray[np.bool_]
+    ) -> Mapping[str, Floats]:
+        """Return what is to be stored with a recorded experience `[M, width]`, which this learner did not choose."""
+
+    def metrics(self, stored: Mapping[str, Floats]) -> Mapping[str, NDArray[Any]]:
+        """Return numbers `[M]` that tell how learning goes, given a sample `[M, n, width]` of what is stored."""
+
     def act(self, observation: Floats) -> Floats:
         """Return the greedy action `[M, A]`."""
 
@@ -89,21 +127,24 @@ class Agent(Protocol):
     def policy(self, observation: Floats) -> Floats:
         """Return the greedy actions `[M, N, A]` for observations `[M, N, S]`."""
 
-    def update(self, batch: Batch) -> dict[str, Floats]:
-        """Learn from a batch; return annotations `[M, B]` for the experiences in it (`td_error`)."""
+    def sample(self, observation: Floats) -> Floats:
+        """Return actions `[M, N, A]` for observations `[M, N, S]`: a stochastic policy draws them."""
 
-    def weights(self) -> dict[str, NDArray[np.generic]]:
+    def update(self, batch: Batch) -> Mapping[str, Floats]:
+        """Learn from a batch; return annotations `[M, B]` for the experiences in it (`td_error`, and for traces)."""
+
+    def weights(self) -> Mapping[str, NDArray[np.generic]]:
         """Return what has been learned, by name: the content of a policy file."""
 
-    def load_weights(self, weights: dict[str, NDArray[np.generic]]) -> None:
+    def load_weights(self, weights: Mapping[str, NDArray[np.generic]]) -> None:
         """Take over weights as `weights` returns them.
 
         Raises:
             UserError: they do not fit this learner.
         """
 
-    def state_dict(self) -> dict[str, NDArray[np.generic]]:
+    def state_dict(self) -> Mapping[str, NDArray[Any]]:
         """Return everything that a resumed run needs, by name."""
 
-    def load_state_dict(self, state: dict[str, NDArray[np.generic]]) -> None:
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from `state_dict`, bit for bit."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -12,6 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 from replaybench.controllers.agent import Batch, Task
 from replaybench.controllers.exploration import Exploration, ExplorationConfig, Explored
 from replaybench.controllers.layers import Floats, Network, PopulationMLP, Shape, Tape, backward, forward
+from replaybench.controllers.learner import Learner
 from replaybench.controllers.optimiser import Adam, adam_step, make_adam, track
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
@@ -57,7 +58,7 @@ class DDPGConfig:
             raise UserError(f"DDPG: action_layer must lie in [0, {len(self.critic_hidden)}], not {self.action_layer}")
 
 
-class DDPG:
+class DDPG(Learner):
     """M independent actor-critic pairs with target networks.
 
     Args:
@@ -87,8 +88,6 @@ class DDPG:
         stream = Stream(root, members, "initialisation")
         self.actor.initialise(stream)
         self.critic.initialise(stream)
-        self.actor_target.parameters[:] = self.actor.parameters
-        self.critic_target.parameters[:] = self.critic.parameters
         self.actor_adam = make_adam(
             self.actor, config.actor_rate, betas=config.betas, epsilon=config.epsilon, clip=config.clip
         )
@@ -101,6 +100,10 @@ class DDPG:
             coupled=config.l2_form == "coupled",
             clip=config.clip,
         )
+        self.networks = {"actor": self.actor, "critic": self.critic}
+        self.targets = {"actor": self.actor_target, "critic": self.critic_target}
+        self.adams = {"actor": self.actor_adam, "critic": self.critic_adam}
+        self._aim_targets()
         self.exploration = Exploration(config.exploration, root, members, a, frequency)
         self.steps = np.zeros(1, np.int64)
         self._tapes = (self.actor.tape(config.batch_size), self.critic.tape(config.batch_size))
@@ -158,48 +161,8 @@ class DDPG:
         )
         return {"td_error": td_error}
 
-    def weights(self) -> dict[str, NDArray[np.generic]]:
-        """Return actor and critic, layer by layer: weights `[M, in, out]`, biases `[M, out]`."""
-        named: dict[str, NDArray[np.generic]] = {}
-        for name, network in (("actor", self.actor), ("critic", self.critic)):
-            for layer in range(len(network.shape.layers)):
-                named[f"{name}.{layer}.weight"], named[f"{name}.{layer}.bias"] = network.weights(layer)
-        return named
-
-    def load_weights(self, weights: dict[str, NDArray[np.generic]]) -> None:
-        """Take over `weights` of as many members, the targets with them; Adam and exploration stay as they are.
-
-        Raises:
-            UserError: the weights are those of other networks.
-        """
-        mine = self.weights()
-        shapes, theirs = ({name: array.shape for name, array in named.items()} for named in (mine, weights))
-        if shapes != theirs:
-            raise UserError("these weights do not fit the networks of this DDPG; build it with the settings they had")
-        for name, array in mine.items():
-            array[...] = weights[name]
-        self.actor_target.parameters[:] = self.actor.parameters
-        self.critic_target.parameters[:] = self.critic.parameters
-
-    def state_dict(self) -> dict[str, NDArray[np.generic]]:
-        """Return networks, targets, Adam moments, step count and the exploration stream."""
-        return {
-            "actor": self.actor.parameters,
-            "critic": self.critic.parameters,
-            "actor_target": self.actor_target.parameters,
-            "critic_target": self.critic_target.parameters,
-            "actor_first": self.actor_adam.first,
-            "actor_second": self.actor_adam.second,
-            "critic_first": self.critic_adam.first,
-            "critic_second": self.critic_adam.second,
-            "steps": self.steps,
-            "exploration_stream": self.exploration.stream.state,
-        }
-
-    def load_state_dict(self, state: dict[str, NDArray[np.generic]]) -> None:
-        """Continue from `state_dict`."""
-        for name, array in self.state_dict().items():
-            array[...] = state[name]
+    def _further(self) -> dict[str, NDArray[Any]]:
+        return {"exploration_stream": self.exploration.stream.state}
 
 
 @kernel

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -39,10 +40,17 @@ class ExplorationConfig:
 
 
 class Explored(NamedTuple):
-    """Actions float32 `[M, A]`, and how far each is from the policy's, ‖a − π(s)‖₁ float32 `[M]`."""
+    """What was chosen to be tried.
+
+    Attributes:
+        action: float32 `[M, A]`.
+        deviation: how far each is from the policy's, ‖a − π(s)‖₁, float32 `[M]`.
+        extras: what is to be stored with the experience beside it, by name, float32 `[M, width]`.
+    """
 
     action: NDArray[np.float32]
     deviation: NDArray[np.float32]
+    extras: Mapping[str, NDArray[np.float32]] = MappingProxyType({})
 
 
 class Exploration:

@@ -117,6 +117,13 @@ class PopulationMLP:
         block = self.parameters[:, offset : offset + inputs * outputs].reshape(-1, inputs, outputs)
         return block[:, :-1], block[:, -1]
 
+    def named_weights(self, name: str) -> dict[str, Floats]:
+        """Return views of all layers, by name."""
+        named = {}
+        for layer in range(len(self.shape.layers)):
+            named[f"{name}.{layer}.weight"], named[f"{name}.{layer}.bias"] = self.weights(layer)
+        return named
+
     def tape(self, batch: int) -> Tape:
         """Allocate room for one member's forward and backward passes over `batch` rows."""
         stride = padded(batch, self.parameters.itemsize)

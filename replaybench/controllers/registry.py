@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from replaybench.data.errors import unknown
 
-LEARNERS: Final = {"DDPG": "replaybench.controllers.ddpg"}
-"""Name → module, which holds a class of that name and its configuration `<name>Config`."""
+LEARNERS: Final = {"DDPG": "replaybench.controllers.ddpg:DDPG"}
+"""Name → module and class; the module holds the class's configuration `<class>Config` too."""
 
 
 def load_learner(name: str) -> tuple[Any, Any]:
@@ -23,6 +23,6 @@ def load_learner(name: str) -> tuple[Any, Any]:
     folded = {known.casefold(): known for known in LEARNERS}
     if algorithm.casefold() not in folded:
         raise unknown("learner", algorithm, LEARNERS)
-    known = folded[algorithm.casefold()]
-    module = importlib.import_module(LEARNERS[known])
-    return getattr(module, known), getattr(module, f"{known}Config")
+    path, _, kind = LEARNERS[folded[algorithm.casefold()]].partition(":")
+    module = importlib.import_module(path)
+    return getattr(module, kind), getattr(module, f"{kind}Config")

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import replaybench
 from replaybench.baselines.controllers import play
 from replaybench.controllers.agent import Agent, Task
+from replaybench.controllers.policies import policy_facts
 from replaybench.controllers.registry import load_learner
 from replaybench.data.errors import UserError
 from replaybench.data.hdf5 import Record, open_record, write_record
@@ -29,11 +31,15 @@ from replaybench.experiments.loop import training_episode, update_phase
 from replaybench.experiments.plant_model import PlantModel
 from replaybench.experiments.study import Buffers, Cell
 from replaybench.replay.buffer import Replay, step_fields
+from replaybench.replay.looks import sample_of
 from replaybench.replay.notation import parse
 from replaybench.replay.stored import RecordArrays, replay_arrays, replay_facts
+from replaybench.replay.units import Unit
 
 BASE_FREQUENCY = 50.0
 BASE_DISCOUNT = 0.95
+SAMPLE = 256
+"""Stored experiences that a learner is shown for its metrics."""
 
 Report = Callable[[int], bool]
 """Called with the number of episodes done so far; returns False to ask the cell to stop."""
@@ -46,32 +52,36 @@ class CellRun:
         episode: number of training episodes done.
         reward: float64 `[M, E]`, mean reward per step of each training episode; NaN where not run or failed.
         reward_greedy: float64 `[M, ⌊E / greedy_every⌋]`, the same of the greedy episodes.
+        metrics: what the learner tells of itself at the same times, by name, float64 of the same shape.
     """
 
     def __init__(self, cell: Cell) -> None:
         self.cell = cell
         plant = cell.make_plant()
-        noise = {"sensor_noise": cell.noise, "actuator_noise": cell.noise}
+        noise = {"sensor_noise": cell.noise, "actuator_noise": cell.noise, "observe": cell.observe}
         common: dict[str, Any] = {"frequency": cell.frequency, "seed": cell.root_seed, "members": cell.seeds, **noise}
         self.env = PopulationEnv(plant, cell.members, **common)
         self.evaluation = PopulationEnv(plant, cell.members, role="evaluation", **common)
         self.agent = make_agent(cell, plant)
         self.strategy = parse(cell.strategy).at(cell.frequency)
-        steps = self.env.steps_per_episode
+        steps, segment = self.env.steps_per_episode, self.agent.segment
+        longest = -(-steps // segment) * segment
         self.replay = Replay(
             self.strategy,
-            stored_fields(plant, cell.replayed_noise),
-            cell.capacity if self.strategy.retention.bounded else steps * cell.episodes,
+            {**stored_fields(plant, cell.replayed_noise, cell.observe), **self.agent.fields},
+            cell.capacity if self.strategy.retention.bounded else longest * cell.episodes,
             cell.root_seed,
             cell.seeds,
             self.agent.batch_size,
-            model=PlantModel(self.env, self.agent),
+            Unit(segment),
+            PlantModel(self.env, self.agent),
         )
         uses = steps * self.strategy.entering * self.agent.replays_per_experience
-        self.updates_per_episode = uses / self.agent.batch_size
+        self.updates_per_episode = uses / (self.agent.batch_size * segment)
         self.episode = 0
         self.reward = np.full((cell.members, cell.episodes), np.nan)
         self.reward_greedy = np.full((cell.members, cell.episodes // cell.greedy_every), np.nan)
+        self.metrics = {name: np.full_like(self.reward_greedy, np.nan) for name in self.agent.metric_names}
 
     def advance(self) -> None:
         """Run one training episode, its updates, and at times a greedy episode."""
@@ -80,19 +90,24 @@ class CellRun:
         self.reward[:, episode] = seen.reward
         # Fractions of an update are carried over, so that every experience is replayed as often as was asked.
         due = int((episode + 1) * self.updates_per_episode) - int(episode * self.updates_per_episode)
-        update_phase(self.agent, self.replay, due, episode / max(1, cell.episodes - 1), seen)
+        if episode >= self.agent.warmup_episodes:
+            update_phase(self.agent, self.replay, due, episode / max(1, cell.episodes - 1), seen)
         if (episode + 1) % cell.greedy_every == 0:
-            self.reward_greedy[:, episode // cell.greedy_every] = play(self.agent, self.evaluation)
+            point = episode // cell.greedy_every
+            self.reward_greedy[:, point] = play(self.agent.greedy(), self.evaluation)
+            if self.metrics:
+                for name, values in self.agent.metrics(sample_of(self.replay, SAMPLE)).items():
+                    self.metrics[name][:, point] = values
         self.episode += 1
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that changes, under names with a prefix for each part; buffers are views of what is stored."""
-        parts: dict[str, dict[str, Any]] = {
+        parts: dict[str, Mapping[str, Any]] = {
             "agent": self.agent.state_dict(),
             "replay": self.replay.state_dict(lazy=True),
             "env": self.env.get_state(),
             "evaluation": self.evaluation.get_state(),
-            "history": {"reward": self.reward, "reward_greedy": self.reward_greedy},
+            "history": self.history(),
         }
         return {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
 
@@ -102,23 +117,35 @@ class CellRun:
         self.replay.load_state_dict(RecordArrays(record, "replay."))
         self.env.set_state(dict(RecordArrays(record, "env.")))
         self.evaluation.set_state(dict(RecordArrays(record, "evaluation.")))
-        history = RecordArrays(record, "history.")
-        self.reward[:], self.reward_greedy[:] = history["reward"], history["reward_greedy"]
+        known = RecordArrays(record, "history.")
+        for name, array in self.history().items():
+            array[:] = known[name]
         self.episode = episode
 
+    def history(self) -> dict[str, NDArray[np.float64]]:
+        """Return what has been measured so far, by name: rewards, and metrics under `metric_…`."""
+        metrics = {f"metric_{name}": values for name, values in self.metrics.items()}
+        return {"reward": self.reward, "reward_greedy": self.reward_greedy, **metrics}
 
-def stored_fields(plant: Plant, noise: bool = False) -> dict[str, int]:
-    """Return what is stored of each experience of a plant; with `noise` the noise that was in it, too."""
-    states, actions = len(plant.state_names), len(plant.action_names)
+
+def stored_fields(plant: Plant, noise: bool = False, observe: Sequence[str] = ()) -> dict[str, int]:
+    """Return what is stored of each experience of a plant; with `noise` the noise that was in it, too.
+
+    `observe` names the states that are observed, all if empty.
+    """
+    states, actions = len(observe or plant.state_names), len(plant.action_names)
     measured = {"sensor_noise": states, "actuator_noise": actions} if noise else {}
     return {**step_fields(states, actions), "exploration": 1, **measured}
 
 
-def make_task(plant: Plant, frequency: float, discount: str) -> Task:
-    """Return what a learner must know; rewards and discount follow the study's choice for other rates (6.4)."""
+def make_task(plant: Plant, frequency: float, discount: str, observe: Sequence[str] = ()) -> Task:
+    """Return what a learner must know; rewards and discount follow the study's choice for other rates (6.4).
+
+    `observe` names the states that are observed, all if empty.
+    """
     ratio = BASE_FREQUENCY / frequency if discount == "horizon" else 1.0
     return Task(
-        observation_size=len(plant.state_names),
+        observation_size=len(observe or plant.state_names),
         action_size=len(plant.action_names),
         discount=BASE_DISCOUNT**ratio,
         reward_scale=plant.reward_scale * ratio,
@@ -128,9 +155,11 @@ def make_task(plant: Plant, frequency: float, discount: str) -> Task:
 def make_agent(cell: Cell, plant: Plant) -> Agent:
     """Build a cell's learner."""
     learner, config = load_learner(cell.learner)
-    task = make_task(plant, cell.frequency, cell.discount)
+    task = make_task(plant, cell.frequency, cell.discount, cell.observe)
     settings = build(config, cell.settings, f"settings of {cell.learner}")
-    agent: Agent = learner(settings, task, cell.root_seed, cell.seeds, cell.frequency)
+    refer = parse(cell.strategy).refer
+    with_rule = {} if refer is None else {"refer": refer}
+    agent: Agent = learner(settings, task, cell.root_seed, cell.seeds, cell.frequency, **with_rule)
     return agent
 
 
@@ -182,8 +211,9 @@ def run_cell(
     facts["seconds"] = spent + time.monotonic() - began
     if buffers != "none":
         write_buffer(folder / "buffer.h5", run, compressed=buffers == "compressed")
-    write_policy(folder / "policy.safetensors", run.agent.weights(), facts)
-    scores = {"reward": run.reward, "reward_greedy": run.reward_greedy}
+    described = {"policy": policy_facts(cell.learner, run.agent, cell.frequency)}
+    write_policy(folder / "policy.safetensors", run.agent.weights(), {**facts, **described})
+    scores = run.history()
     if run.replay.noise is not None:
         scores["replayed_noise"] = run.replay.noise.mean()
     write_record(folder / "scores.h5", "scores", facts, scores)
@@ -201,6 +231,7 @@ def write_buffer(path: Path, run: CellRun, compressed: bool = False) -> None:
         "plant_fingerprint": cell.fingerprint,
         "frequency": cell.frequency,
         "noise": cell.noise,
+        "observe": cell.observe,
         **replay_facts(replay),
         "cell": dataclasses.asdict(cell),
         "reward_final": run.reward[:, -100:].mean(axis=1).tolist(),

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from replaybench.controllers.agent import Agent
 from replaybench.envs.population import PopulationEnv
 from replaybench.replay.buffer import Replay
+from replaybench.replay.looks import newest
 from replaybench.replay.setting import Context
 from replaybench.replay.stream import BufferStream
 
@@ -44,20 +45,22 @@ def training_episode(env: PopulationEnv, agent: Agent, replay: Replay, episode: 
     total, steps, seen = np.zeros(env.num_envs), np.zeros(env.num_envs, np.int64), []
     while active.any():
         seen.append(observation)
-        action, deviation = agent.explore(observation, active)
+        tried = agent.explore(observation, active)
         sensor_noise = info["sensor_noise"]
-        successor, reward, terminated, truncated, info = env.step(action)
+        successor, reward, terminated, truncated, info = env.step(tried.action)
         ended = terminated | truncated
         replay.add(
             {
                 "observation": observation,
-                "action": action,
+                "action": tried.action,
                 "reward": reward[:, None],
                 "next_observation": successor,
                 "terminated": terminated[:, None],
-                "exploration": deviation[:, None],
+                "exploration": tried.deviation[:, None],
                 "sensor_noise": sensor_noise,
                 "actuator_noise": info["actuator_noise"],
+                **tried.extras,
+                **agent.followed(reward, successor, terminated, ended & active, active),
             },
             active,
             ended,
@@ -70,7 +73,12 @@ def training_episode(env: PopulationEnv, agent: Agent, replay: Replay, episode: 
 
 
 def update_phase(agent: Agent, replay: Replay, updates: int, progress: float, episode: Episode) -> None:
-    """Do `updates` updates of every member after an episode; `progress` runs from 0 to 1 over the whole run."""
+    """Do `updates` updates of every member after an episode; `progress` runs from 0 to 1 over the whole run.
+
+    Learners on policy first do one on the newest experiences, of which nothing is annotated: they were not drawn.
+    """
+    if agent.on_policy:
+        agent.update(newest(replay))
     for update in range(updates):
         update_once(agent, replay, Context(update, updates, progress, episode.attended(update, updates)))
 

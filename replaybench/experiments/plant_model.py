@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.controllers.agent import Agent
-from replaybench.controllers.exploration import Explored
 from replaybench.envs import rk4
 from replaybench.envs.population import PopulationEnv
 
@@ -31,9 +30,10 @@ class PlantModel:
         after, reward, terminated = rk4.simulate(plant, state, u, self.env.dt)
         return plant.normalise_state(after), reward, terminated
 
-    def explore(self, observation: Floats) -> Explored:
+    def explore(self, observation: Floats) -> tuple[Floats, Floats]:
         """Return the policy's action with the exploration of the present step, and ‖a − π‖₁."""
-        return self.agent.explore_again(observation)
+        tried = self.agent.explore_again(observation)
+        return tried.action, tried.deviation
 
     def deviation(self, observation: Floats, action: Floats) -> Floats:
         """Return ‖a − π(s)‖₁ `[M]`."""

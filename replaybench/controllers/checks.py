@@ -1,0 +1,53 @@
+"""Checks of learners' settings that fail in one line, naming the learner, the setting and what it may be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, isfinite
+
+from replaybench.data.errors import UserError
+
+
+def positive(learner: str, **values: float | None) -> None:
+    """Check that each given value is a finite number above 0; None passes.
+
+    Raises:
+        UserError: one is not.
+    """
+    for name, value in values.items():
+        if value is not None and not 0 < value < inf:
+            raise UserError(f"{learner}: {name} must be a finite number above 0, not {value}")
+
+
+def between(learner: str, low: float, high: float, **values: float | None) -> None:
+    """Check that each given value is finite and lies in [low, high]; None passes.
+
+    Raises:
+        UserError: one does not.
+    """
+    for name, value in values.items():
+        if value is not None and not (isfinite(value) and low <= value <= high):
+            bounds = f"in [{low:g}, {high:g}]" if high < inf else f"finite and at least {low:g}"
+            raise UserError(f"{learner}: {name} must be {bounds}, not {value}")
+
+
+def counts(learner: str, **values: int) -> None:
+    """Check that each value is at least 1.
+
+    Raises:
+        UserError: one is not.
+    """
+    for name, value in values.items():
+        if value < 1:
+            raise UserError(f"{learner}: {name} must be at least 1, not {value}")
+
+
+def widths(learner: str, **hidden: Sequence[int]) -> None:
+    """Check that all hidden layers have at least one unit.
+
+    Raises:
+        UserError: one has none.
+    """
+    for name, sizes in hidden.items():
+        if min(sizes, default=1) < 1:
+            raise UserError(f"{learner}: all widths in {name} must be at least 1, not {list(sizes)}")

@@ -1,0 +1,139 @@
+"""What all learners share: names for their networks, what a policy file holds, what a checkpoint holds.
+
+A learner's page sets `networks` (learned and kept in policy files), `targets` (slow copies, under the name of the
+network that they follow), `adams` and, where it has further arrays that change, overrides `_further`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.controllers.agent import Floats, Task
+from replaybench.controllers.layers import PopulationMLP
+from replaybench.controllers.optimiser import Adam
+from replaybench.data.errors import UserError
+
+Arrays = dict[str, NDArray[Any]]
+
+
+class Learner:
+    """Base of the learners' pages.
+
+    Attributes:
+        fields: widths of what must be stored with each experience beside ⟨s, a, r, s′⟩.
+        segment: successive steps that are stored and replayed as one; 1 for single steps.
+        traces: numbers that the learner derives along stored episodes, None if it derives none.
+        on_policy: whether an update on the newest experiences precedes those on replayed ones.
+        warmup_episodes: episodes before the first update.
+        metric_names: what `metrics` returns.
+        steps: int64 `[1]`, updates done.
+    """
+
+    fields: Mapping[str, int] = {}
+    segment = 1
+    traces: Any = None
+    on_policy = False
+    warmup_episodes = 0
+    metric_names: tuple[str, ...] = ()
+    task: Task
+    networks: dict[str, PopulationMLP]
+    targets: dict[str, PopulationMLP]
+    adams: dict[str, Adam]
+    steps: NDArray[np.int64]
+
+    config: Any
+
+    def policy(self, observation: Floats) -> Floats:
+        """Return the greedy actions `[M, N, A]` for observations `[M, N, S]`."""
+        raise NotImplementedError
+
+    def sample(self, observation: Floats) -> Floats:
+        """Return what the policy would do without further exploration; a stochastic one draws, with its own stream."""
+        return self.policy(observation)
+
+    @classmethod
+    def check(cls, config: Any, actions: Sequence[str], refer: bool) -> None:
+        """Check that learners of this kind can do with these settings, these actions, and with ReF-ER if it is asked.
+
+        Raises:
+            UserError: they cannot; says what to do instead.
+        """
+        if refer:
+            raise UserError(f"{cls.__name__} does not know ReF-ER; use it with DDPG, NAF or V-RACER")
+
+    def greedy(self) -> Any:
+        """Return what acts without exploration, `act(observation [M, S]) -> [M, A]`, in an episode that begins."""
+        return self
+
+    def followed(
+        self,
+        reward: NDArray[np.float64],
+        successor: Floats,
+        terminated: NDArray[np.bool_],
+        ended: NDArray[np.bool_],
+        active: NDArray[np.bool_],
+    ) -> Mapping[str, Floats]:
+        """Learn of what an action led to, `[M]` each, successor `[M, S]`; return what is to be stored with it."""
+        return {}
+
+    def recalled(
+        self, experience: Mapping[str, Floats], ended: NDArray[np.bool_], active: NDArray[np.bool_]
+    ) -> Mapping[str, Floats]:
+        """Return what is to be stored with a recorded experience `[M, width]`, which this learner did not choose."""
+        return {}
+
+    def metrics(self, stored: Mapping[str, Floats]) -> Mapping[str, NDArray[Any]]:
+        """Return numbers `[M]` that tell how learning goes, given a sample `[M, n, width]` of what is stored."""
+        return {}
+
+    def weights(self) -> dict[str, NDArray[np.generic]]:
+        """Return the networks layer by layer: weights `[M, in, out]`, biases `[M, out]`."""
+        named: dict[str, NDArray[np.generic]] = {}
+        for name, network in self.networks.items():
+            named.update(network.named_weights(name))
+        return named
+
+    def load_weights(self, weights: Mapping[str, NDArray[np.generic]]) -> None:
+        """Take over `weights` of as many members, the targets with them; optimisers and exploration stay as they are.
+
+        Raises:
+            UserError: the weights are those of other networks.
+        """
+        mine = self.weights()
+        shapes, theirs = ({name: array.shape for name, array in named.items()} for named in (mine, weights))
+        if shapes != theirs:
+            kind = type(self).__name__
+            raise UserError(
+                f"these weights do not fit the networks of this {kind}; build it with the settings they had"
+            )
+        for name, array in mine.items():
+            array[...] = weights[name]
+        self._aim_targets()
+
+    def _aim_targets(self) -> None:
+        for name, target in self.targets.items():
+            target.parameters[:] = self.networks[name].parameters
+
+    def state_dict(self) -> Arrays:
+        """Return networks, targets, optimisers, and whatever else the next updates and actions depend on."""
+        return {
+            **{name: network.parameters for name, network in self.networks.items()},
+            **{f"{name}_target": target.parameters for name, target in self.targets.items()},
+            **{f"{name}_first": adam.first for name, adam in self.adams.items()},
+            **{f"{name}_second": adam.second for name, adam in self.adams.items()},
+            "steps": self.steps,
+            **self._further(),
+        }
+
+    def _further(self) -> Arrays:
+        """Return further arrays that change, such as random streams; they are overwritten in place on loading."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from `state_dict`, bit for bit."""
+        for name, array in self.state_dict().items():
+            array[...] = state[name]
