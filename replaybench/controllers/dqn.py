@@ -86,18 +86,13 @@ class DQN(Learner):
         frequency: float = 50.0,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        actions, count = task.action_size, config.levels**task.action_size
-        if count > MOST_CHOICES:
-            fitting = next(n for n in itertools.count(2) if (n + 1) ** actions > MOST_CHOICES)
-            raise UserError(
-                f"DQN: levels = {config.levels} makes {count} choices of {actions} actions, more than {MOST_CHOICES}; "
-                f"set levels to {fitting} or less"
-            )
+        actions = task.action_size
+        _refuse_many(config.levels, actions)
         self.config, self.task = config, task
         self.batch_size, self.replays_per_experience = config.batch_size, config.replays_per_experience
         levels = np.linspace(-1.0, 1.0, config.levels)
         self.choices = np.array(list(itertools.product(levels, repeat=actions)), np.float32)
-        shape = Shape((task.observation_size, *config.hidden, count))
+        shape = Shape((task.observation_size, *config.hidden, len(self.choices)))
         self.critic, self.critic_target = (PopulationMLP(shape, len(members), dtype) for _ in range(2))
         self.critic.initialise(Stream(root, members, "initialisation"))
         self.networks, self.targets = {"critic": self.critic}, {"critic": self.critic_target}
@@ -109,6 +104,16 @@ class DQN(Learner):
         self.tried = np.full(len(members), -1)
         self.steps = np.zeros(1, np.int64)
         self._tape = self.critic.tape(config.batch_size)
+
+    @classmethod
+    def check(cls, config: DQNConfig, actions: Sequence[str], refer: bool) -> None:
+        """Check that so many `actions` do not make too many choices, and that ReF-ER is not asked for.
+
+        Raises:
+            UserError: they do, or it is.
+        """
+        super().check(config, actions, refer)
+        _refuse_many(config.levels, len(actions))
 
     def start_episode(self, episode: int) -> None:
         """Set the probability of a random choice in this episode (counted from 0)."""
@@ -172,6 +177,16 @@ class DQN(Learner):
 
     def _further(self) -> dict[str, NDArray[Any]]:
         return {"exploration_stream": self.stream.state}
+
+
+def _refuse_many(levels: int, actions: int) -> None:
+    count = levels**actions
+    if count > MOST_CHOICES:
+        fitting = next(n for n in itertools.count(1) if (n + 1) ** actions > MOST_CHOICES)
+        raise UserError(
+            f"DQN: levels = {levels} makes {count} choices of {actions} actions, more than {MOST_CHOICES}; "
+            f"set levels to {fitting} or less"
+        )
 
 
 @kernel

@@ -105,7 +105,7 @@ class SAC(Learner):
             name: make_adam(network, rates.get(name, config.critic_rate), betas=config.betas, epsilon=config.epsilon)
             for name, network in learned.items()
         }
-        self.noise = np.zeros((m, a), dtype)
+        self.noise = np.zeros((m, a))
         self.exploration_stream = Stream(root, members, "exploration")
         self.update_stream = Stream(root, members, "update")
         self.steps = np.zeros(1, np.int64)
@@ -126,13 +126,24 @@ class SAC(Learner):
 
     def explore_again(self, observation: Floats) -> Explored:
         """Return the same for another observation, with the ε of the present step."""
-        mean, log_std = np.split(self.networks["actor"](observation[:, None])[:, 0], 2, axis=1)
-        action = np.tanh(mean + np.exp(np.clip(log_std, *LOG_STD_BOUNDS)) * self.noise).astype(np.float32)
-        return Explored(action, np.abs(action - np.tanh(mean)).sum(axis=1).astype(np.float32))
+        action, greedy = (actions[:, 0] for actions in self._actions(observation[:, None], self.noise[:, None]))
+        return Explored(action, np.abs(action - greedy).sum(axis=1))
 
     def policy(self, observation: Floats) -> Floats:
         """Return tanh μ(s) `[M, N, A]` for observations `[M, N, S]`."""
         return np.tanh(self.networks["actor"](observation)[..., : self.task.action_size])
+
+    def sample(self, observation: Floats) -> Floats:
+        """Return a ~ π(·|s) `[M, N, A]` for observations `[M, N, S]`, drawn from the exploration streams."""
+        members, count, _ = observation.shape
+        noise = self.exploration_stream.normal(count * self.task.action_size).reshape(members, count, -1)
+        return self._actions(observation, noise)[0]
+
+    def _actions(self, observation: Floats, noise: Floats) -> tuple[Floats, Floats]:
+        """Return tanh(μ + σ ε) and tanh μ, float32 `[M, N, A]`."""
+        mean, log_std = np.split(self.networks["actor"](observation), 2, axis=2)
+        action = np.tanh(mean + np.exp(np.clip(log_std, *LOG_STD_BOUNDS)) * noise)
+        return action.astype(np.float32), np.tanh(mean).astype(np.float32)
 
     def value(self, observation: Floats) -> Floats:
         """Return min_i Q_i(s, tanh μ(s)) `[M, N]`, in units of the scaled reward."""

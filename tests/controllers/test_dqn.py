@@ -15,6 +15,7 @@ from stable_baselines3 import DQN as PeerDQN
 from replaybench.controllers.agent import Task
 from replaybench.controllers.dqn import DQN, DQNConfig, choice_of
 from replaybench.data.errors import UserError
+from replaybench.experiments.study import Study
 
 LEVELS = 3
 
@@ -85,6 +86,8 @@ def test_actions_between_choices_are_taken_for_the_nearest() -> None:
 def test_too_many_choices_are_refused() -> None:
     with pytest.raises(UserError, match="levels = 15 makes 50625 choices of 4 actions.*set levels to 5 or less"):
         DQN(DQNConfig(), Task(2, 4, 0.95, 1.0), 0, range(1))
+    with pytest.raises(UserError, match="set levels to 5 or less"):
+        Study(name="t", plants=("Magman",), learners=("DQN",), strategies=("FIFO[Uniform]",)).cells()
     with pytest.raises(UserError, match="levels must be at least 2"):
         DQNConfig(levels=1)
 

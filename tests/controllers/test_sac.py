@@ -179,6 +179,10 @@ def test_explored_actions_are_samples_of_the_policy() -> None:
     assert np.abs(epsilon.mean(axis=0)).max() < 4 / np.sqrt(4000)
     assert np.abs(epsilon.std(axis=0) - 1).max() < 4 / np.sqrt(2 * 4000)
     np.testing.assert_array_equal(explored.deviation, np.abs(explored.action - np.tanh(mean)).sum(axis=1))
+    again = agent.sample(observation[:, None])
+    assert again.shape == (4000, 1, A)
+    assert np.abs(((np.arctanh(again[:, 0].astype(np.float64)) - mean) / np.exp(log_std)).std(axis=0) - 1).max() < 0.05
+    assert not np.array_equal(again[:, 0], explored.action)
 
 
 def test_a_policy_file_holds_the_mean_as_the_actor() -> None:
