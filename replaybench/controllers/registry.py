@@ -7,7 +7,12 @@ from typing import Any, Final
 
 from replaybench.data.errors import unknown
 
-LEARNERS: Final = {"DDPG": "replaybench.controllers.ddpg:DDPG"}
+LEARNERS: Final = {
+    "DDPG": "replaybench.controllers.ddpg:DDPG",
+    "TD3": "replaybench.controllers.td3:TD3",
+    "SAC": "replaybench.controllers.sac:SAC",
+    "DQN": "replaybench.controllers.dqn:DQN",
+}
 """Name → module and class; the module holds the class's configuration `<class>Config` too."""
 
 
