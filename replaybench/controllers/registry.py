@@ -7,7 +7,10 @@ from typing import Any, Final
 
 from replaybench.data.errors import unknown
 
-LEARNERS: Final = {"DDPG": "replaybench.controllers.ddpg:DDPG"}
+LEARNERS: Final = {
+    "DDPG": "replaybench.controllers.ddpg:DDPG",
+    "ACER": "replaybench.controllers.acer:ACER",
+}
 """Name → module and class; the module holds the class's configuration `<class>Config` too."""
 
 
