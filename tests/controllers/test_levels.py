@@ -15,7 +15,8 @@ def test_one_dimension_spans_both_ends() -> None:
 
 def test_all_combinations_appear_once() -> None:
     table = ActionLevels(3, 4).table
-    assert table.shape == (81, 4) and table.dtype == np.float32
+    assert table.shape == (81, 4)
+    assert table.dtype == np.float32
     assert len(np.unique(table, axis=0)) == 81
     assert set(np.unique(table)) == {-1.0, 0.0, 1.0}
 
