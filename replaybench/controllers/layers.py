@@ -10,23 +10,27 @@ axis of both passes and no width needs padding.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from replaybench.controllers.elementwise import ACTIVATIONS, Activation, activate, activate_backward
+from replaybench.controllers.layer_norm import EXTRA_ROWS, normalise, normalise_backward
 from replaybench.controllers.matmul import matmul, padded
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream
 
 Floats = NDArray[np.floating]
+Scheme = Literal["fan_in", "xavier"]
 
 
 class Network(NamedTuple):
     """What kernels see of a population network: flat arrays with a leading member axis, and its plan.
 
-    `plan[l]` = (inputs, outputs, parameter offset, tape row) of layer l, its inputs counting an injected action
-    and the constant 1 that multiplies the bias; the last row holds only the tape row of the output.
+    `plan[l]` = (inputs, outputs, parameter offset, tape row, tape row of what its normalisation keeps or −1) of layer
+    l, its inputs counting an injected action and the constant 1 that multiplies the bias; the last row holds only the
+    tape row of the output. `activation` is the place in `ACTIVATIONS`.
     """
 
     parameters: Floats
@@ -34,15 +38,16 @@ class Network(NamedTuple):
     plan: NDArray[np.int64]
     inject: int
     actions: int
+    activation: int
     tanh: bool
 
 
 class Tape(NamedTuple):
     """Room for one member's forward pass, read by its backward pass; members take turns on it.
 
-    `values` `[T, stride]` holds each layer's transposed input and the output, a row a unit; `errors`
-    `[2, width, stride]` and `upright` `[batch, width]` are scratch for the backward pass. Rows are padded to
-    whole vectors.
+    `values` `[T, stride]` holds each layer's transposed input and the output, a row a unit, and behind them what
+    layer normalisation keeps; `errors` `[2, width, stride]` and `upright` `[batch, width]` are scratch for the
+    backward pass. Rows are padded to whole vectors.
     """
 
     values: Floats
@@ -52,16 +57,20 @@ class Tape(NamedTuple):
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a fully connected network, any depth: ReLU between layers, linear or tanh output.
+    """Sizes of a fully connected network, any depth: `activation` between layers, linear or tanh output.
 
     `sizes` = (inputs, hidden…, outputs); an action of size `actions` is joined to the input of layer `inject`
-    (0 = beside the observation; 1 = after the first hidden layer, de Bruin et al. 2018, B.1).
+    (0 = beside the observation; 1 = after the first hidden layer, de Bruin et al. 2018, B.1). With 0 inputs of its
+    own, all of a network's input arrives so, and `backward` gives the gradient to all of it. With `layer_norm` every
+    hidden layer is normalised before its activation (Ba, Kiros & Hinton 2016).
     """
 
     sizes: tuple[int, ...]
     actions: int = 0
     inject: int = -1
     tanh: bool = False
+    activation: Activation = "relu"
+    layer_norm: bool = False
 
     @property
     def layers(self) -> list[tuple[int, int]]:
@@ -71,8 +80,8 @@ class Shape:
 
     @property
     def parameter_count(self) -> int:
-        """Weights and biases of one member."""
-        return sum(i * o + o for i, o in self.layers)
+        """Weights, biases, gains and shifts of one member."""
+        return sum(i * o + o for i, o in self.layers) + 2 * self.layer_norm * sum(self.sizes[1:-1])
 
 
 class PopulationMLP:
@@ -80,7 +89,7 @@ class PopulationMLP:
 
     Attributes:
         parameters, gradient: `[M, P]`, each member's weights and biases, layer by layer (weight `[in, out]`
-            in C order, then bias `[out]`).
+            in C order, then bias `[out]`, then gain and shift `[out]` where the layer is normalised).
         network: the view that kernels take; it shares memory with the two.
     """
 
@@ -89,33 +98,74 @@ class PopulationMLP:
         self.parameters = np.zeros((members, shape.parameter_count), dtype)
         self.gradient = np.zeros_like(self.parameters)
         self._tapes: dict[int, Tape] = {}
+        normalised = len(shape.layers) - 1 if shape.layer_norm else 0
         rows, offset, row = [], 0, 0
-        for inputs, outputs in shape.layers:
-            rows.append((inputs + 1, outputs, offset, row))
-            offset += (inputs + 1) * outputs
+        kept = sum(inputs + 1 for inputs, _ in shape.layers) + shape.sizes[-1]
+        for layer, (inputs, outputs) in enumerate(shape.layers):
+            normal = layer < normalised
+            rows.append((inputs + 1, outputs, offset, row, kept if normal else -1))
+            offset += (inputs + 1 + 2 * normal) * outputs
             row += inputs + 1
-        rows.append((shape.sizes[-1], 0, 0, row))
+            kept += (outputs + EXTRA_ROWS) * normal
+        rows.append((shape.sizes[-1], 0, 0, row, -1))
+        self._tape_rows = kept
         self.network = Network(
-            self.parameters, self.gradient, np.array(rows, np.int64), shape.inject, shape.actions, shape.tanh
+            self.parameters,
+            self.gradient,
+            np.array(rows, np.int64),
+            shape.inject,
+            shape.actions,
+            ACTIVATIONS.index(shape.activation),
+            shape.tanh,
         )
 
-    def initialise(self, stream: Stream) -> None:
-        """Draw weights uniformly from ±1/√inputs and set biases to zero.
+    def initialise(
+        self,
+        stream: Stream,
+        scheme: Scheme = "fan_in",
+        output_scale: float = 1.0,
+        output_bound: float | None = None,
+    ) -> None:
+        """Draw weights uniformly, set biases and shifts to zero and gains to one.
 
-        De Bruin et al. (2018) do not state theirs. Reading: Torch's default for weights, but not for biases. Biases
-        drawn alike make the first policies push one way at rest, and on the pendulum (J = 1.91e-4, FULL[PER]) 15 of
-        40 learners then never swing up; with zero biases none of 40 is stuck.
+        Args:
+            stream: `[M]`, one number is drawn per parameter.
+            scheme: bounds of the weights: ±1/√inputs, or Glorot & Bengio's (2010, eq. 16) ±√(6 / (inputs + outputs)).
+            output_scale: factor on the weights of the last layer (0.1 in Novati & Koumoutsakos 2019).
+            output_bound: bound of the last layer's weights, instead of the scheme's, and biases (3e-3 in Lillicrap et
+                al. 2016).
+
+        De Bruin et al. (2018) do not state theirs. Reading: Torch's default for weights (`fan_in`), but not for
+        biases. Biases drawn alike make the first policies push one way at rest, and on the pendulum (J = 1.91e-4,
+        FULL[PER]) 15 of 40 learners then never swing up; with zero biases none of 40 is stuck.
         """
         draws = stream.uniform(self.shape.parameter_count) * 2.0 - 1.0
-        for inputs, outputs, offset, _ in self.network.plan[:-1]:
-            weights = slice(offset, offset + (inputs - 1) * outputs)
-            self.parameters[:, weights] = draws[:, weights] / np.sqrt(inputs - 1)
+        self.parameters[:] = 0.0
+        for inputs, outputs, offset, _, kept in self.network.plan[:-1]:
+            bias = offset + (inputs - 1) * outputs
+            fan = inputs - 1 if scheme == "fan_in" else (inputs - 1 + outputs) / 6
+            self.parameters[:, offset:bias] = draws[:, offset:bias] / np.sqrt(fan)
+            if kept >= 0:
+                self.parameters[:, bias + outputs : bias + 2 * outputs] = 1.0
+        # What the loop ends with is the last layer.
+        last = slice(offset, bias)
+        if output_bound is not None:
+            self.parameters[:, offset:] = draws[:, offset:] * output_bound
+        self.parameters[:, last] *= output_scale
 
-    def weights(self, layer: int) -> tuple[Floats, Floats]:
-        """Return views of a layer's weight `[M, in, out]` and bias `[M, out]`."""
-        inputs, outputs, offset, _ = self.network.plan[layer]
-        block = self.parameters[:, offset : offset + inputs * outputs].reshape(-1, inputs, outputs)
-        return block[:, :-1], block[:, -1]
+    def named_weights(self, name: str) -> dict[str, Floats]:
+        """Return views, layer by layer: `{name}.{layer}.weight` `[M, in, out]` and `.bias` `[M, out]`.
+
+        A normalised layer also has `.gain` and `.shift` `[M, out]`.
+        """
+        named = {}
+        for layer, (inputs, outputs, offset, _, kept) in enumerate(self.network.plan[:-1]):
+            rows = inputs + 2 * (kept >= 0)
+            block = self.parameters[:, offset : offset + rows * outputs].reshape(-1, rows, outputs)
+            named[f"{name}.{layer}.weight"] = block[:, : inputs - 1]
+            for row, part in zip(range(inputs - 1, rows), ("bias", "gain", "shift"), strict=False):
+                named[f"{name}.{layer}.{part}"] = block[:, row]
+        return named
 
     def named_weights(self, name: str) -> dict[str, Floats]:
         """Return views of all layers, by name."""
@@ -127,11 +177,10 @@ class PopulationMLP:
     def tape(self, batch: int) -> Tape:
         """Allocate room for one member's forward and backward passes over `batch` rows."""
         stride = padded(batch, self.parameters.itemsize)
-        height = int(self.network.plan[-1, 3]) + self.shape.sizes[-1]
         width = padded(max(max(pair) for pair in self.shape.layers), self.parameters.itemsize)
         kind = self.parameters.dtype
-        values = np.zeros((height, stride), kind)
-        for inputs, _, _, row in self.network.plan[:-1]:
+        values = np.zeros((self._tape_rows, stride), kind)
+        for inputs, _, _, row, _ in self.network.plan[:-1]:
             values[row + inputs - 1] = 1.0
         return Tape(values, np.zeros((2, width, stride), kind), np.zeros((batch, width), kind))
 
@@ -168,7 +217,7 @@ def forward(net: Network, m: int, tape: Tape, x: Floats, action: Floats, out: Fl
     last = net.plan.shape[0] - 2
     _load_rows(values, x)
     for layer in range(last + 1):
-        inputs, outputs, offset, row = net.plan[layer]
+        inputs, outputs, offset, row, kept = net.plan[layer]
         if layer == net.inject:
             _load_rows(values[row + inputs - 1 - net.actions :], action)
         start = net.plan[layer + 1, 3] * stride
@@ -178,10 +227,10 @@ def forward(net: Network, m: int, tape: Tape, x: Floats, action: Floats, out: Fl
             flat, row * stride, stride, inputs,
         )  # fmt: skip
         if layer < last:
-            hidden = flat[start : start + outputs * stride]
-            for i in range(hidden.size):
-                # Written so that NaN passes: a failed member must be seen, not turned into zero.
-                hidden[i] = parameters.dtype.type(0) if hidden[i] <= 0 else hidden[i]
+            if kept >= 0:
+                one, gain = (row + inputs - 1) * stride, offset + inputs * outputs
+                normalise(flat, start, kept * stride, one, outputs, stride, parameters, gain)
+            activate(flat[start : start + outputs * stride], net.activation)
     result = values[net.plan[last + 1, 3] :]
     for b in range(out.shape[0]):
         for o in range(out.shape[1]):
@@ -216,7 +265,7 @@ def backward(net: Network, m: int, tape: Tape, d_out: Floats, want_weights: bool
             for o in range(d_out.shape[1]):
                 error[o, b] *= 1 - output[o, b] * output[o, b]
     for layer in range(last, -1, -1):
-        inputs, outputs, offset, row = net.plan[layer]
+        inputs, outputs, offset, row, kept = net.plan[layer]
         if want_weights:
             for o in range(outputs):
                 for b in range(batch):
@@ -239,10 +288,14 @@ def backward(net: Network, m: int, tape: Tape, d_out: Floats, want_weights: bool
             for b in range(batch):
                 for a in range(injected):
                     d_action[b, a] = next_error[carried + a, b]
-            if not want_weights:
+            if layer == 0 or not want_weights:
                 break
-        hidden = flat[row * stride : (row + carried) * stride]
-        d_hidden = next_error.reshape(-1)[: hidden.size]
-        for i in range(hidden.size):
-            d_hidden[i] = parameters.dtype.type(0) if hidden[i] <= 0 else d_hidden[i]
+        d_hidden = next_error.reshape(-1)[: carried * stride]
+        activate_backward(d_hidden, flat[row * stride : (row + carried) * stride], net.activation)
+        before, _, below, _, kept = net.plan[layer - 1]
+        if kept >= 0:
+            normalise_backward(
+                d_hidden, error.reshape(-1), flat, kept * stride, (row + inputs - 1) * stride,
+                carried, stride, batch, parameters, gradient, below + before * carried, want_weights,
+            )  # fmt: skip
         error, next_error = next_error, error

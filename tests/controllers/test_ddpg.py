@@ -50,10 +50,10 @@ def copy_weights(ours: DDPG, peer: PeerDDPG) -> None:
     ]  # fmt: skip
     for network, module in pairs:
         linear = [layer for layer in module if isinstance(layer, torch.nn.Linear)]
+        named = network.named_weights("n")
         for layer, target in enumerate(linear):
-            weight, bias = network.weights(layer)
-            target.weight.data = torch.tensor(weight[0].T.copy())
-            target.bias.data = torch.tensor(bias[0].copy())
+            target.weight.data = torch.tensor(named[f"n.{layer}.weight"][0].T.copy())
+            target.bias.data = torch.tensor(named[f"n.{layer}.bias"][0].copy())
 
 
 def peer_parameters(module: torch.nn.Sequential) -> np.ndarray:
