@@ -184,12 +184,11 @@ class ACER(Learner):
         self.targets = {"policy": self.average}
         stream = Stream(root, members, "initialisation")
         for network in self.networks.values():
-            network.initialise(stream)
-            network.weights(len(network.shape.layers) - 1)[0][...] *= config.output_scale
+            network.initialise(stream, output_scale=config.output_scale)
         self._aim_targets()
         rates = {"policy": config.policy_rate, "value": config.critic_rate, "advantage": config.critic_rate}
         self.adams = {name: make_adam(network, rates[name]) for name, network in self.networks.items()}
-        self.exploration, self.draws = Stream(root, members, "exploration"), Stream(root, members, "policy samples")
+        self.exploration, self.draws = Stream(root, members, "exploration"), Stream(root, members, "update")
         self.steps = np.zeros(1, np.int64)
         self._noise = np.zeros((m, a))
         batch = config.batch_size * config.segment
@@ -298,7 +297,8 @@ def value_coefficient(ret: float, q: float, v: float, rho: float, dueling: bool)
     """
     if dueling:
         return (1.0 + (1.0 if rho > 1.0 else rho)) * (ret - q)
-    return rho * (ret - v)
+    coefficient: float = rho * (ret - v)
+    return coefficient
 
 
 @kernel

@@ -43,7 +43,7 @@ def as_segments(batch: Batch, reward_scale: float, dtype: DTypeLike) -> Segments
     return Segments(
         np.concatenate([observation, successor.astype(dtype)], axis=1),
         rows(batch, "action", dtype),
-        reward_scale * rows(batch, "reward", np.float64)[:, :, 0],
+        np.asarray(reward_scale * rows(batch, "reward", np.float64)[:, :, 0], np.float64),
         terminated == 0,
         length,
         batch.weight,

@@ -28,7 +28,7 @@ PURPOSES: Final = (
     "drop",
     "synthesis",
     "stream",
-    "policy samples",
+    "update",
 )
 """A purpose's number is its place here: append, never reorder (the place is part of every seed)."""
 

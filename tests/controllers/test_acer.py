@@ -65,8 +65,8 @@ class Peer:
     """A network of member 0 in torch, evaluated row by row, with the gradients that autograd finds."""
 
     def __init__(self, network: PopulationMLP, tanh: bool = False) -> None:
-        layers = [network.weights(layer) for layer in range(len(network.shape.layers))]
-        self.layers = [[torch.tensor(part[0].copy(), requires_grad=True) for part in layer] for layer in layers]
+        parts = [torch.tensor(part[0].copy(), requires_grad=True) for part in network.named_weights("").values()]
+        self.layers = list(zip(parts[::2], parts[1::2], strict=True))
         self.tanh = tanh
 
     def __call__(self, *inputs: torch.Tensor) -> torch.Tensor:
