@@ -73,6 +73,7 @@ class Task(NamedTuple):
 class Agent(Protocol):
     """A population of learners of one algorithm; `replaybench.controllers.learner.Learner` says what the names mean."""
 
+    config: Any
     task: Task
     batch_size: int
     replays_per_experience: float
@@ -96,6 +97,9 @@ class Agent(Protocol):
     def explore_again(self, observation: Floats) -> Explored:
         """Return what `explore` would have returned for another observation `[M, S]`; nothing is drawn."""
 
+    def greedy(self) -> Any:
+        """Return what acts without exploration, `act(observation [M, S]) -> [M, A]`, in an episode that begins."""
+
     def followed(
         self,
         reward: NDArray[np.float64],
@@ -105,6 +109,11 @@ class Agent(Protocol):
         active: NDArray[np.bool_],
     ) -> Mapping[str, Floats]:
         """Learn of what an action led to, `[M]` each, successor `[M, S]`; return what is to be stored with it."""
+
+    def recalled(
+        self, experience: Mapping[str, Floats], ended: NDArray[np.bool_], active: NDArray[np.bool_]
+    ) -> Mapping[str, Floats]:
+        """Return what is to be stored with a recorded experience `[M, width]`, which this learner did not choose."""
 
     def metrics(self, stored: Mapping[str, Floats]) -> Mapping[str, NDArray[Any]]:
         """Return numbers `[M]` that tell how learning goes, given a sample `[M, n, width]` of what is stored."""
@@ -117,6 +126,9 @@ class Agent(Protocol):
 
     def policy(self, observation: Floats) -> Floats:
         """Return the greedy actions `[M, N, A]` for observations `[M, N, S]`."""
+
+    def sample(self, observation: Floats) -> Floats:
+        """Return actions `[M, N, A]` for observations `[M, N, S]`: a stochastic policy draws them."""
 
     def update(self, batch: Batch) -> Mapping[str, Floats]:
         """Learn from a batch; return annotations `[M, B]` for the experiences in it (`td_error`, and for traces)."""

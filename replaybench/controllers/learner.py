@@ -6,7 +6,7 @@ network that they follow), `adams` and, where it has further arrays that change,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,30 @@ class Learner:
     adams: dict[str, Adam]
     steps: NDArray[np.int64]
 
+    config: Any
+
+    def policy(self, observation: Floats) -> Floats:
+        """Return the greedy actions `[M, N, A]` for observations `[M, N, S]`."""
+        raise NotImplementedError
+
+    def sample(self, observation: Floats) -> Floats:
+        """Return what the policy would do without further exploration; a stochastic one draws, with its own stream."""
+        return self.policy(observation)
+
+    @classmethod
+    def check(cls, config: Any, actions: Sequence[str], refer: bool) -> None:
+        """Check that learners of this kind can do with these settings, these actions, and with ReF-ER if it is asked.
+
+        Raises:
+            UserError: they cannot; says what to do instead.
+        """
+        if refer:
+            raise UserError(f"{cls.__name__} does not know ReF-ER; use it with DDPG, NAF or V-RACER")
+
+    def greedy(self) -> Any:
+        """Return what acts without exploration, `act(observation [M, S]) -> [M, A]`, in an episode that begins."""
+        return self
+
     def followed(
         self,
         reward: NDArray[np.float64],
@@ -54,6 +78,12 @@ class Learner:
         active: NDArray[np.bool_],
     ) -> Mapping[str, Floats]:
         """Learn of what an action led to, `[M]` each, successor `[M, S]`; return what is to be stored with it."""
+        return {}
+
+    def recalled(
+        self, experience: Mapping[str, Floats], ended: NDArray[np.bool_], active: NDArray[np.bool_]
+    ) -> Mapping[str, Floats]:
+        """Return what is to be stored with a recorded experience `[M, width]`, which this learner did not choose."""
         return {}
 
     def metrics(self, stored: Mapping[str, Floats]) -> Mapping[str, NDArray[Any]]:

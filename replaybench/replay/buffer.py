@@ -23,6 +23,7 @@ from replaybench.replay.replayed_noise import FIELDS, ReplayedNoise
 from replaybench.replay.sampling import Draws
 from replaybench.replay.setting import Context, Floats, Indices, Setting, State
 from replaybench.replay.strategies import Strategy
+from replaybench.replay.traces import TraceRule, Traces
 from replaybench.replay.units import STEP, Assembly, Unit, mean_over_steps
 from replaybench.replay.weights import Usage
 
@@ -52,6 +53,7 @@ class Replay:
         batch_size: B.
         unit: what is stored, ranked, evicted and drawn as one.
         model: what `Synth` needs to know of plant and policy.
+        traces: what the learner derives along episodes, if anything; of single steps only.
 
     Attributes:
         slots: slots of each member, one for a unit.
@@ -72,11 +74,12 @@ class Replay:
         batch_size: int,
         unit: Unit = STEP,
         model: Model | None = None,
+        traces: TraceRule | None = None,
     ) -> None:
         if capacity < unit.steps:
             least = f"{unit.steps}, the steps of its unit" if unit.steps > 1 else "1"
             raise UserError(f"replay capacity must be at least {least}, not {capacity}")
-        _check(strategy, fields, unit)
+        _check(strategy, fields, unit, traces)
         m = len(members)
         self.root, self.members = root, tuple(members)
         self.strategy, self.slots, self.unit = strategy, capacity // unit.steps, unit
@@ -86,7 +89,10 @@ class Replay:
         self.updates = 0
         self.orders = {name: Order(m, self.slots) for name in strategy.orders}
         bounded = strategy.retention.bounded
-        setting = Setting(root, members, self.slots, bounded, strategy.in_turn, self.columns, self.orders)
+        self.traces = Traces(traces, m, self.slots) if traces is not None else None
+        setting = Setting(
+            root, members, self.slots, bounded, strategy.in_turn, self.columns, self.orders, self.episodes, self.traces
+        )
         self.assembly = Assembly(unit, m, self.slots, self.columns.width) if unit.steps > 1 else None
         self.drop = RunningDrop(strategy.drop, setting) if strategy.drop else None
         self.synth = RunningSynth(strategy.synth, setting, model) if strategy.synth else None
@@ -115,13 +121,16 @@ class Replay:
         """Offer one experience `[M, width]` per field of each active member (`[M]`).
 
         Args:
-            experience: the fields; a further `td_error` `[M, 1]` is |δ|, or a unit's, as far as it is known already.
+            experience: the fields; a further `td_error` `[M, 1]` is |δ|, or a unit's, as far as it is known already;
+                so are further numbers that the learner's traces begin with, by their names.
             active: who has collected something.
             ended: whose episode ended with this step, by termination or truncation; nobody's if not given.
         """
         row = np.concatenate([experience[name] for name in self.columns.fields], axis=1, dtype=np.float32)
         ended = np.zeros(len(active), np.bool_) if ended is None else ended
         self.episodes.step(self.collected, active, ended)
+        if self.traces is not None:
+            self.traces.follow(experience, active)
         offered, serials = active.copy(), self.collected
         if self.assembly is not None:
             offered = self.assembly.extend(row, active, ended)
@@ -135,6 +144,8 @@ class Replay:
         self.retention.slots(self.offers, self.slots, slots)
         if self.synth is not None:
             self.synth.alter(row, slots, slots == self.count)
+        if self.traces is not None:
+            self.traces.evict(np.where(slots == self.count, -1, slots))
         write(self.columns.rows, self.columns.serial, slots, serials, row)
         self.count += slots == self.count
         for metric, order in self.orders.items():
@@ -144,6 +155,8 @@ class Replay:
             self.weighting.stored(slots)
         if self.assembly is not None:
             self.assembly.finish(complete, slots)
+        if self.traces is not None:
+            self.traces.store(experience, slots, active, ended)
 
     def _keys(self, metric: str, experience: Mapping[str, NDArray[Any]], row: Floats) -> Floats:
         """Return a new occupant's metric `[M]`: what is stored of it, or is given, else infinite."""
@@ -203,18 +216,20 @@ class Replay:
         """Hand what the learner returned to the strategy, for samples that were not replaced meanwhile.
 
         `td_error` is δ `[M, B]`; `[M, B, steps]` where the unit of replay is several steps, of which its priority is
-        the mean. Of a slot that was drawn twice the later one stays.
+        the mean. Of a slot that was drawn twice the later one stays. The learner's traces get all annotations.
         """
         td_error = annotations.get("td_error")
+        if td_error is None and self.strategy.by_td_error:
+            raise ValueError(f"{self.strategy} needs td_error from the learner")
+        live = np.empty_like(batch.idx)
+        _still_there(self.columns.serial, batch.idx, batch.serial, live)
+        if self.traces is not None:
+            self.traces.annotate(live, annotations)
         if td_error is None:
-            if self.strategy.by_td_error:
-                raise ValueError(f"{self.strategy} needs td_error from the learner")
             return
         size = np.abs(td_error, dtype=np.float32)
         if batch.length is not None and size.ndim == 3:
             size = mean_over_steps(size, batch.length)
-        live = np.empty_like(batch.idx)
-        _still_there(self.columns.serial, batch.idx, batch.serial, live)
         if "td_error" in self.orders:
             order_update_all(self.orders["td_error"].state, live, size)
         self.sampling.annotate(live, size)
@@ -250,7 +265,8 @@ class Replay:
 
     def _parts(self, stored: int) -> list[State]:
         drop: list[State] = [] if self.drop is None else [{"drop_stream": self.drop.stream.state}]
-        kept = [part.state_dict(stored) for part in (self.assembly, self.synth, self.weighting, self.noise) if part]
+        parts = (self.assembly, self.synth, self.weighting, self.noise, self.traces)
+        kept = [part.state_dict(stored) for part in parts if part]
         return [self.retention.state_dict(), self.sampling.state_dict(stored), *drop, *kept]
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
@@ -269,11 +285,10 @@ class Replay:
         self.collected[:], self.offers[:], self.count[:] = state["collected"], offers, count
         self.updates = int(state["updates"][0])
         self.episodes.load_state_dict(state)
-        for name, array in self.retention.state_dict().items():
-            array[...] = state[name]
+        self.retention.load_state_dict(state)
         if self.drop is not None:
             self.drop.stream.state[:] = state["drop_stream"]
-        for part in (self.assembly, self.synth, self.weighting, self.noise, self.sampling):
+        for part in (self.assembly, self.synth, self.weighting, self.noise, self.sampling, self.traces):
             if part:
                 part.load_state_dict(state)
         for name, order in self.orders.items():
@@ -292,8 +307,19 @@ class Replay:
         return keys
 
 
-def _check(strategy: Strategy, fields: Mapping[str, int], unit: Unit) -> None:
+def _check(strategy: Strategy, fields: Mapping[str, int], unit: Unit, traces: TraceRule | None) -> None:
     """Refuse what cannot work, with the reason."""
+    if traces is not None and unit.steps > 1:
+        raise UserError(f"the learner's traces follow single steps: replay steps, not units of {unit.steps}")
+    if traces is not None and strategy.synth is not None:
+        raise UserError(
+            f"{strategy}: Synth alters single experiences, which breaks the trajectories that the learner's traces "
+            "follow; leave Synth out"
+        )
+    kept = () if traces is None else traces.names
+    for name in strategy.retention.traces:
+        if name not in kept:
+            raise UserError(f"{strategy} selects by the trace {name!r}, which this learner does not keep")
     if strategy.synth is not None and unit.steps > 1:
         raise UserError(
             f"{strategy}: Synth alters single experiences, which breaks the trajectory in a unit of {unit.steps} steps"

@@ -6,13 +6,13 @@ Two numbers per experience would cost eight bytes; the serial number of each epi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.kernel import kernel
 from replaybench.replay.computed import Computed
-from replaybench.replay.setting import State
 
 NONE = np.uint32(0xFFFF_FFFF)
 
@@ -36,12 +36,12 @@ class EpisodeStarts:
             self.starts = np.concatenate([self.starts, np.full_like(self.starts, NONE)], axis=1)
         _step(self.starts, self.known, self.begins, collected, active, ended)
 
-    def state_dict(self) -> State:
+    def state_dict(self) -> dict[str, NDArray[Any]]:
         """Return the starts that are known, and whose next experience begins an episode."""
         most = int(self.known.max(initial=0))
         return {"episode_starts": self.starts[:, :most], "episode_begins": self.begins.view(np.uint8)}
 
-    def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from `state_dict`."""
         starts = np.asarray(state["episode_starts"], np.uint32)
         room = max(16, starts.shape[1])

@@ -1,9 +1,9 @@
 """The strategy language of de Bruin et al. (2018): `Retention[Sampling]`, for example `FIFO[Uniform]`, `FULL[PER+IS]`.
 
-Modifiers of what enters stand in front (`Drop(0.5)*Synth(action=0.2)*FIFO[Uniform]`), those of weights behind. A
-string parses to frozen dataclasses; `str` of the result is canonical and parses to the same again. That string
-is command-line token, legend entry, hash input and file attribute. The spellings of the authors' public code
-(`resv`, `expl_1.2`, `PER_0.7`, `FULL DB`) are accepted.
+Modifiers of what enters stand in front (`Drop(0.5)*Synth(action=0.2)*FIFO[Uniform]`), those of weights and gradients
+(`FIFO[Uniform+ReFER]`) behind. A string parses to frozen dataclasses; `str` of the result is canonical and parses to
+the same again. That string is command-line token, legend entry, hash input and file attribute. The spellings of the
+authors' public code (`resv`, `expl_1.2`, `PER_0.7`, `FULL DB`) and of their papers (`ReF-ER-1`) are accepted.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from replaybench.data.errors import UserError, unknown
 from replaybench.replay.entry import Drop
 from replaybench.replay.proportional import PERprop
 from replaybench.replay.recency import ERE
-from replaybench.replay.strategies import ENTRIES, RETENTIONS, SAMPLINGS, WEIGHTINGS, Strategy
+from replaybench.replay.refer import ReFER1
+from replaybench.replay.strategies import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS, Strategy
 
 _ALIASES: Final = {
     "full db": "FULL", "full_db": "FULL", "fulldb": "FULL", "reservoir": "Resv",
+    "ref-er": "ReFER", "ref-er-1": "ReFER-1", "ref-er-2": "ReFER-2", "refer1": "ReFER-1", "refer2": "ReFER-2",
 }  # fmt: skip
-_TERM: Final = re.compile(r"\s*([A-Za-z][A-Za-z ]*?(?:_(?=[A-Za-z])[A-Za-z]+)?)\s*(?:_([0-9.]+)|\(([^()]*)\))?\s*\Z")
+_NAME: Final = r"[A-Za-z][A-Za-z -]*?(?:_(?=[A-Za-z])[A-Za-z]+)?[0-9]?"
+_TERM: Final = re.compile(rf"\s*({_NAME})\s*(?:_([0-9.]+)|\(([^()]*)\))?\s*\Z")
 
 
 def parse(text: str) -> Strategy:
@@ -39,20 +42,25 @@ def parse(text: str) -> Strategy:
     entries = [_read("modifier of what enters", part, text, ENTRIES) for part in before]
     retention = _read("retention strategy", last, text, RETENTIONS)
     sampling = _read("sampling strategy", first, text, SAMPLINGS)
-    weightings = []
+    weightings: list[Any] = []
+    refers: list[ReFER1] = []
     for part in behind:
         if isinstance(sampling, ERE) and part.strip().casefold().startswith("per"):
             _refuse_second(text, "PER", sampling.priorities is not None)
             priorities = _read("priorities of ERE", part, text, {"PER": PERprop, "PERprop": PERprop})
             sampling = dataclasses.replace(sampling, priorities=priorities)
         else:
-            weightings.append(_read("sampling modifier", part, text, WEIGHTINGS))
+            term = _read("sampling modifier", part, text, {**WEIGHTINGS, **REFER})
+            (refers if isinstance(term, ReFER1) else weightings).append(term)
+    _refuse_second(text, "ReFER", len(refers) > 1)
     for terms in (entries, weightings):
         for i, term in enumerate(terms):
             _refuse_second(text, type(term).__name__, type(term) in map(type, terms[:i]))
     if len(weightings) > 1:
         raise UserError(f"strategy {text!r}: IS and FIS correct for the same thing; name one of them")
     found = {type(entry).__name__.casefold(): entry for entry in entries}
+    if refers:
+        found["refer"] = refers[0]
     return Strategy(retention, sampling, *weightings, **found)
 
 
@@ -67,8 +75,8 @@ def write(strategy: Strategy) -> str:
     sampling = _write(strategy.sampling)
     if isinstance(strategy.sampling, ERE) and strategy.sampling.priorities:
         sampling += "+" + _write(strategy.sampling.priorities).replace("PERprop", "PER")
-    weighting = f"+{_write(strategy.weighting)}" if strategy.weighting else ""
-    return f"{entries}{_write(strategy.retention)}[{sampling}{weighting}]"
+    behind = "".join(f"+{_write(term)}" for term in (strategy.weighting, strategy.refer) if term)
+    return f"{entries}{_write(strategy.retention)}[{sampling}{behind}]"
 
 
 def parameters(kind: Any) -> list[dataclasses.Field[Any]]:
@@ -92,6 +100,8 @@ def _read(kind: str, term: str, whole: str, valid: dict[str, Any]) -> Any:
                     f"strategy {whole!r}: {name} is a {other}; write Retention[Sampling], e.g. FIFO[Uniform]"
                 )
         raise unknown(kind, written, valid)
+    if suffix and name in REFER:
+        raise UserError(f"strategy {whole!r}: write ReFER-1 for Rule 1 alone, ReFER({suffix}) for C = {suffix}")
     fields = parameters(valid[name])
     arguments: dict[str, Any] = {}
     pieces = [suffix] if suffix else [p for p in re.split(r",|→|->", inside or "") if p.strip()]
@@ -122,25 +132,28 @@ def _value(text: str, target: dataclasses.Field[Any], name: str, whole: str) -> 
         if takes == "bool" and not isinstance(found, bool):
             raise UserError(f"strategy {whole!r}: {target.name} of {name} is true or false, not {text!r}")
         return found
+    number = ["a whole number"] * ("int" in takes) or ["a number"] * ("float" in takes)
     try:
+        if not number:
+            raise ValueError
         return int(text) if "int" in takes else float(text)
     except ValueError:
-        number = "a whole number" if "int" in takes else "a number"
-        expected = " or ".join([number, *words])
+        expected = " or ".join([*number, *words])
         raise UserError(f"strategy {whole!r}: {target.name} of {name} must be {expected}, not {text!r}") from None
 
 
 def _write(term: Any) -> str:
     """Write a term with those arguments that differ from their defaults, so that equal terms read alike."""
+    name = {kind: name for name, kind in REFER.items()}.get(type(term), type(term).__name__)
     fields = parameters(term)
     always = isinstance(term, Drop)  # a bare `Drop` would not say how much
     kept = [f for f in fields if always or getattr(term, f.name) != f.default]
     changed = [(f.name, _plain(getattr(term, f.name), f)) for f in kept]
-    if len(changed) == 1 and changed[0][0] == fields[0].name and type(term).__name__ != "Synth":
+    if len(changed) == 1 and changed[0][0] == fields[0].name and name != "Synth":
         inside = changed[0][1]
     else:
         inside = ", ".join(f"{name}={value}" for name, value in changed)
-    return type(term).__name__ + (f"({inside})" if changed else "")
+    return name + (f"({inside})" if changed else "")
 
 
 def _plain(value: float | bool | str | None, field: dataclasses.Field[Any]) -> str:

@@ -6,6 +6,7 @@ running form for a population. A new strategy is one class here and one line in 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
@@ -35,6 +36,9 @@ class RunningRetention(Protocol):
     def state_dict(self) -> State:
         """Return the arrays that a resumed run needs."""
 
+    def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Continue from `state_dict`: the next victims are identical."""
+
 
 class Retention(Protocol):
     """The frozen description."""
@@ -51,8 +55,38 @@ class Retention(Protocol):
     def orders(self) -> tuple[str, ...]:
         """Metrics by which slots must be kept in rank order."""
 
+    @property
+    def traces(self) -> tuple[str, ...]:
+        """Traces that the learner must keep."""
+
     def start(self, setting: Setting) -> RunningRetention:
         """Return the running form."""
+
+
+class _Stateless:
+    """The part of a running retention that keeps nothing."""
+
+    def state_dict(self) -> State:
+        """Nothing is kept."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Nothing is kept."""
+
+
+class _DrawsOnly:
+    """The part of a running retention that keeps nothing but its random stream."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+
+    def state_dict(self) -> State:
+        """Return the stream."""
+        return {"retention_stream": self.stream.state}
+
+    def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Continue from `state_dict`."""
+        self.stream.state[:] = state["retention_stream"]
 
 
 @dataclass(frozen=True)
@@ -62,18 +96,16 @@ class FIFO:
     bounded = True
     in_turn = True
     orders = ()
+    traces = ()
 
     def start(self, setting: Setting) -> RunningRetention:
         return _RunningFIFO()
 
 
-class _RunningFIFO:
+class _RunningFIFO(_Stateless):
     def slots(self, offers: NDArray[np.int64], capacity: int, slots: Slots) -> None:
         full = slots == -2
         slots[full] = (offers[full] - 1) % capacity
-
-    def state_dict(self) -> State:
-        return {}
 
 
 @dataclass(frozen=True)
@@ -83,20 +115,18 @@ class FULL:
     bounded = False
     in_turn = True
     orders = ()
+    traces = ()
 
     def start(self, setting: Setting) -> RunningRetention:
         return _RunningFULL()
 
 
-class _RunningFULL:
+class _RunningFULL(_Stateless):
     def slots(self, offers: NDArray[np.int64], capacity: int, slots: Slots) -> None:
         if (slots == -2).any():
             raise OverflowError(
                 f"a FULL buffer was offered more than the {capacity} experiences or units it has room for"
             )
-
-    def state_dict(self) -> State:
-        return {}
 
 
 @dataclass(frozen=True)
@@ -109,20 +139,15 @@ class Resv:
     bounded = True
     in_turn = False
     orders = ()
+    traces = ()
 
     def start(self, setting: Setting) -> RunningRetention:
         return _RunningResv(setting.stream("retention"))
 
 
-class _RunningResv:
-    def __init__(self, stream: Stream) -> None:
-        self.stream = stream
-
+class _RunningResv(_DrawsOnly):
     def slots(self, offers: NDArray[np.int64], capacity: int, slots: Slots) -> None:
         _reservoir(self.stream.state, offers, capacity, slots)
-
-    def state_dict(self) -> State:
-        return {"retention_stream": self.stream.state}
 
 
 @kernel
@@ -150,6 +175,7 @@ class _Ranked:
     segments: int | Literal["authors"] | None = "authors"
     bounded = True
     in_turn = False
+    traces = ()
 
     def __post_init__(self) -> None:
         name = type(self).__name__
@@ -186,9 +212,10 @@ class Expl(_Ranked):
         return self.start_by("exploration", setting)
 
 
-class _RunningRanked:
+class _RunningRanked(_DrawsOnly):
     def __init__(self, alpha: float, segments: int, order: OrderState, stream: Stream) -> None:
-        self.order, self.stream, self.alpha = order, stream, alpha
+        super().__init__(stream)
+        self.order, self.alpha = order, alpha
         self.head = first_sums(alpha)
         self.edges = np.zeros(segments + 1, np.int64)
         self.edges_for = 0
@@ -198,9 +225,6 @@ class _RunningRanked:
             segment_edges(self.head, self.alpha, capacity, self.edges)
             self.edges_for = capacity
         _ranked_victims(self.order, self.stream.state, self.head, self.alpha, self.edges, slots)
-
-    def state_dict(self) -> State:
-        return {"retention_stream": self.stream.state}
 
 
 @kernel

@@ -30,6 +30,11 @@ def check_feedback(strategy: Strategy, feedback: Collection[str]) -> None:
         raise UserError(
             f"{strategy}: Synth needs the plant's model, which Stable-Baselines3 does not have; leave Synth out"
         )
+    if strategy.refer is not None:
+        raise UserError(
+            f"{strategy}: ReFER changes the learner's gradients, which no learner of Stable-Baselines3 lets it; "
+            "leave ReFER out"
+        )
     missing = [FEEDBACK[name] for name in needs(strategy) if name not in feedback]
     if missing:
         raise UserError(

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from replaybench.data.streams import Stream
 from replaybench.replay.columns import Columns
+from replaybench.replay.episodes import EpisodeStarts
 from replaybench.replay.order import Order
+from replaybench.replay.traces import Traces
 
 State = dict[str, NDArray[np.generic]]
 Floats = NDArray[np.float32]
@@ -27,6 +29,8 @@ class Setting(NamedTuple):
         in_turn: whether slots are filled and overwritten in turn, so that their order is that of age.
         columns: what is stored; strategies only read it.
         orders: rank orders by metric; strategies only draw from them.
+        episodes: where episodes began; strategies only read it.
+        traces: what the learner derives along episodes, None if it does not; strategies only read it.
     """
 
     root: int
@@ -36,6 +40,8 @@ class Setting(NamedTuple):
     in_turn: bool
     columns: Columns
     orders: Mapping[str, Order]
+    episodes: EpisodeStarts
+    traces: Traces | None
 
     def stream(self, purpose: str) -> Stream:
         """Return the members' random streams for a purpose."""

@@ -18,6 +18,7 @@ from replaybench.replay.buffer import Replay
 from replaybench.replay.entry import Model
 from replaybench.replay.episodes import numbering
 from replaybench.replay.notation import parse
+from replaybench.replay.traces import TraceRule
 from replaybench.replay.units import Unit
 
 
@@ -31,6 +32,7 @@ def replay_facts(replay: Replay) -> dict[str, Any]:
         "batch_size": replay.batch_size,
         "root_seed": replay.root,
         "members": list(replay.members),
+        **({} if replay.traces is None else {"traces": list(replay.traces.rule.names)}),
     }
 
 
@@ -64,13 +66,16 @@ class RecordArrays(Mapping[str, NDArray[Any]]):
         return len(self.names)
 
 
-def load_replay(path: Path, members: Sequence[int] | None = None, model: Model | None = None) -> Replay:
+def load_replay(
+    path: Path, members: Sequence[int] | None = None, model: Model | None = None, traces: TraceRule | None = None
+) -> Replay:
     """Load a buffer file as a `Replay` that continues where it was written, with identical draws.
 
     Args:
         path: a buffer file that `sweep` or `Replay` wrote.
         members: numbers of the members to load, of those in the file; the others are not read. None for all.
         model: what a strategy with `Synth` needs to go on storing.
+        traces: the rule of the learner whose traces are in the file, if there are any.
 
     Raises:
         UserError: the file is missing, damaged, no buffer, or does not say how to continue.
@@ -83,6 +88,12 @@ def load_replay(path: Path, members: Sequence[int] | None = None, model: Model |
             for member in wanted:
                 if member not in known:
                     raise UserError(f"{path} holds members {', '.join(map(str, known))}, not {member}")
+            kept, given = (", ".join(names) for names in (facts.get("traces", ()), traces.names if traces else ()))
+            if kept != given:
+                raise UserError(
+                    f"{path} holds {f'the traces {kept}' if kept else 'no traces'}, not {given or 'none'}: "
+                    f"give load_replay {'the rule of the learner that made them' if kept else 'no rule'} as traces"
+                )
             places = None if members is None else [known.index(member) for member in wanted]
             replay = Replay(
                 parse(facts["strategy"]).at(float(facts.get("frequency") or 50.0)),
@@ -93,6 +104,7 @@ def load_replay(path: Path, members: Sequence[int] | None = None, model: Model |
                 int(facts["batch_size"]),
                 Unit(**facts["unit"]),
                 model,
+                traces,
             )
             replay.load_state_dict(RecordArrays(record, members=places))
         except UserError as error:

@@ -13,24 +13,27 @@ from typing import Final
 from replaybench.data.errors import UserError
 from replaybench.replay.attention import AER
 from replaybench.replay.entry import Drop, Synth
+from replaybench.replay.far_policy import FarPol
 from replaybench.replay.proportional import PERprop
 from replaybench.replay.ranked import PER
 from replaybench.replay.recency import ERE
+from replaybench.replay.refer import ReFER, ReFER1, ReFER2
 from replaybench.replay.retention import FIFO, FULL, TDE, Expl, Resv, Retention
 from replaybench.replay.sampling import Sampling, Uniform
 from replaybench.replay.weights import FIS, IS
 
 ENTRIES: Final = {"Drop": Drop, "Synth": Synth}
-RETENTIONS: Final = {"FIFO": FIFO, "FULL": FULL, "Resv": Resv, "TDE": TDE, "Expl": Expl}
+RETENTIONS: Final = {"FIFO": FIFO, "FULL": FULL, "Resv": Resv, "TDE": TDE, "Expl": Expl, "FarPol": FarPol}
 SAMPLINGS: Final = {"Uniform": Uniform, "PER": PER, "PERprop": PERprop, "AER": AER, "ERE": ERE}
 WEIGHTINGS: Final = {"IS": IS, "FIS": FIS}
+REFER: Final = {"ReFER": ReFER, "ReFER-1": ReFER1, "ReFER-2": ReFER2}
 
 _ALGORITHM_2: Final = IS(0.6, 0.6, normalise=True, all_networks=True)
 
 
 @dataclass(frozen=True)
 class Strategy:
-    """What is kept and what is replayed.
+    """What is kept and what is replayed; `refer`, which changes neither, is for the learner.
 
     Raises:
         UserError: the parts do not go together; says why.
@@ -41,6 +44,7 @@ class Strategy:
     weighting: IS | FIS | None = None
     drop: Drop | None = None
     synth: Synth | None = None
+    refer: ReFER | ReFER1 | ReFER2 | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.weighting, IS) and self.sampling.why_no_importance:

@@ -3,7 +3,7 @@
 Short episodes through small buffers, without learners: batches hold live experiences only, an annotation reaches
 nothing but what was drawn, and a buffer that is saved and loaded goes on with identical draws. What cannot work is
 refused with the reason. A new strategy is picked up from the registries by itself; only `EXAMPLES` must name what its
-defaults lack.
+defaults lack. Retentions that go by a learner's traces are given them, `far` at random.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from replaybench.replay.batch import ReplayBatch
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.notation import parse
 from replaybench.replay.setting import Context
-from replaybench.replay.strategies import ENTRIES, RETENTIONS, SAMPLINGS, WEIGHTINGS, Strategy
+from replaybench.replay.strategies import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS, Strategy
 from replaybench.replay.units import STEP, Unit, episode, segment
 
 MEMBERS, CAPACITY, BATCH, STEPS, EPISODES, UPDATES = 2, 64, 8, 20, 30, 2
@@ -32,6 +32,7 @@ ENTRY_FORMS = ["", *(f"{EXAMPLES.get(name, name)}*" for name in ENTRIES), "Drop(
 SAMPLING_FORMS = [*SAMPLINGS, "ERE+PER"]
 UNITS = {"steps": STEP, "segments": segment(7), "episodes": episode(STEPS)}
 
+FAR_ABOVE = 0.7  # so that some episodes stray more than others
 FIELDS = {**step_fields(2, 1), "exploration": 1, "label": 1}
 REFUSED = {("Uniform", "IS"), ("AER", "IS"), ("ERE", "IS")}
 """Pairs of sampling and weighting that make no sense."""
@@ -50,6 +51,27 @@ class Model:
         return np.abs(action[:, 0])
 
 
+class Rule:
+    """A learner's traces: `far`, which annotations renew, and `successor`, the |reward| of the step that follows."""
+
+    names = ("far", "successor")
+
+    def followed(self, values: Any, last: Any, experience: Any) -> None:
+        there = np.flatnonzero(last >= 0)
+        values[there, last[there], 1] = experience["reward"][there, 0]
+
+    def evicting(self, values: Any, previous: Any, next: Any, slots: Any) -> None:
+        """The successor's reward stays with the step before."""
+
+    def stored(self, values: Any, previous: Any, next: Any, slots: Any, ended: Any) -> None:
+        """Nothing is swept."""
+
+    def annotated(self, values: Any, previous: Any, next: Any, idx: Any, annotations: Any) -> None:
+        for m in range(MEMBERS):
+            live = idx[m] >= 0
+            values[m, idx[m, live], 0] = annotations["td_error"][m, live] > 0
+
+
 class Run:
     """A buffer in use. `label` is the serial number of the step that a row holds; synthetic rows have none."""
 
@@ -57,7 +79,8 @@ class Run:
         capacity = CAPACITY
         if not strategy.retention.bounded:  # as many units as there are, each of the full length
             capacity = EPISODES * -(-STEPS // unit.steps) * unit.steps
-        self.replay = Replay(strategy, FIELDS, capacity, 0, range(MEMBERS), BATCH, unit, Model())
+        rule = Rule() if strategy.retention.traces else None
+        self.replay = Replay(strategy, FIELDS, capacity, 0, range(MEMBERS), BATCH, unit, Model(), rule)
         self.rng = np.random.Generator(np.random.PCG64(0))
         self.number = 0
 
@@ -67,6 +90,7 @@ class Run:
             step = {name: self.rng.random((MEMBERS, width), np.float32) for name, width in FIELDS.items()}
             active = np.array([True, t < STEPS - self.number % 3])
             step["label"] = self.replay.collected[:, None] + 1
+            step["far"] = step["reward"] > FAR_ABOVE
             self.replay.add(step, active, np.array([t == STEPS - 1, t == STEPS - 1 - self.number % 3]))
         self.number += 1
         for update in range(UPDATES):
@@ -183,11 +207,31 @@ def test_every_legal_combination(retention: str, sampling: str, weighting: str |
     for entry in ENTRY_FORMS:
         strategy = parse(entry + written(retention, sampling, weighting))
         for unit in UNITS.values():
-            if strategy.synth and unit.steps > 1:
-                with pytest.raises(UserError, match="Synth alters single experiences"):
+            if strategy.synth and (unit.steps > 1 or strategy.retention.traces):
+                with pytest.raises(UserError, match="Synth alters single experiences|traces follow single steps"):
+                    Run(strategy, unit)
+            elif unit.steps > 1 and strategy.retention.traces:
+                with pytest.raises(UserError, match="traces follow single steps"):
                     Run(strategy, unit)
             else:
                 run_contract(strategy, unit)
+
+
+@pytest.mark.parametrize(("retention", "sampling", "weighting"), LEGAL, ids=lambda part: str(part))
+def test_refer_changes_nothing_in_the_buffer(retention: str, sampling: str, weighting: str | None) -> None:
+    """It goes with every strategy, and draws, weights and victims are those without it."""
+    without = written(retention, sampling, weighting)
+    for name in REFER:
+        strategy = parse(f"{without[:-1]}+{name}]")
+        assert strategy == parse(str(strategy)) != parse(without)
+        assert isinstance(strategy.refer, REFER[name])
+    runs = Run(strategy, STEP), Run(parse(without), STEP)
+    for _ in range(5):
+        for (one, td_error), (other, _) in zip(*(run.episode() for run in runs), strict=True):
+            np.testing.assert_array_equal(one.serial, other.serial)
+            np.testing.assert_array_equal(one.weight, other.weight)
+            for run, batch in zip(runs, (one, other), strict=True):
+                run.replay.annotate(batch, {"td_error": td_error})
 
 
 @pytest.mark.parametrize("retention", RETENTIONS)
@@ -206,8 +250,10 @@ def test_a_missing_field_is_named(retention: str, sampling: str, weighting: str 
     """A strategy works with nothing stored but rewards, or says what it selects by."""
     strategy = parse(written(retention, sampling, weighting))
     needed = {"exploration"} & set(strategy.orders) | ({"observation"} if strategy.sampling.attends else set())
-    if needed:
-        with pytest.raises(UserError, match=rf"selects by ({'|'.join(needed)}), which is not among"):
+    traces = {f"the trace '{name}'" for name in strategy.retention.traces}
+    if needed | traces:
+        words = f"selects by ({'|'.join(needed | traces)}), which (is not among|this learner does not keep)"
+        with pytest.raises(UserError, match=words):
             Replay(strategy, {"reward": 1}, CAPACITY, 0, range(2), BATCH)
     else:
         Replay(strategy, {"reward": 1}, CAPACITY, 0, range(2), BATCH)

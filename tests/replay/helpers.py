@@ -9,6 +9,7 @@ from scipy.stats import chi2
 
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.notation import parse
+from replaybench.replay.strategies import Strategy
 from replaybench.replay.units import STEP, Unit
 
 ALARM = 1e-6
@@ -16,8 +17,31 @@ ALARM = 1e-6
 FIELDS = {**step_fields(2, 1), "exploration": 1}
 
 
+class FarRule:
+    """A learner's rule with the trace `far`, given with each step; an annotation `far` `[M, B]` renews it."""
+
+    names: tuple[str, ...] = ("far",)
+
+    def followed(self, values: Any, last: Any, experience: Any) -> None: ...
+
+    def evicting(self, values: Any, previous: Any, next: Any, slots: Any) -> None: ...
+
+    def stored(self, values: Any, previous: Any, next: Any, slots: Any, ended: Any) -> None: ...
+
+    def annotated(self, values: Any, previous: Any, next: Any, idx: Any, annotations: Any) -> None:
+        if "far" in annotations:
+            for m, b in np.argwhere(idx >= 0):
+                values[m, idx[m, b], self.names.index("far")] = annotations["far"][m, b]
+
+
+def rule_for(strategy: Strategy) -> FarRule | None:
+    """Return a rule for strategies that need one."""
+    return FarRule() if strategy.retention.traces else None
+
+
 def make(strategy: str, members: int = 1, capacity: int = 32, batch: int = 8, unit: Unit = STEP) -> Replay:
-    return Replay(parse(strategy), FIELDS, capacity, 0, range(members), batch, unit)
+    parsed = parse(strategy)
+    return Replay(parsed, FIELDS, capacity, 0, range(members), batch, unit, traces=rule_for(parsed))
 
 
 def fill(replay: Replay, count: int, start: int = 0, **given: Any) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from replaybench.data.errors import UserError
 from replaybench.replay.attention import AER
 from replaybench.replay.entry import Drop, Synth
+from replaybench.replay.far_policy import FarPol
 from replaybench.replay.notation import Strategy, parse
 from replaybench.replay.proportional import PERprop
 from replaybench.replay.ranked import PER
@@ -32,6 +33,7 @@ PARTS = {
     Resv: st.builds(Resv),
     TDE: st.builds(TDE, exponents, segments),
     Expl: st.builds(Expl, exponents, segments),
+    FarPol: st.builds(FarPol),
     Uniform: st.builds(Uniform),
     PER: st.builds(PER, exponents),
     PERprop: proportional,
