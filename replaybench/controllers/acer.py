@@ -221,6 +221,12 @@ class ACER(Learner):
         """Return the policy's means `[M, N, A]` for observations `[M, N, S]`."""
         return self.policy_network(observation)
 
+    def sample(self, observation: Floats) -> Floats:
+        """Return samples of the policy `[M, N, A]`, unbounded."""
+        mean = self.policy(observation)
+        noise = self.exploration.normal(mean[0].size).reshape(mean.shape)
+        return (mean + self.config.sigma * noise).astype(mean.dtype)
+
     def value(self, observation: Floats) -> Floats:
         """Return V `[M, N]`, in units of the scaled reward."""
         return self.value_network(observation)[:, :, 0]
@@ -409,7 +415,7 @@ def _gradients(
             r = first + t
             q_other = _critic(a, v, r, count, settings, a_other[r, 0])
             ratio_other = log_ratio(other[r], phi[r], behaviour[r], settings.sigma, settings.log_bound)
-            bias = correction(ratio_other, settings.correct_from) * (q_other - v[r, 0])
+            bias = correction(np.exp(ratio_other), settings.correct_from) * (q_other - v[r, 0])
             for j in range(actions):
                 likely = weight[t] * (followed[t] - v[r, 0]) * (action[r, j] - phi[r, j])
                 g[j] = (likely + bias * (other[r, j] - phi[r, j])) / variance

@@ -167,13 +167,6 @@ class PopulationMLP:
                 named[f"{name}.{layer}.{part}"] = block[:, row]
         return named
 
-    def named_weights(self, name: str) -> dict[str, Floats]:
-        """Return views of all layers, by name."""
-        named = {}
-        for layer in range(len(self.shape.layers)):
-            named[f"{name}.{layer}.weight"], named[f"{name}.{layer}.bias"] = self.weights(layer)
-        return named
-
     def tape(self, batch: int) -> Tape:
         """Allocate room for one member's forward and backward passes over `batch` rows."""
         stride = padded(batch, self.parameters.itemsize)

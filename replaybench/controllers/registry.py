@@ -10,6 +10,7 @@ from replaybench.data.errors import unknown
 LEARNERS: Final = {
     "DDPG": "replaybench.controllers.ddpg:DDPG",
     "ACER": "replaybench.controllers.acer:ACER",
+    "ACER-discrete": "replaybench.controllers.acer_discrete:ACERDiscrete",
 }
 """Name → module and class; the module holds the class's configuration `<class>Config` too."""
 

@@ -65,7 +65,7 @@ def truncated_weights(log_ratio: Doubles, cap: float, carry: float, out: Doubles
 
 
 @kernel
-def correction(log_ratio: float, cap: float) -> float:
+def correction(rho: float, cap: float) -> float:
     """Return [1 − c/ρ]₊, the weight of the bias correction (eq. 7)."""
-    weight = 1.0 - cap * np.exp(-log_ratio)
+    weight = 1.0 - cap / rho
     return 0.0 if weight <= 0.0 else weight
