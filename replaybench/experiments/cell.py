@@ -75,6 +75,7 @@ class CellRun:
             self.agent.batch_size,
             Unit(segment),
             PlantModel(self.env, self.agent),
+            self.agent.traces,
         )
         uses = steps * self.strategy.entering * self.agent.replays_per_experience
         self.updates_per_episode = uses / (self.agent.batch_size * segment)
