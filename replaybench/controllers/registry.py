@@ -12,6 +12,8 @@ LEARNERS: Final = {
     "TD3": "replaybench.controllers.td3:TD3",
     "SAC": "replaybench.controllers.sac:SAC",
     "DQN": "replaybench.controllers.dqn:DQN",
+    "ACER": "replaybench.controllers.acer:ACER",
+    "ACER-discrete": "replaybench.controllers.acer_discrete:ACERDiscrete",
 }
 """Name → module and class; the module holds the class's configuration `<class>Config` too."""
 
