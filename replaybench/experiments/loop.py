@@ -59,6 +59,7 @@ def training_episode(env: PopulationEnv, agent: Agent, replay: Replay, episode: 
                 "exploration": tried.deviation[:, None],
                 "sensor_noise": sensor_noise,
                 "actuator_noise": info["actuator_noise"],
+                **tried.extras,
                 **agent.followed(reward, successor, terminated, ended & active, active),
             },
             active,
