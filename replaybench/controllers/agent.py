@@ -49,6 +49,10 @@ class Batch(Protocol):
         """Steps of each segment `[M, B]`, the others are zero; None where single steps are replayed."""
 
     @property
+    def traces(self) -> Floats | None:
+        """The learner's traces of each sample as they are stored, `[M, B, K]`; None if it keeps none."""
+
+    @property
     def weight(self) -> Floats:
         """Importance weight of each sample in the critic's loss, `[M, B]`."""
 

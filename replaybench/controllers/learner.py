@@ -32,6 +32,7 @@ class Learner:
         warmup_episodes: episodes before the first update.
         normaliser: what scales observations and rewards; None for learners that have none. `explore` is to tell it of
             observations, as `followed` does of rewards.
+        heeds_refer: whether the constructor takes a strategy's ReF-ER as `refer`.
         metric_names: what `metrics` returns.
         steps: int64 `[1]`, updates done.
     """
@@ -41,6 +42,7 @@ class Learner:
     traces: Any = None
     on_policy = False
     warmup_episodes = 0
+    heeds_refer = False
     metric_names: tuple[str, ...] = ()
     normaliser: Normaliser | None = None
     task: Task
@@ -66,8 +68,8 @@ class Learner:
         Raises:
             UserError: they cannot; says what to do instead.
         """
-        if refer:
-            raise UserError(f"{cls.__name__} does not know ReF-ER; use it with DDPG, NAF or V-RACER")
+        if refer and not cls.heeds_refer:
+            raise UserError(f"{cls.__name__} does not heed ReF-ER; use it with DDPG, NAF or V-RACER")
 
     def greedy(self) -> Any:
         """Return what acts without exploration, `act(observation [M, S]) -> [M, A]`, in an episode that begins."""
@@ -98,6 +100,10 @@ class Learner:
     def metrics(self, stored: Mapping[str, Floats]) -> Mapping[str, NDArray[Any]]:
         """Return numbers `[M]` that tell how learning goes, given a sample `[M, n, width]` of what is stored."""
         return {}
+
+    def act(self, observation: Floats) -> Floats:
+        """Return the greedy actions `[M, A]` for observations `[M, S]`."""
+        return self.policy(observation[:, None])[:, 0]
 
     def weights(self) -> dict[str, NDArray[np.generic]]:
         """Return the networks layer by layer: weights `[M, in, out]`, biases `[M, out]`; and what normalises.

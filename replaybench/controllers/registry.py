@@ -14,6 +14,8 @@ LEARNERS: Final = {
     "DQN": "replaybench.controllers.dqn:DQN",
     "ACER": "replaybench.controllers.acer:ACER",
     "ACER-discrete": "replaybench.controllers.acer_discrete:ACERDiscrete",
+    "NAF": "replaybench.controllers.naf:NAF",
+    "V-RACER": "replaybench.controllers.vracer:VRACER",
 }
 """Name → module and class; the module holds the class's configuration `<class>Config` too."""
 
