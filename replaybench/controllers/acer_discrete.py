@@ -222,7 +222,7 @@ class ACERDiscrete(Learner):
         return np.asarray((self.probability(observation) * self.critic(observation)).sum(axis=2))
 
     def metrics(self, stored: Mapping[str, Floats]) -> dict[str, NDArray[Any]]:
-        """Return, over stored steps, mean D_KL(average ‖ policy), share with ρ > c, mean entropy in nats; `[M]` each."""
+        """Return, over stored steps, mean D_KL(average ‖ policy), share with ρ > c, mean entropy (nats), `[M]` each."""
         members, n = len(self._uniform), len(self.table)
         column = {name: array[:, :: self.segment] for name, array in stored.items()}
         observation = column["observation"].reshape(members, -1, self.task.observation_size)
@@ -243,7 +243,7 @@ class ACERDiscrete(Learner):
         return {name: np.where(own, values, 0).sum(axis=1) / steps for name, values in found.items()}
 
     def update(self, batch: Batch) -> dict[str, Floats]:
-        """Do one update of both networks; return `td_error` `[M, B]`, the mean |Q_ret − Q| of each segment before it."""
+        """Do one update of both networks; return `td_error` `[M, B]`, each segment's mean |Q_ret − Q| before it."""
         self.steps += 1
         kind = self.policy_network.parameters.dtype
         td_error = np.zeros(batch.weight.shape, kind)
