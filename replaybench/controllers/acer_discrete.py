@@ -21,7 +21,7 @@ from replaybench.controllers.layers import Floats, Network, PopulationMLP, Shape
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.levels import ActionLevels
 from replaybench.controllers.optimiser import Adam, adam_step, make_adam, track
-from replaybench.controllers.retrace import clipped, correction, retrace, traces, truncated_weights
+from replaybench.controllers.segment_returns import clipped, correction, retrace, traces, truncated_weights
 from replaybench.controllers.segments import Segments, as_segments, rows
 from replaybench.controllers.trust_region import project
 from replaybench.data.errors import UserError

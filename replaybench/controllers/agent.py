@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.controllers.exploration import Explored
+from replaybench.controllers.policy_form import PolicyForm
 
 Floats = NDArray[np.float32]
 
@@ -49,6 +50,10 @@ class Batch(Protocol):
         """Steps of each segment `[M, B]`, the others are zero; None where single steps are replayed."""
 
     @property
+    def traces(self) -> Floats | None:
+        """The learner's traces of each sample as they are stored, `[M, B, K]`; None if it keeps none."""
+
+    @property
     def weight(self) -> Floats:
         """Importance weight of each sample in the critic's loss, `[M, B]`."""
 
@@ -74,6 +79,7 @@ class Agent(Protocol):
     """A population of learners of one algorithm; `replaybench.controllers.learner.Learner` says what the names mean."""
 
     config: Any
+    normaliser: Any
     task: Task
     batch_size: int
     replays_per_experience: float
@@ -82,14 +88,13 @@ class Agent(Protocol):
     traces: Any
     on_policy: bool
     warmup_episodes: int
-
     metric_names: tuple[str, ...]
 
     def start_episode(self, episode: int) -> None:
         """Reset what lasts for one training episode (exploration); episodes count from 0."""
 
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
-        """Return the action to try, `[M, A]` in [−1, 1], exploration included, for observation `[M, S]`.
+        """Return the action to try, `[M, A]`, exploration included, for observation `[M, S]`; it may pass ±1.
 
         Members that are not `active` `[M]` wait for the others and must draw nothing.
         """
@@ -113,7 +118,7 @@ class Agent(Protocol):
     def recalled(
         self, experience: Mapping[str, Floats], ended: NDArray[np.bool_], active: NDArray[np.bool_]
     ) -> Mapping[str, Floats]:
-        """Return what is to be stored with a recorded experience `[M, width]`, which this learner did not choose."""
+        """Learn of a recorded experience `[M, width]`, which it did not choose; return what is to be stored with it."""
 
     def metrics(self, stored: Mapping[str, Floats]) -> Mapping[str, NDArray[Any]]:
         """Return numbers `[M]` that tell how learning goes, given a sample `[M, n, width]` of what is stored."""
@@ -129,6 +134,9 @@ class Agent(Protocol):
 
     def sample(self, observation: Floats) -> Floats:
         """Return actions `[M, N, A]` for observations `[M, N, S]`: a stochastic policy draws them."""
+
+    def policy_form(self) -> PolicyForm:
+        """Return how the greedy action comes from a network."""
 
     def update(self, batch: Batch) -> Mapping[str, Floats]:
         """Learn from a batch; return annotations `[M, B]` for the experiences in it (`td_error`, and for traces)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -10,10 +10,16 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from replaybench.controllers.agent import Batch, Task
-from replaybench.controllers.exploration import Exploration, ExplorationConfig, Explored
+from replaybench.controllers.behaviour import divergence_gradient, importance_weights
+from replaybench.controllers.density import Density
+from replaybench.controllers.exploration import Explored, ProcessNoise
+from replaybench.controllers.exploration_forms import ExplorationConfig, make_exploration
 from replaybench.controllers.layers import Floats, Network, PopulationMLP, Shape, Tape, backward, forward
 from replaybench.controllers.learner import Learner
+from replaybench.controllers.normalise import NormaliseConfig, Normaliser
 from replaybench.controllers.optimiser import Adam, adam_step, make_adam, track
+from replaybench.controllers.policy_form import PolicyForm
+from replaybench.controllers.refer import Rules, Settings, near_policy
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream
@@ -40,7 +46,8 @@ class DDPGConfig:
     tau: float = 0.01
     batch_size: int = 16
     replays_per_experience: float = 8.0
-    exploration: ExplorationConfig = field(default_factory=ExplorationConfig)
+    exploration: ExplorationConfig = field(default_factory=ProcessNoise)
+    normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
 
     def __post_init__(self) -> None:
         positive = {"actor_rate": self.actor_rate, "critic_rate": self.critic_rate, "epsilon": self.epsilon}
@@ -67,7 +74,15 @@ class DDPG(Learner):
         root, members: seed of the study and member numbers `[M]`.
         frequency: control rate in Hz (exploration with `per_second`).
         dtype: float32; float64 for comparisons in tests.
+        refer: ReF-ER as the strategy states it (Novati & Koumoutsakos 2019); needs Gaussian exploration. Rule 1 masks
+            the critic's errors; the actor's gradient does not depend on stored actions and is only weighed by Rule 2.
+
+    Raises:
+        UserError: ReF-ER is asked for and the exploration has no density.
     """
+
+    normaliser: Normaliser
+    heeds_refer = True
 
     def __init__(
         self,
@@ -77,6 +92,7 @@ class DDPG(Learner):
         members: Sequence[int],
         frequency: float = 50.0,
         dtype: DTypeLike = np.float32,
+        refer: Settings | None = None,
     ) -> None:
         m, s, a = len(members), task.observation_size, task.action_size
         actor = Shape((s, *config.actor_hidden, a), tanh=True)
@@ -104,12 +120,15 @@ class DDPG(Learner):
         self.targets = {"actor": self.actor_target, "critic": self.critic_target}
         self.adams = {"actor": self.actor_adam, "critic": self.critic_adam}
         self._aim_targets()
-        self.exploration = Exploration(config.exploration, root, members, a, frequency)
+        self.exploration = make_exploration(config.exploration, root, members, a, frequency, self.actor)
+        self.normaliser = Normaliser(config.normalise, m, s, task.reward_scale, dtype)
         self.steps = np.zeros(1, np.int64)
+        self.density = Density("DDPG", refer, self.exploration, self.steps, m, a, config.actor_rate)
+        self.fields, self.traces, self.metric_names = self.density.fields, self.density.traces, self.density.names
         self._tapes = (self.actor.tape(config.batch_size), self.critic.tape(config.batch_size))
 
     def start_episode(self, episode: int) -> None:
-        """Put exploration to rest and set its amplitude."""
+        """Begin an episode of exploration."""
         self.exploration.start_episode(episode)
 
     def act(self, observation: Floats) -> Floats:
@@ -117,26 +136,38 @@ class DDPG(Learner):
         return self.policy(observation[:, None])[:, 0]
 
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
-        """Return π(s) with exploration added, clipped to ±1, `[M, A]`; only `active` `[M]` members draw."""
-        self.exploration.advance(active)
+        """Return the action `[M, A]` that explores around π(s); only `active` `[M]` members draw."""
+        self.normaliser.observations.update(observation, active)
+        self.exploration.advance(self.normaliser.observations(observation), active)
         return self.explore_again(observation)
 
     def explore_again(self, observation: Floats) -> Explored:
         """Return the same for another observation, with the exploration of the present step."""
-        return self.exploration.disturb(self.act(observation))
+        seen = self.normaliser.observations(observation)
+        return self.exploration.disturb(self.actor(seen[:, None])[:, 0], seen)
 
     def policy(self, observation: Floats) -> Floats:
         """Return π(s) `[M, N, A]` for observations `[M, N, S]`."""
-        return self.actor(observation)
+        return self.actor(self.normaliser.observations(observation))
+
+    def policy_form(self) -> PolicyForm:
+        """Return π as the actor's outputs."""
+        return PolicyForm(self.actor, 0, self.task.action_size)
 
     def value(self, observation: Floats) -> Floats:
-        """Return Q(s, π(s)) `[M, N]`, in units of the scaled reward."""
-        return self.critic(observation, self.policy(observation))[:, :, 0]
+        """Return Q(s, π(s)) `[M, N]`, in units of the reward times the task's `reward_scale`."""
+        seen = self.normaliser.observations(observation)
+        return self.normaliser.rewards.restored(self.critic(seen, self.actor(seen))[:, :, 0])
+
+    def metrics(self, stored: Mapping[str, Floats]) -> Mapping[str, NDArray[Any]]:
+        """Return what is known of the stored behaviours: see `Density`."""
+        return self.density.metrics(stored, self.policy)
 
     def update(self, batch: Batch) -> dict[str, Floats]:
-        """Do one critic and one actor update; return `td_error` `[M, B]` (eq. 4, before the update)."""
+        """Do one critic and one actor update; return `td_error` `[M, B]` (eq. 4, before it) and, if known, `rho`."""
         self.steps += 1
-        td_error = np.empty(batch.weight.shape, self.actor.parameters.dtype)
+        td_error, rho = (np.empty(batch.weight.shape, self.actor.parameters.dtype) for _ in range(2))
+        mu_mean, mu_log_sigma = self.density.behaviour(batch)
         _update(
             self.actor.network,
             self.critic.network,
@@ -145,59 +176,77 @@ class DDPG(Learner):
             *self._tapes,
             self.actor_adam,
             self.critic_adam,
-            batch.observation,
+            self.density.rules(),
+            self.normaliser.observations(batch.observation),
             batch.action,
             batch.reward,
-            batch.next_observation,
+            self.normaliser.observations(batch.next_observation),
             batch.terminated,
+            mu_mean,
+            mu_log_sigma,
+            self.density.log_sigma,
             batch.weight,
             batch.actor_weight,
-            batch.rate_factor,
+            batch.rate_factor * np.float32(self.density.annealed()),
             self.task.discount,
-            self.task.reward_scale,
+            self.normaliser.rewards.factor,
             self.config.tau,
             int(self.steps[0]),
             td_error,
+            rho,
         )
-        return {"td_error": td_error}
+        return {"td_error": td_error, "rho": rho} if self.density.known else {"td_error": td_error}
 
     def _further(self) -> dict[str, NDArray[Any]]:
-        return {"exploration_stream": self.exploration.stream.state}
+        exploration = {f"exploration_{name}": array for name, array in self.exploration.state_dict().items()}
+        return {**exploration, **self.density.state_dict()}
 
 
 @kernel
 def _update(
     actor: Network, critic: Network, actor_target: Network, critic_target: Network,
-    actor_tape: Tape, critic_tape: Tape, actor_adam: Adam, critic_adam: Adam,
+    actor_tape: Tape, critic_tape: Tape, actor_adam: Adam, critic_adam: Adam, rules: Rules,
     observation: Floats, action: Floats, reward: Floats, next_observation: Floats, terminated: Floats,
+    mu_mean: Floats, mu_log_sigma: Floats, log_sigma: float,
     weight: Floats, actor_weight: Floats, rate_factor: Floats,
-    discount: float, reward_scale: float, tau: float, step: int, td_error: Floats,
+    discount: float, reward_factor: NDArray[np.float64], tau: float, step: int, td_error: Floats, rho: Floats,
 ) -> None:  # fmt: skip
     """One update of every member; the symbols are those of equations 4 to 6."""
     batch, actions = action.shape[1], action.shape[2]
     kind = actor.parameters.dtype.type
     pi = np.empty((batch, actions), actor.parameters.dtype)
-    d_pi = np.empty_like(pi)
+    d_pi, d_mean, d_log_sigma = np.empty_like(pi), np.empty_like(pi), np.empty_like(pi)
+    sigmas = np.full_like(pi, kind(log_sigma))
     q = np.empty((batch, 1), actor.parameters.dtype)
     q_next, d_q = np.empty_like(q), np.empty_like(q)
     nothing = np.empty((batch, 0), actor.parameters.dtype)
+    known = mu_mean.shape[2] > 0
     for m in range(action.shape[0]):
         forward(actor_target, m, actor_tape, next_observation[m], nothing, pi)
         forward(critic_target, m, critic_tape, next_observation[m], pi, q_next)
         forward(critic, m, critic_tape, observation[m], action[m], q)
+        forward(actor, m, actor_tape, observation[m], nothing, pi)
+        if known:
+            importance_weights(action[m], pi, sigmas, mu_mean[m], mu_log_sigma[m], rho[m])
         for b in range(batch):
             future = kind(discount) * (kind(1) - terminated[m, b, 0]) * q_next[b, 0]
-            delta = kind(reward_scale) * reward[m, b, 0] + future - q[b, 0]
+            delta = kind(reward_factor[m]) * reward[m, b, 0] + future - q[b, 0]
             td_error[m, b] = delta
-            d_q[b, 0] = kind(-2 / batch) * weight[m, b] * delta
+            heeded = not rules.mask or near_policy(rho[m, b], rules.c_max)
+            d_q[b, 0] = kind(-2 / batch) * weight[m, b] * delta if heeded else kind(0)
         backward(critic, m, critic_tape, d_q, True, nothing)
         adam_step(critic, m, critic_adam, step, rate_factor[m])
 
-        forward(actor, m, actor_tape, observation[m], nothing, pi)
         forward(critic, m, critic_tape, observation[m], pi, q)
+        beta = rules.beta[m]
         for b in range(batch):
-            d_q[b, 0] = kind(-1 / batch) * actor_weight[m, b]
+            d_q[b, 0] = kind(-beta / batch) * actor_weight[m, b]
         backward(critic, m, critic_tape, d_q, False, d_pi)
+        if rules.pull:
+            divergence_gradient(pi, sigmas, mu_mean[m], mu_log_sigma[m], rules.mu_pi, d_mean, d_log_sigma)
+            for b in range(batch):
+                for i in range(actions):
+                    d_pi[b, i] += kind((1 - beta) / batch) * d_mean[b, i]
         backward(actor, m, actor_tape, d_pi, True, nothing)
         adam_step(actor, m, actor_adam, step, rate_factor[m])
 

@@ -1,11 +1,16 @@
-"""Temporally correlated exploration with an amplitude that decays over episodes (de Bruin et al. 2018, B.2)."""
+"""What every form of exploration offers a learner, and the default form: the process of the 2018 benchmarks.
+
+Exploration is told once a step where its members are, and then says what becomes of a policy's action; the second
+draws nothing, so that the same disturbance can be asked for at another observation. The forms know neither plants
+nor replay.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +19,48 @@ from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream, next_normal
 
+Floats = NDArray[np.float32]
+
+
+class Explored(NamedTuple):
+    """Actions that explore.
+
+    Attributes:
+        action: float32 `[M, A]`.
+        deviation: how far each is from the policy's, ‖a − π(s)‖₁, float32 `[M]`.
+        extras: further numbers to be stored with the experience, float32 `[M, width]` by name.
+    """
+
+    action: Floats
+    deviation: Floats
+    extras: Mapping[str, Floats] = MappingProxyType({})
+
+
+class Exploration(Protocol):
+    """The exploration of a population with deterministic policies."""
+
+    def start_episode(self, episode: int) -> None:
+        """Begin a training episode of every member; episodes count from 0."""
+
+    def advance(self, observation: Floats, active: NDArray[np.bool_]) -> None:
+        """Advance the `active` `[M]` members one sample; `observation` `[M, S]` is what their actors are given.
+
+        A member whose episode has ended draws nothing: its next one must not depend on how long others go on.
+        """
+
+    def disturb(self, action: Floats, observation: Floats) -> Explored:
+        """Return what becomes of policy actions `[M, A]` at observations `[M, S]`, by the draws of this sample."""
+
+    def state_dict(self) -> dict[str, NDArray[np.generic]]:
+        """Return all that a resumed run needs, by name; the arrays are views."""
+
+    def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Continue from `state_dict`, bit for bit."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class ExplorationConfig:
-    """Settings of u ← u + diffusion · N(0, 1) − friction · u.
+class ProcessNoise:
+    """u ← u + diffusion · N(0, 1) − friction · u, temporally correlated and decaying (de Bruin et al. 2018, B.2).
 
     The paper prints 5.14 and 0.3 under names that are swapped with respect to custom; the printed form is
     taken. The state u is never clipped; what leaves is clip(u, ±1) times the amplitude, which falls linearly
@@ -25,6 +68,7 @@ class ExplorationConfig:
     `per_second` the constants are rescaled from 50 Hz to the actual rate; by default they hold per sample.
     """
 
+    form: Literal["process"] = "process"
     diffusion: float = 5.14
     friction: float = 0.3
     first_amplitude: float = 1.0
@@ -39,21 +83,7 @@ class ExplorationConfig:
             raise UserError("exploration: amplitudes must lie in [0, 1], decay_episodes must be at least 1")
 
 
-class Explored(NamedTuple):
-    """What was chosen to be tried.
-
-    Attributes:
-        action: float32 `[M, A]`.
-        deviation: how far each is from the policy's, ‖a − π(s)‖₁, float32 `[M]`.
-        extras: what is to be stored with the experience beside it, by name, float32 `[M, width]`.
-    """
-
-    action: NDArray[np.float32]
-    deviation: NDArray[np.float32]
-    extras: Mapping[str, NDArray[np.float32]] = MappingProxyType({})
-
-
-class Exploration:
+class RunningProcess:
     """The process of every member.
 
     Args:
@@ -62,36 +92,49 @@ class Exploration:
         frequency: control rate in Hz, used only with `per_second`.
     """
 
-    def __init__(
-        self, config: ExplorationConfig, root: int, members: Sequence[int], actions: int, frequency: float
-    ) -> None:
+    def __init__(self, config: ProcessNoise, root: int, members: Sequence[int], actions: int, frequency: float) -> None:
         ratio = 50.0 / frequency if config.per_second else 1.0
         self.config = config
         self.diffusion = config.diffusion * np.sqrt(ratio)
         self.friction = 1.0 - (1.0 - config.friction) ** ratio
         self.stream = Stream(root, members, "exploration")
         self.u = np.zeros((len(members), actions))
-        self.amplitude = config.first_amplitude
+        self.episode = np.zeros(1, np.int64)
+
+    @property
+    def amplitude(self) -> float:
+        """Amplitude of this episode."""
+        config = self.config
+        return decayed(config.first_amplitude, config.last_amplitude, config.decay_episodes, int(self.episode[0]))
 
     def start_episode(self, episode: int) -> None:
         """Put the process to rest and set the amplitude of this episode (counted from 0)."""
-        config = self.config
-        progress = min(1.0, episode / max(1, config.decay_episodes - 1))
-        self.amplitude = config.first_amplitude + progress * (config.last_amplitude - config.first_amplitude)
+        self.episode[0] = episode
         self.u[:] = 0.0
 
-    def advance(self, active: NDArray[np.bool_]) -> None:
-        """Advance the `active` `[M]` members one sample.
-
-        A member whose episode has ended draws nothing: its next one must not depend on how long others go on.
-        """
+    def advance(self, observation: Floats, active: NDArray[np.bool_]) -> None:
+        """Advance the `active` `[M]` members one sample."""
         _advance(self.u, self.stream.state, active, self.diffusion, self.friction)
 
-    def disturb(self, action: NDArray[np.float32]) -> Explored:
+    def disturb(self, action: Floats, observation: Floats) -> Explored:
         """Return clip(action + noise, ±1) for policy actions `[M, A]` with the noise of the present sample."""
         noisy = action + self.amplitude * np.clip(self.u, -1.0, 1.0)
         explored = np.clip(noisy, -1.0, 1.0).astype(np.float32)
         return Explored(explored, np.abs(explored - action).sum(axis=1))
+
+    def state_dict(self) -> dict[str, NDArray[np.generic]]:
+        """Return streams, the state of the process and the episode."""
+        return {"stream": self.stream.state, "u": self.u, "episode": self.episode}
+
+    def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Continue from `state_dict`."""
+        for name, array in self.state_dict().items():
+            array[...] = state[name]
+
+
+def decayed(first: float, last: float, episodes: int, episode: int) -> float:
+    """Return what falls linearly from `first` at episode 0 to `last` at the `episodes`-th, and stays there."""
+    return first + min(1.0, episode / max(1, episodes - 1)) * (last - first)
 
 
 @kernel

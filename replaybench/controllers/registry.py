@@ -9,8 +9,13 @@ from replaybench.data.errors import unknown
 
 LEARNERS: Final = {
     "DDPG": "replaybench.controllers.ddpg:DDPG",
+    "TD3": "replaybench.controllers.td3:TD3",
+    "SAC": "replaybench.controllers.sac:SAC",
+    "DQN": "replaybench.controllers.dqn:DQN",
     "ACER": "replaybench.controllers.acer:ACER",
     "ACER-discrete": "replaybench.controllers.acer_discrete:ACERDiscrete",
+    "NAF": "replaybench.controllers.naf:NAF",
+    "V-RACER": "replaybench.controllers.vracer:VRACER",
 }
 """Name → module and class; the module holds the class's configuration `<class>Config` too."""
 

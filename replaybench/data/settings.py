@@ -41,7 +41,12 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
             raise UserError(f"{where} must be one of {', '.join(map(repr, inner))}, not {value!r}")
         return value
     if origin is types.UnionType:
-        return None if value is None else _convert(value, next(t for t in inner if t is not type(None)), where)
+        if value is None and type(None) in inner:
+            return None
+        kinds = [kind for kind in inner if kind is not type(None)]
+        if len(kinds) > 1 and all(map(dataclasses.is_dataclass, kinds)):
+            return _one_of(kinds, value, where)
+        return _convert(value, kinds[0], where)
     if origin is tuple:
         if not isinstance(value, list | tuple):
             raise UserError(f"{where} must be a list, not {value!r}")
@@ -60,6 +65,29 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
     if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
         raise UserError(f"{where} must be {_SPOKEN.get(hint, hint.__name__)}, not {value!r}")
     return value
+
+
+def _one_of(kinds: list[type[Any]], table: Any, where: str) -> Any:
+    """Make the one of several dataclasses that a table names by its key, the first if it names none.
+
+    The key is the field that each of them has with one literal value of its own, e.g. `form: Literal["process"]`.
+    """
+    if not isinstance(table, Mapping):
+        raise UserError(f"{where} must be a table, not {table!r}")
+    literals = [
+        {name: typing.get_args(hint) for name, hint in typing.get_type_hints(kind).items() if _is_name(hint)}
+        for kind in kinds
+    ]
+    key = next(name for name in literals[0] if all(name in named for named in literals))
+    forms = {named[key][0]: kind for named, kind in zip(literals, kinds, strict=True)}
+    form = table.get(key, next(iter(forms)))
+    if not isinstance(form, str) or form not in forms:
+        raise unknown(f"{key} in {where}:", str(form), forms)
+    return build(forms[form], table, where)
+
+
+def _is_name(hint: Any) -> bool:
+    return typing.get_origin(hint) is typing.Literal and len(typing.get_args(hint)) == 1
 
 
 _SPOKEN = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}

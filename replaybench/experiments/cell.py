@@ -154,7 +154,11 @@ def make_task(plant: Plant, frequency: float, discount: str, observe: Sequence[s
 
 
 def make_agent(cell: Cell, plant: Plant) -> Agent:
-    """Build a cell's learner."""
+    """Build a cell's learner.
+
+    Raises:
+        UserError: its settings are wrong, or its strategy asks for ReF-ER, which it does not heed.
+    """
     learner, config = load_learner(cell.learner)
     task = make_task(plant, cell.frequency, cell.discount, cell.observe)
     settings = build(config, cell.settings, f"settings of {cell.learner}")

@@ -201,6 +201,8 @@ def replay_offline(
     recording.check_fields(learner, agent.fields)
     if not recording.arrays and (agent.segment > 1 or agent.traces is not None):
         raise UserError(f"{learner} follows experiences along their episodes, which --stream tears apart; leave it out")
+    if not recording.arrays and agent.normaliser is not None and agent.normaliser.on:
+        raise UserError(f"{learner} normalises by all that was collected, which --stream does not read; leave it out")
     env = PopulationEnv(
         plant,
         learners,
@@ -287,6 +289,7 @@ def offer(recording: Recording, replay: Replay, agent: Agent) -> None:
         active, ended = place < lengths, None
         if episode is not None:
             ended = (episode[sources, slots] != episode[sources, following]) | (place + 1 == lengths)
-            experience |= agent.recalled(experience, ended, active)
+        unknown = np.zeros(len(active), np.bool_)
+        experience |= agent.recalled(experience, unknown if ended is None else ended, active)
         replay.add(experience, active, ended)
     replay.forget_errors()

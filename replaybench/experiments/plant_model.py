@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.controllers.agent import Agent
+from replaybench.controllers.exploration import Explored
 from replaybench.envs import rk4
 from replaybench.envs.population import PopulationEnv
 
@@ -24,16 +25,18 @@ class PlantModel:
     def simulate(
         self, observation: Floats, action: Floats
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
-        """Return next observation `[M, S]`, unscaled reward `[M]` and terminated `[M]`, without noise."""
+        """Return next observation `[M, S]`, unscaled reward `[M]` and terminated `[M]`, without noise.
+
+        The plant gets clip(action), as it does from the environment.
+        """
         plant = self.env.plant
-        state, u = plant.denormalise_state(observation), plant.denormalise_action(action)
+        state, u = plant.denormalise_state(observation), plant.denormalise_action(np.clip(action, -1.0, 1.0))
         after, reward, terminated = rk4.simulate(plant, state, u, self.env.dt)
         return plant.normalise_state(after), reward, terminated
 
-    def explore(self, observation: Floats) -> tuple[Floats, Floats]:
-        """Return the policy's action with the exploration of the present step, and ‖a − π‖₁."""
-        tried = self.agent.explore_again(observation)
-        return tried.action, tried.deviation
+    def explore(self, observation: Floats) -> Explored:
+        """Return the policy's action with the exploration of the present step, ‖a − π‖₁, and what else to store."""
+        return self.agent.explore_again(observation)
 
     def deviation(self, observation: Floats, action: Floats) -> Floats:
         """Return ‖a − π(s)‖₁ `[M]`."""

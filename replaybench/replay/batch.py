@@ -23,6 +23,7 @@ class ReplayBatch:
         probability: chance of each draw float64 `[M, B]`, NaN where it is not known.
         weight, actor_weight: importance weights on the critic's and on the actor's loss, float32 `[M, B]`.
         rate_factor: factor on each member's learning rate, float32 `[M]`.
+        traces: the learner's traces of each sample as they are stored, float32 `[M, B, K]`; None if it keeps none.
         update, updates_in_phase: the place of this batch in its phase of updates.
     """
 
@@ -34,6 +35,7 @@ class ReplayBatch:
     actor_weight: Floats
     rate_factor: Floats
     length: NDArray[np.uint16] | None = None
+    traces: Floats | None = None
     update: int = 0
     updates_in_phase: int = 1
 

@@ -198,6 +198,7 @@ class Replay:
             actor_weight=self._weight if everywhere else self._ones,
             rate_factor=draws.rate_factor,
             length=None if self.assembly is None else np.take_along_axis(self.assembly.length, draws.idx, axis=1),
+            traces=None if self.traces is None else self.traces.of(draws.idx),
             update=context.update,
             updates_in_phase=context.updates_in_phase,
         )

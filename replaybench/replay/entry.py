@@ -67,8 +67,11 @@ class Model(Protocol):
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
         """Return next observation `[M, S]`, reward `[M]` and terminated `[M]`, without noise."""
 
-    def explore(self, observation: Floats) -> tuple[Floats, Floats]:
-        """Return the policy's action `[M, A]` with the exploration of the present step, and ‖a − π‖₁ `[M]`."""
+    def explore(self, observation: Floats) -> tuple[Floats, Floats, Mapping[str, Floats]]:
+        """Return the policy's action `[M, A]` with the exploration of the present step, ‖a − π‖₁ `[M]`, and extras.
+
+        Extras, `[M, width]` by field, describe how the action was drawn.
+        """
 
     def deviation(self, observation: Floats, action: Floats) -> Floats:
         """Return ‖a − π(s)‖₁ `[M]`."""
@@ -129,7 +132,7 @@ class RunningSynth:
         )  # fmt: skip
         if not kind.any():
             return
-        explored, deviation = self.model.explore(observation)
+        explored, deviation, extras = self.model.explore(observation)
         of_state = kind == 1
         action[of_state] = explored[of_state]
         deviation = np.where(of_state, deviation, self.model.deviation(observation, action))
@@ -141,6 +144,8 @@ class RunningSynth:
         for name, view in views.items():
             if name in made:
                 view[kind > 0] = made[name][kind > 0]
+            elif name in extras:
+                view[of_state] = extras[name][of_state]
             elif name != "sensor_noise" or of_state.any():
                 view[of_state if name == "sensor_noise" else kind > 0] = 0  # a model has no noise
 

@@ -108,6 +108,12 @@ class Traces:
         """Hand the rule what the learner returned of the steps in slots `idx` `[M, B]`; −1 is to be skipped."""
         self.rule.annotated(self.values, self.previous, self.next, idx, annotations)
 
+    def of(self, idx: Slots) -> Values:
+        """Return the numbers `[M, B, K]` of the steps in slots `idx` `[M, B]`."""
+        numbers = np.empty((*idx.shape, self.values.shape[2]), np.float32)
+        _gather(self.values, idx, numbers)
+        return numbers
+
     def state_dict(self, stored: int) -> dict[str, NDArray[Any]]:
         """Return numbers and links of the first `stored` slots, as views."""
         numbers = {f"trace_{name}": self.view(name)[:, :stored] for name in self.rule.names}
@@ -141,6 +147,14 @@ class Traces:
         self.previous[:, :stored], self.next[:, :stored] = previous, following
         for name in self.rule.names:
             self.view(name)[:, :stored] = state[f"trace_{name}"]
+
+
+@kernel
+def _gather(values: Values, idx: Slots, numbers: Values) -> None:
+    for m in range(idx.shape[0]):
+        for b in range(idx.shape[1]):
+            for k in range(values.shape[2]):
+                numbers[m, b, k] = values[m, idx[m, b], k]
 
 
 @kernel

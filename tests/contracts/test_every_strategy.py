@@ -44,8 +44,8 @@ class Model:
     def simulate(self, observation: Any, action: Any) -> tuple[Any, Any, Any]:
         return observation * 0.5, observation[:, 0] + action[:, 0], observation[:, 0] > 0.9
 
-    def explore(self, observation: Any) -> tuple[Any, Any]:
-        return observation[:, :1] * 0.1, np.abs(observation[:, 0])
+    def explore(self, observation: Any) -> tuple[Any, Any, Any]:
+        return observation[:, :1] * 0.1, np.abs(observation[:, 0]), {}
 
     def deviation(self, observation: Any, action: Any) -> Any:
         return np.abs(action[:, 0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,9 +35,20 @@ def assert_equal_files(one: Path, other: Path) -> None:
         np.testing.assert_array_equal(array, second[name], err_msg=name)
 
 
-@pytest.mark.parametrize("strategy", ["FIFO[Uniform]", "FULL[PER+IS]", "Resv[PER]"])
-def test_stopped_and_resumed_equals_uninterrupted(tmp_path: Path, strategy: str) -> None:
-    cell = make_cell(strategy)
+NORMALISED = {"normalise": {"observations": True, "clip": 5.0, "rewards": True}}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "settings"),
+    [
+        ("FIFO[Uniform]", {}),
+        ("FULL[PER+IS]", {"exploration": {"form": "gaussian", "last_sigma": 0.1, "truncate": 3.0}}),
+        ("Resv[PER]", {}),
+        ("Synth(state=0.2)*FIFO[Uniform]", {"exploration": {"form": "parameter"}, **NORMALISED}),
+    ],
+)
+def test_stopped_and_resumed_equals_uninterrupted(tmp_path: Path, strategy: str, settings: dict[str, Any]) -> None:
+    cell = make_cell(strategy, learner={"DDPG": settings})
     assert run_cell(cell, tmp_path / "whole", buffers="final")
     for stop in (2, 3, 8):
         assert not run_cell(cell, tmp_path / "parts", "final", report=lambda episode, stop=stop: episode < stop)
@@ -106,6 +118,25 @@ def test_members_whose_episodes_end_early_depend_on_nobody() -> None:
     for m, single in enumerate(singles):
         assert together.replay.count[m] == single.replay.count[0]
         np.testing.assert_array_equal(together.reward[m], single.reward[0])
+
+
+def test_statistics_are_those_of_what_each_member_collected() -> None:
+    """Cart-poles again: the buffer holds every step, and nothing of it is counted twice or left out."""
+    plant = str(Path(__file__).parents[2] / "examples" / "cart_pole.py") + ":CartPole"
+    run = CellRun(make_cell(plant=plant, strategy="FIFO[Uniform]", capacity=10_000, learner={"DDPG": NORMALISED}))
+    for _ in range(2):
+        run.advance()
+    count, column = run.replay.count, run.replay.columns.column
+    assert len(set(count.tolist())) > 1
+    weights = run.agent.weights()
+    np.testing.assert_array_equal(weights["observation.count"], count)
+    np.testing.assert_array_equal(weights["reward.count"], count)
+    for m, stored in enumerate(count):
+        np.testing.assert_allclose(
+            weights["observation.mean"][m], column("observation")[m, :stored].mean(axis=0, dtype=np.float64), rtol=1e-6
+        )
+        mean_square = np.square(column("reward")[m, :stored], dtype=np.float64).mean()
+        np.testing.assert_allclose(weights["reward.mean_square"][m], mean_square, rtol=1e-6)
 
 
 def test_a_failed_member_fails_alone() -> None:

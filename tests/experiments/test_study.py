@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
 
+from replaybench.controllers.ddpg import DDPGConfig
 from replaybench.data.errors import UserError
+from replaybench.data.settings import build
 from replaybench.experiments.study import Study, read_study, resolved, write_toml
 
 BASE = 'name = "x"\nplants = ["Pendulum"]\nstrategies = ["FIFO[Uniform]"]\nseeds = 4\nepisodes = 10\n'
@@ -52,6 +55,25 @@ def test_resolved_study_reads_back_the_same(tmp_path: Path) -> None:
     assert again.plant["Pendulum"]["mass"] == 5.5e-2
 
 
+@pytest.mark.parametrize(
+    "table",
+    [
+        'exploration = { form = "gaussian", truncate = 3, sigma = 0.3 }\n',
+        'normalise = { observations = true, clip = 5 }\n[learner.DDPG.exploration]\nform = "parameter"\ntarget = 0.1\n',
+        'exploration = { form = "process", friction = 0.2 }\n',
+    ],
+)
+def test_forms_of_exploration_read_back(tmp_path: Path, table: str) -> None:
+    """From the resolved study, and from a cell's settings as files hold them."""
+    study = read_study(write(tmp_path, BASE + "[learner.DDPG]\n" + table))
+    cells = study.cells()
+    again = read_study(write(tmp_path, write_toml(resolved(study, cells))))
+    assert [cell.id for cell in again.cells()] == [cell.id for cell in cells]
+    assert cells[0].id != read_study(write(tmp_path, BASE)).cells()[0].id
+    settings = json.loads(json.dumps(cells[0].settings))
+    assert dataclasses.asdict(build(DDPGConfig, settings, "cell")) == cells[0].settings
+
+
 def test_whatever_changes_numbers_changes_the_identity(tmp_path: Path) -> None:
     study = Study(name="a", plants=("Pendulum",), strategies=("FIFO[Uniform]",), seeds=2, episodes=10)
     changes = [
@@ -66,6 +88,7 @@ def test_whatever_changes_numbers_changes_the_identity(tmp_path: Path) -> None:
         {"name": "b"},
         {"buffers": "none"},
         {"learner": {"DDPG": {"tau": 0.01}}},
+        {"learner": {"DDPG": {"exploration": {"form": "process"}}}},
         {"strategies": ("fifo[uniform]",)},
     ]
     assert {dataclasses.replace(study, **change).cells()[0].id for change in same} == {ids[0]}
@@ -100,6 +123,10 @@ def test_an_edited_plant_file_is_another_cell(tmp_path: Path) -> None:
         (BASE + "[learner.DDPG]\ntau = nan\n", "tau must lie in"),
         (BASE + "[learner.DDPG]\nactor_rate = -1.0\n", "actor_rate must be"),
         (BASE + "[learner.DDPG]\nexploration = { friction = 2.0 }\n", "friction in"),
+        (BASE + '[learner.DDPG.exploration]\nform = "gausian"\n', "unknown form in .*'gausian'; did you mean gaussian"),
+        (BASE + "[learner.DDPG.exploration]\nsigma = 0.1\n", "unknown key in .*exploration: 'sigma'"),
+        (BASE + '[learner.DDPG.exploration]\nform = "parameter"\nfactor = 0.5\n', "factor must be"),
+        (BASE + "[learner.DDPG.normalise]\nclip = 5.0\n", "observations = true"),
         (BASE.replace('"x"', '"../x"'), "usable as a folder name"),
         (BASE + "frequency = [33.3]\n", "33.3 Hz .*use 33.25 or 33.5 Hz"),
         (BASE + "frequency = [0]\n", "frequency is 0 Hz"),

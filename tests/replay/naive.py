@@ -160,7 +160,7 @@ class NaiveReplay:
         step = new.steps[0]
         if of_state:
             step["observation"] = np.array([2 * random.double() - 1 for _ in step["observation"]], np.float32)
-            action, deviation = self.model.explore(step["observation"][None])
+            action, deviation, _ = self.model.explore(step["observation"][None])
             step["action"] = np.asarray(action[0], np.float32)
         else:
             step["action"] = np.array([2 * random.double() - 1 for _ in step["action"]], np.float32)

@@ -21,8 +21,9 @@ class Model:
     def simulate(self, observation: Any, action: Any) -> tuple[Any, Any, Any]:
         return observation * 2.0, action[:, 0] * 1.0, observation[:, 1] > 0.5
 
-    def explore(self, observation: Any) -> tuple[Any, Any]:
-        return observation[:, :1] / 2, np.abs(observation[:, 1]) + 20
+    def explore(self, observation: Any) -> tuple[Any, Any, Any]:
+        extras = {"behaviour_mean": observation[:, :1] / 4}
+        return observation[:, :1] / 2, np.abs(observation[:, 1]) + 20, extras
 
     def deviation(self, observation: Any, action: Any) -> Any:
         return np.abs(action[:, 0]) + 10
@@ -124,6 +125,16 @@ def test_synthetic_experiences_are_what_model_and_policy_say() -> None:
     assert set(column("terminated")[of_state].ravel()) == {0.0, 1.0}
     for name, value in REAL.items():
         assert (column(name)[~made] == value).all()
+
+
+def test_how_an_action_was_drawn_is_told_anew_where_the_policy_drew_anew() -> None:
+    """What a synthetic action replaces keeps the policy of its state, which is the measured one."""
+    replay = build("Synth(state=0.3, action=0.3)*FIFO[Uniform]", 20, 40, {**FIELDS, "behaviour_mean": 1})
+    offer(replay, 40, behaviour_mean=0.75)
+    of_state, _ = kinds(replay)
+    mean, observation = replay.columns.column("behaviour_mean"), replay.columns.column("observation")
+    np.testing.assert_array_equal(mean[of_state], observation[of_state][:, :1] / 4)
+    assert (mean[~of_state] == 0.75).all()
 
 
 def test_synthetic_states_and_actions_are_uniform() -> None:

@@ -55,8 +55,8 @@ class Model:
         successor = observation * np.float64(0.5) + action
         return successor, successor[:, 0] - 1.0, successor[:, 1] > 0.25
 
-    def explore(self, observation: Any) -> tuple[Any, Any]:
-        return (observation[:, :1] * np.float32(0.25)), np.abs(observation[:, 1])
+    def explore(self, observation: Any) -> tuple[Any, Any, Any]:
+        return (observation[:, :1] * np.float32(0.25)), np.abs(observation[:, 1]), {}
 
     def deviation(self, observation: Any, action: Any) -> Any:
         return np.abs(action[:, 0] - observation[:, 0])

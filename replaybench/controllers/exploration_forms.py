@@ -1,0 +1,39 @@
+"""The forms of exploration that a learner's settings may name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from replaybench.controllers.exploration import Exploration, ProcessNoise, RunningProcess
+from replaybench.controllers.gaussian_noise import GaussianNoise, RunningGaussian
+from replaybench.controllers.layers import PopulationMLP
+from replaybench.controllers.parameter_noise import ParameterNoise, RunningParameterNoise
+
+ExplorationConfig: TypeAlias = ProcessNoise | GaussianNoise | ParameterNoise
+"""A table of settings names its form; without, it is the first."""
+
+
+def make_exploration(
+    config: ExplorationConfig,
+    root: int,
+    members: Sequence[int],
+    actions: int,
+    frequency: float,
+    actor: PopulationMLP,
+) -> Exploration:
+    """Return the exploration of a population at rest.
+
+    Args:
+        root, members: seed of the study and member numbers.
+        actions: action dimensions A.
+        frequency: control rate in Hz.
+        actor: the networks whose outputs are the policies' actions, initialised.
+    """
+    match config:
+        case ProcessNoise():
+            return RunningProcess(config, root, members, actions, frequency)
+        case GaussianNoise():
+            return RunningGaussian(config, root, members, actions)
+        case ParameterNoise():
+            return RunningParameterNoise(config, root, members, actor)

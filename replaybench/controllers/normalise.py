@@ -1,0 +1,220 @@
+"""Running statistics by which learners scale observations and rewards; every member has its own.
+
+Experiences are stored as they were collected, and are normalised when they are replayed, by what is known then: Novati
+& Koumoutsakos (2019) standardise states and scale rewards, the locomotion benchmarks of de Bruin et al. (2018, 8.5)
+standardise observations and clip them to ±5, their other benchmarks do neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from replaybench.data.errors import UserError
+from replaybench.data.kernel import kernel
+
+LEAST_DEVIATION: Final = 1e-2
+"""Observations that vary less are scaled as if they varied by this much: those that have not varied yet, above all."""
+
+LEAST_REWARD: Final = 1e-6
+"""Rewards whose root mean square is less are scaled as if it were this."""
+
+Statistics = dict[str, NDArray[np.generic]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormaliseConfig:
+    """Settings: whether to standardise `observations`, bounded to ±`clip` where that is given, and to scale `rewards`.
+
+    Scaled rewards are r / √E[r²], their mean kept; this takes the place of the task's own reward scale.
+    """
+
+    observations: bool = False
+    clip: float | None = None
+    rewards: bool = False
+
+    def __post_init__(self) -> None:
+        if self.clip is not None and not 0 < self.clip < np.inf:
+            raise UserError(f"normalise: clip must be a finite number above 0, not {self.clip}")
+        if self.clip is not None and not self.observations:
+            raise UserError("normalise: clip bounds normalised observations; set observations = true, or leave it out")
+
+
+class ObservationNormaliser:
+    """(s − mean) / deviation over all that a member has collected; the identity where it is off.
+
+    The deviation is that of the population (division by n), at least `LEAST_DEVIATION`. It counts as 1 until there are
+    two observations, the mean as 0 until there is one.
+
+    Args:
+        config: settings.
+        members, size: M and observation size S.
+        dtype: of what is returned: float32; float64 for comparisons in tests.
+
+    Attributes:
+        on: whether anything is done.
+        count: int64 `[M]`.
+        mean, variance, scale: float64 `[M, S]`; the scale is 1 / deviation.
+        bound: float64 `[M]`, infinite without clipping.
+    """
+
+    def __init__(self, config: NormaliseConfig, members: int, size: int, dtype: DTypeLike = np.float32) -> None:
+        self.on, self.dtype = config.observations, np.dtype(dtype)
+        self.count = np.zeros(members, np.int64)
+        self.mean, self.variance = np.zeros((members, size)), np.zeros((members, size))
+        self.scale = np.ones((members, size))
+        self.bound = np.full(members, np.inf if config.clip is None else config.clip)
+
+    def update(self, observation: NDArray[Any], active: NDArray[np.bool_]) -> None:
+        """Take in collected observations `[M, …, S]` of the `active` `[M]` members."""
+        if self.on:
+            rows = np.ascontiguousarray(observation).reshape(len(self.mean), -1, self.mean.shape[1])
+            _take_in(rows, active, self.count, self.mean, self.variance, self.scale)
+
+    def __call__(self, observation: NDArray[Any]) -> NDArray[Any]:
+        """Return observations `[M, …, S]` normalised."""
+        if not self.on:
+            return observation
+        rows = np.ascontiguousarray(observation).reshape(len(self.mean), -1, self.mean.shape[1])
+        normalised = np.empty(rows.shape, self.dtype)
+        _standardise(rows, self.mean, self.scale, self.bound, normalised)
+        return normalised.reshape(observation.shape)
+
+    def state_dict(self) -> Statistics:
+        """Return the statistics by name, as views; nothing where it is off."""
+        kept = {"count": self.count, "mean": self.mean, "variance": self.variance}
+        kept |= {"scale": self.scale, "bound": self.bound}
+        return {f"observation.{name}": array for name, array in kept.items()} if self.on else {}
+
+
+class RewardScale:
+    """r / √E[r²] over all that a member has collected; a fixed factor where it is off.
+
+    Args:
+        config: settings.
+        members: M.
+        fixed: the factor that is used where it is off, and before there is a reward.
+
+    Attributes:
+        on: whether the factor follows the rewards.
+        count: int64 `[M]`.
+        mean_square: float64 `[M]`.
+        factor: float64 `[M]`, what to multiply rewards with.
+    """
+
+    def __init__(self, config: NormaliseConfig, members: int, fixed: float) -> None:
+        self.on, self.fixed = config.rewards, fixed
+        self.count, self.mean_square = np.zeros(members, np.int64), np.zeros(members)
+        self.factor = np.full(members, float(fixed))
+
+    def update(self, reward: NDArray[Any], active: NDArray[np.bool_]) -> None:
+        """Take in collected rewards `[M, …]` of the `active` `[M]` members."""
+        if self.on:
+            _weigh(reward.reshape(len(self.count), -1), active, self.count, self.mean_square, self.factor)
+
+    def restored(self, value: NDArray[Any]) -> NDArray[Any]:
+        """Return values `[M, N]` of scaled rewards in units of rewards times the fixed factor."""
+        if not self.on:
+            return value
+        restored: NDArray[Any] = value * (self.fixed / self.factor).astype(value.dtype)[:, None]
+        return restored
+
+    def state_dict(self) -> Statistics:
+        """Return the statistics by name, as views; nothing where it is off."""
+        kept = {"count": self.count, "mean_square": self.mean_square, "factor": self.factor}
+        return {f"reward.{name}": array for name, array in kept.items()} if self.on else {}
+
+
+class Normaliser:
+    """What a learner is scaled by.
+
+    Args:
+        config: settings.
+        members, size: M and observation size S.
+        reward_scale: the task's, which counts where rewards are not normalised.
+        dtype: of normalised observations.
+
+    Attributes:
+        on: whether anything depends on what is collected.
+    """
+
+    def __init__(
+        self, config: NormaliseConfig, members: int, size: int, reward_scale: float, dtype: DTypeLike = np.float32
+    ) -> None:
+        self.on = config.observations or config.rewards
+        self.observations = ObservationNormaliser(config, members, size, dtype)
+        self.rewards = RewardScale(config, members, reward_scale)
+
+    def state_dict(self) -> Statistics:
+        """Return all statistics by name, as views."""
+        return {**self.observations.state_dict(), **self.rewards.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Continue from `state_dict`, bit for bit."""
+        for name, array in self.state_dict().items():
+            array[...] = state[name]
+
+
+@kernel
+def _take_in(
+    rows: NDArray[Any],
+    active: NDArray[np.bool_],
+    count: NDArray[np.int64],
+    mean: NDArray[np.float64],
+    variance: NDArray[np.float64],
+    scale: NDArray[np.float64],
+) -> None:
+    """Welford's recursion, written for the variance itself."""
+    for m in range(count.size):
+        if not active[m]:
+            continue
+        for b in range(rows.shape[1]):
+            count[m] += 1
+            for s in range(mean.shape[1]):
+                before = rows[m, b, s] - mean[m, s]
+                mean[m, s] += before / count[m]
+                variance[m, s] += (before * (rows[m, b, s] - mean[m, s]) - variance[m, s]) / count[m]
+        for s in range(mean.shape[1]):
+            deviation = np.sqrt(variance[m, s]) if count[m] > 1 else 1.0
+            # Written so that NaN passes: a failed member must be seen.
+            scale[m, s] = 1.0 / (LEAST_DEVIATION if deviation < LEAST_DEVIATION else deviation)
+
+
+@kernel
+def _standardise(
+    rows: NDArray[Any],
+    mean: NDArray[np.float64],
+    scale: NDArray[np.float64],
+    bound: NDArray[np.float64],
+    normalised: NDArray[Any],
+) -> None:
+    for m in range(rows.shape[0]):
+        for b in range(rows.shape[1]):
+            for s in range(rows.shape[2]):
+                value = (rows[m, b, s] - mean[m, s]) * scale[m, s]
+                if value > bound[m]:
+                    value = bound[m]
+                elif value < -bound[m]:
+                    value = -bound[m]
+                normalised[m, b, s] = value
+
+
+@kernel
+def _weigh(
+    reward: NDArray[Any],
+    active: NDArray[np.bool_],
+    count: NDArray[np.int64],
+    mean_square: NDArray[np.float64],
+    factor: NDArray[np.float64],
+) -> None:
+    for m in range(count.size):
+        if active[m]:
+            for b in range(reward.shape[1]):
+                count[m] += 1
+                mean_square[m] += (np.float64(reward[m, b]) ** 2 - mean_square[m]) / count[m]
+            size = np.sqrt(mean_square[m])
+            factor[m] = 1.0 / (LEAST_REWARD if size < LEAST_REWARD else size)

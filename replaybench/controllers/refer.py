@@ -1,0 +1,116 @@
+"""Remember and Forget for Experience Replay in a learner (Novati & Koumoutsakos 2019, section 3).
+
+What the rules are is said by the strategy (`FIFO[Uniform+ReFER]`), which this wing does not know: it takes the settings
+as they come. Here are the schedules of c_max and of the learning rate, and the weight β of every member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.data.kernel import kernel
+
+RHO_LIMIT: Final = 1e3
+"""Bound on ρ where Rule 2 is alone (section 5.3)."""
+
+
+class Settings(Protocol):
+    """ReF-ER as a strategy states it: C, A, and which of the two rules hold."""
+
+    @property
+    def c(self) -> float: ...
+    @property
+    def anneal(self) -> float: ...
+    @property
+    def rules(self) -> Sequence[int]: ...
+
+
+class PenaltySettings(Settings, Protocol):
+    """What Rule 2 needs besides: D, β at first and its step (None: the learning rate), and which divergence."""
+
+    @property
+    def far(self) -> float: ...
+    @property
+    def beta(self) -> float: ...
+    @property
+    def beta_rate(self) -> float | None: ...
+    @property
+    def kl(self) -> str: ...
+
+
+class Rules(NamedTuple):
+    """What kernels see of ReF-ER in one update.
+
+    Attributes:
+        c_max: ρ in (1/c_max, c_max) is near-policy.
+        mask: Rule 1, whether far-policy samples give no gradient ĝ.
+        pull: Rule 2, whether the policy is pulled to past behaviours.
+        mu_pi: whether by D_KL(μ‖π), else by D_KL(π‖μ).
+        limit: ρ is cut off here.
+        beta: float64 `[M]`.
+    """
+
+    c_max: float
+    mask: bool
+    pull: bool
+    mu_pi: bool
+    limit: float
+    beta: NDArray[np.float64]
+
+
+class ReFER:
+    """The rules of a population; without settings none holds, β stays 1, and c_max = 5 only says what is far-policy.
+
+    Args:
+        settings: of the strategy, or None.
+        members: M.
+        learning_rate: η of the policy's network, the step of β where that has none of its own.
+
+    Attributes:
+        beta: float64 `[M]`.
+    """
+
+    def __init__(self, settings: Settings | None, members: int, learning_rate: float) -> None:
+        rules = () if settings is None else settings.rules
+        self.on, self.mask, self.pull = settings is not None, 1 in rules, 2 in rules
+        self.c, self.anneal = (4.0, 0.0) if settings is None else (settings.c, settings.anneal)
+        self.beta = np.ones(members)
+        self.learning_rate = learning_rate
+        self.far, self.beta_rate, self.mu_pi = 1.0, None, True
+        if self.pull:
+            penalty = cast(PenaltySettings, settings)
+            self.far, self.beta_rate, self.mu_pi = penalty.far, penalty.beta_rate, penalty.kl == "mu_pi"
+            self.beta[:] = penalty.beta
+
+    def annealed(self, update: int) -> float:
+        """Return 1/(1 + A·t), the factor on learning rates and on C (eq. 13); t counts updates from 1."""
+        return 1.0 / (1.0 + self.anneal * update)
+
+    def rules(self, update: int) -> Rules:
+        """Return what holds in update t."""
+        limit = RHO_LIMIT if self.pull and not self.mask else np.inf
+        return Rules(self.c_max(update), self.mask, self.pull, self.mu_pi, limit, self.beta)
+
+    def c_max(self, update: int) -> float:
+        """Return c_max(t) = 1 + C/(1 + A·t)."""
+        return 1.0 + self.c * self.annealed(update)
+
+    def weigh(self, far_fraction: NDArray[np.float64], update: int) -> None:
+        """Move β towards 0 where more than D of what is stored is far-policy, else towards 1 (eq. 12); n_far/N `[M]`.
+
+        Written for 1 − β where that shrinks, so that both fixed points are exact.
+        """
+        if self.pull:
+            eta = self.learning_rate * self.annealed(update) if self.beta_rate is None else self.beta_rate
+            fallen, risen = (1.0 - eta) * self.beta, 1.0 - (1.0 - eta) * (1.0 - self.beta)
+            self.beta[:] = np.where(far_fraction > self.far, fallen, risen)
+
+
+@kernel
+def near_policy(rho: float, c_max: float) -> bool:
+    """Return whether 1/c_max < ρ < c_max; NaN is not."""
+    return 1.0 / c_max < rho < c_max

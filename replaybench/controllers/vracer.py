@@ -1,0 +1,336 @@
+"""V-RACER for a population: off-policy policy gradients with stored returns (Novati & Koumoutsakos 2019, section 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from replaybench.controllers.agent import Batch, Task
+from replaybench.controllers.behaviour import divergence, divergence_gradient, importance_weights
+from replaybench.controllers.checks import between, counts, positive, widths
+from replaybench.controllers.exploration import Explored
+from replaybench.controllers.layers import Floats, Network, PopulationMLP, Shape, Tape, backward, forward
+from replaybench.controllers.learner import Learner
+from replaybench.controllers.normalise import NormaliseConfig, Normaliser
+from replaybench.controllers.optimiser import Adam, adam_step, make_adam
+from replaybench.controllers.policy_form import PolicyForm
+from replaybench.controllers.refer import ReFER, Rules, Settings, near_policy
+from replaybench.controllers.retrace import Q_RET, TRUNCATED, Retrace
+from replaybench.data.kernel import kernel
+from replaybench.data.streams import Stream, next_normal
+
+SUCCESSORS = 16
+"""Truncated steps in a batch are few; their successors are evaluated so many at a time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VRACERConfig:
+    """Settings with which V-RACER with ReF-ER learns on the pendulum.
+
+    The paper has 2 × 128 SoftSign units, batches of 256, γ 0.995 and a rate of 1e-4, for 10⁶ steps and more: too slow
+    to judge before. Its `sigma` is an output of the network, that of the authors' public code a parameter of its own,
+    √0.2 at first (`first_sigma`). `value_scale` multiplies the output for V, for tasks whose values are far from 0 and
+    whose advantages would all be negative at first. Where the mean is `bounded`, it is so by tanh; actions never are.
+    """
+
+    hidden: tuple[int, ...] = (64, 64)
+    activation: Literal["tanh", "softsign", "relu"] = "tanh"
+    learning_rate: float = 1e-3
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = 1e-8
+    sigma: Literal["free", "network"] = "free"
+    first_sigma: float = 0.2**0.5
+    bounded: bool = False
+    value_scale: float = 1.0
+    batch_size: int = 64
+    replays_per_experience: float = 64.0
+    warmup_episodes: int = 5
+    normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
+
+    def __post_init__(self) -> None:
+        positive("V-RACER", learning_rate=self.learning_rate, epsilon=self.epsilon, first_sigma=self.first_sigma)
+        positive("V-RACER", value_scale=self.value_scale, replays_per_experience=self.replays_per_experience)
+        between("V-RACER", 0, np.nextafter(1, 0), beta1=self.betas[0], beta2=self.betas[1])
+        between("V-RACER", 0, np.inf, warmup_episodes=self.warmup_episodes)
+        counts("V-RACER", batch_size=self.batch_size)
+        widths("V-RACER", hidden=self.hidden)
+
+
+class VRACER(Learner):
+    """M independent networks with outputs V, the mean of a Gaussian policy and, if `sigma` is the network's, log σ.
+
+    What the policy samples is stored and enters importance weights as sampled; the environment clips what it applies.
+    Returns are traces along stored episodes (`Retrace`). Without ReF-ER this is plain replay, in which |log ρ| ≤ 7.
+
+    Args:
+        config: settings.
+        task: sizes, discount and reward scale.
+        root, members: seed of the study and member numbers `[M]`.
+        frequency: not used, noise is white at every rate.
+        dtype: float32; float64 for comparisons in tests.
+        refer: ReF-ER as the strategy states it.
+    """
+
+    normaliser: Normaliser
+    heeds_refer = True
+    metric_names = ("kl", "far", "beta", "sigma")
+
+    def __init__(
+        self,
+        config: VRACERConfig,
+        task: Task,
+        root: int,
+        members: Sequence[int],
+        frequency: float = 50.0,
+        dtype: DTypeLike = np.float32,
+        refer: Settings | None = None,
+    ) -> None:
+        m, s, a = len(members), task.observation_size, task.action_size
+        self.config, self.task, self.warmup_episodes = config, task, config.warmup_episodes
+        self.batch_size, self.replays_per_experience = config.batch_size, config.replays_per_experience
+        free = config.sigma == "free"
+        shape = Shape((s, *config.hidden, 1 + a if free else 1 + 2 * a), activation=config.activation)
+        # A layer without inputs is a bias, which Adam, policy files and checkpoints treat like any other.
+        self.network, self.deviation = PopulationMLP(shape, m, dtype), PopulationMLP(Shape((0, a)), m, dtype)
+        self.network.initialise(Stream(root, members, "initialisation"), "xavier", output_scale=0.1)
+        self.deviation.parameters[:] = np.log(config.first_sigma)
+        self.networks = {"network": self.network, "log_sigma": self.deviation}
+        self.targets = {}
+        rate, betas, epsilon = config.learning_rate, config.betas, config.epsilon
+        self.adams = {n: make_adam(net, rate, betas=betas, epsilon=epsilon) for n, net in self.networks.items()}
+        self.normaliser = Normaliser(config.normalise, m, s, task.reward_scale, dtype)
+        self.steps = np.zeros(1, np.int64)
+        self.refer = ReFER(refer, m, config.learning_rate)
+        self.traces = Retrace(self.refer, self.steps, m, task.discount, self.normaliser.rewards.factor)
+        self.fields = {"behaviour_mean": a, "behaviour_log_sigma": a}
+        self.stream = Stream(root, members, "exploration")
+        self.noise = np.zeros((m, a))
+        self._tapes = (self.network.tape(config.batch_size), self.network.tape(SUCCESSORS))
+
+    def start_episode(self, episode: int) -> None:
+        """Nothing lasts for an episode."""
+
+    def _heads(self, observation: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return V `[M, N]`, mean and log σ `[M, N, A]` for observations `[M, N, S]`."""
+        a = self.task.action_size
+        outputs = self.network(self.normaliser.observations(observation))
+        mean = np.tanh(outputs[:, :, 1 : 1 + a]) if self.config.bounded else outputs[:, :, 1 : 1 + a]
+        first = np.broadcast_to(self.deviation.parameters[:, None], mean.shape)
+        log_sigma = first if self.config.sigma == "free" else first + outputs[:, :, 1 + a :]
+        return outputs[:, :, 0] * outputs.dtype.type(self.config.value_scale), mean, log_sigma
+
+    def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
+        """Return a sample `[M, A]` of the policy; only `active` `[M]` members draw."""
+        self.normaliser.observations.update(observation, active)
+        _draw(self.noise, self.stream.state, active)
+        return self.explore_again(observation)
+
+    def explore_again(self, observation: Floats) -> Explored:
+        """Return the same for another observation, with the draw of the present step."""
+        value, mean, log_sigma = (head[:, 0] for head in self._heads(observation[:, None]))
+        action = (mean + np.exp(log_sigma) * self.noise).astype(np.float32)
+        extras = {"behaviour_mean": mean, "behaviour_log_sigma": log_sigma, "value": value[:, None]}
+        return Explored(action, np.abs(action - mean).sum(axis=1), {n: x.astype(np.float32) for n, x in extras.items()})
+
+    def followed(
+        self,
+        reward: NDArray[np.float64],
+        successor: Floats,
+        terminated: NDArray[np.bool_],
+        ended: NDArray[np.bool_],
+        active: NDArray[np.bool_],
+    ) -> Mapping[str, Floats]:
+        """Return the traces `truncated`, and `bootstrap`: V(s′) where the episode was cut off, else 0; `[M, 1]`."""
+        super().followed(reward, successor, terminated, ended, active)
+        truncated = (ended & ~terminated)[:, None]
+        value = self.value(successor[:, None]) if truncated.any() else np.zeros((len(ended), 1))
+        return {
+            "truncated": truncated.astype(np.float32),
+            "bootstrap": np.where(truncated, value, 0).astype(np.float32),
+        }
+
+    def policy(self, observation: Floats) -> Floats:
+        """Return the mean action `[M, N, A]` within ±1 for observations `[M, N, S]`."""
+        return np.clip(self._heads(observation)[1], -1, 1)
+
+    def policy_form(self) -> PolicyForm:
+        """Return the mean among the outputs."""
+        return PolicyForm(self.network, 1, self.task.action_size, "tanh" if self.config.bounded else "clip")
+
+    def value(self, observation: Floats) -> Floats:
+        """Return V(s) `[M, N]`, in units of the scaled reward."""
+        return self._heads(observation)[0]
+
+    def metrics(self, stored: Mapping[str, Floats]) -> Mapping[str, NDArray[Any]]:
+        """Return `kl`, the mean of D_KL(μ‖π) over a sample `[M, n, …]` of what is stored; `far` n_far/N; `beta`; σ."""
+        pi = [np.asarray(head, np.float64) for head in self._heads(stored["observation"])[1:]]
+        kl = divergence(*pi, *(stored[name].astype(np.float64) for name in self.fields))
+        sigma = np.exp(pi[1]).mean(axis=(1, 2))
+        return {"kl": kl.mean(axis=1), "far": self.traces.fraction, "beta": self.refer.beta.copy(), "sigma": sigma}
+
+    def update(self, batch: Batch) -> dict[str, Floats]:
+        """Do one update; return `td_error` Q_ret − V, and for the traces `rho`, `value` and `bootstrap`, `[M, B]`."""
+        self.steps += 1
+        step, config = int(self.steps[0]), self.config
+        shape, kind = batch.weight.shape, self.network.parameters.dtype
+        td_error, rho, value, bootstrap = (np.zeros(shape, kind) for _ in range(4))
+        assert batch.traces is not None
+        _update(
+            self.network.network,
+            self.deviation.network,
+            *self._tapes,
+            self.adams["network"],
+            self.adams["log_sigma"],
+            self.refer.rules(step),
+            config.sigma == "free",
+            config.bounded,
+            config.value_scale,
+            self.normaliser.observations(batch.observation),
+            batch.action,
+            self.normaliser.observations(batch.next_observation),
+            batch.columns["behaviour_mean"],
+            batch.columns["behaviour_log_sigma"],
+            batch.traces,
+            batch.weight,
+            batch.actor_weight,
+            batch.rate_factor * np.float32(self.refer.annealed(step)),
+            step,
+            td_error,
+            rho,
+            value,
+            bootstrap,
+        )
+        return {"td_error": td_error, "rho": rho, "value": value, "bootstrap": bootstrap}
+
+    def _further(self) -> dict[str, NDArray[Any]]:
+        own = {"exploration_stream": self.stream.state, "noise": self.noise, "beta": self.refer.beta}
+        return {**own, **self.traces.state_dict()}
+
+
+@kernel
+def _draw(noise: NDArray[np.float64], stream: NDArray[np.uint64], active: NDArray[np.bool_]) -> None:
+    for m in range(noise.shape[0]):
+        if active[m]:
+            for a in range(noise.shape[1]):
+                noise[m, a] = next_normal(stream[m])
+
+
+@kernel
+def _update(
+    network: Network, deviation: Network, tape: Tape, successor_tape: Tape, adam: Adam, sigma_adam: Adam,
+    rules: Rules, free: bool, bounded: bool, value_scale: float,
+    observation: Floats, action: Floats, next_observation: Floats, mu_mean: Floats, mu_log_sigma: Floats,
+    traces: Floats, weight: Floats, actor_weight: Floats, rate_factor: Floats, step: int,
+    td_error: Floats, rho: Floats, value: Floats, bootstrap: Floats,
+) -> None:  # fmt: skip
+    """One update of every member, with the returns that are stored (paper, section 2: V-RACER)."""
+    batch, actions = action.shape[1], action.shape[2]
+    kind = network.parameters.dtype.type
+    outputs = np.empty((batch, network.plan[-1, 0]), network.parameters.dtype)
+    d_outputs = np.empty_like(outputs)
+    mean, log_sigma = np.empty((batch, actions), outputs.dtype), np.empty((batch, actions), outputs.dtype)
+    d_mean, d_log_sigma = np.empty_like(mean), np.empty_like(mean)
+    nothing = np.empty((batch, 0), outputs.dtype)
+    for m in range(action.shape[0]):
+        _look_ahead(network, m, successor_tape, next_observation[m], traces[m], value_scale, bootstrap[m])
+        forward(network, m, tape, observation[m], nothing, outputs)
+        _policy(outputs, deviation.parameters[m], free, bounded, mean, log_sigma)
+        importance_weights(action[m], mean, log_sigma, mu_mean[m], mu_log_sigma[m], rho[m])
+        for b in range(batch):
+            value[m, b] = kind(value_scale) * outputs[b, 0]
+            td_error[m, b] = traces[m, b, Q_RET] - value[m, b]
+        if rules.pull:
+            divergence_gradient(mean, log_sigma, mu_mean[m], mu_log_sigma[m], rules.mu_pi, d_mean, d_log_sigma)
+        else:
+            d_mean[:], d_log_sigma[:] = 0, 0
+        policy_gradient(
+            action[m], mean, log_sigma, rho[m], td_error[m], actor_weight[m], rules, rules.beta[m], d_mean, d_log_sigma
+        )
+        value_gradient(rho[m], td_error[m], weight[m], rules, rules.beta[m], d_outputs[:, 0])
+        spread = deviation.gradient[m]
+        spread[:] = 0
+        for b in range(batch):
+            d_outputs[b, 0] *= kind(value_scale)
+            for i in range(actions):
+                inner = kind(1) - mean[b, i] * mean[b, i] if bounded else kind(1)
+                d_outputs[b, 1 + i] = d_mean[b, i] * inner
+                if free:
+                    spread[i] += d_log_sigma[b, i]
+                else:
+                    d_outputs[b, 1 + actions + i] = d_log_sigma[b, i]
+        backward(network, m, tape, d_outputs, True, nothing)
+        adam_step(network, m, adam, step, rate_factor[m])
+        if free:
+            adam_step(deviation, m, sigma_adam, step, rate_factor[m])
+
+
+@kernel
+def policy_gradient(
+    action: Floats, mean: Floats, log_sigma: Floats, rho: Floats, advantage: Floats, weight: Floats,
+    rules: Rules, beta: float, d_mean: Floats, d_log_sigma: Floats,
+) -> None:  # fmt: skip
+    """Turn gradients of the divergence `[B, A]` into those of the policy's loss, to mean and log σ (eq. 5, 10).
+
+    The loss is the batch's mean of −β w ρ A log π(a|s) where near-policy (ρ held fixed), plus (1 − β) D_KL everywhere.
+    """
+    batch = action.shape[0]
+    kind = mean.dtype.type
+    one = kind(1)
+    attraction = kind((1 - beta) / batch)
+    for b in range(batch):
+        heeded = not rules.mask or near_policy(rho[b], rules.c_max)
+        used = kind(rules.limit) if rho[b] > rules.limit else rho[b]
+        factor = kind(beta / batch) * weight[b] * advantage[b] * used if heeded else kind(0)
+        for i in range(action.shape[1]):
+            inverse = np.exp(-log_sigma[b, i])
+            z = (action[b, i] - mean[b, i]) * inverse
+            d_mean[b, i] = attraction * d_mean[b, i] - factor * z * inverse
+            d_log_sigma[b, i] = attraction * d_log_sigma[b, i] - factor * (z * z - one)
+
+
+@kernel
+def value_gradient(rho: Floats, advantage: Floats, weight: Floats, rules: Rules, beta: float, d_value: Floats) -> None:
+    """Write the gradient to V `[B]` of the batch's mean of ½ β w (V − V_tbc)², V_tbc held fixed (eq. 9, 10)."""
+    batch = rho.size
+    kind = rho.dtype.type
+    for b in range(batch):
+        heeded = not rules.mask or near_policy(rho[b], rules.c_max)
+        kept = kind(1) if rho[b] > 1 else rho[b]
+        d_value[b] = kind(-beta / batch) * weight[b] * kept * advantage[b] if heeded else kind(0)
+
+
+@kernel
+def _policy(outputs: Floats, first: Floats, free: bool, bounded: bool, mean: Floats, log_sigma: Floats) -> None:
+    """Read mean and log σ `[B, A]` from the outputs; `first` `[A]` is log σ, or what it is at first."""
+    actions = mean.shape[1]
+    for b in range(mean.shape[0]):
+        for i in range(actions):
+            mean[b, i] = np.tanh(outputs[b, 1 + i]) if bounded else outputs[b, 1 + i]
+            log_sigma[b, i] = first[i] if free else first[i] + outputs[b, 1 + actions + i]
+
+
+@kernel
+def _look_ahead(
+    network: Network, m: int, tape: Tape, next_observation: Floats, traces: Floats, value_scale: float, value: Floats
+) -> None:
+    """Write V(s′) `[B]` of those samples with which an episode was cut off; leave the others."""
+    room = tape.values.shape[1]
+    few = np.empty((room, next_observation.shape[1]), next_observation.dtype)
+    rows = np.empty(room, np.int64)
+    outputs = np.empty((room, network.plan[-1, 0]), network.parameters.dtype)
+    nothing = np.empty((room, 0), network.parameters.dtype)
+    found, b = 0, 0
+    while b < value.size:
+        if traces[b, TRUNCATED] > 0:
+            few[found], rows[found] = next_observation[b], b
+            found += 1
+        b += 1
+        if found == room or (b == value.size and found > 0):
+            forward(network, m, tape, few[:found], nothing[:found], outputs[:found])
+            for i in range(found):
+                value[rows[i]] = network.parameters.dtype.type(value_scale) * outputs[i, 0]
+            found = 0
