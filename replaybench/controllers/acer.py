@@ -19,6 +19,7 @@ from replaybench.controllers.exploration import Explored
 from replaybench.controllers.layers import Floats, Network, PopulationMLP, Shape, Tape, backward, forward
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.optimiser import Adam, adam_step, make_adam, track
+from replaybench.controllers.policy_form import PolicyForm
 from replaybench.controllers.segment_returns import clipped, correction, retrace, traces, truncated_weights
 from replaybench.controllers.segments import Segments, as_segments, rows
 from replaybench.controllers.trust_region import project
@@ -227,6 +228,10 @@ class ACER(Learner):
         mean = self.policy(observation)
         noise = self.exploration.normal(mean[0].size).reshape(mean.shape)
         return np.asarray(mean + self.config.sigma * noise, mean.dtype)
+
+    def policy_form(self) -> PolicyForm:
+        """Return the policy's means."""
+        return PolicyForm(self.policy_network, 0, self.task.action_size)
 
     def value(self, observation: Floats) -> Floats:
         """Return V `[M, N]`, in units of the scaled reward."""

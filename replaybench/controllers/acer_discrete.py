@@ -21,6 +21,7 @@ from replaybench.controllers.layers import Floats, Network, PopulationMLP, Shape
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.levels import ActionLevels
 from replaybench.controllers.optimiser import Adam, adam_step, make_adam, track
+from replaybench.controllers.policy_form import PolicyForm
 from replaybench.controllers.segment_returns import clipped, correction, retrace, traces, truncated_weights
 from replaybench.controllers.segments import Segments, as_segments, rows
 from replaybench.controllers.trust_region import project
@@ -218,6 +219,10 @@ class ACERDiscrete(Learner):
     def _actions(self, choice: NDArray[np.int64], numbers: Floats) -> Floats:
         """Return the actions `[…, A]` of choices `[…]`, NaN where the `numbers` `[…, n]` that they come from are."""
         return np.where(np.isnan(numbers).any(axis=-1, keepdims=True), np.float32(np.nan), self.table[choice])
+
+    def policy_form(self) -> PolicyForm:
+        """Return the most probable choice."""
+        return PolicyForm(self.policy_network, 0, len(self.table), table=self.table)
 
     def value(self, observation: Floats) -> Floats:
         """Return V = Σ_a π(a) Q(a) `[M, N]`, in units of the scaled reward."""

@@ -17,6 +17,7 @@ from replaybench.controllers.learner import Learner
 from replaybench.controllers.levels import ActionLevels
 from replaybench.controllers.normalise import NormaliseConfig, Normaliser
 from replaybench.controllers.optimiser import Adam, adam_step, make_adam
+from replaybench.controllers.policy_form import PolicyForm
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream, next_double
 
@@ -139,6 +140,10 @@ class DQN(Learner):
         q = self.critic(self.normaliser.observations(observation))
         failed = np.isnan(q).any(axis=2, keepdims=True)
         return np.where(failed, np.float32(np.nan), self.choices[q.argmax(axis=2)])
+
+    def policy_form(self) -> PolicyForm:
+        """Return the choice of the largest value."""
+        return PolicyForm(self.critic, 0, len(self.choices), table=self.choices)
 
     def value(self, observation: Floats) -> Floats:
         """Return max_a Q(s, a) `[M, N]`, in units of the reward times `reward_scale`."""

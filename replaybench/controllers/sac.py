@@ -16,6 +16,7 @@ from replaybench.controllers.layers import Floats, PopulationMLP, Shape
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.normalise import NormaliseConfig, Normaliser
 from replaybench.controllers.optimiser import make_adam
+from replaybench.controllers.policy_form import PolicyForm
 from replaybench.controllers.sac_first import update_first
 from replaybench.controllers.sac_present import update_present
 from replaybench.controllers.squashed import LOG_STD_BOUNDS, draw_active
@@ -150,6 +151,10 @@ class SAC(Learner):
         mean, log_std = np.split(head, 2, axis=2)
         action = np.tanh(mean + np.exp(np.clip(log_std, *LOG_STD_BOUNDS)) * noise)
         return action.astype(np.float32), np.tanh(mean).astype(np.float32)
+
+    def policy_form(self) -> PolicyForm:
+        """Return tanh μ among the actor's outputs."""
+        return PolicyForm(self.networks["actor"], 0, self.task.action_size, "tanh")
 
     def value(self, observation: Floats) -> Floats:
         """Return min_i Q_i(s, tanh μ(s)) `[M, N]`, in units of the reward times `reward_scale`."""

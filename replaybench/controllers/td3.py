@@ -17,6 +17,7 @@ from replaybench.controllers.layers import Floats, Network, PopulationMLP, Shape
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.normalise import NormaliseConfig, Normaliser
 from replaybench.controllers.optimiser import Adam, adam_step, make_adam, track
+from replaybench.controllers.policy_form import PolicyForm
 from replaybench.controllers.twins import TwinAdams, TwinRoom, Twins, bootstrap, fit_twins, lesser_value, twin_room
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream, next_normal
@@ -125,6 +126,10 @@ class TD3(Learner):
     def policy(self, observation: Floats) -> Floats:
         """Return π(s) `[M, N, A]` for observations `[M, N, S]`."""
         return self.networks["actor"](self.normaliser.observations(observation))
+
+    def policy_form(self) -> PolicyForm:
+        """Return π as the actor's outputs."""
+        return PolicyForm(self.networks["actor"], 0, self.task.action_size)
 
     def value(self, observation: Floats) -> Floats:
         """Return Q₁(s, π(s)) `[M, N]`, which the actor climbs, in units of the reward times `reward_scale`."""
