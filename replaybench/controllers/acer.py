@@ -204,10 +204,6 @@ class ACER(Learner):
     def start_episode(self, episode: int) -> None:
         """Nothing lasts for an episode."""
 
-    def act(self, observation: Floats) -> Floats:
-        """Return the policy's mean `[M, A]` for observation `[M, S]`."""
-        return self.policy(observation[:, None])[:, 0]
-
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
         """Return a sample of the policy `[M, A]`, unbounded; the mean goes with it. Only `active` `[M]` draw."""
         _draw(self._noise, self.exploration.state, active)

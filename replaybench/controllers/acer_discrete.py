@@ -184,10 +184,6 @@ class ACERDiscrete(Learner):
     def start_episode(self, episode: int) -> None:
         """Nothing lasts for an episode."""
 
-    def act(self, observation: Floats) -> Floats:
-        """Return the most probable action `[M, A]` for observation `[M, S]`."""
-        return self.policy(observation[:, None])[:, 0]
-
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
         """Return a sample of the policy `[M, A]`; the probabilities go with it. Only `active` `[M]` members draw."""
         _draw(self._uniform, self.exploration.state, active)
