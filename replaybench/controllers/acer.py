@@ -204,10 +204,6 @@ class ACER(Learner):
     def start_episode(self, episode: int) -> None:
         """Nothing lasts for an episode."""
 
-    def act(self, observation: Floats) -> Floats:
-        """Return the policy's mean `[M, A]` for observation `[M, S]`."""
-        return self.policy(observation[:, None])[:, 0]
-
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
         """Return a sample of the policy `[M, A]`, unbounded; the mean goes with it. Only `active` `[M]` draw."""
         _draw(self._noise, self.exploration.state, active)
@@ -227,7 +223,7 @@ class ACER(Learner):
         """Return samples of the policy `[M, N, A]`, unbounded."""
         mean = self.policy(observation)
         noise = self.exploration.normal(mean[0].size).reshape(mean.shape)
-        return (mean + self.config.sigma * noise).astype(mean.dtype)
+        return np.asarray(mean + self.config.sigma * noise, mean.dtype)
 
     def policy_form(self) -> PolicyForm:
         """Return the policy's means."""
@@ -248,9 +244,9 @@ class ACER(Learner):
         own = (action != behaviour).any(axis=2)
         steps = np.maximum(own.sum(axis=1), 1)
         double = 2.0 * self.config.sigma**2
-        log_ratio = ((action - behaviour) ** 2 - (action - mean) ** 2).sum(axis=2) / double
+        log_rho = ((action - behaviour) ** 2 - (action - mean) ** 2).sum(axis=2) / double
         kl = ((mean - average) ** 2).sum(axis=2) / double
-        truncated = log_ratio > np.log(self.config.truncate_at)
+        truncated = log_rho > np.log(self.config.truncate_at)
         return {
             "kl": np.where(own, kl, 0).sum(axis=1) / steps,
             "ratio_truncated": (own & truncated).sum(axis=1) / steps,
@@ -345,7 +341,8 @@ def _critic(a: Floats, v: Floats, r: int, count: int, settings: Settings, own: f
     mean = 0.0
     for i in range(1, settings.samples + 1):
         mean += a[i * count + r, 0]
-    return v[r, 0] + own - mean / settings.samples
+    estimate: float = v[r, 0] + own - mean / settings.samples
+    return estimate
 
 
 @kernel

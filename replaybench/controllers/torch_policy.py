@@ -73,6 +73,8 @@ def load_torch_policy(path: Path | str, member: int = 0) -> TorchPolicy:
         UserError: the file is missing, damaged or foreign, has no such member, or holds a recurrent policy.
     """
     agent = load_policy(path, member).agent
-    normaliser = agent.normaliser.observations
-    statistics = (normaliser.mean[0], normaliser.scale[0], float(normaliser.bound[0])) if normaliser.on else None
+    statistics = None
+    if agent.normaliser is not None and agent.normaliser.observations.on:
+        normaliser = agent.normaliser.observations
+        statistics = (normaliser.mean[0], normaliser.scale[0], float(normaliser.bound[0]))
     return TorchPolicy(agent.policy_form(), statistics).eval()
