@@ -4,8 +4,27 @@ The package imports nothing heavy by itself; every wing (`envs`, `replay`, `cont
 `experiments`, `data`) is imported where it is used.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from replaybench.controllers.policies import Policy
+
 __version__ = "0.1.0"
 
 NUMERICS_VERSION = 2
 """Part of every cell's hash. Raise it whenever a change alters the numbers of a result; a golden test
 (`tests/golden/test_numerics_version.py`) fails until that is done."""
+
+
+def load_policy(path: Path | str, member: int = 0) -> Policy:
+    """Load one member's policy from a file: `load_policy(path).predict(observation, deterministic=True)`.
+
+    It takes and gives what `replaybench.controllers.policies.load_policy` says.
+    """
+    from replaybench.controllers.policies import load_policy as load
+
+    return load(path, member)

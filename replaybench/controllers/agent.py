@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.controllers.exploration import Explored
+from replaybench.controllers.policy_form import PolicyForm
 
 Floats = NDArray[np.float32]
 
@@ -77,6 +78,8 @@ class Task(NamedTuple):
 class Agent(Protocol):
     """A population of learners of one algorithm; `replaybench.controllers.learner.Learner` says what the names mean."""
 
+    config: Any
+    normaliser: Any
     task: Task
     batch_size: int
     replays_per_experience: float
@@ -85,7 +88,6 @@ class Agent(Protocol):
     traces: Any
     on_policy: bool
     warmup_episodes: int
-
     metric_names: tuple[str, ...]
 
     def start_episode(self, episode: int) -> None:
@@ -100,6 +102,9 @@ class Agent(Protocol):
     def explore_again(self, observation: Floats) -> Explored:
         """Return what `explore` would have returned for another observation `[M, S]`; nothing is drawn."""
 
+    def greedy(self) -> Any:
+        """Return what acts without exploration, `act(observation [M, S]) -> [M, A]`, in an episode that begins."""
+
     def followed(
         self,
         reward: NDArray[np.float64],
@@ -110,11 +115,13 @@ class Agent(Protocol):
     ) -> Mapping[str, Floats]:
         """Learn of what an action led to, `[M]` each, successor `[M, S]`; return what is to be stored with it."""
 
+    def recalled(
+        self, experience: Mapping[str, Floats], ended: NDArray[np.bool_], active: NDArray[np.bool_]
+    ) -> Mapping[str, Floats]:
+        """Learn of a recorded experience `[M, width]`, which it did not choose; return what is to be stored with it."""
+
     def metrics(self, stored: Mapping[str, Floats]) -> Mapping[str, NDArray[Any]]:
         """Return numbers `[M]` that tell how learning goes, given a sample `[M, n, width]` of what is stored."""
-
-    def observe(self, observation: Floats, reward: NDArray[np.floating], active: NDArray[np.bool_]) -> None:
-        """Be told of steps that `active` `[M]` members collected: observation `[M, …, S]`, unscaled reward `[M, …]`."""
 
     def act(self, observation: Floats) -> Floats:
         """Return the greedy action `[M, A]`."""
@@ -124,6 +131,12 @@ class Agent(Protocol):
 
     def policy(self, observation: Floats) -> Floats:
         """Return the greedy actions `[M, N, A]` for observations `[M, N, S]`."""
+
+    def sample(self, observation: Floats) -> Floats:
+        """Return actions `[M, N, A]` for observations `[M, N, S]`: a stochastic policy draws them."""
+
+    def policy_form(self) -> PolicyForm:
+        """Return how the greedy action comes from a network."""
 
     def update(self, batch: Batch) -> Mapping[str, Floats]:
         """Learn from a batch; return annotations `[M, B]` for the experiences in it (`td_error`, and for traces)."""

@@ -16,8 +16,9 @@ from replaybench.controllers.exploration import Explored, ProcessNoise
 from replaybench.controllers.exploration_forms import ExplorationConfig, make_exploration
 from replaybench.controllers.layers import Floats, Network, PopulationMLP, Shape, Tape, backward, forward
 from replaybench.controllers.learner import Learner
-from replaybench.controllers.normalise import NormaliseConfig, ObservationNormaliser, RewardScale
+from replaybench.controllers.normalise import NormaliseConfig, Normaliser
 from replaybench.controllers.optimiser import Adam, adam_step, make_adam, track
+from replaybench.controllers.policy_form import PolicyForm
 from replaybench.controllers.refer import Rules, Settings, near_policy
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
@@ -80,6 +81,7 @@ class DDPG(Learner):
         UserError: ReF-ER is asked for and the exploration has no density.
     """
 
+    normaliser: Normaliser
     heeds_refer = True
 
     def __init__(
@@ -119,8 +121,7 @@ class DDPG(Learner):
         self.adams = {"actor": self.actor_adam, "critic": self.critic_adam}
         self._aim_targets()
         self.exploration = make_exploration(config.exploration, root, members, a, frequency, self.actor)
-        self.observations = ObservationNormaliser(config.normalise, m, s, dtype)
-        self.rewards = RewardScale(config.normalise, m, task.reward_scale)
+        self.normaliser = Normaliser(config.normalise, m, s, task.reward_scale, dtype)
         self.steps = np.zeros(1, np.int64)
         self.density = Density("DDPG", refer, self.exploration, self.steps, m, a, config.actor_rate)
         self.fields, self.traces, self.metric_names = self.density.fields, self.density.traces, self.density.names
@@ -136,30 +137,27 @@ class DDPG(Learner):
 
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
         """Return the action `[M, A]` that explores around π(s); only `active` `[M]` members draw."""
-        self.exploration.advance(self.observations(observation), active)
+        self.normaliser.observations.update(observation, active)
+        self.exploration.advance(self.normaliser.observations(observation), active)
         return self.explore_again(observation)
 
     def explore_again(self, observation: Floats) -> Explored:
         """Return the same for another observation, with the exploration of the present step."""
-        seen = self.observations(observation)
+        seen = self.normaliser.observations(observation)
         return self.exploration.disturb(self.actor(seen[:, None])[:, 0], seen)
-
-    def observe(self, observation: Floats, reward: NDArray[np.floating], active: NDArray[np.bool_]) -> None:
-        """Take collected steps, `[M, …, S]` and `[M, …]`, into the running statistics of what is normalised."""
-        self.observations.update(observation, active)
-        self.rewards.update(reward, active)
 
     def policy(self, observation: Floats) -> Floats:
         """Return π(s) `[M, N, A]` for observations `[M, N, S]`."""
-        return self.actor(self.observations(observation))
+        return self.actor(self.normaliser.observations(observation))
+
+    def policy_form(self) -> PolicyForm:
+        """Return π as the actor's outputs."""
+        return PolicyForm(self.actor, 0, self.task.action_size)
 
     def value(self, observation: Floats) -> Floats:
         """Return Q(s, π(s)) `[M, N]`, in units of the reward times the task's `reward_scale`."""
-        seen = self.observations(observation)
-        value = self.critic(seen, self.actor(seen))[:, :, 0]
-        if self.rewards.on:
-            value *= (self.task.reward_scale / self.rewards.factor)[:, None]
-        return value
+        seen = self.normaliser.observations(observation)
+        return self.normaliser.rewards.restored(self.critic(seen, self.actor(seen))[:, :, 0])
 
     def metrics(self, stored: Mapping[str, Floats]) -> Mapping[str, NDArray[Any]]:
         """Return what is known of the stored behaviours: see `Density`."""
@@ -179,10 +177,10 @@ class DDPG(Learner):
             self.actor_adam,
             self.critic_adam,
             self.density.rules(),
-            self.observations(batch.observation),
+            self.normaliser.observations(batch.observation),
             batch.action,
             batch.reward,
-            self.observations(batch.next_observation),
+            self.normaliser.observations(batch.next_observation),
             batch.terminated,
             mu_mean,
             mu_log_sigma,
@@ -191,7 +189,7 @@ class DDPG(Learner):
             batch.actor_weight,
             batch.rate_factor * np.float32(self.density.annealed()),
             self.task.discount,
-            self.rewards.factor,
+            self.normaliser.rewards.factor,
             self.config.tau,
             int(self.steps[0]),
             td_error,
@@ -199,22 +197,9 @@ class DDPG(Learner):
         )
         return {"td_error": td_error, "rho": rho} if self.density.known else {"td_error": td_error}
 
-    def weights(self) -> dict[str, NDArray[np.generic]]:
-        """Return actor and critic, layer by layer: weights `[M, in, out]`, biases `[M, out]`.
-
-        Where observations are normalised, the statistics are with them: clip((s − mean) · scale, ±bound) of
-        `observation.mean`, `observation.scale` `[M, S]` and `observation.bound` `[M]` is what the networks take.
-        """
-        return {**self.observations.state_dict(), **self.rewards.state_dict(), **super().weights()}
-
     def _further(self) -> dict[str, NDArray[Any]]:
         exploration = {f"exploration_{name}": array for name, array in self.exploration.state_dict().items()}
-        return {
-            **self.observations.state_dict(),
-            **self.rewards.state_dict(),
-            **exploration,
-            **self.density.state_dict(),
-        }
+        return {**exploration, **self.density.state_dict()}
 
 
 @kernel

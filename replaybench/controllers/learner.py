@@ -6,7 +6,7 @@ network that they follow), `adams` and, where it has further arrays that change,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from replaybench.controllers.agent import Floats, Task
 from replaybench.controllers.layers import PopulationMLP
+from replaybench.controllers.normalise import Normaliser
 from replaybench.controllers.optimiser import Adam
+from replaybench.controllers.policy_form import PolicyForm
 from replaybench.data.errors import UserError
 
 Arrays = dict[str, NDArray[Any]]
@@ -29,6 +31,8 @@ class Learner:
         traces: numbers that the learner derives along stored episodes, None if it derives none.
         on_policy: whether an update on the newest experiences precedes those on replayed ones.
         warmup_episodes: episodes before the first update.
+        normaliser: what scales observations and rewards; None for learners that have none. `explore` is to tell it of
+            observations, as `followed` does of rewards.
         heeds_refer: whether the constructor takes a strategy's ReF-ER as `refer`.
         metric_names: what `metrics` returns.
         steps: int64 `[1]`, updates done.
@@ -41,14 +45,44 @@ class Learner:
     warmup_episodes = 0
     heeds_refer = False
     metric_names: tuple[str, ...] = ()
+    normaliser: Normaliser | None = None
     task: Task
     networks: dict[str, PopulationMLP]
     targets: dict[str, PopulationMLP]
     adams: dict[str, Adam]
     steps: NDArray[np.int64]
 
-    def observe(self, observation: Floats, reward: NDArray[np.floating], active: NDArray[np.bool_]) -> None:
-        """Be told of steps that `active` `[M]` members collected: observation `[M, …, S]`, unscaled reward `[M, …]`."""
+    config: Any
+
+    def policy(self, observation: Floats) -> Floats:
+        """Return the greedy actions `[M, N, A]` for observations `[M, N, S]`."""
+        raise NotImplementedError
+
+    def policy_form(self) -> PolicyForm:
+        """Return how the greedy action comes from a network.
+
+        Raises:
+            UserError: it comes from more than one network and the observation.
+        """
+        raise NotImplementedError
+
+    def sample(self, observation: Floats) -> Floats:
+        """Return what the policy would do without further exploration; a stochastic one draws, with its own stream."""
+        return self.policy(observation)
+
+    @classmethod
+    def check(cls, config: Any, actions: Sequence[str], refer: bool) -> None:
+        """Check that learners of this kind can do with these settings, these actions, and with ReF-ER if it is asked.
+
+        Raises:
+            UserError: they cannot; says what to do instead.
+        """
+        if refer and not cls.heeds_refer:
+            raise UserError(f"{cls.__name__} does not heed ReF-ER; use it with DDPG, NAF or V-RACER")
+
+    def greedy(self) -> Any:
+        """Return what acts without exploration, `act(observation [M, S]) -> [M, A]`, in an episode that begins."""
+        return self
 
     def followed(
         self,
@@ -59,18 +93,37 @@ class Learner:
         active: NDArray[np.bool_],
     ) -> Mapping[str, Floats]:
         """Learn of what an action led to, `[M]` each, successor `[M, S]`; return what is to be stored with it."""
+        if self.normaliser is not None:
+            self.normaliser.rewards.update(reward, active)
+        return {}
+
+    def recalled(
+        self, experience: Mapping[str, Floats], ended: NDArray[np.bool_], active: NDArray[np.bool_]
+    ) -> Mapping[str, Floats]:
+        """Learn of a recorded experience `[M, width]`, which it did not choose; return what is to be stored with it."""
+        if self.normaliser is not None:
+            self.normaliser.observations.update(experience["observation"], active)
+            self.normaliser.rewards.update(experience["reward"], active)
         return {}
 
     def metrics(self, stored: Mapping[str, Floats]) -> Mapping[str, NDArray[Any]]:
         """Return numbers `[M]` that tell how learning goes, given a sample `[M, n, width]` of what is stored."""
         return {}
 
+    def act(self, observation: Floats) -> Floats:
+        """Return the greedy actions `[M, A]` for observations `[M, S]`."""
+        return self.policy(observation[:, None])[:, 0]
+
     def weights(self) -> dict[str, NDArray[np.generic]]:
-        """Return the networks layer by layer: weights `[M, in, out]`, biases `[M, out]`."""
+        """Return the networks layer by layer: weights `[M, in, out]`, biases `[M, out]`; and what normalises.
+
+        Where observations are normalised, networks take clip((s − mean) · scale, ±bound) of `observation.mean`,
+        `observation.scale` `[M, S]` and `observation.bound` `[M]`.
+        """
         named: dict[str, NDArray[np.generic]] = {}
         for name, network in self.networks.items():
             named.update(network.named_weights(name))
-        return named
+        return {**named, **self._statistics()}
 
     def load_weights(self, weights: Mapping[str, NDArray[np.generic]]) -> None:
         """Take over `weights` of as many members, the targets with them; optimisers and exploration stay as they are.
@@ -101,8 +154,12 @@ class Learner:
             **{f"{name}_first": adam.first for name, adam in self.adams.items()},
             **{f"{name}_second": adam.second for name, adam in self.adams.items()},
             "steps": self.steps,
+            **self._statistics(),
             **self._further(),
         }
+
+    def _statistics(self) -> Arrays:
+        return {} if self.normaliser is None else self.normaliser.state_dict()
 
     def _further(self) -> Arrays:
         """Return further arrays that change, such as random streams; they are overwritten in place on loading."""

@@ -90,11 +90,6 @@ class ObservationNormaliser:
         kept |= {"scale": self.scale, "bound": self.bound}
         return {f"observation.{name}": array for name, array in kept.items()} if self.on else {}
 
-    def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Continue from `state_dict`."""
-        for name, array in self.state_dict().items():
-            array[...] = state[name]
-
 
 class RewardScale:
     """r / √E[r²] over all that a member has collected; a fixed factor where it is off.
@@ -112,7 +107,7 @@ class RewardScale:
     """
 
     def __init__(self, config: NormaliseConfig, members: int, fixed: float) -> None:
-        self.on = config.rewards
+        self.on, self.fixed = config.rewards, fixed
         self.count, self.mean_square = np.zeros(members, np.int64), np.zeros(members)
         self.factor = np.full(members, float(fixed))
 
@@ -121,13 +116,45 @@ class RewardScale:
         if self.on:
             _weigh(reward.reshape(len(self.count), -1), active, self.count, self.mean_square, self.factor)
 
+    def restored(self, value: NDArray[Any]) -> NDArray[Any]:
+        """Return values `[M, N]` of scaled rewards in units of rewards times the fixed factor."""
+        if not self.on:
+            return value
+        restored: NDArray[Any] = value * (self.fixed / self.factor).astype(value.dtype)[:, None]
+        return restored
+
     def state_dict(self) -> Statistics:
         """Return the statistics by name, as views; nothing where it is off."""
         kept = {"count": self.count, "mean_square": self.mean_square, "factor": self.factor}
         return {f"reward.{name}": array for name, array in kept.items()} if self.on else {}
 
+
+class Normaliser:
+    """What a learner is scaled by.
+
+    Args:
+        config: settings.
+        members, size: M and observation size S.
+        reward_scale: the task's, which counts where rewards are not normalised.
+        dtype: of normalised observations.
+
+    Attributes:
+        on: whether anything depends on what is collected.
+    """
+
+    def __init__(
+        self, config: NormaliseConfig, members: int, size: int, reward_scale: float, dtype: DTypeLike = np.float32
+    ) -> None:
+        self.on = config.observations or config.rewards
+        self.observations = ObservationNormaliser(config, members, size, dtype)
+        self.rewards = RewardScale(config, members, reward_scale)
+
+    def state_dict(self) -> Statistics:
+        """Return all statistics by name, as views."""
+        return {**self.observations.state_dict(), **self.rewards.state_dict()}
+
     def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Continue from `state_dict`."""
+        """Continue from `state_dict`, bit for bit."""
         for name, array in self.state_dict().items():
             array[...] = state[name]
 

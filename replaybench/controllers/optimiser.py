@@ -5,16 +5,26 @@ Kingma & Ba (2015), Algorithm 1, in the arrangement of PyTorch, so that both can
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from replaybench.controllers.layers import Floats, Network, PopulationMLP
+from replaybench.controllers.layers import Floats
 from replaybench.data.kernel import kernel
 
 _TINY = 1e-30
 """Moments below this are zero. Those of dead units decay for ever, and arithmetic on the subnormal numbers that they
 become is ten times slower; beside `epsilon` their effect is nil."""
+
+
+class Trainable(Protocol):
+    """What an optimiser needs of a network, or of its view for kernels: parameters and gradient `[M, P]`."""
+
+    @property
+    def parameters(self) -> Floats: ...
+
+    @property
+    def gradient(self) -> Floats: ...
 
 
 class Adam(NamedTuple):
@@ -36,7 +46,7 @@ class Adam(NamedTuple):
 
 
 def make_adam(
-    network: PopulationMLP,
+    network: Trainable,
     learning_rate: float,
     *,
     betas: tuple[float, float] = (0.9, 0.999),
@@ -52,7 +62,7 @@ def make_adam(
 
 
 @kernel
-def adam_step(net: Network, m: int, adam: Adam, step: int, rate_factor: float) -> None:
+def adam_step(net: Trainable, m: int, adam: Adam, step: int, rate_factor: float) -> None:
     """Apply member m's gradient; `step` counts from 1, `rate_factor` multiplies the learning rate."""
     parameters, gradient = net.parameters[m], net.gradient[m]
     first, second = adam.first[m], adam.second[m]
@@ -83,7 +93,7 @@ def adam_step(net: Network, m: int, adam: Adam, step: int, rate_factor: float) -
 
 
 @kernel
-def track(target: Network, source: Network, m: int, tau: float) -> None:
+def track(target: Trainable, source: Trainable, m: int, tau: float) -> None:
     """Low-pass filter member m's target: θ⁻ ← (1 − τ) θ⁻ + τ θ (de Bruin et al. 2018, section 3.2)."""
     slow, fast = target.parameters[m], source.parameters[m]
     keep, take = slow.dtype.type(1.0 - tau), slow.dtype.type(tau)

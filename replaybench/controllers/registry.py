@@ -9,6 +9,11 @@ from replaybench.data.errors import unknown
 
 LEARNERS: Final = {
     "DDPG": "replaybench.controllers.ddpg:DDPG",
+    "TD3": "replaybench.controllers.td3:TD3",
+    "SAC": "replaybench.controllers.sac:SAC",
+    "DQN": "replaybench.controllers.dqn:DQN",
+    "ACER": "replaybench.controllers.acer:ACER",
+    "ACER-discrete": "replaybench.controllers.acer_discrete:ACERDiscrete",
     "NAF": "replaybench.controllers.naf:NAF",
     "V-RACER": "replaybench.controllers.vracer:VRACER",
 }

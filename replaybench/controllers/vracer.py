@@ -15,8 +15,9 @@ from replaybench.controllers.checks import between, counts, positive, widths
 from replaybench.controllers.exploration import Explored
 from replaybench.controllers.layers import Floats, Network, PopulationMLP, Shape, Tape, backward, forward
 from replaybench.controllers.learner import Learner
-from replaybench.controllers.normalise import NormaliseConfig, ObservationNormaliser, RewardScale
+from replaybench.controllers.normalise import NormaliseConfig, Normaliser
 from replaybench.controllers.optimiser import Adam, adam_step, make_adam
+from replaybench.controllers.policy_form import PolicyForm
 from replaybench.controllers.refer import ReFER, Rules, Settings, near_policy
 from replaybench.controllers.retrace import Q_RET, TRUNCATED, Retrace
 from replaybench.data.kernel import kernel
@@ -74,6 +75,7 @@ class VRACER(Learner):
         refer: ReF-ER as the strategy states it.
     """
 
+    normaliser: Normaliser
     heeds_refer = True
     metric_names = ("kl", "far", "beta", "sigma")
 
@@ -100,11 +102,10 @@ class VRACER(Learner):
         self.targets = {}
         rate, betas, epsilon = config.learning_rate, config.betas, config.epsilon
         self.adams = {n: make_adam(net, rate, betas=betas, epsilon=epsilon) for n, net in self.networks.items()}
-        self.observations = ObservationNormaliser(config.normalise, m, s, dtype)
-        self.rewards = RewardScale(config.normalise, m, task.reward_scale)
+        self.normaliser = Normaliser(config.normalise, m, s, task.reward_scale, dtype)
         self.steps = np.zeros(1, np.int64)
         self.refer = ReFER(refer, m, config.learning_rate)
-        self.traces = Retrace(self.refer, self.steps, m, task.discount, self.rewards.factor)
+        self.traces = Retrace(self.refer, self.steps, m, task.discount, self.normaliser.rewards.factor)
         self.fields = {"behaviour_mean": a, "behaviour_log_sigma": a}
         self.stream = Stream(root, members, "exploration")
         self.noise = np.zeros((m, a))
@@ -116,18 +117,15 @@ class VRACER(Learner):
     def _heads(self, observation: Floats) -> tuple[Floats, Floats, Floats]:
         """Return V `[M, N]`, mean and log σ `[M, N, A]` for observations `[M, N, S]`."""
         a = self.task.action_size
-        outputs = self.network(self.observations(observation))
+        outputs = self.network(self.normaliser.observations(observation))
         mean = np.tanh(outputs[:, :, 1 : 1 + a]) if self.config.bounded else outputs[:, :, 1 : 1 + a]
         first = np.broadcast_to(self.deviation.parameters[:, None], mean.shape)
         log_sigma = first if self.config.sigma == "free" else first + outputs[:, :, 1 + a :]
         return outputs[:, :, 0] * outputs.dtype.type(self.config.value_scale), mean, log_sigma
 
-    def act(self, observation: Floats) -> Floats:
-        """Return the mean action `[M, A]` within ±1 for observation `[M, S]`."""
-        return self.policy(observation[:, None])[:, 0]
-
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
         """Return a sample `[M, A]` of the policy; only `active` `[M]` members draw."""
+        self.normaliser.observations.update(observation, active)
         _draw(self.noise, self.stream.state, active)
         return self.explore_again(observation)
 
@@ -138,11 +136,6 @@ class VRACER(Learner):
         extras = {"behaviour_mean": mean, "behaviour_log_sigma": log_sigma, "value": value[:, None]}
         return Explored(action, np.abs(action - mean).sum(axis=1), {n: x.astype(np.float32) for n, x in extras.items()})
 
-    def observe(self, observation: Floats, reward: NDArray[np.floating], active: NDArray[np.bool_]) -> None:
-        """Take collected steps, `[M, …, S]` and `[M, …]`, into the running statistics of what is normalised."""
-        self.observations.update(observation, active)
-        self.rewards.update(reward, active)
-
     def followed(
         self,
         reward: NDArray[np.float64],
@@ -152,14 +145,39 @@ class VRACER(Learner):
         active: NDArray[np.bool_],
     ) -> Mapping[str, Floats]:
         """Return the traces `truncated`, and `q_ret`, which counts where an episode ends; `[M, 1]`."""
+        super().followed(reward, successor, terminated, ended, active)
+        return self._last_return(reward, successor, terminated, ended)
+
+    def recalled(
+        self, experience: Mapping[str, Floats], ended: NDArray[np.bool_], active: NDArray[np.bool_]
+    ) -> Mapping[str, Floats]:
+        """Return the traces `value`, V(s), `truncated` and `q_ret` of a recorded experience, `[M, 1]`."""
+        super().recalled(experience, ended, active)
+        reward, terminated = experience["reward"][:, 0], experience["terminated"][:, 0] != 0
+        value = self.value(experience["observation"][:, None])
+        return {"value": value, **self._last_return(reward, experience["next_observation"], terminated, ended)}
+
+    def _last_return(
+        self, reward: NDArray[Any], successor: Floats, terminated: NDArray[np.bool_], ended: NDArray[np.bool_]
+    ) -> dict[str, Floats]:
         truncated = ended & ~terminated
         value = self.value(successor[:, None])[:, 0] if truncated.any() else np.zeros(len(ended))
-        q_ret = self.rewards.factor * reward + self.task.discount * np.where(truncated, value, 0)
+        q_ret = self.normaliser.rewards.factor * reward + self.task.discount * np.where(truncated, value, 0)
         return {"truncated": truncated[:, None].astype(np.float32), "q_ret": q_ret[:, None].astype(np.float32)}
 
     def policy(self, observation: Floats) -> Floats:
         """Return the mean action `[M, N, A]` within ±1 for observations `[M, N, S]`."""
         return np.clip(self._heads(observation)[1], -1, 1)
+
+    def sample(self, observation: Floats) -> Floats:
+        """Return samples of the policy `[M, N, A]`, unbounded, drawn from the exploration streams."""
+        _, mean, log_sigma = self._heads(observation)
+        noise = self.stream.normal(mean[0].size).reshape(mean.shape)
+        return np.asarray(mean + np.exp(log_sigma) * noise, mean.dtype)
+
+    def policy_form(self) -> PolicyForm:
+        """Return the mean among the outputs."""
+        return PolicyForm(self.network, 1, self.task.action_size, "tanh" if self.config.bounded else "clip")
 
     def value(self, observation: Floats) -> Floats:
         """Return V(s) `[M, N]`, in units of the scaled reward."""
@@ -189,9 +207,9 @@ class VRACER(Learner):
             config.sigma == "free",
             config.bounded,
             config.value_scale,
-            self.observations(batch.observation),
+            self.normaliser.observations(batch.observation),
             batch.action,
-            self.observations(batch.next_observation),
+            self.normaliser.observations(batch.next_observation),
             batch.columns["behaviour_mean"],
             batch.columns["behaviour_log_sigma"],
             batch.traces,
@@ -206,14 +224,9 @@ class VRACER(Learner):
         )
         return {"td_error": td_error, "rho": rho, "value": value, "bootstrap": bootstrap}
 
-    def weights(self) -> dict[str, NDArray[np.generic]]:
-        """Return the network, log σ, and the statistics of what is normalised."""
-        return {**self.observations.state_dict(), **self.rewards.state_dict(), **super().weights()}
-
     def _further(self) -> dict[str, NDArray[Any]]:
-        statistics = {**self.observations.state_dict(), **self.rewards.state_dict()}
         own = {"exploration_stream": self.stream.state, "noise": self.noise, "beta": self.refer.beta}
-        return {**statistics, **own, **self.traces.state_dict()}
+        return {**own, **self.traces.state_dict()}
 
 
 @kernel

@@ -28,7 +28,7 @@ def kernel_digest() -> str:
     content = hashlib.sha256(numba.__version__.encode())
     for path in sorted(package.rglob("*.py")):
         source = path.read_bytes()
-        if b"@kernel" in source or b"@intrinsic" in source:
+        if any(mark in source for mark in (b"@kernel", b"@intrinsic", b"@overload")):
             content.update(source)
     return content.hexdigest()[:16]
 

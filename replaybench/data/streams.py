@@ -28,6 +28,7 @@ PURPOSES: Final = (
     "drop",
     "synthesis",
     "stream",
+    "update",
 )
 """A purpose's number is its place here: append, never reorder (the place is part of every seed)."""
 

@@ -21,7 +21,7 @@ from replaybench.data.streams import Stream
 from replaybench.envs import rk4
 from replaybench.envs.plant import Plant
 from replaybench.envs.registry import make_plant
-from replaybench.envs.settings import Role, check_population, check_seed, reset_mask, whole_steps
+from replaybench.envs.settings import Role, check_population, check_seed, reset_mask, seen_states, whole_steps
 
 if TYPE_CHECKING:
     from replaybench.envs.drawing import Canvas
@@ -60,6 +60,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         members: member numbers `[M]`, `range(num_envs)` by default.
         role: "evaluation" draws from streams of its own, so that it leaves training as it is.
         wrap_noisy_angle: bring noisy angles back into their range; the paper's noise is additive.
+        observe: names of the states that are observed, which makes the plant a partially observed one; all if empty.
         render_mode: "rgb_array" or None.
 
     Attributes:
@@ -91,6 +92,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         members: Sequence[int] | None = None,
         role: Role = "training",
         wrap_noisy_angle: bool = False,
+        observe: Sequence[str] = (),
         render_mode: str | None = None,
     ) -> None:
         if parameters and not isinstance(plant, str):
@@ -107,7 +109,8 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         self.metadata = {**self.metadata, "render_fps": max(1, round(frequency))}
 
         states, actions = len(self.plant.state_names), len(self.plant.action_names)
-        limit = np.array(self.plant.observation_limit) + _LARGEST_NORMAL * self.sensor_noise
+        self._seen = seen_states(self.plant.name, self.plant.state_names, observe)
+        limit = (np.array(self.plant.observation_limit) + _LARGEST_NORMAL * self.sensor_noise)[self._seen]
         self.single_observation_space = Box(-limit.astype(np.float32), limit.astype(np.float32))
         self.single_action_space = Box(-1.0, 1.0, (actions,), np.float32)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
@@ -160,7 +163,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         self._terminated[chosen] = self._truncated[chosen] = False
         self._started = self._started or bool(chosen.all())
         self._observe(chosen)
-        return self._observation.copy(), self._infos()
+        return self._observation[:, self._seen], self._infos()
 
     def step(
         self, actions: ArrayLike
@@ -171,8 +174,9 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
             actions: commanded actions `[M, A]`; they are clipped to [-1, 1].
 
         Returns:
-            Observation, reward, terminated, truncated, and the infos `event` (int64 `[M]`), `true_state`
-            (float32 `[M, S]`, normalised), `sensor_noise` (float32 `[M, S]`), `actuator_noise` (float32 `[M, A]`).
+            Observation, reward, terminated, truncated, and the infos `event` (int64 `[M]`), `true_state` (float32
+            `[M, S]`, normalised, all of it), `sensor_noise` (float32, of what is observed), `actuator_noise` (float32
+            `[M, A]`).
         """
         if not self._started:
             raise ResetNeeded("call reset() on every member before step()")
@@ -190,7 +194,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         self._elapsed += running
         np.greater_equal(self._elapsed, self.steps_per_episode, out=self._truncated)
         flags = self._terminated.copy(), self._truncated.copy()
-        return self._observation.copy(), self._reward.copy(), *flags, self._infos()
+        return self._observation[:, self._seen], self._reward.copy(), *flags, self._infos()
 
     def simulate(self, state: ArrayLike, action: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Step any states once without noise, touching no member.
@@ -257,6 +261,6 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         return {
             "event": self._event.copy(),
             "true_state": self._true_state.copy(),
-            "sensor_noise": self._sensor_error.copy(),
+            "sensor_noise": self._sensor_error[:, self._seen],
             "actuator_noise": self._actuator_error.copy(),
         }

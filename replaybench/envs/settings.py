@@ -39,6 +39,16 @@ def check_population(
         raise unknown("render mode", str(render_mode), ["rgb_array"])
 
 
+def seen_states(plant: str, states: Sequence[str], observe: Sequence[str]) -> list[int]:
+    """Return the places of the observed states; all of them where `observe` is empty. Raise `UserError` for others."""
+    for name in observe:
+        if name not in states:
+            raise unknown(f"state of {plant} to observe:", name, states)
+    if len(set(observe)) != len(observe):
+        raise UserError(f"observe names a state of {plant} twice: {', '.join(observe)}")
+    return [states.index(name) for name in observe or states]
+
+
 def check_seed(seed: int) -> int:
     """Return the seed as an `int`, or raise `UserError`."""
     if seed < 0 or int(seed) != seed:

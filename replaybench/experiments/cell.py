@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 import replaybench
 from replaybench.baselines.controllers import play
 from replaybench.controllers.agent import Agent, Task
+from replaybench.controllers.policies import policy_facts
 from replaybench.controllers.registry import load_learner
 from replaybench.data.errors import UserError
 from replaybench.data.hdf5 import Record, open_record, write_record
@@ -57,7 +58,7 @@ class CellRun:
     def __init__(self, cell: Cell) -> None:
         self.cell = cell
         plant = cell.make_plant()
-        noise = {"sensor_noise": cell.noise, "actuator_noise": cell.noise}
+        noise = {"sensor_noise": cell.noise, "actuator_noise": cell.noise, "observe": cell.observe}
         common: dict[str, Any] = {"frequency": cell.frequency, "seed": cell.root_seed, "members": cell.seeds, **noise}
         self.env = PopulationEnv(plant, cell.members, **common)
         self.evaluation = PopulationEnv(plant, cell.members, role="evaluation", **common)
@@ -67,7 +68,7 @@ class CellRun:
         longest = -(-steps // segment) * segment
         self.replay = Replay(
             self.strategy,
-            {**stored_fields(plant, cell.replayed_noise), **self.agent.fields},
+            {**stored_fields(plant, cell.replayed_noise, cell.observe), **self.agent.fields},
             cell.capacity if self.strategy.retention.bounded else longest * cell.episodes,
             cell.root_seed,
             cell.seeds,
@@ -94,7 +95,7 @@ class CellRun:
             update_phase(self.agent, self.replay, due, episode / max(1, cell.episodes - 1), seen)
         if (episode + 1) % cell.greedy_every == 0:
             point = episode // cell.greedy_every
-            self.reward_greedy[:, point] = play(self.agent, self.evaluation)
+            self.reward_greedy[:, point] = play(self.agent.greedy(), self.evaluation)
             if self.metrics:
                 for name, values in self.agent.metrics(sample_of(self.replay, SAMPLE)).items():
                     self.metrics[name][:, point] = values
@@ -128,18 +129,24 @@ class CellRun:
         return {"reward": self.reward, "reward_greedy": self.reward_greedy, **metrics}
 
 
-def stored_fields(plant: Plant, noise: bool = False) -> dict[str, int]:
-    """Return what is stored of each experience of a plant; with `noise` the noise that was in it, too."""
-    states, actions = len(plant.state_names), len(plant.action_names)
+def stored_fields(plant: Plant, noise: bool = False, observe: Sequence[str] = ()) -> dict[str, int]:
+    """Return what is stored of each experience of a plant; with `noise` the noise that was in it, too.
+
+    `observe` names the states that are observed, all if empty.
+    """
+    states, actions = len(observe or plant.state_names), len(plant.action_names)
     measured = {"sensor_noise": states, "actuator_noise": actions} if noise else {}
     return {**step_fields(states, actions), "exploration": 1, **measured}
 
 
-def make_task(plant: Plant, frequency: float, discount: str) -> Task:
-    """Return what a learner must know; rewards and discount follow the study's choice for other rates (6.4)."""
+def make_task(plant: Plant, frequency: float, discount: str, observe: Sequence[str] = ()) -> Task:
+    """Return what a learner must know; rewards and discount follow the study's choice for other rates (6.4).
+
+    `observe` names the states that are observed, all if empty.
+    """
     ratio = BASE_FREQUENCY / frequency if discount == "horizon" else 1.0
     return Task(
-        observation_size=len(plant.state_names),
+        observation_size=len(observe or plant.state_names),
         action_size=len(plant.action_names),
         discount=BASE_DISCOUNT**ratio,
         reward_scale=plant.reward_scale * ratio,
@@ -153,15 +160,11 @@ def make_agent(cell: Cell, plant: Plant) -> Agent:
         UserError: its settings are wrong, or its strategy asks for ReF-ER, which it does not heed.
     """
     learner, config = load_learner(cell.learner)
-    task = make_task(plant, cell.frequency, cell.discount)
+    task = make_task(plant, cell.frequency, cell.discount, cell.observe)
     settings = build(config, cell.settings, f"settings of {cell.learner}")
     refer = parse(cell.strategy).refer
-    if refer is not None and not learner.heeds_refer:
-        raise UserError(
-            f"{cell.learner} has no behaviour density; ReF-ER works with DDPG, NAF, V-RACER (strategy {cell.strategy})"
-        )
-    rules = {} if refer is None else {"refer": refer}
-    agent: Agent = learner(settings, task, cell.root_seed, cell.seeds, cell.frequency, **rules)
+    with_rule = {} if refer is None else {"refer": refer}
+    agent: Agent = learner(settings, task, cell.root_seed, cell.seeds, cell.frequency, **with_rule)
     return agent
 
 
@@ -213,7 +216,8 @@ def run_cell(
     facts["seconds"] = spent + time.monotonic() - began
     if buffers != "none":
         write_buffer(folder / "buffer.h5", run, compressed=buffers == "compressed")
-    write_policy(folder / "policy.safetensors", run.agent.weights(), facts)
+    described = {"policy": policy_facts(cell.learner, run.agent, cell.frequency)}
+    write_policy(folder / "policy.safetensors", run.agent.weights(), {**facts, **described})
     scores = run.history()
     if run.replay.noise is not None:
         scores["replayed_noise"] = run.replay.noise.mean()
@@ -232,6 +236,7 @@ def write_buffer(path: Path, run: CellRun, compressed: bool = False) -> None:
         "plant_fingerprint": cell.fingerprint,
         "frequency": cell.frequency,
         "noise": cell.noise,
+        "observe": cell.observe,
         **replay_facts(replay),
         "cell": dataclasses.asdict(cell),
         "reward_final": run.reward[:, -100:].mean(axis=1).tolist(),

@@ -77,17 +77,21 @@ class Series:
 
 
 def all_series(data: xr.Dataset) -> list[Series]:
-    """Return the pairs of learner and strategy that have results, in the order of the study."""
+    """Return the pairs of learner and strategy that have results, in the order of the study.
+
+    Colours tell strategies apart, lines learners; the other way round where there are more learners.
+    """
     learners, strategies = ([str(name) for name in data[axis].values] for axis in ("learner", "strategy"))
     found = []
     for (i, learner), (j, strategy) in itertools.product(enumerate(learners), enumerate(strategies)):
-        kind = i + j // len(PALETTE)
+        color, line = (i, j) if len(learners) > len(strategies) else (j, i)
+        kind = line + color // len(PALETTE)
         series = Series(
             learner=learner,
             strategy=strategy,
             label=f"{learner} {strategy}" if len(learners) > 1 else strategy,
-            color=PALETTE[j % len(PALETTE)],
-            marker=MARKERS[j % len(MARKERS)],
+            color=PALETTE[color % len(PALETTE)],
+            marker=MARKERS[color % len(MARKERS)],
             dashes=DASHES[kind % len(DASHES)],
             hatch=HATCHES[kind % len(HATCHES)],
         )

@@ -45,22 +45,21 @@ def training_episode(env: PopulationEnv, agent: Agent, replay: Replay, episode: 
     total, steps, seen = np.zeros(env.num_envs), np.zeros(env.num_envs, np.int64), []
     while active.any():
         seen.append(observation)
-        explored = agent.explore(observation, active)
+        tried = agent.explore(observation, active)
         sensor_noise = info["sensor_noise"]
-        successor, reward, terminated, truncated, info = env.step(explored.action)
-        agent.observe(observation, reward, active)
+        successor, reward, terminated, truncated, info = env.step(tried.action)
         ended = terminated | truncated
         replay.add(
             {
                 "observation": observation,
-                "action": explored.action,
+                "action": tried.action,
                 "reward": reward[:, None],
                 "next_observation": successor,
                 "terminated": terminated[:, None],
-                "exploration": explored.deviation[:, None],
-                **explored.extras,
+                "exploration": tried.deviation[:, None],
                 "sensor_noise": sensor_noise,
                 "actuator_noise": info["actuator_noise"],
+                **tried.extras,
                 **agent.followed(reward, successor, terminated, ended & active, active),
             },
             active,

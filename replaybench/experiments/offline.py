@@ -8,7 +8,7 @@ observations, from its first to its last. A recording that is larger than memory
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,16 @@ from replaybench.data.settings import build
 from replaybench.envs.plant import Plant
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant, plant_names
+from replaybench.envs.settings import seen_states
 from replaybench.experiments.cell import make_task, stored_fields
+from replaybench.experiments.loop import update_once
 from replaybench.experiments.plant_model import PlantModel
+from replaybench.experiments.unit_steps import as_steps
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.setting import Context
 from replaybench.replay.strategies import Strategy
 from replaybench.replay.stream import BufferStream
+from replaybench.replay.units import Unit
 
 EVALUATIONS = 20
 _PART_ROWS = 1 << 16
@@ -73,13 +77,31 @@ class Recording:
     def task(self) -> Task:
         """Return the control problem of those who filled the buffer, their discount and reward scale included."""
         cell = self.header.facts.get("cell") or {}
-        return make_task(self.plant, self.frequency, cell.get("discount", "fixed"))
+        return make_task(self.plant, self.frequency, cell.get("discount", "fixed"), self.observe)
+
+    @property
+    def observe(self) -> list[str]:
+        """Names of the states that were observed; all if empty."""
+        return list(self.header.facts.get("observe") or ())
 
     def settings(self, learner: str) -> dict[str, Any]:
         """Return the settings with which `learner` filled the buffer; empty (defaults) for another learner or a log."""
         cell = self.header.facts.get("cell") or {}
         settings: dict[str, Any] = cell["settings"] if cell.get("learner", "").partition(":")[0] == learner else {}
         return settings
+
+    def check_fields(self, learner: str, fields: Mapping[str, int]) -> None:
+        """Check that the file holds what a learner needs stored, `fields` by width.
+
+        Raises:
+            UserError: it does not.
+        """
+        for name, width in fields.items():
+            if self.header.shapes.get(name, ())[-1:] != (width,):
+                raise UserError(
+                    f"{learner} replays {name} ({width} numbers), which {self.path} does not hold; "
+                    f"use a buffer that {learner} filled with these settings, or another learner"
+                )
 
 
 @dataclass(frozen=True)
@@ -117,8 +139,12 @@ def _checked(path: Path, record: Record, plant_name: str | None, whole: bool) ->
         plant = make_plant(plant_name or named, **facts["parameters"])
         frequency, noise = float(facts["frequency"]), float(facts["noise"] or 0.0)
         slots, count = header.shapes["serial"], record.read("count")
-        fields = step_fields(len(plant.state_names), len(plant.action_names))
+        observe = facts.get("observe") or ()
+        seen_states(plant.name, plant.state_names, observe)
+        fields = step_fields(len(observe or plant.state_names), len(plant.action_names))
         shapes = {name: header.shapes[name] for name in fields}
+        unit = tuple(shapes["observation"][2:-1])
+        units = {"length": (slots, header.shapes["length"])} if unit else {}
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, UserError):
             raise
@@ -126,15 +152,23 @@ def _checked(path: Path, record: Record, plant_name: str | None, whole: bool) ->
     if len(slots) != 2 or count.shape != slots[:1] or not count.size or count.min() < 1 or count.max() > slots[1]:
         raise UserError(f"{path} holds no experiences, or its counts do not fit its arrays")
     for name, width in fields.items():
-        if shapes[name] != (*slots, width):
+        if shapes[name] != (*slots, *unit, width):
             raise UserError(
-                f"{path}: {name} has shape {shapes[name]}, {plant.name} needs {(*slots, width)}; "
+                f"{path}: {name} has shape {shapes[name]}, {plant.name} needs {(*slots, *unit, width)}; "
                 "the buffer belongs to another plant"
             )
+    if len(unit) > 1 or any(mine != theirs for mine, theirs in units.values()):
+        raise UserError(f"{path}: the lengths of its units do not fit its slots")
+    if unit and not whole:
+        raise UserError(f"{path} holds segments of {unit[0]} steps, which cannot be streamed; leave --stream out")
     sound = [m for m, stored in enumerate(count) if _is_finite(record, m, int(stored), list(fields))]
     if not sound:
         raise UserError(f"{path}: every recording in it holds NaN or infinity; its runs failed")
     arrays = {name: record.read(name) for name in header.shapes} if whole else {}
+    if unit:
+        known = facts.get("fields")
+        arrays = as_steps(arrays, {name: width for name, width in (known or fields).items() if name in arrays})
+        count = arrays["count"]
     orders = [np.argsort(arrays["serial"][m, : count[m]], kind="stable") for m in sound] if whole else []
     failed = len(count) - len(sound)
     changed = facts.get("plant_fingerprint") not in (None, plant.fingerprint())
@@ -171,7 +205,14 @@ def replay_offline(
     plant, members = recording.plant, range(learners)
     kind, config = load_learner(learner)
     configured = build(config, recording.settings(learner), f"settings of {learner}")
-    agent: Agent = kind(configured, recording.task(), root_seed, members, recording.frequency)
+    kind.check(configured, plant.action_names, strategy.refer is not None)
+    with_rule = {} if strategy.refer is None else {"refer": strategy.refer}
+    agent: Agent = kind(configured, recording.task(), root_seed, members, recording.frequency, **with_rule)
+    recording.check_fields(learner, agent.fields)
+    if not recording.arrays and (agent.segment > 1 or agent.traces is not None):
+        raise UserError(f"{learner} follows experiences along their episodes, which --stream tears apart; leave it out")
+    if not recording.arrays and agent.normaliser is not None and agent.normaliser.on:
+        raise UserError(f"{learner} normalises by all that was collected, which --stream does not read; leave it out")
     env = PopulationEnv(
         plant,
         learners,
@@ -180,6 +221,7 @@ def replay_offline(
         actuator_noise=recording.noise,
         seed=root_seed,
         role="evaluation",
+        observe=recording.observe,
     )
     strategy = strategy.at(recording.frequency)
     source: Replay | BufferStream
@@ -189,17 +231,14 @@ def replay_offline(
         turns, uses = recording.sources(learners), agent.replays_per_experience
         source = BufferStream(recording.path, agent.batch_size, root_seed, members, recordings=turns, replays=uses)
     uses = env.steps_per_episode * strategy.entering * agent.replays_per_experience
-    phase = max(1, round(uses / agent.batch_size))
+    phase = max(1, round(uses / (agent.batch_size * agent.segment)))
     marks = np.unique(np.linspace(0, updates, EVALUATIONS + 1).astype(np.int64))
-    rewards, everyone = [play(agent, env)], np.ones(learners, np.bool_)
+    rewards = [play(agent.greedy(), env)]
     for update in range(updates):
         attended = recording.observation(learners, update / updates) if strategy.sampling.attends else None
-        batch = source.sample(Context(update % phase, phase, update / updates, attended))
-        # Nothing is collected here: what learners know of their plant's statistics is what they replay.
-        agent.observe(batch.observation, batch.reward, everyone)
-        source.annotate(batch, agent.update(batch))
+        update_once(agent, source, Context(update % phase, phase, update / updates, attended))
         if update + 1 in marks:
-            rewards.append(play(agent, env))
+            rewards.append(play(agent.greedy(), env))
             progress(update + 1)
     return Outcome(marks, np.array(rewards).T, agent)
 
@@ -223,19 +262,32 @@ def _filled(
             f"{strategy}: Synth asks the policy that explores, and a recording has none; "
             "use Synth(action=…) before FIFO, FULL, Resv or TDE"
         )
-    fields = {name: width for name, width in stored_fields(recording.plant).items() if name in recording.arrays}
-    room = capacity or max(len(order) for order in recording.orders)
-    replay = Replay(strategy, fields, room, root_seed, members, model.agent.batch_size, model=model)
-    offer(recording, replay, len(members))
+    agent = model.agent
+    known = stored_fields(recording.plant, observe=recording.observe)
+    fields = {name: width for name, width in known.items() if name in recording.arrays} | dict(agent.fields)
+    room = capacity or _room(recording, agent.segment)
+    unit = Unit(agent.segment)
+    replay = Replay(strategy, fields, room, root_seed, members, agent.batch_size, unit, model, agent.traces)
+    offer(recording, replay, agent)
     return replay
 
 
-def offer(recording: Recording, replay: Replay, learners: int) -> None:
+def _room(recording: Recording, segment: int) -> int:
+    """Return the steps that keep every experience; the last segment of each episode may be short but takes the room."""
+    most = max(len(order) for order in recording.orders)
+    if segment == 1:
+        return most
+    episodes = max(len(np.unique(recording.arrays["episode"][m])) for m in recording.members)
+    return most + episodes * segment
+
+
+def offer(recording: Recording, replay: Replay, agent: Agent) -> None:
     """Offer the recordings' experiences in their original order; a shorter recording ends earlier.
 
     What a recording says of TD errors decides what is kept; to the learners, who have seen nothing, none is known.
+    What they derive along episodes is derived afresh.
     """
-    sources, orders = recording.turns(learners)
+    sources, orders = recording.turns(len(replay.members))
     lengths = np.array([len(order) for order in orders])
     known = [name for name in (*replay.columns.fields, *replay.orders) if name in recording.arrays]
     episode = recording.arrays.get("episode")
@@ -244,6 +296,10 @@ def offer(recording: Recording, replay: Replay, learners: int) -> None:
         experience = {name: recording.arrays[name][sources, slots] for name in known}
         if "td_error" in experience:
             experience["td_error"] = experience["td_error"][:, None]
-        ended = None if episode is None else episode[sources, slots] != episode[sources, following]
-        replay.add(experience, place < lengths, ended)
+        active, ended = place < lengths, None
+        if episode is not None:
+            ended = (episode[sources, slots] != episode[sources, following]) | (place + 1 == lengths)
+        unknown = np.zeros(len(active), np.bool_)
+        experience |= agent.recalled(experience, unknown if ended is None else ended, active)
+        replay.add(experience, active, ended)
     replay.forget_errors()

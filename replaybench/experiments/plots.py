@@ -27,6 +27,7 @@ from replaybench.experiments.figure_style import (
     save,
     style,
 )
+from replaybench.experiments.metric_plots import metric_curves
 from replaybench.experiments.response_plots import response
 from replaybench.experiments.score_plots import score_bars
 from replaybench.experiments.stats import interval
@@ -79,6 +80,7 @@ def _figures(data: xr.Dataset, folder: RunFolder, cells: Sequence[Cell]) -> dict
         "scores": lambda: score_bars(data),
         "response_noise": lambda: response(data, "noise"),
         "response_frequency": lambda: response(data, "frequency"),
+        "metrics": lambda: metric_curves(data),
         "policies": lambda: policy_surfaces(data, folder, cells),
     }
 

@@ -15,6 +15,7 @@ from rich.table import Table
 
 import replaybench
 from replaybench.baselines.scores import Reference, normalise, reference
+from replaybench.controllers.policies import policy_facts
 from replaybench.data.errors import UserError
 from replaybench.data.hdf5 import write_record
 from replaybench.data.policy import write_policy
@@ -168,7 +169,8 @@ def show_replay(
         "root_seed": root_seed,
         "version": replaybench.__version__,
     }
-    write_policy(folder / "policy.safetensors", outcome.agent.weights(), about)
+    described = {"policy": policy_facts(learner, outcome.agent, recording.frequency)}
+    write_policy(folder / "policy.safetensors", outcome.agent.weights(), {**about, **described})
     write_record(
         folder / "scores.h5", "offline scores", about, {"updates": outcome.updates, "reward_greedy": outcome.reward}
     )

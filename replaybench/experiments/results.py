@@ -64,6 +64,11 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
             where = {**point, "seed": list(cell.seeds)}
             data["reward"].loc[where] = arrays["reward"]
             data["reward_greedy"].loc[where] = arrays["reward_greedy"]
+            for name in (name for name in arrays if name.startswith("metric_")):
+                if name not in data:
+                    meaning = f"{name.removeprefix('metric_')} that the learner tells of itself"
+                    _blank(data, name, (*AXES, "seed", "greedy_episode"), meaning)
+                data[name].loc[where] = arrays[name]
             if "replayed_noise" in arrays:
                 data["replayed_noise"].loc[{**where, "signal": list(_signals(cell))}] = arrays["replayed_noise"]
             data["seconds"].loc[point] = np.nansum([data["seconds"].loc[point], header.facts["seconds"]])

@@ -22,8 +22,9 @@ from replaybench.data.errors import UserError, unknown
 from replaybench.data.settings import build
 from replaybench.envs.plant import Plant
 from replaybench.envs.registry import make_plant
-from replaybench.envs.settings import whole_steps
+from replaybench.envs.settings import seen_states, whole_steps
 from replaybench.replay.notation import parse
+from replaybench.replay.strategies import Strategy
 
 MOST = 10**9
 MOST_SEEDS = 100_000
@@ -55,6 +56,8 @@ class Study:
     `noise` is the standard deviation of sensor and actuator noise in normalised units, `frequency` the control rate
     in Hz, `capacity` the buffer size of bounded retentions, in experiences. `discount = "fixed"` keeps the learner's
     0.95 at every rate, `"horizon"` keeps its horizon in seconds and scales rewards alike (de Bruin et al. 2018, 6.4).
+    `observe` names the states that are observed, all if empty; scores stay relative to dynamic programming, which sees
+    them all.
     `replayed_noise` also stores the noise in every experience and measures how much of it is replayed (their table 6).
     `[learner.NAME]` and `[plant.NAME]` tables change settings; a learner may be named several times with variants,
     `DDPG:decay`, each with a table of its own.
@@ -76,6 +79,7 @@ class Study:
     discount: Literal["fixed", "horizon"] = "fixed"
     buffers: Buffers = "final"
     replayed_noise: bool = False
+    observe: tuple[str, ...] = ()
     learner: dict[str, Any] = field(default_factory=dict)
     plant: dict[str, Any] = field(default_factory=dict)
 
@@ -134,16 +138,20 @@ class Study:
 
     def _cell(self, plant: str, learner: str, strategy: str, noise: float, frequency: float, first: int) -> Cell:
         made = make_plant(plant, **self.plant.get(plant, {}))
-        whole_steps(made.name, made.episode_seconds, frequency)
-        _, config = load_learner(learner)
+        steps = whole_steps(made.name, made.episode_seconds, frequency)
+        seen_states(made.name, made.state_names, self.observe)
+        kind, config = load_learner(learner)
         settings = build(config, self.learner.get(learner, {}), f"[learner.{learner}]")
+        parsed = parse(strategy)
+        kind.check(settings, made.action_names, parsed.refer is not None)
+        self._check_room(parsed, settings, steps)
         return Cell(
             plant=plant,
             parameters={f.name: getattr(made, f.name) for f in dataclasses.fields(made)},
             fingerprint=made.fingerprint(),
             learner=learner,
             settings=dataclasses.asdict(settings),
-            strategy=str(parse(strategy)),
+            strategy=str(parsed),
             noise=abs(noise),  # −0.0 is 0.0
             frequency=frequency,
             first_member=first,
@@ -154,7 +162,16 @@ class Study:
             greedy_every=self.greedy_every,
             discount=self.discount,
             replayed_noise=self.replayed_noise,
+            observe=self.observe,
         )
+
+    def _check_room(self, strategy: Strategy, settings: Any, steps: int) -> None:
+        """Refuse a buffer that cannot hold what is replayed at once, and altered states that nobody sees whole."""
+        batch = settings.batch_size * getattr(settings, "segment", 1)
+        if strategy.retention.bounded and self.capacity < batch:
+            raise UserError(f"study {self.name!r}: capacity {self.capacity} is smaller than a batch of {batch}")
+        if strategy.synth is not None and self.observe:
+            raise UserError(f"{strategy}: Synth steps the plant's model, which needs all states; leave observe out")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,6 +194,7 @@ class Cell:
     greedy_every: int
     discount: str
     replayed_noise: bool = False
+    observe: tuple[str, ...] = ()
     numerics: int = NUMERICS_VERSION
 
     @property

@@ -115,6 +115,8 @@ def _learned(
     if seed is None or not found:
         return None
     agent = load_member(found[0], folder, seed)
+    if agent.greedy() is not agent or agent.task.observation_size != len(plant.state_names):
+        return None  # what it does depends on more, or less, than the state
     states = _states(plant).reshape(1, -1, 2).astype(np.float32)
     path, reward = trajectory(plant, found[0].frequency, agent.act)
     value = (1 - agent.task.discount) / agent.task.reward_scale * agent.value(states)[0]

@@ -9,7 +9,7 @@ import pytest
 
 from replaybench.controllers.agent import Task
 from replaybench.controllers.ddpg import DDPG, DDPGConfig
-from replaybench.controllers.normalise import NormaliseConfig, ObservationNormaliser, RewardScale
+from replaybench.controllers.normalise import NormaliseConfig, Normaliser, ObservationNormaliser, RewardScale
 from replaybench.data.errors import UserError
 
 M, S, A, B = 4, 3, 2, 16
@@ -108,16 +108,14 @@ def test_a_member_is_the_same_in_any_population_and_resumes_bit_for_bit() -> Non
     state = {**scaler.state_dict(), **rewards.state_dict()}
     for name, array in {**alone.state_dict(), **own.state_dict()}.items():
         np.testing.assert_array_equal(array, state[name][1:2])
-    other, theirs = ObservationNormaliser(BOTH, M, S), RewardScale(BOTH, M, 1.0)
-    copy = {name: array.copy() for name, array in state.items()}
-    other.load_state_dict(copy)
-    theirs.load_state_dict(copy)
+    other = Normaliser(BOTH, M, S, 1.0)
+    other.load_state_dict({name: array.copy() for name, array in state.items()})
     observation, reward, active = (array[0] for array in collected())
-    for mine in (scaler, other):
+    for mine in (scaler, other.observations):
         mine.update(observation, active)
-    for mine in (rewards, theirs):
+    for mine in (rewards, other.rewards):
         mine.update(reward, active)
-    for name, array in {**other.state_dict(), **theirs.state_dict()}.items():
+    for name, array in other.state_dict().items():
         np.testing.assert_array_equal(array, state[name])
 
 
@@ -139,14 +137,22 @@ def learner(config: NormaliseConfig, reward_scale: float = 0.01) -> DDPG:
     return DDPG(DDPGConfig(normalise=config), task, 0, range(M), dtype=np.float64)
 
 
+def collect(agent: DDPG, drawn: SimpleNamespace) -> None:
+    """Let the agent collect what is in a batch, as the loop would."""
+    nobody, everyone = np.zeros(M, np.bool_), np.ones(M, np.bool_)
+    for b in range(B):
+        agent.explore(drawn.observation[:, b], everyone)
+        assert not agent.followed(drawn.reward[:, b, 0], drawn.next_observation[:, b], nobody, nobody, everyone)
+
+
 def test_a_learner_that_normalises_equals_one_that_is_given_normalised_numbers() -> None:
     """Updates, policy and TD errors in float64; values are told in the task's units."""
     agent = learner(BOTH)
     for seed in range(5):
         drawn = batch(seed)
-        agent.observe(drawn.observation, drawn.reward, np.ones(M, np.bool_))
+        collect(agent, drawn)
     plain = learner(NormaliseConfig(), reward_scale=1.0)
-    scaler, factor = agent.observations, agent.rewards.factor
+    scaler, factor = agent.normaliser.observations, agent.normaliser.rewards.factor
     assert 1 / 150 < factor.min() < factor.max() < 1 / 70
     for seed in range(5, 10):
         raw = batch(seed)
@@ -166,7 +172,7 @@ def test_a_learner_without_statistics_is_the_learner_that_never_heard_of_them() 
     agent, deaf = learner(NormaliseConfig()), learner(NormaliseConfig())
     for seed in range(3):
         drawn = batch(seed)
-        agent.observe(drawn.observation, drawn.reward, np.ones(M, np.bool_))
+        collect(agent, drawn)
         agent.update(drawn)
         deaf.update(drawn)
     np.testing.assert_array_equal(agent.critic.parameters, deaf.critic.parameters)
@@ -176,7 +182,7 @@ def test_a_learner_without_statistics_is_the_learner_that_never_heard_of_them() 
 def test_weights_carry_the_statistics_to_another_learner() -> None:
     agent, other = learner(BOTH), learner(BOTH)
     drawn = batch(0)
-    agent.observe(drawn.observation, drawn.reward, np.ones(M, np.bool_))
+    collect(agent, drawn)
     agent.update(drawn)
     other.load_weights({name: array.copy() for name, array in agent.weights().items()})
     for one, two in zip(

@@ -12,6 +12,8 @@ import torch
 from replaybench.controllers.agent import Task
 from replaybench.controllers.ddpg import DDPG, DDPGConfig
 from replaybench.controllers.normalise import NormaliseConfig
+from replaybench.controllers.policies import policy_facts
+from replaybench.controllers.registry import load_learner
 from replaybench.controllers.torch_policy import load_torch_policy
 from replaybench.data.errors import UserError
 from replaybench.data.policy import write_policy
@@ -21,8 +23,9 @@ from replaybench.data.policy import write_policy
 def test_a_policy_in_torch_gives_the_same_actions(tmp_path: Path, normalise: dict[str, Any]) -> None:
     agent = DDPG(DDPGConfig(normalise=NormaliseConfig(**normalise)), Task(2, 4, 0.95, 1.0), 0, range(3))
     collected = np.random.Generator(np.random.PCG64(0)).normal(0.3, 0.4, (3, 50, 2)).astype(np.float32)
-    agent.observe(collected, np.ones((3, 50)), np.ones(3, np.bool_))
-    write_policy(tmp_path / "p.safetensors", agent.weights(), {})
+    agent.normaliser.observations.update(collected, np.ones(3, np.bool_))
+    facts = {"policy": policy_facts("DDPG", agent, 50.0)}
+    write_policy(tmp_path / "p.safetensors", agent.weights(), facts)
     observation = np.linspace(-1, 1, 20, dtype=np.float32).reshape(10, 2)
     ours = agent.policy(np.broadcast_to(observation, (3, 10, 2)))
     for member in range(3):
@@ -31,5 +34,16 @@ def test_a_policy_in_torch_gives_the_same_actions(tmp_path: Path, normalise: dic
     with pytest.raises(UserError, match="members 0 to 2, not 3"):
         load_torch_policy(tmp_path / "p.safetensors", 3)
     write_policy(tmp_path / "q.safetensors", {"critic.0.weight": np.zeros((1, 2, 3))}, {})
-    with pytest.raises(UserError, match="no actor"):
+    with pytest.raises(UserError, match="which learner"):
         load_torch_policy(tmp_path / "q.safetensors")
+
+
+@pytest.mark.parametrize("learner", ["ACER", "ACER-discrete"])
+def test_learners_without_normalisation_go_to_torch_too(tmp_path: Path, learner: str) -> None:
+    kind, config = load_learner(learner)
+    agent = kind(config(output_scale=1.0), Task(2, 1, 0.95, 1.0), 0, range(2))
+    write_policy(tmp_path / "p.safetensors", agent.weights(), {"policy": policy_facts(learner, agent, 50.0)})
+    observation = np.random.Generator(np.random.PCG64(0)).normal(size=(20, 2)).astype(np.float32)
+    ours = agent.policy(np.broadcast_to(observation, (2, 20, 2)))
+    theirs = load_torch_policy(tmp_path / "p.safetensors", 1)(torch.from_numpy(observation))
+    np.testing.assert_allclose(theirs.detach().numpy(), ours[1], rtol=1e-5, atol=1e-6)

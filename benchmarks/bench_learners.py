@@ -1,0 +1,174 @@
+"""Updates per second of every learner beside Stable-Baselines3's, one thread, interleaved; ratios are of medians.
+
+Both sides draw their batches from real buffers. Sections: `small` (64-64 units, batch 64, 32 members) and `large`
+(256-256, batch 256, 4 members), where the arithmetic of an update, as a share of the core's peak, tells what is left to
+gain. A learner is a line in `LEARNERS`; without a peer its rate is shown alone.
+"""
+
+from __future__ import annotations
+
+# First: it fixes the number of threads.
+from speed import EPISODE, FixedLength, Row, interleaved, row, timed  # isort: skip
+
+import functools
+import sys
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import gymnasium
+
+Parameters = Mapping[str, float]
+
+
+class Learner(NamedTuple):
+    """A learner to be timed.
+
+    Attributes:
+        name: as in a study.
+        settings: what differs from its defaults, given the hidden units and the batch.
+        peer: name of its class in Stable-Baselines3; empty if it has none.
+        passes: multiples of a network's parameters, by name, that one update of one sample multiplies and adds:
+            1 a forward pass, 1 for gradients to weights, 1 for gradients to what lies below.
+        target: least ratio asked for at 64-64; 0 if none is.
+    """
+
+    name: str
+    settings: Callable[[tuple[int, ...], int], dict[str, Any]]
+    peer: str
+    passes: Parameters
+    target: float
+
+
+def actor_critic(hidden: tuple[int, ...], batch: int) -> dict[str, Any]:
+    return {"actor_hidden": hidden, "critic_hidden": hidden, "batch_size": batch}
+
+
+LEARNERS = (
+    Learner("TD3", actor_critic, "TD3", {"actor": 2.5, "critic1": 9}, 6),
+    Learner("SAC", actor_critic, "SAC", {"actor": 4, "critic1": 12}, 6),
+    Learner(
+        "SAC:first",
+        lambda hidden, batch: {**actor_critic(hidden, batch), "version": "first", "temperature": 0.2},
+        "",
+        {"actor": 3, "critic1": 10, "value": 4},
+        0,
+    ),
+    Learner("DQN", lambda hidden, batch: {"hidden": hidden, "batch_size": batch}, "DQN", {"critic": 4}, 0),
+)
+
+
+class FixedChoices(FixedLength):
+    """The same for learners of discrete actions."""
+
+    action_space = gymnasium.spaces.Discrete(15)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return super().step([int(action) / 7 - 1])
+
+
+def peer_of(name: str, hidden: tuple[int, ...], batch: int) -> Any:
+    """Return a learner of Stable-Baselines3 that has run two episodes."""
+    import stable_baselines3
+    import torch
+    from stable_baselines3.common.logger import Logger
+
+    torch.set_num_threads(1)
+    env = FixedChoices() if name == "DQN" else FixedLength()
+    model = getattr(stable_baselines3, name)(
+        "MlpPolicy", env, learning_rate=1e-3, batch_size=batch, gamma=0.95, learning_starts=0,
+        train_freq=(1, "episode"), gradient_steps=1, buffer_size=10_000, device="cpu",
+        policy_kwargs={"net_arch": list(hidden)},
+    )  # fmt: skip
+    model.set_logger(Logger(folder=None, output_formats=[]))
+    model.learn(2 * EPISODE)
+    return model
+
+
+def our_updates(learner: Learner, hidden: tuple[int, ...], batch: int, members: int, count: int) -> tuple[Any, float]:
+    """Return a piece of work of `count` updates per member, and the floating-point operations of one update."""
+    from replaybench.experiments.cell import CellRun
+    from replaybench.experiments.loop import training_episode, update_phase
+    from replaybench.experiments.study import Study
+
+    settings = {learner.name: learner.settings(hidden, batch)}
+    study = Study(
+        name="speed", plants=("PendulumDCSC",), learners=(learner.name,), strategies=("FIFO[Uniform]",),
+        seeds=members, block=members, episodes=100, greedy_every=100, learner=settings,
+    )  # fmt: skip
+    run = CellRun(study.cells()[0])
+    for _ in range(run.agent.warmup_episodes + 2):
+        seen = training_episode(run.env, run.agent, run.replay, 0)
+    shapes = {name: network.shape for name, network in run.agent.networks.items()}
+    operations = 2 * batch * sum(shapes[name].parameter_count * times for name, times in learner.passes.items())
+    return lambda: update_phase(run.agent, run.replay, count, 0.0, seen), operations
+
+
+@functools.cache
+def core_peak() -> float:
+    """Return the float32 operations per second of this core, as the best of many library products shows them."""
+    import torch
+
+    torch.set_num_threads(1)
+    a, b = torch.rand(768, 768), torch.rand(768, 768)
+    best = 0.0
+    for _ in range(100):
+        began = time.perf_counter()
+        torch.mm(a, b)
+        best = max(best, 2 * 768**3 / (time.perf_counter() - began))
+    return best
+
+
+def compared(learner: Learner, hidden: tuple[int, ...], batch: int, members: int, target: float) -> Row:
+    """Time one learner."""
+    scale = sum(hidden) * batch / 8192  # a piece of work takes a fifth of a second or so
+    count = max(3, int(1500 / scale / members))
+    work, operations = our_updates(learner, hidden, batch, members, count)
+    what = f"{learner.name} {'-'.join(map(str, hidden))}, batch {batch}, M = {members}"
+
+    def share(rate: float) -> str:
+        return f"{what} ({operations * rate / core_peak():.0%} of peak)"
+
+    if not learner.peer:
+        (ours,) = interleaved(lambda: timed(work, count * members))
+        return share(ours), f"{ours:,.0f} updates/s", "–", "–", "measured"
+    peer, steps = peer_of(learner.peer, hidden, batch), max(5, int(100 / scale))
+    ours, theirs = interleaved(
+        lambda: timed(work, count * members), lambda: timed(lambda: peer.train(steps, batch), steps)
+    )
+    entry = row(share(ours), ours, theirs, "updates/s", target)
+    return entry if target else (*entry[:4], "measured")
+
+
+def small(learner: Learner) -> Row:
+    return compared(learner, (64, 64), 64, 32, learner.target)
+
+
+def large(learner: Learner) -> Row:
+    return compared(learner, (256, 256), 256, 4, 1.0)
+
+
+SECTIONS = {"small": small, "large": large}
+
+
+def main() -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    warnings.simplefilter("ignore")
+    words = sys.argv[1:]
+    chosen = [word for word in words if word in SECTIONS] or list(SECTIONS)
+    names = [word for word in words if word not in SECTIONS] or [learner.name for learner in LEARNERS]
+    table = Table(title="learners against Stable-Baselines3, one thread")
+    for heading in ("what", "replaybench", "peer", "ratio", "target"):
+        table.add_column(heading, no_wrap=True)
+    for section in chosen:
+        for learner in LEARNERS:
+            if learner.name in names:
+                table.add_row(*SECTIONS[section](learner))
+    Console(width=130).print(table)
+
+
+if __name__ == "__main__":
+    main()
