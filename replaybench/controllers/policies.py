@@ -62,7 +62,7 @@ class Policy:
             raise UserError(f"an observation of this policy holds {size} numbers, not an array of shape {seen.shape}")
         rows = np.atleast_2d(seen)
         choose = self.agent.policy if deterministic else self.agent.sample
-        action = choose(rows[None])[0]
+        action = np.clip(choose(rows[None])[0], -1.0, 1.0)
         return (action if seen.ndim == 2 else action[0]), None
 
 

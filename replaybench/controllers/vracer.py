@@ -146,6 +146,20 @@ class VRACER(Learner):
     ) -> Mapping[str, Floats]:
         """Return the traces `truncated`, and `bootstrap`: V(s′) where the episode was cut off, else 0; `[M, 1]`."""
         super().followed(reward, successor, terminated, ended, active)
+        return self._continuation(successor, terminated, ended)
+
+    def recalled(
+        self, experience: Mapping[str, Floats], ended: NDArray[np.bool_], active: NDArray[np.bool_]
+    ) -> Mapping[str, Floats]:
+        """Return the traces `value`, V(s), `truncated` and `bootstrap` of a recorded experience, `[M, 1]`."""
+        super().recalled(experience, ended, active)
+        terminated = experience["terminated"][:, 0] != 0
+        value = self.value(experience["observation"][:, None])
+        return {"value": value, **self._continuation(experience["next_observation"], terminated, ended)}
+
+    def _continuation(
+        self, successor: Floats, terminated: NDArray[np.bool_], ended: NDArray[np.bool_]
+    ) -> dict[str, Floats]:
         truncated = (ended & ~terminated)[:, None]
         value = self.value(successor[:, None]) if truncated.any() else np.zeros((len(ended), 1))
         return {
@@ -156,6 +170,12 @@ class VRACER(Learner):
     def policy(self, observation: Floats) -> Floats:
         """Return the mean action `[M, N, A]` within ±1 for observations `[M, N, S]`."""
         return np.clip(self._heads(observation)[1], -1, 1)
+
+    def sample(self, observation: Floats) -> Floats:
+        """Return samples of the policy `[M, N, A]`, unbounded, drawn from the exploration streams."""
+        _, mean, log_sigma = self._heads(observation)
+        noise = self.stream.normal(mean[0].size).reshape(mean.shape)
+        return np.asarray(mean + np.exp(log_sigma) * noise, mean.dtype)
 
     def policy_form(self) -> PolicyForm:
         """Return the mean among the outputs."""
