@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from replaybench.controllers.agent import Batch, Task
 from replaybench.controllers.behaviour import divergence_gradient, importance_weights
-from replaybench.controllers.density import Density
+from replaybench.controllers.density import Density, need_density
 from replaybench.controllers.exploration import Explored, ProcessNoise
 from replaybench.controllers.exploration_forms import ExplorationConfig, make_exploration
 from replaybench.controllers.layers import Floats, Network, PopulationMLP, Shape, Tape, backward, forward
@@ -126,6 +126,16 @@ class DDPG(Learner):
         self.density = Density("DDPG", refer, self.exploration, self.steps, m, a, config.actor_rate)
         self.fields, self.traces, self.metric_names = self.density.fields, self.density.traces, self.density.names
         self._tapes = (self.actor.tape(config.batch_size), self.critic.tape(config.batch_size))
+
+    @classmethod
+    def check(cls, config: DDPGConfig, actions: Sequence[str], refer: bool) -> None:
+        """Check that there is a behaviour density where ReF-ER is asked for.
+
+        Raises:
+            UserError: there is none.
+        """
+        if refer:
+            need_density("DDPG", config.exploration)
 
     def start_episode(self, episode: int) -> None:
         """Begin an episode of exploration."""

@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 from replaybench.controllers.agent import Batch, Task
 from replaybench.controllers.behaviour import divergence_gradient, importance_weights
 from replaybench.controllers.checks import between, counts, positive, widths
-from replaybench.controllers.density import Density
+from replaybench.controllers.density import Density, need_density
 from replaybench.controllers.exploration import Explored, ProcessNoise
 from replaybench.controllers.exploration_forms import make_exploration
 from replaybench.controllers.gaussian_noise import GaussianNoise
@@ -100,6 +100,16 @@ class NAF(Learner):
         self.density = Density("NAF", refer, self.exploration, self.steps, m, a, config.learning_rate)
         self.fields, self.traces, self.metric_names = self.density.fields, self.density.traces, self.density.names
         self._tape = self.network.tape(config.batch_size)
+
+    @classmethod
+    def check(cls, config: NAFConfig, actions: Sequence[str], refer: bool) -> None:
+        """Check that there is a behaviour density where ReF-ER is asked for.
+
+        Raises:
+            UserError: there is none.
+        """
+        if refer:
+            need_density("NAF", config.exploration)
 
     def start_episode(self, episode: int) -> None:
         """Begin an episode of exploration."""

@@ -19,9 +19,9 @@ from replaybench.experiments.whole_episodes import whole_episodes
 from replaybench.replay.notation import parse
 
 
-def study(learner: str, strategy: str = "FULL[Uniform]", **changes: Any) -> Study:
+def study(named: str, strategy: str = "FULL[Uniform]", **changes: Any) -> Study:
     settings: dict[str, Any] = {
-        "name": "t", "plants": ("PendulumDCSC",), "learners": (learner,), "strategies": (strategy,), "seeds": 2,
+        "name": "t", "plants": ("PendulumDCSC",), "learners": (named,), "strategies": (strategy,), "seeds": 2,
         "episodes": 7, "capacity": 2000, "greedy_every": 3, **changes,
     }  # fmt: skip
     return Study(**settings)
