@@ -5,7 +5,8 @@ Retrace with Q := V (Novati & Koumoutsakos 2019, eq. 6 to 8, after Munos et al. 
     Q_ret[t] = r[t] + γ V_tbc[t+1],    V_tbc[t] = V[t] + min(1, ρ[t]) (Q_ret[t] − V[t])
 
 Every stored step holds its latest V and ρ. When these are renewed, the change travels back to the start of the episode
-or until it is lost in rounding, so that what is stored is at any time what the recursion would give from scratch.
+or until it is lost in rounding, so that what is stored of finished episodes is at any time what the recursion would
+give from scratch. (Where rewards are normalised, returns are derived with the scale of the time.)
 """
 
 from __future__ import annotations
