@@ -7,7 +7,7 @@ the diagonal made positive by exp or softplus.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,7 +80,7 @@ def action_values(outputs: Numbers, action: Numbers, mean: Numbers, form: Form, 
 
 
 @kernel
-def _positive(x: float, softplus: bool) -> float:
+def _positive(x: float, softplus: bool) -> Any:
     """Return exp(x), or log(1 + exp(x)), whose slope is 1 − exp(−itself)."""
     if softplus:
         return np.log1p(np.exp(-np.abs(x))) + (x if x > 0 else x - x)

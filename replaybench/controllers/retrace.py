@@ -75,13 +75,13 @@ ONE = np.float32(1)
 
 
 @kernel
-def v_tbc(v: float, rho: float, q_ret: float) -> float:
-    """V_tbc = V + min(1, ρ) (Q_ret − V), eq. 7; all float32."""
+def v_tbc(v: np.float32, rho: np.float32, q_ret: np.float32) -> np.float32:
+    """V_tbc = V + min(1, ρ) (Q_ret − V), eq. 7."""
     return v + (ONE if rho > ONE else rho) * (q_ret - v)
 
 
 @kernel
-def _one_step(values: Values, m: int, slot: int, discount: float, scale: float) -> None:
+def _one_step(values: Values, m: int, slot: int | np.int64, discount: np.float32, scale: np.float32) -> None:
     """Q_ret = r + γ · bootstrap, of a step without stored successor."""
     values[m, slot, Q_RET] = scale * values[m, slot, REWARD] + discount * values[m, slot, BOOTSTRAP]
 
@@ -97,7 +97,9 @@ def _bootstrap(
 
 
 @kernel
-def _sweep(values: Values, previous: Links, m: int, slot: int, discount: float, scale: float) -> None:
+def _sweep(
+    values: Values, previous: Links, m: int, slot: int | np.int64, discount: np.float32, scale: np.float32
+) -> None:
     """Derive all returns from a step without stored successor to the first that is linked."""
     _one_step(values, m, slot, discount, scale)
     before = np.int64(previous[m, slot])

@@ -87,7 +87,8 @@ def test_a_member_is_the_same_bit_for_bit_in_any_population() -> None:
 
 def test_a_failed_member_fails_alone_and_stays_failed() -> None:
     healthy, ill = learn(range(8)), learn(range(8), poison=2)
-    assert np.isnan(ill.network.parameters[2]).any() and np.isnan(ill.act(np.zeros((8, S), np.float32))[2]).all()
+    assert np.isnan(ill.network.parameters[2]).any()
+    assert np.isnan(ill.act(np.zeros((8, S), np.float32))[2]).all()
     others = np.arange(8) != 2
     np.testing.assert_array_equal(healthy.network.parameters[others], ill.network.parameters[others])
 

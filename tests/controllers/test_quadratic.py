@@ -59,4 +59,5 @@ def test_softplus_neither_overflows_nor_hides_nan() -> None:
     outputs = np.array([[0, 0, 500.0], [0, 0, -500.0], [0, 0, np.nan]], np.float32)
     q, d_q = values(outputs, np.ones((3, 1), np.float32), Form(0.5, False, True))
     np.testing.assert_allclose(q[:2], [-125000, 0])
-    assert np.isfinite(d_q[:2]).all() and np.isnan(q[2])
+    assert np.isfinite(d_q[:2]).all()
+    assert np.isnan(q[2])

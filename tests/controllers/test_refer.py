@@ -60,7 +60,8 @@ def test_each_variant_holds_its_rules() -> None:
 
 
 def test_near_policy_is_an_open_interval_without_nan() -> None:
-    assert [near_policy(rho, 4.0) for rho in (0.25, 0.26, 1.0, 3.9, 4.0, np.nan)] == [False, True, True, True, False, False]
+    found = [near_policy(rho, 4.0) for rho in (0.25, 0.26, 1.0, 3.9, 4.0, np.nan)]
+    assert found == [False, True, True, True, False, False]
 
 
 def test_n_far_is_kept_exactly_and_judged_anew_as_c_max_shrinks() -> None:
@@ -101,7 +102,8 @@ def batch(seed: int, dtype: type = np.float64) -> SimpleNamespace:
     columns = {"behaviour_mean": mean, "behaviour_log_sigma": np.full((2, B, A), np.log(0.3))}
     return SimpleNamespace(
         observation=rng.normal(size=(2, B, S)).astype(dtype), next_observation=rng.normal(size=(2, B, S)).astype(dtype),
-        action=(mean + 0.3 * rng.normal(size=mean.shape)).astype(dtype), reward=rng.normal(size=(2, B, 1)).astype(dtype),
+        action=(mean + 0.3 * rng.normal(size=mean.shape)).astype(dtype),
+        reward=rng.normal(size=(2, B, 1)).astype(dtype),
         terminated=np.zeros((2, B, 1), dtype), weight=np.ones((2, B), dtype), actor_weight=np.ones((2, B), dtype),
         rate_factor=np.ones(2, dtype), columns={name: column.astype(dtype) for name, column in columns.items()},
     )  # fmt: skip
@@ -125,7 +127,8 @@ def test_far_policy_samples_have_no_influence_under_rule_1(kind: Any, config: An
         agent, drawn = kind(config, TASK, 0, range(2), dtype=np.float64, refer=ReFER1(c=1.0)), batch(0)
         rho = kind(config, TASK, 0, range(2), dtype=np.float64).update(batch(0))["rho"]
         far = (rho >= 2) | (rho <= 0.5)
-        assert far.any() and not far.all()
+        assert far.any()
+        assert not far.all()
         drawn.reward[far] = reward
         agent.update(drawn)
         found.append(agent.networks["critic" if kind is DDPG else "network"].parameters)

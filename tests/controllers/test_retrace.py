@@ -95,13 +95,15 @@ def test_after_termination_nothing_follows() -> None:
     replay, rule = make()
     add(replay, 2, 3, "terminated")
     renew(replay, rule, [0], 8, 1.0, 100)
-    assert replay.traces is not None and replay.traces.view("q_ret")[0, 0] == 1
+    assert replay.traces is not None
+    assert replay.traces.view("q_ret")[0, 0] == 1
 
 
 def test_a_latest_step_has_no_advantage_and_then_bootstraps_from_its_successor() -> None:
     replay, _ = make()
     add(replay, 2, 3)
-    assert replay.traces is not None and replay.traces.view("q_ret")[0, 0] == 3
+    assert replay.traces is not None
+    assert replay.traces.view("q_ret")[0, 0] == 3
     add(replay, 4, 5)
     assert replay.traces.view("q_ret")[0, 0] == pytest.approx(1 + 0.9 * 5)
 

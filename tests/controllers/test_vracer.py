@@ -149,7 +149,8 @@ def test_a_member_is_the_same_bit_for_bit_in_any_population() -> None:
 
 def test_a_failed_member_fails_alone_and_stays_failed() -> None:
     healthy, ill = learn(range(8)), learn(range(8), poison=2)
-    assert np.isnan(ill.network.parameters[2]).any() and np.isnan(ill.act(np.zeros((8, S), np.float32))[2]).all()
+    assert np.isnan(ill.network.parameters[2]).any()
+    assert np.isnan(ill.act(np.zeros((8, S), np.float32))[2]).all()
     others = np.arange(8) != 2
     np.testing.assert_array_equal(healthy.network.parameters[others], ill.network.parameters[others])
 
@@ -173,7 +174,8 @@ def test_actions_are_stored_as_sampled_with_the_density_that_drew_them() -> None
     active[3:] = False
     again = agent.noise.copy()
     agent.explore(observation, active)
-    assert (agent.noise[3:] == again[3:]).all() and (agent.noise[:3] != again[:3]).all()
+    assert (agent.noise[3:] == again[3:]).all()
+    assert (agent.noise[:3] != again[:3]).all()
 
 
 def test_only_a_cut_off_episode_bootstraps() -> None:
