@@ -10,6 +10,7 @@ from __future__ import annotations
 # First: it fixes the number of threads.
 from speed import EPISODE, FixedLength, Row, interleaved, row, timed  # isort: skip
 
+import functools
 import sys
 import time
 import warnings
@@ -104,6 +105,7 @@ def our_updates(learner: Learner, hidden: tuple[int, ...], batch: int, members: 
     return lambda: update_phase(run.agent, run.replay, count, 0.0, seen), operations
 
 
+@functools.cache
 def core_peak() -> float:
     """Return the float32 operations per second of this core, as the best of many library products shows them."""
     import torch
@@ -111,7 +113,7 @@ def core_peak() -> float:
     torch.set_num_threads(1)
     a, b = torch.rand(768, 768), torch.rand(768, 768)
     best = 0.0
-    for _ in range(30):
+    for _ in range(100):
         began = time.perf_counter()
         torch.mm(a, b)
         best = max(best, 2 * 768**3 / (time.perf_counter() - began))

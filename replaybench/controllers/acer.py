@@ -19,6 +19,7 @@ from replaybench.controllers.exploration import Explored
 from replaybench.controllers.layers import Floats, Network, PopulationMLP, Shape, Tape, backward, forward
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.optimiser import Adam, adam_step, make_adam, track
+from replaybench.controllers.policy_form import PolicyForm
 from replaybench.controllers.segment_returns import clipped, correction, retrace, traces, truncated_weights
 from replaybench.controllers.segments import Segments, as_segments, rows
 from replaybench.controllers.trust_region import project
@@ -33,9 +34,10 @@ Doubles = NDArray[np.float64]
 class ACERConfig:
     """Settings; the paper's values except where said.
 
-    Paper: learning rates drawn from [1e-4, 10^-3.3], δ from [0.1, 2], Q_opc for the policy, about 4 replays of each
-    experience, one segment per update of one of many workers. δ bounds kᵀg and is in units of the advantage: on these
-    plants 10 learns and 1 is slow.
+    Paper: learning rates drawn from [1e-4, 10^-3.3], δ from [0.1, 2], about 4 replays of each experience, one segment
+    per update of one of many workers. δ bounds kᵀg and is in units of the advantage: on these plants 10 learns and 1
+    is slow. On the pendulum (J = 1.91e-4, FIFO[Uniform], C = 10⁴) 16 replays reach −47 per step in 500 episodes, 64
+    replays −31, both with all of 8 learners; with "ret" for the policy 2 of 8 never swing up.
 
     Attributes:
         policy_hidden, value_hidden, advantage_hidden: three separate networks; the paper shares most of the first two.
@@ -73,7 +75,7 @@ class ACERConfig:
     log_ratio_bound: float = 7.0
     segment: int = 50
     batch_size: int = 4
-    replays_per_experience: float = 64.0
+    replays_per_experience: float = 16.0
     warmup_episodes: int = 0
     on_policy: bool = False
     retrace: bool = True
@@ -226,6 +228,10 @@ class ACER(Learner):
         mean = self.policy(observation)
         noise = self.exploration.normal(mean[0].size).reshape(mean.shape)
         return (mean + self.config.sigma * noise).astype(mean.dtype)
+
+    def policy_form(self) -> PolicyForm:
+        """Return the policy's means."""
+        return PolicyForm(self.policy_network, 0, self.task.action_size)
 
     def value(self, observation: Floats) -> Floats:
         """Return V `[M, N]`, in units of the scaled reward."""

@@ -21,6 +21,7 @@ from replaybench.controllers.layers import Floats, Network, PopulationMLP, Shape
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.levels import ActionLevels
 from replaybench.controllers.optimiser import Adam, adam_step, make_adam, track
+from replaybench.controllers.policy_form import PolicyForm
 from replaybench.controllers.segment_returns import clipped, correction, retrace, traces, truncated_weights
 from replaybench.controllers.segments import Segments, as_segments, rows
 from replaybench.controllers.trust_region import project
@@ -217,12 +218,16 @@ class ACERDiscrete(Learner):
         """Return the actions `[…, A]` of choices `[…]`, NaN where the `numbers` `[…, n]` that they come from are."""
         return np.where(np.isnan(numbers).any(axis=-1, keepdims=True), np.float32(np.nan), self.table[choice])
 
+    def policy_form(self) -> PolicyForm:
+        """Return the most probable choice."""
+        return PolicyForm(self.policy_network, 0, len(self.table), table=self.table)
+
     def value(self, observation: Floats) -> Floats:
         """Return V = Σ_a π(a) Q(a) `[M, N]`, in units of the scaled reward."""
         return np.asarray((self.probability(observation) * self.critic(observation)).sum(axis=2))
 
     def metrics(self, stored: Mapping[str, Floats]) -> dict[str, NDArray[Any]]:
-        """Return, over stored steps, mean D_KL(average ‖ policy), share with ρ > c, mean entropy in nats; `[M]` each."""
+        """Return, over stored steps, mean D_KL(average ‖ policy), share with ρ > c, mean entropy (nats), `[M]` each."""
         members, n = len(self._uniform), len(self.table)
         column = {name: array[:, :: self.segment] for name, array in stored.items()}
         observation = column["observation"].reshape(members, -1, self.task.observation_size)
@@ -243,7 +248,7 @@ class ACERDiscrete(Learner):
         return {name: np.where(own, values, 0).sum(axis=1) / steps for name, values in found.items()}
 
     def update(self, batch: Batch) -> dict[str, Floats]:
-        """Do one update of both networks; return `td_error` `[M, B]`, the mean |Q_ret − Q| of each segment before it."""
+        """Do one update of both networks; return `td_error` `[M, B]`, each segment's mean |Q_ret − Q| before it."""
         self.steps += 1
         kind = self.policy_network.parameters.dtype
         td_error = np.zeros(batch.weight.shape, kind)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.controllers.exploration import Explored
+from replaybench.controllers.policy_form import PolicyForm
 
 Floats = NDArray[np.float32]
 
@@ -78,6 +79,7 @@ class Agent(Protocol):
     """A population of learners of one algorithm; `replaybench.controllers.learner.Learner` says what the names mean."""
 
     config: Any
+    normaliser: Any
     task: Task
     batch_size: int
     replays_per_experience: float
@@ -85,9 +87,7 @@ class Agent(Protocol):
     segment: int
     traces: Any
     on_policy: bool
-    normaliser: Any
     warmup_episodes: int
-
     metric_names: tuple[str, ...]
 
     def start_episode(self, episode: int) -> None:
@@ -134,6 +134,9 @@ class Agent(Protocol):
 
     def sample(self, observation: Floats) -> Floats:
         """Return actions `[M, N, A]` for observations `[M, N, S]`: a stochastic policy draws them."""
+
+    def policy_form(self) -> PolicyForm:
+        """Return how the greedy action comes from a network."""
 
     def update(self, batch: Batch) -> Mapping[str, Floats]:
         """Learn from a batch; return annotations `[M, B]` for the experiences in it (`td_error`, and for traces)."""

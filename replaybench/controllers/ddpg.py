@@ -18,6 +18,7 @@ from replaybench.controllers.layers import Floats, Network, PopulationMLP, Shape
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.normalise import NormaliseConfig, Normaliser
 from replaybench.controllers.optimiser import Adam, adam_step, make_adam, track
+from replaybench.controllers.policy_form import PolicyForm
 from replaybench.controllers.refer import Rules, Settings, near_policy
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
@@ -148,6 +149,10 @@ class DDPG(Learner):
     def policy(self, observation: Floats) -> Floats:
         """Return π(s) `[M, N, A]` for observations `[M, N, S]`."""
         return self.actor(self.normaliser.observations(observation))
+
+    def policy_form(self) -> PolicyForm:
+        """Return π as the actor's outputs."""
+        return PolicyForm(self.actor, 0, self.task.action_size)
 
     def value(self, observation: Floats) -> Floats:
         """Return Q(s, π(s)) `[M, N]`, in units of the reward times the task's `reward_scale`."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,12 +14,12 @@ from replaybench.controllers.checks import between, counts, positive, widths
 from replaybench.controllers.exploration import Explored
 from replaybench.controllers.layers import Floats, Network, PopulationMLP, Shape, Tape, backward, forward
 from replaybench.controllers.learner import Learner
+from replaybench.controllers.levels import ActionLevels
+from replaybench.controllers.normalise import NormaliseConfig, Normaliser
 from replaybench.controllers.optimiser import Adam, adam_step, make_adam
-from replaybench.data.errors import UserError
+from replaybench.controllers.policy_form import PolicyForm
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream, next_double
-
-MOST_CHOICES = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +44,7 @@ class DQNConfig:
     decay_episodes: int = 500
     batch_size: int = 64
     replays_per_experience: float = 32.0
+    normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
 
     def __post_init__(self) -> None:
         positive("DQN", rate=self.rate, epsilon=self.epsilon, huber=self.huber)
@@ -53,8 +53,6 @@ class DQNConfig:
         between("DQN", 0, np.nextafter(1, 0), beta1=self.betas[0], beta2=self.betas[1])
         counts("DQN", decay_episodes=self.decay_episodes, copy_every=self.copy_every, batch_size=self.batch_size)
         widths("DQN", hidden=self.hidden)
-        if self.levels < 2:
-            raise UserError(f"DQN: levels must be at least 2, not {self.levels}")
 
 
 class DQN(Learner):
@@ -71,11 +69,13 @@ class DQN(Learner):
         dtype: float32; float64 for comparisons in tests.
 
     Raises:
-        UserError: there are more than 1000 choices.
+        UserError: fewer than 2 levels, or more than 1000 choices.
 
     Attributes:
-        choices: `[K, A]`, the last dimension varying fastest.
+        choices: `[K, A]`, the last dimension changing fastest.
     """
+
+    normaliser: Normaliser
 
     def __init__(
         self,
@@ -86,12 +86,9 @@ class DQN(Learner):
         frequency: float = 50.0,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        actions = task.action_size
-        _refuse_many(config.levels, actions)
         self.config, self.task = config, task
         self.batch_size, self.replays_per_experience = config.batch_size, config.replays_per_experience
-        levels = np.linspace(-1.0, 1.0, config.levels)
-        self.choices = np.array(list(itertools.product(levels, repeat=actions)), np.float32)
+        self.choices = ActionLevels(config.levels, task.action_size).table
         shape = Shape((task.observation_size, *config.hidden, len(self.choices)))
         self.critic, self.critic_target = (PopulationMLP(shape, len(members), dtype) for _ in range(2))
         self.critic.initialise(Stream(root, members, "initialisation"))
@@ -99,6 +96,7 @@ class DQN(Learner):
         self._aim_targets()
         self.critic_adam = make_adam(self.critic, config.rate, betas=config.betas, epsilon=config.epsilon)
         self.adams = {"critic": self.critic_adam}
+        self.normaliser = Normaliser(config.normalise, len(members), task.observation_size, task.reward_scale, dtype)
         self.stream = Stream(root, members, "exploration")
         self.random = config.first_random
         self.tried = np.full(len(members), -1)
@@ -113,7 +111,7 @@ class DQN(Learner):
             UserError: they do, or it is.
         """
         super().check(config, actions, refer)
-        _refuse_many(config.levels, len(actions))
+        ActionLevels(config.levels, len(actions))
 
     def start_episode(self, episode: int) -> None:
         """Set the probability of a random choice in this episode (counted from 0)."""
@@ -127,6 +125,7 @@ class DQN(Learner):
 
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
         """Return the greedy action or, with the episode's probability, a random choice; only `active` members draw."""
+        self.normaliser.observations.update(observation, active)
         _draw(self.stream.state, active, self.random, len(self.choices), self.tried)
         return self.explore_again(observation)
 
@@ -138,13 +137,17 @@ class DQN(Learner):
 
     def policy(self, observation: Floats) -> Floats:
         """Return the greedy actions `[M, N, A]` for observations `[M, N, S]`; NaN where a value is."""
-        q = self.critic(observation)
+        q = self.critic(self.normaliser.observations(observation))
         failed = np.isnan(q).any(axis=2, keepdims=True)
         return np.where(failed, np.float32(np.nan), self.choices[q.argmax(axis=2)])
 
+    def policy_form(self) -> PolicyForm:
+        """Return the choice of the largest value."""
+        return PolicyForm(self.critic, 0, len(self.choices), table=self.choices)
+
     def value(self, observation: Floats) -> Floats:
-        """Return max_a Q(s, a) `[M, N]`, in units of the scaled reward."""
-        return np.asarray(self.critic(observation).max(axis=2))
+        """Return max_a Q(s, a) `[M, N]`, in units of the reward times `reward_scale`."""
+        return self.normaliser.rewards.restored(self.critic(self.normaliser.observations(observation)).max(axis=2))
 
     def update(self, batch: Batch) -> dict[str, Floats]:
         """Do one update, copying the network every so often; return `td_error` `[M, B]`, before the update."""
@@ -156,15 +159,15 @@ class DQN(Learner):
             self.critic_target.network,
             self.critic_adam,
             self._tape,
-            batch.observation,
+            self.normaliser.observations(batch.observation),
             batch.action,
             batch.reward,
-            batch.next_observation,
+            self.normaliser.observations(batch.next_observation),
             batch.terminated,
             batch.weight,
             batch.rate_factor,
             self.task.discount,
-            self.task.reward_scale,
+            self.normaliser.rewards.factor,
             config.levels,
             np.inf if config.huber is None else config.huber,
             config.double,
@@ -177,16 +180,6 @@ class DQN(Learner):
 
     def _further(self) -> dict[str, NDArray[Any]]:
         return {"exploration_stream": self.stream.state}
-
-
-def _refuse_many(levels: int, actions: int) -> None:
-    count = levels**actions
-    if count > MOST_CHOICES:
-        fitting = next(n for n in itertools.count(1) if (n + 1) ** actions > MOST_CHOICES)
-        raise UserError(
-            f"DQN: levels = {levels} makes {count} choices of {actions} actions, more than {MOST_CHOICES}; "
-            f"set levels to {fitting} or less"
-        )
 
 
 @kernel
@@ -220,7 +213,8 @@ def _update(
     critic: Network, critic_target: Network, adam: Adam, tape: Tape,
     observation: Floats, action: Floats, reward: Floats, next_observation: Floats, terminated: Floats,
     weight: Floats, rate_factor: Floats,
-    discount: float, reward_scale: float, levels: int, huber: float, double: bool, step: int, td_error: Floats,
+    discount: float, reward_factor: NDArray[np.float64], levels: int, huber: float, double: bool, step: int,
+    td_error: Floats,
 ) -> None:  # fmt: skip
     """One update of every member: δ = r + γ (1 − terminated) Q⁻(s′, a*) − Q(s, a), a* the best of Q⁻ or, doubly, Q."""
     batch = action.shape[1]
@@ -240,7 +234,7 @@ def _update(
             best = np.argmax(judge[b])
             chosen = choice_of(action[m, b], levels)
             future = kind(discount) * (kind(1) - terminated[m, b, 0]) * q_next[b, best]
-            delta = kind(reward_scale) * reward[m, b, 0] + future - q[b, chosen]
+            delta = kind(reward_factor[m]) * reward[m, b, 0] + future - q[b, chosen]
             td_error[m, b] = delta
             bounded = np.minimum(np.maximum(delta, kind(-huber)), kind(huber))
             d_q[b, chosen] = kind(-1 / batch) * weight[m, b] * bounded

@@ -16,6 +16,7 @@ from replaybench.controllers.agent import Floats, Task
 from replaybench.controllers.layers import PopulationMLP
 from replaybench.controllers.normalise import Normaliser
 from replaybench.controllers.optimiser import Adam
+from replaybench.controllers.policy_form import PolicyForm
 from replaybench.data.errors import UserError
 
 Arrays = dict[str, NDArray[Any]]
@@ -55,6 +56,14 @@ class Learner:
 
     def policy(self, observation: Floats) -> Floats:
         """Return the greedy actions `[M, N, A]` for observations `[M, N, S]`."""
+        raise NotImplementedError
+
+    def policy_form(self) -> PolicyForm:
+        """Return how the greedy action comes from a network.
+
+        Raises:
+            UserError: it comes from more than one network and the observation.
+        """
         raise NotImplementedError
 
     def sample(self, observation: Floats) -> Floats:

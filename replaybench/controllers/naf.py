@@ -19,6 +19,7 @@ from replaybench.controllers.gaussian_noise import GaussianNoise
 from replaybench.controllers.layers import Floats, Network, PopulationMLP, Shape, Tape, backward, forward
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.optimiser import Adam, adam_step, make_adam, track
+from replaybench.controllers.policy_form import PolicyForm
 from replaybench.controllers.quadratic import Form, action_values, means, output_size
 from replaybench.controllers.refer import Rules, Settings, near_policy
 from replaybench.data.kernel import kernel
@@ -125,6 +126,10 @@ class NAF(Learner):
     def policy(self, observation: Floats) -> Floats:
         """Return m(s) `[M, N, A]`, within ±1."""
         return np.clip(self.mean(observation), -1, 1)
+
+    def policy_form(self) -> PolicyForm:
+        """Return m among the outputs."""
+        return PolicyForm(self.network, 1, self.task.action_size, "tanh" if self.config.bounded else "clip")
 
     def value(self, observation: Floats) -> Floats:
         """Return V(s) `[M, N]`, in units of the scaled reward."""

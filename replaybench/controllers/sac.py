@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +14,9 @@ from replaybench.controllers.checks import between, counts, positive, widths
 from replaybench.controllers.exploration import Explored
 from replaybench.controllers.layers import Floats, PopulationMLP, Shape
 from replaybench.controllers.learner import Learner
+from replaybench.controllers.normalise import NormaliseConfig, Normaliser
 from replaybench.controllers.optimiser import make_adam
+from replaybench.controllers.policy_form import PolicyForm
 from replaybench.controllers.sac_first import update_first
 from replaybench.controllers.sac_present import update_present
 from replaybench.controllers.squashed import LOG_STD_BOUNDS, draw_active
@@ -45,6 +47,7 @@ class SACConfig:
     first_temperature: float = 1.0
     batch_size: int = 64
     replays_per_experience: float = 32.0
+    normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
 
     def __post_init__(self) -> None:
         positive("SAC", actor_rate=self.actor_rate, critic_rate=self.critic_rate, epsilon=self.epsilon)
@@ -70,6 +73,7 @@ class SAC(Learner):
     """
 
     metric_names = ("temperature",)
+    normaliser: Normaliser
 
     def __init__(
         self,
@@ -105,6 +109,7 @@ class SAC(Learner):
             name: make_adam(network, rates.get(name, config.critic_rate), betas=config.betas, epsilon=config.epsilon)
             for name, network in learned.items()
         }
+        self.normaliser = Normaliser(config.normalise, m, s, task.reward_scale, dtype)
         self.noise = np.zeros((m, a))
         self.exploration_stream = Stream(root, members, "exploration")
         self.update_stream = Stream(root, members, "update")
@@ -121,6 +126,7 @@ class SAC(Learner):
 
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
         """Return a ~ π(·|s) `[M, A]`; only `active` `[M]` members draw."""
+        self.normaliser.observations.update(observation, active)
         draw_active(self.exploration_stream.state, active, self.noise)
         return self.explore_again(observation)
 
@@ -131,7 +137,7 @@ class SAC(Learner):
 
     def policy(self, observation: Floats) -> Floats:
         """Return tanh μ(s) `[M, N, A]` for observations `[M, N, S]`."""
-        return np.tanh(self.networks["actor"](observation)[..., : self.task.action_size])
+        return self._greedy(self.normaliser.observations(observation))
 
     def sample(self, observation: Floats) -> Floats:
         """Return a ~ π(·|s) `[M, N, A]` for observations `[M, N, S]`, drawn from the exploration streams."""
@@ -141,14 +147,24 @@ class SAC(Learner):
 
     def _actions(self, observation: Floats, noise: Floats) -> tuple[Floats, Floats]:
         """Return tanh(μ + σ ε) and tanh μ, float32 `[M, N, A]`."""
-        mean, log_std = np.split(self.networks["actor"](observation), 2, axis=2)
+        head = self.networks["actor"](self.normaliser.observations(observation))
+        mean, log_std = np.split(head, 2, axis=2)
         action = np.tanh(mean + np.exp(np.clip(log_std, *LOG_STD_BOUNDS)) * noise)
         return action.astype(np.float32), np.tanh(mean).astype(np.float32)
 
+    def policy_form(self) -> PolicyForm:
+        """Return tanh μ among the actor's outputs."""
+        return PolicyForm(self.networks["actor"], 0, self.task.action_size, "tanh")
+
     def value(self, observation: Floats) -> Floats:
-        """Return min_i Q_i(s, tanh μ(s)) `[M, N]`, in units of the scaled reward."""
-        action = self.policy(observation)
-        return np.minimum(*(self.networks[name](observation, action)[:, :, 0] for name in ("critic1", "critic2")))
+        """Return min_i Q_i(s, tanh μ(s)) `[M, N]`, in units of the reward times `reward_scale`."""
+        seen = self.normaliser.observations(observation)
+        action = self._greedy(seen)
+        both = (self.networks[name](seen, action)[:, :, 0] for name in ("critic1", "critic2"))
+        return self.normaliser.rewards.restored(np.minimum(*both))
+
+    def _greedy(self, seen: Floats) -> Floats:
+        return np.tanh(self.networks["actor"](seen)[..., : self.task.action_size])
 
     def metrics(self, stored: Mapping[str, Floats]) -> Mapping[str, NDArray[Any]]:
         """Return α `[M]`."""
@@ -168,8 +184,9 @@ class SAC(Learner):
         self.steps += 1
         td_error = np.empty(batch.weight.shape, self._room.q.dtype)
         experiences = (
-            batch.observation, batch.action, batch.reward, batch.next_observation, batch.terminated, batch.weight,
-            batch.actor_weight, batch.rate_factor, self.task.discount, self.task.reward_scale, self.config.tau,
+            self.normaliser.observations(batch.observation), batch.action, batch.reward,
+            self.normaliser.observations(batch.next_observation), batch.terminated, batch.weight, batch.actor_weight,
+            batch.rate_factor, self.task.discount, self.normaliser.rewards.factor, self.config.tau,
         )  # fmt: skip
         nets, targets = ({name: n.network for name, n in held.items()} for held in (self.networks, self.targets))
         critics = nets["critic1"], nets["critic2"]

@@ -21,7 +21,7 @@ def update_first(
     actor_adam: Adam, critic_adams: TwinAdams, value_adam: Adam, actor_tape: Tape, value_tape: Tape, room: TwinRoom,
     observation: Floats, action: Floats, reward: Floats, next_observation: Floats, terminated: Floats,
     weight: Floats, actor_weight: Floats, rate_factor: Floats,
-    discount: float, reward_scale: float, tau: float, temperature: float,
+    discount: float, reward_factor: NDArray[np.float64], tau: float, temperature: float,
     stream: NDArray[np.uint64], step: int, td_error: Floats,
 ) -> None:  # fmt: skip
     """One update of every member (Algorithm 1), equations 5, 7 and 12 with the minimum of two critics in 5 and 12.
@@ -55,7 +55,7 @@ def update_first(
         backward(actor, m, actor_tape, d_head, True, nothing)
 
         forward(value_target, m, value_tape, next_observation[m], nothing, v)
-        bootstrap(reward[m], terminated[m], v, reward_scale, discount, y)
+        bootstrap(reward[m], terminated[m], v, reward_factor[m], discount, y)
         fit_twins(
             critics, critic_adams, m, room, observation[m], action[m], y, weight[m], 0.5, step, rate_factor[m],
             td_error[m],

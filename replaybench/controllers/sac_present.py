@@ -39,7 +39,7 @@ def update_present(
     actor_adam: Adam, critic_adams: TwinAdams, temperature_adam: Adam, actor_tape: Tape, room: TwinRoom,
     observation: Floats, action: Floats, reward: Floats, next_observation: Floats, terminated: Floats,
     weight: Floats, actor_weight: Floats, rate_factor: Floats,
-    discount: float, reward_scale: float, tau: float, automatic: bool, target_entropy: float,
+    discount: float, reward_factor: NDArray[np.float64], tau: float, automatic: bool, target_entropy: float,
     stream: NDArray[np.uint64], step: int, td_error: Floats,
 ) -> None:  # fmt: skip
     """One update of every member (Algorithm 1); each draws ε for the successors, then for the states."""
@@ -59,7 +59,7 @@ def update_present(
         lesser_value(critic_targets, m, room, next_observation[m], pi)
         for b in range(batch):
             room.q[b, 0] -= alpha * log_prob[b]
-        bootstrap(reward[m], terminated[m], room.q, reward_scale, discount, y)
+        bootstrap(reward[m], terminated[m], room.q, reward_factor[m], discount, y)
         fit_twins(
             critics, critic_adams, m, room, observation[m], action[m], y, weight[m], 0.5, step, rate_factor[m],
             td_error[m],

@@ -11,10 +11,13 @@ from numpy.typing import DTypeLike, NDArray
 
 from replaybench.controllers.agent import Batch, Task
 from replaybench.controllers.checks import between, counts, positive, widths
-from replaybench.controllers.exploration import Exploration, ExplorationConfig, Explored
+from replaybench.controllers.exploration import Explored, ProcessNoise
+from replaybench.controllers.exploration_forms import ExplorationConfig, make_exploration
 from replaybench.controllers.layers import Floats, Network, PopulationMLP, Shape, Tape, backward, forward
 from replaybench.controllers.learner import Learner
+from replaybench.controllers.normalise import NormaliseConfig, Normaliser
 from replaybench.controllers.optimiser import Adam, adam_step, make_adam, track
+from replaybench.controllers.policy_form import PolicyForm
 from replaybench.controllers.twins import TwinAdams, TwinRoom, Twins, bootstrap, fit_twins, lesser_value, twin_room
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream, next_normal
@@ -41,7 +44,8 @@ class TD3Config:
     policy_delay: int = 2
     batch_size: int = 64
     replays_per_experience: float = 32.0
-    exploration: ExplorationConfig = field(default_factory=ExplorationConfig)
+    exploration: ExplorationConfig = field(default_factory=ProcessNoise)
+    normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
 
     def __post_init__(self) -> None:
         positive("TD3", actor_rate=self.actor_rate, critic_rate=self.critic_rate, epsilon=self.epsilon)
@@ -63,6 +67,8 @@ class TD3(Learner):
         frequency: control rate in Hz (exploration with `per_second`).
         dtype: float32; float64 for comparisons in tests.
     """
+
+    normaliser: Normaliser
 
     def __init__(
         self,
@@ -90,14 +96,16 @@ class TD3(Learner):
             name: make_adam(network, rates[name], betas=config.betas, epsilon=config.epsilon)
             for name, network in self.networks.items()
         }
-        self.exploration = Exploration(config.exploration, root, members, a, frequency)
+        actors = self.networks["actor"]
+        self.exploration = make_exploration(config.exploration, root, members, a, frequency, actors)
+        self.normaliser = Normaliser(config.normalise, m, s, task.reward_scale, dtype)
         self.smoothing_stream = Stream(root, members, "update")
         self.steps = np.zeros(1, np.int64)
         self._actor_tape = self.networks["actor"].tape(config.batch_size)
         self._room = twin_room(self.networks["critic1"].tape(config.batch_size), config.batch_size, a, dtype)
 
     def start_episode(self, episode: int) -> None:
-        """Put exploration to rest and set its amplitude."""
+        """Begin an episode of exploration."""
         self.exploration.start_episode(episode)
 
     def act(self, observation: Floats) -> Floats:
@@ -105,21 +113,28 @@ class TD3(Learner):
         return self.policy(observation[:, None])[:, 0]
 
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
-        """Return π(s) with exploration added, clipped to ±1, `[M, A]`; only `active` `[M]` members draw."""
-        self.exploration.advance(active)
+        """Return the action `[M, A]` that explores around π(s); only `active` `[M]` members draw."""
+        self.normaliser.observations.update(observation, active)
+        self.exploration.advance(self.normaliser.observations(observation), active)
         return self.explore_again(observation)
 
     def explore_again(self, observation: Floats) -> Explored:
         """Return the same for another observation, with the exploration of the present step."""
-        return self.exploration.disturb(self.act(observation))
+        seen = self.normaliser.observations(observation)
+        return self.exploration.disturb(self.networks["actor"](seen[:, None])[:, 0], seen)
 
     def policy(self, observation: Floats) -> Floats:
         """Return π(s) `[M, N, A]` for observations `[M, N, S]`."""
-        return self.networks["actor"](observation)
+        return self.networks["actor"](self.normaliser.observations(observation))
+
+    def policy_form(self) -> PolicyForm:
+        """Return π as the actor's outputs."""
+        return PolicyForm(self.networks["actor"], 0, self.task.action_size)
 
     def value(self, observation: Floats) -> Floats:
-        """Return Q₁(s, π(s)) `[M, N]`, which the actor climbs, in units of the scaled reward."""
-        return self.networks["critic1"](observation, self.policy(observation))[:, :, 0]
+        """Return Q₁(s, π(s)) `[M, N]`, which the actor climbs, in units of the reward times `reward_scale`."""
+        seen = self.normaliser.observations(observation)
+        return self.normaliser.rewards.restored(self.networks["critic1"](seen, self.networks["actor"](seen))[:, :, 0])
 
     def update(self, batch: Batch) -> dict[str, Floats]:
         """Do one update of the critics, and in turn of the actor; return `td_error` `[M, B]`, the mean of both |δ|."""
@@ -136,16 +151,16 @@ class TD3(Learner):
             (self.adams["critic1"], self.adams["critic2"]),
             self._actor_tape,
             self._room,
-            batch.observation,
+            self.normaliser.observations(batch.observation),
             batch.action,
             batch.reward,
-            batch.next_observation,
+            self.normaliser.observations(batch.next_observation),
             batch.terminated,
             batch.weight,
             batch.actor_weight,
             batch.rate_factor,
             self.task.discount,
-            self.task.reward_scale,
+            self.normaliser.rewards.factor,
             config.tau,
             config.smoothing,
             config.smoothing_clip,
@@ -158,7 +173,7 @@ class TD3(Learner):
 
     def _further(self) -> dict[str, NDArray[Any]]:
         return {
-            "exploration_stream": self.exploration.stream.state,
+            **{f"exploration_{name}": array for name, array in self.exploration.state_dict().items()},
             "smoothing_stream": self.smoothing_stream.state,
         }
 
@@ -179,8 +194,8 @@ def _update(
     critic_adams: TwinAdams, actor_tape: Tape, room: TwinRoom,
     observation: Floats, action: Floats, reward: Floats, next_observation: Floats, terminated: Floats,
     weight: Floats, actor_weight: Floats, rate_factor: Floats,
-    discount: float, reward_scale: float, tau: float, smoothing: float, smoothing_clip: float, policy_delay: int,
-    stream: NDArray[np.uint64], step: int, td_error: Floats,
+    discount: float, reward_factor: NDArray[np.float64], tau: float, smoothing: float, smoothing_clip: float,
+    policy_delay: int, stream: NDArray[np.uint64], step: int, td_error: Floats,
 ) -> None:  # fmt: skip
     """One update of every member, in the order of Algorithm 1."""
     batch, actions = action.shape[1], action.shape[2]
@@ -191,7 +206,7 @@ def _update(
         forward(actor_target, m, actor_tape, next_observation[m], nothing, pi)
         smooth(pi, stream[m], smoothing, smoothing_clip)
         lesser_value(critic_targets, m, room, next_observation[m], pi)
-        bootstrap(reward[m], terminated[m], room.q, reward_scale, discount, y)
+        bootstrap(reward[m], terminated[m], room.q, reward_factor[m], discount, y)
         fit_twins(
             critics, critic_adams, m, room, observation[m], action[m], y, weight[m], 1.0, step, rate_factor[m],
             td_error[m],

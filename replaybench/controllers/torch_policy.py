@@ -1,56 +1,78 @@
-"""Learned policies as PyTorch modules, to be used, deployed or trained further outside this package."""
+"""Learned policies as PyTorch modules, to be deployed on a rig, exported, or trained further outside this package."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
-from replaybench.data.errors import UserError
-from replaybench.data.policy import read_policy
-
-if TYPE_CHECKING:
-    import torch
+from replaybench.controllers.policies import load_policy
+from replaybench.controllers.policy_form import PolicyForm
 
 
-def load_torch_policy(path: Path, member: int = 0) -> torch.nn.Sequential:
-    """Return one member's actor from a policy file: ReLU between linear layers, tanh at the end.
+class TorchPolicy(nn.Module):
+    """Observations float32 `[..., S]`, in the units in which learners see them, to actions `[..., A]` in [−1, 1].
 
-    It takes observations float32 `[..., S]`, in the units in which learners see them, and gives actions `[..., A]` in
-    [−1, 1]; a policy that learned from running-normalised observations normalises them itself.
+    Args:
+        form: the policy.
+        statistics: mean, scale and bound by which observations are normalised, `[S]`, `[S]` and one number.
+    """
+
+    def __init__(self, form: PolicyForm, statistics: tuple[NDArray[Any], NDArray[Any], float] | None) -> None:
+        super().__init__()
+        shape, weights = form.network.shape, form.network.named_weights("net")
+        activations = {"relu": nn.ReLU, "tanh": nn.Tanh, "softsign": nn.Softsign}
+        modules: list[nn.Module] = []
+        for layer, (inputs, outputs) in enumerate(shape.layers):
+            linear = nn.Linear(inputs, outputs)
+            linear.weight.data = torch.from_numpy(weights[f"net.{layer}.weight"][0].T.copy())
+            linear.bias.data = torch.from_numpy(weights[f"net.{layer}.bias"][0].copy())
+            modules.append(linear)
+            if layer == len(shape.layers) - 1:
+                continue
+            if shape.layer_norm:
+                norm = nn.LayerNorm(outputs, eps=1e-5)
+                norm.weight.data = torch.from_numpy(weights[f"net.{layer}.gain"][0].copy())
+                norm.bias.data = torch.from_numpy(weights[f"net.{layer}.shift"][0].copy())
+                modules.append(norm)
+            modules.append(activations[shape.activation]())
+        if shape.tanh:
+            modules.append(nn.Tanh())
+        self.layers = nn.Sequential(*modules)
+        self.first, self.width, self.squash = form.first, form.width, form.squash
+        self.discrete, self.normalised = form.table is not None, statistics is not None
+        size = shape.sizes[0]
+        mean, scale, bound = statistics or (np.zeros(size), np.ones(size), np.inf)
+        table = np.zeros((0, 0), np.float32) if form.table is None else form.table
+        for name, value in {"mean": mean, "scale": scale, "table": table}.items():
+            self.register_buffer(name, torch.from_numpy(np.asarray(value, np.float32).copy()))
+        self.bound = float(bound)
+
+    def forward(self, observation: Tensor) -> Tensor:
+        """Return the greedy actions."""
+        seen = observation
+        if self.normalised:
+            seen = ((seen - self.get_buffer("mean")) * self.get_buffer("scale")).clamp(-self.bound, self.bound)
+        outputs: Tensor = self.layers(seen)[..., self.first : self.first + self.width]
+        if self.discrete:
+            chosen: Tensor = self.get_buffer("table")[outputs.argmax(-1)]
+            return chosen
+        if self.squash == "tanh":
+            return torch.tanh(outputs)
+        return outputs.clamp(-1.0, 1.0) if self.squash == "clip" else outputs
+
+
+def load_torch_policy(path: Path | str, member: int = 0) -> TorchPolicy:
+    """Return one member's greedy policy from a policy file; `torch.export.export` takes it as it is.
 
     Raises:
-        UserError: the file is missing or damaged, or has no such member or no actor.
+        UserError: the file is missing, damaged or foreign, has no such member, or holds a recurrent policy.
     """
-    import torch
-
-    _, weights = read_policy(path)
-    layers = sum(name.startswith("actor.") and name.endswith(".weight") for name in weights)
-    if not layers:
-        raise UserError(f"{path} holds no actor")
-    members = len(weights["actor.0.weight"])
-    if not 0 <= member < members:
-        raise UserError(f"{path} holds members 0 to {members - 1}, not {member}")
-    modules: list[torch.nn.Module] = []
-    if "observation.mean" in weights:
-        modules += _normalisation(*(weights[f"observation.{part}"][member] for part in ("mean", "scale", "bound")))
-    for layer in range(layers):
-        weight, bias = (
-            torch.from_numpy(weights[f"actor.{layer}.{part}"][member].copy()) for part in ("weight", "bias")
-        )
-        linear = torch.nn.Linear(*weight.shape)
-        linear.weight.data, linear.bias.data = weight.T.contiguous(), bias
-        modules += [linear, torch.nn.ReLU() if layer < layers - 1 else torch.nn.Tanh()]
-    return torch.nn.Sequential(*modules)
-
-
-def _normalisation(mean: NDArray[Any], scale: NDArray[Any], bound: NDArray[Any]) -> list[torch.nn.Module]:
-    """Return clip((s − mean) · scale, ±bound) as a diagonal linear layer and a clipping one."""
-    import torch
-
-    linear = torch.nn.Linear(len(mean), len(mean))
-    linear.weight.data = torch.from_numpy(np.diag(scale).astype(np.float32))
-    linear.bias.data = torch.from_numpy((-mean * scale).astype(np.float32))
-    return [linear, torch.nn.Hardtanh(-float(bound), float(bound))]
+    agent = load_policy(path, member).agent
+    normaliser = agent.normaliser.observations
+    statistics = (normaliser.mean[0], normaliser.scale[0], float(normaliser.bound[0])) if normaliser.on else None
+    return TorchPolicy(agent.policy_form(), statistics).eval()

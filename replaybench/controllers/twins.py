@@ -66,12 +66,12 @@ def lesser_gradient(critics: Twins, m: int, room: TwinRoom, observation: Floats,
 
 @kernel
 def bootstrap(
-    reward: Floats, terminated: Floats, value: Floats, reward_scale: float, discount: float, y: Floats
+    reward: Floats, terminated: Floats, value: Floats, reward_factor: float, discount: float, y: Floats
 ) -> None:
-    """Write the targets y = r + γ (1 − terminated) V(s′), all `[B, 1]`."""
+    """Write the targets y = r + γ (1 − terminated) V(s′) with r scaled by `reward_factor`, all `[B, 1]`."""
     kind = y.dtype.type
     for b in range(y.shape[0]):
-        y[b, 0] = kind(reward_scale) * reward[b, 0] + kind(discount) * (kind(1) - terminated[b, 0]) * value[b, 0]
+        y[b, 0] = kind(reward_factor) * reward[b, 0] + kind(discount) * (kind(1) - terminated[b, 0]) * value[b, 0]
 
 
 @kernel

@@ -17,6 +17,7 @@ from replaybench.controllers.layers import Floats, Network, PopulationMLP, Shape
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.normalise import NormaliseConfig, Normaliser
 from replaybench.controllers.optimiser import Adam, adam_step, make_adam
+from replaybench.controllers.policy_form import PolicyForm
 from replaybench.controllers.refer import ReFER, Rules, Settings, near_policy
 from replaybench.controllers.retrace import Q_RET, TRUNCATED, Retrace
 from replaybench.data.kernel import kernel
@@ -155,6 +156,10 @@ class VRACER(Learner):
     def policy(self, observation: Floats) -> Floats:
         """Return the mean action `[M, N, A]` within ±1 for observations `[M, N, S]`."""
         return np.clip(self._heads(observation)[1], -1, 1)
+
+    def policy_form(self) -> PolicyForm:
+        """Return the mean among the outputs."""
+        return PolicyForm(self.network, 1, self.task.action_size, "tanh" if self.config.bounded else "clip")
 
     def value(self, observation: Floats) -> Floats:
         """Return V(s) `[M, N]`, in units of the scaled reward."""

@@ -45,6 +45,12 @@ class Box(gymnasium.Env):
         return np.zeros(S), {}
 
 
+def weights(network: PopulationMLP, layer: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return views of a layer's weight `[M, in, out]` and bias `[M, out]`."""
+    named = network.named_weights("n")
+    return named[f"n.{layer}.weight"], named[f"n.{layer}.bias"]
+
+
 def linears(*modules: torch.nn.Module) -> list[torch.nn.Linear]:
     return [layer for module in modules for layer in module.modules() if isinstance(layer, torch.nn.Linear)]
 
@@ -56,7 +62,7 @@ def in_double(peer: Any, pairs: Pairs, monkeypatch: pytest.MonkeyPatch) -> None:
     peer.policy.double()
     for network, module in pairs:
         for layer, target in enumerate(linears(module)):
-            weight, bias = network.weights(layer)
+            weight, bias = weights(network, layer)
             target.weight.data = torch.tensor(weight[0].T.copy())
             target.bias.data = torch.tensor(bias[0].copy())
     peer._setup_learn(100)

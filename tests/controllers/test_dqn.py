@@ -84,12 +84,12 @@ def test_actions_between_choices_are_taken_for_the_nearest() -> None:
 
 
 def test_too_many_choices_are_refused() -> None:
-    with pytest.raises(UserError, match="levels = 15 makes 50625 choices of 4 actions.*set levels to 5 or less"):
+    with pytest.raises(UserError, match="levels = 15 in 4 dimensions are 50625 actions; set levels to at most 5"):
         DQN(DQNConfig(), Task(2, 4, 0.95, 1.0), 0, range(1))
-    with pytest.raises(UserError, match="set levels to 5 or less"):
+    with pytest.raises(UserError, match="set levels to at most 5"):
         Study(name="t", plants=("Magman",), learners=("DQN",), strategies=("FIFO[Uniform]",)).cells()
     with pytest.raises(UserError, match="levels must be at least 2"):
-        DQNConfig(levels=1)
+        DQN(DQNConfig(levels=1), TASK, 0, range(1))
 
 
 def test_random_choices_become_rarer() -> None:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from peers import TASK, A, B, Box, S, assert_equal_parameters, batch, in_double, train
+from peers import TASK, A, B, Box, S, assert_equal_parameters, batch, in_double, train, weights
 from stable_baselines3 import SAC as PeerSAC
 
 from replaybench.controllers.layers import PopulationMLP
@@ -80,7 +80,7 @@ class TorchNet:
 
     def __init__(self, network: PopulationMLP) -> None:
         self.layers = [
-            [torch.tensor(part[0].copy(), requires_grad=True) for part in network.weights(layer)]
+            [torch.tensor(part[0].copy(), requires_grad=True) for part in weights(network, layer)]
             for layer in range(len(network.shape.layers))
         ]
         self.leaves = [part for layer in self.layers for part in layer]
@@ -163,7 +163,7 @@ def test_the_temperature_follows_the_entropy() -> None:
         agent = SAC(SACConfig(batch_size=B, actor_rate=1e-12), TASK, 0, range(2))
         actor = agent.networks["actor"]
         actor.parameters[:] = 0.0
-        actor.weights(2)[1][:, A:] = log_std
+        weights(actor, 2)[1][:, A:] = log_std
         for update in range(3):
             agent.update(batch(2, update))
         assert ((agent.metrics({})["temperature"] > 1.0) == rises).all()
@@ -189,7 +189,7 @@ def test_a_policy_file_holds_the_mean_as_the_actor() -> None:
     agent = SAC(SACConfig(), TASK, 0, range(3))
     named = agent.weights()
     assert named["actor.2.weight"].shape == named["log_std.weight"].shape == (3, 64, A)
-    np.testing.assert_array_equal(named["log_std.bias"], agent.networks["actor"].weights(2)[1][:, A:])
+    np.testing.assert_array_equal(named["log_std.bias"], weights(agent.networks["actor"], 2)[1][:, A:])
 
 
 def test_the_first_version_asks_for_its_temperature() -> None:

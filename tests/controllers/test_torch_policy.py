@@ -12,6 +12,7 @@ import torch
 from replaybench.controllers.agent import Task
 from replaybench.controllers.ddpg import DDPG, DDPGConfig
 from replaybench.controllers.normalise import NormaliseConfig
+from replaybench.controllers.policies import policy_facts
 from replaybench.controllers.torch_policy import load_torch_policy
 from replaybench.data.errors import UserError
 from replaybench.data.policy import write_policy
@@ -22,7 +23,8 @@ def test_a_policy_in_torch_gives_the_same_actions(tmp_path: Path, normalise: dic
     agent = DDPG(DDPGConfig(normalise=NormaliseConfig(**normalise)), Task(2, 4, 0.95, 1.0), 0, range(3))
     collected = np.random.Generator(np.random.PCG64(0)).normal(0.3, 0.4, (3, 50, 2)).astype(np.float32)
     agent.normaliser.observations.update(collected, np.ones(3, np.bool_))
-    write_policy(tmp_path / "p.safetensors", agent.weights(), {})
+    facts = {"policy": policy_facts("DDPG", agent, 50.0)}
+    write_policy(tmp_path / "p.safetensors", agent.weights(), facts)
     observation = np.linspace(-1, 1, 20, dtype=np.float32).reshape(10, 2)
     ours = agent.policy(np.broadcast_to(observation, (3, 10, 2)))
     for member in range(3):
@@ -31,5 +33,5 @@ def test_a_policy_in_torch_gives_the_same_actions(tmp_path: Path, normalise: dic
     with pytest.raises(UserError, match="members 0 to 2, not 3"):
         load_torch_policy(tmp_path / "p.safetensors", 3)
     write_policy(tmp_path / "q.safetensors", {"critic.0.weight": np.zeros((1, 2, 3))}, {})
-    with pytest.raises(UserError, match="no actor"):
+    with pytest.raises(UserError, match="which learner"):
         load_torch_policy(tmp_path / "q.safetensors")
