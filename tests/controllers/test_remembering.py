@@ -193,27 +193,22 @@ def test_a_replayed_step_is_judged_as_when_it_was_collected(learner: str) -> Non
     """Windows of one step and of more, from the memory that is stored with their first."""
     agent: Any = LEARNERS[learner](members=1)
     seen, explored = acted(agent, B + 2)
-    means = np.stack([one.extras["behaviour_mean"] for one in explored])
+    extras = {name: np.stack([one.extras[name][0] for one in explored]) for name in explored[0].extras}
+    first = np.arange(B)
     for length in (1, 2, 3):
-        first = np.arange(B)
-        states = np.stack([explored[t].extras["memory"][0] for t in first])
+        last = first + length - 1
+        observation = np.stack([seen[t : t + 3, 0] for t in first])[None]
         drawn = batch(agent, 0)
         drawn.window = SimpleNamespace(
-            observation=np.stack([seen[t : t + 3, 0] for t in first])[None], length=np.full((1, B), length),
-            memory=states[None],
-        )  # fmt: skip
-        for name, t in (("behaviour_mean", first + length - 1),):
-            drawn.columns[name] = means[t, 0][None]
-        drawn.columns["behaviour_log_sigma"] = np.stack([explored[t].extras["behaviour_log_sigma"] for t in first])[
-            :, 0
-        ][None]
-        drawn.action = drawn.columns["behaviour_mean"] + 0.1
+            observation=observation, length=np.full((1, B), length), memory=extras["memory"][first][None]
+        )
+        drawn.columns = {name: extras[name][last][None] for name in ("behaviour_mean", "behaviour_log_sigma")}
+        drawn.action = drawn.columns["behaviour_mean"] + np.float32(0.1)
         drawn.rate_factor[:] = 0
         found = agent.update(drawn)
         np.testing.assert_allclose(found["rho"], 1, rtol=1e-4)
         if learner == "V-RACER":
-            expected = [explored[t].extras["value"][0, 0] for t in first + length - 1]
-            np.testing.assert_allclose(found["value"][0], expected, rtol=1e-4, atol=1e-6)
+            np.testing.assert_allclose(found["value"], extras["value"][last].T, rtol=1e-4, atol=1e-6)
 
 
 @every_learner
