@@ -169,12 +169,13 @@ class PopulationRecurrent:
             The output `[M, N, out]`, and the state after the step.
         """
         kind, (members, runs) = self.parameters.dtype, x.shape[:2]
-        joined = np.zeros((members, runs, self.shape.actions), kind) if action is None else action.astype(kind)
+        joined = np.zeros((members, runs, self.shape.actions)) if action is None else action
         out = np.empty((members, runs, self.shape.head.sizes[-1]), kind)
         next_state = np.empty((members, runs, self.shape.state_size), kind)
         if runs not in self._tapes:
             self._tapes[runs] = self.tape(runs)
-        _step_all(self.network, self._tapes[runs], x.astype(kind), state.astype(kind), joined, out, next_state)
+        given = [np.ascontiguousarray(array, kind) for array in (x, state, joined)]
+        _step_all(self.network, self._tapes[runs], given[0], given[1], given[2], out, next_state)
         return out, next_state
 
     def __call__(self, x: Floats, action: Floats | None = None) -> Floats:
