@@ -39,9 +39,11 @@ _LEAST = 1e-6
 class ACERDiscreteConfig:
     """Settings; the paper's values except where said.
 
-    The paper learns Atari games with RMSProp and one network of two heads; here policy and critic are networks of
-    their own with Adam. The number of replays after each update on policy is drawn from Poisson(4) there; here it is
-    its mean, because all members advance together.
+    The paper learns Atari games with one network of two heads; here policy and critic are networks of their own. The
+    number of replays after each update on policy is drawn from Poisson(4) there; here it is its mean, because all
+    members advance together, and by default 64: on the pendulum (J = 1.91e-4, FIFO[Uniform], C = 10⁴) that reaches −38
+    per step in 300 episodes with all of 8 learners, 16 are not through after 500. The paper's entropy weight is 1e-3;
+    with 0.02 or less the policy soon does nothing for ever, which costs less there than anything random.
 
     Attributes:
         levels: values of each action dimension, evenly spaced in [−1, 1]; all combinations are the actions.
@@ -69,7 +71,7 @@ class ACERDiscreteConfig:
     truncate_at: float = 10.0
     delta: float = 1.0
     average: float = 0.99
-    entropy: float = 1e-3
+    entropy: float = 0.1
     log_ratio_bound: float = 7.0
     segment: int = 20
     batch_size: int = 10
@@ -182,10 +184,6 @@ class ACERDiscrete(Learner):
     def start_episode(self, episode: int) -> None:
         """Nothing lasts for an episode."""
 
-    def act(self, observation: Floats) -> Floats:
-        """Return the most probable action `[M, A]` for observation `[M, S]`."""
-        return self.policy(observation[:, None])[:, 0]
-
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
         """Return a sample of the policy `[M, A]`; the probabilities go with it. Only `active` `[M]` members draw."""
         _draw(self._uniform, self.exploration.state, active)
@@ -260,7 +258,7 @@ class ACERDiscrete(Learner):
             self.adams["policy"],
             self.adams["critic"],
             as_segments(batch, self.task.reward_scale, kind),
-            rows(batch, "choice", np.int64)[:, :, 0],
+            rows(batch, "choice", kind)[:, :, 0].astype(np.int64),
             rows(batch, "behaviour", kind),
             self._settings,
             int(self.steps[0]),

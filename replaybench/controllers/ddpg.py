@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 from replaybench.controllers.agent import Batch, Task
 from replaybench.controllers.approximator import AnyTape, Approximator, Inputs, differentiate, evaluate, of_member
 from replaybench.controllers.behaviour import divergence_gradient, importance_weights
-from replaybench.controllers.density import Density
+from replaybench.controllers.density import Density, need_density
 from replaybench.controllers.exploration import Explored, ProcessNoise
 from replaybench.controllers.exploration_forms import ExplorationConfig, make_exploration
 from replaybench.controllers.layers import Floats, Shape
@@ -137,9 +137,19 @@ class DDPG(RememberingLearner):
         self.traces, self.metric_names = self.density.traces, self.memory.told(self.density.names)
         self._tapes = [self.memory.tape(name, config.batch_size) for name in ("actor", "critic")]
 
+    @classmethod
+    def check(cls, config: DDPGConfig, actions: Sequence[str], refer: bool) -> None:
+        """Check that there is a behaviour density where ReF-ER is asked for.
+
+        Raises:
+            UserError: there is none.
+        """
+        if refer:
+            need_density("DDPG", config.exploration)
+
     def start_episode(self, episode: int) -> None:
         """Begin an episode of exploration."""
-        self.memory.start_episode()
+        self.memory.forget()
         self.exploration.start_episode(episode)
 
     def act(self, observation: Floats) -> Floats:

@@ -16,11 +16,25 @@ from numpy.typing import NDArray
 from replaybench.controllers.agent import Batch
 from replaybench.controllers.behaviour import divergence
 from replaybench.controllers.exploration import Exploration
+from replaybench.controllers.exploration_forms import ExplorationConfig
 from replaybench.controllers.far_count import FarCount
-from replaybench.controllers.gaussian_noise import RunningGaussian
+from replaybench.controllers.gaussian_noise import GaussianNoise, RunningGaussian
 from replaybench.controllers.layers import Floats
 from replaybench.controllers.refer import ReFER, Rules, Settings
 from replaybench.data.errors import UserError
+
+
+def need_density(learner: str, exploration: Exploration | ExplorationConfig) -> None:
+    """Check that a learner that explores so, or with such settings, has a behaviour density, as ReF-ER needs.
+
+    Raises:
+        UserError: it has none; says what to set.
+    """
+    config = exploration.config if isinstance(exploration, RunningGaussian) else exploration
+    if not isinstance(config, GaussianNoise) or config.clip:
+        raise UserError(
+            f'{learner}: ReF-ER needs a behaviour density; set exploration = {{ form = "gaussian" }}, unclipped'
+        )
 
 
 class Density:
@@ -52,11 +66,9 @@ class Density:
         actions: int,
         learning_rate: float,
     ) -> None:
+        if settings is not None:
+            need_density(learner, exploration)
         gaussian = exploration if isinstance(exploration, RunningGaussian) and not exploration.config.clip else None
-        if settings is not None and gaussian is None:
-            raise UserError(
-                f'{learner}: ReF-ER needs a behaviour density; set exploration = {{ form = "gaussian" }}, unclipped'
-            )
         self.gaussian, self.known, self.steps = gaussian, gaussian is not None, steps
         self.refer = ReFER(settings, members, learning_rate)
         self.fields = {"behaviour_mean": actions, "behaviour_log_sigma": actions} if self.known else {}

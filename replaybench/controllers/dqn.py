@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from replaybench.controllers.agent import Batch, Task
 from replaybench.controllers.checks import between, counts, positive, widths
-from replaybench.controllers.exploration import Explored
+from replaybench.controllers.exploration import Explored, decayed
 from replaybench.controllers.layers import Floats, Network, PopulationMLP, Shape, Tape, backward, forward
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.levels import ActionLevels
@@ -116,8 +116,7 @@ class DQN(Learner):
     def start_episode(self, episode: int) -> None:
         """Set the probability of a random choice in this episode (counted from 0)."""
         config = self.config
-        progress = min(1.0, episode / max(1, config.decay_episodes - 1))
-        self.random = config.first_random + progress * (config.last_random - config.first_random)
+        self.random = decayed(config.first_random, config.last_random, config.decay_episodes, episode)
 
     def act(self, observation: Floats) -> Floats:
         """Return the greedy action `[M, A]` for observation `[M, S]`."""

@@ -21,7 +21,7 @@ from replaybench.controllers.approximator import (
 )
 from replaybench.controllers.behaviour import divergence_gradient, importance_weights
 from replaybench.controllers.checks import between, counts, positive, widths
-from replaybench.controllers.density import Density
+from replaybench.controllers.density import Density, need_density
 from replaybench.controllers.exploration import Explored, ProcessNoise
 from replaybench.controllers.exploration_forms import make_exploration
 from replaybench.controllers.gaussian_noise import GaussianNoise
@@ -115,9 +115,19 @@ class NAF(RememberingLearner):
         self.traces, self.metric_names = self.density.traces, self.memory.told(self.density.names)
         self._tape = self.memory.tape("network", config.batch_size)
 
+    @classmethod
+    def check(cls, config: NAFConfig, actions: Sequence[str], refer: bool) -> None:
+        """Check that there is a behaviour density where ReF-ER is asked for.
+
+        Raises:
+            UserError: there is none.
+        """
+        if refer:
+            need_density("NAF", config.exploration)
+
     def start_episode(self, episode: int) -> None:
         """Begin an episode of exploration."""
-        self.memory.start_episode()
+        self.memory.forget()
         self.exploration.start_episode(episode)
 
     def act(self, observation: Floats) -> Floats:

@@ -62,8 +62,9 @@ class Policy:
         if seen.ndim not in (1, 2) or seen.shape[-1] != size:
             raise UserError(f"an observation of this policy holds {size} numbers, not an array of shape {seen.shape}")
         rows = np.atleast_2d(seen)
-        action, after = self._choose(rows[None], state, episode_start, deterministic)
-        return (action[0] if seen.ndim == 2 else action[0, 0]), after
+        chosen, after = self._choose(rows[None], state, episode_start, deterministic)
+        action = np.clip(chosen[0], -1.0, 1.0)
+        return (action if seen.ndim == 2 else action[0]), after
 
     def _choose(
         self,
@@ -76,11 +77,12 @@ class Policy:
         agent = self.agent
         if not isinstance(agent, RememberingLearner) or not agent.memory.size:
             return (agent.policy if deterministic else agent.sample)(rows), None
+        choose = agent.policy if deterministic else agent.sample
         before = np.zeros((rows.shape[1], agent.memory.size), np.float32)
         if state is not None:
             going_on = True if episode_start is None else ~np.atleast_1d(np.asarray(episode_start, np.bool_))[:, None]
             before = np.where(going_on, state, before)
-        return agent.policy(rows, before[None]), agent.remember(rows, before[None])[0]
+        return choose(rows, before[None]), agent.remember(rows, before[None])[0]
 
 
 def load_policy(path: Path | str, member: int = 0) -> Policy:

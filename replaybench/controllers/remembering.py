@@ -32,6 +32,10 @@ class RememberingLearner(Learner):
         """Return the greedy actions `[M, N, A]` for observations `[M, N, S]`, with the memory `[M, N, H]`."""
         raise NotImplementedError
 
+    def sample(self, observation: Floats, state: Floats | None = None) -> Floats:
+        """Return what the policy would do without further exploration; a stochastic one draws, with its own stream."""
+        return self.policy(observation, state)
+
     def remember(self, observation: Floats, state: Floats) -> Floats:
         """Return the memory `[M, N, H]` after observations `[M, N, S]` from the one before."""
         return self.memory.next(self.seen(observation), state)

@@ -5,7 +5,8 @@ Retrace with Q := V (Novati & Koumoutsakos 2019, eq. 6 to 8, after Munos et al. 
     Q_ret[t] = r[t] + γ V_tbc[t+1],    V_tbc[t] = V[t] + min(1, ρ[t]) (Q_ret[t] − V[t])
 
 Every stored step holds its latest V and ρ. When these are renewed, the change travels back to the start of the episode
-or until it is lost in rounding, so that what is stored is at any time what the recursion would give from scratch.
+or until it is lost in rounding, so that what is stored of finished episodes is at any time what the recursion would
+give from scratch. (Where rewards are normalised, returns are derived with the scale of the time.)
 """
 
 from __future__ import annotations
@@ -20,17 +21,20 @@ from replaybench.controllers.far_count import RHO, FarCount, Links, Slots, Value
 from replaybench.controllers.refer import ReFER
 from replaybench.data.kernel import kernel
 
-VALUE, Q_RET, REWARD, BOOTSTRAP, TRUNCATED = 2, 3, 4, 5, 6
+VALUE, Q_RET, REWARD, TRUNCATED = 2, 3, 4, 5
+WIDTH = np.uint64(6)
+AT_ONCE = 16
+ONE = np.float32(1)
 
 
 class Retrace(FarCount):
-    """The traces `rho`, `far`, `value` V, `q_ret`, `reward`, `bootstrap` and `truncated`.
+    """The traces `rho`, `far`, `value` V, `q_ret`, `reward` and `truncated`, 1 where an episode was cut off.
 
-    `bootstrap` is what follows a step whose successor is not stored: 0 after termination; V(s′) where the episode was
-    cut off (`truncated` = 1), renewed whenever that step is replayed; V(s′) of the successor that is yet to come or was
+    What follows a step whose successor is not stored is in its `q_ret` alone: nothing after termination; V(s′) where
+    the episode was cut off, renewed whenever that step is replayed; V(s′) of a successor that is yet to come or was
     never kept; V_tbc of one that was evicted, as it last was.
 
-    An experience must come with `value`, V(s) when it was collected; `bootstrap` and `truncated`.
+    An experience must come with `value`, V(s) when it was collected, `truncated`, and, if it ends an episode, `q_ret`.
 
     Args:
         refer, steps, members: see `FarCount`.
@@ -38,13 +42,13 @@ class Retrace(FarCount):
         scale: float64 `[M]`, factor on each member's rewards.
     """
 
-    names = ("rho", "far", "value", "q_ret", "reward", "bootstrap", "truncated")
+    names = ("rho", "far", "value", "q_ret", "reward", "truncated")
 
     def __init__(
         self, refer: ReFER, steps: NDArray[np.int64], members: int, discount: float, scale: NDArray[np.float64]
     ) -> None:
         super().__init__(refer, steps, members)
-        self.discount, self.scale = discount, scale
+        self.discount, self.scale = np.float32(discount), scale
         self._last = np.full(members, -1, np.int64)
 
     def followed(self, values: Values, last: Slots, experience: Mapping[str, NDArray[Any]]) -> None:
@@ -55,7 +59,7 @@ class Retrace(FarCount):
     def evicting(self, values: Values, previous: Links, next: Links, slots: Slots) -> None:
         """Leave what the occupants of `slots` `[M]` say of their predecessors' returns with these."""
         super().evicting(values, previous, next, slots)
-        _freeze(values, previous, slots, self.discount, self.scale)
+        _leave_return(values, previous, slots, self.discount, self.scale)
 
     def stored(self, values: Values, previous: Links, next: Links, slots: Slots, ended: NDArray[np.bool_]) -> None:
         """Derive the returns of an episode when it is over, or when its latest step was not kept."""
@@ -65,59 +69,48 @@ class Retrace(FarCount):
     def annotated(
         self, values: Values, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, NDArray[Any]]
     ) -> None:
-        """Write the samples' ρ, V and, where truncated, V(s′) (`rho`, `value`, `bootstrap` `[M, B]`); then sweep."""
-        value, bootstrap = annotations["value"], annotations["bootstrap"]
+        """Write the samples' ρ and V and use, where truncated, V(s′) (`rho`, `value`, `bootstrap` `[M, B]`); sweep."""
         super().annotated(values, previous, next, idx, annotations)
+        value, bootstrap = annotations["value"], annotations["bootstrap"]
         _renew(values, previous, idx, value, bootstrap, self.discount, self.scale)
 
 
-ONE = np.float32(1)
-
-
 @kernel
-def v_tbc(v: np.float32, rho: np.float32, q_ret: np.float32) -> np.float32:
-    """V_tbc = V + min(1, ρ) (Q_ret − V), eq. 7."""
-    return v + (ONE if rho > ONE else rho) * (q_ret - v)
-
-
-@kernel
-def _one_step(values: Values, m: int, slot: int | np.int64, discount: np.float32, scale: np.float32) -> None:
-    """Q_ret = r + γ · bootstrap, of a step without stored successor."""
-    values[m, slot, Q_RET] = scale * values[m, slot, REWARD] + discount * values[m, slot, BOOTSTRAP]
+def earlier_return(
+    r_tm1: np.float32, v_t: np.float32, rho_t: np.float32, q_ret_t: np.float32, discount: np.float32
+) -> np.float32:
+    """Q_ret[t−1] = r[t−1] + γ (V[t] + min(1, ρ[t]) (Q_ret[t] − V[t])), eq. 6, arranged so that Q_ret[t] enters last."""
+    kept = discount * (ONE if rho_t > ONE else rho_t)
+    return (r_tm1 + (discount - kept) * v_t) + kept * q_ret_t
 
 
 @kernel
 def _bootstrap(
-    values: Values, last: Slots, value: NDArray[np.floating], discount: float, scale: NDArray[np.float64]
+    values: Values, last: Slots, value: NDArray[np.floating], discount: np.float32, scale: NDArray[np.float64]
 ) -> None:
     for m in range(last.size):
         if last[m] >= 0:
-            values[m, last[m], BOOTSTRAP] = value[m]
-            _one_step(values, m, last[m], np.float32(discount), np.float32(scale[m]))
+            step = values[m, last[m]]
+            step[Q_RET] = np.float32(scale[m]) * step[REWARD] + discount * np.float32(value[m])
 
 
 @kernel
-def _sweep(
-    values: Values, previous: Links, m: int, slot: int | np.int64, discount: np.float32, scale: np.float32
+def _sweep(values: Values, previous: Links, m: int, slot: int, discount: np.float32, scale: np.float32) -> None:
+    """Derive all returns before a step, to the first that is linked."""
+    while previous[m, slot] >= 0:
+        step, before = values[m, slot], values[m, previous[m, slot]]
+        before[Q_RET] = earlier_return(scale * before[REWARD], step[VALUE], step[RHO], step[Q_RET], discount)
+        slot = previous[m, slot]
+
+
+@kernel
+def _leave_return(
+    values: Values, previous: Links, slots: Slots, discount: np.float32, scale: NDArray[np.float64]
 ) -> None:
-    """Derive all returns from a step without stored successor to the first that is linked."""
-    _one_step(values, m, slot, discount, scale)
-    before = np.int64(previous[m, slot])
-    while before >= 0:
-        step = values[m, slot]
-        future = v_tbc(step[VALUE], step[RHO], step[Q_RET])
-        values[m, before, Q_RET] = scale * values[m, before, REWARD] + discount * future
-        slot, before = before, np.int64(previous[m, before])
-
-
-@kernel
-def _freeze(values: Values, previous: Links, slots: Slots, discount: float, scale: NDArray[np.float64]) -> None:
-    """Let predecessors bootstrap from those that leave; of an episode under way their returns are not known yet."""
+    """Sweep from those that leave: in an episode under way returns are not derived yet."""
     for m in range(slots.size):
-        if slots[m] >= 0 and previous[m, slots[m]] >= 0:
-            gone, before = values[m, slots[m]], np.int64(previous[m, slots[m]])
-            values[m, before, BOOTSTRAP] = v_tbc(gone[VALUE], gone[RHO], gone[Q_RET])
-            _sweep(values, previous, m, before, np.float32(discount), np.float32(scale[m]))
+        if slots[m] >= 0:
+            _sweep(values, previous, m, slots[m], discount, np.float32(scale[m]))
 
 
 @kernel
@@ -127,7 +120,7 @@ def _close(
     slots: Slots,
     last: Slots,
     ended: NDArray[np.bool_],
-    discount: float,
+    discount: np.float32,
     scale: NDArray[np.float64],
 ) -> None:
     """Sweep from the newest linked step where it will have no successor: it is the last, or this one was not kept."""
@@ -136,7 +129,7 @@ def _close(
         if slots[m] >= 0 and not ended[m]:
             values[m, end, Q_RET] = values[m, end, VALUE]  # no advantage until the successor is known
         elif end >= 0:
-            _sweep(values, previous, m, end, np.float32(discount), np.float32(scale[m]))
+            _sweep(values, previous, m, end, discount, np.float32(scale[m]))
 
 
 @kernel
@@ -146,40 +139,65 @@ def _renew(
     idx: Slots,
     value: NDArray[np.floating],
     bootstrap: NDArray[np.floating],
-    discount: float,
+    discount: np.float32,
     scale: NDArray[np.float64],
 ) -> None:
-    """Write the samples' values, then sweep back from all of them, a step at a time in turn.
-
-    A sweep is a chain of dependent loads; in turn, those of a batch overlap. One that changes nothing can stop: what
-    lies before is consistent, or another sweep's work. Each leaves one step at most that does not yet agree with its
-    successor, the one it goes to next, so that none is left in the end, in whatever order they meet.
-    """
-    gamma = np.float32(discount)
-    slots = np.empty(idx.shape[1], np.int64)
+    """Write the samples' values, then sweep back from all of them."""
+    waiting = np.empty(idx.shape[1], np.uint64)
     for m in range(idx.shape[0]):
-        factor = np.float32(scale[m])
-        mine, before_mine = values[m], previous[m]
-        alive = 0
+        factor, count = np.float32(scale[m]), 0
         for b in range(idx.shape[1]):
             slot = idx[m, b]
             if slot >= 0:
-                mine[slot, VALUE] = value[m, b]
-                if mine[slot, TRUNCATED] > 0:
-                    mine[slot, BOOTSTRAP] = bootstrap[m, b]
-                    _one_step(values, m, slot, gamma, factor)
-                slots[alive] = slot
-                alive += 1
-        while alive > 0:
-            kept = 0
-            for i in range(alive):
-                slot = slots[i]
-                before = np.int64(before_mine[slot])
-                if before >= 0:
-                    future = v_tbc(mine[slot, VALUE], mine[slot, RHO], mine[slot, Q_RET])
-                    q_ret = factor * mine[before, REWARD] + gamma * future
-                    changed = q_ret != mine[before, Q_RET]
-                    mine[before, Q_RET] = q_ret
-                    slots[kept] = before
-                    kept += changed
-            alive = kept
+                step = values[m, slot]
+                step[VALUE] = value[m, b]
+                if step[TRUNCATED] > 0:
+                    step[Q_RET] = factor * step[REWARD] + discount * np.float32(bootstrap[m, b])
+                waiting[count] = slot
+                count += 1
+        _sweep_from(values[m].reshape(-1), previous[m], waiting, np.uint64(count), discount, factor)
+
+
+@kernel
+def _sweep_from(
+    steps: NDArray[np.float32],
+    previous: NDArray[np.int32],
+    waiting: NDArray[np.uint64],
+    count: np.uint64,
+    discount: np.float32,
+    scale: np.float32,
+) -> None:
+    """Sweep from `count` steps of one member, several in turn; `steps` is flat, `[N · K]`.
+
+    A sweep is a chain of dependent loads; in turn they overlap, but many more would ask for memory in too many places.
+    One that changes nothing can stop: what lies before is consistent, or another sweep's work. Each leaves one step at
+    most that does not yet agree with its successor, the one it goes to next, so that none is left in the end, in
+    whatever order they meet. Unsigned indices spare tests for negative ones.
+    """
+    under_way = np.empty(AT_ONCE, np.uint64)
+    one, many = np.uint64(1), np.uint64(0)
+    while many < AT_ONCE and count > 0:
+        count -= one
+        under_way[many] = waiting[count]
+        many += one
+    turn = np.uint64(0)
+    while many > 0:
+        slot = under_way[turn]
+        goes_on = False
+        if previous[slot] >= 0:
+            before = np.uint64(previous[slot])
+            at, to = slot * WIDTH, before * WIDTH
+            v, rho, q_ret = steps[at + np.uint64(VALUE)], steps[at + np.uint64(RHO)], steps[at + np.uint64(Q_RET)]
+            derived = earlier_return(scale * steps[to + np.uint64(REWARD)], v, rho, q_ret, discount)
+            goes_on = derived != steps[to + np.uint64(Q_RET)]
+            steps[to + np.uint64(Q_RET)] = derived
+            under_way[turn] = before
+        if not goes_on and count > 0:
+            count -= one
+            under_way[turn] = waiting[count]
+        elif not goes_on:
+            many -= one
+            under_way[turn] = under_way[many]
+        turn += one
+        if turn >= many:
+            turn = np.uint64(0)

@@ -45,12 +45,12 @@ class TorchPolicy(nn.Module):
         self.layers = nn.Sequential(*modules)
         self.first, self.width, self.squash = form.first, form.width, form.squash
         self.discrete, self.normalised = form.table is not None, statistics is not None
-        size = shape.sizes[0]
-        mean, scale, bound = statistics or (np.zeros(size), np.ones(size), np.inf)
-        table = np.zeros((0, 0), np.float32) if form.table is None else form.table
-        for name, value in {"mean": mean, "scale": scale, "table": table}.items():
+        constants: dict[str, NDArray[Any]] = {} if form.table is None else {"table": form.table}
+        if statistics is not None:
+            constants |= {"mean": statistics[0], "scale": statistics[1]}
+            self.bound = float(statistics[2])
+        for name, value in constants.items():
             self.register_buffer(name, torch.from_numpy(np.asarray(value, np.float32).copy()))
-        self.bound = float(bound)
 
     def forward(self, observation: Tensor) -> Tensor:
         """Return the greedy actions."""
@@ -73,6 +73,8 @@ def load_torch_policy(path: Path | str, member: int = 0) -> TorchPolicy:
         UserError: the file is missing, damaged or foreign, has no such member, or holds a recurrent policy.
     """
     agent = load_policy(path, member).agent
-    normaliser = agent.normaliser.observations
-    statistics = (normaliser.mean[0], normaliser.scale[0], float(normaliser.bound[0])) if normaliser.on else None
+    statistics = None
+    if agent.normaliser is not None and agent.normaliser.observations.on:
+        normaliser = agent.normaliser.observations
+        statistics = (normaliser.mean[0], normaliser.scale[0], float(normaliser.bound[0]))
     return TorchPolicy(agent.policy_form(), statistics).eval()

@@ -131,7 +131,7 @@ class VRACER(RememberingLearner):
 
     def start_episode(self, episode: int) -> None:
         """Begin an episode, of which only a memory is kept."""
-        self.memory.start_episode()
+        self.memory.forget()
 
     def _heads(self, observation: Floats, state: Floats | None) -> tuple[Floats, Floats, Floats]:
         """Return V `[M, N]`, mean and log σ `[M, N, A]` for observations `[M, N, S]`."""
@@ -166,19 +166,40 @@ class VRACER(RememberingLearner):
         ended: NDArray[np.bool_],
         active: NDArray[np.bool_],
     ) -> Mapping[str, Floats]:
-        """Return the traces `truncated`, and `bootstrap`: V(s′) where the episode was cut off, else 0; `[M, 1]`."""
+        """Return the traces `truncated`, and `q_ret`, which counts where an episode ends; `[M, 1]`."""
         super().followed(reward, successor, terminated, ended, active)
-        truncated = (ended & ~terminated)[:, None]
+        return self._last_return(reward, successor, terminated, ended)
+
+    def recalled(
+        self, experience: Mapping[str, Floats], ended: NDArray[np.bool_], active: NDArray[np.bool_]
+    ) -> Mapping[str, Floats]:
+        """Return the traces `value`, V(s), `truncated` and `q_ret` of a recorded experience, `[M, 1]`."""
+        super().recalled(experience, ended, active)
+        reward, terminated = experience["reward"][:, 0], experience["terminated"][:, 0] != 0
+        self.memory.advance(self.seen(experience["observation"]), active)
+        value = self.value(experience["observation"][:, None], self.memory.before[:, None])
+        last = self._last_return(reward, experience["next_observation"], terminated, ended)
+        self.memory.forget(ended)
+        return {"value": value, **last}
+
+    def _last_return(
+        self, reward: NDArray[Any], successor: Floats, terminated: NDArray[np.bool_], ended: NDArray[np.bool_]
+    ) -> dict[str, Floats]:
+        truncated = ended & ~terminated
         there = self.memory.after[:, None]
-        value = self.value(successor[:, None], there) if truncated.any() else np.zeros((len(ended), 1))
-        return {
-            "truncated": truncated.astype(np.float32),
-            "bootstrap": np.where(truncated, value, 0).astype(np.float32),
-        }
+        value = self.value(successor[:, None], there)[:, 0] if truncated.any() else np.zeros(len(ended))
+        q_ret = self.normaliser.rewards.factor * reward + self.task.discount * np.where(truncated, value, 0)
+        return {"truncated": truncated[:, None].astype(np.float32), "q_ret": q_ret[:, None].astype(np.float32)}
 
     def policy(self, observation: Floats, state: Floats | None = None) -> Floats:
         """Return the mean action `[M, N, A]` within ±1 for observations `[M, N, S]`."""
         return np.clip(self._heads(observation, state)[1], -1, 1)
+
+    def sample(self, observation: Floats, state: Floats | None = None) -> Floats:
+        """Return samples of the policy `[M, N, A]`, unbounded, drawn from the exploration streams."""
+        _, mean, log_sigma = self._heads(observation, state)
+        noise = self.stream.normal(mean[0].size).reshape(mean.shape)
+        return np.asarray(mean + np.exp(log_sigma) * noise, mean.dtype)
 
     def policy_form(self) -> PolicyForm:
         """Return the mean among the outputs."""

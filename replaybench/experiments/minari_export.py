@@ -67,6 +67,10 @@ def export_buffer(
     if folder.exists():
         raise UserError(f"{folder} exists already; remove it or choose another id, the next version for example")
     recording = read_recording(path, plant_name)
+    if recording.observe:
+        raise UserError(
+            f"{path} holds {', '.join(recording.observe)} only; a dataset of {recording.plant.name} needs all states"
+        )
     chosen = _choose(recording, member)
     limit = _limit(recording)
     whole = [pieces for index in chosen for pieces in whole_episodes(recording, index, limit)]

@@ -29,6 +29,7 @@ from replaybench.envs.settings import seen_states
 from replaybench.experiments.cell import make_task, stored_fields
 from replaybench.experiments.loop import update_once
 from replaybench.experiments.plant_model import PlantModel
+from replaybench.experiments.unit_steps import as_steps
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.setting import Context
 from replaybench.replay.strategies import Strategy
@@ -95,9 +96,8 @@ class Recording:
         Raises:
             UserError: it does not.
         """
-        slots = self.header.shapes["serial"]
         for name, width in fields.items():
-            if self.header.shapes.get(name) != (*slots, width):
+            if self.header.shapes.get(name, ())[-1:] != (width,):
                 raise UserError(
                     f"{learner} replays {name} ({width} numbers), which {self.path} does not hold; "
                     f"use a buffer that {learner} filled with these settings, or another learner"
@@ -143,6 +143,8 @@ def _checked(path: Path, record: Record, plant_name: str | None, whole: bool) ->
         seen_states(plant.name, plant.state_names, observe)
         fields = step_fields(len(observe or plant.state_names), len(plant.action_names))
         shapes = {name: header.shapes[name] for name in fields}
+        unit = tuple(shapes["observation"][2:-1])
+        units = {"length": (slots, header.shapes["length"])} if unit else {}
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, UserError):
             raise
@@ -150,15 +152,23 @@ def _checked(path: Path, record: Record, plant_name: str | None, whole: bool) ->
     if len(slots) != 2 or count.shape != slots[:1] or not count.size or count.min() < 1 or count.max() > slots[1]:
         raise UserError(f"{path} holds no experiences, or its counts do not fit its arrays")
     for name, width in fields.items():
-        if shapes[name] != (*slots, width):
+        if shapes[name] != (*slots, *unit, width):
             raise UserError(
-                f"{path}: {name} has shape {shapes[name]}, {plant.name} needs {(*slots, width)}; "
+                f"{path}: {name} has shape {shapes[name]}, {plant.name} needs {(*slots, *unit, width)}; "
                 "the buffer belongs to another plant"
             )
+    if len(unit) > 1 or any(mine != theirs for mine, theirs in units.values()):
+        raise UserError(f"{path}: the lengths of its units do not fit its slots")
+    if unit and not whole:
+        raise UserError(f"{path} holds segments of {unit[0]} steps, which cannot be streamed; leave --stream out")
     sound = [m for m, stored in enumerate(count) if _is_finite(record, m, int(stored), list(fields))]
     if not sound:
         raise UserError(f"{path}: every recording in it holds NaN or infinity; its runs failed")
     arrays = {name: record.read(name) for name in header.shapes} if whole else {}
+    if unit:
+        known = facts.get("fields")
+        arrays = as_steps(arrays, {name: width for name, width in (known or fields).items() if name in arrays})
+        count = arrays["count"]
     orders = [np.argsort(arrays["serial"][m, : count[m]], kind="stable") for m in sound] if whole else []
     failed = len(count) - len(sound)
     changed = facts.get("plant_fingerprint") not in (None, plant.fingerprint())

@@ -69,43 +69,6 @@ def test_update_equals_torch(half: bool, bounded: bool, diagonal: Any) -> None:
     np.testing.assert_allclose(agent.network_target.parameters[0], flat, rtol=1e-8, atol=1e-11)
 
 
-def learn(members: range, poison: int | None = None) -> NAF:
-    agent = NAF(NAFConfig(batch_size=B), TASK, 0, members)
-    for update in range(10):
-        mine = SimpleNamespace(**{name: array[list(members)] for name, array in vars(batch(8, update)).items()})
-        if poison is not None:
-            mine.reward[poison] = np.nan
-        agent.update(mine)
-    return agent
-
-
-def test_a_member_is_the_same_bit_for_bit_in_any_population() -> None:
-    together, alone = learn(range(8)), learn(range(5, 6))
-    np.testing.assert_array_equal(together.network.parameters[5:6], alone.network.parameters)
-    np.testing.assert_array_equal(together.network_target.parameters[5:6], alone.network_target.parameters)
-
-
-def test_a_failed_member_fails_alone_and_stays_failed() -> None:
-    healthy, ill = learn(range(8)), learn(range(8), poison=2)
-    assert np.isnan(ill.network.parameters[2]).any()
-    assert np.isnan(ill.act(np.zeros((8, S), np.float32))[2]).all()
-    others = np.arange(8) != 2
-    np.testing.assert_array_equal(healthy.network.parameters[others], ill.network.parameters[others])
-
-
-def test_state_dict_continues_bit_for_bit() -> None:
-    agent, other = learn(range(8)), NAF(NAFConfig(batch_size=B), TASK, 9, range(8))
-    agent.start_episode(3)
-    other.load_state_dict({name: array.copy() for name, array in agent.state_dict().items()})
-    observation, everyone = np.ones((8, S), np.float32), np.ones(8, np.bool_)
-    for seed in range(3):
-        agent.update(batch(8, seed))
-        other.update(batch(8, seed))
-        mine, theirs = (one.explore(observation, everyone).action for one in (agent, other))
-        np.testing.assert_array_equal(mine, theirs)
-    np.testing.assert_array_equal(agent.network.parameters, other.network.parameters)
-
-
 def test_an_unbounded_policy_is_clipped_to_what_the_plant_takes() -> None:
     agent = NAF(NAFConfig(bounded=False), TASK, 0, range(2))
     agent.network.parameters *= 100

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replaybench.controllers.refer import ReFER
-from replaybench.controllers.retrace import BOOTSTRAP, REWARD, RHO, TRUNCATED, VALUE, Retrace
+from replaybench.controllers.retrace import Q_RET, REWARD, RHO, TRUNCATED, VALUE, Retrace
 from replaybench.replay.buffer import Replay
 from replaybench.replay.notation import parse
 
@@ -29,7 +29,7 @@ def add(replay: Replay, reward: Any, value: Any, end: str = "", bootstrap: float
     members = len(replay.count)
     given: dict[str, Any] = {
         "reward": reward, "value": value, "terminated": end == "terminated", "exploration": 0.0,
-        "bootstrap": bootstrap if end == "truncated" else 0.0, "truncated": end == "truncated",
+        "q_ret": SCALE * np.float64(reward) + GAMMA * bootstrap * (end == "truncated"), "truncated": end == "truncated",
     }  # fmt: skip
     experience = {name: np.broadcast_to(np.float32(x), (members,))[:, None] for name, x in given.items()}
     replay.add(experience, np.ones(members, np.bool_), np.full(members, end != ""))
@@ -51,14 +51,12 @@ def from_scratch(replay: Replay) -> np.ndarray:
     out = np.zeros(traces.values.shape[:2], np.float32)
     gamma, scale, one = np.float32(GAMMA), np.float32(SCALE), np.float32(1)
     for m in range(len(out)):
-        for end in np.flatnonzero((traces.next[m] < 0) & (np.arange(out.shape[1]) < replay.count[m])):
-            step = traces.values[m, end]
-            out[m, end] = scale * step[REWARD] + gamma * step[BOOTSTRAP]
-            slot = end
+        for slot in np.flatnonzero((traces.next[m] < 0) & (np.arange(out.shape[1]) < replay.count[m])):
+            out[m, slot] = traces.values[m, slot, Q_RET]
             while (before := traces.previous[m, slot]) >= 0:
-                step = traces.values[m, slot]
-                future = step[VALUE] + min(one, step[RHO]) * (out[m, slot] - step[VALUE])
-                out[m, before] = scale * traces.values[m, before, REWARD] + gamma * future
+                step, kept = traces.values[m, slot], gamma * min(one, traces.values[m, slot, RHO])
+                reward = scale * traces.values[m, before, REWARD]
+                out[m, before] = (reward + (gamma - kept) * step[VALUE]) + kept * out[m, slot]
                 slot = before
     return out
 
