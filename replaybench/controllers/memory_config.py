@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from replaybench.controllers.checks import counts
+from replaybench.data.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +28,11 @@ class MemoryConfig:
     burn_in: int = 8
 
     def __post_init__(self) -> None:
-        counts("memory", layers=self.layers, units=self.units, window=self.window, burn_in=self.burn_in)
+        counts("memory", layers=self.layers, units=self.units, burn_in=self.burn_in)
+        if self.window < 2:
+            raise UserError(
+                f"memory: window must be at least 2 steps, not {self.window}; without a past, leave memory out"
+            )
 
     @property
     def steps(self) -> int:

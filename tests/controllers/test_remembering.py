@@ -286,8 +286,8 @@ def test_without_memory_nothing_is_changed() -> None:
 
 
 def test_what_cannot_be_remembered_is_refused() -> None:
-    with pytest.raises(UserError, match="memory: window must be at least 1"):
-        MemoryConfig(window=0)
+    with pytest.raises(UserError, match="memory: window must be at least 2"):
+        MemoryConfig(window=1)
     with pytest.raises(UserError, match="parameter noise disturbs networks without memory"):
         DDPGConfig(memory=memory(), exploration=ParameterNoise())
     with pytest.raises(UserError, match="needs a network without memory"):

@@ -11,7 +11,7 @@ from replaybench.data.errors import UserError
 from replaybench.experiments.cell import CellRun, make_agent, run_cell
 from replaybench.experiments.offline import offer, read_recording, replay_offline
 from replaybench.experiments.study import Cell, Study, read_study, resolved, write_toml
-from replaybench.replay.buffer import Replay
+from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.notation import parse
 
 NAME = "DDPG:memory"
@@ -32,11 +32,7 @@ def test_a_recording_with_gaps_is_replayed_offline(tmp_path: Path, start: str, s
     recording = read_recording(tmp_path / "buffer.h5")
     agent = make_agent(made, made.make_plant())
     assert agent.window == steps
-    fields = {
-        **{name: recording.arrays[name].shape[-1] for name in ("observation", "action", "reward")},
-        "terminated": 1,
-    }
-    fields |= {"next_observation": 1, **agent.fields}
+    fields = {**step_fields(1, 1), **agent.fields}
     replay = Replay(parse("FULL[Uniform]"), fields, 300, 0, range(2), 16, window=agent.window)
     offer(recording, replay, agent)
     assert replay.traces is not None
