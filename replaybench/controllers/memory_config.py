@@ -30,9 +30,7 @@ class MemoryConfig:
     def __post_init__(self) -> None:
         counts("memory", layers=self.layers, units=self.units, burn_in=self.burn_in)
         if self.window < 2:
-            raise UserError(
-                f"memory: window must be at least 2 steps, not {self.window}; without a past, leave memory out"
-            )
+            raise UserError(f"memory: window must be at least 2 steps, not {self.window}; or leave memory out")
 
     @property
     def steps(self) -> int:
