@@ -102,8 +102,9 @@ class Memory:
         return np.concatenate(states, axis=2)
 
     def evaluate(self, name: str, seen: Floats, state: Floats | None, action: Floats | None = None) -> Floats:
-        """Return a network's outputs `[M, N, out]` for `seen` `[M, N, S]` from states `[M, N, H]`; None is an episode's
-        start.
+        """Return a network's outputs `[M, N, out]` for `seen` `[M, N, S]` and action `[M, N, A]` where one joins.
+
+        They are those from states `[M, N, H]`, or where these are None at an episode's start.
         """
         network = self.networks[name]
         if isinstance(network, PopulationMLP) or state is None:
