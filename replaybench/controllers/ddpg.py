@@ -12,12 +12,14 @@ from numpy.typing import DTypeLike, NDArray
 from replaybench.controllers.agent import Batch, Task
 from replaybench.controllers.behaviour import divergence_gradient, importance_weights
 from replaybench.controllers.density import Density, need_density
+from replaybench.controllers.device import check_device
 from replaybench.controllers.exploration import Explored, ProcessNoise
 from replaybench.controllers.exploration_forms import ExplorationConfig, make_exploration
 from replaybench.controllers.layers import Floats, Network, PopulationMLP, Shape, Tape, backward, forward
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.normalise import NormaliseConfig, Normaliser
 from replaybench.controllers.optimiser import Adam, adam_step, make_adam, track
+from replaybench.controllers.parameter_noise import ParameterNoise
 from replaybench.controllers.policy_form import PolicyForm
 from replaybench.controllers.refer import Rules, Settings, near_policy
 from replaybench.data.errors import UserError
@@ -76,9 +78,10 @@ class DDPG(Learner):
         dtype: float32; float64 for comparisons in tests.
         refer: ReF-ER as the strategy states it (Novati & Koumoutsakos 2019); needs Gaussian exploration. Rule 1 masks
             the critic's errors; the actor's gradient does not depend on stored actions and is only weighed by Rule 2.
+        device: `cpu`, or `cuda` (`cuda:1`), where updates are computed in PyTorch; acting stays here.
 
     Raises:
-        UserError: ReF-ER is asked for and the exploration has no density.
+        UserError: ReF-ER is asked for and the exploration has no density; or the device is not there, or not for this.
     """
 
     normaliser: Normaliser
@@ -93,7 +96,9 @@ class DDPG(Learner):
         frequency: float = 50.0,
         dtype: DTypeLike = np.float32,
         refer: Settings | None = None,
+        device: str = "cpu",
     ) -> None:
+        self.check_runs_on(device, config, refer is not None)
         m, s, a = len(members), task.observation_size, task.action_size
         actor = Shape((s, *config.actor_hidden, a), tanh=True)
         critic = Shape((s, *config.critic_hidden, 1), actions=a, inject=config.action_layer)
@@ -126,6 +131,10 @@ class DDPG(Learner):
         self.density = Density("DDPG", refer, self.exploration, self.steps, m, a, config.actor_rate)
         self.fields, self.traces, self.metric_names = self.density.fields, self.density.traces, self.density.names
         self._tapes = (self.actor.tape(config.batch_size), self.critic.tape(config.batch_size))
+        if check_device(device) != "cpu":
+            from replaybench.controllers.device_ddpg import DeviceDDPG
+
+            self.on_device = DeviceDDPG(self, device)
 
     @classmethod
     def check(cls, config: DDPGConfig, actions: Sequence[str], refer: bool) -> None:
@@ -136,6 +145,16 @@ class DDPG(Learner):
         """
         if refer:
             need_density("DDPG", config.exploration)
+
+    @classmethod
+    def check_runs_on(cls, device: str, config: DDPGConfig, refer: bool) -> None:
+        """Check that nothing is asked for that is done on the CPU only.
+
+        Raises:
+            UserError: something is.
+        """
+        if device != "cpu" and (refer or isinstance(config.exploration, ParameterNoise)):
+            raise UserError('DDPG runs with ReF-ER or parameter noise on the CPU only; set device = "cpu"')
 
     def start_episode(self, episode: int) -> None:
         """Begin an episode of exploration."""
@@ -153,19 +172,23 @@ class DDPG(Learner):
 
     def explore_again(self, observation: Floats) -> Explored:
         """Return the same for another observation, with the exploration of the present step."""
+        self.fetch("actor")
         seen = self.normaliser.observations(observation)
         return self.exploration.disturb(self.actor(seen[:, None])[:, 0], seen)
 
     def policy(self, observation: Floats) -> Floats:
         """Return π(s) `[M, N, A]` for observations `[M, N, S]`."""
+        self.fetch("actor")
         return self.actor(self.normaliser.observations(observation))
 
     def policy_form(self) -> PolicyForm:
         """Return π as the actor's outputs."""
+        self.fetch("actor")
         return PolicyForm(self.actor, 0, self.task.action_size)
 
     def value(self, observation: Floats) -> Floats:
         """Return Q(s, π(s)) `[M, N]`, in units of the reward times the task's `reward_scale`."""
+        self.fetch("actor", "critic")
         seen = self.normaliser.observations(observation)
         return self.normaliser.rewards.restored(self.critic(seen, self.actor(seen))[:, :, 0])
 
@@ -175,6 +198,8 @@ class DDPG(Learner):
 
     def update(self, batch: Batch) -> dict[str, Floats]:
         """Do one critic and one actor update; return `td_error` `[M, B]` (eq. 4, before it) and, if known, `rho`."""
+        if self.on_device is not None:
+            return self.on_device.update(batch)
         self.steps += 1
         td_error, rho = (np.empty(batch.weight.shape, self.actor.parameters.dtype) for _ in range(2))
         mu_mean, mu_log_sigma = self.density.behaviour(batch)
