@@ -2,15 +2,17 @@
 
 Both sides draw their batches from real buffers. Sections: `small` (64-64 units, batch 64, 32 members) and `large`
 (256-256, batch 256, 4 members), where the arithmetic of an update, as a share of the core's peak, tells what is left to
-gain. A learner is a line in `LEARNERS`; without a peer its rate is shown alone.
+gain. A learner is a line in `LEARNERS`; without a peer it is set beside our own SAC. `sweep` shows which part of
+V-RACER's updates goes into returns along stored episodes.
 """
 
 from __future__ import annotations
 
 # First: it fixes the number of threads.
-from speed import EPISODE, FixedLength, Row, interleaved, row, timed  # isort: skip
+from speed import EPISODE, FixedLength, Row, interleaved, limited, row, timed  # isort: skip
 
 import functools
+import statistics
 import sys
 import time
 import warnings
@@ -32,6 +34,7 @@ class Learner(NamedTuple):
         passes: multiples of a network's parameters, by name, that one update of one sample multiplies and adds:
             1 a forward pass, 1 for gradients to weights, 1 for gradients to what lies below.
         target: least ratio asked for at 64-64; 0 if none is.
+        strategy: what it replays.
     """
 
     name: str
@@ -39,6 +42,11 @@ class Learner(NamedTuple):
     peer: str
     passes: Parameters
     target: float
+    strategy: str = "FIFO[Uniform]"
+
+
+def one_network(hidden: tuple[int, ...], batch: int) -> dict[str, Any]:
+    return {"hidden": hidden, "batch_size": batch}
 
 
 def actor_critic(hidden: tuple[int, ...], batch: int) -> dict[str, Any]:
@@ -55,7 +63,22 @@ LEARNERS = (
         {"actor": 3, "critic1": 10, "value": 4},
         0,
     ),
-    Learner("DQN", lambda hidden, batch: {"hidden": hidden, "batch_size": batch}, "DQN", {"critic": 4}, 0),
+    Learner("DQN", one_network, "DQN", {"critic": 4}, 0),
+    Learner("NAF", one_network, "", {"network": 4}, 1),
+    Learner("V-RACER", one_network, "", {"network": 3}, 1, "FIFO[Uniform+ReFER]"),
+    Learner(
+        "ACER",
+        lambda hidden, batch: {
+            "policy_hidden": hidden,
+            "value_hidden": hidden,
+            "advantage_hidden": hidden,
+            "segment": 16,
+            "batch_size": batch // 16,
+        },
+        "",
+        {"policy": 4, "value": 3, "advantage": 10},
+        0,
+    ),
 )
 
 
@@ -86,18 +109,24 @@ def peer_of(name: str, hidden: tuple[int, ...], batch: int) -> Any:
     return model
 
 
-def our_updates(learner: Learner, hidden: tuple[int, ...], batch: int, members: int, count: int) -> tuple[Any, float]:
-    """Return a piece of work of `count` updates per member, and the floating-point operations of one update."""
+def our_run(learner: Learner, hidden: tuple[int, ...], batch: int, members: int) -> Any:
+    """Return a cell of this learner that has not begun."""
     from replaybench.experiments.cell import CellRun
-    from replaybench.experiments.loop import training_episode, update_phase
     from replaybench.experiments.study import Study
 
     settings = {learner.name: learner.settings(hidden, batch)}
     study = Study(
-        name="speed", plants=("PendulumDCSC",), learners=(learner.name,), strategies=("FIFO[Uniform]",),
+        name="speed", plants=("PendulumDCSC",), learners=(learner.name,), strategies=(learner.strategy,),
         seeds=members, block=members, episodes=100, greedy_every=100, learner=settings,
     )  # fmt: skip
-    run = CellRun(study.cells()[0])
+    return CellRun(study.cells()[0])
+
+
+def our_updates(learner: Learner, hidden: tuple[int, ...], batch: int, members: int, count: int) -> tuple[Any, float]:
+    """Return a piece of work of `count` updates per member, and the floating-point operations of one update."""
+    from replaybench.experiments.loop import training_episode, update_phase
+
+    run = our_run(learner, hidden, batch, members)
     for _ in range(run.agent.warmup_episodes + 2):
         seen = training_episode(run.env, run.agent, run.replay, 0)
     shapes = {name: network.shape for name, network in run.agent.networks.items()}
@@ -131,8 +160,10 @@ def compared(learner: Learner, hidden: tuple[int, ...], batch: int, members: int
         return f"{what} ({operations * rate / core_peak():.0%} of peak)"
 
     if not learner.peer:
-        (ours,) = interleaved(lambda: timed(work, count * members))
-        return share(ours), f"{ours:,.0f} updates/s", "–", "–", "measured"
+        theirs = our_updates(LEARNERS[1], hidden, batch, members, count)[0]
+        ours, rival = interleaved(*(lambda side=side: timed(side, count * members) for side in (work, theirs)))
+        entry = row(share(ours), ours, rival, "updates/s", target)
+        return (entry[0], entry[1], f"our SAC {entry[2]}", entry[3], entry[4] if target else "measured")
     peer, steps = peer_of(learner.peer, hidden, batch), max(5, int(100 / scale))
     ours, theirs = interleaved(
         lambda: timed(work, count * members), lambda: timed(lambda: peer.train(steps, batch), steps)
@@ -149,7 +180,32 @@ def large(learner: Learner) -> Row:
     return compared(learner, (256, 256), 256, 4, 1.0)
 
 
-SECTIONS = {"small": small, "large": large}
+def sweep(learner: Learner) -> Row:
+    """Time V-RACER's phases of updates while it learns, and within them what renews returns along episodes."""
+    run, spent = our_run(learner, (64, 64), 64, 32), [0.0]
+    rule = run.agent.traces
+    annotated = rule.annotated
+
+    def timed_annotated(*arguments: Any) -> None:
+        began = time.perf_counter()
+        annotated(*arguments)
+        spent[0] += time.perf_counter() - began
+
+    rule.annotated = timed_annotated
+    for _ in range(60):
+        run.advance()
+    from replaybench.experiments.loop import training_episode, update_phase
+
+    seen = training_episode(run.env, run.agent, run.replay, 60)
+    shares = []
+    for _ in range(7):
+        spent[0], began = 0.0, time.perf_counter()
+        update_phase(run.agent, run.replay, 200, 0.0, seen)
+        shares.append(spent[0] / (time.perf_counter() - began))
+    return limited("V-RACER's returns, share of its updates", 100 * statistics.median(shares), "%", 15)
+
+
+SECTIONS = {"small": small, "large": large, "sweep": sweep}
 
 
 def main() -> None:
@@ -165,7 +221,7 @@ def main() -> None:
         table.add_column(heading, no_wrap=True)
     for section in chosen:
         for learner in LEARNERS:
-            if learner.name in names:
+            if learner.name in names and (section != "sweep" or learner.name == "V-RACER"):
                 table.add_row(*SECTIONS[section](learner))
     Console(width=130).print(table)
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from replaybench.controllers.agent import Batch, Floats
 from replaybench.controllers.device_layers import DeviceMLP, adam_factors, adam_step, track
 from replaybench.controllers.device_phase import DevicePhase, Inputs
+from replaybench.controllers.memory import feed_forward
 
 if TYPE_CHECKING:
     from replaybench.controllers.ddpg import DDPG
@@ -21,7 +22,7 @@ class DeviceDDPG:
     """What `DDPG._update` does, for all members at once; the symbols are those of de Bruin et al. (2018), eqs 4 to 6.
 
     Args:
-        learner: without ReF-ER and parameter noise; its arrays become a copy of what is on the device.
+        learner: without ReF-ER, parameter noise and memory; its arrays become a copy of what is on the device.
         device: a CUDA device; a CPU, slowly, for tests.
         graphs: whether updates are captured in CUDA graphs.
     """
@@ -35,7 +36,7 @@ class DeviceDDPG:
         self._stale: set[str] = set()
         m, b = len(learner.actor.parameters), config.batch_size
         self.actor, self.actor_target, self.critic, self.critic_target = (
-            DeviceMLP(network, self.tensors[name], b)
+            DeviceMLP(feed_forward(network, "an update on a device"), self.tensors[name], b)
             for name, network in (
                 ("actor", learner.actor), ("actor_target", learner.actor),
                 ("critic", learner.critic), ("critic_target", learner.critic),

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.controllers.agent import Batch, Floats, Task
+from replaybench.controllers.approximator import Population
 from replaybench.controllers.device import OnDevice
-from replaybench.controllers.layers import PopulationMLP
 from replaybench.controllers.normalise import Normaliser
 from replaybench.controllers.optimiser import Adam
 from replaybench.controllers.policy_form import PolicyForm
@@ -29,6 +29,7 @@ class Learner:
     Attributes:
         fields: widths of what must be stored with each experience beside ⟨s, a, r, s′⟩.
         segment: successive steps that are stored and replayed as one; 1 for single steps.
+        window: steps of its episode that end with it, so many at most, which each replayed one comes with.
         traces: numbers that the learner derives along stored episodes, None if it derives none.
         on_policy: whether an update on the newest experiences precedes those on replayed ones.
         warmup_episodes: episodes before the first update.
@@ -42,6 +43,7 @@ class Learner:
 
     fields: Mapping[str, int] = {}
     segment = 1
+    window = 1
     traces: Any = None
     on_policy = False
     warmup_episodes = 0
@@ -50,8 +52,8 @@ class Learner:
     metric_names: tuple[str, ...] = ()
     normaliser: Normaliser | None = None
     task: Task
-    networks: dict[str, PopulationMLP]
-    targets: dict[str, PopulationMLP]
+    networks: Mapping[str, Population]
+    targets: Mapping[str, Population]
     adams: dict[str, Adam]
     steps: NDArray[np.int64]
 

@@ -76,6 +76,7 @@ class CellRun:
             Unit(segment),
             PlantModel(self.env, self.agent),
             self.agent.traces,
+            self.agent.window,
         )
         uses = steps * self.strategy.entering * self.agent.replays_per_experience
         self.updates_per_episode = uses / (self.agent.batch_size * segment)
@@ -97,8 +98,9 @@ class CellRun:
             point = episode // cell.greedy_every
             self.reward_greedy[:, point] = play(self.agent.greedy(), self.evaluation)
             if self.metrics:
-                for name, values in self.agent.metrics(sample_of(self.replay, SAMPLE)).items():
-                    self.metrics[name][:, point] = values
+                told = self.agent.metrics(sample_of(self.replay, SAMPLE))
+                for name, values in self.metrics.items():
+                    values[:, point] = told[name]
         self.episode += 1
 
     def state_dict(self) -> dict[str, Any]:

@@ -209,7 +209,7 @@ def replay_offline(
     with_rule = {} if strategy.refer is None else {"refer": strategy.refer}
     agent: Agent = kind(configured, recording.task(), root_seed, members, recording.frequency, **with_rule)
     recording.check_fields(learner, agent.fields)
-    if not recording.arrays and (agent.segment > 1 or agent.traces is not None):
+    if not recording.arrays and (max(agent.segment, agent.window) > 1 or agent.traces is not None):
         raise UserError(f"{learner} follows experiences along their episodes, which --stream tears apart; leave it out")
     if not recording.arrays and agent.normaliser is not None and agent.normaliser.on:
         raise UserError(f"{learner} normalises by all that was collected, which --stream does not read; leave it out")
@@ -267,7 +267,8 @@ def _filled(
     fields = {name: width for name, width in known.items() if name in recording.arrays} | dict(agent.fields)
     room = capacity or _room(recording, agent.segment)
     unit = Unit(agent.segment)
-    replay = Replay(strategy, fields, room, root_seed, members, agent.batch_size, unit, model, agent.traces)
+    batch, traces = agent.batch_size, agent.traces
+    replay = Replay(strategy, fields, room, root_seed, members, batch, unit, model, traces, agent.window)
     offer(recording, replay, agent)
     return replay
 
@@ -290,7 +291,7 @@ def offer(recording: Recording, replay: Replay, agent: Agent) -> None:
     sources, orders = recording.turns(len(replay.members))
     lengths = np.array([len(order) for order in orders])
     known = [name for name in (*replay.columns.fields, *replay.orders) if name in recording.arrays]
-    episode = recording.arrays.get("episode")
+    episode, serial = recording.arrays.get("episode"), recording.arrays["serial"].astype(np.int64)
     for place in range(int(lengths.max())):
         slots, following = ([order[min(at, len(order) - 1)] for order in orders] for at in (place, place + 1))
         experience = {name: recording.arrays[name][sources, slots] for name in known}
@@ -299,6 +300,8 @@ def offer(recording: Recording, replay: Replay, agent: Agent) -> None:
         active, ended = place < lengths, None
         if episode is not None:
             ended = (episode[sources, slots] != episode[sources, following]) | (place + 1 == lengths)
+            # What lies beyond a gap does not follow.
+            ended |= serial[sources, following] != serial[sources, slots] + 1
         unknown = np.zeros(len(active), np.bool_)
         experience |= agent.recalled(experience, unknown if ended is None else ended, active)
         replay.add(experience, active, ended)

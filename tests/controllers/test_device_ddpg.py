@@ -187,15 +187,17 @@ def test_cells_learn_as_on_the_cpu(strategy: str) -> None:
 
 def test_what_does_not_run_on_a_device_is_refused() -> None:
     gaussian, noisy = ({"DDPG": {"exploration": {"form": form}}} for form in ("gaussian", "parameter"))
+    remembering = {"DDPG": {"memory": {"units": 4}}}
     refusals = [
         ({"learners": ("TD3",)}, 'TD3 runs on the CPU only; set device = "cpu"'),
-        ({"strategies": ("FIFO[Uniform+ReFER]",), "learner": gaussian}, "DDPG runs with ReF-ER or parameter noise"),
-        ({"learner": noisy}, "DDPG runs with ReF-ER or parameter noise"),
+        ({"strategies": ("FIFO[Uniform+ReFER]",), "learner": gaussian}, "DDPG runs with ReF-ER"),
+        ({"learner": noisy}, "DDPG runs with ReF-ER, parameter noise"),
+        ({"learner": remembering}, "or a memory on the CPU only"),
     ]
     for changes, told in refusals:
         with pytest.raises(UserError, match=told):
             study(device="cuda", **changes).cells()
-    with pytest.raises(UserError, match="parameter noise on the CPU only"):
+    with pytest.raises(UserError, match="parameter noise or a memory on the CPU only"):
         DDPG(DDPGConfig(exploration=ParameterNoise()), TASK, 0, range(M), device="cuda")
     with pytest.raises(UserError, match='device must be "cpu".*gpu'):
         study(device="gpu")
