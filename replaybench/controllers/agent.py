@@ -6,7 +6,7 @@ drew the batch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -161,6 +161,9 @@ class Agent(Protocol):
 
     def update(self, batch: Batch) -> Mapping[str, Floats]:
         """Learn from a batch; return annotations `[M, B]` for the experiences in it (`td_error`, and for traces)."""
+
+    def update_all(self, batches: Iterable[Batch]) -> None:
+        """Learn from one batch after the other, each drawn when it is needed; nobody needs their annotations."""
 
     def weights(self) -> Mapping[str, NDArray[np.generic]]:
         """Return what has been learned, by name: the content of a policy file."""

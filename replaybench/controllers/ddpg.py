@@ -13,6 +13,7 @@ from replaybench.controllers.agent import Batch, Task
 from replaybench.controllers.approximator import AnyTape, Approximator, Inputs, differentiate, evaluate, of_member
 from replaybench.controllers.behaviour import divergence_gradient, importance_weights
 from replaybench.controllers.density import Density, need_density
+from replaybench.controllers.device import check_device
 from replaybench.controllers.exploration import Explored, ProcessNoise
 from replaybench.controllers.exploration_forms import ExplorationConfig, make_exploration
 from replaybench.controllers.layers import Floats, Shape
@@ -84,9 +85,10 @@ class DDPG(RememberingLearner):
         dtype: float32; float64 for comparisons in tests.
         refer: ReF-ER as the strategy states it (Novati & Koumoutsakos 2019); needs Gaussian exploration. Rule 1 masks
             the critic's errors; the actor's gradient does not depend on stored actions and is only weighed by Rule 2.
+        device: `cpu`, or `cuda` (`cuda:1`), where updates are computed in PyTorch; acting stays here.
 
     Raises:
-        UserError: ReF-ER is asked for and the exploration has no density.
+        UserError: ReF-ER is asked for and the exploration has no density; or the device is not there, or not for this.
     """
 
     normaliser: Normaliser
@@ -101,7 +103,9 @@ class DDPG(RememberingLearner):
         frequency: float = 50.0,
         dtype: DTypeLike = np.float32,
         refer: Settings | None = None,
+        device: str = "cpu",
     ) -> None:
+        self.check_runs_on(device, config, refer is not None)
         m, s, a = len(members), task.observation_size, task.action_size
         actor = Shape((s, *config.actor_hidden, a), tanh=True)
         critic = Shape((s, *config.critic_hidden, 1), actions=a, inject=config.action_layer)
@@ -136,6 +140,10 @@ class DDPG(RememberingLearner):
         self.fields, self.window = {**self.density.fields, **self.memory.fields}, self.memory.window
         self.traces, self.metric_names = self.density.traces, self.memory.told(self.density.names)
         self._tapes = [self.memory.tape(name, config.batch_size) for name in ("actor", "critic")]
+        if check_device(device) != "cpu":
+            from replaybench.controllers.device_ddpg import DeviceDDPG
+
+            self.on_device = DeviceDDPG(self, device)
 
     @classmethod
     def check(cls, config: DDPGConfig, actions: Sequence[str], refer: bool) -> None:
@@ -146,6 +154,16 @@ class DDPG(RememberingLearner):
         """
         if refer:
             need_density("DDPG", config.exploration)
+
+    @classmethod
+    def check_runs_on(cls, device: str, config: DDPGConfig, refer: bool) -> None:
+        """Check that nothing is asked for that is done on the CPU only.
+
+        Raises:
+            UserError: something is.
+        """
+        if device != "cpu" and (refer or config.memory or isinstance(config.exploration, ParameterNoise)):
+            raise UserError('DDPG runs with ReF-ER, parameter noise or a memory on the CPU only; set device = "cpu"')
 
     def start_episode(self, episode: int) -> None:
         """Begin an episode of exploration."""
@@ -171,14 +189,17 @@ class DDPG(RememberingLearner):
 
     def policy(self, observation: Floats, state: Floats | None = None) -> Floats:
         """Return π(s) `[M, N, A]` for observations `[M, N, S]`."""
+        self.fetch("actor")
         return self.memory.evaluate("actor", self.seen(observation), state)
 
     def policy_form(self) -> PolicyForm:
         """Return π as the actor's outputs."""
+        self.fetch("actor")
         return PolicyForm(feed_forward(self.actor, "a policy as a module"), 0, self.task.action_size)
 
     def value(self, observation: Floats) -> Floats:
         """Return Q(s, π(s)) `[M, N]`, in units of the reward times the task's `reward_scale`."""
+        self.fetch("actor", "critic")
         seen = self.seen(observation)
         return self.normaliser.rewards.restored(self.critic(seen, self.actor(seen))[:, :, 0])
 
@@ -188,6 +209,8 @@ class DDPG(RememberingLearner):
 
     def update(self, batch: Batch) -> dict[str, Floats]:
         """Do one critic and one actor update; return `td_error` `[M, B]` (eq. 4, before it) and, if known, `rho`."""
+        if self.on_device is not None:
+            return self.on_device.update(batch)
         self.steps += 1
         td_error, rho = (np.empty(batch.weight.shape, self.actor.parameters.dtype) for _ in range(2))
         mu_mean, mu_log_sigma = self.density.behaviour(batch)

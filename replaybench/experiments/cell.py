@@ -159,14 +159,17 @@ def make_agent(cell: Cell, plant: Plant) -> Agent:
     """Build a cell's learner.
 
     Raises:
-        UserError: its settings are wrong, or its strategy asks for ReF-ER, which it does not heed.
+        UserError: its settings are wrong, its strategy asks for ReF-ER, which it does not heed, or there is no such
+            device.
     """
     learner, config = load_learner(cell.learner)
     task = make_task(plant, cell.frequency, cell.discount, cell.observe)
     settings = build(config, cell.settings, f"settings of {cell.learner}")
     refer = parse(cell.strategy).refer
-    with_rule = {} if refer is None else {"refer": refer}
-    agent: Agent = learner(settings, task, cell.root_seed, cell.seeds, cell.frequency, **with_rule)
+    further: dict[str, Any] = {} if refer is None else {"refer": refer}
+    if cell.device != "cpu":
+        further["device"] = cell.device
+    agent: Agent = learner(settings, task, cell.root_seed, cell.seeds, cell.frequency, **further)
     return agent
 
 

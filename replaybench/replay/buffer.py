@@ -109,6 +109,11 @@ class Replay:
         self.batch_size = batch_size
 
     @property
+    def heeds_learner(self) -> bool:
+        """Whether what it keeps or draws depends on what a learner's updates return."""
+        return self.strategy.by_td_error or self.traces is not None
+
+    @property
     def batch_size(self) -> int:
         """B; may be set between samples."""
         return int(self._draws.idx.shape[1])
