@@ -25,6 +25,7 @@ bench: $(STAMP)      ## Time everything against its peers, side by side, one thr
 	$(BIN)/python benchmarks/bench_order.py
 	$(BIN)/python benchmarks/bench_learners.py
 	$(BIN)/python benchmarks/bench_files.py
+	$(BIN)/python benchmarks/bench_gpu.py
 
 docs: $(STAMP)       ## Check the documentation: every link, command and example in it
 	$(BIN)/pytest -q tests/test_docs.py

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from replaybench.controllers import checks
-from replaybench.controllers.acer_update import Settings, update_all
+from replaybench.controllers.acer_update import Settings, update_members
 from replaybench.controllers.agent import Batch, Task
 from replaybench.controllers.exploration import Explored, draw_active
 from replaybench.controllers.layers import Floats, PopulationMLP, Shape
@@ -235,7 +235,7 @@ class ACER(Learner):
         self.steps += 1
         kind = self.policy_network.parameters.dtype
         td_error = np.zeros(batch.weight.shape, kind)
-        update_all(
+        update_members(
             self.policy_network.network,
             self.average.network,
             self.value_network.network,

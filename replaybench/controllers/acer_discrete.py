@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 from scipy.special import log_softmax, softmax
 
 from replaybench.controllers import checks
-from replaybench.controllers.acer_discrete_update import Settings, update_all
+from replaybench.controllers.acer_discrete_update import Settings, update_members
 from replaybench.controllers.agent import Batch, Task
 from replaybench.controllers.exploration import Explored
 from replaybench.controllers.layers import Floats, PopulationMLP, Shape
@@ -242,7 +242,7 @@ class ACERDiscrete(Learner):
         self.steps += 1
         kind = self.policy_network.parameters.dtype
         td_error = np.zeros(batch.weight.shape, kind)
-        update_all(
+        update_members(
             self.policy_network.network,
             self.average.network,
             self.critic.network,

@@ -88,7 +88,7 @@ def to_logits(pi: Doubles, z: Doubles, scale: float, d_logits: Floats) -> None:
 
 
 @kernel
-def update_all(
+def update_members(
     policy: Network, average: Network, critic: Network, policy_tape: Tape, critic_tape: Tape, policy_adam: Adam,
     critic_adam: Adam, data: Segments, choice: NDArray[np.int64], behaviour: Floats, settings: Settings, step: int,
     td_error: Floats,

@@ -104,7 +104,7 @@ def action_value(a: Floats, v: Floats, r: int, count: int, settings: Settings, o
 
 
 @kernel
-def update_all(
+def update_members(
     policy: Network, average: Network, value: Network, advantage: Network,
     policy_tape: Tape, value_tape: Tape, tried_tape: Tape, other_tape: Tape,
     policy_adam: Adam, value_adam: Adam, advantage_adam: Adam,

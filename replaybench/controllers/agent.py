@@ -6,7 +6,7 @@ drew the batch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -16,6 +16,22 @@ from replaybench.controllers.exploration import Explored
 from replaybench.controllers.policy_form import PolicyForm
 
 Floats = NDArray[np.float32]
+
+
+class Window(Protocol):
+    """The successive steps of an episode that end with each sample."""
+
+    @property
+    def observation(self) -> Floats:
+        """`[M, B, W, S]`, the oldest first, zero behind the sample's own."""
+
+    @property
+    def length(self) -> NDArray[np.int64]:
+        """Steps of each window `[M, B]`, at least 1."""
+
+    @property
+    def memory(self) -> Floats:
+        """What the learner stored as `memory` with the first step of each, `[M, B, H]`; H = 0 if nothing."""
 
 
 class Batch(Protocol):
@@ -54,6 +70,10 @@ class Batch(Protocol):
         """The learner's traces of each sample as they are stored, `[M, B, K]`; None if it keeps none."""
 
     @property
+    def window(self) -> Window | None:
+        """What led to each sample; None where learners ask for single steps."""
+
+    @property
     def weight(self) -> Floats:
         """Importance weight of each sample in the critic's loss, `[M, B]`."""
 
@@ -85,6 +105,7 @@ class Agent(Protocol):
     replays_per_experience: float
     fields: Mapping[str, int]
     segment: int
+    window: int
     traces: Any
     on_policy: bool
     warmup_episodes: int
@@ -140,6 +161,9 @@ class Agent(Protocol):
 
     def update(self, batch: Batch) -> Mapping[str, Floats]:
         """Learn from a batch; return annotations `[M, B]` for the experiences in it (`td_error`, and for traces)."""
+
+    def update_all(self, batches: Iterable[Batch]) -> None:
+        """Learn from one batch after the other, each drawn when it is needed; nobody needs their annotations."""
 
     def weights(self) -> Mapping[str, NDArray[np.generic]]:
         """Return what has been learned, by name: the content of a policy file."""

@@ -10,16 +10,21 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from replaybench.controllers.agent import Batch, Task
+from replaybench.controllers.approximator import AnyTape, Approximator, Inputs, differentiate, evaluate, of_member
 from replaybench.controllers.behaviour import divergence_gradient, importance_weights
 from replaybench.controllers.density import Density, need_density
+from replaybench.controllers.device import check_device
 from replaybench.controllers.exploration import Explored, ProcessNoise
 from replaybench.controllers.exploration_forms import ExplorationConfig, make_exploration
-from replaybench.controllers.layers import Floats, Network, PopulationMLP, Shape, Tape, backward, forward
-from replaybench.controllers.learner import Learner
+from replaybench.controllers.layers import Floats, Shape
+from replaybench.controllers.memory import FIELD, Memory, feed_forward, make_network
+from replaybench.controllers.memory_config import MemoryConfig
 from replaybench.controllers.normalise import NormaliseConfig, Normaliser
 from replaybench.controllers.optimiser import Adam, adam_step, make_adam, track
+from replaybench.controllers.parameter_noise import ParameterNoise
 from replaybench.controllers.policy_form import PolicyForm
 from replaybench.controllers.refer import Rules, Settings, near_policy
+from replaybench.controllers.remembering import RememberingLearner
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream
@@ -30,7 +35,8 @@ class DDPGConfig:
     """Settings with the paper's values; the paper is silent on `tau` and prints `l2` = 5e-3.
 
     With that printed value, coupled into Adam, and these reward scales, learning degrades after a few hundred
-    episodes, so the default is 0; the printed value is the variant `l2 = 0.005`.
+    episodes, so the default is 0; the printed value is the variant `l2 = 0.005`. With a `memory`, the action joins the
+    critic's right behind it, whatever `action_layer` says.
     """
 
     actor_hidden: tuple[int, ...] = (50, 50)
@@ -48,6 +54,7 @@ class DDPGConfig:
     replays_per_experience: float = 8.0
     exploration: ExplorationConfig = field(default_factory=ProcessNoise)
     normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
+    memory: MemoryConfig | None = None
 
     def __post_init__(self) -> None:
         positive = {"actor_rate": self.actor_rate, "critic_rate": self.critic_rate, "epsilon": self.epsilon}
@@ -63,9 +70,11 @@ class DDPGConfig:
             raise UserError("DDPG: batch_size and all layer widths must be at least 1")
         if not 0 <= self.action_layer <= len(self.critic_hidden):
             raise UserError(f"DDPG: action_layer must lie in [0, {len(self.critic_hidden)}], not {self.action_layer}")
+        if self.memory is not None and isinstance(self.exploration, ParameterNoise):
+            raise UserError("DDPG: parameter noise disturbs networks without memory; leave out one of the two")
 
 
-class DDPG(Learner):
+class DDPG(RememberingLearner):
     """M independent actor-critic pairs with target networks.
 
     Args:
@@ -76,9 +85,10 @@ class DDPG(Learner):
         dtype: float32; float64 for comparisons in tests.
         refer: ReF-ER as the strategy states it (Novati & Koumoutsakos 2019); needs Gaussian exploration. Rule 1 masks
             the critic's errors; the actor's gradient does not depend on stored actions and is only weighed by Rule 2.
+        device: `cpu`, or `cuda` (`cuda:1`), where updates are computed in PyTorch; acting stays here.
 
     Raises:
-        UserError: ReF-ER is asked for and the exploration has no density.
+        UserError: ReF-ER is asked for and the exploration has no density; or the device is not there, or not for this.
     """
 
     normaliser: Normaliser
@@ -93,14 +103,16 @@ class DDPG(Learner):
         frequency: float = 50.0,
         dtype: DTypeLike = np.float32,
         refer: Settings | None = None,
+        device: str = "cpu",
     ) -> None:
+        self.check_runs_on(device, config, refer is not None)
         m, s, a = len(members), task.observation_size, task.action_size
         actor = Shape((s, *config.actor_hidden, a), tanh=True)
         critic = Shape((s, *config.critic_hidden, 1), actions=a, inject=config.action_layer)
         self.config, self.task = config, task
         self.batch_size, self.replays_per_experience = config.batch_size, config.replays_per_experience
-        self.actor, self.actor_target = (PopulationMLP(actor, m, dtype) for _ in range(2))
-        self.critic, self.critic_target = (PopulationMLP(critic, m, dtype) for _ in range(2))
+        self.actor, self.actor_target = (make_network(config.memory, actor, m, dtype) for _ in range(2))
+        self.critic, self.critic_target = (make_network(config.memory, critic, m, dtype) for _ in range(2))
         stream = Stream(root, members, "initialisation")
         self.actor.initialise(stream)
         self.critic.initialise(stream)
@@ -120,12 +132,18 @@ class DDPG(Learner):
         self.targets = {"actor": self.actor_target, "critic": self.critic_target}
         self.adams = {"actor": self.actor_adam, "critic": self.critic_adam}
         self._aim_targets()
+        self.memory = Memory(config.memory, self.networks)
         self.exploration = make_exploration(config.exploration, root, members, a, frequency, self.actor)
         self.normaliser = Normaliser(config.normalise, m, s, task.reward_scale, dtype)
         self.steps = np.zeros(1, np.int64)
         self.density = Density("DDPG", refer, self.exploration, self.steps, m, a, config.actor_rate)
-        self.fields, self.traces, self.metric_names = self.density.fields, self.density.traces, self.density.names
-        self._tapes = (self.actor.tape(config.batch_size), self.critic.tape(config.batch_size))
+        self.fields, self.window = {**self.density.fields, **self.memory.fields}, self.memory.window
+        self.traces, self.metric_names = self.density.traces, self.memory.told(self.density.names)
+        self._tapes = [self.memory.tape(name, config.batch_size) for name in ("actor", "critic")]
+        if check_device(device) != "cpu":
+            from replaybench.controllers.device_ddpg import DeviceDDPG
+
+            self.on_device = DeviceDDPG(self, device)
 
     @classmethod
     def check(cls, config: DDPGConfig, actions: Sequence[str], refer: bool) -> None:
@@ -137,8 +155,19 @@ class DDPG(Learner):
         if refer:
             need_density("DDPG", config.exploration)
 
+    @classmethod
+    def check_runs_on(cls, device: str, config: DDPGConfig, refer: bool) -> None:
+        """Check that nothing is asked for that is done on the CPU only.
+
+        Raises:
+            UserError: something is.
+        """
+        if device != "cpu" and (refer or config.memory or isinstance(config.exploration, ParameterNoise)):
+            raise UserError('DDPG runs with ReF-ER, parameter noise or a memory on the CPU only; set device = "cpu"')
+
     def start_episode(self, episode: int) -> None:
         """Begin an episode of exploration."""
+        self.memory.forget()
         self.exploration.start_episode(episode)
 
     def act(self, observation: Floats) -> Floats:
@@ -148,49 +177,58 @@ class DDPG(Learner):
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
         """Return the action `[M, A]` that explores around π(s); only `active` `[M]` members draw."""
         self.normaliser.observations.update(observation, active)
-        self.exploration.advance(self.normaliser.observations(observation), active)
+        seen = self.seen(observation)
+        self.memory.advance(seen, active)
+        self.exploration.advance(seen, active)
         return self.explore_again(observation)
 
     def explore_again(self, observation: Floats) -> Explored:
         """Return the same for another observation, with the exploration of the present step."""
-        seen = self.normaliser.observations(observation)
-        return self.exploration.disturb(self.actor(seen[:, None])[:, 0], seen)
+        pi = self.policy(observation[:, None], self.memory.before[:, None])[:, 0]
+        return self.memory.noted(self.exploration.disturb(pi, self.seen(observation)))
 
-    def policy(self, observation: Floats) -> Floats:
+    def policy(self, observation: Floats, state: Floats | None = None) -> Floats:
         """Return π(s) `[M, N, A]` for observations `[M, N, S]`."""
-        return self.actor(self.normaliser.observations(observation))
+        self.fetch("actor")
+        return self.memory.evaluate("actor", self.seen(observation), state)
 
     def policy_form(self) -> PolicyForm:
         """Return π as the actor's outputs."""
-        return PolicyForm(self.actor, 0, self.task.action_size)
+        self.fetch("actor")
+        return PolicyForm(feed_forward(self.actor, "a policy as a module"), 0, self.task.action_size)
 
     def value(self, observation: Floats) -> Floats:
         """Return Q(s, π(s)) `[M, N]`, in units of the reward times the task's `reward_scale`."""
-        seen = self.normaliser.observations(observation)
+        self.fetch("actor", "critic")
+        seen = self.seen(observation)
         return self.normaliser.rewards.restored(self.critic(seen, self.actor(seen))[:, :, 0])
 
     def metrics(self, stored: Mapping[str, Floats]) -> Mapping[str, NDArray[Any]]:
         """Return what is known of the stored behaviours: see `Density`."""
-        return self.density.metrics(stored, self.policy)
+        return self.density.metrics(stored, lambda observation: self.policy(observation, stored.get(FIELD)))
 
     def update(self, batch: Batch) -> dict[str, Floats]:
         """Do one critic and one actor update; return `td_error` `[M, B]` (eq. 4, before it) and, if known, `rho`."""
+        if self.on_device is not None:
+            return self.on_device.update(batch)
         self.steps += 1
         td_error, rho = (np.empty(batch.weight.shape, self.actor.parameters.dtype) for _ in range(2))
         mu_mean, mu_log_sigma = self.density.behaviour(batch)
+        observation, next_observation = self.memory.inputs(batch, self.seen)
         _update(
             self.actor.network,
             self.critic.network,
             self.actor_target.network,
             self.critic_target.network,
-            *self._tapes,
+            self._tapes[0],
+            self._tapes[1],
             self.actor_adam,
             self.critic_adam,
             self.density.rules(),
-            self.normaliser.observations(batch.observation),
+            observation,
             batch.action,
             batch.reward,
-            self.normaliser.observations(batch.next_observation),
+            next_observation,
             batch.terminated,
             mu_mean,
             mu_log_sigma,
@@ -209,14 +247,14 @@ class DDPG(Learner):
 
     def _further(self) -> dict[str, NDArray[Any]]:
         exploration = {f"exploration_{name}": array for name, array in self.exploration.state_dict().items()}
-        return {**exploration, **self.density.state_dict()}
+        return {**exploration, **self.density.state_dict(), **self.memory.state_dict()}
 
 
 @kernel
 def _update(
-    actor: Network, critic: Network, actor_target: Network, critic_target: Network,
-    actor_tape: Tape, critic_tape: Tape, actor_adam: Adam, critic_adam: Adam, rules: Rules,
-    observation: Floats, action: Floats, reward: Floats, next_observation: Floats, terminated: Floats,
+    actor: Approximator, critic: Approximator, actor_target: Approximator, critic_target: Approximator,
+    actor_tape: AnyTape, critic_tape: AnyTape, actor_adam: Adam, critic_adam: Adam, rules: Rules,
+    observation: Inputs, action: Floats, reward: Floats, next_observation: Inputs, terminated: Floats,
     mu_mean: Floats, mu_log_sigma: Floats, log_sigma: float,
     weight: Floats, actor_weight: Floats, rate_factor: Floats,
     discount: float, reward_factor: NDArray[np.float64], tau: float, step: int, td_error: Floats, rho: Floats,
@@ -232,10 +270,11 @@ def _update(
     nothing = np.empty((batch, 0), actor.parameters.dtype)
     known = mu_mean.shape[2] > 0
     for m in range(action.shape[0]):
-        forward(actor_target, m, actor_tape, next_observation[m], nothing, pi)
-        forward(critic_target, m, critic_tape, next_observation[m], pi, q_next)
-        forward(critic, m, critic_tape, observation[m], action[m], q)
-        forward(actor, m, actor_tape, observation[m], nothing, pi)
+        seen, then = of_member(observation, m), of_member(next_observation, m)
+        evaluate(actor_target, m, actor_tape, then, nothing, pi)
+        evaluate(critic_target, m, critic_tape, then, pi, q_next)
+        evaluate(critic, m, critic_tape, seen, action[m], q)
+        evaluate(actor, m, actor_tape, seen, nothing, pi)
         if known:
             importance_weights(action[m], pi, sigmas, mu_mean[m], mu_log_sigma[m], rho[m])
         for b in range(batch):
@@ -244,20 +283,20 @@ def _update(
             td_error[m, b] = delta
             heeded = not rules.mask or near_policy(rho[m, b], rules.c_max)
             d_q[b, 0] = kind(-2 / batch) * weight[m, b] * delta if heeded else kind(0)
-        backward(critic, m, critic_tape, d_q, True, nothing)
+        differentiate(critic, m, critic_tape, d_q, True, nothing)
         adam_step(critic, m, critic_adam, step, rate_factor[m])
 
-        forward(critic, m, critic_tape, observation[m], pi, q)
+        evaluate(critic, m, critic_tape, seen, pi, q)
         beta = rules.beta[m]
         for b in range(batch):
             d_q[b, 0] = kind(-beta / batch) * actor_weight[m, b]
-        backward(critic, m, critic_tape, d_q, False, d_pi)
+        differentiate(critic, m, critic_tape, d_q, False, d_pi)
         if rules.pull:
             divergence_gradient(pi, sigmas, mu_mean[m], mu_log_sigma[m], rules.mu_pi, d_mean, d_log_sigma)
             for b in range(batch):
                 for i in range(actions):
                     d_pi[b, i] += kind((1 - beta) / batch) * d_mean[b, i]
-        backward(actor, m, actor_tape, d_pi, True, nothing)
+        differentiate(actor, m, actor_tape, d_pi, True, nothing)
         adam_step(actor, m, actor_adam, step, rate_factor[m])
 
         track(critic_target, critic, m, tau)

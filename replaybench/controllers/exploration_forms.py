@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from replaybench.controllers.approximator import Population
 from replaybench.controllers.exploration import Exploration, ProcessNoise, RunningProcess
 from replaybench.controllers.gaussian_noise import GaussianNoise, RunningGaussian
-from replaybench.controllers.layers import PopulationMLP
+from replaybench.controllers.memory import feed_forward
 from replaybench.controllers.parameter_noise import ParameterNoise, RunningParameterNoise
 
 ExplorationConfig: TypeAlias = ProcessNoise | GaussianNoise | ParameterNoise
@@ -20,7 +21,7 @@ def make_exploration(
     members: Sequence[int],
     actions: int,
     frequency: float,
-    actor: PopulationMLP,
+    actor: Population,
 ) -> Exploration:
     """Return the exploration of a population at rest.
 
@@ -36,4 +37,4 @@ def make_exploration(
         case GaussianNoise():
             return RunningGaussian(config, root, members, actions)
         case ParameterNoise():
-            return RunningParameterNoise(config, root, members, actor)
+            return RunningParameterNoise(config, root, members, feed_forward(actor, "parameter noise"))

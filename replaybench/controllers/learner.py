@@ -6,14 +6,15 @@ network that they follow), `adams` and, where it has further arrays that change,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers.agent import Floats, Task
-from replaybench.controllers.layers import PopulationMLP
+from replaybench.controllers.agent import Batch, Floats, Task
+from replaybench.controllers.approximator import Population
+from replaybench.controllers.device import OnDevice
 from replaybench.controllers.normalise import Normaliser
 from replaybench.controllers.optimiser import Adam
 from replaybench.controllers.policy_form import PolicyForm
@@ -28,27 +29,31 @@ class Learner:
     Attributes:
         fields: widths of what must be stored with each experience beside ⟨s, a, r, s′⟩.
         segment: successive steps that are stored and replayed as one; 1 for single steps.
+        window: steps of its episode that end with it, so many at most, which each replayed one comes with.
         traces: numbers that the learner derives along stored episodes, None if it derives none.
         on_policy: whether an update on the newest experiences precedes those on replayed ones.
         warmup_episodes: episodes before the first update.
         normaliser: what scales observations and rewards; None for learners that have none. `explore` is to tell it of
             observations, as `followed` does of rewards.
         heeds_refer: whether the constructor takes a strategy's ReF-ER as `refer`.
+        on_device: what updates the networks, where that is not done on the CPU.
         metric_names: what `metrics` returns.
         steps: int64 `[1]`, updates done.
     """
 
     fields: Mapping[str, int] = {}
     segment = 1
+    window = 1
     traces: Any = None
     on_policy = False
     warmup_episodes = 0
     heeds_refer = False
+    on_device: OnDevice | None = None
     metric_names: tuple[str, ...] = ()
     normaliser: Normaliser | None = None
     task: Task
-    networks: dict[str, PopulationMLP]
-    targets: dict[str, PopulationMLP]
+    networks: Mapping[str, Population]
+    targets: Mapping[str, Population]
     adams: dict[str, Adam]
     steps: NDArray[np.int64]
 
@@ -79,6 +84,33 @@ class Learner:
         """
         if refer and not cls.heeds_refer:
             raise UserError(f"{cls.__name__} does not heed ReF-ER; use it with DDPG, NAF or V-RACER")
+
+    @classmethod
+    def check_runs_on(cls, device: str, config: Any, refer: bool) -> None:
+        """Check that learners of this kind, with these settings, can be updated on `device`, should it be there.
+
+        Raises:
+            UserError: they cannot.
+        """
+        if device != "cpu":
+            raise UserError(f'{cls.__name__} runs on the CPU only; set device = "cpu"')
+
+    def update(self, batch: Batch) -> Mapping[str, Floats]:
+        """Learn from a batch; return annotations `[M, B]` for the experiences in it."""
+        raise NotImplementedError
+
+    def update_all(self, batches: Iterable[Batch]) -> None:
+        """Learn from one batch after the other, each drawn when it is needed; nobody needs their annotations."""
+        if self.on_device is not None:
+            self.on_device.update_all(batches)
+            return
+        for batch in batches:
+            self.update(batch)
+
+    def fetch(self, *names: str) -> None:
+        """Bring `trained` arrays of these names, or all of them, up to date, should they be kept on a device."""
+        if self.on_device is not None:
+            self.on_device.fetch(*names)
 
     def greedy(self) -> Any:
         """Return what acts without exploration, `act(observation [M, S]) -> [M, A]`, in an episode that begins."""
@@ -120,6 +152,7 @@ class Learner:
         Where observations are normalised, networks take clip((s − mean) · scale, ±bound) of `observation.mean`,
         `observation.scale` `[M, S]` and `observation.bound` `[M]`.
         """
+        self.fetch()
         named: dict[str, NDArray[np.generic]] = {}
         for name, network in self.networks.items():
             named.update(network.named_weights(name))
@@ -141,22 +174,29 @@ class Learner:
         for name, array in mine.items():
             array[...] = weights[name]
         self._aim_targets()
+        self._push()
 
     def _aim_targets(self) -> None:
         for name, target in self.targets.items():
             target.parameters[:] = self.networks[name].parameters
 
-    def state_dict(self) -> Arrays:
-        """Return networks, targets, optimisers, and whatever else the next updates and actions depend on."""
+    def _push(self) -> None:
+        if self.on_device is not None:
+            self.on_device.push()
+
+    def trained(self) -> Arrays:
+        """Return the arrays `[M, P]` that updates change: networks, targets, Adam's moments."""
         return {
             **{name: network.parameters for name, network in self.networks.items()},
             **{f"{name}_target": target.parameters for name, target in self.targets.items()},
             **{f"{name}_first": adam.first for name, adam in self.adams.items()},
             **{f"{name}_second": adam.second for name, adam in self.adams.items()},
-            "steps": self.steps,
-            **self._statistics(),
-            **self._further(),
         }
+
+    def state_dict(self) -> Arrays:
+        """Return networks, targets, optimisers, and whatever else the next updates and actions depend on."""
+        self.fetch()
+        return {**self.trained(), "steps": self.steps, **self._statistics(), **self._further()}
 
     def _statistics(self) -> Arrays:
         return {} if self.normaliser is None else self.normaliser.state_dict()
@@ -169,3 +209,4 @@ class Learner:
         """Continue from `state_dict`, bit for bit."""
         for name, array in self.state_dict().items():
             array[...] = state[name]
+        self._push()

@@ -20,6 +20,8 @@ from replaybench.controllers.matmul import matmul, padded
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream
 
+Lengths = NDArray[np.int64]
+
 
 class LSTMNetwork(NamedTuple):
     """What kernels see of a population of LSTMs: flat arrays with a leading member axis, and their plan.
@@ -35,17 +37,16 @@ class LSTMNetwork(NamedTuple):
 
 
 class LSTMTape(NamedTuple):
-    """Room for one member's pass over `segments` of T steps, read by its backward pass; members take turns on it.
+    """Room for one member's pass over B segments of at most T steps, read by its backward pass; members take turns.
 
     A batch is padded to B' segments, whole vectors. `values` `[rows, slots, B']` holds each layer's inputs x of step t
     in slot t, its state h before step t in slot t too, and ones; `gates` `[L, T, 4 · U · B']` (input, forget, output,
     candidate), `cells` `[L, T + 1, U · B']` and their tanh `squashed` `[L, T, U · B']`. The others are scratch for the
     backward pass: `errors` `[T, U · B']` of a layer's output, `carried` `[3, U · B']`, `d_gates` `[4 · U, B']` of one
-    step and `upright` `[T · B', 4 · U]` of all. No gradient flows through steps before `first`.
+    step and `upright` `[T · B', 4 · U]` of all. Gradient flows through the last `reach` steps of each segment.
     """
 
-    segments: int
-    first: int
+    reach: int
     values: Floats
     gates: Floats
     cells: Floats
@@ -100,7 +101,6 @@ class PopulationLSTM:
             offset += (inputs + shape.units + 1) * 4 * shape.units
             row += inputs + shape.units + 1
         self.network = LSTMNetwork(self.parameters, self.gradient, np.array(rows, np.int64), shape.units)
-        self._single = self.tape(1, 1)
 
     def initialise(self, stream: Stream) -> None:
         """Draw weights uniformly from ±1/√units; biases are zero, those of the forget gates 1.
@@ -124,8 +124,8 @@ class PopulationLSTM:
             named[f"{name}.{layer}.weight"], named[f"{name}.{layer}.bias"] = block[:, :-1], block[:, -1]
         return named
 
-    def tape(self, segments: int, steps: int, first: int = 0) -> LSTMTape:
-        """Allocate room for one member's passes over `segments` of `steps`; gradient flows from step `first` on."""
+    def tape(self, segments: int, steps: int, reach: int | None = None) -> LSTMTape:
+        """Allocate room for one member's passes over at most `segments` of `steps`; gradient flows through `reach`."""
         kind, units, layers = self.parameters.dtype, self.shape.units, self.shape.layers
         batch = padded(segments, kind.itemsize)
         # An odd number: rows a power of two apart would all fall on the same few lines of the cache.
@@ -135,8 +135,7 @@ class PopulationLSTM:
         for inputs, _, row in self.network.plan:
             values[row + inputs + units] = 1.0
         return LSTMTape(
-            segments,
-            first,
+            steps if reach is None else reach,
             values,
             gates=np.zeros((layers, steps, 4 * units * batch), kind),
             cells=np.zeros((layers, steps + 1, units * batch), kind),
@@ -147,51 +146,39 @@ class PopulationLSTM:
             upright=np.zeros((steps * batch, padded(4 * units, kind.itemsize)), kind),
         )
 
-    def step(self, x: Floats, state: Floats) -> tuple[Floats, Floats]:
-        """Take one step of all members: x `[M, in]`, state `[M, 2 · L · U]` → features `[M, U]`, next state."""
-        kind = self.parameters.dtype
-        features = np.empty((len(x), self.shape.units), kind)
-        next_state = np.empty((len(x), self.shape.state_size), kind)
-        _step_all(self.network, self._single, x.astype(kind), state.astype(kind), features, next_state)
-        return features, next_state
-
 
 @kernel
-def lstm_forward(net: LSTMNetwork, m: int, tape: LSTMTape, x: Floats, initial: Floats, out: Floats) -> None:
-    """Run member m over B segments of T steps: x `[T · B, in]`, row t · B + b, from state initial `[B, 2 · L · U]`.
+def lstm_forward(
+    net: LSTMNetwork, m: int, tape: LSTMTape, x: Floats, length: Lengths, initial: Floats, out: Floats
+) -> None:
+    """Run member m over B segments: x `[B, T, in]`, of which segment b has `length[b]` steps, the first ones.
 
-    The top layer's h go to the first U columns of out `[T · B, ≥ U]`. The tape then holds what `lstm_backward` and
-    `lstm_state` need.
+    They start from `initial` `[B, 2 · L · U]`. The top layer's h after the last step of each goes to the first U
+    columns of out `[B, ≥ U]`. What lies behind a segment must be finite and has no influence. The tape then holds what
+    `lstm_backward` and `lstm_state` need.
     """
     values, units, layers = tape.values, net.units, net.plan.shape[0]
-    steps, segments = tape.gates.shape[1], tape.segments
-    _load_rows(values, x, segments)
+    steps = length.max()
+    for t in range(steps):
+        for b in range(length.size):
+            for i in range(x.shape[2]):
+                values[i, t, b] = x[b, t, i]
     for layer in range(layers):
         inputs, _, row = net.plan[layer]
-        for b in range(segments):
+        for b in range(length.size):
             for u in range(units):
                 values[row + inputs + u, 0, b] = initial[b, 2 * layer * units + u]
                 tape.cells[layer, 0, u * values.shape[2] + b] = initial[b, (2 * layer + 1) * units + u]
         above = net.plan[layer + 1, 2] if layer + 1 < layers else -1
-        _run_layer(net, m, tape, layer, above)
+        _run_layer(net, m, tape, steps, layer, above)
     top = net.plan[layers - 1, 2] + net.plan[layers - 1, 0]
-    for t in range(steps):
-        for b in range(segments):
-            for u in range(units):
-                out[t * segments + b, u] = values[top + u, t + 1, b]
+    for b in range(length.size):
+        for u in range(units):
+            out[b, u] = values[top + u, length[b], b]
 
 
 @kernel
-def _load_rows(values: Floats, x: Floats, segments: int) -> None:
-    """Store x `[T · B, n]` transposed, in the first n rows of `values` `[rows, slots, B']`."""
-    for t in range(x.shape[0] // segments):
-        for b in range(segments):
-            for i in range(x.shape[1]):
-                values[i, t, b] = x[t * segments + b, i]
-
-
-@kernel
-def _run_layer(net: LSTMNetwork, m: int, tape: LSTMTape, layer: int, above: int) -> None:
+def _run_layer(net: LSTMNetwork, m: int, tape: LSTMTape, steps: int, layer: int, above: int) -> None:
     """Run one layer over all steps; its h also become the input rows of the next layer, from row `above`."""
     parameters, units = net.parameters[m], net.units
     inputs, offset, row = net.plan[layer]
@@ -199,7 +186,7 @@ def _run_layer(net: LSTMNetwork, m: int, tape: LSTMTape, layer: int, above: int)
     stride = tape.values.shape[1] * batch
     flat = tape.values.reshape(-1)
     h = tape.carried[0]
-    for t in range(tape.gates.shape[1]):
+    for t in range(steps):
         gates = tape.gates[layer, t]
         matmul(
             gates, 0, batch, 4 * units, batch,
@@ -219,61 +206,64 @@ def _run_layer(net: LSTMNetwork, m: int, tape: LSTMTape, layer: int, above: int)
 
 
 @kernel
-def lstm_state(net: LSTMNetwork, tape: LSTMTape, t: int, out: Floats) -> None:
-    """Write the state after t steps of the last `lstm_forward` to out `[B, 2 · L · U]`: h, then c, layer by layer."""
+def lstm_state(net: LSTMNetwork, tape: LSTMTape, length: Lengths, out: Floats) -> None:
+    """Write the state after `length[b]` steps of the last `lstm_forward` to out `[B, 2 · L · U]`: each layer's h, c."""
     units, batch = net.units, tape.values.shape[2]
     for layer in range(net.plan.shape[0]):
         inputs, _, row = net.plan[layer]
-        for b in range(tape.segments):
+        for b in range(length.size):
             for u in range(units):
-                out[b, 2 * layer * units + u] = tape.values[row + inputs + u, t, b]
-                out[b, (2 * layer + 1) * units + u] = tape.cells[layer, t, u * batch + b]
+                out[b, 2 * layer * units + u] = tape.values[row + inputs + u, length[b], b]
+                out[b, (2 * layer + 1) * units + u] = tape.cells[layer, length[b], u * batch + b]
 
 
 @kernel
-def _step_all(net: LSTMNetwork, tape: LSTMTape, x: Floats, state: Floats, out: Floats, next_state: Floats) -> None:
-    for m in range(x.shape[0]):
-        lstm_forward(net, m, tape, x[m : m + 1], state[m : m + 1], out[m : m + 1])
-        lstm_state(net, tape, 1, next_state[m : m + 1])
+def lstm_backward(net: LSTMNetwork, m: int, tape: LSTMTape, length: Lengths, d_out: Floats) -> None:
+    """Propagate the loss gradient, the first U columns of d_out `[B, ≥ U]`, back through the last `lstm_forward`.
 
-
-@kernel
-def lstm_backward(net: LSTMNetwork, m: int, tape: LSTMTape, d_out: Floats) -> None:
-    """Propagate the loss gradient, the first U columns of d_out `[T · B, ≥ U]`, back through the last `lstm_forward`.
-
-    Member m's `gradient` is overwritten. Steps before the tape's `first` are constants: they get no gradient, whatever
-    their d_out, as after a burn-in. A step that should not count needs d_out = 0 and finite x.
+    Member m's `gradient` is overwritten. Gradient flows through the last `reach` steps of each segment; what led there
+    is a constant, as after a burn-in.
     """
-    segments, batch = tape.segments, tape.values.shape[2]
-    errors = tape.errors
-    errors[:] = 0
-    for t in range(tape.first, errors.shape[0]):
-        for b in range(segments):
-            for u in range(net.units):
-                errors[t, u * batch + b] = d_out[t * segments + b, u]
+    batch, errors, steps = tape.values.shape[2], tape.errors, length.max()
+    errors[:steps] = 0
+    for b in range(length.size):
+        for u in range(net.units):
+            errors[length[b] - 1, u * batch + b] = d_out[b, u]
     for layer in range(net.plan.shape[0] - 1, -1, -1):
-        _return_layer(net, m, tape, layer)
+        _return_layer(net, m, tape, length, layer)
 
 
 @kernel
-def _return_layer(net: LSTMNetwork, m: int, tape: LSTMTape, layer: int) -> None:
+def _forget(d_h: Floats, d_c: Floats, length: Lengths, reach: int, t: int, batch: int) -> None:
+    """Let no gradient come to step t of segments that end more than `reach` steps later."""
+    for b in range(length.size):
+        if t < length[b] - reach:
+            for u in range(d_h.size // batch):
+                d_h[u * batch + b] = d_c[u * batch + b] = 0
+
+
+@kernel
+def _return_layer(net: LSTMNetwork, m: int, tape: LSTMTape, length: Lengths, layer: int) -> None:
     """Propagate `errors` back through one layer, from its output to its input, and write its part of the gradient."""
     parameters, units = net.parameters[m], net.units
     inputs, offset, row = net.plan[layer]
-    steps, batch, columns = tape.gates.shape[1], tape.values.shape[2], 4 * units
+    batch, columns = tape.values.shape[2], 4 * units
+    steps, first = length.max(), max(0, length.min() - tape.reach)
     d_h, d_c, recurrent = tape.carried[0], tape.carried[1], tape.carried[2]
     d_gates, upright = tape.d_gates.reshape(-1), tape.upright
     d_c[:] = 0
     recurrent[:] = 0
-    for t in range(steps - 1, tape.first - 1, -1):
+    for t in range(steps - 1, first - 1, -1):
         errors = tape.errors[t]
         for i in range(d_h.size):
             d_h[i] = errors[i] + recurrent[i]
+        if tape.reach < steps:
+            _forget(d_h, d_c, length, tape.reach, t, batch)
         cell_backward(tape.gates[layer, t], tape.cells[layer, t], tape.squashed[layer, t], d_h, d_c, d_gates)
         for j in range(columns):
             for b in range(batch):
                 upright[t * batch + b, j] = d_gates[j * batch + b]
-        if t > tape.first:
+        if t > first:
             matmul(
                 recurrent, 0, batch, units, batch,
                 parameters, offset + inputs * columns, columns, 1,
@@ -289,6 +279,6 @@ def _return_layer(net: LSTMNetwork, m: int, tape: LSTMTape, layer: int) -> None:
     flat = tape.values.reshape(-1)
     matmul(
         net.gradient[m], offset, columns, inputs + units + 1, columns,
-        flat, row * stride + tape.first * batch, stride, 1,
-        upright, tape.first * batch * upright.shape[1], upright.shape[1], (steps - tape.first) * batch,
+        flat, row * stride + first * batch, stride, 1,
+        upright, first * batch * upright.shape[1], upright.shape[1], (steps - first) * batch,
     )  # fmt: skip

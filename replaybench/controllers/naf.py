@@ -10,18 +10,29 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from replaybench.controllers.agent import Batch, Task
+from replaybench.controllers.approximator import (
+    AnyTape,
+    Approximator,
+    Inputs,
+    differentiate,
+    evaluate,
+    of_member,
+    outputs_of,
+)
 from replaybench.controllers.behaviour import divergence_gradient, importance_weights
 from replaybench.controllers.checks import between, counts, positive, widths
 from replaybench.controllers.density import Density, need_density
 from replaybench.controllers.exploration import Explored, ProcessNoise
 from replaybench.controllers.exploration_forms import make_exploration
 from replaybench.controllers.gaussian_noise import GaussianNoise
-from replaybench.controllers.layers import Floats, Network, PopulationMLP, Shape, Tape, backward, forward
-from replaybench.controllers.learner import Learner
+from replaybench.controllers.layers import Floats, Shape
+from replaybench.controllers.memory import FIELD, Memory, feed_forward, make_network
+from replaybench.controllers.memory_config import MemoryConfig
 from replaybench.controllers.optimiser import Adam, adam_step, make_adam, track
 from replaybench.controllers.policy_form import PolicyForm
 from replaybench.controllers.quadratic import Form, action_values, means, output_size
 from replaybench.controllers.refer import Rules, Settings, near_policy
+from replaybench.controllers.remembering import RememberingLearner
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream
 
@@ -47,6 +58,7 @@ class NAFConfig:
     batch_size: int = 64
     replays_per_experience: float = 32.0
     exploration: ProcessNoise | GaussianNoise = field(default_factory=ProcessNoise)
+    memory: MemoryConfig | None = None
 
     def __post_init__(self) -> None:
         positive("NAF", learning_rate=self.learning_rate, epsilon=self.epsilon)
@@ -57,7 +69,7 @@ class NAFConfig:
         widths("NAF", hidden=self.hidden)
 
 
-class NAF(Learner):
+class NAF(RememberingLearner):
     """M independent networks, each with a slow copy: V, the best action m, and L of the advantage.
 
     Args:
@@ -88,18 +100,20 @@ class NAF(Learner):
         shape = Shape((s, *config.hidden, output_size(a)))
         self.config, self.task = config, task
         self.batch_size, self.replays_per_experience = config.batch_size, config.replays_per_experience
-        self.network, self.network_target = (PopulationMLP(shape, m, dtype) for _ in range(2))
+        self.network, self.network_target = (make_network(config.memory, shape, m, dtype) for _ in range(2))
         self.network.initialise(Stream(root, members, "initialisation"))
         self.adam = make_adam(self.network, config.learning_rate, betas=config.betas, epsilon=config.epsilon)
         self.networks, self.targets = {"network": self.network}, {"network": self.network_target}
         self.adams = {"network": self.adam}
         self._aim_targets()
+        self.memory = Memory(config.memory, self.networks)
         self.form = Form(0.5 if config.half else 1.0, config.bounded, config.diagonal == "softplus")
         self.exploration = make_exploration(config.exploration, root, members, a, frequency, self.network)
         self.steps = np.zeros(1, np.int64)
         self.density = Density("NAF", refer, self.exploration, self.steps, m, a, config.learning_rate)
-        self.fields, self.traces, self.metric_names = self.density.fields, self.density.traces, self.density.names
-        self._tape = self.network.tape(config.batch_size)
+        self.fields, self.window = {**self.density.fields, **self.memory.fields}, self.memory.window
+        self.traces, self.metric_names = self.density.traces, self.memory.told(self.density.names)
+        self._tape = self.memory.tape("network", config.batch_size)
 
     @classmethod
     def check(cls, config: NAFConfig, actions: Sequence[str], refer: bool) -> None:
@@ -113,6 +127,7 @@ class NAF(Learner):
 
     def start_episode(self, episode: int) -> None:
         """Begin an episode of exploration."""
+        self.memory.forget()
         self.exploration.start_episode(episode)
 
     def act(self, observation: Floats) -> Floats:
@@ -121,25 +136,28 @@ class NAF(Learner):
 
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
         """Return the action `[M, A]` that explores around m(s); only `active` `[M]` members draw."""
+        self.memory.advance(observation, active)
         self.exploration.advance(observation, active)
         return self.explore_again(observation)
 
     def explore_again(self, observation: Floats) -> Explored:
         """Return the same for another observation, with the exploration of the present step."""
-        return self.exploration.disturb(self.mean(observation[:, None])[:, 0], observation)
+        mean = self.mean(observation[:, None], self.memory.before[:, None])[:, 0]
+        return self.memory.noted(self.exploration.disturb(mean, observation))
 
-    def mean(self, observation: Floats) -> Floats:
+    def mean(self, observation: Floats, state: Floats | None = None) -> Floats:
         """Return m(s) `[M, N, A]` for observations `[M, N, S]`."""
-        mean = self.network(observation)[:, :, 1 : 1 + self.task.action_size]
+        mean = self.memory.evaluate("network", observation, state)[:, :, 1 : 1 + self.task.action_size]
         return np.tanh(mean) if self.config.bounded else mean
 
-    def policy(self, observation: Floats) -> Floats:
+    def policy(self, observation: Floats, state: Floats | None = None) -> Floats:
         """Return m(s) `[M, N, A]`, within ±1."""
-        return np.clip(self.mean(observation), -1, 1)
+        return np.clip(self.mean(observation, state), -1, 1)
 
     def policy_form(self) -> PolicyForm:
         """Return m among the outputs."""
-        return PolicyForm(self.network, 1, self.task.action_size, "tanh" if self.config.bounded else "clip")
+        network = feed_forward(self.network, "a policy as a module")
+        return PolicyForm(network, 1, self.task.action_size, "tanh" if self.config.bounded else "clip")
 
     def value(self, observation: Floats) -> Floats:
         """Return V(s) `[M, N]`, in units of the scaled reward."""
@@ -147,13 +165,14 @@ class NAF(Learner):
 
     def metrics(self, stored: Mapping[str, Floats]) -> Mapping[str, NDArray[Any]]:
         """Return what is known of the stored behaviours: see `Density`."""
-        return self.density.metrics(stored, self.mean)
+        return self.density.metrics(stored, lambda observation: self.mean(observation, stored.get(FIELD)))
 
     def update(self, batch: Batch) -> dict[str, Floats]:
         """Do one update; return `td_error` `[M, B]` (r + γ V⁻(s′) − Q(s, a) before it), and `rho` where it is known."""
         self.steps += 1
         td_error, rho = (np.empty(batch.weight.shape, self.network.parameters.dtype) for _ in range(2))
         mu_mean, mu_log_sigma = self.density.behaviour(batch)
+        observation, next_observation = self.memory.inputs(batch, self.seen)
         _update(
             self.network.network,
             self.network_target.network,
@@ -161,10 +180,10 @@ class NAF(Learner):
             self.adam,
             self.form,
             self.density.rules(),
-            batch.observation,
+            observation,
             batch.action,
             batch.reward,
-            batch.next_observation,
+            next_observation,
             batch.terminated,
             mu_mean,
             mu_log_sigma,
@@ -182,20 +201,20 @@ class NAF(Learner):
 
     def _further(self) -> dict[str, NDArray[Any]]:
         exploration = {f"exploration_{name}": array for name, array in self.exploration.state_dict().items()}
-        return {**exploration, **self.density.state_dict()}
+        return {**exploration, **self.density.state_dict(), **self.memory.state_dict()}
 
 
 @kernel
 def _update(
-    network: Network, target: Network, tape: Tape, adam: Adam, form: Form, rules: Rules,
-    observation: Floats, action: Floats, reward: Floats, next_observation: Floats, terminated: Floats,
+    network: Approximator, target: Approximator, tape: AnyTape, adam: Adam, form: Form, rules: Rules,
+    observation: Inputs, action: Floats, reward: Floats, next_observation: Inputs, terminated: Floats,
     mu_mean: Floats, mu_log_sigma: Floats, log_sigma: float, weight: Floats, rate_factor: Floats,
     discount: float, reward_scale: float, tau: float, step: int, td_error: Floats, rho: Floats,
 ) -> None:  # fmt: skip
     """One update of every member: ½ δ², and ReF-ER's mixture (eq. 10) where the behaviours are known."""
     batch, actions = action.shape[1], action.shape[2]
     kind = network.parameters.dtype.type
-    outputs = np.empty((batch, network.plan[-1, 0]), network.parameters.dtype)
+    outputs = np.empty((batch, outputs_of(network)), network.parameters.dtype)
     future, d_outputs = np.empty_like(outputs), np.empty_like(outputs)
     mean = np.empty((batch, actions), outputs.dtype)
     sigmas = np.full_like(mean, kind(log_sigma))
@@ -204,8 +223,8 @@ def _update(
     nothing = np.empty((batch, 0), outputs.dtype)
     known = mu_mean.shape[2] > 0
     for m in range(action.shape[0]):
-        forward(target, m, tape, next_observation[m], nothing, future)
-        forward(network, m, tape, observation[m], nothing, outputs)
+        evaluate(target, m, tape, of_member(next_observation, m), nothing, future)
+        evaluate(network, m, tape, of_member(observation, m), nothing, outputs)
         means(outputs, form, mean)
         action_values(outputs, action[m], mean, form, q, d_outputs)
         if known:
@@ -224,6 +243,6 @@ def _update(
                 for i in range(actions):
                     inner = kind(1) - mean[b, i] * mean[b, i] if form.bounded else kind(1)
                     d_outputs[b, 1 + i] += kind((1 - beta) / batch) * d_mean[b, i] * inner
-        backward(network, m, tape, d_outputs, True, nothing)
+        differentiate(network, m, tape, d_outputs, True, nothing)
         adam_step(network, m, adam, step, rate_factor[m])
         track(target, network, m, tau)

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from replaybench.controllers.agent import Agent, Task
 from replaybench.controllers.registry import load_learner
+from replaybench.controllers.remembering import RememberingLearner
 from replaybench.data.errors import UserError
 from replaybench.data.policy import read_policy
 from replaybench.data.settings import build
@@ -61,9 +62,27 @@ class Policy:
         if seen.ndim not in (1, 2) or seen.shape[-1] != size:
             raise UserError(f"an observation of this policy holds {size} numbers, not an array of shape {seen.shape}")
         rows = np.atleast_2d(seen)
-        choose = self.agent.policy if deterministic else self.agent.sample
-        action = np.clip(choose(rows[None])[0], -1.0, 1.0)
-        return (action if seen.ndim == 2 else action[0]), None
+        chosen, after = self._choose(rows[None], state, episode_start, deterministic)
+        action = np.clip(chosen[0], -1.0, 1.0)
+        return (action if seen.ndim == 2 else action[0]), after
+
+    def _choose(
+        self,
+        rows: Float32Array,
+        state: Float32Array | None,
+        episode_start: ArrayLike | None,
+        deterministic: bool,
+    ) -> tuple[Float32Array, Float32Array | None]:
+        """Return actions `[1, N, A]` for observations `[1, N, S]`, and what a recurrent policy remembers then."""
+        agent = self.agent
+        if not isinstance(agent, RememberingLearner) or not agent.memory.size:
+            return (agent.policy if deterministic else agent.sample)(rows), None
+        choose = agent.policy if deterministic else agent.sample
+        before = np.zeros((rows.shape[1], agent.memory.size), np.float32)
+        if state is not None:
+            going_on = True if episode_start is None else ~np.atleast_1d(np.asarray(episode_start, np.bool_))[:, None]
+            before = np.where(going_on, state, before)
+        return choose(rows, before[None]), agent.remember(rows, before[None])[0]
 
 
 def load_policy(path: Path | str, member: int = 0) -> Policy:

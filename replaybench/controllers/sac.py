@@ -74,6 +74,8 @@ class SAC(Learner):
 
     metric_names = ("temperature",)
     normaliser: Normaliser
+    networks: Mapping[str, PopulationMLP]
+    targets: Mapping[str, PopulationMLP]
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,6 +69,8 @@ class TD3(Learner):
     """
 
     normaliser: Normaliser
+    networks: Mapping[str, PopulationMLP]
+    targets: Mapping[str, PopulationMLP]
 
     def __init__(
         self,

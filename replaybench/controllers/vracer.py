@@ -10,21 +10,36 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from replaybench.controllers.agent import Batch, Task
+from replaybench.controllers.approximator import (
+    AnyTape,
+    Approximator,
+    Inputs,
+    differentiate,
+    evaluate,
+    of_member,
+    of_samples,
+    outputs_of,
+)
 from replaybench.controllers.behaviour import divergence, divergence_gradient, importance_weights
 from replaybench.controllers.checks import between, counts, positive, widths
 from replaybench.controllers.exploration import Explored
-from replaybench.controllers.layers import Floats, Network, PopulationMLP, Shape, Tape, backward, forward
-from replaybench.controllers.learner import Learner
+from replaybench.controllers.layers import Floats, Network, PopulationMLP, Shape
+from replaybench.controllers.memory import FIELD, Memory, feed_forward, make_network
+from replaybench.controllers.memory_config import MemoryConfig
 from replaybench.controllers.normalise import NormaliseConfig, Normaliser
 from replaybench.controllers.optimiser import Adam, adam_step, make_adam
 from replaybench.controllers.policy_form import PolicyForm
 from replaybench.controllers.refer import ReFER, Rules, Settings, near_policy
+from replaybench.controllers.remembering import RememberingLearner
 from replaybench.controllers.retrace import Q_RET, TRUNCATED, Retrace
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream, next_normal
 
 SUCCESSORS = 16
 """Truncated steps in a batch are few; their successors are evaluated so many at a time."""
+
+METRICS = ("kl", "far", "beta", "sigma")
+BEHAVIOUR = ("behaviour_mean", "behaviour_log_sigma")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +65,7 @@ class VRACERConfig:
     replays_per_experience: float = 64.0
     warmup_episodes: int = 5
     normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
+    memory: MemoryConfig | None = None
 
     def __post_init__(self) -> None:
         positive("V-RACER", learning_rate=self.learning_rate, epsilon=self.epsilon, first_sigma=self.first_sigma)
@@ -60,7 +76,7 @@ class VRACERConfig:
         widths("V-RACER", hidden=self.hidden)
 
 
-class VRACER(Learner):
+class VRACER(RememberingLearner):
     """M independent networks with outputs V, the mean of a Gaussian policy and, if `sigma` is the network's, log σ.
 
     What the policy samples is stored and enters importance weights as sampled; the environment clips what it applies.
@@ -77,7 +93,6 @@ class VRACER(Learner):
 
     normaliser: Normaliser
     heeds_refer = True
-    metric_names = ("kl", "far", "beta", "sigma")
 
     def __init__(
         self,
@@ -95,29 +110,33 @@ class VRACER(Learner):
         free = config.sigma == "free"
         shape = Shape((s, *config.hidden, 1 + a if free else 1 + 2 * a), activation=config.activation)
         # A layer without inputs is a bias, which Adam, policy files and checkpoints treat like any other.
-        self.network, self.deviation = PopulationMLP(shape, m, dtype), PopulationMLP(Shape((0, a)), m, dtype)
+        self.network = make_network(config.memory, shape, m, dtype)
+        self.deviation = PopulationMLP(Shape((0, a)), m, dtype)
         self.network.initialise(Stream(root, members, "initialisation"), "xavier", output_scale=0.1)
         self.deviation.parameters[:] = np.log(config.first_sigma)
         self.networks = {"network": self.network, "log_sigma": self.deviation}
         self.targets = {}
+        self.memory = Memory(config.memory, {"network": self.network})
+        self.window, self.metric_names = self.memory.window, self.memory.told(METRICS)
         rate, betas, epsilon = config.learning_rate, config.betas, config.epsilon
         self.adams = {n: make_adam(net, rate, betas=betas, epsilon=epsilon) for n, net in self.networks.items()}
         self.normaliser = Normaliser(config.normalise, m, s, task.reward_scale, dtype)
         self.steps = np.zeros(1, np.int64)
         self.refer = ReFER(refer, m, config.learning_rate)
         self.traces = Retrace(self.refer, self.steps, m, task.discount, self.normaliser.rewards.factor)
-        self.fields = {"behaviour_mean": a, "behaviour_log_sigma": a}
+        self.fields = {**dict.fromkeys(BEHAVIOUR, a), **self.memory.fields}
         self.stream = Stream(root, members, "exploration")
         self.noise = np.zeros((m, a))
-        self._tapes = (self.network.tape(config.batch_size), self.network.tape(SUCCESSORS))
+        self._tapes = [self.memory.tape("network", samples) for samples in (config.batch_size, SUCCESSORS)]
 
     def start_episode(self, episode: int) -> None:
-        """Nothing lasts for an episode."""
+        """Begin an episode, of which only a memory is kept."""
+        self.memory.forget()
 
-    def _heads(self, observation: Floats) -> tuple[Floats, Floats, Floats]:
+    def _heads(self, observation: Floats, state: Floats | None) -> tuple[Floats, Floats, Floats]:
         """Return V `[M, N]`, mean and log σ `[M, N, A]` for observations `[M, N, S]`."""
         a = self.task.action_size
-        outputs = self.network(self.normaliser.observations(observation))
+        outputs = self.memory.evaluate("network", self.seen(observation), state)
         mean = np.tanh(outputs[:, :, 1 : 1 + a]) if self.config.bounded else outputs[:, :, 1 : 1 + a]
         first = np.broadcast_to(self.deviation.parameters[:, None], mean.shape)
         log_sigma = first if self.config.sigma == "free" else first + outputs[:, :, 1 + a :]
@@ -126,15 +145,18 @@ class VRACER(Learner):
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
         """Return a sample `[M, A]` of the policy; only `active` `[M]` members draw."""
         self.normaliser.observations.update(observation, active)
+        self.memory.advance(self.seen(observation), active)
         _draw(self.noise, self.stream.state, active)
         return self.explore_again(observation)
 
     def explore_again(self, observation: Floats) -> Explored:
         """Return the same for another observation, with the draw of the present step."""
-        value, mean, log_sigma = (head[:, 0] for head in self._heads(observation[:, None]))
+        heads = self._heads(observation[:, None], self.memory.before[:, None])
+        value, mean, log_sigma = (head[:, 0] for head in heads)
         action = (mean + np.exp(log_sigma) * self.noise).astype(np.float32)
         extras = {"behaviour_mean": mean, "behaviour_log_sigma": log_sigma, "value": value[:, None]}
-        return Explored(action, np.abs(action - mean).sum(axis=1), {n: x.astype(np.float32) for n, x in extras.items()})
+        stored = {name: array.astype(np.float32) for name, array in extras.items()}
+        return self.memory.noted(Explored(action, np.abs(action - mean).sum(axis=1), stored))
 
     def followed(
         self,
@@ -154,39 +176,44 @@ class VRACER(Learner):
         """Return the traces `value`, V(s), `truncated` and `q_ret` of a recorded experience, `[M, 1]`."""
         super().recalled(experience, ended, active)
         reward, terminated = experience["reward"][:, 0], experience["terminated"][:, 0] != 0
-        value = self.value(experience["observation"][:, None])
-        return {"value": value, **self._last_return(reward, experience["next_observation"], terminated, ended)}
+        self.memory.advance(self.seen(experience["observation"]), active)
+        value = self.value(experience["observation"][:, None], self.memory.before[:, None])
+        last = self._last_return(reward, experience["next_observation"], terminated, ended)
+        self.memory.forget(ended)
+        return {"value": value, **last}
 
     def _last_return(
         self, reward: NDArray[Any], successor: Floats, terminated: NDArray[np.bool_], ended: NDArray[np.bool_]
     ) -> dict[str, Floats]:
         truncated = ended & ~terminated
-        value = self.value(successor[:, None])[:, 0] if truncated.any() else np.zeros(len(ended))
+        there = self.memory.after[:, None]
+        value = self.value(successor[:, None], there)[:, 0] if truncated.any() else np.zeros(len(ended))
         q_ret = self.normaliser.rewards.factor * reward + self.task.discount * np.where(truncated, value, 0)
         return {"truncated": truncated[:, None].astype(np.float32), "q_ret": q_ret[:, None].astype(np.float32)}
 
-    def policy(self, observation: Floats) -> Floats:
+    def policy(self, observation: Floats, state: Floats | None = None) -> Floats:
         """Return the mean action `[M, N, A]` within ±1 for observations `[M, N, S]`."""
-        return np.clip(self._heads(observation)[1], -1, 1)
+        return np.clip(self._heads(observation, state)[1], -1, 1)
 
-    def sample(self, observation: Floats) -> Floats:
+    def sample(self, observation: Floats, state: Floats | None = None) -> Floats:
         """Return samples of the policy `[M, N, A]`, unbounded, drawn from the exploration streams."""
-        _, mean, log_sigma = self._heads(observation)
+        _, mean, log_sigma = self._heads(observation, state)
         noise = self.stream.normal(mean[0].size).reshape(mean.shape)
         return np.asarray(mean + np.exp(log_sigma) * noise, mean.dtype)
 
     def policy_form(self) -> PolicyForm:
         """Return the mean among the outputs."""
-        return PolicyForm(self.network, 1, self.task.action_size, "tanh" if self.config.bounded else "clip")
+        network = feed_forward(self.network, "a policy as a module")
+        return PolicyForm(network, 1, self.task.action_size, "tanh" if self.config.bounded else "clip")
 
-    def value(self, observation: Floats) -> Floats:
+    def value(self, observation: Floats, state: Floats | None = None) -> Floats:
         """Return V(s) `[M, N]`, in units of the scaled reward."""
-        return self._heads(observation)[0]
+        return self._heads(observation, state)[0]
 
     def metrics(self, stored: Mapping[str, Floats]) -> Mapping[str, NDArray[Any]]:
         """Return `kl`, the mean of D_KL(μ‖π) over a sample `[M, n, …]` of what is stored; `far` n_far/N; `beta`; σ."""
-        pi = [np.asarray(head, np.float64) for head in self._heads(stored["observation"])[1:]]
-        kl = divergence(*pi, *(stored[name].astype(np.float64) for name in self.fields))
+        pi = [np.asarray(head, np.float64) for head in self._heads(stored["observation"], stored.get(FIELD))[1:]]
+        kl = divergence(*pi, *(stored[name].astype(np.float64) for name in BEHAVIOUR))
         sigma = np.exp(pi[1]).mean(axis=(1, 2))
         return {"kl": kl.mean(axis=1), "far": self.traces.fraction, "beta": self.refer.beta.copy(), "sigma": sigma}
 
@@ -197,19 +224,21 @@ class VRACER(Learner):
         shape, kind = batch.weight.shape, self.network.parameters.dtype
         td_error, rho, value, bootstrap = (np.zeros(shape, kind) for _ in range(4))
         assert batch.traces is not None
+        observation, next_observation = self.memory.inputs(batch, self.seen)
         _update(
             self.network.network,
             self.deviation.network,
-            *self._tapes,
+            self._tapes[0],
+            self._tapes[1],
             self.adams["network"],
             self.adams["log_sigma"],
             self.refer.rules(step),
             config.sigma == "free",
             config.bounded,
             config.value_scale,
-            self.normaliser.observations(batch.observation),
+            observation,
             batch.action,
-            self.normaliser.observations(batch.next_observation),
+            next_observation,
             batch.columns["behaviour_mean"],
             batch.columns["behaviour_log_sigma"],
             batch.traces,
@@ -226,7 +255,7 @@ class VRACER(Learner):
 
     def _further(self) -> dict[str, NDArray[Any]]:
         own = {"exploration_stream": self.stream.state, "noise": self.noise, "beta": self.refer.beta}
-        return {**own, **self.traces.state_dict()}
+        return {**own, **self.traces.state_dict(), **self.memory.state_dict()}
 
 
 @kernel
@@ -239,23 +268,24 @@ def _draw(noise: NDArray[np.float64], stream: NDArray[np.uint64], active: NDArra
 
 @kernel
 def _update(
-    network: Network, deviation: Network, tape: Tape, successor_tape: Tape, adam: Adam, sigma_adam: Adam,
+    network: Approximator, deviation: Network, tape: AnyTape, successor_tape: AnyTape, adam: Adam, sigma_adam: Adam,
     rules: Rules, free: bool, bounded: bool, value_scale: float,
-    observation: Floats, action: Floats, next_observation: Floats, mu_mean: Floats, mu_log_sigma: Floats,
+    observation: Inputs, action: Floats, next_observation: Inputs, mu_mean: Floats, mu_log_sigma: Floats,
     traces: Floats, weight: Floats, actor_weight: Floats, rate_factor: Floats, step: int,
     td_error: Floats, rho: Floats, value: Floats, bootstrap: Floats,
 ) -> None:  # fmt: skip
     """One update of every member, with the returns that are stored (paper, section 2: V-RACER)."""
     batch, actions = action.shape[1], action.shape[2]
     kind = network.parameters.dtype.type
-    outputs = np.empty((batch, network.plan[-1, 0]), network.parameters.dtype)
+    outputs = np.empty((batch, outputs_of(network)), network.parameters.dtype)
     d_outputs = np.empty_like(outputs)
     mean, log_sigma = np.empty((batch, actions), outputs.dtype), np.empty((batch, actions), outputs.dtype)
     d_mean, d_log_sigma = np.empty_like(mean), np.empty_like(mean)
     nothing = np.empty((batch, 0), outputs.dtype)
     for m in range(action.shape[0]):
-        _look_ahead(network, m, successor_tape, next_observation[m], traces[m], value_scale, bootstrap[m])
-        forward(network, m, tape, observation[m], nothing, outputs)
+        then = of_member(next_observation, m)
+        _look_ahead(network, m, successor_tape, then, traces[m], value_scale, bootstrap[m])
+        evaluate(network, m, tape, of_member(observation, m), nothing, outputs)
         _policy(outputs, deviation.parameters[m], free, bounded, mean, log_sigma)
         importance_weights(action[m], mean, log_sigma, mu_mean[m], mu_log_sigma[m], rho[m])
         for b in range(batch):
@@ -280,7 +310,7 @@ def _update(
                     spread[i] += d_log_sigma[b, i]
                 else:
                     d_outputs[b, 1 + actions + i] = d_log_sigma[b, i]
-        backward(network, m, tape, d_outputs, True, nothing)
+        differentiate(network, m, tape, d_outputs, True, nothing)
         adam_step(network, m, adam, step, rate_factor[m])
         if free:
             adam_step(deviation, m, sigma_adam, step, rate_factor[m])
@@ -333,22 +363,20 @@ def _policy(outputs: Floats, first: Floats, free: bool, bounded: bool, mean: Flo
 
 @kernel
 def _look_ahead(
-    network: Network, m: int, tape: Tape, next_observation: Floats, traces: Floats, value_scale: float, value: Floats
+    network: Approximator, m: int, tape: AnyTape, then: Inputs, traces: Floats, value_scale: float, value: Floats
 ) -> None:
     """Write V(s′) `[B]` of those samples with which an episode was cut off; leave the others."""
-    room = tape.values.shape[1]
-    few = np.empty((room, next_observation.shape[1]), next_observation.dtype)
-    rows = np.empty(room, np.int64)
-    outputs = np.empty((room, network.plan[-1, 0]), network.parameters.dtype)
-    nothing = np.empty((room, 0), network.parameters.dtype)
+    kind = network.parameters.dtype
+    samples, outputs = np.empty(SUCCESSORS, np.int64), np.empty((SUCCESSORS, outputs_of(network)), kind)
+    nothing = np.empty((SUCCESSORS, 0), kind)
     found, b = 0, 0
     while b < value.size:
         if traces[b, TRUNCATED] > 0:
-            few[found], rows[found] = next_observation[b], b
+            samples[found] = b
             found += 1
         b += 1
-        if found == room or (b == value.size and found > 0):
-            forward(network, m, tape, few[:found], nothing[:found], outputs[:found])
+        if found == SUCCESSORS or (b == value.size and found > 0):
+            evaluate(network, m, tape, of_samples(then, samples[:found]), nothing[:found], outputs[:found])
             for i in range(found):
-                value[rows[i]] = network.parameters.dtype.type(value_scale) * outputs[i, 0]
+                value[samples[i]] = kind.type(value_scale) * outputs[i, 0]
             found = 0

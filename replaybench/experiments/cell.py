@@ -76,6 +76,7 @@ class CellRun:
             Unit(segment),
             PlantModel(self.env, self.agent),
             self.agent.traces,
+            self.agent.window,
         )
         uses = steps * self.strategy.entering * self.agent.replays_per_experience
         self.updates_per_episode = uses / (self.agent.batch_size * segment)
@@ -97,8 +98,9 @@ class CellRun:
             point = episode // cell.greedy_every
             self.reward_greedy[:, point] = play(self.agent.greedy(), self.evaluation)
             if self.metrics:
-                for name, values in self.agent.metrics(sample_of(self.replay, SAMPLE)).items():
-                    self.metrics[name][:, point] = values
+                told = self.agent.metrics(sample_of(self.replay, SAMPLE))
+                for name, values in self.metrics.items():
+                    values[:, point] = told[name]
         self.episode += 1
 
     def state_dict(self) -> dict[str, Any]:
@@ -157,14 +159,17 @@ def make_agent(cell: Cell, plant: Plant) -> Agent:
     """Build a cell's learner.
 
     Raises:
-        UserError: its settings are wrong, or its strategy asks for ReF-ER, which it does not heed.
+        UserError: its settings are wrong, its strategy asks for ReF-ER, which it does not heed, or there is no such
+            device.
     """
     learner, config = load_learner(cell.learner)
     task = make_task(plant, cell.frequency, cell.discount, cell.observe)
     settings = build(config, cell.settings, f"settings of {cell.learner}")
     refer = parse(cell.strategy).refer
-    with_rule = {} if refer is None else {"refer": refer}
-    agent: Agent = learner(settings, task, cell.root_seed, cell.seeds, cell.frequency, **with_rule)
+    further: dict[str, Any] = {} if refer is None else {"refer": refer}
+    if cell.device != "cpu":
+        further["device"] = cell.device
+    agent: Agent = learner(settings, task, cell.root_seed, cell.seeds, cell.frequency, **further)
     return agent
 
 

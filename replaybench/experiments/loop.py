@@ -75,12 +75,17 @@ def training_episode(env: PopulationEnv, agent: Agent, replay: Replay, episode: 
 def update_phase(agent: Agent, replay: Replay, updates: int, progress: float, episode: Episode) -> None:
     """Do `updates` updates of every member after an episode; `progress` runs from 0 to 1 over the whole run.
 
-    Learners on policy first do one on the newest experiences, of which nothing is annotated: they were not drawn.
+    Learners on policy first do one on the newest experiences, of which nothing is annotated: they were not drawn. Where
+    draws do not depend on what the learner returns, it need not return anything, nor be waited for.
     """
     if agent.on_policy:
         agent.update(newest(replay))
-    for update in range(updates):
-        update_once(agent, replay, Context(update, updates, progress, episode.attended(update, updates)))
+    contexts = (Context(update, updates, progress, episode.attended(update, updates)) for update in range(updates))
+    if not replay.heeds_learner:
+        agent.update_all(map(replay.sample, contexts))
+        return
+    for context in contexts:
+        update_once(agent, replay, context)
 
 
 def update_once(agent: Agent, replay: Replay | BufferStream, context: Context) -> None:

@@ -223,7 +223,7 @@ def replay_offline(
         raise UserError(f"--capacity {capacity} is smaller than a batch of {batch}")
     if strategy.synth is not None and hasattr(configured, "segment"):
         raise UserError(f"{strategy}: Synth alters single experiences, and {learner} replays trajectories")
-    if not recording.arrays and (agent.segment > 1 or agent.traces is not None):
+    if not recording.arrays and (max(agent.segment, agent.window) > 1 or agent.traces is not None):
         raise UserError(f"{learner} follows experiences along their episodes, which --stream tears apart; leave it out")
     if not recording.arrays and agent.normaliser is not None and agent.normaliser.on:
         raise UserError(f"{learner} normalises by all that was collected, which --stream does not read; leave it out")
@@ -281,7 +281,8 @@ def _filled(
     fields = {name: width for name, width in known.items() if name in recording.arrays} | dict(agent.fields)
     room = capacity or _room(recording, agent.segment)
     unit = Unit(agent.segment)
-    replay = Replay(strategy, fields, room, root_seed, members, agent.batch_size, unit, model, agent.traces)
+    batch, traces = agent.batch_size, agent.traces
+    replay = Replay(strategy, fields, room, root_seed, members, batch, unit, model, traces, agent.window)
     offer(recording, replay, agent)
     return replay
 
@@ -300,13 +301,12 @@ def offer(recording: Recording, replay: Replay, agent: Agent) -> None:
 
     What a recording says of TD errors decides what is kept; to the learners, who have seen nothing, none is known.
     What they derive along episodes is derived afresh; where steps are missing, which retention had dropped, an episode
-    is cut off for those who follow it.
+    is cut off.
     """
     sources, orders = recording.turns(len(replay.members))
     lengths = np.array([len(order) for order in orders])
     known = [name for name in (*replay.columns.fields, *replay.orders) if name in recording.arrays]
-    episode, serial = recording.arrays.get("episode"), recording.arrays["serial"]
-    follows = agent.segment > 1 or agent.traces is not None
+    episode, serial = recording.arrays.get("episode"), recording.arrays["serial"].astype(np.int64)
     for place in range(int(lengths.max())):
         slots, following = ([order[min(at, len(order) - 1)] for order in orders] for at in (place, place + 1))
         experience = {name: recording.arrays[name][sources, slots] for name in known}
@@ -315,8 +315,8 @@ def offer(recording: Recording, replay: Replay, agent: Agent) -> None:
         active, ended = place < lengths, None
         if episode is not None:
             ended = (episode[sources, slots] != episode[sources, following]) | (place + 1 == lengths)
-            if follows:
-                ended |= active & (serial[sources, slots] + 1 != serial[sources, following])
+            # What lies beyond a gap does not follow.
+            ended |= serial[sources, following] != serial[sources, slots] + 1
         unknown = np.zeros(len(active), np.bool_)
         experience |= agent.recalled(experience, unknown if ended is None else ended, active)
         replay.add(experience, active, ended)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from replaybench import NUMERICS_VERSION
+from replaybench.controllers.device import check_name
 from replaybench.controllers.registry import load_learner
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.settings import build
@@ -58,6 +59,7 @@ class Study:
     0.95 at every rate, `"horizon"` keeps its horizon in seconds and scales rewards alike (de Bruin et al. 2018, 6.4).
     `observe` names the states that are observed, all if empty; scores stay relative to dynamic programming, which sees
     them all.
+    `device` is where learners that can do so are updated: `cpu`, `cuda`, or `cuda:1` for one of several.
     `replayed_noise` also stores the noise in every experience and measures how much of it is replayed (their table 6).
     `[learner.NAME]` and `[plant.NAME]` tables change settings; a learner may be named several times with variants,
     `DDPG:decay`, each with a table of its own.
@@ -80,10 +82,12 @@ class Study:
     buffers: Buffers = "final"
     replayed_noise: bool = False
     observe: tuple[str, ...] = ()
+    device: str = "cpu"
     learner: dict[str, Any] = field(default_factory=dict)
     plant: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_name(self.device)
         for name in ("seeds", "episodes", "block", "capacity", "greedy_every"):
             if not 1 <= getattr(self, name) <= MOST:
                 raise UserError(
@@ -144,6 +148,7 @@ class Study:
         settings = build(config, self.learner.get(learner, {}), f"[learner.{learner}]")
         parsed = parse(strategy)
         kind.check(settings, made.action_names, parsed.refer is not None)
+        kind.check_runs_on(self.device, settings, parsed.refer is not None)
         self._check_room(parsed, settings, steps)
         return Cell(
             plant=plant,
@@ -163,6 +168,7 @@ class Study:
             discount=self.discount,
             replayed_noise=self.replayed_noise,
             observe=self.observe,
+            device=self.device,
         )
 
     def _check_room(self, strategy: Strategy, settings: Any, steps: int) -> None:
@@ -197,6 +203,7 @@ class Cell:
     discount: str
     replayed_noise: bool = False
     observe: tuple[str, ...] = ()
+    device: str = "cpu"
     numerics: int = NUMERICS_VERSION
 
     @property

@@ -15,6 +15,7 @@ from typing import Any
 from rich.console import Console
 
 from replaybench.baselines.scores import Reference, reference
+from replaybench.controllers.device import check_device
 from replaybench.data.atomic import write_text
 from replaybench.data.errors import UserError
 from replaybench.data.runs import RunFolder, describe_machine
@@ -74,7 +75,8 @@ def _buffer(cell: Cell, built: dict[str, Replay]) -> Replay:
     key = json.dumps(parts)
     if key not in built:
         capacity = min(cell.capacity, _PROBE_CAPACITY)
-        built[key] = CellRun(dataclasses.replace(cell, members=1, episodes=1, capacity=capacity)).replay
+        small = dataclasses.replace(cell, members=1, episodes=1, capacity=capacity, device="cpu")
+        built[key] = CellRun(small).replay
     return built[key]
 
 
@@ -175,12 +177,15 @@ def sweep(
         The dataset, the paths of the figures, and whether the sweep is complete (False after Ctrl-C).
 
     Raises:
-        UserError: the sweep cannot run, does not fit, or its folder is in use.
+        UserError: the sweep cannot run here, does not fit, or its folder is in use.
     """
     from replaybench.experiments.results import assemble, write_results
 
     folder = RunFolder(output)
-    check_room(plan(study, folder, workers), output, local=cluster is None)
+    planned = plan(study, folder, workers)
+    if cluster is None and planned.open:
+        check_device(study.device)
+    check_room(planned, output, local=cluster is None)
     with folder.locked():
         began = time.time()
         folder.remove_partial_files()

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.replay.setting import Floats, Indices
+from replaybench.replay.windows import Window
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class ReplayBatch:
         weight, actor_weight: importance weights on the critic's and on the actor's loss, float32 `[M, B]`.
         rate_factor: factor on each member's learning rate, float32 `[M]`.
         traces: the learner's traces of each sample as they are stored, float32 `[M, B, K]`; None if it keeps none.
+        window: the steps that end with each sample; None where single steps are asked for.
         update, updates_in_phase: the place of this batch in its phase of updates.
     """
 
@@ -36,6 +38,7 @@ class ReplayBatch:
     rate_factor: Floats
     length: NDArray[np.uint16] | None = None
     traces: Floats | None = None
+    window: Window | None = None
     update: int = 0
     updates_in_phase: int = 1
 

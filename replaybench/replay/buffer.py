@@ -26,6 +26,7 @@ from replaybench.replay.strategies import Strategy
 from replaybench.replay.traces import TraceRule, Traces
 from replaybench.replay.units import STEP, Assembly, Unit, mean_over_steps
 from replaybench.replay.weights import Usage
+from replaybench.replay.windows import OnlyLinks, Window, windows
 
 Bools = NDArray[np.bool_]
 
@@ -54,6 +55,7 @@ class Replay:
         unit: what is stored, ranked, evicted and drawn as one.
         model: what `Synth` needs to know of plant and policy.
         traces: what the learner derives along episodes, if anything; of single steps only.
+        window: with each sample come the steps of its episode that end with it, so many at most; of single steps only.
 
     Attributes:
         slots: slots of each member, one for a unit.
@@ -75,14 +77,17 @@ class Replay:
         unit: Unit = STEP,
         model: Model | None = None,
         traces: TraceRule | None = None,
+        window: int = 1,
     ) -> None:
         if capacity < unit.steps:
             least = f"{unit.steps}, the steps of its unit" if unit.steps > 1 else "1"
             raise UserError(f"replay capacity must be at least {least}, not {capacity}")
+        if traces is None and window > 1:
+            traces = OnlyLinks()
         _check(strategy, fields, unit, traces)
         m = len(members)
         self.root, self.members = root, tuple(members)
-        self.strategy, self.slots, self.unit = strategy, capacity // unit.steps, unit
+        self.strategy, self.slots, self.unit, self.window = strategy, capacity // unit.steps, unit, window
         self.columns = Columns(m, self.slots, fields, unit.steps)
         self.collected, self.offers, self.count = (np.zeros(m, np.int64) for _ in range(3))
         self.episodes = EpisodeStarts(m)
@@ -102,6 +107,11 @@ class Replay:
         noise = [fields[name] for name in FIELDS if name in fields]
         self.noise = ReplayedNoise(m, *noise) if len(noise) == len(FIELDS) and self.assembly is None else None
         self.batch_size = batch_size
+
+    @property
+    def heeds_learner(self) -> bool:
+        """Whether what it keeps or draws depends on what a learner's updates return."""
+        return self.strategy.by_td_error or self.traces is not None
 
     @property
     def batch_size(self) -> int:
@@ -198,10 +208,16 @@ class Replay:
             actor_weight=self._weight if everywhere else self._ones,
             rate_factor=draws.rate_factor,
             length=None if self.assembly is None else np.take_along_axis(self.assembly.length, draws.idx, axis=1),
-            traces=None if self.traces is None else self.traces.of(draws.idx),
+            traces=self.traces.of(draws.idx) if self.traces is not None and self.traces.rule.names else None,
+            window=self._windows(draws.idx),
             update=context.update,
             updates_in_phase=context.updates_in_phase,
         )
+
+    def _windows(self, idx: Indices) -> Window | None:
+        if self.traces is None or self.window == 1:
+            return None
+        return windows(self.columns, self.traces.previous, idx, self.window)
 
     def _mute(self, empty: Bools) -> None:
         """Give members without experiences weight and learning-rate factor 0, the others what is not set anew."""

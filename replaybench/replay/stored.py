@@ -32,7 +32,7 @@ def replay_facts(replay: Replay) -> dict[str, Any]:
         "batch_size": replay.batch_size,
         "root_seed": replay.root,
         "members": list(replay.members),
-        **({} if replay.traces is None else {"traces": list(replay.traces.rule.names)}),
+        **({} if replay.traces is None else {"traces": list(replay.traces.rule.names), "window": replay.window}),
     }
 
 
@@ -105,6 +105,7 @@ def load_replay(
                 Unit(**facts["unit"]),
                 model,
                 traces,
+                int(facts.get("window", 1)),
             )
             replay.load_state_dict(RecordArrays(record, members=places))
         except UserError as error:

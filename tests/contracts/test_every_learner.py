@@ -22,7 +22,15 @@ from replaybench.experiments.study import Cell, Study
 
 MEMBERS = 3
 STRATEGIES = ("FIFO[ERE]", "FIFO[AER]", "Resv[ERE+PER]", "TDE[Uniform+FIS]", "Expl[PERprop+IS]")
-every_learner = pytest.mark.parametrize("learner", LEARNERS)
+MEMORY = {"layers": 1, "units": 4, "window": 4}
+VARIANTS = {
+    "DDPG:stored": {"memory": MEMORY},
+    "NAF:burn-in": {"memory": {**MEMORY, "start": "burn-in", "burn_in": 2}},
+    "V-RACER:stored": {"memory": MEMORY},
+    "V-RACER:zero": {"memory": {**MEMORY, "start": "zero"}, "sigma": "network"},
+}
+"""Learners that remember."""
+every_learner = pytest.mark.parametrize("learner", [*LEARNERS, *VARIANTS])
 
 
 def make_cell(learner: str, strategy: str = "FULL[PER+IS]", updating: int = 3) -> Cell:
@@ -32,6 +40,7 @@ def make_cell(learner: str, strategy: str = "FULL[PER+IS]", updating: int = 3) -
         return Study(
             name="t", plants=("PendulumDCSC",), learners=(learner,), strategies=(strategy,), noise=(0.02,),
             seeds=MEMBERS, episodes=episodes, capacity=700, greedy_every=episodes,
+            learner={name: table for name, table in VARIANTS.items() if name == learner},
         ).cells()[0]  # fmt: skip
 
     return cell(CellRun(cell(updating)).agent.warmup_episodes + updating)

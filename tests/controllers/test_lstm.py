@@ -61,11 +61,21 @@ def states(network: PopulationLSTM, initial: NDArray[np.float64]) -> tuple[torch
 
 
 def run(
-    network: PopulationLSTM, m: int, tape: LSTMTape, x: NDArray[np.floating], initial: NDArray[np.floating]
+    network: PopulationLSTM,
+    m: int,
+    tape: LSTMTape,
+    x: NDArray[np.floating],
+    length: NDArray[np.int64],
+    initial: NDArray[np.floating],
 ) -> NDArray[np.floating]:
     out = np.empty((len(x), network.shape.units), network.parameters.dtype)
-    lstm_forward(network.network, m, tape, x, initial, out)
+    lstm_forward(network.network, m, tape, x, length, initial, out)
     return out
+
+
+def lengths(segments: int, steps: int) -> NDArray[np.int64]:
+    """As long as there is room for, then ever shorter, and again."""
+    return steps - np.arange(segments) % steps
 
 
 @pytest.mark.parametrize(
@@ -80,66 +90,58 @@ def run(
     ],
 )
 def test_forward_and_backward_equal_autograd(shape: LSTMShape, segments: int, steps: int) -> None:
+    """Segments of all lengths; what lies behind them has no influence."""
     network = make(shape)
     network.parameters += 0.1 * normal(*network.parameters.shape)
-    tape = network.tape(segments, steps)
+    tape, length = network.tape(segments, steps), lengths(segments, steps)
     for m in range(M):
-        x, initial = normal(steps * segments, shape.inputs), normal(segments, shape.state_size) + m
-        d_out = normal(steps * segments, shape.units)
-        out = run(network, m, tape, x, initial)
+        x, initial = normal(segments, steps, shape.inputs), normal(segments, shape.state_size) + m
+        d_out = normal(segments, shape.units)
+        out, final = run(network, m, tape, x, length, initial), np.empty_like(initial)
+        lstm_state(network.network, tape, length, final)
+        lstm_backward(network.network, m, tape, length, d_out)
         theirs = to_torch(network, m)
-        expected, (h, c) = theirs(torch.tensor(x).reshape(steps, segments, -1), states(network, initial))
-        expected.backward(torch.tensor(d_out).reshape(expected.shape))
-        np.testing.assert_allclose(out, expected.detach().numpy().reshape(out.shape), rtol=1e-10, atol=1e-13)
-        final = np.empty_like(initial)
-        lstm_state(network.network, tape, steps, final)
-        for ours, their in zip(states(network, final), (h, c), strict=True):
-            np.testing.assert_allclose(ours, their.detach(), rtol=1e-10, atol=1e-13)
-        lstm_backward(network.network, m, tape, d_out)
+        for b in range(segments):
+            series = torch.tensor(x[b, : length[b]])[:, None]
+            expected, state = theirs(series, states(network, initial[b : b + 1]))
+            expected[-1, 0].backward(torch.tensor(d_out[b]))
+            np.testing.assert_allclose(out[b], expected[-1, 0].detach(), rtol=1e-10, atol=1e-13)
+            for ours, their in zip(states(network, final[b : b + 1]), state, strict=True):
+                np.testing.assert_allclose(ours, their.detach(), rtol=1e-10, atol=1e-13)
         np.testing.assert_allclose(network.gradient[m], torch_gradient(network, theirs), rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("first", [1, 4, 5])
-def test_no_gradient_flows_through_the_burn_in(first: int) -> None:
-    steps, segments = 6, 5
-    network = make(LSTMShape(2, units=8))
-    x, initial = normal(steps * segments, 2), normal(segments, network.shape.state_size)
-    d_out = normal(steps * segments, 8)
-    tape = network.tape(segments, steps, first)
-    run(network, 0, tape, x, initial)
-    lstm_backward(network.network, 0, tape, d_out)
-    theirs, series = to_torch(network, 0), torch.tensor(x).reshape(steps, segments, 2)
-    with torch.no_grad():
-        _, state = theirs(series[:first], states(network, initial))
-    expected, _ = theirs(series[first:], state)
-    expected.backward(torch.tensor(d_out).reshape(steps, segments, 8)[first:])
+@pytest.mark.parametrize("reach", [1, 3, 6])
+def test_no_gradient_flows_through_the_burn_in(reach: int) -> None:
+    """Segments longer than the reach, and shorter ones, to which all of theirs counts."""
+    steps, segments = 6, 9
+    network, length = make(LSTMShape(2, units=8)), lengths(segments, steps)
+    x, initial = normal(segments, steps, 2), normal(segments, network.shape.state_size)
+    d_out = normal(segments, 8)
+    tape, theirs = network.tape(segments, steps, reach), to_torch(network, 0)
+    run(network, 0, tape, x, length, initial)
+    lstm_backward(network.network, 0, tape, length, d_out)
+    for b in range(segments):
+        series, first = torch.tensor(x[b, : length[b]])[:, None], max(0, length[b] - reach)
+        state = states(network, initial[b : b + 1])
+        with torch.no_grad():
+            state = theirs(series[:first], state)[1] if first else state
+        expected, _ = theirs(series[first:], state)
+        expected[-1, 0].backward(torch.tensor(d_out[b]))
     np.testing.assert_allclose(network.gradient[0], torch_gradient(network, theirs), rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_step_by_step_equals_the_whole_pass(dtype: type) -> None:
-    steps = 9
-    network = make(LSTMShape(3), dtype)
-    x = normal(M, steps, 3).astype(dtype)
-    state = normal(M, network.shape.state_size).astype(dtype)
-    tape = network.tape(1, steps)
-    whole = np.stack([run(network, m, tape, x[m], state[m : m + 1]) for m in range(M)])
-    for t in range(steps):
-        features, state = network.step(x[:, t], state)
-        np.testing.assert_array_equal(features, whole[:, t])
 
 
 def test_single_precision_is_close_to_double() -> None:
     steps, segments = 17, 16
     double, single = make(LSTMShape(2)), make(LSTMShape(2), np.float32)
     # Large inputs saturate gates, where a fast tanh must not overflow.
-    x = 20 * normal(steps * segments, 2)
-    initial, d_out = normal(segments, double.shape.state_size), normal(steps * segments, 32)
+    x, length = 20 * normal(segments, steps, 2), lengths(segments, steps)
+    initial, d_out = normal(segments, double.shape.state_size), normal(segments, 32)
     for network in (double, single):
         kind = network.parameters.dtype
         tape = network.tape(segments, steps)
-        run(network, 0, tape, x.astype(kind), initial.astype(kind))
-        lstm_backward(network.network, 0, tape, d_out.astype(kind))
+        run(network, 0, tape, x.astype(kind), length, initial.astype(kind))
+        lstm_backward(network.network, 0, tape, length, d_out.astype(kind))
     scale = np.abs(double.gradient[0]).max()
     np.testing.assert_allclose(single.gradient[0] / scale, double.gradient[0] / scale, atol=3e-6)
 
@@ -147,11 +149,11 @@ def test_single_precision_is_close_to_double() -> None:
 def both(network: PopulationLSTM) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
     """Outputs and gradients of all members, on one tape in turn."""
     steps, segments, kind = 4, 5, network.parameters.dtype
-    x, initial = normal(steps * segments, 2).astype(kind), normal(segments, network.shape.state_size).astype(kind)
-    tape, outs = network.tape(segments, steps), []
+    x, initial = normal(segments, steps, 2).astype(kind), normal(segments, network.shape.state_size).astype(kind)
+    tape, length, outs = network.tape(segments, steps), lengths(segments, steps), []
     for m in range(len(network.parameters)):
-        outs.append(run(network, m, tape, x, initial))
-        lstm_backward(network.network, m, tape, np.ones_like(outs[-1]))
+        outs.append(run(network, m, tape, x, length, initial))
+        lstm_backward(network.network, m, tape, length, np.ones_like(outs[-1]))
     return np.stack(outs), network.gradient
 
 
@@ -166,25 +168,6 @@ def test_members_do_not_depend_on_each_other_or_on_their_number() -> None:
     for again, before in zip(both(many), kept, strict=True):
         assert np.isnan(again[3]).all()
         np.testing.assert_array_equal(np.delete(again, 3, 0), np.delete(before, 3, 0))
-
-
-def test_padding_leaves_the_gradient_of_shorter_segments_as_it_is() -> None:
-    lengths, steps = (6, 2, 4), 6
-    network = make(LSTMShape(2, units=8))
-    x, d_out = normal(steps, 3, 2), normal(steps, 3, 8)
-    initial = normal(3, network.shape.state_size)
-    for b, length in enumerate(lengths):
-        x[length:, b], d_out[length:, b] = 0, 0
-    apart = np.zeros_like(network.gradient[0])
-    for b, length in enumerate(lengths):
-        tape = network.tape(1, length)
-        run(network, 0, tape, x[:length, b], initial[b : b + 1])
-        lstm_backward(network.network, 0, tape, d_out[:length, b])
-        apart += network.gradient[0]
-    tape = network.tape(3, steps)
-    run(network, 0, tape, x.reshape(-1, 2), initial)
-    lstm_backward(network.network, 0, tape, d_out.reshape(-1, 8))
-    np.testing.assert_allclose(network.gradient[0], apart, rtol=1e-10, atol=1e-13)
 
 
 def test_first_weights_are_small_and_forget_gates_begin_open() -> None:

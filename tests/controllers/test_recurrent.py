@@ -9,13 +9,21 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from replaybench.controllers.approximator import Population, differentiate, evaluate
+from replaybench.controllers.approximator import (
+    Population,
+    differentiate,
+    evaluate,
+    of_member,
+    of_samples,
+    outputs_of,
+)
 from replaybench.controllers.layers import PopulationMLP, Shape
 from replaybench.controllers.lstm import LSTMShape
 from replaybench.controllers.optimiser import adam_step, make_adam, track
 from replaybench.controllers.recurrent import (
     PopulationRecurrent,
     RecurrentShape,
+    Segments,
     recurrent_backward,
     recurrent_forward,
 )
@@ -75,25 +83,28 @@ def by_torch(
     ],
 )
 def test_forward_and_backward_equal_autograd(shape: RecurrentShape, segments: int, steps: int) -> None:
-    network = make(shape)
-    rows, outputs = steps * segments, shape.head.sizes[-1]
-    tape, out = network.tape(segments, steps), np.empty((rows, outputs))
+    """Two networks share a memory, this one's part lies behind the other's."""
+    network, before = make(shape), 3
+    outputs, length = shape.head.sizes[-1], steps - np.arange(segments) % steps
+    tape, out = network.tape(segments, steps, place=before), np.empty((segments, outputs))
     for m in range(M):
-        x, action, d_out = normal(rows, shape.trunk.inputs), normal(rows, shape.actions), normal(rows, outputs)
-        tape.initial[:] = normal(segments, shape.state_size)
+        x, action = normal(segments, steps, shape.trunk.inputs), normal(segments, shape.actions)
+        memory, d_out = normal(segments, before + shape.state_size), normal(segments, outputs)
         named = {name: torch.tensor(w[m], requires_grad=True) for name, w in network.named_weights("q").items()}
-        series = [torch.tensor(rows).reshape(steps, segments, -1) for rows in (x, action)]
-        series[1].requires_grad_()
-        expected = by_torch(named, shape, *series, torch.tensor(tape.initial))
-        expected.backward(torch.tensor(d_out).reshape(expected.shape))
-        recurrent_forward(network.network, m, tape, x, action, out)
-        np.testing.assert_allclose(out, expected.detach().reshape(out.shape), rtol=1e-10, atol=1e-13)
+        joined = torch.tensor(action, requires_grad=True)
+        initial = torch.tensor(memory[:, before:])
+        recurrent_forward(network.network, m, tape, Segments(x, length, memory), action, out)
+        for b in range(segments):
+            series, own = torch.tensor(x[b, : length[b]])[:, None], slice(b, b + 1)
+            expected = by_torch(named, shape, series, joined[own].expand(length[b], 1, -1), initial[own])[-1, 0]
+            expected.backward(torch.tensor(d_out[b]))
+            np.testing.assert_allclose(out[b], expected.detach(), rtol=1e-10, atol=1e-13)
         d_action = np.empty_like(action)
         recurrent_backward(network.network, m, tape, d_out, True, d_action)
         for name, gradient in gradients(network, m).items():
             np.testing.assert_allclose(gradient, named[name].grad, rtol=1e-10, atol=1e-12, err_msg=name)
         if shape.actions:
-            np.testing.assert_allclose(d_action, series[1].grad.reshape(action.shape), rtol=1e-10, atol=1e-12)
+            np.testing.assert_allclose(d_action, joined.grad, rtol=1e-10, atol=1e-12)
             alone, kept = np.empty_like(action), network.gradient.copy()
             recurrent_backward(network.network, m, tape, d_out, False, alone)
             np.testing.assert_array_equal(alone, d_action)
@@ -110,16 +121,19 @@ def gradients(network: PopulationRecurrent, m: int) -> dict[str, NDArray[np.floa
 
 
 def test_step_by_step_equals_the_whole_pass() -> None:
+    """To the bit; without memory segments start in the zero state."""
     steps, runs = 6, 3
     network = make(recurrent(2, (32,), 1, actions=1))
-    x, action = normal(steps, M, runs, 2), normal(steps, M, runs, 1)
-    tape, whole = network.tape(runs, steps), np.empty((M, steps * runs, 1))
-    for m in range(M):
-        recurrent_forward(network.network, m, tape, x[:, m].reshape(-1, 2), action[:, m].reshape(-1, 1), whole[m])
+    x, action = normal(M, runs, steps, 2), normal(steps, M, runs, 1)
+    tape, whole, nothing = network.tape(runs, steps), np.empty((runs, 1)), np.empty((runs, 0))
     state = np.zeros((M, runs, network.shape.state_size))
+    np.testing.assert_array_equal(network(x[:, :, 0], action[0]), network.step(x[:, :, 0], state, action[0])[0])
     for t in range(steps):
-        out, state = network.step(x[t], state, action[t])
-        np.testing.assert_array_equal(out, whole[:, t * runs : (t + 1) * runs])
+        out, state = network.step(x[:, :, t], state, action[t])
+        for m in range(M):
+            segments = Segments(x[m], np.full(runs, t + 1), nothing)
+            recurrent_forward(network.network, m, tape, segments, action[t, m], whole)
+            np.testing.assert_array_equal(out[m], whole)
 
 
 def test_members_do_not_depend_on_each_other_or_on_their_number() -> None:
@@ -145,10 +159,10 @@ def test_a_head_must_take_all_its_input_from_the_trunk() -> None:
 @kernel
 def fit(net: Any, target: Any, tape: Any, adam: Any, step: int, x: Any, action: Any, wanted: Any, loss: Any) -> None:
     """One step down the mean squared error of every member; the same code for all kinds of network."""
-    out = np.empty(wanted.shape[1:], wanted.dtype)
+    out = np.empty((wanted.shape[1], outputs_of(net)), wanted.dtype)
     d_out, nothing = np.empty_like(out), np.empty((out.shape[0], 0), out.dtype)
     for m in range(wanted.shape[0]):
-        evaluate(net, m, tape, x[m], action[m], out)
+        evaluate(net, m, tape, of_member(x, m), action[m], out)
         loss[m] = 0
         for row in range(out.shape[0]):
             error = out[row, 0] - wanted[m, row, 0]
@@ -159,29 +173,52 @@ def fit(net: Any, target: Any, tape: Any, adam: Any, step: int, x: Any, action: 
         track(target, net, m, 1.0)
 
 
-SEGMENTS, STEPS, DELAY = 16, 8, 2
+SAMPLES, STEPS, DELAY = 64, 4, 2
 
 
 def learn(network: Population, tape: Any, delay: int, updates: int) -> NDArray[np.float64]:
-    """Learn y_t = x_(t − delay) + a_t; return the last loss `[M]`. Without knowledge of x it is 1/3."""
+    """Learn y = x_(t − delay) + a; return the last loss `[M]`. Without knowledge of x it is 1/3."""
     rng = np.random.Generator(np.random.PCG64(0))
     members, kind = len(network.parameters), network.parameters.dtype
     target, adam = type(network)(network.shape, members, kind), make_adam(network, 3e-3)
-    loss = np.zeros(members)
+    loss, length = np.zeros(members), np.full((members, SAMPLES), STEPS)
     for update in range(updates):
-        x, action = rng.uniform(-1, 1, (2, members, STEPS, SEGMENTS, 1))
-        wanted = action.copy()
-        wanted[:, delay:] += x[:, : STEPS - delay]
-        batch = (array.reshape(members, -1, 1) for array in (x, action, wanted))
-        fit(network.network, target.network, tape, adam, update + 1, *batch, loss)
+        x = rng.uniform(-1, 1, (members, SAMPLES, STEPS, 1))
+        action = rng.uniform(-1, 1, (members, SAMPLES, 1))
+        wanted = x[:, :, STEPS - 1 - delay] + action
+        inputs = (
+            x[:, :, -1].copy() if isinstance(network, PopulationMLP) else Segments(x, length, x[:, :, 0, :0].copy())
+        )
+        fit(network.network, target.network, tape, adam, update + 1, inputs, action, wanted, loss)
     np.testing.assert_array_equal(target.parameters, network.parameters)
     return loss
 
 
 def test_one_learner_serves_networks_with_and_without_memory() -> None:
     plain = make(Shape((1, 32, 32, 1), actions=1, inject=1))
-    assert (learn(plain, plain.tape(SEGMENTS * STEPS), 0, 400) < 0.01).all()
+    assert (learn(plain, plain.tape(SAMPLES), 0, 400) < 0.01).all()
     plain = make(Shape((1, 32, 32, 1), actions=1, inject=1))
-    assert (learn(plain, plain.tape(SEGMENTS * STEPS), DELAY, 400) > 0.15).all()
+    assert (learn(plain, plain.tape(SAMPLES), DELAY, 400) > 0.15).all()
     memory = make(recurrent(1, (32,), 1, actions=1))
-    assert (learn(memory, memory.tape(SEGMENTS, STEPS), DELAY, 400) < 0.02).all()
+    assert (learn(memory, memory.tape(SAMPLES, STEPS), DELAY, 400) < 0.02).all()
+
+
+@kernel
+def value_of(net: Any, tape: Any, x: Any, samples: Any, out: Any) -> None:
+    for m in range(out.shape[0]):
+        nothing = np.empty((samples.size, 0), out.dtype)
+        evaluate(net, m, tape, of_samples(of_member(x, m), samples), nothing, out[m])
+
+
+def test_some_of_the_samples_are_evaluated_as_among_all() -> None:
+    x, memory, length = normal(M, 5, 3, 2), normal(M, 5, 128), np.array([[1, 2, 3, 1, 3]] * M)
+    chosen = np.array([4, 1])
+    plain, recurring = make(Shape((2, 8, 1))), make(recurrent(2, (8,), 1))
+    for network, tape, inputs in (
+        (plain, plain.tape(5), x[:, :, 0].copy()),
+        (recurring, recurring.tape(5, 3), Segments(x, length, memory)),
+    ):
+        everything, some = np.empty((M, 5, 1)), np.empty((M, 2, 1))
+        value_of(network.network, tape, inputs, np.arange(5), everything)
+        value_of(network.network, tape, inputs, chosen, some)
+        np.testing.assert_array_equal(some, everything[:, chosen])

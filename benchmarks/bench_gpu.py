@@ -1,0 +1,128 @@
+"""DDPG's updates on a CUDA device: member-updates per second, beside this machine's CPU and beside the device's limits.
+
+Run `python benchmarks/bench_gpu.py [M …]`; without a device it says so and ends. Plant, networks and batch are the
+defaults of a study (batch 16). Of each population size: `eager`, each operation started from Python; `graph`, one
+graph an update, waiting for TD errors, as prioritised replay does; `phase`, graphs of many updates; `drawn`, the same
+with batches drawn from real buffers meanwhile; `CPU`, the compiled kernels on one core, with batches drawn too.
+"""
+
+from __future__ import annotations
+
+# First: it fixes the number of threads.
+from speed import interleaved, timed  # isort: skip
+
+import math
+import statistics
+import sys
+from collections.abc import Callable
+from typing import Any
+
+UPDATES = 100
+POPULATIONS = (64, 256, 1024, 4096)
+PASSES = {"actor": 4, "critic": 6}
+"""Multiples of a network's parameters that one update of one sample multiplies and adds."""
+TRANSFERS = {"actor": 14, "critic": 16}
+"""How often an update that keeps nothing but activations near must read or write parameters, moments, targets: passes
+1 each and gradients 1 more, Adam 7 (four read, three written), tracking 3."""
+
+
+def made(members: int, device: str) -> Any:
+    """Return a run of a population whose buffers hold an episode, and that episode."""
+    from replaybench.experiments.cell import CellRun
+    from replaybench.experiments.loop import training_episode
+    from replaybench.experiments.study import Study
+
+    study = Study(
+        name="gpu", plants=("PendulumDCSC",), strategies=("FIFO[Uniform]",), seeds=members, block=members,
+        episodes=100, capacity=1000, greedy_every=100, device=device,
+    )  # fmt: skip
+    run = CellRun(study.cells()[0])
+    return run, training_episode(run.env, run.agent, run.replay, 0)
+
+
+def finished(work: Callable[[], object], amount: float) -> float:
+    """Return amount per second of work that is over when the device is."""
+    import torch
+
+    def whole() -> None:
+        work()
+        torch.cuda.synchronize()
+
+    return timed(whole, amount)
+
+
+def median_seconds(work: Callable[[], object]) -> float:
+    """Return how long work takes on the device, the median of twenty after one."""
+    finished(work, 1)
+    return statistics.median(1 / finished(work, 1) for _ in range(20))
+
+
+def limits() -> tuple[float, float]:
+    """Return bytes read and written per second by a large copy, and operations per second of a large product."""
+    import torch
+
+    source = torch.zeros(1 << 28, device="cuda")
+    target = torch.empty_like(source)
+    copied = 2 * 4 * source.numel() / median_seconds(lambda: target.copy_(source))
+    a = torch.rand(8192, 8192, device="cuda")
+    return copied, 2 * 8192**3 / median_seconds(lambda: torch.mm(a, a))
+
+
+def measure(members: int, bandwidth: float, peak: float) -> list[str]:
+    """Return a row of the table."""
+    import torch
+
+    from replaybench.controllers.device_ddpg import DeviceDDPG
+    from replaybench.experiments.loop import update_phase
+    from replaybench.replay.setting import Context
+
+    run, seen = made(members, "cuda")
+    here, there = made(members, "cpu")
+    agent, batch = run.agent, run.replay.sample(Context())
+    graph, eager = agent.on_device, DeviceDDPG(agent, "cuda", graphs=False)
+    amount, few = UPDATES * members, max(1, UPDATES * 64 // members)
+    rates = interleaved(
+        lambda: finished(lambda: eager.update_all([batch] * UPDATES), amount),
+        lambda: finished(lambda: [graph.update(batch) for _ in range(UPDATES)], amount),
+        lambda: finished(lambda: graph.update_all([batch] * UPDATES), amount),
+        lambda: finished(lambda: update_phase(agent, run.replay, UPDATES, 0.0, seen), amount),
+        lambda: timed(lambda: update_phase(here.agent, here.replay, few, 0.0, there), few * members),
+    )
+    floats = sum(math.prod(shape) for shape in graph.shapes.values())
+    pinned = torch.zeros((UPDATES, floats), pin_memory=True)
+    sent = median_seconds(lambda: pinned.to("cuda", non_blocking=True))
+    fetched = median_seconds(lambda: (agent.update_all([]), agent.fetch("actor")))
+    sizes = {name: network.shape.parameter_count for name, network in agent.networks.items()}
+    operations = 2 * agent.batch_size * sum(sizes[name] * times for name, times in PASSES.items())
+    traffic = 4 * sum(sizes[name] * times for name, times in TRANSFERS.items())
+    best = max(rates[:3])
+    return [
+        str(members), *(f"{rate:,.0f}" for rate in rates), f"{rates[3] / rates[4]:.1f}×",
+        f"{best * traffic / bandwidth:.0%}", f"{best * operations / peak:.0%}",
+        f"{1e3 * sent:.2f}", f"{1e3 * fetched:.2f}",
+    ]  # fmt: skip
+
+
+def main() -> None:
+    import torch
+    from rich.console import Console
+    from rich.table import Table
+
+    if not torch.cuda.is_available():
+        print("no CUDA device")
+        return
+    bandwidth, peak = limits()
+    device = torch.cuda.get_device_name()
+    title = f"DDPG on {device}: {bandwidth / 1e12:.2f} TB/s, {peak / 1e12:.1f} TFLOP/s; member-updates per second"
+    table = Table(title=title)
+    for heading in ("M", "eager", "graph", "phase", "drawn", "CPU, drawn", "ratio", "of bandwidth", "of arithmetic"):
+        table.add_column(heading, justify="right")
+    for heading in (f"ms to send {UPDATES} batches", "ms to fetch actors"):
+        table.add_column(heading, justify="right")
+    for members in [int(word) for word in sys.argv[1:]] or POPULATIONS:
+        table.add_row(*measure(members, bandwidth, peak))
+    Console(width=150).print(table)
+
+
+if __name__ == "__main__":
+    main()
