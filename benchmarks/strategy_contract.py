@@ -51,9 +51,12 @@ ENTERING = (
 
 
 def strategies() -> list[str]:
-    """Return every pair that is not refused, and the modifiers of what enters."""
+    """Return every pair that is not refused, and the modifiers of what enters.
+
+    Retentions that go by a learner's traces are left out: these learners keep none.
+    """
     found = []
-    for retention in RETENTIONS:
+    for retention in (name for name, kind in RETENTIONS.items() if not kind().traces):
         for sampling in (*SAMPLINGS, "ERE+PER"):
             for weighting in ("", *(f"+{name}" for name in WEIGHTINGS)):
                 try:

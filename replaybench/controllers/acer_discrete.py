@@ -7,32 +7,29 @@ from once as it came (Algorithm 1), then segments are replayed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy.special import log_softmax, softmax
 
 from replaybench.controllers import checks
+from replaybench.controllers.acer_discrete_update import Settings, update_members
 from replaybench.controllers.agent import Batch, Task
 from replaybench.controllers.exploration import Explored
-from replaybench.controllers.layers import Floats, Network, PopulationMLP, Shape, Tape, backward, forward
+from replaybench.controllers.layers import Floats, PopulationMLP, Shape
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.levels import ActionLevels
-from replaybench.controllers.optimiser import Adam, adam_step, make_adam, track
+from replaybench.controllers.normalise import NormaliseConfig, Normaliser
+from replaybench.controllers.optimiser import make_adam
 from replaybench.controllers.policy_form import PolicyForm
-from replaybench.controllers.segment_returns import clipped, correction, retrace, traces, truncated_weights
-from replaybench.controllers.segments import Segments, as_segments, rows
-from replaybench.controllers.trust_region import project
+from replaybench.controllers.segments import as_segments, rows
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream, next_double
 
 Doubles = NDArray[np.float64]
-
-_LEAST = 1e-6
-"""Probabilities below this count as this in quotients: a softmax can round to 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +78,7 @@ class ACERDiscreteConfig:
     retrace: bool = True
     trust_region: bool = True
     truncation: bool = True
+    normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
 
     def __post_init__(self) -> None:
         name = "ACER-discrete"
@@ -94,19 +92,6 @@ class ACERDiscreteConfig:
         checks.widths(name, policy_hidden=self.policy_hidden, critic_hidden=self.critic_hidden)
         if not (self.on_policy or self.replays_per_experience > 0):
             raise UserError(f"{name}: set on_policy or replays_per_experience above 0, else nothing is learned")
-
-
-class Settings(NamedTuple):
-    """What the kernel computes, in numbers: traces are min(cap, ρ); `control` is 0 where returns do without Q."""
-
-    discount: float
-    entropy: float
-    log_bound: float
-    cap: float
-    control: float
-    bound: float
-    delta: float
-    tau: float
 
 
 class ACERDiscrete(Learner):
@@ -127,6 +112,7 @@ class ACERDiscrete(Learner):
     """
 
     metric_names = ("kl", "ratio_truncated", "entropy")
+    normaliser: Normaliser
 
     def __init__(
         self,
@@ -155,6 +141,7 @@ class ACERDiscrete(Learner):
         self._aim_targets()
         rates = {"policy": config.policy_rate, "critic": config.critic_rate}
         self.adams = {name: make_adam(network, rates[name]) for name, network in self.networks.items()}
+        self.normaliser = Normaliser(config.normalise, m, s, task.reward_scale, dtype)
         self.exploration = Stream(root, members, "exploration")
         self.steps = np.zeros(1, np.int64)
         self._uniform = np.zeros(m)
@@ -186,6 +173,7 @@ class ACERDiscrete(Learner):
 
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
         """Return a sample of the policy `[M, A]`; the probabilities go with it. Only `active` `[M]` members draw."""
+        self.normaliser.observations.update(observation, active)
         _draw(self._uniform, self.exploration.state, active)
         return self.explore_again(observation)
 
@@ -200,11 +188,14 @@ class ACERDiscrete(Learner):
 
     def probability(self, observation: Floats) -> Floats:
         """Return π(·|s) `[M, N, n]` for observations `[M, N, S]`."""
-        return np.asarray(softmax(self.policy_network(observation), axis=2))
+        return np.asarray(softmax(self._logits(observation), axis=2))
+
+    def _logits(self, observation: Floats) -> Floats:
+        return self.policy_network(self.normaliser.observations(observation))
 
     def policy(self, observation: Floats) -> Floats:
         """Return the most probable actions `[M, N, A]` for observations `[M, N, S]`; NaN where a member has failed."""
-        logits = self.policy_network(observation)
+        logits = self._logits(observation)
         return self._actions(logits.argmax(axis=2), logits)
 
     def sample(self, observation: Floats) -> Floats:
@@ -221,8 +212,9 @@ class ACERDiscrete(Learner):
         return PolicyForm(self.policy_network, 0, len(self.table), table=self.table)
 
     def value(self, observation: Floats) -> Floats:
-        """Return V = Σ_a π(a) Q(a) `[M, N]`, in units of the scaled reward."""
-        return np.asarray((self.probability(observation) * self.critic(observation)).sum(axis=2))
+        """Return V = Σ_a π(a) Q(a) `[M, N]`, in units of the reward times the task's `reward_scale`."""
+        q = self.critic(self.normaliser.observations(observation))
+        return self.normaliser.rewards.restored((self.probability(observation) * q).sum(axis=2))
 
     def metrics(self, stored: Mapping[str, Floats]) -> dict[str, NDArray[Any]]:
         """Return, over stored steps, mean D_KL(average ‖ policy), share with ρ > c, mean entropy (nats), `[M]` each."""
@@ -235,8 +227,8 @@ class ACERDiscrete(Learner):
         # Padding: probabilities of own steps add up to 1.
         own = behaviour.sum(axis=2) > 0.5
         steps = np.maximum(own.sum(axis=1), 1)
-        log_pi = log_softmax(self.policy_network(observation), axis=2)
-        log_average = log_softmax(self.average(observation), axis=2)
+        log_pi = log_softmax(self._logits(observation), axis=2)
+        log_average = log_softmax(self.average(self.normaliser.observations(observation)), axis=2)
         chosen = choice.astype(np.int64)
         done = np.exp(np.take_along_axis(log_pi, chosen, axis=2)[:, :, 0])
         truncated = done > self.config.truncate_at * np.take_along_axis(behaviour, chosen, axis=2)[:, :, 0]
@@ -250,14 +242,14 @@ class ACERDiscrete(Learner):
         self.steps += 1
         kind = self.policy_network.parameters.dtype
         td_error = np.zeros(batch.weight.shape, kind)
-        _update(
+        update_members(
             self.policy_network.network,
             self.average.network,
             self.critic.network,
             *self._tapes,
             self.adams["policy"],
             self.adams["critic"],
-            as_segments(batch, self.task.reward_scale, kind),
+            as_segments(batch, self.normaliser, kind),
             rows(batch, "choice", kind)[:, :, 0].astype(np.int64),
             rows(batch, "behaviour", kind),
             self._settings,
@@ -282,128 +274,3 @@ def _draw(uniform: Doubles, stream: NDArray[np.uint64], active: NDArray[np.bool_
     for m in range(uniform.size):
         if active[m]:
             uniform[m] = next_double(stream[m])
-
-
-@kernel
-def probabilities(logits: Floats, pi: Doubles, log_pi: Doubles) -> None:
-    """Write the softmax of each row of `logits` `[R, n]`, and its logarithm."""
-    for r in range(logits.shape[0]):
-        most, total = logits[r, 0], 0.0
-        for i in range(logits.shape[1]):
-            most = logits[r, i] if logits[r, i] > most else most
-        for i in range(logits.shape[1]):
-            log_pi[r, i] = np.float64(logits[r, i]) - most
-            pi[r, i] = np.exp(log_pi[r, i])
-            total += pi[r, i]
-        for i in range(logits.shape[1]):
-            log_pi[r, i] -= np.log(total)
-            pi[r, i] /= total
-
-
-@kernel
-def at_least(probability: float) -> float:
-    """Return a probability that can be divided by; NaN stays."""
-    return _LEAST if probability < _LEAST else probability
-
-
-@kernel
-def policy_gradient(
-    pi: Doubles, log_pi: Doubles, mu: Floats, q: Floats, choice: int, likely: float, bound: float, entropy: float,
-    g: Doubles,
-) -> None:  # fmt: skip
-    """Write g `[n]`, the gradient with respect to the probabilities of one state (eq. 9).
-
-    `likely` is min(c, ρ) (Q_ret − V) of what was done; Σ_a [1 − c/ρ(a)]₊ π(a) ∇log π(a) (Q(a) − V) corrects it;
-    the entropy's gradient, −(log π + 1), comes on top.
-    """
-    v = 0.0
-    for i in range(pi.size):
-        v += pi[i] * q[i]
-    for i in range(pi.size):
-        rho = at_least(pi[i]) / at_least(mu[i])
-        g[i] = correction(rho, bound) * (q[i] - v) - entropy * (log_pi[i] + 1.0)
-    g[choice] += likely / at_least(pi[choice])
-
-
-@kernel
-def to_logits(pi: Doubles, z: Doubles, scale: float, d_logits: Floats) -> None:
-    """Write scale · ∂π/∂logits · z, `[n]`: π_j (z_j − Σ_i π_i z_i)."""
-    mean = 0.0
-    for i in range(pi.size):
-        mean += pi[i] * z[i]
-    for i in range(pi.size):
-        d_logits[i] = scale * pi[i] * (z[i] - mean)
-
-
-@kernel
-def _update(
-    policy: Network, average: Network, critic: Network, policy_tape: Tape, critic_tape: Tape, policy_adam: Adam,
-    critic_adam: Adam, data: Segments, choice: NDArray[np.int64], behaviour: Floats, settings: Settings, step: int,
-    td_error: Floats,
-) -> None:  # fmt: skip
-    """One update of every member; the symbols are those of Algorithm 2."""
-    count, n = data.observation.shape[1], behaviour.shape[2]
-    kind = policy.parameters.dtype
-    logits, d_logits = np.zeros((count, n), kind), np.zeros((count, n), kind)
-    q, d_q, nothing = np.zeros((count, n), kind), np.zeros((count, n), kind), np.zeros((count, 0), kind)
-    pi, log_pi, pi_average, log_average = (
-        np.empty((count, n)),
-        np.empty((count, n)),
-        np.empty((count, n)),
-        np.empty((count, n)),
-    )
-    for m in range(data.length.shape[0]):
-        forward(average, m, policy_tape, data.observation[m], nothing, logits)
-        probabilities(logits, pi_average, log_average)
-        forward(policy, m, policy_tape, data.observation[m], nothing, logits)
-        probabilities(logits, pi, log_pi)
-        forward(critic, m, critic_tape, data.observation[m], nothing, q)
-        _gradients(data, m, choice[m], behaviour[m], pi, log_pi, pi_average, q, settings, d_logits, d_q, td_error[m])
-        backward(policy, m, policy_tape, d_logits, True, nothing)
-        adam_step(policy, m, policy_adam, step, data.rate_factor[m])
-        backward(critic, m, critic_tape, d_q, True, nothing)
-        adam_step(critic, m, critic_adam, step, data.rate_factor[m])
-        track(average, policy, m, settings.tau)
-
-
-@kernel
-def _gradients(
-    data: Segments, m: int, choice: NDArray[np.int64], behaviour: Floats, pi: Doubles, log_pi: Doubles,
-    pi_average: Doubles, q: Floats, settings: Settings, d_logits: Floats, d_q: Floats, td_error: Floats,
-) -> None:  # fmt: skip
-    """Write the gradients of one member's losses, averaged over the batch's steps, with respect to logits and Q."""
-    length = data.length[m]
-    count, n = behaviour.shape
-    steps, total = count // length.size, max(1, length.sum())
-    v, q_done, v_used, q_used = np.empty(count + length.size), np.empty(steps), np.empty(steps), np.empty(steps)
-    ratio, trace, weight, ret = np.empty(steps), np.empty(steps), np.empty(steps), np.empty(steps)
-    g, k = np.empty(n), np.empty(n)
-    d_logits[:], d_q[:] = 0, 0
-    for r in range(v.size):
-        v[r] = 0.0
-        for i in range(n):
-            v[r] += pi[r, i] * q[r, i]
-    for b in range(length.size):
-        own, first = length[b], b * steps
-        for t in range(own):
-            r, done = first + t, choice[first + t]
-            ratio[t] = clipped(np.log(at_least(pi[r, done]) / at_least(behaviour[r, done])), settings.log_bound)
-            q_done[t] = q[r, done]
-            q_used[t], v_used[t] = settings.control * q_done[t], settings.control * v[r]
-        future = v[count + b] if data.goes_on[m, b] else 0.0
-        traces(ratio[:own], 1.0, settings.cap, trace)
-        reward = data.reward[m, first : first + own]
-        retrace(reward, q_used[:own], v_used[:own], trace, future, settings.discount, ret)
-        truncated_weights(ratio[:own], settings.bound, 0.0, weight)
-        error = 0.0
-        for t in range(own):
-            r, done = first + t, choice[first + t]
-            likely = weight[t] * (ret[t] - v[r])
-            policy_gradient(pi[r], log_pi[r], behaviour[r], q[r], done, likely, settings.bound, settings.entropy, g)
-            for i in range(n):
-                k[i] = -pi_average[r, i] / at_least(pi[r, i])
-            project(g, k, settings.delta)
-            to_logits(pi[r], g, -data.actor_weight[m, b] / total, d_logits[r])
-            d_q[r, done] = -data.weight[m, b] / total * (ret[t] - q_done[t])
-            error += np.abs(ret[t] - q_done[t])
-        td_error[b] = error / max(1, own)

@@ -31,6 +31,16 @@ def between(learner: str, low: float, high: float, **values: float | None) -> No
             raise UserError(f"{learner}: {name} must be {bounds}, not {value}")
 
 
+def betas(learner: str, decay: tuple[float, float]) -> None:
+    """Check that both decay rates of Adam's moments lie in [0, 1).
+
+    Raises:
+        UserError: one does not.
+    """
+    if not all(0 <= beta < 1 for beta in decay):
+        raise UserError(f"{learner}: both betas must be at least 0 and below 1, not {list(decay)}")
+
+
 def counts(learner: str, **values: int) -> None:
     """Check that each value is at least 1.
 

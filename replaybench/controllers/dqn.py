@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from replaybench.controllers.agent import Batch, Task
-from replaybench.controllers.checks import between, counts, positive, widths
+from replaybench.controllers.checks import betas, between, counts, positive, widths
 from replaybench.controllers.exploration import Explored, decayed
 from replaybench.controllers.layers import Floats, Network, PopulationMLP, Shape, Tape, backward, forward
 from replaybench.controllers.learner import Learner
@@ -50,7 +50,7 @@ class DQNConfig:
         positive("DQN", rate=self.rate, epsilon=self.epsilon, huber=self.huber)
         positive("DQN", replays_per_experience=self.replays_per_experience)
         between("DQN", 0, 1, first_random=self.first_random, last_random=self.last_random)
-        between("DQN", 0, np.nextafter(1, 0), beta1=self.betas[0], beta2=self.betas[1])
+        betas("DQN", self.betas)
         counts("DQN", decay_episodes=self.decay_episodes, copy_every=self.copy_every, batch_size=self.batch_size)
         widths("DQN", hidden=self.hidden)
 
@@ -117,10 +117,6 @@ class DQN(Learner):
         """Set the probability of a random choice in this episode (counted from 0)."""
         config = self.config
         self.random = decayed(config.first_random, config.last_random, config.decay_episodes, episode)
-
-    def act(self, observation: Floats) -> Floats:
-        """Return the greedy action `[M, A]` for observation `[M, S]`."""
-        return self.policy(observation[:, None])[:, 0]
 
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
         """Return the greedy action or, with the episode's probability, a random choice; only `active` members draw."""

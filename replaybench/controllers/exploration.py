@@ -145,3 +145,12 @@ def _advance(
         if active[m]:
             for a in range(u.shape[1]):
                 u[m, a] += diffusion * next_normal(stream[m]) - friction * u[m, a]
+
+
+@kernel
+def draw_active(stream: NDArray[np.uint64], active: NDArray[np.bool_], noise: NDArray[np.float64]) -> None:
+    """Fill the rows of `noise` `[M, A]` of active members with standard normals; the others draw nothing."""
+    for m in range(noise.shape[0]):
+        if active[m]:
+            for a in range(noise.shape[1]):
+                noise[m, a] = next_normal(stream[m])

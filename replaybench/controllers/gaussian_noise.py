@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from replaybench.controllers.exploration import Explored, Floats, decayed
+from replaybench.controllers.exploration import Explored, Floats, decayed, draw_active
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
-from replaybench.data.streams import Stream, next_double, next_normal
+from replaybench.data.streams import Stream, next_double
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ class RunningGaussian:
         """Draw the noise of the `active` `[M]` members."""
         bound = self.config.truncate
         if bound is None:
-            _draw_normal(self.noise, self.stream.state, active)
+            draw_active(self.stream.state, active, self.noise)
         else:
             self.noise[active] = truncated_normal(_draw_uniform(self.noise, self.stream.state, active), bound)[active]
 
@@ -110,14 +110,6 @@ def truncated_normal(uniform: NDArray[np.float64], bound: float) -> NDArray[np.f
     drawn = ndtri(outside + uniform * (1.0 - 2.0 * outside))
     within: NDArray[np.float64] = np.clip(drawn, -bound, bound)  # rounding may step over it, a wide one to infinity
     return within
-
-
-@kernel
-def _draw_normal(noise: NDArray[np.float64], stream: NDArray[np.uint64], active: NDArray[np.bool_]) -> None:
-    for m in range(noise.shape[0]):
-        if active[m]:
-            for a in range(noise.shape[1]):
-                noise[m, a] = next_normal(stream[m])
 
 
 @kernel

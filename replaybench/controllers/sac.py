@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from replaybench.controllers.agent import Batch, Task
-from replaybench.controllers.checks import between, counts, positive, widths
-from replaybench.controllers.exploration import Explored
+from replaybench.controllers.checks import betas, between, counts, positive, widths
+from replaybench.controllers.exploration import Explored, draw_active
 from replaybench.controllers.layers import Floats, PopulationMLP, Shape
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.normalise import NormaliseConfig, Normaliser
@@ -19,7 +19,7 @@ from replaybench.controllers.optimiser import make_adam
 from replaybench.controllers.policy_form import PolicyForm
 from replaybench.controllers.sac_first import update_first
 from replaybench.controllers.sac_present import update_present
-from replaybench.controllers.squashed import LOG_STD_BOUNDS, draw_active
+from replaybench.controllers.squashed import LOG_STD_BOUNDS
 from replaybench.controllers.twins import twin_room
 from replaybench.data.errors import UserError
 from replaybench.data.streams import Stream
@@ -54,7 +54,7 @@ class SACConfig:
         positive("SAC", temperature_rate=self.temperature_rate, replays_per_experience=self.replays_per_experience)
         positive("SAC", temperature=self.temperature, first_temperature=self.first_temperature)
         between("SAC", 0, 1, tau=self.tau)
-        between("SAC", 0, np.nextafter(1, 0), beta1=self.betas[0], beta2=self.betas[1])
+        betas("SAC", self.betas)
         counts("SAC", batch_size=self.batch_size)
         widths("SAC", actor_hidden=self.actor_hidden, critic_hidden=self.critic_hidden)
         if self.version == "first" and self.temperature is None:
@@ -121,10 +121,6 @@ class SAC(Learner):
 
     def start_episode(self, episode: int) -> None:
         """Nothing lasts for an episode."""
-
-    def act(self, observation: Floats) -> Floats:
-        """Return tanh μ(s) `[M, A]` for observation `[M, S]`."""
-        return self.policy(observation[:, None])[:, 0]
 
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
         """Return a ~ π(·|s) `[M, A]`; only `active` `[M]` members draw."""

@@ -8,13 +8,14 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from replaybench.controllers.agent import Batch, Floats
+from replaybench.controllers.normalise import Normaliser
 
 
 class Segments(NamedTuple):
     """B segments of up to K steps of every member; row b·K + t is step t of segment b.
 
     Attributes:
-        observation: `[M, B·K + B, S]`; the last B rows are the successors of the segments' last steps.
+        observation: `[M, B·K + B, S]`, normalised; the last B rows are the successors of the segments' last steps.
         action: `[M, B·K, A]`.
         reward: float64 `[M, B·K]`, scaled for learning.
         goes_on: `[M, B]`, whether the successor of the last step has a value: no termination.
@@ -33,17 +34,17 @@ class Segments(NamedTuple):
     rate_factor: Floats
 
 
-def as_segments(batch: Batch, reward_scale: float, dtype: DTypeLike) -> Segments:
-    """Arrange a batch; single steps are segments of one."""
+def as_segments(batch: Batch, normaliser: Normaliser, dtype: DTypeLike) -> Segments:
+    """Arrange a batch as a learner sees it; single steps are segments of one."""
     length = np.ones(batch.weight.shape, np.int64) if batch.length is None else batch.length.astype(np.int64)
     last = np.maximum(length - 1, 0)[:, :, None, None]
     observation = rows(batch, "observation", dtype)
     successor = np.take_along_axis(_stepwise(batch, "next_observation"), last, axis=2)[:, :, 0]
     terminated = np.take_along_axis(_stepwise(batch, "terminated"), last, axis=2)[:, :, 0, 0]
     return Segments(
-        np.concatenate([observation, successor.astype(dtype)], axis=1),
+        normaliser.observations(np.concatenate([observation, successor.astype(dtype)], axis=1)),
         rows(batch, "action", dtype),
-        np.asarray(reward_scale * rows(batch, "reward", np.float64)[:, :, 0], np.float64),
+        normaliser.rewards.factor[:, None] * np.asarray(rows(batch, "reward", np.float64)[:, :, 0], np.float64),
         terminated == 0,
         length,
         batch.weight,

@@ -29,14 +29,6 @@ def draw_normals(stream: NDArray[np.uint64], noise: Floats) -> None:
 
 
 @kernel
-def draw_active(stream: NDArray[np.uint64], active: NDArray[np.bool_], noise: Floats) -> None:
-    """Fill the rows of `noise` `[M, A]` that belong to active members; the others draw nothing."""
-    for m in range(noise.shape[0]):
-        if active[m]:
-            draw_normals(stream[m], noise[m : m + 1])
-
-
-@kernel
 def sample(head: Floats, noise: Floats, action: Floats, log_prob: Floats) -> None:
     """Write a = tanh(μ + σ ε) `[B, A]` and log π(a) `[B]` for a head `[B, 2A]` and ε `[B, A]`."""
     actions = noise.shape[1]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from replaybench.controllers.agent import Batch, Task
-from replaybench.controllers.checks import between, counts, positive, widths
+from replaybench.controllers.checks import betas, between, counts, positive, widths
 from replaybench.controllers.exploration import Explored, ProcessNoise
 from replaybench.controllers.exploration_forms import ExplorationConfig, make_exploration
 from replaybench.controllers.layers import Floats, Network, PopulationMLP, Shape, Tape, backward, forward
@@ -51,7 +51,7 @@ class TD3Config:
         positive("TD3", actor_rate=self.actor_rate, critic_rate=self.critic_rate, epsilon=self.epsilon)
         positive("TD3", replays_per_experience=self.replays_per_experience)
         between("TD3", 0, 1, tau=self.tau)
-        between("TD3", 0, np.nextafter(1, 0), beta1=self.betas[0], beta2=self.betas[1])
+        betas("TD3", self.betas)
         between("TD3", 0, np.inf, smoothing=self.smoothing, smoothing_clip=self.smoothing_clip)
         counts("TD3", policy_delay=self.policy_delay, batch_size=self.batch_size)
         widths("TD3", actor_hidden=self.actor_hidden, critic_hidden=self.critic_hidden)
@@ -109,10 +109,6 @@ class TD3(Learner):
     def start_episode(self, episode: int) -> None:
         """Begin an episode of exploration."""
         self.exploration.start_episode(episode)
-
-    def act(self, observation: Floats) -> Floats:
-        """Return π(s) `[M, A]` for observation `[M, S]`."""
-        return self.policy(observation[:, None])[:, 0]
 
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
         """Return the action `[M, A]` that explores around π(s); only `active` `[M]` members draw."""

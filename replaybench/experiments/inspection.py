@@ -163,7 +163,7 @@ def _plants() -> Table:
 
 def _strategies() -> Table:
     from replaybench.replay.notation import parameters
-    from replaybench.replay.strategies import ENTRIES, RETENTIONS, SAMPLINGS, WEIGHTINGS
+    from replaybench.replay.strategies import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS
 
     title = escape("Strategies: Entry*Retention[Sampling+Modifier], for example Drop(0.5)*TDE(1.2)[PER+IS]")
     table = Table(title=title, box=box.SIMPLE_HEAD)
@@ -173,7 +173,7 @@ def _strategies() -> Table:
         "entry": ENTRIES,
         "retention": RETENTIONS,
         "sampling": SAMPLINGS,
-        "modifier": WEIGHTINGS,
+        "modifier": {**WEIGHTINGS, **REFER},
     }
     for part, names in parts.items():
         for name, kind in names.items():

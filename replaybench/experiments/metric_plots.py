@@ -58,11 +58,11 @@ def metric_curves(data: xr.Dataset) -> Figure | None:
             here = data[name].sel(noise=noise, frequency=frequency)
             for one in series:
                 values = here.sel(one.where).transpose("seed", "greedy_episode")
-                values = values.dropna("seed", how="all")
+                values = values.dropna("seed", how="all").dropna("greedy_episode", how="all")
                 if not values.size:
                     continue
                 low, middle, high = np.nanquantile(values.values, (0.25, 0.5, 0.75), axis=0)
-                episode = data["greedy_episode"].values
+                episode = values["greedy_episode"].values
                 axes.plot(episode, middle, color=one.color, linestyle=one.dashes, label=one.label)
                 if len(values) > 1:
                     axes.fill_between(episode, low, high, color=one.color, alpha=0.18, linewidth=0)

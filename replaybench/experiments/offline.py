@@ -85,10 +85,13 @@ class Recording:
         return list(self.header.facts.get("observe") or ())
 
     def settings(self, learner: str) -> dict[str, Any]:
-        """Return the settings with which `learner` filled the buffer; empty (defaults) for another learner or a log."""
+        """Return the settings with which `learner` filled the buffer; empty (defaults) for another learner or a log.
+
+        As in studies, case does not matter and what follows a colon is a label.
+        """
         cell = self.header.facts.get("cell") or {}
-        settings: dict[str, Any] = cell["settings"] if cell.get("learner", "").partition(":")[0] == learner else {}
-        return settings
+        mine, theirs = (name.partition(":")[0].casefold() for name in (learner, cell.get("learner", "")))
+        return dict(cell["settings"]) if mine == theirs else {}
 
     def check_fields(self, learner: str, fields: Mapping[str, int]) -> None:
         """Check that the file holds what a learner needs stored, `fields` by width.
@@ -102,6 +105,12 @@ class Recording:
                     f"{learner} replays {name} ({width} numbers), which {self.path} does not hold; "
                     f"use a buffer that {learner} filled with these settings, or another learner"
                 )
+        others = [name for name in self.header.shapes if name.startswith("behaviour") and name not in fields]
+        if fields and others:
+            raise UserError(
+                f"{self.path} was filled by another kind of policy, whose {', '.join(others)} {learner} does not heed; "
+                f"use a buffer that {learner} filled, or another learner"
+            )
 
 
 @dataclass(frozen=True)
@@ -209,6 +218,11 @@ def replay_offline(
     with_rule = {} if strategy.refer is None else {"refer": strategy.refer}
     agent: Agent = kind(configured, recording.task(), root_seed, members, recording.frequency, **with_rule)
     recording.check_fields(learner, agent.fields)
+    batch = agent.batch_size * agent.segment
+    if capacity is not None and capacity < batch:
+        raise UserError(f"--capacity {capacity} is smaller than a batch of {batch}")
+    if strategy.synth is not None and hasattr(configured, "segment"):
+        raise UserError(f"{strategy}: Synth alters single experiences, and {learner} replays trajectories")
     if not recording.arrays and (max(agent.segment, agent.window) > 1 or agent.traces is not None):
         raise UserError(f"{learner} follows experiences along their episodes, which --stream tears apart; leave it out")
     if not recording.arrays and agent.normaliser is not None and agent.normaliser.on:
@@ -286,7 +300,8 @@ def offer(recording: Recording, replay: Replay, agent: Agent) -> None:
     """Offer the recordings' experiences in their original order; a shorter recording ends earlier.
 
     What a recording says of TD errors decides what is kept; to the learners, who have seen nothing, none is known.
-    What they derive along episodes is derived afresh.
+    What they derive along episodes is derived afresh; where steps are missing, which retention had dropped, an episode
+    is cut off.
     """
     sources, orders = recording.turns(len(replay.members))
     lengths = np.array([len(order) for order in orders])

@@ -176,6 +176,8 @@ class Study:
         batch = settings.batch_size * getattr(settings, "segment", 1)
         if strategy.retention.bounded and self.capacity < batch:
             raise UserError(f"study {self.name!r}: capacity {self.capacity} is smaller than a batch of {batch}")
+        if strategy.synth is not None and hasattr(settings, "segment"):
+            raise UserError(f"{strategy}: Synth alters single experiences, and this learner replays trajectories")
         if strategy.synth is not None and self.observe:
             raise UserError(f"{strategy}: Synth steps the plant's model, which needs all states; leave observe out")
 

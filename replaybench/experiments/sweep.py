@@ -21,7 +21,7 @@ from replaybench.data.errors import UserError
 from replaybench.data.runs import RunFolder, describe_machine
 from replaybench.envs.registry import make_plant
 from replaybench.envs.settings import whole_steps
-from replaybench.experiments.cell import CellRun, stored_fields
+from replaybench.experiments.cell import CellRun
 from replaybench.experiments.display import Display
 from replaybench.experiments.engine import (
     Interrupted,
@@ -33,10 +33,11 @@ from replaybench.experiments.engine import (
     store_files,
 )
 from replaybench.experiments.study import Cell, Study, resolved, write_toml
-from replaybench.replay.notation import parse
+from replaybench.replay.buffer import Replay
 
 _WORKER_BYTES = 400 << 20  # an interpreter with the compiled kernels loaded
 _PROBE_EPISODES = 2
+_PROBE_CAPACITY = 10_000
 
 
 @dataclass(frozen=True)
@@ -50,23 +51,43 @@ class Plan:
 
 
 def plan(study: Study, folder: RunFolder, workers: int) -> Plan:
-    """Cut the study into cells and estimate memory (the largest cells at once) and disk."""
+    """Cut the study into cells and estimate memory (the largest cells at once) and disk.
+
+    Raises:
+        UserError: a cell cannot be run.
+    """
     cells = study.cells()
     todo = [cell for cell in cells if not (folder.cell(cell.id) / "scores.h5").is_file()]
-    sizes = sorted((_cell_bytes(cell) for cell in todo), reverse=True)
+    built: dict[str, Replay] = {}
+    sizes = sorted((_cell_bytes(cell, _buffer(cell, built)) for cell in todo), reverse=True)
     disk = sum(size for size in sizes) if study.buffers != "none" else 0
     # While a cell runs, its checkpoint holds its buffer too.
     disk += sum(sizes[:workers]) + (50 << 20)
     return Plan(cells, todo, sum(sizes[:workers]) + min(workers, len(todo)) * _WORKER_BYTES, disk)
 
 
-def _cell_bytes(cell: Cell) -> int:
+def _buffer(cell: Cell, built: dict[str, Replay]) -> Replay:
+    """Return a small buffer like those of the cell, and keep it in `built` for cells that differ in numbers only.
+
+    A whole run of one member is built around it, so that parts which do not go together are refused now.
+    """
+    parts = (cell.plant, cell.parameters, cell.learner, cell.settings, cell.strategy, cell.observe, cell.replayed_noise)
+    key = json.dumps(parts)
+    if key not in built:
+        capacity = min(cell.capacity, _PROBE_CAPACITY)
+        small = dataclasses.replace(cell, members=1, episodes=1, capacity=capacity, device="cpu")
+        built[key] = CellRun(small).replay
+    return built[key]
+
+
+def _cell_bytes(cell: Cell, buffer: Replay) -> int:
     """Bytes of a cell's buffers when full."""
-    strategy = parse(cell.strategy)
-    width = sum(stored_fields(make_plant(cell.plant, **cell.parameters), cell.replayed_noise).values())
-    steps = _steps(cell) * cell.episodes
-    slots = min(cell.capacity, steps) if strategy.retention.bounded else steps
-    return cell.members * slots * (4 * width + strategy.slot_bytes)
+    unit, steps = buffer.unit.steps, _steps(cell)
+    slots = -(-steps // unit) * cell.episodes
+    if buffer.strategy.retention.bounded:
+        slots = min(cell.capacity // unit, slots)
+    beside = buffer.strategy.slot_bytes + (0 if buffer.traces is None else buffer.traces.slot_bytes)
+    return cell.members * slots * (4 * unit * buffer.columns.width + beside)
 
 
 def check_room(plan: Plan, folder: Path, local: bool = True) -> None:

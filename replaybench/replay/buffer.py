@@ -336,7 +336,10 @@ def _check(strategy: Strategy, fields: Mapping[str, int], unit: Unit, traces: Tr
     kept = () if traces is None else traces.names
     for name in strategy.retention.traces:
         if name not in kept:
-            raise UserError(f"{strategy} selects by the trace {name!r}, which this learner does not keep")
+            raise UserError(
+                f"{strategy} selects by the trace {name!r}, which this learner does not keep; "
+                "use V-RACER, or add +ReFER"
+            )
     if strategy.synth is not None and unit.steps > 1:
         raise UserError(
             f"{strategy}: Synth alters single experiences, which breaks the trajectory in a unit of {unit.steps} steps"

@@ -13,7 +13,10 @@ from replaybench.replay.setting import Floats
 
 
 def newest(replay: Replay) -> ReplayBatch:
-    """Return each member's B newest stored experiences or units, the newest first; weight 0 where it has fewer."""
+    """Return each member's B newest stored experiences or units, the newest first.
+
+    Where it has fewer, the rest has weight 0 and, as units, length 0: it must not count in means over steps either.
+    """
     columns, batch = replay.columns, replay.batch_size
     members = len(columns.serial)
     order = np.argsort(-columns.serial.astype(np.int64), axis=1, kind="stable")[:, :batch]
@@ -22,7 +25,8 @@ def newest(replay: Replay) -> ReplayBatch:
     rows = np.zeros((members, batch, columns.rows.shape[2]), np.float32)
     serial = np.zeros((members, batch), np.uint32)
     gather(columns.rows, columns.serial, idx, rows, serial)
-    weight = (np.arange(batch) < replay.count[:, None]).astype(np.float32)
+    there = np.arange(batch) < replay.count[:, None]
+    weight = there.astype(np.float32)
     return ReplayBatch(
         columns=columns.views(rows),
         idx=idx,
@@ -31,7 +35,7 @@ def newest(replay: Replay) -> ReplayBatch:
         weight=weight,
         actor_weight=weight.copy(),
         rate_factor=(replay.count > 0).astype(np.float32),
-        length=None if replay.assembly is None else np.take_along_axis(replay.assembly.length, idx, axis=1),
+        length=None if replay.assembly is None else there * np.take_along_axis(replay.assembly.length, idx, axis=1),
     )
 
 

@@ -85,8 +85,8 @@ class Strategy:
     @property
     def slot_bytes(self) -> int:
         """About how many bytes a slot costs beside its row."""
-        weights = 2 * isinstance(self.weights, FIS)
-        return 4 + 20 * len(self.orders) + weights + self.sampling.slot_bytes(self.in_turn)
+        own = 2 * isinstance(self.weights, FIS) + 4 * isinstance(self.retention, FarPol)
+        return 4 + 20 * len(self.orders) + own + self.sampling.slot_bytes(self.in_turn)
 
     def __str__(self) -> str:
         from replaybench.replay.notation import write

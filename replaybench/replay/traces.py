@@ -83,6 +83,11 @@ class Traces:
         self.last = np.full(members, -1, np.int64)
         self._first = np.zeros((members, len(rule.names)), np.float32)
 
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes per slot."""
+        return self.values.itemsize * self.values.shape[2] + self.previous.itemsize + self.next.itemsize
+
     def view(self, name: str) -> Values:
         """Return the view `[M, N]` of one number."""
         return self.values[:, :, self.rule.names.index(name)]

@@ -9,18 +9,17 @@ import numpy as np
 import pytest
 import torch
 
-from replaybench.controllers.acer import (
-    ACER,
-    ACERConfig,
-    _critic,
-    _gradients,
-    _sample_actions,
+from replaybench.controllers.acer import ACER, ACERConfig, make_settings
+from replaybench.controllers.acer_update import (
+    action_value,
+    gradients,
     log_ratio,
-    make_settings,
+    sample_actions,
     value_coefficient,
 )
 from replaybench.controllers.agent import Task
 from replaybench.controllers.layers import PopulationMLP
+from replaybench.controllers.normalise import NormaliseConfig
 from replaybench.controllers.segments import Segments
 from replaybench.data.errors import UserError
 from replaybench.data.policy import read_policy
@@ -228,7 +227,7 @@ def test_two_steps_by_hand() -> None:
     data = Segments(np.zeros((1, 3, 1)), rows(0.5, 0)[None], np.array([[1.0, 2.0]]), np.ones((1, 1), np.bool_),
                     np.array([[2]]), one, one, np.ones(1))  # fmt: skip
     d_phi, d_v, d_a, td_error = np.empty((2, 1)), np.empty((3, 1)), np.empty((4, 1)), np.empty(1)
-    _gradients(data, 0, rows(0, 0), rows(0, s), rows(-0.25, s), rows(1, 2, 4), rows(0.5, 1, 0.25, 0), rows(0.25, 0),
+    gradients(data, 0, rows(0, 0), rows(0, s), rows(-0.25, s), rows(1, 2, 4), rows(0.5, 1, 0.25, 0), rows(0.25, 0),
                rows(0.75, 0), settings, d_phi, d_v, d_a, td_error)  # fmt: skip
     np.testing.assert_allclose(d_phi[:, 0], [-0.5, 2 * s])
     np.testing.assert_allclose(d_v[:, 0], [-1.0, -0.75, 0.0])
@@ -262,10 +261,10 @@ def test_the_dueling_estimate_has_mean_v() -> None:
     data = Segments(x, action[None], np.zeros((1, count)), np.ones((1, 1), np.bool_), np.array([[count]]),
                     np.ones((1, 1)), np.ones((1, 1)), np.ones(1))  # fmt: skip
     tried, other = np.empty((6 * count, A)), np.empty((count, A))
-    _sample_actions(data, 0, mean, agent.draws.state[0], agent.settings, tried, other)
+    sample_actions(data, 0, mean, agent.draws.state[0], agent.settings, tried, other)
     a = agent.advantage(np.tile(x, (1, 6, 1)), tried[None])[0]
     v = np.full((count, 1), agent.value(x[:, :1])[0, 0])
-    q = np.array([_critic(a, v, r, count, agent.settings, a[r, 0]) for r in range(count)])
+    q = np.array([action_value(a, v, r, count, agent.settings, a[r, 0]) for r in range(count)])
     assert q.std() > 0.01
     assert abs(q.mean() - v[0, 0]) < 5 * q.std() / np.sqrt(count)
 
@@ -373,6 +372,35 @@ def test_metrics_by_hand() -> None:
     found = agent.metrics({"observation": x, "action": action, "behaviour_mean": mean})
     np.testing.assert_allclose(found["kl"], phi**2 / 0.18, rtol=1e-5)
     np.testing.assert_allclose(found["ratio_truncated"], 1.0)
+
+
+def test_a_learner_that_normalises_equals_one_that_is_given_normalised_numbers() -> None:
+    """Statistics of observations on purpose far from 0 and 1; padding, which is normalised too, has no influence."""
+    on = NormaliseConfig(observations=True, clip=2.0, rewards=True)
+    agent, plain = (
+        ACER(ACERConfig(**SMALL, normalise=n), TASK, 0, range(2), dtype=np.float64) for n in (on, NormaliseConfig())
+    )
+    rng, everyone = np.random.Generator(np.random.PCG64(2)), np.ones(2, np.bool_)
+    for _ in range(20):
+        agent.explore(1.0 + 3.0 * rng.normal(size=(2, S)), everyone)
+        agent.followed(5.0 * rng.normal(size=2), np.zeros((2, S), np.float32), ~everyone, ~everyone, everyone)
+    drawn, given = batch(2, 0, np.float64), batch(2, 0, np.float64)
+    for name in ("observation", "next_observation"):
+        given.columns[name] = agent.normaliser.observations(drawn.columns[name])
+    factor = agent.normaliser.rewards.factor / TASK.reward_scale
+    given.columns["reward"] = drawn.columns["reward"] * factor[:, None, None, None]
+    np.testing.assert_allclose(agent.update(drawn)["td_error"], plain.update(given)["td_error"], rtol=1e-10)
+    for name, network in agent.networks.items():
+        np.testing.assert_allclose(network.gradient, plain.networks[name].gradient, rtol=1e-8, atol=1e-12)
+        assert np.abs(network.gradient).max() > 0
+    x = 4.0 * rng.normal(size=(2, 50, S))
+    seen = agent.normaliser.observations(x)
+    np.testing.assert_allclose(agent.policy(x), plain.policy(seen))
+    np.testing.assert_allclose(agent.value(x), plain.value(seen) / factor[:, None])
+    metrics = agent.metrics({name: np.repeat(array, K, axis=1) for name, array in drawn.columns.items()})
+    theirs = plain.metrics({name: np.repeat(array, K, axis=1) for name, array in given.columns.items()})
+    for name, values in metrics.items():
+        np.testing.assert_allclose(values, theirs[name], rtol=1e-6, err_msg=name)
 
 
 @pytest.mark.parametrize(

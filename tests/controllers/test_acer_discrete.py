@@ -10,18 +10,17 @@ import pytest
 import torch
 from torch.distributions import Categorical, kl_divergence
 
-from replaybench.controllers.acer_discrete import (
-    ACERDiscrete,
-    ACERDiscreteConfig,
+from replaybench.controllers.acer_discrete import ACERDiscrete, ACERDiscreteConfig, _chosen
+from replaybench.controllers.acer_discrete_update import (
     Settings,
-    _chosen,
-    _gradients,
+    gradients,
     policy_gradient,
     probabilities,
     to_logits,
 )
 from replaybench.controllers.agent import Task
 from replaybench.controllers.layers import PopulationMLP
+from replaybench.controllers.normalise import NormaliseConfig
 from replaybench.controllers.segments import Segments
 from replaybench.data.errors import UserError
 from replaybench.data.policy import read_policy
@@ -177,7 +176,7 @@ def test_two_steps_by_hand() -> None:
     pi, mu = np.array([[0.5, 0.5], [0.25, 0.75], [0.5, 0.5]]), np.array([[0.25, 0.75], [0.25, 0.75]])
     average, q = np.array([[0.5, 0.5], [0.75, 0.25], [0.5, 0.5]]), np.array([[1.0, 3], [0, 4], [9, 9]])
     d_logits, d_q, td_error = np.empty((3, 2)), np.empty((3, 2)), np.empty(1)
-    _gradients(data, 0, np.array([0, 1]), mu, pi, np.log(pi), average, q, settings, d_logits, d_q, td_error)
+    gradients(data, 0, np.array([0, 1]), mu, pi, np.log(pi), average, q, settings, d_logits, d_q, td_error)
     np.testing.assert_allclose(-2 * d_logits, [[-0.375, 0.375], [0.25, -0.25], [0, 0]])
     np.testing.assert_allclose(-2 * d_q, [[0.5, 0], [0, -2], [0, 0]])
     np.testing.assert_allclose(td_error, 1.25)
@@ -303,6 +302,36 @@ def test_value_and_metrics_by_hand() -> None:
     np.testing.assert_allclose(found["entropy"], np.log(9), rtol=1e-6)
     np.testing.assert_allclose(found["kl"], 0.2 * np.log(0.2 * 9) + 0.8 * np.log(0.1 * 9), rtol=1e-4)
     np.testing.assert_array_equal(found["ratio_truncated"], 1.0)
+
+
+def test_a_learner_that_normalises_equals_one_that_is_given_normalised_numbers() -> None:
+    """Statistics of observations on purpose far from 0 and 1; padding, which is normalised too, has no influence."""
+    on = NormaliseConfig(observations=True, clip=2.0, rewards=True)
+    agent, plain = (
+        ACERDiscrete(ACERDiscreteConfig(**SMALL, normalise=n), TASK, 0, range(2), dtype=np.float64)
+        for n in (on, NormaliseConfig())
+    )
+    rng, everyone = np.random.Generator(np.random.PCG64(2)), np.ones(2, np.bool_)
+    for _ in range(20):
+        agent.explore(1.0 + 3.0 * rng.normal(size=(2, S)), everyone)
+        agent.followed(5.0 * rng.normal(size=2), np.zeros((2, S), np.float32), ~everyone, ~everyone, everyone)
+    drawn, given = batch(2, 0, np.float64), batch(2, 0, np.float64)
+    for name in ("observation", "next_observation"):
+        given.columns[name] = agent.normaliser.observations(drawn.columns[name])
+    factor = agent.normaliser.rewards.factor / TASK.reward_scale
+    given.columns["reward"] = drawn.columns["reward"] * factor[:, None, None, None]
+    np.testing.assert_allclose(agent.update(drawn)["td_error"], plain.update(given)["td_error"], rtol=1e-10)
+    for name, network in agent.networks.items():
+        np.testing.assert_allclose(network.gradient, plain.networks[name].gradient, rtol=1e-8, atol=1e-12)
+        assert np.abs(network.gradient).max() > 0
+    x = 4.0 * rng.normal(size=(2, 50, S))
+    seen = agent.normaliser.observations(x)
+    np.testing.assert_allclose(agent.policy(x), plain.policy(seen))
+    np.testing.assert_allclose(agent.value(x), plain.value(seen) / factor[:, None])
+    metrics = agent.metrics({name: np.repeat(array, K, axis=1) for name, array in drawn.columns.items()})
+    theirs = plain.metrics({name: np.repeat(array, K, axis=1) for name, array in given.columns.items()})
+    for name, values in metrics.items():
+        np.testing.assert_allclose(values, theirs[name], rtol=1e-6, err_msg=name)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from replaybench.controllers.squashed import draw_active, draw_normals, sample, sample_backward
+from replaybench.controllers.exploration import draw_active
+from replaybench.controllers.squashed import draw_normals, sample, sample_backward
 from replaybench.data.streams import Stream
 
 B, A = 200, 3

@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from replaybench.controllers.registry import LEARNERS
 from replaybench.data.hdf5 import read_record
 from replaybench.data.policy import read_policy
 from replaybench.experiments.cli import COMMANDS, main
+from replaybench.replay.strategies import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -300,7 +302,11 @@ def test_mistakes_are_one_line(words: list[str], told: str, capsys: pytest.Captu
 def test_list_names_everything_that_studies_can_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("list") == 0
     told = capsys.readouterr().out
-    for name in ("Pendulum", "PendulumDCSC", "Magman", "FIFO", "FULL", "Resv", "Uniform", "PER", "IS", "DDPG", "[rad]"):
+    names = (
+        "Pendulum", "PendulumDCSC", "Magman", "FIFO", "FULL", "Resv", "Uniform", "PER", "IS", "DDPG", "[rad]",
+        *LEARNERS, *ENTRIES, *RETENTIONS, *SAMPLINGS, *WEIGHTINGS, *REFER,
+    )  # fmt: skip
+    for name in names:
         assert name in told
 
 

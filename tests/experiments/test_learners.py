@@ -10,11 +10,13 @@ import pytest
 
 from replaybench.controllers.registry import LEARNERS
 from replaybench.data.errors import UserError
+from replaybench.data.runs import RunFolder
 from replaybench.experiments.cell import CellRun, run_cell
 from replaybench.experiments.metric_plots import metric_curves
-from replaybench.experiments.offline import read_recording, replay_offline
+from replaybench.experiments.offline import offer, read_recording, replay_offline
 from replaybench.experiments.results import assemble
 from replaybench.experiments.study import Study
+from replaybench.experiments.sweep import plan
 from replaybench.experiments.whole_episodes import whole_episodes
 from replaybench.replay.notation import parse
 
@@ -52,6 +54,8 @@ def test_a_mask_makes_the_plant_partly_observed() -> None:
         ("SAC", "FIFO[Uniform]", {"learner": {"SAC": {"temprature": 0.1}}}, "temperature"),
         ("SACC", "FIFO[Uniform]", {}, "SAC"),
         ("DDPG", "FIFO[Uniform+ReFER]", {}, "gaussian"),
+        ("DQN", "FIFO[Uniform]", {"learner": {"DQN": {"betas": [0.9, 1.0]}}}, r"below 1, not \[0.9, 1.0\]"),
+        ("ACER", "Synth(action=0.1)*FIFO[Uniform]", {"learner": {"ACER": {"segment": 1}}}, "trajectories"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_computed(
@@ -59,6 +63,30 @@ def test_what_cannot_work_is_refused_before_anything_is_computed(
 ) -> None:
     with pytest.raises(UserError, match=told):
         study(learner, strategy, **changes).cells()
+
+
+@pytest.mark.parametrize(
+    ("learner", "strategy", "told"),
+    [("DDPG", "FarPol[Uniform]", "V-RACER"), ("V-RACER", "Synth(action=0.1)*FIFO[Uniform]", "Synth"),
+     ("ACER", "Synth(action=0.1)*FIFO[Uniform]", "Synth")],
+)  # fmt: skip
+def test_what_a_buffer_cannot_do_for_a_learner_is_refused_in_the_plan(
+    learner: str, strategy: str, told: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=told):
+        plan(study(learner, strategy), RunFolder(tmp_path), 1)
+
+
+def test_the_plan_counts_what_learners_store() -> None:
+    """V-RACER's μ and σ, 4 bytes each, and six traces with two links; ACER's μ, but a serial number per 50 steps."""
+
+    def needed(learner: str) -> int:
+        return plan(study(learner, "FIFO[Uniform]"), RunFolder(Path("nowhere")), 1).memory_bytes
+
+    ddpg = needed("DDPG")
+    # 2 members and 1400 steps, which all fit.
+    assert needed("V-RACER") - ddpg == 2 * 1400 * (2 * 4 + 6 * 4 + 2 * 4)
+    assert needed("ACER") - ddpg == 2 * 1400 * 4 - 2 * (1400 - 28) * 4
 
 
 @pytest.mark.parametrize("learner", LEARNERS)
@@ -85,6 +113,61 @@ def test_what_a_buffer_lacks_is_named(tmp_path: Path) -> None:
             recording, parse("FULL[Uniform]"), updates=1, learner="V-RACER", learners=2, capacity=None, root_seed=0,
             progress=lambda done: None,
         )  # fmt: skip
+
+
+def test_behaviours_of_another_kind_are_not_taken_for_ones_own(tmp_path: Path) -> None:
+    """ACER stores means only, since its σ is fixed: those of V-RACER, whose σ is not, would give wrong ratios."""
+    assert run_cell(study("V-RACER", episodes=2).cells()[0], tmp_path, "final")
+    with pytest.raises(UserError, match="behaviour_log_sigma"):
+        replay_offline(
+            read_recording(tmp_path / "buffer.h5"), parse("FULL[Uniform]"), updates=1, learner="ACER", learners=2,
+            capacity=None, root_seed=0, progress=lambda done: None,
+        )  # fmt: skip
+
+
+def test_a_buffer_must_hold_a_batch_offline_too(tmp_path: Path) -> None:
+    assert run_cell(study("DDPG", episodes=1).cells()[0], tmp_path, "final")
+    with pytest.raises(UserError, match="smaller than a batch of 64"):
+        replay_offline(
+            read_recording(tmp_path / "buffer.h5"), parse("FIFO[Uniform]"), updates=1, learner="TD3", learners=2,
+            capacity=63, root_seed=0, progress=lambda done: None,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("named", ["ddpg", "DDPG:again"])
+def test_offline_settings_are_those_that_filled_the_buffer_however_it_is_named(named: str, tmp_path: Path) -> None:
+    assert run_cell(study("DDPG", episodes=1, learner={"DDPG": {"tau": 0.5}}).cells()[0], tmp_path, "final")
+    recording = read_recording(tmp_path / "buffer.h5")
+    assert recording.settings(named)["tau"] == 0.5
+    assert recording.settings("TD3") == {}
+
+
+@pytest.mark.parametrize("strategy", ["Drop(0.5)*FIFO[Uniform]", "Resv[Uniform]"])
+def test_steps_between_which_others_are_missing_are_not_linked_offline(strategy: str, tmp_path: Path) -> None:
+    """Returns must not run on over a gap: the step before it is cut off there, and bootstraps from its successor."""
+    assert run_cell(study("V-RACER", strategy, capacity=500).cells()[0], tmp_path, "final")
+    recording = read_recording(tmp_path / "buffer.h5")
+    run = CellRun(study("V-RACER", "FULL[Uniform]").cells()[0])
+    offer(recording, run.replay, run.agent)
+    traces = run.replay.traces
+    assert traces is not None
+    for m, order in enumerate(recording.orders):
+        serial, episode = (recording.arrays[name][m][order].astype(int) for name in ("serial", "episode"))
+        follows = (np.diff(serial) == 1) & (np.diff(episode) == 0)
+        assert 0 < follows.sum() < follows.size
+        place = np.arange(1, len(order))
+        np.testing.assert_array_equal(traces.previous[m, 1 : len(order)], np.where(follows, place - 1, -1))
+        np.testing.assert_array_equal(traces.view("truncated")[m, : len(order) - 1], ~follows)
+
+
+def test_a_learner_that_fails_leaves_the_figure_of_metrics_whole(tmp_path: Path) -> None:
+    cells = study("SAC", seeds=1).cells()
+    run_cell(cells[0], tmp_path, "none")
+    data = assemble(cells, {}, {cells[0].id: tmp_path})
+    data["metric_temperature"].values[..., -1] = np.nan
+    figure = metric_curves(data.isel(plant=0))
+    assert figure is not None
+    assert len(figure.axes[0].lines[0].get_xdata()) == 1
 
 
 def test_metrics_reach_the_dataset_and_a_figure(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from helpers import FIELDS, make, saved
 
 from replaybench.data.errors import UserError
 from replaybench.replay.buffer import Replay
+from replaybench.replay.looks import newest
 from replaybench.replay.notation import parse
 from replaybench.replay.units import STEP, Unit, episode, mean_over_steps, segment
 
@@ -51,6 +52,17 @@ def test_a_unit_under_way_is_not_replayed() -> None:
         replay.add({name: np.full((1, w), number, np.float32) for name, w in FIELDS.items()}, np.ones(1, np.bool_))
     assert replay.count.tolist() == [1]
     assert (replay.sample().serial == 1).all()
+
+
+def test_the_newest_units_and_nothing_in_place_of_those_that_there_are_not() -> None:
+    """Four slots for a batch of eight, three of them in use: what fills up has neither weight nor steps."""
+    replay = make("FIFO[Uniform]", capacity=16, unit=segment(4))
+    offer(replay, [6, 3])
+    batch = newest(replay)
+    assert batch.serial[0, :3].tolist() == [7, 5, 1]
+    assert batch.weight[0].tolist() == batch.actor_weight[0].tolist() == [1, 1, 1, 0, 0, 0, 0, 0]
+    assert batch.length is not None
+    assert batch.length[0].tolist() == [3, 2, 4, 0, 0, 0, 0, 0]
 
 
 def test_whole_episodes_are_evicted_whole() -> None:
