@@ -171,7 +171,7 @@ def study(**changes: Any) -> Study:
     return Study(**settings)
 
 
-@pytest.mark.parametrize("strategy", ["FIFO[ERE]", "FIFO[AER]", "FULL[PER]", "Resv[Uniform+FIS]"])
+@pytest.mark.parametrize("strategy", ["FIFO[ERE]", "FULL[PER]"])
 def test_cells_learn_as_on_the_cpu(strategy: str) -> None:
     """With and without what learners return; rounding differs, and has not grown yet."""
     gaussian = {"DDPG": {"exploration": {"form": "gaussian"}}}
