@@ -123,9 +123,10 @@ class Memory:
 
     def inputs(self, batch: Batch, normalise: Callable[[Any], Any]) -> tuple[Inputs, Inputs]:
         """Return what networks are evaluated on, for the samples and for their successors."""
-        window = batch.window
-        if not self.size or window is None:
+        if not self.size:
             return normalise(batch.observation), normalise(batch.next_observation)
+        window = batch.window
+        assert window is not None
         members, samples, steps, size = window.observation.shape
         seen = np.zeros((members, samples, steps + 1, size), self.kind)
         _append(window.observation, window.length, batch.next_observation, seen)

@@ -28,6 +28,7 @@ from replaybench.controllers.gaussian_noise import GaussianNoise
 from replaybench.controllers.layers import Floats, Shape
 from replaybench.controllers.memory import FIELD, Memory, feed_forward, make_network
 from replaybench.controllers.memory_config import MemoryConfig
+from replaybench.controllers.normalise import NormaliseConfig, Normaliser
 from replaybench.controllers.optimiser import Adam, adam_step, make_adam, track
 from replaybench.controllers.policy_form import PolicyForm
 from replaybench.controllers.quadratic import Form, action_values, means, output_size
@@ -58,6 +59,7 @@ class NAFConfig:
     batch_size: int = 64
     replays_per_experience: float = 32.0
     exploration: ProcessNoise | GaussianNoise = field(default_factory=ProcessNoise)
+    normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
     memory: MemoryConfig | None = None
 
     def __post_init__(self) -> None:
@@ -84,6 +86,7 @@ class NAF(RememberingLearner):
         UserError: ReF-ER is asked for and the exploration has no density.
     """
 
+    normaliser: Normaliser
     heeds_refer = True
 
     def __init__(
@@ -106,6 +109,7 @@ class NAF(RememberingLearner):
         self.networks, self.targets = {"network": self.network}, {"network": self.network_target}
         self.adams = {"network": self.adam}
         self._aim_targets()
+        self.normaliser = Normaliser(config.normalise, m, s, task.reward_scale, dtype)
         self.memory = Memory(config.memory, self.networks)
         self.form = Form(0.5 if config.half else 1.0, config.bounded, config.diagonal == "softplus")
         self.exploration = make_exploration(config.exploration, root, members, a, frequency, self.network)
@@ -130,24 +134,22 @@ class NAF(RememberingLearner):
         self.memory.forget()
         self.exploration.start_episode(episode)
 
-    def act(self, observation: Floats) -> Floats:
-        """Return m(s) `[M, A]` for observation `[M, S]`, within ±1."""
-        return self.policy(observation[:, None])[:, 0]
-
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
         """Return the action `[M, A]` that explores around m(s); only `active` `[M]` members draw."""
-        self.memory.advance(observation, active)
-        self.exploration.advance(observation, active)
+        self.normaliser.observations.update(observation, active)
+        seen = self.seen(observation)
+        self.memory.advance(seen, active)
+        self.exploration.advance(seen, active)
         return self.explore_again(observation)
 
     def explore_again(self, observation: Floats) -> Explored:
         """Return the same for another observation, with the exploration of the present step."""
         mean = self.mean(observation[:, None], self.memory.before[:, None])[:, 0]
-        return self.memory.noted(self.exploration.disturb(mean, observation))
+        return self.memory.noted(self.exploration.disturb(mean, self.seen(observation)))
 
     def mean(self, observation: Floats, state: Floats | None = None) -> Floats:
         """Return m(s) `[M, N, A]` for observations `[M, N, S]`."""
-        mean = self.memory.evaluate("network", observation, state)[:, :, 1 : 1 + self.task.action_size]
+        mean = self.memory.evaluate("network", self.seen(observation), state)[:, :, 1 : 1 + self.task.action_size]
         return np.tanh(mean) if self.config.bounded else mean
 
     def policy(self, observation: Floats, state: Floats | None = None) -> Floats:
@@ -160,8 +162,8 @@ class NAF(RememberingLearner):
         return PolicyForm(network, 1, self.task.action_size, "tanh" if self.config.bounded else "clip")
 
     def value(self, observation: Floats) -> Floats:
-        """Return V(s) `[M, N]`, in units of the scaled reward."""
-        return self.network(observation)[:, :, 0]
+        """Return V(s) `[M, N]`, in units of the reward times the task's `reward_scale`."""
+        return self.normaliser.rewards.restored(self.network(self.seen(observation))[:, :, 0])
 
     def metrics(self, stored: Mapping[str, Floats]) -> Mapping[str, NDArray[Any]]:
         """Return what is known of the stored behaviours: see `Density`."""
@@ -191,7 +193,7 @@ class NAF(RememberingLearner):
             batch.weight,
             batch.rate_factor * np.float32(self.density.annealed()),
             self.task.discount,
-            self.task.reward_scale,
+            self.normaliser.rewards.factor,
             self.config.tau,
             int(self.steps[0]),
             td_error,
@@ -209,7 +211,7 @@ def _update(
     network: Approximator, target: Approximator, tape: AnyTape, adam: Adam, form: Form, rules: Rules,
     observation: Inputs, action: Floats, reward: Floats, next_observation: Inputs, terminated: Floats,
     mu_mean: Floats, mu_log_sigma: Floats, log_sigma: float, weight: Floats, rate_factor: Floats,
-    discount: float, reward_scale: float, tau: float, step: int, td_error: Floats, rho: Floats,
+    discount: float, reward_factor: NDArray[np.float64], tau: float, step: int, td_error: Floats, rho: Floats,
 ) -> None:  # fmt: skip
     """One update of every member: ½ δ², and ReF-ER's mixture (eq. 10) where the behaviours are known."""
     batch, actions = action.shape[1], action.shape[2]
@@ -233,7 +235,7 @@ def _update(
         beta = rules.beta[m]
         for b in range(batch):
             alive = kind(1) - terminated[m, b, 0]
-            delta = kind(reward_scale) * reward[m, b, 0] + kind(discount) * alive * future[b, 0] - q[b]
+            delta = kind(reward_factor[m]) * reward[m, b, 0] + kind(discount) * alive * future[b, 0] - q[b]
             td_error[m, b] = delta
             heeded = not rules.mask or near_policy(rho[m, b], rules.c_max)
             factor = kind(-beta / batch) * weight[m, b] * delta if heeded else kind(0)

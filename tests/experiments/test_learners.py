@@ -105,6 +105,23 @@ def test_what_a_learner_stored_it_can_replay_offline(learner: str, tmp_path: Pat
     assert np.isfinite(outcome.reward).all()
 
 
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_every_learner_can_normalise_what_it_sees(learner: str) -> None:
+    """Observations in other units are the same to it."""
+    table = {learner: {"normalise": {"observations": True, "clip": 5.0, "rewards": True}}}
+    run = CellRun(study(learner, "FIFO[Uniform]", learner=table).cells()[0])
+    for _ in range(run.agent.warmup_episodes + 2):
+        run.advance()
+    assert np.isfinite(run.reward[:, : run.episode]).all()
+    weights = run.agent.weights()
+    mean, scale = weights["observation.mean"], weights["observation.scale"]
+    assert (mean != 0).all()
+    states = np.random.Generator(np.random.PCG64(0)).normal(size=(2, 20, 2)).astype(np.float32)
+    before = run.agent.policy(states)
+    mean[:], scale[:] = 3 * mean, scale / 3
+    np.testing.assert_allclose(run.agent.policy(3 * states), before, rtol=1e-3, atol=1e-4)
+
+
 def test_what_a_buffer_lacks_is_named(tmp_path: Path) -> None:
     assert run_cell(study("DDPG", episodes=2).cells()[0], tmp_path, "final")
     recording = read_recording(tmp_path / "buffer.h5")
