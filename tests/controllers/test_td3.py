@@ -90,7 +90,7 @@ def test_importance_weights_are_the_critics_and_actor_weights_the_actors() -> No
         ({"tau": 1.5}, r"TD3: tau must be in \[0, 1\], not 1.5"),
         ({"smoothing": -0.1}, "TD3: smoothing must be finite and at least 0"),
         ({"policy_delay": 0}, "TD3: policy_delay must be at least 1"),
-        ({"betas": (0.9, 1.0)}, "TD3: beta2"),
+        ({"betas": (0.9, 1.0)}, "TD3: both betas"),
         ({"actor_hidden": (64, 0)}, "all widths in actor_hidden"),
     ],
 )
