@@ -7,6 +7,10 @@ from math import inf, isfinite
 
 from replaybench.data.errors import UserError
 
+MOST = 10**6
+MOST_UNITS = 10_000
+"""Bounds that only a slip of the finger passes."""
+
 
 def positive(learner: str, **values: float | None) -> None:
     """Check that each given value is a finite number above 0; None passes.
@@ -42,22 +46,22 @@ def betas(learner: str, decay: tuple[float, float]) -> None:
 
 
 def counts(learner: str, **values: int) -> None:
-    """Check that each value is at least 1.
+    """Check that each value is at least 1 and at most `MOST`.
 
     Raises:
         UserError: one is not.
     """
     for name, value in values.items():
-        if value < 1:
-            raise UserError(f"{learner}: {name} must be at least 1, not {value}")
+        if not 1 <= value <= MOST:
+            raise UserError(f"{learner}: {name} must be at least 1 and at most {MOST}, not {value}")
 
 
 def widths(learner: str, **hidden: Sequence[int]) -> None:
-    """Check that all hidden layers have at least one unit.
+    """Check that all hidden layers have at least one unit and at most `MOST_UNITS`.
 
     Raises:
-        UserError: one has none.
+        UserError: one has none, or more.
     """
     for name, sizes in hidden.items():
-        if min(sizes, default=1) < 1:
-            raise UserError(f"{learner}: all widths in {name} must be at least 1, not {list(sizes)}")
+        if not 1 <= min(sizes, default=1) <= max(sizes, default=1) <= MOST_UNITS:
+            raise UserError(f"{learner}: all widths in {name} must lie in [1, {MOST_UNITS}], not {list(sizes)}")

@@ -91,7 +91,6 @@ class DDPG(RememberingLearner):
         UserError: ReF-ER is asked for and the exploration has no density; or the device is not there, or not for this.
     """
 
-    normaliser: Normaliser
     heeds_refer = True
 
     def __init__(
@@ -169,10 +168,6 @@ class DDPG(RememberingLearner):
         """Begin an episode of exploration."""
         self.memory.forget()
         self.exploration.start_episode(episode)
-
-    def act(self, observation: Floats) -> Floats:
-        """Return π(s) `[M, A]` for observation `[M, S]`."""
-        return self.policy(observation[:, None])[:, 0]
 
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
         """Return the action `[M, A]` that explores around π(s); only `active` `[M]` members draw."""

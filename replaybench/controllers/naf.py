@@ -20,7 +20,7 @@ from replaybench.controllers.approximator import (
     outputs_of,
 )
 from replaybench.controllers.behaviour import divergence_gradient, importance_weights
-from replaybench.controllers.checks import between, counts, positive, widths
+from replaybench.controllers.checks import betas, between, counts, positive, widths
 from replaybench.controllers.density import Density, need_density
 from replaybench.controllers.exploration import Explored, ProcessNoise
 from replaybench.controllers.exploration_forms import make_exploration
@@ -66,7 +66,7 @@ class NAFConfig:
         positive("NAF", learning_rate=self.learning_rate, epsilon=self.epsilon)
         positive("NAF", replays_per_experience=self.replays_per_experience)
         between("NAF", 0, 1, tau=self.tau)
-        between("NAF", 0, np.nextafter(1, 0), beta1=self.betas[0], beta2=self.betas[1])
+        betas("NAF", self.betas)
         counts("NAF", batch_size=self.batch_size)
         widths("NAF", hidden=self.hidden)
 
@@ -86,7 +86,6 @@ class NAF(RememberingLearner):
         UserError: ReF-ER is asked for and the exploration has no density.
     """
 
-    normaliser: Normaliser
     heeds_refer = True
 
     def __init__(

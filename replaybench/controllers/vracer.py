@@ -21,8 +21,8 @@ from replaybench.controllers.approximator import (
     outputs_of,
 )
 from replaybench.controllers.behaviour import divergence, divergence_gradient, importance_weights
-from replaybench.controllers.checks import between, counts, positive, widths
-from replaybench.controllers.exploration import Explored
+from replaybench.controllers.checks import betas, between, counts, positive, widths
+from replaybench.controllers.exploration import Explored, draw_active
 from replaybench.controllers.layers import Floats, Network, PopulationMLP, Shape
 from replaybench.controllers.memory import FIELD, Memory, feed_forward, make_network
 from replaybench.controllers.memory_config import MemoryConfig
@@ -33,7 +33,7 @@ from replaybench.controllers.refer import ReFER, Rules, Settings, near_policy
 from replaybench.controllers.remembering import RememberingLearner
 from replaybench.controllers.retrace import Q_RET, TRUNCATED, Retrace
 from replaybench.data.kernel import kernel
-from replaybench.data.streams import Stream, next_normal
+from replaybench.data.streams import Stream
 
 SUCCESSORS = 16
 """Truncated steps in a batch are few; their successors are evaluated so many at a time."""
@@ -70,7 +70,7 @@ class VRACERConfig:
     def __post_init__(self) -> None:
         positive("V-RACER", learning_rate=self.learning_rate, epsilon=self.epsilon, first_sigma=self.first_sigma)
         positive("V-RACER", value_scale=self.value_scale, replays_per_experience=self.replays_per_experience)
-        between("V-RACER", 0, np.nextafter(1, 0), beta1=self.betas[0], beta2=self.betas[1])
+        betas("V-RACER", self.betas)
         between("V-RACER", 0, np.inf, warmup_episodes=self.warmup_episodes)
         counts("V-RACER", batch_size=self.batch_size)
         widths("V-RACER", hidden=self.hidden)
@@ -91,7 +91,6 @@ class VRACER(RememberingLearner):
         refer: ReF-ER as the strategy states it.
     """
 
-    normaliser: Normaliser
     heeds_refer = True
 
     def __init__(
@@ -146,7 +145,7 @@ class VRACER(RememberingLearner):
         """Return a sample `[M, A]` of the policy; only `active` `[M]` members draw."""
         self.normaliser.observations.update(observation, active)
         self.memory.advance(self.seen(observation), active)
-        _draw(self.noise, self.stream.state, active)
+        draw_active(self.stream.state, active, self.noise)
         return self.explore_again(observation)
 
     def explore_again(self, observation: Floats) -> Explored:
@@ -177,7 +176,7 @@ class VRACER(RememberingLearner):
         super().recalled(experience, ended, active)
         reward, terminated = experience["reward"][:, 0], experience["terminated"][:, 0] != 0
         self.memory.advance(self.seen(experience["observation"]), active)
-        value = self.value(experience["observation"][:, None], self.memory.before[:, None])
+        value = self._heads(experience["observation"][:, None], self.memory.before[:, None])[0]
         last = self._last_return(reward, experience["next_observation"], terminated, ended)
         self.memory.forget(ended)
         return {"value": value, **last}
@@ -187,7 +186,7 @@ class VRACER(RememberingLearner):
     ) -> dict[str, Floats]:
         truncated = ended & ~terminated
         there = self.memory.after[:, None]
-        value = self.value(successor[:, None], there)[:, 0] if truncated.any() else np.zeros(len(ended))
+        value = self._heads(successor[:, None], there)[0][:, 0] if truncated.any() else np.zeros(len(ended))
         q_ret = self.normaliser.rewards.factor * reward + self.task.discount * np.where(truncated, value, 0)
         return {"truncated": truncated[:, None].astype(np.float32), "q_ret": q_ret[:, None].astype(np.float32)}
 
@@ -207,8 +206,8 @@ class VRACER(RememberingLearner):
         return PolicyForm(network, 1, self.task.action_size, "tanh" if self.config.bounded else "clip")
 
     def value(self, observation: Floats, state: Floats | None = None) -> Floats:
-        """Return V(s) `[M, N]`, in units of the scaled reward."""
-        return self._heads(observation, state)[0]
+        """Return V(s) `[M, N]`, in units of the reward times the task's `reward_scale`."""
+        return self.normaliser.rewards.restored(self._heads(observation, state)[0])
 
     def metrics(self, stored: Mapping[str, Floats]) -> Mapping[str, NDArray[Any]]:
         """Return `kl`, the mean of D_KL(μ‖π) over a sample `[M, n, …]` of what is stored; `far` n_far/N; `beta`; σ."""
@@ -256,14 +255,6 @@ class VRACER(RememberingLearner):
     def _further(self) -> dict[str, NDArray[Any]]:
         own = {"exploration_stream": self.stream.state, "noise": self.noise, "beta": self.refer.beta}
         return {**own, **self.traces.state_dict(), **self.memory.state_dict()}
-
-
-@kernel
-def _draw(noise: NDArray[np.float64], stream: NDArray[np.uint64], active: NDArray[np.bool_]) -> None:
-    for m in range(noise.shape[0]):
-        if active[m]:
-            for a in range(noise.shape[1]):
-                noise[m, a] = next_normal(stream[m])
 
 
 @kernel
