@@ -138,7 +138,6 @@ class ACER(Learner):
     """
 
     metric_names = ("kl", "ratio_truncated")
-    normaliser: Normaliser
 
     def __init__(
         self,

@@ -112,7 +112,6 @@ class ACERDiscrete(Learner):
     """
 
     metric_names = ("kl", "ratio_truncated", "entropy")
-    normaliser: Normaliser
 
     def __init__(
         self,

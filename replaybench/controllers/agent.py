@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.controllers.exploration import Explored
+from replaybench.controllers.normalise import Normaliser
 from replaybench.controllers.policy_form import PolicyForm
 
 Floats = NDArray[np.float32]
@@ -99,7 +100,7 @@ class Agent(Protocol):
     """A population of learners of one algorithm; `replaybench.controllers.learner.Learner` says what the names mean."""
 
     config: Any
-    normaliser: Any
+    normaliser: Normaliser
     task: Task
     batch_size: int
     replays_per_experience: float

@@ -75,8 +75,6 @@ class DQN(Learner):
         choices: `[K, A]`, the last dimension changing fastest.
     """
 
-    normaliser: Normaliser
-
     def __init__(
         self,
         config: DQNConfig,

@@ -33,7 +33,7 @@ class Learner:
         traces: numbers that the learner derives along stored episodes, None if it derives none.
         on_policy: whether an update on the newest experiences precedes those on replayed ones.
         warmup_episodes: episodes before the first update.
-        normaliser: what scales observations and rewards; None for learners that have none. `explore` is to tell it of
+        normaliser: what scales observations and rewards, if asked to. `explore` is to tell it of
             observations, as `followed` does of rewards.
         heeds_refer: whether the constructor takes a strategy's ReF-ER as `refer`.
         on_device: what updates the networks, where that is not done on the CPU.
@@ -50,7 +50,7 @@ class Learner:
     heeds_refer = False
     on_device: OnDevice | None = None
     metric_names: tuple[str, ...] = ()
-    normaliser: Normaliser | None = None
+    normaliser: Normaliser
     task: Task
     networks: Mapping[str, Population]
     targets: Mapping[str, Population]
@@ -125,17 +125,15 @@ class Learner:
         active: NDArray[np.bool_],
     ) -> Mapping[str, Floats]:
         """Learn of what an action led to, `[M]` each, successor `[M, S]`; return what is to be stored with it."""
-        if self.normaliser is not None:
-            self.normaliser.rewards.update(reward, active)
+        self.normaliser.rewards.update(reward, active)
         return {}
 
     def recalled(
         self, experience: Mapping[str, Floats], ended: NDArray[np.bool_], active: NDArray[np.bool_]
     ) -> Mapping[str, Floats]:
         """Learn of a recorded experience `[M, width]`, which it did not choose; return what is to be stored with it."""
-        if self.normaliser is not None:
-            self.normaliser.observations.update(experience["observation"], active)
-            self.normaliser.rewards.update(experience["reward"], active)
+        self.normaliser.observations.update(experience["observation"], active)
+        self.normaliser.rewards.update(experience["reward"], active)
         return {}
 
     def metrics(self, stored: Mapping[str, Floats]) -> Mapping[str, NDArray[Any]]:
@@ -199,7 +197,7 @@ class Learner:
         return {**self.trained(), "steps": self.steps, **self._statistics(), **self._further()}
 
     def _statistics(self) -> Arrays:
-        return {} if self.normaliser is None else self.normaliser.state_dict()
+        return self.normaliser.state_dict()
 
     def _further(self) -> Arrays:
         """Return further arrays that change, such as random streams; they are overwritten in place on loading."""

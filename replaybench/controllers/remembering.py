@@ -26,7 +26,7 @@ class RememberingLearner(Learner):
 
     def seen(self, observation: Floats) -> Floats:
         """Return observations `[M, …, S]` as networks are given them."""
-        return observation if self.normaliser is None else self.normaliser.observations(observation)
+        return self.normaliser.observations(observation)
 
     def policy(self, observation: Floats, state: Floats | None = None) -> Floats:
         """Return the greedy actions `[M, N, A]` for observations `[M, N, S]`, with the memory `[M, N, H]`."""

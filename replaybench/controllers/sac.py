@@ -73,7 +73,6 @@ class SAC(Learner):
     """
 
     metric_names = ("temperature",)
-    normaliser: Normaliser
     networks: Mapping[str, PopulationMLP]
     targets: Mapping[str, PopulationMLP]
 

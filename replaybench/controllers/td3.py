@@ -68,7 +68,6 @@ class TD3(Learner):
         dtype: float32; float64 for comparisons in tests.
     """
 
-    normaliser: Normaliser
     networks: Mapping[str, PopulationMLP]
     targets: Mapping[str, PopulationMLP]
 

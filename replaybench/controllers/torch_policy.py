@@ -74,7 +74,7 @@ def load_torch_policy(path: Path | str, member: int = 0) -> TorchPolicy:
     """
     agent = load_policy(path, member).agent
     statistics = None
-    if agent.normaliser is not None and agent.normaliser.observations.on:
+    if agent.normaliser.observations.on:
         normaliser = agent.normaliser.observations
         statistics = (normaliser.mean[0], normaliser.scale[0], float(normaliser.bound[0]))
     return TorchPolicy(agent.policy_form(), statistics).eval()

@@ -225,7 +225,7 @@ def replay_offline(
         raise UserError(f"{strategy}: Synth alters single experiences, and {learner} replays trajectories")
     if not recording.arrays and (max(agent.segment, agent.window) > 1 or agent.traces is not None):
         raise UserError(f"{learner} follows experiences along their episodes, which --stream tears apart; leave it out")
-    if not recording.arrays and agent.normaliser is not None and agent.normaliser.on:
+    if not recording.arrays and agent.normaliser.on:
         raise UserError(f"{learner} normalises by all that was collected, which --stream does not read; leave it out")
     env = PopulationEnv(
         plant,
