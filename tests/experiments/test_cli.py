@@ -150,14 +150,14 @@ def test_replay_streams_a_buffer_that_need_not_fit_into_memory(
 
 def test_replay_offers_experiences_in_their_original_order(buffers: dict[tuple[str, str], Path]) -> None:
     """A FIFO of 100 slots ends up with the last 100 offers of each recording."""
-    from replaybench.controllers.learner import Learner
+    from replaybench.controllers.ddpg import DDPG, DDPGConfig
     from replaybench.experiments.offline import offer, read_recording
     from replaybench.replay.buffer import Replay, step_fields
     from replaybench.replay.notation import parse
 
     recording = read_recording(buffers["PendulumDCSC", "FIFO[Uniform]"])
     replay = Replay(parse("FIFO[Uniform]"), step_fields(2, 1), 100, 0, range(3), 4)
-    offer(recording, replay, Learner())
+    offer(recording, replay, DDPG(DDPGConfig(), recording.task(), 0, range(3)))
     for m in range(3):
         newest = recording.orders[m][-100:]
         expected = recording.arrays["observation"][m, newest]
