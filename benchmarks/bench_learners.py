@@ -181,17 +181,18 @@ def large(learner: Learner) -> Row:
 
 
 def sweep(learner: Learner) -> Row:
-    """Time V-RACER's phases of updates while it learns, and within them what renews returns along episodes."""
-    run, spent = our_run(learner, (64, 64), 64, 32), [0.0]
-    rule = run.agent.traces
-    annotated = rule.annotated
+    """Time V-RACER's phases of updates while it learns, and within them the sweeps that renew returns."""
+    from replaybench.controllers import retrace
 
-    def timed_annotated(*arguments: Any) -> None:
+    run, spent = our_run(learner, (64, 64), 64, 32), [0.0]
+    renew = retrace._renew
+
+    def timed_renew(*arguments: Any) -> None:
         began = time.perf_counter()
-        annotated(*arguments)
+        renew(*arguments)
         spent[0] += time.perf_counter() - began
 
-    rule.annotated = timed_annotated
+    retrace._renew = timed_renew
     for _ in range(60):
         run.advance()
     from replaybench.experiments.loop import training_episode, update_phase
@@ -202,7 +203,8 @@ def sweep(learner: Learner) -> Row:
         spent[0], began = 0.0, time.perf_counter()
         update_phase(run.agent, run.replay, 200, 0.0, seen)
         shares.append(spent[0] / (time.perf_counter() - began))
-    return limited("V-RACER's returns, share of its updates", 100 * statistics.median(shares), "%", 15)
+    retrace._renew = renew
+    return limited("V-RACER's back-sweep, share of its updates", 100 * statistics.median(shares), "%", 15)
 
 
 SECTIONS = {"small": small, "large": large, "sweep": sweep}
