@@ -12,6 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 from replaybench.controllers.agent import Batch, Task
 from replaybench.controllers.approximator import AnyTape, Approximator, Inputs, differentiate, evaluate, of_member
 from replaybench.controllers.behaviour import divergence_gradient, importance_weights
+from replaybench.controllers.checks import betas, between, counts, positive, widths
 from replaybench.controllers.density import Density, need_density
 from replaybench.controllers.device import check_device
 from replaybench.controllers.exploration import Explored, ProcessNoise
@@ -57,17 +58,13 @@ class DDPGConfig:
     memory: MemoryConfig | None = None
 
     def __post_init__(self) -> None:
-        positive = {"actor_rate": self.actor_rate, "critic_rate": self.critic_rate, "epsilon": self.epsilon}
-        positive |= {"replays_per_experience": self.replays_per_experience}
-        for name, value in positive.items():
-            if not 0 < value < np.inf:
-                raise UserError(f"DDPG: {name} must be a finite number above 0, not {value}")
-        if not (0 <= self.tau <= 1 and all(0 <= beta < 1 for beta in self.betas) and 0 <= self.l2 < np.inf):
-            raise UserError("DDPG: tau must lie in [0, 1], betas in [0, 1), l2 must be finite and ≥ 0")
-        if self.clip is not None and not 0 < self.clip < np.inf:
-            raise UserError(f"DDPG: clip must be a finite number above 0, not {self.clip}")
-        if self.batch_size < 1 or min((*self.actor_hidden, *self.critic_hidden), default=1) < 1:
-            raise UserError("DDPG: batch_size and all layer widths must be at least 1")
+        positive("DDPG", actor_rate=self.actor_rate, critic_rate=self.critic_rate, epsilon=self.epsilon)
+        positive("DDPG", replays_per_experience=self.replays_per_experience, clip=self.clip)
+        between("DDPG", 0, 1, tau=self.tau)
+        between("DDPG", 0, np.inf, l2=self.l2)
+        betas("DDPG", self.betas)
+        counts("DDPG", batch_size=self.batch_size)
+        widths("DDPG", actor_hidden=self.actor_hidden, critic_hidden=self.critic_hidden)
         if not 0 <= self.action_layer <= len(self.critic_hidden):
             raise UserError(f"DDPG: action_layer must lie in [0, {len(self.critic_hidden)}], not {self.action_layer}")
         if self.memory is not None and isinstance(self.exploration, ParameterNoise):

@@ -67,7 +67,7 @@ class Learner:
         """Return how the greedy action comes from a network.
 
         Raises:
-            UserError: it comes from more than one network and the observation.
+            UserError: it depends on a memory, too.
         """
         raise NotImplementedError
 
@@ -154,7 +154,7 @@ class Learner:
         named: dict[str, NDArray[np.generic]] = {}
         for name, network in self.networks.items():
             named.update(network.named_weights(name))
-        return {**named, **self._statistics()}
+        return {**named, **self.normaliser.state_dict()}
 
     def load_weights(self, weights: Mapping[str, NDArray[np.generic]]) -> None:
         """Take over `weights` of as many members, the targets with them; optimisers and exploration stay as they are.
@@ -194,10 +194,7 @@ class Learner:
     def state_dict(self) -> Arrays:
         """Return networks, targets, optimisers, and whatever else the next updates and actions depend on."""
         self.fetch()
-        return {**self.trained(), "steps": self.steps, **self._statistics(), **self._further()}
-
-    def _statistics(self) -> Arrays:
-        return self.normaliser.state_dict()
+        return {**self.trained(), "steps": self.steps, **self.normaliser.state_dict(), **self._further()}
 
     def _further(self) -> Arrays:
         """Return further arrays that change, such as random streams; they are overwritten in place on loading."""

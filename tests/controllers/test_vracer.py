@@ -12,7 +12,8 @@ import torch
 from replaybench.controllers.agent import Task
 from replaybench.controllers.refer import ReFER
 from replaybench.controllers.retrace import Q_RET, TRUNCATED
-from replaybench.controllers.vracer import VRACER, VRACERConfig, policy_gradient, value_gradient
+from replaybench.controllers.vracer import VRACER, VRACERConfig
+from replaybench.controllers.vracer_update import policy_gradient, value_gradient
 from replaybench.data.errors import UserError
 from replaybench.replay.refer import ReFER as Both
 from replaybench.replay.refer import ReFER1, ReFER2
