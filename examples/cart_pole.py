@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from replaybench.envs.plant import Params, Plant, Vector, wrap_angle
+from replaybench.envs.ode import OdePlant, wrap_angle
+from replaybench.envs.plant import Params, Vector
 
 
 @dataclass(frozen=True, kw_only=True)
-class CartPole(Plant):
+class CartPole(OdePlant):
     """A pole hinged on a driven cart (point mass on a massless rod); the angle is 0 hanging, ±π upright."""
 
     cart: float = 0.5  # mass [kg]

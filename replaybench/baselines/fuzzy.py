@@ -27,7 +27,7 @@ from replaybench.data.cache import cache_dir
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.hdf5 import read_record, write_record
 from replaybench.envs import rk4
-from replaybench.envs.plant import Plant
+from replaybench.envs.ode import OdePlant
 from replaybench.envs.settings import whole_steps
 
 Variant = Literal["synchronous", "asynchronous"]
@@ -60,14 +60,14 @@ def suboptimality(projection_error: float, tolerance: float, discount: float) ->
     return numerator / (1.0 - discount), 2.0 * discount * numerator / (1.0 - discount) ** 2
 
 
-def action_grid(plant: Plant) -> Float64Array:
+def action_grid(plant: OdePlant) -> Float64Array:
     """Return all combinations of a plant's action levels, normalised float64 `[U, A]`, the last action fastest."""
     levels = [np.linspace(-1.0, 1.0, count) if count > 1 else np.zeros(1) for count in plant.action_levels]
     return np.array(list(itertools.product(*levels)))
 
 
 def solve(
-    plant: Plant,
+    plant: OdePlant,
     frequency: float = 50.0,
     *,
     grid: Grid | None = None,
@@ -119,7 +119,7 @@ def solve(
 
 
 def transitions(
-    plant: Plant, frequency: float, grid: Grid, actions: Float64Array
+    plant: OdePlant, frequency: float, grid: Grid, actions: Float64Array
 ) -> tuple[Int32Array, Float64Array, Float64Array]:
     """Simulate one sample from every node under every action; P = N U pairs, the action fastest.
 
@@ -148,7 +148,7 @@ def transitions(
 
 
 def _iterate(
-    plant: Plant,
+    plant: OdePlant,
     frequency: float,
     grid: Grid,
     actions: Float64Array,

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
-from replaybench.envs.plant import Plant
+from replaybench.envs.ode import OdePlant
 
 Float64Array = NDArray[np.float64]
 Int32Array = NDArray[np.int32]
@@ -117,7 +117,7 @@ class Grid:
         return Grid(tuple(_refined(*axis, factor) for axis in axes), self.low, self.high, self.periodic)
 
 
-def plant_grid(plant: Plant, nodes: Sequence[int] | None = None) -> Grid:
+def plant_grid(plant: OdePlant, nodes: Sequence[int] | None = None) -> Grid:
     """Return the grid that a plant declares for dynamic programming, or that box with other `nodes` `[S]`.
 
     Raises:

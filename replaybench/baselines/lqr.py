@@ -18,7 +18,7 @@ from scipy.optimize import lsq_linear
 
 from replaybench.data.errors import UserError
 from replaybench.envs import rk4
-from replaybench.envs.plant import Plant
+from replaybench.envs.ode import OdePlant
 
 Float64Array = NDArray[np.float64]
 Float32Array = NDArray[np.float32]
@@ -48,7 +48,7 @@ class LinearQuadraticRegulator:
         equilibrium: a₀ `[A]`, which holds the plant at z₀.
     """
 
-    plant: Plant
+    plant: OdePlant
     A: Float64Array
     B: Float64Array
     gain: Float64Array
@@ -63,7 +63,7 @@ class LinearQuadraticRegulator:
 
 
 def linear_quadratic_regulator(
-    plant: Plant, frequency: float = 50.0, *, state_weight: float = 1.0, action_weight: float = 1.0
+    plant: OdePlant, frequency: float = 50.0, *, state_weight: float = 1.0, action_weight: float = 1.0
 ) -> LinearQuadraticRegulator:
     """Design the regulator of a plant at a control rate [Hz].
 
@@ -101,7 +101,7 @@ def linear_quadratic_regulator(
     return LinearQuadraticRegulator(plant, A, B, gain, reference, equilibrium)
 
 
-def _equilibrium(plant: Plant) -> Float64Array:
+def _equilibrium(plant: OdePlant) -> Float64Array:
     """Return the normalised action `[A]` nearest to mid-range that balances the plant at its reference state."""
     x, scale = np.array(plant.reference_state, np.float64), np.array(plant.state_scale)
 
@@ -122,7 +122,7 @@ def _equilibrium(plant: Plant) -> Float64Array:
     return np.clip(action, -1.0, 1.0)
 
 
-def _jacobian(plant: Plant, drift: Callable[[Float64Array], Float64Array], inputs: int) -> Float64Array:
+def _jacobian(plant: OdePlant, drift: Callable[[Float64Array], Float64Array], inputs: int) -> Float64Array:
     """Return the derivative `[S, inputs]` of the drift after its step, all steps taken at once."""
     steps = _DIFFERENCE * np.eye(inputs)
     middle, ahead, behind = drift(np.zeros(inputs)), drift(steps), drift(-steps)
@@ -135,7 +135,7 @@ def _jacobian(plant: Plant, drift: Callable[[Float64Array], Float64Array], input
     return jacobian
 
 
-def _wrapped(plant: Plant, difference: Float64Array) -> Float64Array:
+def _wrapped(plant: OdePlant, difference: Float64Array) -> Float64Array:
     """Return normalised differences of states `[..., S]`, those of angles in [-π, π] before normalisation."""
     turn = 2.0 * math.pi / np.array(plant.state_scale)
     turns = np.where(plant.periodic, np.round(difference / turn), 0.0)

@@ -13,7 +13,7 @@ from replaybench.baselines.fuzzy import solve
 from replaybench.baselines.grid import plant_grid
 from replaybench.baselines.solution import Solution
 from replaybench.envs import rk4
-from replaybench.envs.plant import Plant
+from replaybench.envs.ode import OdePlant
 from replaybench.envs.population import PopulationEnv
 
 OWN_GRID_AT: Final = 50.0
@@ -28,7 +28,7 @@ MOST_WORK: Final = 1_500_000_000
 _UPDATES_PER_SUBSTEP: Final = 10  # what simulating one Runge-Kutta step costs beside updating a value
 
 
-def reference_solution(plant: Plant, frequency: float) -> Solution:
+def reference_solution(plant: OdePlant, frequency: float) -> Solution:
     """Solve a plant as its reference does.
 
     At 50 Hz that is on the plant's own grid. At other rates it is refined by 1.4 per axis, with a node on the

@@ -35,6 +35,7 @@ from replaybench.baselines.refinement import CLOSE, FACTOR, MOST_WORK, reference
 from replaybench.data.cache import cache_dir
 from replaybench.data.errors import UserError
 from replaybench.data.hdf5 import read_header, write_record
+from replaybench.envs.ode import OdePlant
 from replaybench.envs.plant import Plant
 from replaybench.envs.population import PopulationEnv
 
@@ -153,14 +154,15 @@ def reference(plant: Plant, frequency: float = 50.0, noise: float = 0.0) -> Refe
 
 
 def _measure(plant: Plant, frequency: float, noise: float) -> Reference:
-    crowd = _population(plant, frequency, noise, noise, range(EPISODES), _SEED)
+    crowd = _population(plant, frequency, noise, noise, range(plant.reference_episodes), _SEED)
     # Without noise every controller but the random one has only one episode to show.
     env = crowd if noise else _population(plant, frequency, noise, noise, range(1), _SEED)
     random = play(RandomController(plant, crowd.members, _SEED), crowd)
     zero = play(ZeroController(plant), env)
     lqr = np.array([np.nan])
-    with contextlib.suppress(UserError):
-        lqr = play(linear_quadratic_regulator(plant, frequency), env)
+    if isinstance(plant, OdePlant):
+        with contextlib.suppress(UserError):
+            lqr = play(linear_quadratic_regulator(plant, frequency), env)
     return Reference(
         plant=plant.name,
         frequency=frequency,
@@ -169,11 +171,11 @@ def _measure(plant: Plant, frequency: float, noise: float) -> Reference:
         random_sd=float(random.std(ddof=1)),
         zero=float(zero.mean()),
         lqr=float(lqr.mean()),
-        **(_measure_dp(plant, frequency, env) if plant.grid_nodes else _NO_DP),
+        **(_measure_dp(plant, frequency, env) if isinstance(plant, OdePlant) and plant.grid_nodes else _NO_DP),
     )
 
 
-def _measure_dp(plant: Plant, frequency: float, env: PopulationEnv) -> dict[str, Any]:
+def _measure_dp(plant: OdePlant, frequency: float, env: PopulationEnv) -> dict[str, Any]:
     solution = reference_solution(plant, frequency)
     repetitions = REPETITIONS if env.num_envs > 1 else 1
     greedy = np.array([play(GreedyController(solution), env) for _ in range(repetitions)])

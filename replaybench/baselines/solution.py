@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from replaybench.baselines.grid import Float64Array, Grid, Int32Array
 from replaybench.data.kernel import kernel
-from replaybench.envs.plant import Plant
+from replaybench.envs.ode import OdePlant
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class Solution:
         convergence: ‖Δθ‖∞ of each sweep, float64 `[sweeps]`.
     """
 
-    plant: Plant
+    plant: OdePlant
     frequency: float
     discount: float
     variant: str

@@ -29,6 +29,8 @@ PURPOSES: Final = (
     "synthesis",
     "stream",
     "update",
+    "initial state",
+    "evaluation initial state",
 )
 """A purpose's number is its place here: append, never reorder (the place is part of every seed)."""
 
@@ -66,17 +68,17 @@ def next_normal(s: NDArray[np.uint64]) -> Any:
 
 
 @kernel
-def _fill_uniform(state: NDArray[np.uint64], out: NDArray[np.float64]) -> None:
-    for m in range(out.shape[0]):
+def _fill_uniform(state: NDArray[np.uint64], rows: NDArray[np.int64], out: NDArray[np.float64]) -> None:
+    for row in range(out.shape[0]):
         for i in range(out.shape[1]):
-            out[m, i] = next_double(state[m])
+            out[row, i] = next_double(state[rows[row]])
 
 
 @kernel
-def _fill_normal(state: NDArray[np.uint64], out: NDArray[np.float64]) -> None:
-    for m in range(out.shape[0]):
+def _fill_normal(state: NDArray[np.uint64], rows: NDArray[np.int64], out: NDArray[np.float64]) -> None:
+    for row in range(out.shape[0]):
         for i in range(out.shape[1]):
-            out[m, i] = next_normal(state[m])
+            out[row, i] = next_normal(state[rows[row]])
 
 
 class Stream:
@@ -100,14 +102,19 @@ class Stream:
             words = np.random.SFC64(seed).state["state"]["state"]
             self.state[row] = words
 
-    def uniform(self, count: int) -> NDArray[np.float64]:
-        """Draw float64 `[M, count]`, uniform in [0, 1)."""
-        out = np.empty((len(self.state), count))
-        _fill_uniform(self.state, out)
+    def uniform(self, count: int, chosen: NDArray[np.bool_] | None = None) -> NDArray[np.float64]:
+        """Draw float64 `[M, count]`, uniform in [0, 1); with `chosen` `[M]` one row for each chosen member only."""
+        rows = self._rows(chosen)
+        out = np.empty((len(rows), count))
+        _fill_uniform(self.state, rows, out)
         return out
 
-    def normal(self, count: int) -> NDArray[np.float64]:
-        """Draw float64 `[M, count]`, standard normal."""
-        out = np.empty((len(self.state), count))
-        _fill_normal(self.state, out)
+    def normal(self, count: int, chosen: NDArray[np.bool_] | None = None) -> NDArray[np.float64]:
+        """Draw float64 `[M, count]`, standard normal; with `chosen` `[M]` one row for each chosen member only."""
+        rows = self._rows(chosen)
+        out = np.empty((len(rows), count))
+        _fill_normal(self.state, rows, out)
         return out
+
+    def _rows(self, chosen: NDArray[np.bool_] | None) -> NDArray[np.int64]:
+        return np.arange(len(self.state)) if chosen is None else np.flatnonzero(chosen)

@@ -9,7 +9,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from replaybench.envs.plant import Params, Plant, Vector
+from replaybench.envs.ode import OdePlant
+from replaybench.envs.plant import Params, Vector
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +27,7 @@ WALL_COST: Final = 1.0  # per step with a collision
 
 
 @dataclass(frozen=True, kw_only=True)
-class Magman(Plant):
+class Magman(OdePlant):
     """A ball on a track over four electromagnets (de Bruin et al. 2018, A.2).
 
     `m ẍ = −b ẋ + Σ_j g(x, j) u_j` with the squared currents `u` and

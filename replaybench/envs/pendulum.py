@@ -9,7 +9,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from replaybench.envs.plant import Params, Plant, Vector, wrap_angle
+from replaybench.envs.ode import OdePlant, wrap_angle
+from replaybench.envs.plant import Params, Vector
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +21,7 @@ VOLTAGE_COST: Final = 10.0  # per V (A.1: W₂)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pendulum(Plant):
+class Pendulum(OdePlant):
     """A motor-driven pendulum; angle 0 hangs down, ±π is upright (de Bruin et al. 2018, A.1).
 
     `J θ̈ = −M g l sin θ − (b + K²/R) θ̇ + (K/R) u`. The cost takes the absolute state, as the paper says, so

@@ -1,8 +1,8 @@
-"""What a plant is: physical parameters, bounds, and the few functions that say how it moves and what it costs.
+"""What a plant is to everybody else: its signals, their units and ranges, and how long an episode lasts.
 
-A plant knows nothing of members, noise, sampling or learners: those belong to `replaybench.envs.population`.
-The functions are scalar code for one state; they are compiled with Numba and run over whole populations by
-the kernels of `replaybench.envs.rk4`.
+A plant knows nothing of members, noise, sampling or learners: those belong to `replaybench.envs.population`. How its
+members move is the business of its engine (`replaybench.envs.engine`). Plants that are given by differential equations
+have a base of their own, `replaybench.envs.ode`.
 """
 
 from __future__ import annotations
@@ -10,19 +10,18 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 import numpy as np
-from numba import njit
-from numba.core.dispatcher import Dispatcher
 from numpy.typing import ArrayLike, NDArray
 
 from replaybench.data.errors import UserError
-from replaybench.data.kernel import kernel
-from replaybench.envs.fingerprint import content_hash
+from replaybench.envs.settings import whole_steps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from replaybench.envs.engine import Engine
 
 Vector = NDArray[np.float64]
 """A short float64 array `[S]` or `[A]` in physical units."""
@@ -30,27 +29,26 @@ Vector = NDArray[np.float64]
 Params = tuple[float, ...]
 """The values of a plant's fields, in their order."""
 
-FUNCTIONS: Final = ("rhs", "reward", "project", "terminated")
+Parameter = float | str
+"""A value of a plant's field."""
 
-_PER_STATE: Final = (
-    *("state_units", "state_center", "state_scale", "initial_state", "reference_state", "periodic"),
-    *("observation_limit", "grid_nodes", "grid_low", "grid_high"),
-)
-_PER_ACTION: Final = ("action_units", "action_low", "action_high", "zero_action", "action_levels")
-_SCALARS: Final = ("episode_seconds", "max_substep", "reward_scale")
+Told = Literal["mean reward", "return"]
+"""What an episode is told by: the mean of its rewards per step, or their sum."""
+
+NAMES: Final = ("name", "state_names", "action_names")
+PER_STATE: Final = ("state_units", "state_center", "state_scale", "periodic", "observation_limit")
+PER_ACTION: Final = ("action_units", "action_low", "action_high", "zero_action")
+SCALARS: Final = ("episode_seconds", "reward_scale", "frequency", "discount", "update_every", "told_by")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plant:
-    """Base class of all plants; a subclass is a frozen dataclass whose fields are its physical parameters.
+    """Base class of all plants; a subclass is a frozen dataclass whose fields are its parameters.
 
-    The fields are floats and reach the functions as one tuple, to be unpacked in their order, as in
-    `J, M, g = p`. Everything else is a class attribute (or a property, where it depends on the parameters),
-    written without annotation so that it is no field. A state is normalised as `(x - center) / scale`, an
-    action linearly from `[low, high]` to [-1, 1]; attributes are in physical units unless they say otherwise.
-
-    The functions are static methods on float64 vectors `x`, `x_next` `[S]` and `u` `[A]`. Plain functions
-    are compiled when the class is defined; `@njit` ones are taken as they are.
+    Everything else is a class attribute (or a property, where it depends on the parameters), written without
+    annotation so that it is no field. A state is normalised as `(x - center) / scale`, an action linearly from
+    `[low, high]` to [-1, 1]; attributes are in physical units unless they say otherwise. "State" is what an agent
+    could observe without noise; what a simulator knows beyond that stays in the engine.
     """
 
     name: ClassVar[str]
@@ -63,29 +61,24 @@ class Plant:
     state_scale: ClassVar[tuple[float, ...]]
     action_low: ClassVar[tuple[float, ...]]
     action_high: ClassVar[tuple[float, ...]]
-    initial_state: ClassVar[tuple[float, ...]]
-    reference_state: ClassVar[tuple[float, ...]]
 
     positive: ClassVar[tuple[str, ...]] = ()
-    """Parameters by which the functions divide."""
+    """Parameters that must be positive."""
 
     episode_seconds: ClassVar[float] = 4.0
     """Length of an episode; then it is truncated. [s]"""
-    max_substep: ClassVar[float] = 0.01
-    """Longest Runge-Kutta step; a sample is cut into as many equal substeps as that takes. [s]
-
-    De Bruin et al. (2018) name the method and not its step: 10 ms is a reading, after the authors' public
-    benchmark, which takes two steps per 20 ms sample."""
+    frequency: ClassVar[float] = 50.0
+    """Control rate where none is asked for. [Hz]"""
     reward_scale: ClassVar[float] = 1.0
     """Factor on the reward that only a learner sees; every report uses the unscaled reward."""
-
-    grid_nodes: ClassVar[tuple[int, ...]] = ()
-    """Nodes per state of the dynamic-programming grid from `grid_low` to `grid_high`; a periodic axis has
-    equal spacings all the way round, its last node one spacing below `grid_high`. Empty: no reference."""
-    grid_low: ClassVar[tuple[float, ...]] = ()
-    grid_high: ClassVar[tuple[float, ...]] = ()
-    action_levels: ClassVar[tuple[int, ...]] = ()
-    """Equidistant levels per action that dynamic programming chooses from."""
+    discount: ClassVar[float] = 0.95
+    """Learners' discount factor γ per sample at the rate `frequency`."""
+    update_every: ClassVar[int] = 0
+    """Steps between learners' phases of updates where a study asks for none; 0: after each episode."""
+    told_by: ClassVar[Told] = "mean reward"
+    """What reports say of an episode."""
+    reference_episodes: ClassVar[int] = 1000
+    """Episodes behind the mean of simple controllers, beside which learners are shown."""
 
     @property
     def periodic(self) -> tuple[bool, ...]:
@@ -99,50 +92,38 @@ class Plant:
 
     @property
     def observation_limit(self) -> tuple[float, ...]:
-        """Bound on |normalised state| that no run leaves; the observation space adds room for the noise."""
+        """Bound on |normalised state|; the observation space adds room for the noise."""
         return (10.0,) * len(self.state_names)
 
-    @staticmethod
-    def rhs(x: Vector, u: Vector, p: Params) -> tuple[float, ...]:
-        """Return the time derivative of each state."""
+    def engine(self, num_envs: int, frequency: float) -> Engine:
+        """Return what moves `num_envs` members, sampled at `frequency` [Hz]."""
         raise NotImplementedError
 
-    @staticmethod
-    def reward(x: Vector, u: Vector, x_next: Vector, event: int, p: Params) -> float:
-        """Return the reward of one step from `x` to `x_next` under the applied action `u`."""
+    def made_of(self) -> str:
+        """Return a digest of what decides how this plant behaves, beside its declarations and parameters."""
         raise NotImplementedError
 
-    @staticmethod
-    def project(x: Vector, p: Params) -> int:
-        """Bring `x` back, in place, to where states may be (a wrapped angle, a wall) after every substep.
+    def steps_per_episode(self, frequency: float) -> int:
+        """Return the samples in an episode.
 
-        Returns:
-            A bool or bits that say what happened; they are OR-ed over the substeps into `event`.
+        Raises:
+            UserError: the plant cannot be sampled at this `frequency` [Hz].
         """
-        return 0
-
-    @staticmethod
-    def terminated(x_next: Vector, event: int, p: Params) -> bool:
-        """Return whether the episode ends for good: no future reward follows."""
-        return False
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        _compile_functions(cls)
+        return whole_steps(self.name, self.episode_seconds, frequency)
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
+            if isinstance(field.default, str):
+                if not isinstance(value, str):
+                    raise UserError(f"{type(self).__name__}: {field.name} must be a name, not {value!r}")
+                continue
             if not isinstance(value, int | float) or not math.isfinite(value):
                 raise UserError(f"{type(self).__name__}: {field.name} must be a finite number, not {value!r}")
             if field.name in self.positive and value <= 0:
                 raise UserError(f"{type(self).__name__}: {field.name} must be positive, not {value!r}")
             object.__setattr__(self, field.name, float(value))  # 1 and 1.0 are one plant, with one fingerprint
         self._check_declarations()
-
-    def params(self) -> Params:
-        """Return the parameter values in the order of the fields: the functions' argument `p`."""
-        return tuple(getattr(self, field.name) for field in fields(self))
 
     def normalise_state(self, state: ArrayLike) -> NDArray[np.float64]:
         """Return physical states `[..., S]` normalised."""
@@ -174,15 +155,10 @@ class Plant:
         return (high + low) / 2, (high - low) / 2
 
     def fingerprint(self) -> str:
-        """Return a hex digest of all that decides how this plant behaves.
-
-        That is the declarations, the parameter values and the source of the functions with all that they call.
-        """
-        names = ("name", "state_names", "action_names", *_PER_STATE, *_PER_ACTION, *_SCALARS)
-        declared = [(name, getattr(self, name)) for name in names]
+        """Return a hex digest of all that decides how this plant behaves."""
+        declared = [(name, getattr(self, name)) for name in self._declared()]
         parameters = [(field.name, getattr(self, field.name)) for field in fields(self)]
-        kernels = content_hash(getattr(self, name) for name in FUNCTIONS)
-        return hashlib.sha256(repr((declared, parameters, kernels)).encode()).hexdigest()
+        return hashlib.sha256(repr((declared, parameters, self.made_of())).encode()).hexdigest()
 
     def draw(self, axes: Axes, state: Vector, action: Vector) -> None:
         """Draw one member, of physical state `[S]` and normalised action `[A]`, on empty axes: here as bars."""
@@ -197,40 +173,23 @@ class Plant:
         axes.set(xlim=(-1.5, 1.5), ylim=(len(values) - 0.5, -0.8))
         axes.axis("off")
 
+    @classmethod
+    def _declared(cls) -> tuple[str, ...]:
+        """Return the names of all declarations."""
+        return (*NAMES, *PER_STATE, *PER_ACTION, *SCALARS)
+
     def _check_declarations(self) -> None:
-        """Refuse a class that forgot something, naming it, before Numba meets it."""
+        """Refuse a class that forgot something, naming it."""
         plant = type(self).__name__
-        for name in ("name", "state_names", "action_names", *_PER_STATE, *_PER_ACTION, *_SCALARS):
+        for name in self._declared():
             if not hasattr(self, name):
                 raise UserError(f"plant {plant} does not declare {name}")
-        for names, counted in (("state_names", _PER_STATE), ("action_names", _PER_ACTION)):
-            count = len(getattr(self, names))
+        for names, counted in (("state_names", PER_STATE), ("action_names", PER_ACTION)):
             for name in counted:
-                size = len(getattr(self, name))
-                if size != count and not (size == 0 and name.startswith(("grid", "action_levels"))):
-                    raise UserError(f"plant {plant}: {name} has {size} entries, {names} has {count}")
-        for name in ("rhs", "reward"):
-            if getattr(self, name) is getattr(Plant, name):
-                raise UserError(f"plant {plant} does not define the static method {name}")
+                check_count(plant, name, getattr(self, name), names, getattr(self, names))
 
 
-@kernel
-def wrap_angle(angle: float) -> float:
-    """Return an angle [rad] brought into [−π, π)."""
-    if -math.pi <= angle < math.pi:
-        return angle
-    turned = angle - 2 * math.pi * math.floor((angle + math.pi) / (2 * math.pi))
-    return -math.pi if turned < -math.pi or turned >= math.pi else turned  # as far as rounding may lead astray
-
-
-def _compile_functions(plant: type[Plant]) -> None:
-    """Turn the plain functions that a class defines into Numba's."""
-    for name in FUNCTIONS:
-        function = vars(plant).get(name)
-        if isinstance(function, staticmethod):
-            function = function.__func__
-        if function is not None:
-            setattr(plant, name, staticmethod(function if isinstance(function, Dispatcher) else njit(function)))
-
-
-_compile_functions(Plant)
+def check_count(plant: str, name: str, values: tuple[object, ...], names: str, named: tuple[str, ...]) -> None:
+    """Raise `UserError` unless a plant declares one of `values` for each of `named`."""
+    if len(values) != len(named):
+        raise UserError(f"plant {plant}: {name} has {len(values)} entries, {names} has {len(named)}")

@@ -7,7 +7,7 @@ but the settings: what one of them sees depends on the root seed and its own num
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 from gymnasium.error import ResetNeeded
@@ -19,22 +19,18 @@ from numpy.typing import ArrayLike, NDArray
 from replaybench.data.errors import UserError
 from replaybench.data.streams import Stream
 from replaybench.envs import rk4
-from replaybench.envs.plant import Plant
+from replaybench.envs.ode import OdePlant
+from replaybench.envs.plant import Parameter, Plant
 from replaybench.envs.registry import make_plant
-from replaybench.envs.settings import Role, check_population, check_seed, reset_mask, seen_states, whole_steps
+from replaybench.envs.settings import Role, check_population, check_seed, reset_mask, seen_states
+from replaybench.envs.signals import Signals, clip_actions
 
 if TYPE_CHECKING:
     from replaybench.envs.drawing import Canvas
 
-_PURPOSES: Final[dict[Role, tuple[str, str]]] = {
-    "training": ("sensor", "actuator"),
-    "evaluation": ("evaluation sensor", "evaluation actuator"),
-}
+_STARTS: Final[dict[Role, str]] = {"training": "initial state", "evaluation": "evaluation initial state"}
 _LARGEST_NORMAL: Final = 9.0  # a stream's normal draws cannot exceed √(106 ln 2) = 8.6
-_KEPT: Final = (
-    *("state", "elapsed", "terminated", "truncated"),
-    *("action", "observation", "true_state", "sensor_error", "actuator_error"),
-)
+_OF_SIGNALS: Final = ("action", "observation", "true_state", "sensor_error", "actuator_error")
 
 
 Float32Array = NDArray[np.float32]
@@ -46,14 +42,14 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
 
     Observations are noisy normalised states float32 `[M, S]`, actions float32 `[M, A]` in [-1, 1]. The plant
     gets `clip(clip(action) + noise)`; rewards float64 `[M]` come from the true states and that applied action,
-    and are unscaled. Observations are never clipped. A member that has terminated or been truncated stays as
+    and are unscaled. Noisy observations are never clipped. A member that has terminated or been truncated stays as
     it is, with reward 0, both flags kept and no noise drawn, until `reset` is called with its `reset_mask`.
 
     Args:
         plant: the plant, or its name as `make_plant` takes it.
         num_envs: number of members M.
         parameters: values of the plant's fields, where it is given by name.
-        frequency: samples per second [Hz]; an episode must be a whole number of samples.
+        frequency: samples per second [Hz]; an episode must be a whole number of samples. The plant's own by default.
         sensor_noise: standard deviation of the additive noise on every normalised state.
         actuator_noise: standard deviation of the additive noise on every normalised action.
         seed: root seed of the noise.
@@ -61,6 +57,8 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         role: "evaluation" draws from streams of its own, so that it leaves training as it is.
         wrap_noisy_angle: bring noisy angles back into their range; the paper's noise is additive.
         observe: names of the states that are observed, which makes the plant a partially observed one; all if empty.
+        nan_actions: what becomes of an action that is no number: "raise" an error, or let the member "fail": its
+            reward is NaN for the rest of its episode, and the others go on.
         render_mode: "rgb_array" or None.
 
     Attributes:
@@ -84,8 +82,8 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         plant: Plant | str,
         num_envs: int = 1,
         *,
-        parameters: Mapping[str, float] | None = None,
-        frequency: float = 50.0,
+        parameters: Mapping[str, Parameter] | None = None,
+        frequency: float | None = None,
         sensor_noise: float = 0.0,
         actuator_noise: float = 0.0,
         seed: int = 0,
@@ -93,6 +91,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         role: Role = "training",
         wrap_noisy_angle: bool = False,
         observe: Sequence[str] = (),
+        nan_actions: Literal["raise", "fail"] = "raise",
         render_mode: str | None = None,
     ) -> None:
         if parameters and not isinstance(plant, str):
@@ -105,33 +104,26 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         self.render_mode = render_mode
         self.sensor_noise = float(sensor_noise)
         self.actuator_noise = float(actuator_noise)
-        self._set_frequency(frequency)
+        self.nan_actions = nan_actions
+        frequency = self.plant.frequency if frequency is None else frequency
+        self._count_steps(frequency)
         self.metadata = {**self.metadata, "render_fps": max(1, round(frequency))}
 
-        states, actions = len(self.plant.state_names), len(self.plant.action_names)
         self._seen = seen_states(self.plant.name, self.plant.state_names, observe)
         limit = (np.array(self.plant.observation_limit) + _LARGEST_NORMAL * self.sensor_noise)[self._seen]
         self.single_observation_space = Box(-limit.astype(np.float32), limit.astype(np.float32))
-        self.single_action_space = Box(-1.0, 1.0, (actions,), np.float32)
+        self.single_action_space = Box(-1.0, 1.0, (len(self.plant.action_names),), np.float32)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
 
-        self._kernels = rk4.kernels(self.plant)
-        self._params = self.plant.params()
-        self._action_range = self.plant.action_range()
-        wrap = np.array(self.plant.periodic, np.bool_) & wrap_noisy_angle
-        self._sensing = (np.array(self.plant.state_center), np.array(self.plant.state_scale), wrap)
-        self._state = np.tile(np.array(self.plant.initial_state, np.float64), (num_envs, 1))
-        self._observation = np.zeros((num_envs, states), np.float32)
-        self._true_state, self._sensor_error = np.zeros_like(self._observation), np.zeros_like(self._observation)
-        self._action = np.zeros((num_envs, actions), np.float32)
-        self._actuator_error = np.zeros_like(self._action)
-        self._reward, self._event = np.zeros(num_envs), np.zeros(num_envs, np.int64)
+        self._signals = Signals(self.plant, self.members, sensor_noise, actuator_noise, role, wrap_noisy_angle)
         self._elapsed = np.zeros(num_envs, np.int64)
-        self._terminated, self._truncated = np.zeros(num_envs, np.bool_), np.zeros(num_envs, np.bool_)
+        self._truncated = np.zeros(num_envs, np.bool_)
+        self._failed = np.zeros(num_envs, np.bool_)
         self._started = False
         self._canvas: Canvas | None = None
         self._seed(seed)
+        self._engine = self.plant.engine(num_envs, 1.0 / self._dt)
 
     @property
     def dt(self) -> float:
@@ -140,7 +132,8 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
 
     @dt.setter
     def dt(self, seconds: float) -> None:
-        self._set_frequency(1.0 / seconds if seconds else float("inf"))
+        self._count_steps(1.0 / seconds if seconds else float("inf"))
+        self._engine.set_frequency(1.0 / self._dt)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -155,15 +148,14 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         chosen = reset_mask(options, self.num_envs)
         if seed is not None:
             self._seed(seed, chosen)
-        self._state[chosen] = self.plant.initial_state
-        self._action[chosen] = 0.0
-        self._actuator_error[chosen] = 0.0
-        self._event[chosen] = 0
+        self._signals.rest(chosen)
         self._elapsed[chosen] = 0
-        self._terminated[chosen] = self._truncated[chosen] = False
+        self._engine.event[chosen] = 0
+        self._engine.terminated[chosen] = self._truncated[chosen] = self._failed[chosen] = False
         self._started = self._started or bool(chosen.all())
-        self._observe(chosen)
-        return self._observation[:, self._seen], self._infos()
+        self._engine.restart(chosen, self._starts)
+        self._engine.sense(self._signals, chosen)
+        return self._signals.observation[:, self._seen], self._infos()
 
     def step(
         self, actions: ArrayLike
@@ -180,21 +172,20 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         """
         if not self._started:
             raise ResetNeeded("call reset() on every member before step()")
-        commanded = np.asarray(actions, np.float32)
-        if commanded.shape != self._action.shape:
-            raise UserError(f"actions have shape {commanded.shape}; this population takes {self._action.shape}")
-        np.clip(commanded, -1.0, 1.0, out=self._action)
-        running = ~(self._terminated | self._truncated)
-        self._kernels.step(
-            *(self._state, self._action, running, self._dt / self._substeps, self._substeps, self._params),
-            *(*self._action_range, *self._sensing, self._sensor.state, self.sensor_noise),
-            *(self._actuator.state, self.actuator_noise, self._observation, self._true_state),
-            *(self._sensor_error, self._actuator_error, self._reward, self._terminated, self._event),
-        )
+        commanded, engine, signals = np.asarray(actions, np.float32), self._engine, self._signals
+        if commanded.shape != signals.action.shape:
+            raise UserError(f"actions have shape {commanded.shape}; this population takes {signals.action.shape}")
+        running = ~(engine.terminated | self._truncated)
+        if (bad := clip_actions(commanded, running, signals.action)) >= 0:
+            if self.nan_actions == "raise":
+                raise UserError(f"the action of member {self.members[bad]} is not a number: {commanded[bad].tolist()}")
+            self._failed |= np.isnan(signals.action).any(axis=1) & running
+        engine.step(signals, running & ~self._failed)
+        engine.reward[self._failed & running] = np.nan
         self._elapsed += running
         np.greater_equal(self._elapsed, self.steps_per_episode, out=self._truncated)
-        flags = self._terminated.copy(), self._truncated.copy()
-        return self._observation[:, self._seen], self._reward.copy(), *flags, self._infos()
+        flags = engine.terminated.copy(), self._truncated.copy()
+        return signals.observation[:, self._seen], engine.reward.copy(), *flags, self._infos()
 
     def simulate(self, state: ArrayLike, action: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Step any states once without noise, touching no member.
@@ -206,61 +197,80 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         Returns:
             The normalised next states float64 `[..., S]` and the unscaled reward float64 `[...]`.
         """
+        if not isinstance(self.plant, OdePlant):
+            raise UserError(f"{self.plant.name} cannot be simulated from any state; only plants with equations can")
         u = self.plant.denormalise_action(np.clip(action, -1.0, 1.0))
         after, reward, _ = rk4.simulate(self.plant, self.plant.denormalise_state(state), u, self._dt)
         return self.plant.normalise_state(after), reward
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """Return a copy of all that the future depends on, arrays `[M, ...]`; `state` is in physical units."""
-        kept = {name: getattr(self, f"_{name}").copy() for name in _KEPT}
-        return kept | {"sensor_stream": self._sensor.state.copy(), "actuator_stream": self._actuator.state.copy()}
+        """Return a copy of all that the future depends on, arrays `[M, ...]`; the engine's are in physical units."""
+        return {name: array.copy() for name, array in self._changing().items()} | self._engine.get_state()
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
         """Continue from what `get_state` returned, bit for bit."""
         own = self.get_state()
         if state.keys() != own.keys() or any(np.shape(state[name]) != own[name].shape for name in own):
             raise UserError(f"this is not the state of a population of {self.num_envs} {self.plant.name}")
-        for name in _KEPT:
-            getattr(self, f"_{name}")[:] = state[name]
-        self._sensor.state[:] = state["sensor_stream"]
-        self._actuator.state[:] = state["actuator_stream"]
+        kept = self._changing()
+        for name, array in kept.items():
+            array[:] = state[name]
+        self._engine.set_state({name: array for name, array in state.items() if name not in kept})
         self._started = True
 
     def render(self) -> tuple[NDArray[np.uint8], ...] | None:
         """Return one image uint8 `[height, width, 3]` per member, or None without a render mode."""
         if self.render_mode is None:
             return None
+        return tuple(self._frame(member) for member in range(self.num_envs))
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """End the engine's processes, if it has any."""
+        self._engine.close()
+
+    def _frame(self, member: int) -> NDArray[np.uint8]:
+        frame = self._engine.frame(member)
+        if frame is not None:
+            return frame
         if self._canvas is None:
             from replaybench.envs.drawing import Canvas
 
             self._canvas = Canvas(self.plant)
-        members = zip(self._state, self._action, self._elapsed * self._dt, strict=True)
-        return tuple(self._canvas.frame(state, action, seconds) for state, action, seconds in members)
+        seconds = float(self._elapsed[member] * self._dt)
+        return self._canvas.frame(self._engine.observed[member], self._signals.action[member], seconds)
 
-    def _set_frequency(self, frequency: float) -> None:
-        self.steps_per_episode = whole_steps(self.plant.name, self.plant.episode_seconds, frequency)
+    def _changing(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays, beside the engine's own, that change as the population runs."""
+        return {
+            **{name: getattr(self._signals, name) for name in _OF_SIGNALS},
+            "sensor_stream": self._signals.sensor.state,
+            "actuator_stream": self._signals.actuator.state,
+            "start_stream": self._starts.state,
+            "observed": self._engine.observed,
+            "terminated": self._engine.terminated,
+            "truncated": self._truncated,
+            "failed": self._failed,
+            "elapsed": self._elapsed,
+        }
+
+    def _count_steps(self, frequency: float) -> None:
+        self.steps_per_episode = self.plant.steps_per_episode(frequency)
         self._dt = self.plant.episode_seconds / self.steps_per_episode
-        self._substeps = rk4.substeps(self.plant, self._dt)
 
     def _seed(self, seed: int, chosen: BoolArray | None = None) -> None:
-        """Start the noise streams of the chosen members (at first: of all) anew from a root seed."""
-        sensor, actuator = (Stream(check_seed(seed), self.members, name) for name in _PURPOSES[self.role])
+        """Start the streams of the chosen members (at first: of all) anew from a root seed."""
+        self._signals.seed(seed, chosen)
+        starts = Stream(check_seed(seed), self.members, _STARTS[self.role])
         if chosen is None:
-            self._sensor, self._actuator = sensor, actuator
+            self._starts = starts
         else:
-            self._sensor.state[chosen] = sensor.state[chosen]
-            self._actuator.state[chosen] = actuator.state[chosen]
-
-    def _observe(self, chosen: BoolArray) -> None:
-        self._kernels.observe(
-            *(self._state, chosen, *self._sensing, self._sensor.state, self.sensor_noise),
-            *(self._observation, self._true_state, self._sensor_error),
-        )
+            self._starts.state[chosen] = starts.state[chosen]
 
     def _infos(self) -> dict[str, Any]:
         return {
-            "event": self._event.copy(),
-            "true_state": self._true_state.copy(),
-            "sensor_noise": self._sensor_error[:, self._seen],
-            "actuator_noise": self._actuator_error.copy(),
+            "event": self._engine.event.copy(),
+            "true_state": self._signals.true_state.copy(),
+            "sensor_noise": self._signals.sensor_error[:, self._seen],
+            "actuator_noise": self._signals.actuator_error.copy(),
+            **self._engine.infos(),
         }

@@ -11,26 +11,50 @@ import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from replaybench.data.errors import UserError, unknown
 
 if TYPE_CHECKING:
-    from replaybench.envs.plant import Plant
+    from replaybench.envs.ode import OdePlant
+    from replaybench.envs.plant import Parameter, Plant
+
+
+class Entry(NamedTuple):
+    """Where a plant is, and what must be installed for it.
+
+    Attributes:
+        module: the module that holds the class of the plant's name.
+        needs: the package that is imported, empty if none is beyond the project's own dependencies.
+        extra: the project's extra that installs it.
+    """
+
+    module: str
+    needs: str = ""
+    extra: str = ""
+
 
 _PLANTS: Final = {
-    "Pendulum": "replaybench.envs.pendulum",
-    "PendulumDCSC": "replaybench.envs.pendulum",
-    "Magman": "replaybench.envs.magman",
+    "Pendulum": Entry("replaybench.envs.pendulum"),
+    "PendulumDCSC": Entry("replaybench.envs.pendulum"),
+    "Magman": Entry("replaybench.envs.magman"),
 }
 
 
 def plant_names() -> tuple[str, ...]:
-    """Return the names of the plants that come with the package."""
+    """Return the names of the plants that come with the package, available or not."""
     return tuple(_PLANTS)
 
 
-def make_plant(name: str, **parameters: float) -> Plant:
+def missing(name: str) -> str:
+    """Return the command that installs what a plant of `plant_names()` lacks here; empty if it lacks nothing."""
+    entry = _PLANTS[name]
+    if not entry.needs or importlib.util.find_spec(entry.needs) is not None:
+        return ""
+    return f'pip install "replaybench[{entry.extra}]"'
+
+
+def make_plant(name: str, **parameters: Parameter) -> Plant:
     """Return a plant with the given parameters, the others at their defaults.
 
     Args:
@@ -40,13 +64,15 @@ def make_plant(name: str, **parameters: float) -> Plant:
     Raises:
         UserError: no such plant, file, class or parameter.
     """
+    from replaybench.envs.ode import OdePlant
+
     plant = plant_class(name)
     fields = [field.name for field in dataclasses.fields(plant)]
     for parameter in parameters:
         if parameter not in fields:
             raise unknown(f"parameter of {plant.name}", parameter, fields)
     made = plant(**parameters)
-    if name not in _PLANTS:
+    if name not in _PLANTS and isinstance(made, OdePlant):
         _try_functions(made, name)
     return made
 
@@ -55,7 +81,9 @@ def plant_class(name: str) -> type[Plant]:
     """Return the class that `make_plant` would make a plant of."""
     path, colon, class_name = name.rpartition(":")
     if name in _PLANTS:
-        found: type[Plant] = getattr(importlib.import_module(_PLANTS[name]), name)
+        if lacking := missing(name):
+            raise UserError(f"plant {name} needs the package {_PLANTS[name].needs}: {lacking}")
+        found: type[Plant] = getattr(importlib.import_module(_PLANTS[name].module), name)
         return found
     if colon and path.endswith(".py"):
         return _class_in_file(Path(path), class_name)
@@ -90,10 +118,10 @@ def _class_in_file(path: Path, class_name: str) -> type[Plant]:
     classes = vars(_import_file(path.resolve()))
     if class_name not in classes:
         plants = [key for key, value in classes.items() if isinstance(value, type) and issubclass(value, Plant)]
-        raise unknown(f"plant in {path}", class_name, [plant for plant in plants if plant != "Plant"])
+        raise unknown(f"plant in {path}", class_name, [plant for plant in plants if plant not in ("Plant", "OdePlant")])
     found = classes[class_name]
     if not (isinstance(found, type) and issubclass(found, Plant)):
-        raise UserError(f"{class_name} in {path} is no plant; derive it from replaybench.envs.plant.Plant")
+        raise UserError(f"{class_name} in {path} is no plant; derive it from replaybench.envs.ode.OdePlant")
     if not dataclasses.is_dataclass(found) or "__dataclass_params__" not in vars(found):
         raise UserError(f"{class_name} in {path} needs @dataclass(frozen=True, kw_only=True) in front of it")
     return found
@@ -123,7 +151,7 @@ def _import_file(path: Path) -> ModuleType:
     return module
 
 
-def _try_functions(plant: Plant, name: str) -> None:
+def _try_functions(plant: OdePlant, name: str) -> None:
     """Call a user's functions once as plain Python, where a mistake shows at its own line.
 
     Raises:

@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from replaybench.data.cache import cache_dir, store_text
 from replaybench.data.streams import next_normal
 from replaybench.envs.fingerprint import content_hash
-from replaybench.envs.plant import FUNCTIONS, Plant
+from replaybench.envs.ode import FUNCTIONS, OdePlant
 
 # One sample of one member, from `x` to `x_next`. It is written into the kernels, not called by them: Numba counts
 # references to arrays around calls, which costs more than the arithmetic. The slopes of each state are variables,
@@ -140,19 +140,19 @@ class Kernels(NamedTuple):
     path: str | None
 
 
-def kernels(plant: Plant) -> Kernels:
+def kernels(plant: OdePlant) -> Kernels:
     """Return the kernels of a plant; the parameters are arguments of theirs, so classes share them."""
     functions = tuple(getattr(plant, name) for name in FUNCTIONS)
     return _kernels(functions, len(plant.state_names), len(plant.action_names), plant.name)
 
 
-def substeps(plant: Plant, dt: float) -> int:
+def substeps(plant: OdePlant, dt: float) -> int:
     """Return the number of equal Runge-Kutta steps in a sample of `dt` seconds."""
     return max(1, math.ceil(dt / plant.max_substep - 1e-9))
 
 
 def simulate(
-    plant: Plant, state: ArrayLike, u: ArrayLike, dt: float
+    plant: OdePlant, state: ArrayLike, u: ArrayLike, dt: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
     """Step any states of a plant once, without noise.
 

@@ -11,12 +11,12 @@ from replaybench.baselines.figures import solution_figure
 from replaybench.baselines.fuzzy import solve
 from replaybench.baselines.grid import plant_grid
 from replaybench.envs.magman import Magman
+from replaybench.envs.ode import OdePlant
 from replaybench.envs.pendulum import Pendulum
-from replaybench.envs.plant import Plant
 
 
 @pytest.mark.parametrize("plant", [Pendulum(), Magman()], ids=lambda plant: plant.name)
-def test_panels_show_the_surfaces_in_physical_units(plant: Plant) -> None:
+def test_panels_show_the_surfaces_in_physical_units(plant: OdePlant) -> None:
     solution = solve(plant, grid=plant_grid(plant, (41, 31)))
     figure = solution_figure(solution)
     figure.savefig(io.BytesIO())

@@ -19,8 +19,9 @@ from replaybench.baselines.scores import episode_rewards
 from replaybench.baselines.solution import Solution
 from replaybench.data.errors import UserError
 from replaybench.envs.magman import Magman
+from replaybench.envs.ode import OdePlant
 from replaybench.envs.pendulum import Pendulum, PendulumDCSC
-from replaybench.envs.plant import Params, Plant, Vector
+from replaybench.envs.plant import Params, Vector
 
 GAMMA = 0.95
 
@@ -36,7 +37,7 @@ class Nine(Pendulum):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Walk(Plant):
+class Walk(OdePlant):
     """A step to the left or right or none, at a cost of 1, until 0 is reached."""
 
     name = "Walk"
@@ -62,7 +63,7 @@ class Walk(Plant):
         return x_next[0] < 0.5  # type: ignore[no-any-return]
 
 
-def small(plant: Plant, *nodes: int) -> dict[str, Any]:
+def small(plant: OdePlant, *nodes: int) -> dict[str, Any]:
     """Return the arrays of a small problem."""
     grid = plant_grid(plant, nodes)
     cell, weight, reward = transitions(plant, 50.0, grid, action_grid(plant))
@@ -92,7 +93,7 @@ def synchronous_sweep(theta: NDArray[np.float64], problem: dict[str, Any]) -> tu
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("plant", "nodes"), [(Pendulum(), (12, 9)), (Magman(), (7, 5))])
-def test_a_synchronous_sweep_equals_dense_numpy(plant: Plant, nodes: tuple[int, ...], seed: int) -> None:
+def test_a_synchronous_sweep_equals_dense_numpy(plant: OdePlant, nodes: tuple[int, ...], seed: int) -> None:
     problem = small(plant, *nodes)
     theta = np.random.default_rng(seed).normal(size=(problem["grid"].size, len(problem["actions"])))
     theta[:: seed + 1] = np.round(theta[:: seed + 1])  # equal values, too
@@ -132,7 +133,7 @@ def test_values_of_a_walk_to_the_end_are_the_closed_form() -> None:
 
 
 @pytest.mark.parametrize("plant", [Five(), PendulumDCSC(), Magman()])
-def test_both_variants_reach_the_same_values(plant: Plant) -> None:
+def test_both_variants_reach_the_same_values(plant: OdePlant) -> None:
     grid = plant_grid(plant, (41, 31))
     one, other = (solve(plant, grid=grid, variant=variant) for variant in ("synchronous", "asynchronous"))
     largest = np.abs(transitions(plant, 50.0, grid, one.actions)[2]).max()
@@ -202,10 +203,10 @@ def test_bounds_of_suboptimality() -> None:
 
 def test_a_solution_is_computed_once_per_content(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     grid = Grid((9, 9), (-math.pi, -15.0), (math.pi, 15.0), (True, False))
-    calls: list[Plant] = []
+    calls: list[OdePlant] = []
     iterate = fuzzy._iterate
 
-    def counted(plant: Plant, *rest: Any) -> Any:
+    def counted(plant: OdePlant, *rest: Any) -> Any:
         calls.append(plant)
         return iterate(plant, *rest)
 

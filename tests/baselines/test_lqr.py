@@ -12,8 +12,9 @@ from replaybench.baselines.lqr import linear_quadratic_regulator
 from replaybench.data.errors import UserError
 from replaybench.envs import rk4
 from replaybench.envs.magman import Magman
+from replaybench.envs.ode import OdePlant
 from replaybench.envs.pendulum import Pendulum, PendulumDCSC
-from replaybench.envs.plant import Params, Plant, Vector
+from replaybench.envs.plant import Params, Vector
 
 PLANTS = [Pendulum(), PendulumDCSC(), Magman()]
 
@@ -31,7 +32,7 @@ class AtTheWall(Magman):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OutOfReach(Plant):
+class OutOfReach(OdePlant):
     """An unstable state that no action moves."""
 
     name = "OutOfReach"
@@ -52,7 +53,7 @@ class OutOfReach(Plant):
 
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.name)
 @pytest.mark.parametrize("frequency", [10.0, 50.0, 200.0])
-def test_the_closed_loop_is_stable_and_returns_from_a_small_push(plant: Plant, frequency: float) -> None:
+def test_the_closed_loop_is_stable_and_returns_from_a_small_push(plant: OdePlant, frequency: float) -> None:
     regulator = linear_quadratic_regulator(plant, frequency)
     loop = regulator.A - regulator.B @ regulator.gain
     assert np.abs(np.linalg.eigvals(loop)).max() < 0.99
@@ -68,7 +69,7 @@ def test_the_closed_loop_is_stable_and_returns_from_a_small_push(plant: Plant, f
 
 
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.name)
-def test_the_linear_model_is_the_plant_near_its_reference(plant: Plant) -> None:
+def test_the_linear_model_is_the_plant_near_its_reference(plant: OdePlant) -> None:
     regulator = linear_quadratic_regulator(plant, 50.0)
     rng = np.random.default_rng(0)
     state, action = 1e-3 * rng.normal(size=(20, 2)), 1e-3 * rng.normal(size=(20, len(plant.action_names)))
@@ -122,9 +123,9 @@ def test_actions_are_clipped_and_angles_go_the_short_way() -> None:
 @pytest.mark.parametrize(
     ("plant", "message"),
     [(Sideways(), "no action holds Sideways"), (AtTheWall(), "AtTheWall"), (OutOfReach(), "cannot be stabilised")],
-    ids=lambda value: value.name if isinstance(value, Plant) else "",
+    ids=lambda value: value.name if isinstance(value, OdePlant) else "",
 )
-def test_what_cannot_be_regulated_is_refused(plant: Plant, message: str) -> None:
+def test_what_cannot_be_regulated_is_refused(plant: OdePlant, message: str) -> None:
     with pytest.raises(UserError, match=message):
         linear_quadratic_regulator(plant)
 

@@ -17,8 +17,8 @@ from replaybench.baselines.refinement import CLOSE, reference_solution
 from replaybench.baselines.scores import Reference, episode_rewards, normalise, reference
 from replaybench.data.errors import UserError
 from replaybench.envs.magman import Magman
+from replaybench.envs.ode import OdePlant
 from replaybench.envs.pendulum import Pendulum, PendulumDCSC
-from replaybench.envs.plant import Plant
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=["pendulum", "pendulum DCSC", "magman", "magman from the first magnet"],
 )
 def test_reference_values(
-    plant: Plant, dp: float, interpolated: float, random: float, random_sd: float, zero: float, sweeps: int
+    plant: OdePlant, dp: float, interpolated: float, random: float, random_sd: float, zero: float, sweeps: int
 ) -> None:
     found = reference(plant)
     assert found.dp == found.dp_mean == pytest.approx(dp, rel=0.05)

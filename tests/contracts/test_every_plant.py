@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from replaybench.envs.plant import Plant
+from replaybench.envs.ode import OdePlant
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant, plant_names
 
@@ -15,7 +15,7 @@ NOISE = {"sensor_noise": 0.02, "actuator_noise": 0.05}
 
 
 @pytest.fixture(params=[*plant_names(), EXAMPLE], ids=lambda name: name.rpartition(":")[2])
-def plant(request: pytest.FixtureRequest) -> Plant:
+def plant(request: pytest.FixtureRequest) -> OdePlant:
     return make_plant(request.param)
 
 
@@ -32,7 +32,7 @@ def rollout(env: PopulationEnv, actions: np.ndarray) -> list[np.ndarray]:
     return columns + [np.array([step[4][name] for step in steps]) for name in sorted(steps[0][4])]
 
 
-def test_declarations_are_sound(plant: Plant) -> None:
+def test_declarations_are_sound(plant: OdePlant) -> None:
     assert (np.array(plant.state_scale) > 0).all()
     assert (np.array(plant.action_low) < np.array(plant.action_high)).all()
     np.testing.assert_allclose(
@@ -46,7 +46,7 @@ def test_declarations_are_sound(plant: Plant) -> None:
     assert plant.fingerprint() == plant.fingerprint()
 
 
-def test_the_grid_has_a_node_on_the_reference(plant: Plant) -> None:
+def test_the_grid_has_a_node_on_the_reference(plant: OdePlant) -> None:
     if not plant.grid_nodes:
         pytest.skip("declares no grid")
     for axis, nodes in enumerate(plant.grid_nodes):
@@ -60,7 +60,7 @@ def test_the_grid_has_a_node_on_the_reference(plant: Plant) -> None:
     assert math.prod(plant.action_levels) <= 100
 
 
-def test_members_equal_single_runs_bit_for_bit(plant: Plant) -> None:
+def test_members_equal_single_runs_bit_for_bit(plant: OdePlant) -> None:
     for settings in ({}, NOISE):
         env = PopulationEnv(plant, 5, members=[4, 0, 7, 2, 9], **settings)
         actions = random_actions(env, 60)
@@ -71,7 +71,7 @@ def test_members_equal_single_runs_bit_for_bit(plant: Plant) -> None:
                 np.testing.assert_array_equal(many[:, row], one[:, 0])
 
 
-def test_members_are_independent(plant: Plant) -> None:
+def test_members_are_independent(plant: OdePlant) -> None:
     actions = random_actions(PopulationEnv(plant, 4), 40)
     disturbed = actions.copy()
     disturbed[:, 2] = -disturbed[:, 2]
@@ -82,7 +82,7 @@ def test_members_are_independent(plant: Plant) -> None:
     assert (before[0][:, 2] != after[0][:, 2]).any()
 
 
-def test_the_same_seed_gives_the_same_run_and_another_another(plant: Plant) -> None:
+def test_the_same_seed_gives_the_same_run_and_another_another(plant: OdePlant) -> None:
     actions = random_actions(PopulationEnv(plant, 2), 30)
     runs = [rollout(PopulationEnv(plant, 2, seed=seed, **NOISE), actions) for seed in (3, 3, 4)]
     for same, other in zip(runs[0], runs[1], strict=True):
@@ -90,7 +90,7 @@ def test_the_same_seed_gives_the_same_run_and_another_another(plant: Plant) -> N
     assert (runs[0][0] != runs[2][0]).all()
 
 
-def test_observations_stay_finite_and_inside_their_space(plant: Plant) -> None:
+def test_observations_stay_finite_and_inside_their_space(plant: OdePlant) -> None:
     for frequency, settings in ((10, {}), (50, NOISE), (200, {})):
         env = PopulationEnv(plant, 20, frequency=frequency, **settings)
         limit = env.single_observation_space.high
@@ -106,7 +106,7 @@ def test_observations_stay_finite_and_inside_their_space(plant: Plant) -> None:
         assert np.isfinite(limit).all()
 
 
-def test_outputs_are_fresh_and_of_the_stated_types(plant: Plant) -> None:
+def test_outputs_are_fresh_and_of_the_stated_types(plant: OdePlant) -> None:
     env = PopulationEnv(plant, 3, **NOISE)
     before, infos = env.reset()
     first = env.step(random_actions(env, 1)[0])
@@ -121,7 +121,7 @@ def test_outputs_are_fresh_and_of_the_stated_types(plant: Plant) -> None:
     assert env.observation_space.contains(before)
 
 
-def test_simulate_is_the_step_without_noise(plant: Plant) -> None:
+def test_simulate_is_the_step_without_noise(plant: OdePlant) -> None:
     env = PopulationEnv(plant, 4)
     env.reset()
     for action in random_actions(env, 20):
@@ -132,7 +132,7 @@ def test_simulate_is_the_step_without_noise(plant: Plant) -> None:
         np.testing.assert_allclose(reward, expected, rtol=1e-9)
 
 
-def test_terminated_and_truncated_are_told_apart(plant: Plant) -> None:
+def test_terminated_and_truncated_are_told_apart(plant: OdePlant) -> None:
     env = PopulationEnv(plant, 2)
     full = np.ones((env.steps_per_episode, *env.action_space.shape), np.float32)
     full[:, 1] = plant.normalise_action(plant.zero_action)

@@ -16,12 +16,12 @@ import json, sys
 from dataclasses import dataclass
 from numba import njit
 import physics
-from replaybench.envs.plant import Plant
+from replaybench.envs.ode import OdePlant
 
 SLOPE = 2.0
 
 @dataclass(frozen=True, kw_only=True)
-class Mine(Plant):
+class Mine(OdePlant):
     mass: float = 2.0
     name = "Mine"
     state_names = state_units = action_names = action_units = ("x",)

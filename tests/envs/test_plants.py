@@ -10,12 +10,13 @@ from replaybench.data.errors import UserError
 from replaybench.data.streams import Stream
 from replaybench.envs import rk4
 from replaybench.envs.magman import Magman
+from replaybench.envs.ode import OdePlant, wrap_angle
 from replaybench.envs.pendulum import Pendulum, PendulumDCSC
-from replaybench.envs.plant import Params, Plant, Vector, wrap_angle
+from replaybench.envs.plant import Params, Vector
 from replaybench.envs.population import PopulationEnv
 
 
-def mean_rewards(plant: Plant, actions: np.ndarray) -> np.ndarray:
+def mean_rewards(plant: OdePlant, actions: np.ndarray) -> np.ndarray:
     """Return the mean reward per step `[M]` of an episode under normalised actions `[T, M, A]`."""
     env = PopulationEnv(plant, actions.shape[1])
     env.reset()
@@ -48,7 +49,7 @@ def test_rewards_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("plant", "reward"), [(Pendulum(), -50 * math.pi), (Magman(), -3.5)])
-def test_doing_nothing_leaves_the_plant_at_its_start(plant: Plant, reward: float) -> None:
+def test_doing_nothing_leaves_the_plant_at_its_start(plant: OdePlant, reward: float) -> None:
     zero = plant.normalise_action(plant.zero_action)
     np.testing.assert_allclose(mean_rewards(plant, np.tile(zero, (200, 1, 1))), reward, rtol=1e-12)
 
@@ -59,7 +60,7 @@ def test_doing_nothing_leaves_the_plant_at_its_start(plant: Plant, reward: float
     [(Pendulum(), -164.2, -162.8), (PendulumDCSC(), -161.8, -159.8), (Magman(), -5.3, -4.8)],
     ids=["Pendulum", "PendulumDCSC", "Magman"],
 )
-def test_a_random_controller_scores_as_in_the_prototypes(plant: Plant, low: float, high: float) -> None:
+def test_a_random_controller_scores_as_in_the_prototypes(plant: OdePlant, low: float, high: float) -> None:
     members, actions = 300, len(plant.action_names)
     draws = Stream(0, range(members), "random controller").uniform(200 * actions)
     rewards = mean_rewards(plant, (2 * draws - 1).reshape(members, 200, actions).transpose(1, 0, 2))
@@ -133,7 +134,7 @@ def test_an_incomplete_plant_is_told_what_it_lacks() -> None:
         state_units = ("rad",)
 
     @dataclass(frozen=True, kw_only=True)
-    class Nameless(Plant):
+    class Nameless(OdePlant):
         gain: float = 1.0
 
     with pytest.raises(UserError, match=r"^plant Short: state_units has 1 entries, state_names has 2$"):
@@ -144,7 +145,7 @@ def test_an_incomplete_plant_is_told_what_it_lacks() -> None:
 
 def test_functions_may_be_compiled_or_plain_and_parameters_few() -> None:
     @dataclass(frozen=True, kw_only=True)
-    class Integrator(Plant):
+    class Integrator(OdePlant):
         name = "Integrator"
         state_names = state_units = action_names = action_units = ("x",)
         state_center = initial_state = reference_state = (0.0,)

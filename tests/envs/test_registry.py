@@ -43,7 +43,7 @@ def test_a_plant_is_made_from_a_file_that_is_read_again_when_edited(tmp_path: Pa
         ("nowhere.py:A", {}, "no plant file 'nowhere.py'; give the path of a Python file that exists"),
         ("nowhere.py", {}, "'nowhere.py' names no plant in the file; write nowhere.py:ClassName"),
         (f"{EXAMPLE}:Cartpole", {}, f"unknown plant in {EXAMPLE} 'Cartpole'; did you mean CartPole?"),
-        (f"{EXAMPLE}:main", {}, f"main in {EXAMPLE} is no plant; derive it from replaybench.envs.plant.Plant"),
+        (f"{EXAMPLE}:main", {}, f"main in {EXAMPLE} is no plant; derive it from replaybench.envs.ode.OdePlant"),
     ],
 )
 def test_wrong_names_are_told_in_one_line(name: str, parameters: dict[str, float], message: str) -> None:

@@ -8,23 +8,23 @@ from scipy.integrate import solve_ivp
 
 from replaybench.envs import rk4
 from replaybench.envs.magman import TRACK_HIGH, TRACK_LOW, Magman
+from replaybench.envs.ode import OdePlant
 from replaybench.envs.pendulum import Pendulum, PendulumDCSC
-from replaybench.envs.plant import Plant
 
 
-def oracle(plant: Plant, state: np.ndarray, u: np.ndarray, dt: float) -> np.ndarray:
+def oracle(plant: OdePlant, state: np.ndarray, u: np.ndarray, dt: float) -> np.ndarray:
     """Integrate one state by SciPy, walls and wrapping left out."""
     p, rhs = plant.params(), plant.rhs.py_func
     return solve_ivp(lambda _, x: rhs(x, u, p), (0, dt), state, rtol=1e-10, atol=1e-12).y[:, -1]
 
 
-def random_states(plant: Plant, count: int) -> tuple[np.ndarray, np.ndarray]:
+def random_states(plant: OdePlant, count: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.Generator(np.random.PCG64(1))
     state = plant.denormalise_state(rng.uniform(-1, 1, (count, len(plant.state_names))))
     return state, plant.denormalise_action(rng.uniform(-1, 1, (count, len(plant.action_names))))
 
 
-def integrate(plant: Plant, state: np.ndarray, u: np.ndarray, seconds: float, count: int) -> np.ndarray:
+def integrate(plant: OdePlant, state: np.ndarray, u: np.ndarray, seconds: float, count: int) -> np.ndarray:
     """Integrate with `count` equal Runge-Kutta steps."""
     after, scratch = np.empty_like(state), np.empty(len(state))
     flags = np.empty(len(state), np.bool_)
@@ -33,7 +33,7 @@ def integrate(plant: Plant, state: np.ndarray, u: np.ndarray, seconds: float, co
 
 
 @pytest.mark.parametrize("plant", [Pendulum(), PendulumDCSC()], ids=lambda plant: plant.name)
-def test_a_pendulum_step_is_accurate_to_a_millionth_of_the_range(plant: Plant) -> None:
+def test_a_pendulum_step_is_accurate_to_a_millionth_of_the_range(plant: OdePlant) -> None:
     state, u = random_states(plant, 60)
     after, _, _ = rk4.simulate(plant, state, u, 0.02)
     exact = np.array([oracle(plant, *row, 0.02) for row in zip(state, u, strict=True)])
@@ -62,7 +62,7 @@ def test_a_magman_step_away_from_walls_is_accurate_to_a_ten_thousandth_of_the_ra
     ids=["pendulum", "magman"],
 )
 def test_the_error_falls_with_the_fourth_power_of_the_step(
-    plant: Plant, state: tuple[float, ...], u: tuple[float, ...], seconds: float
+    plant: OdePlant, state: tuple[float, ...], u: tuple[float, ...], seconds: float
 ) -> None:
     start, action = np.array([state]), np.array([u])
     exact = oracle(plant, start[0], action[0], seconds)

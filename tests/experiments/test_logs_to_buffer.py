@@ -24,8 +24,9 @@ from replaybench.data.errors import UserError
 from replaybench.data.hdf5 import read_record, write_record
 from replaybench.data.logs import Log, read_log
 from replaybench.envs.magman import Magman
+from replaybench.envs.ode import OdePlant
 from replaybench.envs.pendulum import Pendulum, PendulumDCSC
-from replaybench.envs.plant import Params, Plant, Vector
+from replaybench.envs.plant import Params, Vector
 from replaybench.envs.rk4 import simulate
 from replaybench.experiments.log_summary import summary_table, wrap
 from replaybench.experiments.logs_to_buffer import convert, parse_columns
@@ -98,7 +99,7 @@ def test_the_buffer_file_holds_the_recorded_steps(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("plant", [Pendulum(), PendulumDCSC(inertia=5e-4), Magman()], ids=lambda plant: plant.name)
-def test_computed_rewards_are_the_plants(plant: Plant) -> None:
+def test_computed_rewards_are_the_plants(plant: OdePlant) -> None:
     """The reward kernel of the plants on the same steps is the oracle, on walls and angles that wrap."""
     rng, size = np.random.default_rng(3), len(plant.state_names)
     x = plant.denormalise_state(rng.uniform(-0.6, 0.6, size))

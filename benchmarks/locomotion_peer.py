@@ -1,0 +1,86 @@
+"""Stable-Baselines3's SAC on Gymnasium's locomotion tasks, for the curves that stand beside ours.
+
+    python benchmarks/locomotion_peer.py Hopper-v5 --output benchmarks/results/locomotion/sb3-Hopper.csv
+
+Settings are those of `benchmarks/locomotion.toml`. A row is one finished training episode (`greedy` 0), or one of the
+ten greedy episodes after each seed's last step (`greedy` 1). Seeds that the file already holds are not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from pathlib import Path
+
+import gymnasium
+import torch
+from stable_baselines3 import SAC
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.monitor import Monitor
+
+COLUMNS = ("seed", "greedy", "step", "length", "return")
+GREEDY = 10
+
+
+class Episodes(BaseCallback):
+    """Collects (step, length, return) of every finished episode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[tuple[int, int, float]] = []
+
+    def _on_step(self) -> bool:
+        for info in self.locals["infos"]:
+            if "episode" in info:
+                self.rows.append((self.num_timesteps, int(info["episode"]["l"]), float(info["episode"]["r"])))
+        return True
+
+
+def train(task: str, seed: int, steps: int) -> list[tuple[int, int, int, int, float]]:
+    """Run one seed and return its rows."""
+    model = SAC(
+        "MlpPolicy",
+        Monitor(gymnasium.make(task)),
+        learning_rate=1e-3,
+        buffer_size=steps,
+        learning_starts=1000,
+        batch_size=64,
+        tau=0.005,
+        gamma=0.99,
+        ent_coef="auto",
+        policy_kwargs={"net_arch": [64, 64]},
+        seed=seed,
+        device="cpu",
+    )
+    episodes = Episodes()
+    model.learn(steps, callback=episodes)
+    returns, lengths = evaluate_policy(model, Monitor(gymnasium.make(task)), GREEDY, return_episode_rewards=True)
+    rows = [(seed, 0, *row) for row in episodes.rows]
+    return rows + [(seed, 1, steps, length, value) for length, value in zip(lengths, returns, strict=True)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("task")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=100_000)
+    parser.add_argument("--output", type=Path, required=True)
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    known: set[int] = set()
+    if chosen.output.is_file():
+        with chosen.output.open(newline="") as file:
+            known = {int(row["seed"]) for row in csv.DictReader(file)}
+    chosen.output.parent.mkdir(parents=True, exist_ok=True)
+    for seed in sorted(set(range(chosen.seeds)) - known):
+        rows = train(chosen.task, seed, chosen.steps)
+        with chosen.output.open("a", newline="") as file:
+            writer = csv.writer(file)
+            if file.tell() == 0:
+                writer.writerow(COLUMNS)
+            writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()
