@@ -56,8 +56,9 @@ class Engine(ABC):
     def advance(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> None:
         """Advance the running members `[M]` by one sample under the physical `action` `[M, A]`.
 
-        Their rows of `observed`, `reward` and `terminated` are written; those of `reward`, `event` and `truncated` are 0
-        before, and the other members' rows and all that they depend on are left as they are.
+        Their rows of `observed`, `reward` and `terminated` are written, and where there is something to say, those of
+        `event` and `truncated`. Before, `reward`, `event` and `truncated` are 0; the other members' rows, and all that
+        they depend on, are left as they are.
         """
 
     @abstractmethod
