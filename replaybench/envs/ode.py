@@ -130,6 +130,25 @@ def try_functions(plant: OdePlant) -> str:
     return ""
 
 
+def with_equations(plant: Plant, purpose: str) -> OdePlant:
+    """Return the plant as one of equations.
+
+    Raises:
+        UserError: it has none, so that it cannot serve the `purpose`.
+    """
+    if not isinstance(plant, OdePlant):
+        raise UserError(f"{plant.name} is not given by equations, which {purpose} needs")
+    return plant
+
+
+def state_range(plant: Plant) -> tuple[Vector, Vector]:
+    """Return the lowest and highest physical states `[S]` of interest: its grid's, else those normalised to ±1."""
+    if isinstance(plant, OdePlant) and plant.grid_low:
+        return np.array(plant.grid_low, np.float64), np.array(plant.grid_high, np.float64)
+    center, scale = np.array(plant.state_center, np.float64), np.array(plant.state_scale, np.float64)
+    return center - scale, center + scale
+
+
 @kernel
 def wrap_angle(angle: float) -> float:
     """Return an angle [rad] brought into [−π, π)."""
