@@ -161,10 +161,10 @@ class DDPG(RememberingLearner):
         if device != "cpu" and (refer or config.memory or isinstance(config.exploration, ParameterNoise)):
             raise UserError('DDPG runs with ReF-ER, parameter noise or a memory on the CPU only; set device = "cpu"')
 
-    def start_episode(self, episode: int) -> None:
-        """Begin an episode of exploration."""
-        self.memory.forget()
-        self.exploration.start_episode(episode)
+    def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
+        """Begin an episode of exploration of the chosen `members` `[M]`."""
+        self.memory.forget(members)
+        self.exploration.start_episode(episode, members)
 
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
         """Return the action `[M, A]` that explores around π(s); only `active` `[M]` members draw."""
