@@ -58,6 +58,7 @@ class MujocoReacher(MujocoPlant):
 
     name = "MujocoReacher"
     mjcf = "reacher.xml"
+    camera = (0.65, 0.0, math.pi / 2, False)
     physics_step = 0.01
     episode_steps = 100
     frame_skip = 2
@@ -138,6 +139,7 @@ class MujocoInvertedDoublePendulum(MujocoPlant):
 
     name = "MujocoInvertedDoublePendulum"
     mjcf = "inverted_double_pendulum.xml"
+    camera = (3.0, 0.3, 0.1, False)
     physics_step = 0.01
     episode_steps = 5000
     frame_skip = 5

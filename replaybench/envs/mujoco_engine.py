@@ -21,6 +21,7 @@ from replaybench.envs.mujoco_model import reset_quietly
 from replaybench.envs.threads import thread_count
 
 if TYPE_CHECKING:
+    from replaybench.envs.mujoco_drawing import MujocoCanvas
     from replaybench.envs.mujoco_plant import MujocoPlant
 
 BLOWN_UP: Final = 1
@@ -65,6 +66,7 @@ class MujocoEngine(Engine):
         self._state_size = mujoco.mj_stateSize(self.model, self._state_kind)
         self._step, self._forces = mujoco.mj_step, mujoco.mj_rnePostConstraint
         self._failure = mujoco.FatalError
+        self._canvas: tuple[MujocoCanvas, Any] | None = None
         self._others = min(thread_count() if threads is None else threads, num_envs) - 1
         self._pool = ThreadPoolExecutor(self._others) if self._others > 0 else None
 
@@ -143,6 +145,20 @@ class MujocoEngine(Engine):
     def infos(self) -> dict[str, NDArray[Any]]:
         """Return the terms of the last step's reward and where it led, `[M]` each, in Gymnasium's names."""
         return {name: self._terms[:, column].copy() for column, name in enumerate(self.plant.term_names)}
+
+    def frame(self, member: int) -> NDArray[np.uint8]:
+        """Return a picture uint8 `[480, 480, 3]` of a member, drawn without OpenGL."""
+        import mujoco
+
+        if self._canvas is None:
+            from replaybench.envs.mujoco_drawing import MujocoCanvas
+
+            self._canvas = MujocoCanvas(self.model, *self.plant.camera), mujoco.MjData(self.model)
+        canvas, shown = self._canvas
+        shown.qpos[:] = self.data[member].qpos
+        mujoco.mj_kinematics(self.model, shown)  # of a copy: positions lag a step behind, and are part of the next one
+        mujoco.mj_comPos(self.model, shown)
+        return canvas.frame(shown)
 
     def close(self) -> None:
         """End the threads."""

@@ -80,8 +80,8 @@ class MujocoPlant(Plant):
     """How velocities at the start are distributed."""
     observes_forces: ClassVar[bool] = False
     """Whether contact forces are to be computed after a step (`cfrc_ext`)."""
-    camera: ClassVar[tuple[float, float]] = (3.0, 0.0)
-    """Width of the pictures [m], and the height [m] of their middle above the ground."""
+    camera: ClassVar[tuple[float, float, float, bool]] = (3.5, 0.9, 0.15, True)
+    """Of pictures: width [m], height of the middle [m], angle of view [rad], and whether they follow the body."""
 
     look: ClassVar[Callable[..., None]]
     """Kernel `(chosen[M], raw[M, R], low[S], high[S], observed[M, S])`."""

@@ -77,6 +77,7 @@ class MujocoSwimmer(_Roamer):
     observes = (*positions(_SWIMMER[2:]), *velocities(_SWIMMER, _SWIMMER[:2]))
     actuated = _SWIMMER[3:]
     term_names = _TERMS
+    camera = (4.5, 0.0, math.pi / 2, True)
 
     def pieces(self, data: Any) -> tuple[Vector, ...]:
         """Return the motion, and the place of the first link."""
@@ -104,6 +105,7 @@ class MujocoAnt(_Roamer):
 
     name = "MujocoAnt"
     mjcf = "ant.xml"
+    camera = (4.0, 0.3, 0.5, True)
     physics_step = 0.01
     episode_steps = 5000
     frame_skip = 5
