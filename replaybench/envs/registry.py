@@ -38,6 +38,14 @@ _PLANTS: Final = {
     "Pendulum": Entry("replaybench.envs.pendulum"),
     "PendulumDCSC": Entry("replaybench.envs.pendulum"),
     "Magman": Entry("replaybench.envs.magman"),
+    "MujocoHopper": Entry("replaybench.envs.mujoco_runners", needs="mujoco", extra="mujoco"),
+    "MujocoWalker2d": Entry("replaybench.envs.mujoco_runners", needs="mujoco", extra="mujoco"),
+    "MujocoHalfCheetah": Entry("replaybench.envs.mujoco_runners", needs="mujoco", extra="mujoco"),
+    "MujocoSwimmer": Entry("replaybench.envs.mujoco_roamers", needs="mujoco", extra="mujoco"),
+    "MujocoAnt": Entry("replaybench.envs.mujoco_roamers", needs="mujoco", extra="mujoco"),
+    "MujocoHumanoid": Entry("replaybench.envs.mujoco_roamers", needs="mujoco", extra="mujoco"),
+    "MujocoReacher": Entry("replaybench.envs.mujoco_arms", needs="mujoco", extra="mujoco"),
+    "MujocoInvertedDoublePendulum": Entry("replaybench.envs.mujoco_arms", needs="mujoco", extra="mujoco"),
 }
 
 
