@@ -38,6 +38,12 @@ _PLANTS: Final = {
     "Pendulum": Entry("replaybench.envs.pendulum"),
     "PendulumDCSC": Entry("replaybench.envs.pendulum"),
     "Magman": Entry("replaybench.envs.magman"),
+    "BulletInvertedDoublePendulum": Entry("replaybench.envs.bullet_double_pendulum", needs="pybullet", extra="bullet"),
+    "BulletReacher": Entry("replaybench.envs.bullet_reacher", needs="pybullet", extra="bullet"),
+    "BulletHopper": Entry("replaybench.envs.bullet_walkers", needs="pybullet", extra="bullet"),
+    "BulletWalker2d": Entry("replaybench.envs.bullet_walkers", needs="pybullet", extra="bullet"),
+    "BulletHalfCheetah": Entry("replaybench.envs.bullet_walkers", needs="pybullet", extra="bullet"),
+    "BulletAnt": Entry("replaybench.envs.bullet_walkers", needs="pybullet", extra="bullet"),
 }
 
 
