@@ -40,7 +40,7 @@ class BulletInvertedDoublePendulum(BulletPlant):
 
     model = Model(
         file="inverted_double_pendulum.xml", floor=False, gravity=9.8, joints=("slider", "hinge", "hinge2"), motors=1,
-        parts=("pole2",), camera=(2.6, 0.0, -10.0), look_at=(0.0, 0.0, 0.6),
+        parts=("pole2",), seen=("cart", "pole"), camera=(2.6, 0.0, -10.0), look_at=(0.0, 0.0, 0.6),
     )  # fmt: skip
     terms = ("alive", "distance")
     episode_seconds = 1000 * INTERVAL

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.data.errors import UserError
 from replaybench.data.streams import Stream
 from replaybench.envs.bullet_model import Readings
 from replaybench.envs.bullet_plant import INTERVAL, BulletPlant, pace
@@ -36,23 +37,26 @@ class BulletEngine(Engine):
         self._worlds = make_worlds(plant.model, num_envs)
         self._now = Readings(plant.model, self._worlds.rows)
         self._before = Readings(plant.model, np.zeros_like(self._worlds.rows))
-        self._start = np.zeros((num_envs, len(plant.model.joints)))
+        self._start = np.zeros((num_envs, len(plant.model.joints + plant.model.placed)))
         self._terms = np.zeros((num_envs, len(plant.terms)))
+        self._elapsed = np.full(num_envs, -1)  # steps since the start of the episode; -1: not known
+        self._unsaved = np.zeros(num_envs, np.bool_)
         super().__init__(num_envs, len(plant.state_names), frequency)
 
     def set_frequency(self, frequency: float) -> None:
-        """Sample at another rate [Hz]; running episodes cannot be saved any more."""
+        """Sample at another rate [Hz]; an episode that is running goes on, but cannot be saved any more."""
         super().set_frequency(frequency)
         plant, members = self.plant, len(self._start)
+        self._unsaved |= self._elapsed >= 0
         count = plant.physics_steps(frequency)
         self._worlds.pace(pace(INTERVAL / plant.substeps, count), count)
         self._actions = np.zeros((members, plant.steps_per_episode(frequency), len(plant.action_names)))
-        self._elapsed = np.full(members, -1)  # steps since the start of the episode; -1: there was none
+        self._elapsed[:] = -1
 
     def restart(self, chosen: NDArray[np.bool_], draws: Stream) -> None:
         """Place the chosen members' joints at random, at rest."""
         self._start[chosen] = self.plant.starts(draws.uniform(self._start.shape[1], chosen))
-        self._elapsed[chosen] = 0
+        self._elapsed[chosen], self._unsaved[chosen] = 0, False
         self._actions[chosen] = 0.0
         self._terms[chosen] = 0.0
         self._begin(chosen)
@@ -60,18 +64,27 @@ class BulletEngine(Engine):
 
     def advance(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> None:
         """Advance the running members by one sample."""
-        moving = np.flatnonzero(running)
-        self._actions[moving, self._elapsed[moving]] = action[moving]
-        self._elapsed[moving] += 1
+        kept = np.flatnonzero(running & ~self._unsaved)
+        self._actions[kept, self._elapsed[kept]] = action[kept]
+        self._elapsed[kept] += 1
         self._move(action, running)
-        terms, ended = self.plant.judge(self._before, self._now, self.plant.normalise_action(action))
+        moving = np.flatnonzero(running)
+        with np.errstate(invalid="ignore", over="ignore"):  # of a simulation that has blown up
+            terms, ended = self.plant.judge(self._before, self._now, self.plant.normalise_action(action))
+            observed = self.plant.observe(self._before, self._now)
         self._terms[:] = np.where(running[:, None], terms, 0.0)
-        self.observed[moving] = self.plant.observe(self._before, self._now)[moving]
+        self.observed[moving] = observed[moving]
         self.reward[moving] = terms.sum(axis=1)[moving]
         self.terminated[moving] = ended[moving]
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """Return where the running episodes began, and the actions since."""
+        """Return where the running episodes began, and the actions since.
+
+        Raises:
+            UserError: the rate was changed while an episode ran.
+        """
+        if self._unsaved.any():
+            raise UserError(f"{self.plant.name} was given another rate during an episode; reset it before saving")
         return {
             "start": self._start.copy(),
             "actions": self._actions.copy(),
@@ -83,6 +96,7 @@ class BulletEngine(Engine):
         """Repeat the episodes up to where `get_state` was called."""
         self._start[:], self._actions[:] = state["start"], state["actions"]
         self._elapsed[:], self._terms[:] = state["steps_taken"], state["terms"]
+        self._unsaved[:] = False
         self._begin(self._elapsed >= 0)
         for step in range(int(self._elapsed.max())):
             self._move(self._actions[:, step], self._elapsed > step)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +24,13 @@ class Model:
         file: its MJCF file, in the folder `mjcf` that comes with PyBullet.
         floor: whether the running track lies beneath it.
         gravity: downwards [m/s²].
-        joints: the joints that are read, and placed at the start of an episode; those of one body stand together.
+        joints: the joints that are read, and placed at the start of an episode; they belong to one body.
         motors: how many of them, counted from the first, are driven.
+        placed: joints that are placed after those, and not read.
         parts: the links whose places are read; those of one body stand together.
         root: a further link, whose attitude and velocity are read as well, if any.
         feet: links of the root's body whose contacts are read.
+        seen: links that only pictures show, in colour.
         camera: distance [m], yaw and pitch [deg] of pictures.
         look_at: the point in their middle [m]; the root if empty.
     """
@@ -37,9 +40,11 @@ class Model:
     gravity: float
     joints: tuple[str, ...]
     motors: int
-    parts: tuple[str, ...]
+    placed: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
     root: str = ""
     feet: tuple[str, ...] = ()
+    seen: tuple[str, ...] = ()
     camera: tuple[float, float, float] = (3.0, 0.0, -20.0)
     look_at: tuple[float, ...] = ()
 
@@ -55,8 +60,16 @@ class Model:
     @staticmethod
     def from_text(text: str) -> Model:
         """Return the model that `to_text` wrote."""
-        fields = json.loads(text)
-        return Model(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
+        fields: dict[str, Any] = json.loads(text)
+        return dataclasses.replace(_EMPTY, **{name: _tuples(value) for name, value in fields.items()})
+
+
+def _tuples(value: Any) -> Any:
+    """JSON knows lists only."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+_EMPTY: Final = Model(file="", floor=False, gravity=0.0, joints=(), motors=0)
 
 
 class Readings:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,7 +50,7 @@ class BulletPlant(Plant):
     reference_episodes = 5
 
     def starts(self, uniform: Floats) -> Floats:
-        """Return the joints' positions at the start of episodes `[n, J]`, from as many draws in [0, 1)."""
+        """Return where to place the model's joints at the start of episodes `[n, J]`, from as many draws in [0, 1)."""
         raise NotImplementedError
 
     def observe(self, before: Readings, now: Readings) -> Floats:
@@ -80,7 +81,8 @@ class BulletPlant(Plant):
         content = hashlib.sha256(f"pybullet {version('pybullet')} {self.model!r}".encode())
         for file in model_files(self.model):
             content.update(file.read_bytes())
-        functions = [World, Readings, pace, type(self).starts, type(self).observe, type(self).judge]
+        own = type(self)
+        functions: list[Callable[..., Any]] = [World, Readings, pace, own.starts, own.observe, own.judge]
         content.update(content_hash(functions).encode())
         return content.hexdigest()
 
@@ -96,12 +98,9 @@ class BulletPlant(Plant):
         exact, episode = fastest / frequency, round(self.episode_seconds * fastest)
         if abs(exact - round(exact)) <= 1e-9 * exact and episode % max(1, round(exact)) == 0:
             return round(exact)
-        possible = [count for count in range(1, episode + 1) if episode % count == 0]
-        near = {max((n for n in possible if n <= exact), default=1), min((n for n in possible if n >= exact), default=episode)}
         raise UserError(
-            f"{frequency:g} Hz does not cut the {self.episode_seconds:g} s episode of {self.name} into samples of whole "
-            f"physics steps ({1e3 / fastest:g} ms); use "
-            f"{' or '.join(f'{fastest / count:.12g}' for count in sorted(near, reverse=True))} Hz, or other substeps"
+            f"{frequency:g} Hz does not cut the {self.episode_seconds:g} s episode of {self.name} into samples of "
+            f"whole physics steps ({1e3 / fastest:g} ms); use {_near(exact, episode, fastest)} Hz, or other substeps"
         )
 
     def steps_per_episode(self, frequency: float) -> int:
@@ -128,3 +127,11 @@ def pace(step: float, count: int) -> float:
     while Fraction(interval) != count * Fraction(interval / count):
         interval = math.nextafter(interval, math.inf)
     return interval
+
+
+def _near(exact: float, episode: int, fastest: float) -> str:
+    """Return the rates [Hz] next to `exact` physics steps per sample that divide an episode of `episode` steps."""
+    possible = [count for count in range(1, episode + 1) if episode % count == 0]
+    fewer, more = [n for n in possible if n <= exact], [n for n in possible if n >= exact]
+    near = {*fewer[-1:], *more[:1]}
+    return " or ".join(f"{fastest / count:.12g}" for count in sorted(near, reverse=True))

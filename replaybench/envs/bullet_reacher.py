@@ -45,8 +45,9 @@ class BulletReacher(BulletPlant):
     action_high = (0.05, 0.05)
 
     model = Model(
-        file="reacher.xml", floor=False, gravity=0.0, joints=("joint0", "joint1", "target_x", "target_y"), motors=2,
-        parts=("fingertip", "target"), camera=(0.65, 0.0, -89.0), look_at=(0.0, 0.0, 0.0),
+        file="reacher.xml", floor=False, gravity=0.0, joints=("joint0", "joint1"), motors=2,
+        placed=("target_x", "target_y"), parts=("fingertip", "target"), seen=("body0", "body1"),
+        camera=(0.65, 0.0, -89.0), look_at=(0.0, 0.0, 0.0),
     )  # fmt: skip
     terms = ("progress", "electricity", "stuck_joint")
     episode_seconds = 150 * INTERVAL
@@ -57,17 +58,25 @@ class BulletReacher(BulletPlant):
         return (1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 10.0, 2.0, 10.0)
 
     def starts(self, uniform: Floats) -> Floats:
-        """Return the joints' positions at the start of episodes `[n, 4]`."""
+        """Return the joints' positions at the start of episodes `[n, 4]`, the target's last."""
         spread = [self.start_noise, self.start_noise, self.target_range, self.target_range]
         return (2.0 * uniform - 1.0) * spread
 
     def observe(self, before: Readings, now: Readings) -> Floats:
         """Return physical states `[M, 9]`."""
-        (shoulder, elbow, x, y), speed = now.position.T, now.velocity.T
-        away = now.place[:, 0] - now.place[:, 1]
-        return np.stack(
-            [x, y, away[:, 0], away[:, 1], np.cos(shoulder), np.sin(shoulder), speed[0], elbow, speed[1]], axis=1
-        )
+        (shoulder, elbow), speed, target = now.position.T, now.velocity.T, now.place[:, 1]
+        away = now.place[:, 0] - target
+        states = [
+            target[:, 0],
+            target[:, 1],
+            away[:, 0],
+            away[:, 1],
+            np.cos(shoulder),
+            np.sin(shoulder),
+            speed[0],
+            elbow,
+        ]
+        return np.stack([*states, speed[1]], axis=1)
 
     def judge(self, before: Readings, now: Readings, action: Floats) -> tuple[Floats, NDArray[np.bool_]]:
         """Return the terms of the reward `[M, 3]`; nobody ends.
@@ -76,7 +85,7 @@ class BulletReacher(BulletPlant):
         and after; normalised torques `a`, joint speeds `ω` [rad/s]; `s` is 1 while the elbow is within 1 % of an end of
         its range.
         """
-        power = np.abs(action * (SPEED_SCALE * now.velocity[:, :2])).sum(axis=1)
+        power = np.abs(action * (SPEED_SCALE * now.velocity)).sum(axis=1)
         stuck = np.abs(np.abs(now.position[:, 1] / ELBOW) - 1.0) < 0.01
         terms = np.stack(
             [

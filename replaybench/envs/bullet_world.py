@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import operator
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -26,6 +27,8 @@ _SOLVER_ITERATIONS: Final = 5
 _CONTACT_ERP: Final = 0.9
 _FLOOR_FRICTION: Final = 0.8
 _FLOOR_RESTITUTION: Final = 0.5
+
+_COLOURS: Final = ((0.30, 0.45, 0.69, 1.0), (0.87, 0.52, 0.32, 1.0), (0.33, 0.66, 0.41, 1.0))  # of links, in turn
 
 
 @functools.cache
@@ -95,24 +98,26 @@ class World:
         it equals that of a fresh client, bit for bit.
         """
         self._call(self._bullet.restoreState, self._restarted)
-        places = [(body, joint) for body, joints in self._joints for joint in joints]
-        for (body, joint), position in zip(places, positions, strict=True):
+        for (body, joint), position in zip(self._placed, positions, strict=True):
             self._call(self._bullet.resetJointState, body, joint, position, 0.0)
 
     def step(self, torques: Sequence[float]) -> None:
         """Advance under constant torques (forces, of sliders)."""
         bullet, client = self._bullet, self.client
         bullet.setJointMotorControlArray(
-            self._driven, self._motors, bullet.TORQUE_CONTROL, forces=torques, physicsClientId=client
+            self._body, self._motors, bullet.TORQUE_CONTROL, forces=torques, physicsClientId=client
         )
         bullet.stepSimulation(client)
 
-    def read(self, row: Floats) -> None:
-        """Write the readings into `row` `[R]`."""
+    def read(self, row: Floats, *, touching: bool = True) -> None:
+        """Write the readings into `row` `[R]`.
+
+        Args:
+            row: where to write.
+            touching: False for no contacts; until its next step, PyBullet goes on telling those before a restart.
+        """
         bullet, client, feet = self._bullet, self.client, self._feet
-        joints: list[Any] = []
-        for body, numbers in self._joints:
-            joints += bullet.getJointStates(body, numbers, client)
+        joints = bullet.getJointStates(self._body, self._joints, client)
         values = [joint[0] for joint in joints]
         values += [joint[1] for joint in joints]
         for body, numbers in self._parts:
@@ -125,10 +130,10 @@ class World:
             values += speed
         if feet:
             ground, other = [0.0] * len(feet), [0.0] * len(feet)
-            for contact in bullet.getContactPoints(self._driven, physicsClientId=client):
+            for contact in bullet.getContactPoints(self._body, physicsClientId=client) if touching else ():
                 _, first, second, first_link, second_link, *_ = contact
                 for body, link, touched in ((first, first_link, second), (second, second_link, first)):
-                    if body == self._driven and link in feet:
+                    if body == self._body and link in feet:
                         (ground if touched in self._floor else other)[feet[link]] = 1.0
             values += ground
             values += other
@@ -137,11 +142,12 @@ class World:
     def picture(self) -> NDArray[np.uint8]:
         """Return an image uint8 `[480, 480, 3]`, drawn without graphics hardware."""
         bullet, model = self._bullet, self._model
+        self._paint()
         distance, yaw, pitch = model.camera
         view = bullet.computeViewMatrixFromYawPitchRoll(self._middle(), distance, yaw, pitch, 0, 2)
-        lens = bullet.computeProjectionMatrixFOV(60.0, 1.0, 0.05, 100.0)
+        lens = bullet.computeProjectionMatrixFOV(60.0, 1.0, 0.1, 100.0)
         drawn = self._call(
-            bullet.getCameraImage, PIXELS, PIXELS, view, lens, renderer=bullet.ER_TINY_RENDERER, shadow=1
+            bullet.getCameraImage, PIXELS, PIXELS, view, lens, renderer=bullet.ER_TINY_RENDERER, shadow=0
         )
         return np.asarray(drawn[2], np.uint8).reshape(PIXELS, PIXELS, 4)[:, :, :3].copy()
 
@@ -157,9 +163,7 @@ class World:
         *floor, robot = model_files(model)
         self._floor = frozenset(body for file in floor for body in self._call(bullet.loadSDF, str(file)))
         for body in self._floor:
-            self._call(
-                bullet.changeDynamics, body, -1, lateralFriction=_FLOOR_FRICTION, restitution=_FLOOR_RESTITUTION
-            )
+            self._call(bullet.changeDynamics, body, -1, lateralFriction=_FLOOR_FRICTION, restitution=_FLOOR_RESTITUTION)
         flags = bullet.URDF_USE_SELF_COLLISION | bullet.URDF_USE_SELF_COLLISION_EXCLUDE_ALL_PARENTS
         bodies = self._call(bullet.loadMJCF, str(robot), flags=flags)
         joints: dict[str, tuple[int, int]] = {}
@@ -171,12 +175,19 @@ class World:
                 joints[info[1].decode()] = links[info[12].decode()] = body, number
                 # Loaded joints have brakes: a position control of no force takes them off.
                 self._call(bullet.setJointMotorControl2, body, number, bullet.POSITION_CONTROL, force=0.0)
-        self._joints = _by_body(joints[name] for name in model.joints)
-        self._driven, numbers = self._joints[0]
-        self._motors = numbers[: model.motors]
+        self._placed = [joints[name] for name in (*model.joints, *model.placed)]
+        ((self._body, self._joints),) = _by_body(joints[name] for name in model.joints)
+        self._motors = self._joints[: model.motors]
         self._parts = _by_body(links[name] for name in model.parts)
         self._root = links[model.root] if model.root else None
+        self._grey = [links[name] for name in dict.fromkeys((model.root, *model.seen, *model.parts)) if name]
         self._feet = {links[name][1]: place for place, name in enumerate(model.feet)}
+
+    def _paint(self) -> None:
+        """Give the links colours, without which a robot is grey; for the first picture only."""
+        for place, (body, link) in enumerate(self._grey):
+            self._call(self._bullet.changeVisualShape, body, link, rgbaColor=_COLOURS[place % len(_COLOURS)])
+        self._grey = []
 
     def _read_root(self, body: int, link: int) -> tuple[Sequence[float], Sequence[float], Sequence[float]]:
         """Return place, attitude as a quaternion, and velocity."""
@@ -196,4 +207,6 @@ class World:
 
 def _by_body(found: Iterable[tuple[int, int]]) -> list[tuple[int, list[int]]]:
     """Return for each body, in their order, the numbers of its joints or links, so that one call reads them all."""
-    return [(body, [number for _, number in of_body]) for body, of_body in itertools.groupby(found, lambda one: one[0])]
+    return [
+        (body, [number for _, number in of_body]) for body, of_body in itertools.groupby(found, operator.itemgetter(0))
+    ]

@@ -78,7 +78,7 @@ class LocalWorlds:
         """Bring the chosen members to rest, and read them."""
         for member in np.flatnonzero(chosen).tolist():
             self._worlds[member].restart(positions[member].tolist())
-            self._worlds[member].read(self.rows[member])
+            self._worlds[member].read(self.rows[member], touching=False)
 
     def step(self, torques: Floats, running: Mask) -> None:
         """Advance the running members, and read them."""
