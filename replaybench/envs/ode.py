@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import numpy as np
 from numba import njit
 from numba.core.dispatcher import Dispatcher
 
@@ -111,6 +112,25 @@ class OdePlant(Plant):
         for name in ("rhs", "reward"):
             if getattr(self, name) is getattr(OdePlant, name):
                 raise UserError(f"plant {plant} does not define the static method {name}")
+
+
+def with_equations(plant: Plant, purpose: str) -> OdePlant:
+    """Return the plant as one of equations.
+
+    Raises:
+        UserError: it has none, so that it cannot serve the `purpose`.
+    """
+    if not isinstance(plant, OdePlant):
+        raise UserError(f"{plant.name} is not given by equations, which {purpose} needs")
+    return plant
+
+
+def state_range(plant: Plant) -> tuple[Vector, Vector]:
+    """Return the lowest and highest physical states `[S]` of interest: its grid's, else those normalised to ±1."""
+    if isinstance(plant, OdePlant) and plant.grid_low:
+        return np.array(plant.grid_low, np.float64), np.array(plant.grid_high, np.float64)
+    center, scale = np.array(plant.state_center, np.float64), np.array(plant.state_scale, np.float64)
+    return center - scale, center + scale
 
 
 @kernel

@@ -169,14 +169,14 @@ def test_actions_are_clipped_before_and_after_the_noise() -> None:
 
 
 def test_a_failed_member_fails_alone() -> None:
-    env, other = PopulationEnv("Pendulum", 3), PopulationEnv("Pendulum", 3)
-    env.reset()
+    env, other = PopulationEnv("Pendulum", 3, nan_actions="fail"), PopulationEnv("Pendulum", 3)
+    start, _ = env.reset()
     other.reset()
     for command in actions(env, 5):
         expected = other.step(command)
         command[1] = np.nan
         observation, reward, _, _, _ = env.step(command)
-        assert np.isnan(observation[1]).any()
+        np.testing.assert_array_equal(observation[1], start[1])
         assert np.isnan(reward[1])
         np.testing.assert_array_equal(observation[[0, 2]], expected[0][[0, 2]])
         np.testing.assert_array_equal(reward[[0, 2]], expected[1][[0, 2]])
