@@ -46,6 +46,12 @@ _PLANTS: Final = {
     "MujocoHumanoid": Entry("replaybench.envs.mujoco_roamers", needs="mujoco", extra="mujoco"),
     "MujocoReacher": Entry("replaybench.envs.mujoco_arms", needs="mujoco", extra="mujoco"),
     "MujocoInvertedDoublePendulum": Entry("replaybench.envs.mujoco_arms", needs="mujoco", extra="mujoco"),
+    "BulletInvertedDoublePendulum": Entry("replaybench.envs.bullet_double_pendulum", needs="pybullet", extra="bullet"),
+    "BulletReacher": Entry("replaybench.envs.bullet_reacher", needs="pybullet", extra="bullet"),
+    "BulletHopper": Entry("replaybench.envs.bullet_walkers", needs="pybullet", extra="bullet"),
+    "BulletWalker2d": Entry("replaybench.envs.bullet_walkers", needs="pybullet", extra="bullet"),
+    "BulletHalfCheetah": Entry("replaybench.envs.bullet_walkers", needs="pybullet", extra="bullet"),
+    "BulletAnt": Entry("replaybench.envs.bullet_walkers", needs="pybullet", extra="bullet"),
 }
 
 

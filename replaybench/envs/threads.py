@@ -1,4 +1,4 @@
-"""How many threads step the members of one population: the one place that reads it."""
+"""How many threads or processes may step the members of one population: the one place that reads it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from replaybench.data.errors import UserError
 VARIABLE: Final = "REPLAYBENCH_THREADS"
 
 
-def thread_count() -> int:
-    """Return the threads that a simulator's engine may use, from `REPLAYBENCH_THREADS`; 1 where it is not set.
+def threads() -> int:
+    """Return how many a simulator's engine may use, from `REPLAYBENCH_THREADS`; 1 where it is not set.
 
     It changes no number, only the time it takes, so it is no part of a study. Sweeps already keep every core busy with
     a worker of its own; more threads serve a single population on a machine that is otherwise idle.
 
     Raises:
-        UserError: the variable holds no positive integer.
+        UserError: it is no whole number of 1 or more.
     """
-    text = os.environ.get(VARIABLE, "1")
-    if not text.isdecimal() or int(text) < 1:
-        raise UserError(f"{VARIABLE} is {text!r}; give a positive number of threads, such as 2")
+    text = os.environ.get(VARIABLE, "1").strip()
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise UserError(f"{VARIABLE} is {text!r}; give a whole number of 1 or more, or unset it")
     return int(text)
