@@ -18,7 +18,7 @@ from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream
 from replaybench.envs.engine import Engine
 from replaybench.envs.mujoco_model import reset_quietly
-from replaybench.envs.threads import threads
+from replaybench.envs.threads import thread_count
 
 if TYPE_CHECKING:
     from replaybench.envs.mujoco_drawing import MujocoCanvas
@@ -37,7 +37,7 @@ class MujocoEngine(Engine):
         plant: the plant.
         num_envs: number of members M.
         frequency: samples per second [Hz].
-        threads: threads that step members; `threads()` by default.
+        threads: threads that step members; `thread_count()` by default.
 
     Attributes:
         data: one `mujoco.MjData` per member.
@@ -67,7 +67,7 @@ class MujocoEngine(Engine):
         self._step, self._forces = mujoco.mj_step, mujoco.mj_rnePostConstraint
         self._failure = mujoco.FatalError
         self._canvas: tuple[MujocoCanvas, Any] | None = None
-        self._others = min(threads() if threads is None else threads, num_envs) - 1
+        self._others = min(thread_count() if threads is None else threads, num_envs) - 1
         self._pool = ThreadPoolExecutor(self._others) if self._others > 0 else None
 
     def set_frequency(self, frequency: float) -> None:

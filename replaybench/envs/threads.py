@@ -10,7 +10,7 @@ from replaybench.data.errors import UserError
 VARIABLE: Final = "REPLAYBENCH_THREADS"
 
 
-def threads() -> int:
+def thread_count() -> int:
     """Return how many a simulator's engine may use, from `REPLAYBENCH_THREADS`; 1 where it is not set.
 
     It changes no number, only the time it takes, so it is no part of a study. Sweeps already keep every core busy with

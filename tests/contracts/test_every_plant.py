@@ -21,7 +21,12 @@ from replaybench.envs.single import SingleEnv
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NOISE = {"sensor_noise": 0.02, "actuator_noise": 0.05}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in plant_names() if not missing(name)}
-CASES |= {"CartPole": (f"{EXAMPLES / 'cart_pole.py'}:CartPole", {})}
+CASES |= {
+    "CartPole": (f"{EXAMPLES / 'cart_pole.py'}:CartPole", {}),
+    "Segway": (f"{EXAMPLES / 'segway.py'}:Segway", {}),
+    "TwoTank": (f"{EXAMPLES / 'two_tank.py'}:TwoTank", {}),
+    "Gymnasium": ("gymnasium:Pendulum-v1", {}),
+}
 
 Rollout = dict[str, np.ndarray]
 
