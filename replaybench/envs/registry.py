@@ -38,6 +38,7 @@ _PLANTS: Final = {
     "Pendulum": Entry("replaybench.envs.pendulum"),
     "PendulumDCSC": Entry("replaybench.envs.pendulum"),
     "Magman": Entry("replaybench.envs.magman"),
+    "Drafting": Entry("replaybench.envs.flow_task"),
 }
 
 
