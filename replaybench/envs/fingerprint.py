@@ -20,7 +20,9 @@ import numpy as np
 
 from replaybench.data.errors import UserError
 
-_LIBRARIES: Final = frozenset({"builtins", "math", "cmath", "operator", "numpy", "numba", "llvmlite", "scipy", "typing"})
+_LIBRARIES: Final = frozenset(
+    {"builtins", "math", "cmath", "operator", "numpy", "numba", "llvmlite", "scipy", "typing"}
+)
 """What these packages define is part of the environment, like the interpreter; it is named, not read."""
 
 _CONSTANTS: Final = (bool, int, float, complex, str, bytes, tuple, enum.Enum, np.generic, np.ndarray, type(None))

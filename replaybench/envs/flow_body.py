@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.kernel import kernel
-from replaybench.envs.flow_task import SENSORS, half_turn, outside
 from replaybench.envs.flow_table import look_up
+from replaybench.envs.flow_task import SENSORS, half_turn, outside
 from replaybench.envs.flow_wake import PERIOD
 
 GAUSS: Final = 0.2887  # where the chord feels the flow, on both sides of the centre [D]

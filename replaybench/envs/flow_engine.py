@@ -13,8 +13,8 @@ from replaybench.data.streams import Stream
 from replaybench.envs.engine import Engine
 from replaybench.envs.fingerprint import content_hash
 from replaybench.envs.flow_body import MAX_SUBSTEP, STATES, move, observe, settled_coupling
+from replaybench.envs.flow_table import fill_table, wake_table
 from replaybench.envs.flow_task import LEFT, Drafting, step_reward
-from replaybench.envs.flow_table import _fill, wake_table
 
 
 class VortexWake(Engine):
@@ -26,7 +26,7 @@ class VortexWake(Engine):
         frequency: actions per T.
 
     Attributes:
-        state: float64 `[M, 8]`: x, y [D], θ [rad], velocity [U], Ω [U/D], coupling κ and phase of the wake; the last two
+        state: float64 `[M, 8]`: x, y [D], θ [rad], velocity [U], Ω [U/D], coupling κ and phase of the wake; these two
             are hidden from agents.
         actuation: float64 `[M]`, ‖a‖² of the last step.
     """
@@ -41,7 +41,7 @@ class VortexWake(Engine):
     @staticmethod
     def made_of() -> str:
         """Return a digest of the wake's and the ellipse's source."""
-        return content_hash([_fill, _advance, _observe, _settle])
+        return content_hash([fill_table, _advance, _observe, _settle])
 
     def set_frequency(self, frequency: float) -> None:
         """Act at another rate [1/T]; substeps stay at most `MAX_SUBSTEP` long."""

@@ -32,7 +32,7 @@ _SHEET: Final = _ROW * NODES  # from a phase to the next
 
 
 @kernel
-def _fill(table: NDArray[np.float32]) -> None:
+def fill_table(table: NDArray[np.float32]) -> None:
     for p in range(PHASES):
         vortices = street(p / PHASES)
         for i in range(NODES):
@@ -46,7 +46,7 @@ def _fill(table: NDArray[np.float32]) -> None:
 def wake_table() -> NDArray[np.float32]:
     """Return the flow over one period, float32, flat: by phase, x, y and the four quantities; read-only, made once."""
     table = np.empty(PHASES * _SHEET, np.float32)
-    _fill(table)
+    fill_table(table)
     table.flags.writeable = False
     return table
 
