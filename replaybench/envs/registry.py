@@ -57,6 +57,7 @@ _PLANTS: Final = {
     "BulletWalker2d": Entry("replaybench.envs.bullet_walkers", needs="pybullet", extra="bullet"),
     "BulletHalfCheetah": Entry("replaybench.envs.bullet_walkers", needs="pybullet", extra="bullet"),
     "BulletAnt": Entry("replaybench.envs.bullet_walkers", needs="pybullet", extra="bullet"),
+    "Drafting": Entry("replaybench.envs.flow_task"),
 }
 
 
