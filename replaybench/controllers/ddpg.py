@@ -171,10 +171,10 @@ class DDPG(RememberingLearner):
             what = "ReF-ER, parameter noise, layer normalisation or a memory"
             raise UserError(f'DDPG runs with {what} on the CPU only; set device = "cpu"')
 
-    def start_episode(self, episode: int) -> None:
-        """Begin an episode of exploration."""
-        self.memory.forget()
-        self.exploration.start_episode(episode)
+    def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
+        """Begin an episode of exploration of the chosen `members` `[M]`."""
+        self.memory.forget(members)
+        self.exploration.start_episode(episode, members)
 
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
         """Return the action `[M, A]` that explores around π(s); only `active` `[M]` members draw."""

@@ -128,10 +128,10 @@ class NAF(RememberingLearner):
         if refer:
             need_density("NAF", config.exploration)
 
-    def start_episode(self, episode: int) -> None:
-        """Begin an episode of exploration."""
-        self.memory.forget()
-        self.exploration.start_episode(episode)
+    def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
+        """Begin an episode of exploration of the chosen `members` `[M]`."""
+        self.memory.forget(members)
+        self.exploration.start_episode(episode, members)
 
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
         """Return the action `[M, A]` that explores around m(s); only `active` `[M]` members draw."""
