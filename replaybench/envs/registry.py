@@ -68,6 +68,7 @@ _PLANTS: Final = {
     "AcerFish": _DM_CONTROL,
     "AcerWalker": _DM_CONTROL,
     "AcerHumanoid": _DM_CONTROL,
+    "AcerReacher3": Entry("replaybench.envs.reacher3", needs="mujoco", extra="mujoco"),
 }
 
 
