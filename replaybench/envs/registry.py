@@ -80,6 +80,15 @@ def plant_names() -> tuple[str, ...]:
     return tuple(_PLANTS)
 
 
+def is_installed(name: str) -> bool:
+    """Return whether a name can be taken from a file of unknown origin: making that plant runs installed code only.
+
+    That is so for the package's own plants and for tasks that are registered with Gymnasium already, but not where a
+    file or a module would be imported first.
+    """
+    return name in _PLANTS or (name.startswith(GYMNASIUM) and ":" not in name.removeprefix(GYMNASIUM))
+
+
 def missing(name: str) -> str:
     """Return the command that installs what a plant of `plant_names()` lacks here; empty if it lacks nothing."""
     entry = _PLANTS[name]

@@ -15,7 +15,7 @@ from rich.text import Text
 from replaybench.data.errors import UserError
 from replaybench.data.hdf5 import Record, open_record
 from replaybench.envs.plant import Plant
-from replaybench.envs.registry import make_plant, plant_names
+from replaybench.envs.registry import is_installed, make_plant
 from replaybench.experiments.buffer_pieces import BufferPieces, Integers
 from replaybench.experiments.composition import Composition, measure
 from replaybench.experiments.coverage_report import LOOK, coverage, percent
@@ -97,7 +97,7 @@ def known_plant(record: Record, plant_name: str | None) -> tuple[Plant | None, l
     """
     facts, states = record.header.facts, record.header.shapes.get("observation", (0,))[-1]
     named = plant_name or facts.get("plant")
-    if plant_name is None and named not in plant_names():
+    if plant_name is None and not is_installed(str(named)):
         return None, None
     try:
         plant = make_plant(str(named), **(facts.get("parameters") or {}))

@@ -24,7 +24,7 @@ from replaybench.data.hdf5 import Header, Record, open_record
 from replaybench.data.settings import build
 from replaybench.envs.plant import Plant
 from replaybench.envs.population import PopulationEnv
-from replaybench.envs.registry import make_plant, plant_names
+from replaybench.envs.registry import is_installed, make_plant
 from replaybench.envs.settings import seen_states
 from replaybench.experiments.cell import make_task, stored_fields
 from replaybench.experiments.loop import update_once
@@ -143,7 +143,7 @@ def _checked(path: Path, record: Record, plant_name: str | None, whole: bool) ->
     header, facts = record.header, record.header.facts
     try:
         named = str(facts["plant"])
-        if plant_name is None and named not in plant_names():
+        if plant_name is None and not is_installed(named):
             raise UserError(f"{path} names the plant {named!r}; if you trust that file, say so with --plant {named}")
         plant = make_plant(plant_name or named, **facts["parameters"])
         frequency, noise = float(facts["frequency"]), float(facts["noise"] or 0.0)

@@ -230,9 +230,7 @@ def test_unknown_tasks_are_told_in_one_line(name: str, told: str) -> None:
 def test_other_rates_and_wrong_actions_are_refused() -> None:
     with pytest.raises(UserError, match=r"^gymnasium:Pendulum-v1 runs at 20 Hz and no other rate, not at 50 Hz$"):
         PopulationEnv(TASKS[0], frequency=50)
-    with pytest.raises(
-        UserError, match="^gymnasium:Pendulum-v1 has no parameters, so that g cannot"
-    ):
+    with pytest.raises(UserError, match="^gymnasium:Pendulum-v1 has no parameters, so that g cannot"):
         make_plant(TASKS[0], g=1.0)
     env = PopulationEnv(TASKS[0], 2, members=[3, 8])
     env.reset()

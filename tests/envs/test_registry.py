@@ -9,7 +9,7 @@ import pytest
 
 from replaybench.data.errors import UserError
 from replaybench.envs.magman import Magman
-from replaybench.envs.registry import OWN, make_plant, missing, plant_class, plant_names
+from replaybench.envs.registry import OWN, is_installed, make_plant, missing, plant_class, plant_names
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cart_pole.py"
 
@@ -49,6 +49,13 @@ def test_a_plant_is_made_from_a_file_that_is_read_again_when_edited(tmp_path: Pa
 def test_wrong_names_are_told_in_one_line(name: str, parameters: dict[str, float], message: str) -> None:
     with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
         make_plant(name, **parameters)
+
+
+def test_only_names_that_run_installed_code_are_taken_from_strangers() -> None:
+    assert is_installed("Pendulum")
+    assert is_installed("gymnasium:Pendulum-v1")
+    for name in ("own.py:Mine", "gymnasium:own.py:Mine-v0", "gymnasium:module:Mine-v0", "None", ""):
+        assert not is_installed(name)
 
 
 def test_a_forgotten_decorator_is_told(tmp_path: Path) -> None:
