@@ -37,12 +37,16 @@ class DDPGConfig:
 
     With that printed value, coupled into Adam, and these reward scales, learning degrades after a few hundred
     episodes, so the default is 0; the printed value is the variant `l2 = 0.005`. With a `memory`, the action joins the
-    critic's right behind it, whatever `action_layer` says.
+    critic's right behind it, whatever `action_layer` says. `layer_norm` normalises every hidden layer before its
+    activation, and `output_bound` is the bound of the last layers' first weights and biases: the paper's Roboschool
+    networks have both, 3e-3 the latter (section 8.5).
     """
 
     actor_hidden: tuple[int, ...] = (50, 50)
     critic_hidden: tuple[int, ...] = (50, 50, 20)
     action_layer: int = 1
+    layer_norm: bool = False
+    output_bound: float | None = None
     actor_rate: float = 1e-4
     critic_rate: float = 1e-3
     betas: tuple[float, float] = (0.9, 0.999)
@@ -60,6 +64,7 @@ class DDPGConfig:
     def __post_init__(self) -> None:
         positive("DDPG", actor_rate=self.actor_rate, critic_rate=self.critic_rate, epsilon=self.epsilon)
         positive("DDPG", replays_per_experience=self.replays_per_experience, clip=self.clip)
+        positive("DDPG", output_bound=self.output_bound)
         between("DDPG", 0, 1, tau=self.tau)
         between("DDPG", 0, np.inf, l2=self.l2)
         betas("DDPG", self.betas)
@@ -67,6 +72,8 @@ class DDPGConfig:
         widths("DDPG", actor_hidden=self.actor_hidden, critic_hidden=self.critic_hidden)
         if not 0 <= self.action_layer <= len(self.critic_hidden):
             raise UserError(f"DDPG: action_layer must lie in [0, {len(self.critic_hidden)}], not {self.action_layer}")
+        if self.memory is not None and self.layer_norm:
+            raise UserError("DDPG: layer_norm is for networks without memory; leave out one of the two")
         if self.memory is not None and isinstance(self.exploration, ParameterNoise):
             raise UserError("DDPG: parameter noise disturbs networks without memory; leave out one of the two")
 
@@ -103,15 +110,16 @@ class DDPG(RememberingLearner):
     ) -> None:
         self.check_runs_on(device, config, refer is not None)
         m, s, a = len(members), task.observation_size, task.action_size
-        actor = Shape((s, *config.actor_hidden, a), tanh=True)
-        critic = Shape((s, *config.critic_hidden, 1), actions=a, inject=config.action_layer)
+        norm = config.layer_norm
+        actor = Shape((s, *config.actor_hidden, a), tanh=True, layer_norm=norm)
+        critic = Shape((s, *config.critic_hidden, 1), actions=a, inject=config.action_layer, layer_norm=norm)
         self.config, self.task = config, task
         self.batch_size, self.replays_per_experience = config.batch_size, config.replays_per_experience
         self.actor, self.actor_target = (make_network(config.memory, actor, m, dtype) for _ in range(2))
         self.critic, self.critic_target = (make_network(config.memory, critic, m, dtype) for _ in range(2))
         stream = Stream(root, members, "initialisation")
-        self.actor.initialise(stream)
-        self.critic.initialise(stream)
+        self.actor.initialise(stream, output_bound=config.output_bound)
+        self.critic.initialise(stream, output_bound=config.output_bound)
         self.actor_adam = make_adam(
             self.actor, config.actor_rate, betas=config.betas, epsilon=config.epsilon, clip=config.clip
         )
@@ -158,8 +166,10 @@ class DDPG(RememberingLearner):
         Raises:
             UserError: something is.
         """
-        if device != "cpu" and (refer or config.memory or isinstance(config.exploration, ParameterNoise)):
-            raise UserError('DDPG runs with ReF-ER, parameter noise or a memory on the CPU only; set device = "cpu"')
+        further = config.memory or config.layer_norm or isinstance(config.exploration, ParameterNoise)
+        if device != "cpu" and (refer or further):
+            what = "ReF-ER, parameter noise, layer normalisation or a memory"
+            raise UserError(f'DDPG runs with {what} on the CPU only; set device = "cpu"')
 
     def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
         """Begin an episode of exploration of the chosen `members` `[M]`."""

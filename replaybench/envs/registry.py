@@ -16,8 +16,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from replaybench.data.errors import UserError, unknown
 
 if TYPE_CHECKING:
-    from replaybench.envs.ode import OdePlant
     from replaybench.envs.plant import Parameter, Plant
+
+GYMNASIUM: Final = "gymnasium:"
+"""What stands before the id of a task that is registered with Gymnasium."""
+
+OWN: Final = ("path/to/file.py:ClassName", f"{GYMNASIUM}Name-v0")
+"""How plants are named that do not come with the package."""
 
 
 class Entry(NamedTuple):
@@ -38,7 +43,25 @@ _PLANTS: Final = {
     "Pendulum": Entry("replaybench.envs.pendulum"),
     "PendulumDCSC": Entry("replaybench.envs.pendulum"),
     "Magman": Entry("replaybench.envs.magman"),
+    "MujocoHopper": Entry("replaybench.envs.mujoco_runners", needs="mujoco", extra="mujoco"),
+    "MujocoWalker2d": Entry("replaybench.envs.mujoco_runners", needs="mujoco", extra="mujoco"),
+    "MujocoHalfCheetah": Entry("replaybench.envs.mujoco_runners", needs="mujoco", extra="mujoco"),
+    "MujocoSwimmer": Entry("replaybench.envs.mujoco_roamers", needs="mujoco", extra="mujoco"),
+    "MujocoAnt": Entry("replaybench.envs.mujoco_roamers", needs="mujoco", extra="mujoco"),
+    "MujocoHumanoid": Entry("replaybench.envs.mujoco_roamers", needs="mujoco", extra="mujoco"),
+    "MujocoReacher": Entry("replaybench.envs.mujoco_arms", needs="mujoco", extra="mujoco"),
+    "MujocoInvertedDoublePendulum": Entry("replaybench.envs.mujoco_arms", needs="mujoco", extra="mujoco"),
+    "BulletInvertedDoublePendulum": Entry("replaybench.envs.bullet_double_pendulum", needs="pybullet", extra="bullet"),
+    "BulletReacher": Entry("replaybench.envs.bullet_reacher", needs="pybullet", extra="bullet"),
+    "BulletHopper": Entry("replaybench.envs.bullet_walkers", needs="pybullet", extra="bullet"),
+    "BulletWalker2d": Entry("replaybench.envs.bullet_walkers", needs="pybullet", extra="bullet"),
+    "BulletHalfCheetah": Entry("replaybench.envs.bullet_walkers", needs="pybullet", extra="bullet"),
+    "BulletAnt": Entry("replaybench.envs.bullet_walkers", needs="pybullet", extra="bullet"),
+    "Drafting": Entry("replaybench.envs.flow_task"),
 }
+
+
+_BASES: Final = ("Plant", "OdePlant", "PythonPlant", "GymnasiumPlant")
 
 
 def plant_names() -> tuple[str, ...]:
@@ -58,27 +81,30 @@ def make_plant(name: str, **parameters: Parameter) -> Plant:
     """Return a plant with the given parameters, the others at their defaults.
 
     Args:
-        name: a name from `plant_names()`, or `path/to/file.py:ClassName` for a plant of your own.
+        name: a name from `plant_names()`; or `path/to/file.py:ClassName` for a plant of your own; or
+            `gymnasium:Name-v0` for a task that is registered with Gymnasium.
         parameters: values of the plant's fields.
 
     Raises:
         UserError: no such plant, file, class or parameter.
     """
-    from replaybench.envs.ode import OdePlant
-
     plant = plant_class(name)
     fields = [field.name for field in dataclasses.fields(plant)]
     for parameter in parameters:
         if parameter not in fields:
             raise unknown(f"parameter of {plant.name}", parameter, fields)
     made = plant(**parameters)
-    if name not in _PLANTS and isinstance(made, OdePlant):
-        _try_functions(made, name)
+    if name not in _PLANTS and not name.startswith(GYMNASIUM):
+        _try(made, name)
     return made
 
 
 def plant_class(name: str) -> type[Plant]:
     """Return the class that `make_plant` would make a plant of."""
+    if name.startswith(GYMNASIUM):
+        from replaybench.envs.gymnasium_plant import plant_of
+
+        return plant_of(name)
     path, colon, class_name = name.rpartition(":")
     if name in _PLANTS:
         if lacking := missing(name):
@@ -89,7 +115,7 @@ def plant_class(name: str) -> type[Plant]:
         return _class_in_file(Path(path), class_name)
     if name.endswith(".py"):
         raise UserError(f"{name!r} names no plant in the file; write {name}:ClassName")
-    raise unknown("plant", name, [*_PLANTS, "path/to/file.py:ClassName"])
+    raise unknown("plant", name, [*_PLANTS, *OWN])
 
 
 def register_gymnasium() -> None:
@@ -113,22 +139,27 @@ def register_gymnasium() -> None:
 def _class_in_file(path: Path, class_name: str) -> type[Plant]:
     from replaybench.envs.plant import Plant
 
-    if not path.is_file():
-        raise UserError(f"no plant file {str(path)!r}; give the path of a Python file that exists")
-    classes = vars(_import_file(path.resolve()))
+    classes = vars(import_file(path))
     if class_name not in classes:
         plants = [key for key, value in classes.items() if isinstance(value, type) and issubclass(value, Plant)]
-        raise unknown(f"plant in {path}", class_name, [plant for plant in plants if plant not in ("Plant", "OdePlant")])
+        raise unknown(f"plant in {path}", class_name, [plant for plant in plants if plant not in _BASES])
     found = classes[class_name]
     if not (isinstance(found, type) and issubclass(found, Plant)):
-        raise UserError(f"{class_name} in {path} is no plant; derive it from replaybench.envs.ode.OdePlant")
+        raise UserError(f"{class_name} in {path} is no plant; derive it from OdePlant or PythonPlant")
     if not dataclasses.is_dataclass(found) or "__dataclass_params__" not in vars(found):
         raise UserError(f"{class_name} in {path} needs @dataclass(frozen=True, kw_only=True) in front of it")
     return found
 
 
-def _import_file(path: Path) -> ModuleType:
-    """Import a file as a module; an edited file is another module, so that it is read again."""
+def import_file(path: Path) -> ModuleType:
+    """Import a user's file as a module; an edited file is another module, so that it is read again.
+
+    Raises:
+        UserError: there is no such file, or it cannot be imported; the line is named.
+    """
+    if not path.is_file():
+        raise UserError(f"no plant file {str(path)!r}; give the path of a Python file that exists")
+    path = path.resolve()
     content = hashlib.sha256(str(path).encode() + b"\0" + path.read_bytes()).hexdigest()[:16]
     name = f"replaybench_plant_{path.stem}_{content}"
     if name in sys.modules:
@@ -145,36 +176,36 @@ def _import_file(path: Path) -> ModuleType:
         del sys.modules[name]
         if isinstance(error, UserError | KeyboardInterrupt):
             raise
-        raise UserError(f"plant file {path} cannot be imported: {_reason(error, path)}") from error
+        raise UserError(f"plant file {path} cannot be imported: {reason(error, path)}") from error
     finally:
         sys.path.remove(os.fspath(path.parent))
     return module
 
 
-def _try_functions(plant: OdePlant, name: str) -> None:
+def _try(plant: Plant, name: str) -> None:
     """Call a user's functions once as plain Python, where a mistake shows at its own line.
 
     Raises:
         UserError: one of them fails, or does not return what it should.
     """
-    import numpy as np
+    from replaybench.envs.ode import OdePlant, try_functions
+    from replaybench.envs.python_plant import PythonPlant, try_methods
 
-    x = np.array(plant.initial_state, np.float64)
-    u, p = np.array(plant.action_range()[0]), plant.params()
-    path = Path(name.rpartition(":")[0])
+    if isinstance(plant, PythonPlant):
+        try_methods(plant)
+    if not isinstance(plant, OdePlant):
+        return
     try:
-        rates = plant.rhs.py_func(x, u, p)  # type: ignore[attr-defined]
-        reward = plant.reward.py_func(x, u, x.copy(), 0, p)  # type: ignore[attr-defined]
+        wrong = try_functions(plant)
     except Exception as error:
-        raise UserError(f"plant {name} fails at its initial state: {_reason(error, path)}") from error
-    if len(rates) != len(x):
-        raise UserError(f"plant {name}: rhs returns {len(rates)} derivatives for {len(x)} states")
-    if not np.isfinite([*rates, reward]).all():
-        raise UserError(f"plant {name}: rhs or reward is not finite at the initial state")
+        path = Path(name.rpartition(":")[0])
+        raise UserError(f"plant {name} fails at its initial state: {reason(error, path)}") from error
+    if wrong:
+        raise UserError(f"plant {name}: {wrong}")
 
 
-def _reason(error: BaseException, path: Path) -> str:
-    """Say what went wrong, and at which line of the file."""
+def reason(error: BaseException, path: Path) -> str:
+    """Say in one line what went wrong, and at which line of the file."""
     if isinstance(error, SyntaxError):
         return f"line {error.lineno}: {error.msg}"
     lines = [

@@ -24,12 +24,13 @@ MEMBERS = 3
 STRATEGIES = ("FIFO[ERE]", "FIFO[AER]", "Resv[ERE+PER]", "TDE[Uniform+FIS]", "Expl[PERprop+IS]")
 MEMORY = {"layers": 1, "units": 4, "window": 4}
 VARIANTS = {
+    "DDPG:normalised": {"layer_norm": True, "output_bound": 3e-3},
     "DDPG:stored": {"memory": MEMORY},
     "NAF:burn-in": {"memory": {**MEMORY, "start": "burn-in", "burn_in": 2}},
     "V-RACER:stored": {"memory": MEMORY},
     "V-RACER:zero": {"memory": {**MEMORY, "start": "zero"}, "sigma": "network"},
 }
-"""Learners that remember."""
+"""Learners of other networks, and learners that remember."""
 every_learner = pytest.mark.parametrize("learner", [*LEARNERS, *VARIANTS])
 
 
