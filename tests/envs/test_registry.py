@@ -15,7 +15,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "cart_pole.py"
 
 
 def test_plants_are_made_by_name_with_parameters() -> None:
-    assert plant_names() == ("Pendulum", "PendulumDCSC", "Magman")
+    assert plant_names()[:3] == ("Pendulum", "PendulumDCSC", "Magman")
     assert make_plant("Magman", first_magnet_at=0.0) == Magman(first_magnet_at=0.0)
     assert all(make_plant(name).name == name for name in plant_names())
 
