@@ -54,7 +54,7 @@ class BulletInvertedDoublePendulum(BulletPlant):
         """Return the joints' positions at the start of episodes `[n, 3]`: the cart's is 0."""
         return self.start_noise * (2.0 * uniform - 1.0) * [0.0, 1.0, 1.0]
 
-    def observe(self, before: Readings, now: Readings) -> Floats:
+    def observe(self, now: Readings) -> Floats:
         """Return physical states `[M, 9]`; the upper angle is that between the poles."""
         (cart, lower, upper), speed = now.position.T, now.velocity.T
         pole = now.place[:, 0, 0]
