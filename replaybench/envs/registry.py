@@ -9,6 +9,7 @@ import importlib.util
 import os
 import sys
 import traceback
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -32,12 +33,16 @@ class Entry(NamedTuple):
         module: the module that holds the class of the plant's name.
         needs: the package that is imported, empty if none is beyond the project's own dependencies.
         extra: the project's extra that installs it.
+        outgrown_by: a package and its first major version for which `needs` has no release that works with it.
     """
 
     module: str
     needs: str = ""
     extra: str = ""
+    outgrown_by: tuple[str, int] | None = None
 
+
+_DM_CONTROL: Final = Entry("replaybench.envs.dm_control_plant", "dm_control", "dm", ("mujoco", 4))
 
 _PLANTS: Final = {
     "Pendulum": Entry("replaybench.envs.pendulum"),
@@ -58,6 +63,11 @@ _PLANTS: Final = {
     "BulletHalfCheetah": Entry("replaybench.envs.bullet_walkers", needs="pybullet", extra="bullet"),
     "BulletAnt": Entry("replaybench.envs.bullet_walkers", needs="pybullet", extra="bullet"),
     "Drafting": Entry("replaybench.envs.flow_task"),
+    "AcerCartpole": _DM_CONTROL,
+    "AcerCheetah": _DM_CONTROL,
+    "AcerFish": _DM_CONTROL,
+    "AcerWalker": _DM_CONTROL,
+    "AcerHumanoid": _DM_CONTROL,
 }
 
 
@@ -72,7 +82,8 @@ def plant_names() -> tuple[str, ...]:
 def missing(name: str) -> str:
     """Return the command that installs what a plant of `plant_names()` lacks here; empty if it lacks nothing."""
     entry = _PLANTS[name]
-    if not entry.needs or importlib.util.find_spec(entry.needs) is not None:
+    here = not entry.needs or importlib.util.find_spec(entry.needs) is not None
+    if here and not (entry.outgrown_by and _has_outgrown(*entry.outgrown_by)):
         return ""
     return f'pip install "replaybench[{entry.extra}]"'
 
@@ -108,7 +119,7 @@ def plant_class(name: str) -> type[Plant]:
     path, colon, class_name = name.rpartition(":")
     if name in _PLANTS:
         if lacking := missing(name):
-            raise UserError(f"plant {name} needs the package {_PLANTS[name].needs}: {lacking}")
+            raise UserError(f"plant {name} needs {_needed(_PLANTS[name])}: {lacking}")
         found: type[Plant] = getattr(importlib.import_module(_PLANTS[name].module), name)
         return found
     if colon and path.endswith(".py"):
@@ -134,6 +145,20 @@ def register_gymnasium() -> None:
                 vector_entry_point="replaybench.envs.population:PopulationEnv",
                 kwargs={"plant": name},
             )
+
+
+def _has_outgrown(package: str, major: int) -> bool:
+    """Return whether a package is installed in that major version or a later one."""
+    try:
+        return int(version(package).partition(".")[0]) >= major
+    except PackageNotFoundError:
+        return False
+
+
+def _needed(entry: Entry) -> str:
+    """Say what a plant needs, and which version of what else that asks for."""
+    also = f" and {entry.outgrown_by[0]} before {entry.outgrown_by[1]}" if entry.outgrown_by else ""
+    return f"the package {entry.needs}{also}"
 
 
 def _class_in_file(path: Path, class_name: str) -> type[Plant]:

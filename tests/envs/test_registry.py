@@ -9,7 +9,7 @@ import pytest
 
 from replaybench.data.errors import UserError
 from replaybench.envs.magman import Magman
-from replaybench.envs.registry import OWN, make_plant, plant_class, plant_names
+from replaybench.envs.registry import OWN, make_plant, missing, plant_class, plant_names
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cart_pole.py"
 
@@ -17,7 +17,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "cart_pole.py"
 def test_plants_are_made_by_name_with_parameters() -> None:
     assert plant_names()[:3] == ("Pendulum", "PendulumDCSC", "Magman")
     assert make_plant("Magman", first_magnet_at=0.0) == Magman(first_magnet_at=0.0)
-    assert all(make_plant(name).name == name for name in plant_names())
+    assert all(make_plant(name).name == name for name in plant_names() if not missing(name))
 
 
 def test_a_plant_is_made_from_a_file_that_is_read_again_when_edited(tmp_path: Path) -> None:
