@@ -22,7 +22,6 @@ from replaybench.envs.mujoco_model import gymnasium_assets, load_model
 from replaybench.envs.mujoco_plant import MujocoPlant
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant
-from replaybench.envs.threads import VARIABLE, thread_count
 
 TASKS = (
     "Hopper", "Walker2d", "HalfCheetah", "Swimmer", "Ant", "Humanoid", "Reacher", "InvertedDoublePendulum",
@@ -220,17 +219,6 @@ def test_threads_change_no_number(task: str) -> None:
         np.testing.assert_array_equal(engine.observed, engines[0].observed)
         np.testing.assert_array_equal(engine.reward, engines[0].reward)
         engine.close()
-
-
-def test_the_number_of_threads_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(VARIABLE, raising=False)
-    assert thread_count() == 1
-    monkeypatch.setenv(VARIABLE, "3")
-    assert thread_count() == 3
-    for wrong in ("0", "-1", "two", "", "1.5"):
-        monkeypatch.setenv(VARIABLE, wrong)
-        with pytest.raises(UserError, match=f"{VARIABLE} is '{wrong}'; give a positive number"):
-            thread_count()
 
 
 @pytest.mark.parametrize("task", ["Hopper", "HalfCheetah", "Humanoid"])
