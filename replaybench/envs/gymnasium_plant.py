@@ -77,9 +77,8 @@ class GymnasiumPlant(Plant):
         return f"gymnasium {gymnasium.__version__}; {about}; {made_of(*self.kinds)}"
 
 
-@cache
 def plant_of(name: str) -> type[GymnasiumPlant]:
-    """Return the plant class of a task.
+    """Return the plant class of a task, the same for the same name; that of an edited file is another.
 
     Args:
         name: `gymnasium:Name-v0`, with a namespace `gymnasium:space/Name-v0` where it has one, or
@@ -88,6 +87,13 @@ def plant_of(name: str) -> type[GymnasiumPlant]:
     Raises:
         UserError: there is no such task, it cannot be made, or it cannot be controlled as a plant.
     """
+    path = Path(name.removeprefix(GYMNASIUM).rpartition(":")[0])
+    return _plant_of(name, path.read_bytes() if path.suffix == ".py" and path.is_file() else b"")
+
+
+@cache
+def _plant_of(name: str, _content: bytes) -> type[GymnasiumPlant]:
+    """Make the class; `_content` only tells an edited file from what it was."""
     spec = _spec(name)
     env = _make(name, spec)
     try:

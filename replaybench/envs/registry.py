@@ -68,6 +68,7 @@ _PLANTS: Final = {
     "AcerFish": _DM_CONTROL,
     "AcerWalker": _DM_CONTROL,
     "AcerHumanoid": _DM_CONTROL,
+    "AcerReacher3": Entry("replaybench.envs.reacher3", needs="mujoco", extra="mujoco"),
 }
 
 
@@ -102,6 +103,8 @@ def make_plant(name: str, **parameters: Parameter) -> Plant:
     plant = plant_class(name)
     fields = [field.name for field in dataclasses.fields(plant)]
     for parameter in parameters:
+        if not fields:
+            raise UserError(f"{plant.name} has no parameters, so that {parameter} cannot be set; leave it out")
         if parameter not in fields:
             raise unknown(f"parameter of {plant.name}", parameter, fields)
     made = plant(**parameters)
