@@ -38,7 +38,7 @@ def test_a_plant_is_made_from_a_file_that_is_read_again_when_edited(tmp_path: Pa
     ("name", "parameters", "message"),
     [
         ("Pendulm", {}, "unknown plant 'Pendulm'; did you mean Pendulum or PendulumDCSC?"),
-        ("x", {}, "unknown plant 'x'; valid: Magman, Pendulum, PendulumDCSC, path/to/file.py:ClassName"),
+        ("x", {}, f"unknown plant 'x'; valid: {', '.join(sorted(plant_names()))}, path/to/file.py:ClassName"),
         ("Pendulum", {"inertai": 1.0}, "unknown parameter of Pendulum 'inertai'; did you mean inertia?"),
         ("nowhere.py:A", {}, "no plant file 'nowhere.py'; give the path of a Python file that exists"),
         ("nowhere.py", {}, "'nowhere.py' names no plant in the file; write nowhere.py:ClassName"),
