@@ -72,8 +72,8 @@ def bare(env: PopulationEnv) -> float:
             bullet.stepSimulation(client)
         seconds += time.perf_counter() - began
         calls += len(clients)
-        for member in members:
-            local._worlds[member].read(local.rows[member])
+        if members:
+            local.rows[members] = [local._worlds[member].read() for member in members]
 
     local.step = step
     whole(env)
