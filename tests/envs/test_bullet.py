@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -85,9 +87,7 @@ def test_ranges_and_heights_are_those_of_the_files(plant: Walker) -> None:
     infos = [world._call(world._bullet.getJointInfo, *joint) for joint in world._placed]
     assert [info[1].decode() for info in infos] == list(plant.joints)
     np.testing.assert_allclose([info[8:10] for info in infos], [ends[:2] for ends in plant.joints.values()], atol=1e-6)
-    row = np.zeros(plant.model.width)
-    world.read(row)
-    now = Readings(plant.model, row[None])
+    now = Readings(plant.model, np.array([world.read()]))
     assert now.root[0, 2] == pytest.approx(plant.start_height)
     world.close()
 
@@ -193,10 +193,8 @@ def test_a_foot_that_hits_something_else_is_told_apart_from_one_on_the_floor() -
     ball = world._call(bullet.createCollisionShape, bullet.GEOM_SPHERE, radius=0.2)
     world._call(bullet.createMultiBody, 0.0, ball, basePosition=[0.6, 0.6, 0.5])  # under a foot
     world.pace(INTERVAL / 4, 1)
-    row = np.zeros(BulletAnt.model.width)
-    now = Readings(BulletAnt.model, row[None])
     world.step([0.0] * 8)
-    world.read(row)
+    now = Readings(BulletAnt.model, np.array([world.read()]))
     assert now.on_other[0].tolist() == [1.0, 0.0, 0.0, 0.0]
     assert now.on_ground[0].tolist() == [0.0] * 4
     world.close()
@@ -204,14 +202,27 @@ def test_a_foot_that_hits_something_else_is_told_apart_from_one_on_the_floor() -
 
 def test_what_the_double_pendulum_earns() -> None:
     plant = BulletInvertedDoublePendulum()
-    up = readings(plant, place=[[0.5, 0.0, 0.9]], position=[0.5, 0.0, 0.0])
+    up = readings(plant, position=[0.5, 0.0, 0.0])
     assert judged(plant, up, up, [1.0]) == ({"alive": 10.0, "distance": pytest.approx(-0.0025 - 0.64)}, False)
-    for height, ended in ((0.701, False), (0.7, True), (math.nan, True)):
-        now = readings(plant, place=[[0.0, 0.0, height]])
-        assert judged(plant, up, now, [0.0])[1] is ended
-    now = readings(plant, place=[[0.1, 0.0, 0.8]], position=[0.2, math.pi / 2, math.pi / 6], velocity=[1.0, 2.0, 3.0])
-    expected = [0.2, 1.0, 0.1, 0.0, 1.0, 2.0, math.cos(math.pi / 6), 0.5, 3.0]
+    bent = math.acos(2 / 3)  # the lower pole, with the upper one upright: the tip at 1 m
+    for angle, ended in ((bent - 1e-3, False), (bent + 1e-3, True), (math.nan, True)):
+        assert judged(plant, up, readings(plant, position=[0.0, angle, -angle]), [0.0])[1] is ended
+    now = readings(plant, position=[0.2, math.pi / 2, math.pi / 6], velocity=[1.0, 2.0, 3.0])
+    place = 0.2 + 0.6 + 0.3 * math.cos(math.pi / 6)
+    expected = [0.2, 1.0, place, 0.0, 1.0, 2.0, math.cos(math.pi / 6), 0.5, 3.0]
     np.testing.assert_allclose(plant.observe(now)[0], expected, atol=1e-15)
+
+
+def test_the_upper_pole_is_where_bullet_has_it() -> None:
+    world = World(BulletInvertedDoublePendulum.model)
+    world.restart([0.3, 0.4, -1.1])
+    now = Readings(BulletInvertedDoublePendulum.model, np.array([world.read()]))
+    (x, _, y), *_ = world._call(world._bullet.getLinkState, world._body, 5, computeForwardKinematics=1)
+    _, _, pole, *_ = BulletInvertedDoublePendulum().observe(now)[0]
+    assert pole == pytest.approx(x, abs=1e-7)
+    terms, _ = judged(BulletInvertedDoublePendulum(), now, now, [0.0])
+    assert terms["distance"] == pytest.approx(-0.01 * x**2 - (y + 0.3 - 2) ** 2, abs=1e-6)
+    world.close()
 
 
 def test_what_the_reacher_earns() -> None:
@@ -226,6 +237,22 @@ def test_what_the_reacher_earns() -> None:
     seen = plant.normalise_state(plant.observe(near))[0]
     np.testing.assert_allclose(seen, [0.0, 0.1, 0.03, 0.0, 1.0, 0.0, 1.0, -2.98 / 3.0, -2.0], atol=1e-12)
     assert judged(plant, near, readings(plant, position=[0.0, 2.96]), [0.0, 0.0])[0]["stuck_joint"] == 0.0
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_first_steps_are_those_of_the_port_that_comes_with_pybullet(name: str) -> None:
+    """Observations and each term of the reward; `benchmarks/bullet_peer.py` says what is read differently."""
+    stored = json.loads((Path(__file__).parents[1] / "golden" / "bullet_peer.json").read_text())[name]
+    env = PopulationEnv(f"Bullet{name}", 1)
+    env.reset()
+    state = env.get_state()
+    env.set_state(state | {"start": np.array([stored["start"]])})
+    for action, observation, terms in zip(stored["actions"], stored["observation"], stored["terms"], strict=False):
+        seen, _, _, _, infos = env.step([action])
+        np.testing.assert_allclose(seen[0, stored["places"]], observation, rtol=0, atol=1e-4)
+        ours = [infos[term][0] for term in env.plant.terms]
+        np.testing.assert_allclose(ours, terms, rtol=0, atol=1e-3)
+    env.close()
 
 
 def test_starts_are_where_they_should_be() -> None:
@@ -245,11 +272,11 @@ def moved(world: World, seed: int, steps: int, torques: list[float]) -> np.ndarr
     """Restart, act at random, and return all readings `[T, R]`."""
     rng = np.random.Generator(np.random.PCG64(seed))
     world.restart(rng.uniform(-0.1, 0.1, len(torques)).tolist())
-    rows = np.zeros((steps, world._model.width))
-    for row in rows:
+    rows = []
+    for _ in range(steps):
         world.step((rng.uniform(-1, 1, len(torques)) * torques).tolist())
-        world.read(row)
-    return rows
+        rows.append(world.read())
+    return np.array(rows)
 
 
 @pytest.mark.parametrize("name", ["Walker2d", "HalfCheetah", "Ant"])
@@ -264,9 +291,7 @@ def test_an_episode_remembers_nothing_of_the_one_before(name: str) -> None:
     assert used._bullet.getContactPoints(used._body, physicsClientId=used.client)
     np.testing.assert_array_equal(moved(used, 9, 60, TASKS[name][3]), moved(fresh, 9, 60, TASKS[name][3]))
     used.restart([0.0] * len(TASKS[name][3]))
-    row = np.zeros(plant.model.width)
-    used.read(row, touching=False)
-    assert not Readings(plant.model, row[None]).on_ground.any()
+    assert not Readings(plant.model, np.array([used.read(touching=False)])).on_ground.any()
     used.close()
     fresh.close()
 
@@ -299,13 +324,11 @@ def test_a_fall_follows_the_closed_form() -> None:
         world._call(world._bullet.changeDynamics, 0, link, linearDamping=0.0, angularDamping=0.0)
     world.pace(pace(INTERVAL / 4, 4), 4)
     world.restart([0.0])
-    row = np.zeros(model.width)
     n = 4 * np.arange(1, 21)
     fallen = []
     for _ in n:
         world.step([0.0])
-        world.read(row)
-        fallen.append(Readings(model, row[None]).position[0, 0])
+        fallen.append(Readings(model, np.array([world.read()])).position[0, 0])
     np.testing.assert_allclose(fallen, -9.8 * (INTERVAL / 4) ** 2 * n * (n + 1) / 2, rtol=1e-6)
     world.close()
 
