@@ -129,7 +129,9 @@ def _disturb(
     chosen: NDArray[np.bool_],
     disturbed: NDArray[Any],
 ) -> None:
-    for m in np.flatnonzero(chosen):
+    for m in range(actor.shape[0]):
+        if not chosen[m]:
+            continue
         for p in range(actor.shape[1]):
             disturbed[m, p] = actor[m, p]
             if noisy[p]:
@@ -153,7 +155,9 @@ def _adapt(
     policy = np.empty((recent.shape[1], actor.plan[-1, 0]), recent.dtype)
     disturbed = np.empty_like(policy)
     nothing = policy[:, :0]
-    for m in np.flatnonzero(chosen):
+    for m in range(recent.shape[0]):
+        if not chosen[m]:
+            continue
         forward(actor, m, tape, recent[m], nothing, policy)
         forward(noisy, m, tape, recent[m], nothing, disturbed)
         rows = min(seen[m], policy.shape[0])

@@ -60,7 +60,7 @@ class BulletEngine(Engine):
         self._actions[chosen] = 0.0
         self._terms[chosen] = 0.0
         self._begin(chosen)
-        self.observed[chosen] = self.plant.observe(self._before, self._now)[chosen]
+        self.observed[chosen] = self.plant.observe(self._now)[chosen]
 
     def advance(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> None:
         """Advance the running members by one sample."""
@@ -71,7 +71,7 @@ class BulletEngine(Engine):
         moving = np.flatnonzero(running)
         with np.errstate(invalid="ignore", over="ignore"):  # of a simulation that has blown up
             terms, ended = self.plant.judge(self._before, self._now, self.plant.normalise_action(action))
-            observed = self.plant.observe(self._before, self._now)
+            observed = self.plant.observe(self._now)
         self._terms[:] = np.where(running[:, None], terms, 0.0)
         self.observed[moving] = observed[moving]
         self.reward[moving] = terms.sum(axis=1)[moving]

@@ -53,8 +53,8 @@ class BulletPlant(Plant):
         """Return where to place the model's joints at the start of episodes `[n, J]`, from as many draws in [0, 1)."""
         raise NotImplementedError
 
-    def observe(self, before: Readings, now: Readings) -> Floats:
-        """Return physical states `[M, S]`, from the readings of the previous sample and of this one."""
+    def observe(self, now: Readings) -> Floats:
+        """Return physical states `[M, S]`."""
         raise NotImplementedError
 
     def judge(self, before: Readings, now: Readings, action: Floats) -> tuple[Floats, NDArray[np.bool_]]:

@@ -62,7 +62,7 @@ class BulletReacher(BulletPlant):
         spread = [self.start_noise, self.start_noise, self.target_range, self.target_range]
         return (2.0 * uniform - 1.0) * spread
 
-    def observe(self, before: Readings, now: Readings) -> Floats:
+    def observe(self, now: Readings) -> Floats:
         """Return physical states `[M, 9]`."""
         (shoulder, elbow), speed, target = now.position.T, now.velocity.T, now.place[:, 1]
         away = now.place[:, 0] - target

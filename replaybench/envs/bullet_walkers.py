@@ -41,7 +41,8 @@ class Walker(BulletPlant):
 
     Observed are the height above that at the start, the bearing of the flag, the velocity in the frame turned by the
     yaw, roll and pitch, each joint's angle relative to its range and its speed, and which feet touch the floor: all
-    clipped to ±5. As in Roboschool, the contacts are those that the previous sample ended with.
+    clipped to ±5. Roboschool shows the contacts of the sample before; here they are as new as all else, so that what
+    is seen does not depend on the rate.
     """
 
     substeps: float = 4.0
@@ -91,7 +92,7 @@ class Walker(BulletPlant):
         """Return the joints' positions at the start of episodes `[n, J]`."""
         return self.start_noise * (2.0 * uniform - 1.0)
 
-    def observe(self, before: Readings, now: Readings) -> Floats:
+    def observe(self, now: Readings) -> Floats:
         """Return physical states `[M, S]`."""
         yaw = now.attitude[:, 2]
         x, y = _middle(now)
@@ -101,7 +102,7 @@ class Walker(BulletPlant):
         sideways = cosine * now.speed[:, 1] - sine * now.speed[:, 0]
         general = [now.root[:, 2], np.sin(bearing), np.cos(bearing), forward, sideways, now.speed[:, 2]]
         joints = np.stack([now.position, now.velocity], axis=2).reshape(len(yaw), -1)
-        return np.concatenate([np.stack(general, axis=1), now.attitude[:, :2], joints, before.on_ground], axis=1)
+        return np.concatenate([np.stack(general, axis=1), now.attitude[:, :2], joints, now.on_ground], axis=1)
 
     def judge(self, before: Readings, now: Readings, action: Floats) -> tuple[Floats, NDArray[np.bool_]]:
         """Return the terms of the reward `[M, 5]` and who has fallen `[M]`.
@@ -110,7 +111,7 @@ class Walker(BulletPlant):
         distances from the flag before and after; normalised torques `a`, joint speeds `q̇` [rad/s]; `n` joints at an
         end of their range; `c` feet that touch anything but the floor.
         """
-        alive = self.alive(before, now)
+        alive = self.alive(now)
         count = len(self.joints)
         power = np.abs(action * (SPEED_SCALE * now.velocity)).sum(axis=1) / count
         heat = np.square(action).sum(axis=1) / count
@@ -128,7 +129,7 @@ class Walker(BulletPlant):
         )
         return terms, ~alive
 
-    def alive(self, before: Readings, now: Readings) -> NDArray[np.bool_]:
+    def alive(self, now: Readings) -> NDArray[np.bool_]:
         """Return who is still up `[M]`."""
         upright: NDArray[np.bool_] = (now.root[:, 2] > 0.8) & (np.abs(now.attitude[:, 1]) < 1.0)
         return upright
@@ -185,10 +186,7 @@ class BulletWalker2d(Walker):
 
 @dataclass(frozen=True, kw_only=True)
 class BulletHalfCheetah(Walker):
-    """A running animal in a plane; ends when it leans by 1 rad, or after a shin or thigh has touched the floor.
-
-    Roboschool looks at the contacts that the previous sample ended with, so the end comes one sample later.
-    """
+    """A running animal in a plane; ends when it leans by 1 rad or a shin or thigh touches the floor (Roboschool)."""
 
     name = "BulletHalfCheetah"
     file = "half_cheetah.xml"
@@ -204,11 +202,11 @@ class BulletHalfCheetah(Walker):
     feet = ("ffoot", "fshin", "fthigh", "bfoot", "bshin", "bthigh")
     start_height = 0.7
 
-    def alive(self, before: Readings, now: Readings) -> NDArray[np.bool_]:
+    def alive(self, now: Readings) -> NDArray[np.bool_]:
         """Return who still runs on its feet `[M]`."""
         others = [place for place, name in enumerate(self.feet) if not name.endswith("foot")]
         leaning = ~(np.abs(now.attitude[:, 1]) < 1.0)
-        on_knees: NDArray[np.bool_] = leaning | before.on_ground[:, others].any(axis=1)
+        on_knees: NDArray[np.bool_] = leaning | now.on_ground[:, others].any(axis=1)
         return ~on_knees
 
 
@@ -231,7 +229,7 @@ class BulletAnt(Walker):
     feet = ("front_left_foot", "front_right_foot", "left_back_foot", "right_back_foot")
     start_height = 0.75
 
-    def alive(self, before: Readings, now: Readings) -> NDArray[np.bool_]:
+    def alive(self, now: Readings) -> NDArray[np.bool_]:
         """Return whose torso is off the floor `[M]`."""
         up: NDArray[np.bool_] = now.root[:, 2] > 0.26
         return up

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError
-from replaybench.envs.bullet_model import Floats, Model
+from replaybench.envs.bullet_model import Model
 
 PIXELS: Final = 480
 
@@ -109,19 +109,18 @@ class World:
         )
         bullet.stepSimulation(client)
 
-    def read(self, row: Floats, *, touching: bool = True) -> None:
-        """Write the readings into `row` `[R]`.
+    def read(self, *, touching: bool = True) -> list[float]:
+        """Return the readings `[R]`, all of one instant: links are asked for anew, else they are a physics step behind.
 
         Args:
-            row: where to write.
             touching: False for no contacts; until its next step, PyBullet goes on telling those before a restart.
         """
         bullet, client, feet = self._bullet, self.client, self._feet
         joints = bullet.getJointStates(self._body, self._joints, client)
-        values = [joint[0] for joint in joints]
+        values: list[float] = [joint[0] for joint in joints]
         values += [joint[1] for joint in joints]
         for body, numbers in self._parts:
-            for link in bullet.getLinkStates(body, numbers, physicsClientId=client):
+            for link in bullet.getLinkStates(body, numbers, 0, 1, client):
                 values += link[0]
         if self._root is not None:
             place, attitude, speed = self._read_root(*self._root)
@@ -137,7 +136,7 @@ class World:
                         (ground if touched in self._floor else other)[feet[link]] = 1.0
             values += ground
             values += other
-        row[:] = values
+        return values
 
     def picture(self) -> NDArray[np.uint8]:
         """Return an image uint8 `[480, 480, 3]`, drawn without graphics hardware."""
@@ -195,7 +194,7 @@ class World:
         if link < 0:
             place, attitude = bullet.getBasePositionAndOrientation(body, client)
             return place, attitude, bullet.getBaseVelocity(body, client)[0]
-        state = bullet.getLinkState(body, link, 1, 0, client)
+        state = bullet.getLinkState(body, link, 1, 1, client)
         return state[0], state[1], state[6]
 
     def _middle(self) -> Sequence[float]:

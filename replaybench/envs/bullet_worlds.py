@@ -76,17 +76,23 @@ class LocalWorlds:
 
     def restart(self, chosen: Mask, positions: Floats) -> None:
         """Bring the chosen members to rest, and read them."""
-        for member in np.flatnonzero(chosen).tolist():
-            self._worlds[member].restart(positions[member].tolist())
-            self._worlds[member].read(self.rows[member], touching=False)
+        found = []
+        for member in (members := np.flatnonzero(chosen).tolist()):
+            world = self._worlds[member]
+            world.restart(positions[member].tolist())
+            found.append(world.read(touching=False))
+        if members:
+            self.rows[members] = found
 
     def step(self, torques: Floats, running: Mask) -> None:
         """Advance the running members, and read them."""
-        worlds, rows, forces = self._worlds, self.rows, torques.tolist()
-        for member in np.flatnonzero(running).tolist():
+        worlds, forces, found = self._worlds, torques.tolist(), []
+        for member in (members := np.flatnonzero(running).tolist()):
             world = worlds[member]
             world.step(forces[member])
-            world.read(rows[member])
+            found.append(world.read())
+        if members:
+            self.rows[members] = found
 
     def picture(self, member: int) -> NDArray[np.uint8]:
         """Return an image uint8 `[480, 480, 3]`."""

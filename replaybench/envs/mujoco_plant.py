@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from replaybench.envs.engine import Engine
 
 MOTION_LIMIT: Final = 1e4
-"""Bound on observed positions, angles and their rates: 10 km, 1600 turns or 10 km/s. Bodies of a few kilograms, driven
-by motors of at most 300 N m for a minute, stay orders below it, and 1e10 is where MuJoCo itself gives a state up."""
+"""Bound on observed positions, angles and their rates [m, rad, m/s, rad/s], and on inertias. Bodies of some kilograms
+under motors of at most 500 N or 200 N m stay far below: full controls at random reach 63 rad/s. Only a simulation that
+blows up comes near it; at 1e10 MuJoCo itself gives a state up."""
 
 FORCE_LIMIT: Final = 1e7
-"""Bound on observed forces and torques [N, N m]: a thousand times a hard landing of the Humanoid."""
+"""Bound on observed forces and torques [N, N m]: no contact of bodies of at most 50 kg is nearly as hard."""
 
 
 class Observed(NamedTuple):

@@ -27,9 +27,9 @@ class Episodes:
     """
 
     def __init__(self, env: PopulationEnv) -> None:
-        m = env.num_envs
+        m, seen = env.num_envs, env.single_observation_space.shape or (0,)
         self.env = env
-        self.observation, self.sensor_noise = (np.zeros(env.observation_space.shape, np.float32) for _ in range(2))
+        self.observation, self.sensor_noise = (np.zeros((m, *seen), np.float32) for _ in range(2))
         self.active = np.zeros(m, np.bool_)
         self.total, self.length, self._collected = np.zeros(m), np.zeros(m, np.int64), np.zeros(m, np.int64)
         self._seen: list[Floats] = []
