@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 import tomllib
 from pathlib import Path
 
 import pytest
 
 from replaybench.data.settings import build
-from replaybench.experiments.cli import COMMANDS
+from replaybench.experiments.cli import COMMANDS, main
 from replaybench.experiments.study import Study
 
 ROOT = Path(__file__).parents[1]
@@ -26,6 +27,14 @@ def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
 
 
+def save_files(page: Path, folder: Path) -> bool:
+    """Write the blocks that a page says how to save, and return whether there are any."""
+    named = re.findall(r"as\s`([\w.]+)`:\n\n```\w+\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    for name, text in named:
+        (folder / name).write_text(text, encoding="utf-8")
+    return bool(named)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)|<img[^>]*src=\"([^\"]+)\"", page.read_text(encoding="utf-8")):
@@ -35,7 +44,9 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_code_blocks_are_valid(page: Path) -> None:
+def test_code_blocks_are_valid(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if save_files(page, tmp_path):
+        monkeypatch.chdir(tmp_path)
     for text in blocks(page, "toml"):
         assert build(Study, {"name": "docs", **tomllib.loads(text)}, str(page)).cells()
     for text in blocks(page, "python"):
@@ -55,3 +66,21 @@ def test_readme_shows_every_command() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     for command in COMMANDS:
         assert f"replaybench {command}" in text
+
+
+def test_the_guide_to_plants_is_followed_literally(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files are saved as it says, and its commands run where they are."""
+    page = ROOT / "docs" / "add-a-plant.md"
+    assert save_files(page, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    saved = {path.name for path in tmp_path.iterdir()}
+    assert len(saved) == len(blocks(page, "python")) + len(blocks(page, "toml")) == 7
+    ran = [shlex.split(line) for text in blocks(page, "sh") for line in text.splitlines()]
+    for words in ran:
+        assert words[0] == "replaybench"
+        with pytest.raises(SystemExit) as ended:
+            main(words[1:])
+        assert not ended.value.code, words
+    assert {word for words in ran for word in words} >= {name for name in saved if name.endswith(".toml")}
+    results = {path.parent.name for path in tmp_path.glob("runs/*/results.nc")}
+    assert results == {Path(words[2]).stem for words in ran if "--dry-run" not in words}

@@ -171,10 +171,10 @@ class DDPG(RememberingLearner):
             what = "ReF-ER, parameter noise, layer normalisation or a memory"
             raise UserError(f'DDPG runs with {what} on the CPU only; set device = "cpu"')
 
-    def start_episode(self, episode: int) -> None:
-        """Begin an episode of exploration."""
-        self.memory.forget()
-        self.exploration.start_episode(episode)
+    def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
+        """Begin an episode of exploration of the chosen `members` `[M]`."""
+        self.memory.forget(members)
+        self.exploration.start_episode(episode, members)
 
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
         """Return the action `[M, A]` that explores around π(s); only `active` `[M]` members draw."""
@@ -257,7 +257,7 @@ def _update(
     actor: Approximator, critic: Approximator, actor_target: Approximator, critic_target: Approximator,
     actor_tape: AnyTape, critic_tape: AnyTape, actor_adam: Adam, critic_adam: Adam, rules: Rules,
     observation: Inputs, action: Floats, reward: Floats, next_observation: Inputs, terminated: Floats,
-    mu_mean: Floats, mu_log_sigma: Floats, log_sigma: float,
+    mu_mean: Floats, mu_log_sigma: Floats, log_sigma: NDArray[np.float64],
     weight: Floats, actor_weight: Floats, rate_factor: Floats,
     discount: float, reward_factor: NDArray[np.float64], tau: float, step: int, td_error: Floats, rho: Floats,
 ) -> None:  # fmt: skip
@@ -266,7 +266,7 @@ def _update(
     kind = actor.parameters.dtype.type
     pi = np.empty((batch, actions), actor.parameters.dtype)
     d_pi, d_mean, d_log_sigma = np.empty_like(pi), np.empty_like(pi), np.empty_like(pi)
-    sigmas = np.full_like(pi, kind(log_sigma))
+    sigmas = np.empty_like(pi)
     q = np.empty((batch, 1), actor.parameters.dtype)
     q_next, d_q = np.empty_like(q), np.empty_like(q)
     nothing = np.empty((batch, 0), actor.parameters.dtype)
@@ -278,6 +278,7 @@ def _update(
         evaluate(critic, m, critic_tape, seen, action[m], q)
         evaluate(actor, m, actor_tape, seen, nothing, pi)
         if known:
+            sigmas[:] = kind(log_sigma[m])
             importance_weights(action[m], pi, sigmas, mu_mean[m], mu_log_sigma[m], rho[m])
         for b in range(batch):
             future = kind(discount) * (kind(1) - terminated[m, b, 0]) * q_next[b, 0]

@@ -121,7 +121,7 @@ class SAC(Learner):
         self._tapes = {name: network.tape(config.batch_size) for name, network in self.networks.items()}
         self._room = twin_room(self._tapes["critic1"], config.batch_size, a, dtype)
 
-    def start_episode(self, episode: int) -> None:
+    def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
         """Nothing lasts for an episode."""
 
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:

@@ -108,9 +108,9 @@ class TD3(Learner):
         self._actor_tape = self.networks["actor"].tape(config.batch_size)
         self._room = twin_room(self.networks["critic1"].tape(config.batch_size), config.batch_size, a, dtype)
 
-    def start_episode(self, episode: int) -> None:
-        """Begin an episode of exploration."""
-        self.exploration.start_episode(episode)
+    def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
+        """Begin an episode of exploration of the chosen `members` `[M]`."""
+        self.exploration.start_episode(episode, members)
 
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
         """Return the action `[M, A]` that explores around π(s); only `active` `[M]` members draw."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from replaybench.envs.bullet_model import Floats, Model
 from replaybench.envs.bullet_world import World
-from replaybench.envs.threads import threads
+from replaybench.envs.threads import thread_count
 
 Mask = NDArray[np.bool_]
 
@@ -46,7 +46,7 @@ class Worlds(Protocol):
 
 def make_worlds(model: Model, num_envs: int) -> Worlds:
     """Return the worlds of `num_envs` members, in as many worker processes as `threads` allows beyond one."""
-    workers = min(threads(), num_envs)
+    workers = min(thread_count(), num_envs)
     if workers == 1:
         return LocalWorlds(model, np.zeros((num_envs, model.width)))
     from replaybench.envs.bullet_workers import WorkerWorlds

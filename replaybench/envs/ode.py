@@ -114,6 +114,22 @@ class OdePlant(Plant):
                 raise UserError(f"plant {plant} does not define the static method {name}")
 
 
+def try_functions(plant: OdePlant) -> str:
+    """Call a plant's functions once, uncompiled, in the middle of its actions, and say what is wrong; empty if nothing.
+
+    What they raise is not caught: it shows the user's own line.
+    """
+    x = np.array(plant.initial_state, np.float64)
+    u, p = np.array(plant.action_range()[0]), plant.params()
+    rates = plant.rhs.py_func(x, u, p)  # type: ignore[attr-defined]
+    reward = plant.reward.py_func(x, u, x.copy(), 0, p)  # type: ignore[attr-defined]
+    if len(rates) != len(x):
+        return f"rhs returns {len(rates)} derivatives for {len(x)} states"
+    if not np.isfinite([*rates, reward]).all():
+        return "rhs or reward is not finite at the initial state"
+    return ""
+
+
 def with_equations(plant: Plant, purpose: str) -> OdePlant:
     """Return the plant as one of equations.
 

@@ -1,4 +1,4 @@
-"""How many processes or threads one population may use: a property of the machine, never of a result."""
+"""How many threads or processes may step the members of one population: the one place that reads it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from replaybench.data.errors import UserError
 VARIABLE: Final = "REPLAYBENCH_THREADS"
 
 
-def threads() -> int:
-    """Return the number that the environment variable `REPLAYBENCH_THREADS` gives; 1 where it is not set.
+def thread_count() -> int:
+    """Return how many a simulator's engine may use, from `REPLAYBENCH_THREADS`; 1 where it is not set.
+
+    It changes no number, only the time it takes, so it is no part of a study. Sweeps already keep every core busy with
+    a worker of its own; more threads serve a single population on a machine that is otherwise idle.
 
     Raises:
         UserError: it is no whole number of 1 or more.

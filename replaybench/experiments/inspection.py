@@ -155,7 +155,7 @@ def show_names(console: Console, what: str) -> None:
 def _plants() -> Table:
     from replaybench.envs.registry import missing, plant_class, plant_names
 
-    table = Table(title="Plants (or path/to/file.py:ClassName for your own)", box=box.SIMPLE_HEAD)
+    table = Table(title="Plants (or path/to/file.py:ClassName for your own, or gymnasium:Name-v0)", box=box.SIMPLE_HEAD)
     for heading in ("name", "states and actions", "parameters", "episode"):
         table.add_column(heading)
     for name in plant_names():

@@ -76,7 +76,7 @@ def _convergence(synchronous: NDArray[np.float64], asynchronous: NDArray[np.floa
 
 def reference_table(plant: str, frequency: float, noise: float, found: Reference) -> Table:
     """Return a table of the reference controllers' rewards."""
-    table = Table(title=f"{plant}, {frequency:g} Hz, noise {noise:g}: mean reward per step", box=box.SIMPLE_HEAD)
+    table = Table(title=f"{plant}, {frequency:g} Hz, noise {noise:g}: {told(found)}", box=box.SIMPLE_HEAD)
     table.add_column("controller")
     table.add_column("reward", justify="right")
     table.add_column("μ_r", justify="right")
@@ -150,7 +150,7 @@ def show_replay(
         progress.update(task, description="references")
         found = reference(recording.plant, recording.frequency, recording.noise)
     facts = recording.header.facts
-    title = f"{recording.plant.name}, {recording.frequency:g} Hz: reward per step, mean over learners [95 %]"
+    title = f"{recording.plant.name}, {recording.frequency:g} Hz: {told(found)}, mean over learners [95 %]"
     table = Table(title=title, box=box.SIMPLE_HEAD)
     for heading in ("learning", "reward", "μ_r"):
         table.add_column(heading, justify="left" if heading == "learning" else "right")
@@ -160,7 +160,8 @@ def show_replay(
         if rewards:
             _add_scores(table, f"{kind}: {named}", np.array(rewards, float), found)
     _add_scores(table, f"offline: {label}, {updates} updates", outcome.reward[:, -1], found)
-    table.add_row("dynamic programming", f"{found.dp:.2f}", "1.00")
+    if np.isfinite(found.dp):
+        table.add_row("dynamic programming", f"{found.dp:.2f}", "1.00")
     console.print(table)
     about = {
         "buffer": str(path),
@@ -183,6 +184,11 @@ def show_replay(
         print(f"figure   {drawn}")
     print(f"policy   {folder / 'policy.safetensors'}")
     print(f"scores   {folder / 'scores.h5'}")
+
+
+def told(found: Reference) -> str:
+    """Say what numbers of episodes are."""
+    return "return" if found.told_by == "return" else "mean reward per step"
 
 
 def _add_scores(table: Table, label: str, rewards: NDArray[np.float64], found: Reference) -> None:

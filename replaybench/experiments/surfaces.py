@@ -61,12 +61,14 @@ def policy_surfaces(data: xr.Dataset, folder: RunFolder, cells: Sequence[Cell]) 
         cells: cells of the study.
 
     Returns:
-        None where the plant has other than two states or no grid, or no policy is there.
+        None where the plant has other than two states or no grid or is told by its return, or no policy is there.
     """
     cells = [cell for cell in cells if cell.plant == data["plant"].item()]
     plant = cells[0].make_plant()
     if not isinstance(plant, OdePlant) or len(plant.state_names) != 2 or not plant.grid_nodes:
         return None
+    if plant.told_by != "mean reward":
+        return None  # what is drawn are means per step
     noise, frequency = _first_place(data)
     here = data.sel(noise=noise, frequency=frequency)
     cells = [cell for cell in cells if cell.noise == noise and cell.frequency == frequency]

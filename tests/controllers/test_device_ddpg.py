@@ -132,8 +132,8 @@ def test_acting_follows_the_device() -> None:
     ours, theirs = pair(DDPGConfig())
     observation, everyone = np.ones((M, S)), np.ones(M, np.bool_)
     for update in range(3):
-        ours.start_episode(update)
-        theirs.start_episode(update)
+        ours.start_episode(update, everyone)
+        theirs.start_episode(update, everyone)
         for agent in (ours, theirs):
             agent.update_all([batch(update, 16)])
         for seen in ("act", "explore"):

@@ -50,7 +50,7 @@ def results(
         if number in failing:
             reward[0, 20:] = greedy[0, 4:] = np.nan
         if number not in missing:
-            arrays = {"reward": reward, "reward_greedy": greedy}
+            arrays = {"reward": reward, "reward_greedy": greedy, "episode_steps": np.full_like(reward, 200)}
             write_record(folder.cell(cell.id) / "scores.h5", "scores", {"seconds": 1.0}, arrays)
     references = {(cell.plant, cell.frequency, cell.noise): reference for cell in cells}
     return assemble(cells, references, {cell.id: folder.cell(cell.id) for cell in cells}), folder, cells  # type: ignore[arg-type]
@@ -183,7 +183,7 @@ def test_bars_and_responses_are_the_scores(tmp_path: Path) -> None:
 def test_bars_count_dead_failed_and_never_risen(tmp_path: Path) -> None:
     data, folder, cells = results(tmp_path, failing=(1,))
     dead = np.full((4, 30), RANDOM)
-    arrays = {"reward": dead, "reward_greedy": dead[:, ::5]}
+    arrays = {"reward": dead, "reward_greedy": dead[:, ::5], "episode_steps": np.full_like(dead, 200)}
     write_record(folder.cell(cells[0].id) / "scores.h5", "scores", {"seconds": 1.0}, arrays)
     references = {("PendulumDCSC", 50.0, 0.0): USABLE}
     data = assemble(cells, references, {cell.id: folder.cell(cell.id) for cell in cells})  # type: ignore[arg-type]
