@@ -28,6 +28,7 @@ class Model:
         motors: how many of them, counted from the first, are driven.
         placed: joints that are placed after those, and not read.
         parts: the links whose places are read; those of one body stand together.
+        still: links that stay where a restart puts them; their places are read then only, and come after the parts'.
         root: a further link, whose attitude and velocity are read as well, if any.
         feet: links of the root's body whose contacts are read.
         seen: links that only pictures show, in colour.
@@ -42,6 +43,7 @@ class Model:
     motors: int
     placed: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
+    still: tuple[str, ...] = ()
     root: str = ""
     feet: tuple[str, ...] = ()
     seen: tuple[str, ...] = ()
@@ -51,7 +53,7 @@ class Model:
     @property
     def width(self) -> int:
         """Length R of a row of readings."""
-        return 2 * len(self.joints) + 3 * len(self.parts) + 9 * bool(self.root) + 2 * len(self.feet)
+        return 2 * len(self.joints) + 3 * len(self.parts + self.still) + 9 * bool(self.root) + 2 * len(self.feet)
 
     def to_text(self) -> str:
         """Return the model as JSON."""
@@ -78,7 +80,7 @@ class Readings:
     Attributes:
         position: `[M, J]`, of the joints [rad or m].
         velocity: `[M, J]`, of the joints [rad/s or m/s].
-        place: `[M, P, 3]`, centres of mass of the parts [m].
+        place: `[M, P, 3]`, centres of mass of the parts and of what is still [m].
         root: `[M, 3]`, centre of mass of the root [m]; empty without one, as are the next two.
         attitude: `[M, 3]`, roll, pitch and yaw of the root [rad].
         speed: `[M, 3]`, of the root's centre of mass [m/s].
@@ -87,7 +89,8 @@ class Readings:
     """
 
     def __init__(self, model: Model, rows: Floats) -> None:
-        joints, parts, feet, root = len(model.joints), len(model.parts), len(model.feet), 3 * bool(model.root)
+        joints, parts, feet = len(model.joints), len(model.parts + model.still), len(model.feet)
+        root = 3 * bool(model.root)
         ends = np.cumsum([joints, joints, 3 * parts, root, root, root, feet])
         cut = np.split(rows, ends, axis=1)
         self.rows = rows

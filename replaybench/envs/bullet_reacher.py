@@ -46,7 +46,7 @@ class BulletReacher(BulletPlant):
 
     model = Model(
         file="reacher.xml", floor=False, gravity=0.0, joints=("joint0", "joint1"), motors=2,
-        placed=("target_x", "target_y"), parts=("fingertip", "target"), seen=("body0", "body1"),
+        placed=("target_x", "target_y"), parts=("fingertip",), still=("target",), seen=("body0", "body1"),
         camera=(0.65, 0.0, -89.0), look_at=(0.0, 0.0, 0.0),
     )  # fmt: skip
     terms = ("progress", "electricity", "stuck_joint")

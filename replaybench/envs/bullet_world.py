@@ -100,6 +100,7 @@ class World:
         self._call(self._bullet.restoreState, self._restarted)
         for (body, joint), position in zip(self._placed, positions, strict=True):
             self._call(self._bullet.resetJointState, body, joint, position, 0.0)
+        self._still_places = self._places(self._still)
 
     def step(self, torques: Sequence[float]) -> None:
         """Advance under constant torques (forces, of sliders)."""
@@ -119,9 +120,8 @@ class World:
         joints = bullet.getJointStates(self._body, self._joints, client)
         values: list[float] = [joint[0] for joint in joints]
         values += [joint[1] for joint in joints]
-        for body, numbers in self._parts:
-            for link in bullet.getLinkStates(body, numbers, 0, 1, client):
-                values += link[0]
+        values += self._places(self._parts)
+        values += self._still_places
         if self._root is not None:
             place, attitude, speed = self._read_root(*self._root)
             values += place
@@ -178,8 +178,12 @@ class World:
         ((self._body, self._joints),) = _by_body(joints[name] for name in model.joints)
         self._motors = self._joints[: model.motors]
         self._parts = _by_body(links[name] for name in model.parts)
+        self._still = _by_body(links[name] for name in model.still)
+        self._still_places = self._places(self._still)
         self._root = links[model.root] if model.root else None
-        self._grey = [links[name] for name in dict.fromkeys((model.root, *model.seen, *model.parts)) if name]
+        self._grey = [
+            links[name] for name in dict.fromkeys((model.root, *model.seen, *model.parts, *model.still)) if name
+        ]
         self._feet = {links[name][1]: place for place, name in enumerate(model.feet)}
 
     def _paint(self) -> None:
@@ -187,6 +191,14 @@ class World:
         for place, (body, link) in enumerate(self._grey):
             self._call(self._bullet.changeVisualShape, body, link, rgbaColor=_COLOURS[place % len(_COLOURS)])
         self._grey = []
+
+    def _places(self, links: list[tuple[int, list[int]]]) -> list[float]:
+        """Return the places of links, one after the other."""
+        values: list[float] = []
+        for body, numbers in links:
+            for link in self._bullet.getLinkStates(body, numbers, 0, 1, self.client):
+                values += link[0]
+        return values
 
     def _read_root(self, body: int, link: int) -> tuple[Sequence[float], Sequence[float], Sequence[float]]:
         """Return place, attitude as a quaternion, and velocity."""
