@@ -30,7 +30,7 @@ class BulletInvertedDoublePendulum(BulletPlant):
         *("cosine of lower angle", "sine of lower angle", "lower speed"),
         *("cosine of upper angle", "sine of upper angle", "upper speed"),
     )
-    state_units = ("m", "m/s", "m", "", "", "rad/s", "", "", "rad/s")
+    state_units = ("m", "m/s", "m", "1", "1", "rad/s", "1", "1", "rad/s")
     state_center = (0.0,) * 9
     state_scale = (1.0,) * 9
     action_names = ("force",)

@@ -36,7 +36,7 @@ class BulletReacher(BulletPlant):
         *("target x", "target y", "tip from target x", "tip from target y"),
         *("cosine of shoulder", "sine of shoulder", "shoulder speed", "elbow angle", "elbow speed"),
     )
-    state_units = ("m", "m", "m", "m", "", "", "rad/s", "rad", "rad/s")
+    state_units = ("m", "m", "m", "m", "1", "1", "rad/s", "rad", "rad/s")
     state_center = (0.0,) * 9
     state_scale = (1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1 / SPEED_SCALE, ELBOW, 1 / SPEED_SCALE)
     action_names = ("shoulder torque", "elbow torque")

@@ -25,8 +25,8 @@ JOINT_AT_LIMIT: Final = -0.2  # per joint
 FOOT_COLLISION: Final = -1.0  # per foot
 _GENERAL: Final = (  # name, unit, scale
     ("height", "m", 1.0),
-    ("sine of bearing", "", 1.0),
-    ("cosine of bearing", "", 1.0),
+    ("sine of bearing", "1", 1.0),
+    ("cosine of bearing", "1", 1.0),
     ("forward velocity", "m/s", 1 / 0.3),
     ("sideways velocity", "m/s", 1 / 0.3),
     ("vertical velocity", "m/s", 1 / 0.3),
@@ -67,7 +67,7 @@ class Walker(BulletPlant):
         signals = [*_GENERAL]
         for name, half in zip(moving, (high - low) / 2, strict=True):
             signals += [(f"{name} angle", "rad", half), (f"{name} speed", "rad/s", 1 / SPEED_SCALE)]
-        signals += [(f"{name} contact", "", 1.0) for name in cls.feet]
+        signals += [(f"{name} contact", "1", 1.0) for name in cls.feet]
         cls.state_names = tuple(name for name, _, _ in signals)
         cls.state_units = tuple(unit for _, unit, _ in signals)
         cls.state_scale = tuple(float(scale) for _, _, scale in signals)
