@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import replaybench
-from replaybench.baselines.scores import EPISODES, reference
+from replaybench.baselines.scores import reference
 from replaybench.data.errors import UserError
 from replaybench.data.minari import Episode, dataset_folder, need_minari, write_dataset
 from replaybench.envs.plant import Plant
@@ -177,5 +177,6 @@ def _metadata(recording: Recording, recordings: int, low: float | None, high: fl
         },
     }
     if low is not None:
-        metadata |= {"ref_min_score": low, "ref_max_score": high, "num_episodes_average_score": EPISODES}
+        metadata |= {"ref_min_score": low, "ref_max_score": high}
+        metadata |= {"num_episodes_average_score": plant.reference_episodes}
     return metadata

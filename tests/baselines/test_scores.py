@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from replaybench.baselines import refinement, scores
 from replaybench.baselines.controllers import GreedyController, RandomController, ZeroController
@@ -16,9 +17,11 @@ from replaybench.baselines.fuzzy import horizon_discount, solve
 from replaybench.baselines.refinement import CLOSE, reference_solution
 from replaybench.baselines.scores import Reference, episode_rewards, normalise, reference
 from replaybench.data.errors import UserError
+from replaybench.data.streams import Stream
 from replaybench.envs.magman import Magman
 from replaybench.envs.ode import OdePlant
 from replaybench.envs.pendulum import Pendulum, PendulumDCSC
+from replaybench.envs.python_plant import PythonPlant
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,18 +29,39 @@ class Small(PendulumDCSC):
     name = "Small"
     grid_nodes = (41, 31)
     action_levels = (3,)
+    reference_episodes = 40
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Gridless(Pendulum):
     name = "Gridless"
     grid_nodes = ()
+    reference_episodes = 40
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Resting(PythonPlant):
+    """Anything stays where its episode begins, and is rewarded by its place."""
+
+    name = "Resting"
+    state_names, state_units, state_center, state_scale = ("place",), ("m",), (0.0,), (1.0,)
+    action_names, action_units, action_low, action_high = ("nothing",), ("1",), (-1.0,), (1.0,)
+    initial_state = (0.0,)
+    frequency = 1.0
+    reference_episodes = 7
+
+    def start(self, uniform: NDArray[np.float64]) -> NDArray[np.float64]:
+        return uniform
+
+    def step(
+        self, x: NDArray[np.float64], u: NDArray[np.float64], dt: float
+    ) -> tuple[NDArray[np.float64], float, bool]:
+        return x, float(x[0]), False
 
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fewer episodes, for what does not depend on how many there are."""
-    monkeypatch.setattr(scores, "EPISODES", 40)
+    """Fewer repetitions, for what does not depend on how many there are."""
     monkeypatch.setattr(scores, "REPETITIONS", 3)
 
 
@@ -121,6 +145,16 @@ def test_a_plant_without_a_grid_has_the_other_references() -> None:
     assert not found.usable
     assert (found.nodes, found.sweeps) == ((), 0)
     assert found.lqr > found.random
+
+
+def test_a_plant_that_starts_anywhere_is_shown_from_many_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By every controller, each on the next start of each member; and another number of them is another reference."""
+    for episodes in (7, 3):
+        monkeypatch.setattr(Resting, "reference_episodes", episodes)
+        draws = Stream(scores._SEED, range(episodes), "evaluation initial state")
+        found, first, second = reference(Resting()), draws.uniform(1), draws.uniform(1)
+        assert found.random == pytest.approx(first.mean(), rel=1e-12)
+        assert found.zero == pytest.approx(second.mean(), rel=1e-12)
 
 
 def test_other_rates_keep_the_horizon_and_refine_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
