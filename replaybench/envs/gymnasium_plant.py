@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import difflib
 import importlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, cast
 
 import gymnasium
 import numpy as np
-from gymnasium.envs.registration import EnvSpec
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.spaces import Box, Discrete, Space
 from numpy.typing import NDArray
 
@@ -45,7 +46,8 @@ class GymnasiumPlant(Plant):
     """
 
     spec: ClassVar[EnvSpec]
-    kinds: ClassVar[tuple[type, ...]]
+    origins: ClassVar[tuple[Callable[..., Any], ...]]
+    """What makes an environment, and the classes of it and its wrappers."""
     steps: ClassVar[int]
 
     discount = 0.99
@@ -73,8 +75,9 @@ class GymnasiumPlant(Plant):
 
     def made_of(self) -> str:
         """Name Gymnasium's version, how the task is registered, and what its code is made of."""
-        about = (self.spec.id, str(self.spec.entry_point), sorted(self.spec.kwargs.items()), self.steps)
-        return f"gymnasium {gymnasium.__version__}; {about}; {made_of(*self.kinds)}"
+        wrappers = [(wrapper.name, _settings(wrapper.kwargs)) for wrapper in self.spec.additional_wrappers]
+        about = (self.spec.id, _settled(self.spec.entry_point), _settings(self.spec.kwargs), wrappers, self.steps)
+        return f"gymnasium {gymnasium.__version__}; {about}; {made_of(*self.origins)}"
 
 
 def plant_of(name: str) -> type[GymnasiumPlant]:
@@ -100,7 +103,7 @@ def _plant_of(name: str, _content: bytes) -> type[GymnasiumPlant]:
         low, high = _bounded_action(name, env.action_space)
         center, scale, limit = _normalisation(_vector(name, "observation", env.observation_space))
         frequency = _frequency(env)
-        kinds = _kinds(env)
+        origins = _origins(env, spec)
     finally:
         env.close()
     if spec.max_episode_steps is None:
@@ -110,7 +113,7 @@ def _plant_of(name: str, _content: bytes) -> type[GymnasiumPlant]:
         "__module__": __name__,
         "name": name,
         "spec": spec,
-        "kinds": kinds,
+        "origins": origins,
         "steps": spec.max_episode_steps,
         "state_names": tuple(f"observation {i}" for i in range(len(center))),
         "state_units": ("–",) * len(center),
@@ -229,13 +232,26 @@ def _floats(values: NDArray[Any]) -> tuple[float, ...]:
     return tuple(float(value) for value in values)
 
 
-def _kinds(env: Environment) -> tuple[type, ...]:
-    """Return the classes of an environment and of the wrappers around it."""
-    kinds: list[type] = []
+def _origins(env: Environment, spec: EnvSpec) -> tuple[Callable[..., Any], ...]:
+    """Return what made an environment, the classes of the wrappers around it, and its own."""
+    maker = spec.entry_point
+    found: list[Callable[..., Any]] = [load_env_creator(maker) if isinstance(maker, str) else cast(Any, maker)]
     while isinstance(env, gymnasium.Wrapper):
-        kinds.append(type(env))
+        found.append(type(env))
         env = env.env
-    return (*kinds, type(env))
+    return (*found, type(env))
+
+
+def _settings(kwargs: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Return settings with their values in words."""
+    return [(name, _settled(value)) for name, value in sorted((kwargs or {}).items())]
+
+
+def _settled(value: Any) -> str:
+    """Return a value in words that are the same in every process and folder: functions and classes by name."""
+    if callable(value):
+        return str(getattr(value, "__qualname__", type(value).__qualname__))
+    return repr(value)
 
 
 def _frequency(env: Environment) -> float:

@@ -1,31 +1,32 @@
 """What other people's code is made of: versions of packages, and the content of files that belong to none.
 
 A result is stale once the code behind it has changed. Code that is not compiled here can do anything, so unlike
-`replaybench.envs.fingerprint` this looks at whole modules: those that define a class, and what they import.
+`replaybench.envs.fingerprint` this looks at whole modules: those that define a class or function, and what they import.
 """
 
 from __future__ import annotations
 
 import hashlib
 import sys
+from collections.abc import Callable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 _NAMED_ELSEWHERE: Final = frozenset({"replaybench", "numpy", "typing_extensions", *sys.stdlib_module_names})
 """Part of the environment, like the interpreter, or accounted for by the numerics version."""
 
 
-def made_of(*kinds: type) -> str:
-    """Describe the modules that define classes and their bases, in an order that is always the same.
+def made_of(*origins: Callable[..., Any]) -> str:
+    """Describe the modules that define functions, or classes with their bases, in an order that is always the same.
 
     A module of an installed package counts as that package's version, and so do the packages that it imports. The
     content of a file that belongs to no package counts itself, and so does whatever it imports in turn.
     """
     parts: set[str] = set()
-    waiting = [sys.modules[base.__module__] for kind in kinds for base in kind.__mro__]
+    waiting = [sys.modules[each.__module__] for origin in origins for each in getattr(origin, "__mro__", (origin,))]
     seen: set[str] = set()
     while waiting:
         module = waiting.pop()

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 from gymnasium.utils.env_checker import check_env
+from gymnasium.wrappers import RescaleAction
 
 from replaybench.data.errors import UserError
 from replaybench.data.streams import Stream
@@ -285,3 +286,38 @@ def test_a_task_is_registered_by_its_file_and_its_noise_replayed(tmp_path: Path,
         edited = make_plant(name)
     assert edited.frequency == 4.0
     assert edited.fingerprint() != before
+
+
+FACTORY = """
+import gymnasium
+from gymnasium.wrappers import TransformReward
+
+def easier():
+    return TransformReward(gymnasium.make("Pendulum-v1").unwrapped, lambda reward: 0.5 * reward)
+
+gymnasium.register("own/Easier-v0", easier, max_episode_steps=200)
+"""
+
+
+def test_a_task_is_the_same_in_every_folder_and_another_with_other_settings(
+    tmp_path: Path, registered: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What makes it counts, too, though neither its class nor its wrapper is the user's."""
+
+    def fingerprint(folder: str, source: str) -> str:
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "easier.py").write_text(source)
+        monkeypatch.chdir(tmp_path / folder)
+        gymnasium.registry.pop("own/Easier-v0", None)
+        _plant_of.cache_clear()
+        return make_plant("gymnasium:easier.py:own/Easier-v0").fingerprint()
+
+    here = fingerprint("here", FACTORY)
+    assert fingerprint("there", FACTORY) == here
+    assert fingerprint("elsewhere", FACTORY.replace("0.5", "0.25")) != here
+    scaled = [
+        registered(f"Scaled-v{i}", additional_wrappers=(RescaleAction.wrapper_spec(min_action=low, max_action=1.0),))
+        for i, low in enumerate((-1.0, -2.0, -1.0))
+    ]
+    made = [make_plant(name).made_of().replace(name[-9:], "") for name in scaled]
+    assert made[0] == made[2] != made[1]
