@@ -1,25 +1,20 @@
-"""The continuous-control tasks of ACER (Wang et al. 2017, appendix E.1), as far as dm_control has them.
+"""Tasks of dm_control's suite as plants, in the form of ACER's experiments: episodes of 500 steps, discount 0.99.
 
-Models, rewards and starts are dm_control's, which publishes its authors' later form of these tasks: its rewards lie in
-[0, 1], and falling ends no episode. From the paper come the episodes of 500 steps and the discount 0.99. Each task says
-where it departs from the paper. dm_control is imported where members are made, and not before.
+The source of both is Wang et al. (2017, appendix E.1). dm_control is imported where members are made, and not before.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import version
-from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
-from replaybench.data.errors import UserError
 from replaybench.envs.plant import Plant, Vector
 from replaybench.envs.replayed import Moved, Replayed
-from replaybench.envs.settings import whole_steps
+from replaybench.envs.settings import whole_substeps
 
 if TYPE_CHECKING:
     from replaybench.envs.engine import Engine
@@ -69,24 +64,8 @@ class SuitePlant(Plant):
         return (LIMIT,) * len(self.shows)
 
     def substeps(self, frequency: float) -> int:
-        """Return the physics steps in a sample.
-
-        Raises:
-            UserError: a sample at this `frequency` [Hz] is not a whole number of them that divides the episode.
-        """
-        if not frequency > 0:
-            whole_steps(self.name, self.episode_seconds, frequency)  # says so
-        longest = self.physics_steps()
-        exact = 1.0 / (frequency * self.physics_step)
-        count = round(exact)
-        if count >= 1 and abs(exact - count) <= 1e-9 * exact and longest % count == 0:
-            return count
-        rates = [1.0 / (n * self.physics_step) for n in range(1, longest + 1) if longest % n == 0]
-        near = [*[rate for rate in rates if rate < frequency][:1], *[rate for rate in rates if rate > frequency][-1:]]
-        raise UserError(
-            f"{self.name} takes physics steps of {self.physics_step:g} s, {longest} to an episode; {frequency:g} Hz "
-            f"does not cut it into equal whole numbers of them: use {' or '.join(f'{rate:.12g}' for rate in near)} Hz"
-        )
+        """Return the physics steps in a sample; raise `UserError` for a rate that cannot be."""
+        return whole_substeps(self.name, self.physics_step, self.physics_steps(), frequency)
 
     def physics_steps(self) -> int:
         """Return the physics steps in an episode."""
@@ -151,7 +130,8 @@ class SuiteMember:
         except self._invalid:
             return Moved(self._observed, 0.0, False, True)
         self._observed = _flat(step.observation)
-        return Moved(self._observed, float(step.reward), step.discount == 0.0, False)
+        terminated = step.discount == 0.0
+        return Moved(self._observed, float(step.reward), terminated, step.last() and not terminated)
 
     def close(self) -> None:
         """Free the simulation."""
@@ -160,119 +140,3 @@ class SuiteMember:
 
 def _flat(observation: Any) -> Vector:
     return np.concatenate([np.ravel(part) for part in observation.values()]).astype(np.float64)
-
-
-def _angles(joints: Iterable[str]) -> Signals:
-    return tuple((joint, "rad") for joint in joints)
-
-
-def _rates(joints: Iterable[str]) -> Signals:
-    return tuple((f"velocity of {joint}", "rad/s") for joint in joints)
-
-
-def _along(what: str, unit: str, axes: str = "xyz") -> Signals:
-    return tuple((f"{what} {axis}", unit) for axis in axes)
-
-
-_CHEETAH: Final = ("bthigh", "bshin", "bfoot", "fthigh", "fshin", "ffoot")
-_FISH: Final = ("tail1", "tail_twist", "tail2", "finright_roll", "finright_pitch", "finleft_roll", "finleft_pitch")
-_WALKER: Final = ("right_hip", "right_knee", "right_ankle", "left_hip", "left_knee", "left_ankle")
-_WALKER_BODIES: Final = ("torso", "right_thigh", "right_leg", "right_foot", "left_thigh", "left_leg", "left_foot")
-_LEG: Final = ("hip_x", "hip_z", "hip_y", "knee", "ankle_y", "ankle_x")
-_ARM: Final = ("shoulder1", "shoulder2", "elbow")
-_HUMANOID: Final = (
-    *("abdomen_z", "abdomen_y", "abdomen_x"),
-    *(f"{side}_{joint}" for joints in (_LEG, _ARM) for side in ("right", "left") for joint in joints),
-)
-_HUMANOID_MOTORS: Final = (
-    *("abdomen_y", "abdomen_z", "abdomen_x"),
-    *(
-        f"{side}_{joint}"
-        for joints in (("hip_x", "hip_z", "hip_y", "knee", "ankle_x", "ankle_y"), _ARM)
-        for side in ("right", "left")
-        for joint in joints
-    ),
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class AcerCartpole(SuitePlant):
-    """Swing a pole up on a cart; rewarded only while upright in the middle of the track.
-
-    The pole starts hanging, up to small noise, where the paper's starts at any angle; the middle is ±0.25 m, not ±0.05.
-    """
-
-    name = "AcerCartpole"
-    task = ("cartpole", "swingup_sparse")
-    physics_step = 0.01
-    frequency = 100.0
-    shows = (
-        *(("slider", "m"), ("cos hinge", "1"), ("sin hinge", "1")),
-        *(("velocity of slider", "m/s"), ("velocity of hinge", "rad/s")),
-    )
-    actuators = ("slide",)
-
-
-@dataclass(frozen=True, kw_only=True)
-class AcerCheetah(SuitePlant):
-    """Run; the reward is the speed up to 10 m/s, in tenths. The paper's has no bound, and adds a cost of control."""
-
-    name = "AcerCheetah"
-    task = ("cheetah", "run")
-    physics_step = 0.01
-    frequency = 100.0
-    shows = (
-        *(("rootz", "m"), *_angles(("rooty", *_CHEETAH))),
-        *(("velocity of rootx", "m/s"), ("velocity of rootz", "m/s"), *_rates(("rooty", *_CHEETAH))),
-    )
-    actuators = _CHEETAH
-
-
-@dataclass(frozen=True, kw_only=True)
-class AcerFish(SuitePlant):
-    """Swim to a target, upright; rewarded near it, where the paper's reward falls with the distance."""
-
-    name = "AcerFish"
-    task = ("fish", "swim")
-    physics_step = 0.004
-    frequency = 25.0
-    shows = (
-        *(*_angles(_FISH), ("upright", "1"), *_along("target", "m")),
-        *(*_along("velocity of root", "m/s"), *_along("turning of root", "rad/s"), *_rates(_FISH)),
-    )
-    actuators = ("tail", "tail_twist", "fins_flap", "finleft_pitch", "finright_pitch")
-
-
-@dataclass(frozen=True, kw_only=True)
-class AcerWalker(SuitePlant):
-    """Walk as fast as possible without falling: the suite's `run`, rewarded linearly in speed up to 8 m/s.
-
-    It starts in any pose and may get up again; the paper's ends when it falls, and has a cost of control.
-    """
-
-    name = "AcerWalker"
-    task = ("walker", "run")
-    physics_step = 0.0025
-    frequency = 40.0
-    shows = (
-        *chain.from_iterable(((f"cos {body}", "1"), (f"sin {body}", "1")) for body in _WALKER_BODIES),
-        *(("height", "m"), ("velocity of rootz", "m/s"), ("velocity of rootx", "m/s"), *_rates(("rooty", *_WALKER))),
-    )
-    actuators = _WALKER
-
-
-@dataclass(frozen=True, kw_only=True)
-class AcerHumanoid(SuitePlant):
-    """Stand up from any pose on the ground, and stay there with little effort; 67 observations, the paper has 94."""
-
-    name = "AcerHumanoid"
-    task = ("humanoid", "stand")
-    physics_step = 0.005
-    frequency = 40.0
-    shows = (
-        *(*_angles(_HUMANOID), ("height of head", "m")),
-        *chain.from_iterable(_along(f"{s} {limb}", "m") for s in ("left", "right") for limb in ("hand", "foot")),
-        *(*_along("upwards", "1"), *_along("velocity of mass", "m/s")),
-        *(*_along("velocity of root", "m/s"), *_along("turning of root", "rad/s"), *_rates(_HUMANOID)),
-    )
-    actuators = _HUMANOID_MOTORS

@@ -6,7 +6,6 @@ starts are those of Gymnasium's v5 tasks (Towers et al. 2024), whose MJCF files 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +14,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.errors import UserError
 from replaybench.data.streams import Stream
 from replaybench.envs.fingerprint import content_hash
 from replaybench.envs.mujoco_model import gymnasium_assets, load_model, model_digest
 from replaybench.envs.plant import Plant, Vector
-from replaybench.envs.settings import whole_steps
+from replaybench.envs.settings import whole_substeps
 
 if TYPE_CHECKING:
     from replaybench.envs.engine import Engine
@@ -133,27 +131,8 @@ class MujocoPlant(Plant):
         return f"{model_digest(self.path)} {content_hash([type(self).look, type(self).judge])}"
 
     def substeps(self, frequency: float) -> int:
-        """Return the physics steps in a sample.
-
-        Raises:
-            UserError: a sample at this `frequency` [Hz] is not a whole number of them that divides the episode.
-        """
-        if not (math.isfinite(frequency) and frequency > 0):
-            whole_steps(self.name, self.episode_seconds, frequency)  # says so
-        exact = 1.0 / (frequency * self.physics_step)
-        count = round(exact)
-        if count >= 1 and abs(exact - count) <= 1e-9 * exact and self.episode_steps % count == 0:
-            return count
-        possible = [n for n in range(1, self.episode_steps + 1) if self.episode_steps % n == 0]
-        slower, faster = (
-            min([n for n in possible if n > exact], default=0),
-            max([n for n in possible if n < exact], default=0),
-        )
-        rates = [f"{1.0 / (n * self.physics_step):.12g}" for n in (slower, faster) if n]
-        raise UserError(
-            f"{self.name} takes physics steps of {self.physics_step:g} s, {self.episode_steps} to an episode; "
-            f"{frequency:g} Hz does not cut it into equal whole numbers of them: use {' or '.join(rates)} Hz"
-        )
+        """Return the physics steps in a sample; raise `UserError` for a rate that cannot be."""
+        return whole_substeps(self.name, self.physics_step, self.episode_steps, frequency)
 
     def steps_per_episode(self, frequency: float) -> int:
         """Return the samples in an episode; raise `UserError` for a rate that cannot be."""
@@ -180,7 +159,7 @@ class MujocoPlant(Plant):
         self, draws: Stream, chosen: NDArray[np.bool_], qpos: Vector, qvel: Vector
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Draw positions and velocities, a row for each chosen member, about the model's `qpos` and `qvel`."""
-        noise: float = getattr(self, "reset_noise_scale")  # noqa: B009 (a field of all tasks but one)
+        noise: float = getattr(self, "reset_noise_scale")  # noqa: B009 (a field of all tasks that do not draw starts of their own)
         start = qpos + noise * (2.0 * draws.uniform(len(qpos), chosen) - 1.0)
         if self.velocity_noise == "normal":
             return start, qvel + noise * draws.normal(len(qvel), chosen)

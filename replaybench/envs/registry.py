@@ -42,7 +42,7 @@ class Entry(NamedTuple):
     outgrown_by: tuple[str, int] | None = None
 
 
-_DM_CONTROL: Final = Entry("replaybench.envs.dm_control_plant", "dm_control", "dm", ("mujoco", 4))
+_DM_CONTROL: Final = Entry("replaybench.envs.dm_control_tasks", "dm_control", "dm", ("mujoco", 4))
 
 _PLANTS: Final = {
     "Pendulum": Entry("replaybench.envs.pendulum"),

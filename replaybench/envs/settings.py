@@ -58,8 +58,7 @@ def check_seed(seed: int) -> int:
 
 def whole_steps(plant: str, seconds: float, frequency: float) -> int:
     """Return the samples in an episode of `seconds`, or raise `UserError` if they are no whole number."""
-    if not (math.isfinite(frequency) and frequency > 0):
-        raise UserError(f"frequency is {frequency:g} Hz; give a positive number of samples per second")
+    _check_frequency(frequency)
     exact = seconds * frequency
     steps = round(exact)
     if steps < 1 or abs(exact - steps) > 1e-9 * exact:
@@ -69,6 +68,37 @@ def whole_steps(plant: str, seconds: float, frequency: float) -> int:
             f"use {' or '.join(f'{count / seconds:.12g}' for count in near)} Hz"
         )
     return steps
+
+
+def whole_substeps(plant: str, seconds: float, episode: int, frequency: float) -> int:
+    """Return the physics steps in a sample of a simulator with a fixed step.
+
+    Args:
+        plant: its name.
+        seconds: length of a physics step [s].
+        episode: physics steps in an episode.
+        frequency: samples per second [Hz].
+
+    Raises:
+        UserError: a sample is not a whole number of physics steps that divides the episode.
+    """
+    _check_frequency(frequency)
+    exact = 1.0 / (frequency * seconds)
+    count = round(exact)
+    if count >= 1 and abs(exact - count) <= 1e-9 * exact and episode % count == 0:
+        return count
+    possible = [n for n in range(1, episode + 1) if episode % n == 0]
+    near = [*[n for n in possible if n > exact][:1], *[n for n in possible if n < exact][-1:]]
+    rates = " or ".join(f"{1.0 / (n * seconds):.12g}" for n in near)
+    raise UserError(
+        f"{plant} takes physics steps of {seconds:g} s, {episode} to an episode; "
+        f"{frequency:g} Hz does not cut it into equal whole numbers of them: use {rates} Hz"
+    )
+
+
+def _check_frequency(frequency: float) -> None:
+    if not (math.isfinite(frequency) and frequency > 0):
+        raise UserError(f"frequency is {frequency:g} Hz; give a positive number of samples per second")
 
 
 def reset_mask(options: dict[str, Any] | None, num_envs: int) -> NDArray[np.bool_]:

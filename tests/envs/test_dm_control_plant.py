@@ -12,7 +12,7 @@ import pytest
 
 from replaybench.data.errors import UserError
 from replaybench.data.streams import Stream
-from replaybench.envs import dm_control_plant, registry
+from replaybench.envs import dm_control_tasks, registry
 from replaybench.envs.dm_control_plant import SuiteMember, SuitePlant
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant, missing, plant_class
@@ -126,7 +126,7 @@ def test_a_simulation_that_blows_up_ends_the_episode_without_ending_the_task() -
     ],
 )
 def test_impossible_rates_are_refused(name: str, rate: float, told: str) -> None:
-    plant = getattr(dm_control_plant, name)()
+    plant = getattr(dm_control_tasks, name)()
     with pytest.raises(UserError, match=re.escape(told)):
         plant.steps_per_episode(rate)
 
