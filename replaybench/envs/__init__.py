@@ -1,4 +1,4 @@
-"""Plants as populations: Numba RK4 kernels behind a Gymnasium vector environment.
+"""Plants as populations behind a Gymnasium vector environment: equations, simulators, and other people's tasks.
 
 Importing the package makes the plants known to Gymnasium, as `replaybench/Pendulum-v0` and so on.
 """

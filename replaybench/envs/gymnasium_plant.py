@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 from replaybench.data.errors import UserError, unknown
 from replaybench.envs.engine import Engine
 from replaybench.envs.plant import Plant, Vector
-from replaybench.envs.registry import GYMNASIUM, import_file
+from replaybench.envs.registry import GYMNASIUM
 from replaybench.envs.replayed import Moved, Replayed
 from replaybench.envs.sources import made_of
+from replaybench.envs.user_file import import_file
 
 LARGEST_BOUND: Final = 1e6
 """Observations whose bounds are wider are as good as unbounded: they are taken as they are."""

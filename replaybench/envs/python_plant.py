@@ -17,8 +17,8 @@ from replaybench.data.errors import UserError
 from replaybench.data.streams import Stream
 from replaybench.envs.engine import Engine
 from replaybench.envs.plant import Plant, Vector, check_count
-from replaybench.envs.registry import reason
 from replaybench.envs.sources import made_of
+from replaybench.envs.user_file import reason
 
 
 @dataclass(frozen=True, kw_only=True)

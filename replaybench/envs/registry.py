@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import importlib
 import importlib.util
-import os
-import sys
-import traceback
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from replaybench.data.errors import UserError, unknown
@@ -72,9 +67,6 @@ _PLANTS: Final = {
 }
 
 
-_BASES: Final = ("Plant", "OdePlant", "PythonPlant", "GymnasiumPlant")
-
-
 def plant_names() -> tuple[str, ...]:
     """Return the names of the plants that come with the package, available or not."""
     return tuple(_PLANTS)
@@ -118,7 +110,9 @@ def make_plant(name: str, **parameters: Parameter) -> Plant:
             raise unknown(f"parameter of {plant.name}", parameter, fields)
     made = plant(**parameters)
     if name not in _PLANTS and not name.startswith(GYMNASIUM):
-        _try(made, name)
+        from replaybench.envs.user_file import try_out
+
+        try_out(made, name)
     return made
 
 
@@ -135,7 +129,9 @@ def plant_class(name: str) -> type[Plant]:
         found: type[Plant] = getattr(importlib.import_module(_PLANTS[name].module), name)
         return found
     if colon and path.endswith(".py"):
-        return _class_in_file(Path(path), class_name)
+        from replaybench.envs.user_file import plant_in_file
+
+        return plant_in_file(Path(path), class_name)
     if name.endswith(".py"):
         raise UserError(f"{name!r} names no plant in the file; write {name}:ClassName")
     raise unknown("plant", name, [*_PLANTS, *OWN])
@@ -171,82 +167,3 @@ def _needed(entry: Entry) -> str:
     """Say what a plant needs, and which version of what else that asks for."""
     also = f" and {entry.outgrown_by[0]} before {entry.outgrown_by[1]}" if entry.outgrown_by else ""
     return f"the package {entry.needs}{also}"
-
-
-def _class_in_file(path: Path, class_name: str) -> type[Plant]:
-    from replaybench.envs.plant import Plant
-
-    classes = vars(import_file(path))
-    if class_name not in classes:
-        plants = [key for key, value in classes.items() if isinstance(value, type) and issubclass(value, Plant)]
-        raise unknown(f"plant in {path}", class_name, [plant for plant in plants if plant not in _BASES])
-    found = classes[class_name]
-    if not (isinstance(found, type) and issubclass(found, Plant)):
-        raise UserError(f"{class_name} in {path} is no plant; derive it from OdePlant or PythonPlant")
-    if not dataclasses.is_dataclass(found) or "__dataclass_params__" not in vars(found):
-        raise UserError(f"{class_name} in {path} needs @dataclass(frozen=True, kw_only=True) in front of it")
-    return found
-
-
-def import_file(path: Path) -> ModuleType:
-    """Import a user's file as a module; an edited file is another module, so that it is read again.
-
-    Raises:
-        UserError: there is no such file, or it cannot be imported; the line is named.
-    """
-    if not path.is_file():
-        raise UserError(f"no plant file {str(path)!r}; give the path of a Python file that exists")
-    path = path.resolve()
-    content = hashlib.sha256(str(path).encode() + b"\0" + path.read_bytes()).hexdigest()[:16]
-    name = f"replaybench_plant_{path.stem}_{content}"
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise UserError(f"{str(path)!r} cannot be imported; give a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    sys.path.insert(0, os.fspath(path.parent))  # as when the file is run: it may import its neighbours
-    try:
-        spec.loader.exec_module(module)
-    except BaseException as error:
-        del sys.modules[name]
-        if isinstance(error, UserError | KeyboardInterrupt):
-            raise
-        raise UserError(f"plant file {path} cannot be imported: {reason(error, path)}") from error
-    finally:
-        sys.path.remove(os.fspath(path.parent))
-    return module
-
-
-def _try(plant: Plant, name: str) -> None:
-    """Call a user's functions once as plain Python, where a mistake shows at its own line.
-
-    Raises:
-        UserError: one of them fails, or does not return what it should.
-    """
-    from replaybench.envs.ode import OdePlant, try_functions
-    from replaybench.envs.python_plant import PythonPlant, try_methods
-
-    if isinstance(plant, PythonPlant):
-        try_methods(plant)
-    if not isinstance(plant, OdePlant):
-        return
-    try:
-        wrong = try_functions(plant)
-    except Exception as error:
-        path = Path(name.rpartition(":")[0])
-        raise UserError(f"plant {name} fails at its initial state: {reason(error, path)}") from error
-    if wrong:
-        raise UserError(f"plant {name}: {wrong}")
-
-
-def reason(error: BaseException, path: Path) -> str:
-    """Say in one line what went wrong, and at which line of the file."""
-    if isinstance(error, SyntaxError):
-        return f"line {error.lineno}: {error.msg}"
-    lines = [
-        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).name == path.name
-    ]
-    place = f"line {lines[-1]}: " if lines else ""
-    return f"{place}{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
