@@ -120,6 +120,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         self._elapsed = np.zeros(num_envs, np.int64)
         self._truncated = np.zeros(num_envs, np.bool_)
         self._failed = np.zeros(num_envs, np.bool_)
+        self._begun = np.zeros(num_envs, np.bool_)
         self._started = False
         self._canvas: Canvas | None = None
         self._seed(seed)
@@ -152,7 +153,8 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         self._elapsed[chosen] = 0
         self._engine.event[chosen] = 0
         self._engine.terminated[chosen] = self._truncated[chosen] = self._failed[chosen] = False
-        self._started = self._started or bool(chosen.all())
+        self._begun |= chosen
+        self._started = bool(self._begun.all())
         self._engine.restart(chosen, self._starts)
         self._engine.sense(self._signals, chosen)
         return self._signals.observation[:, self._seen], self._infos()
@@ -216,7 +218,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         for name, array in kept.items():
             array[:] = state[name]
         self._engine.set_state({name: array for name, array in state.items() if name not in kept})
-        self._started = True
+        self._begun[:] = self._started = True
 
     def render(self) -> tuple[NDArray[np.uint8], ...] | None:
         """Return one image uint8 `[height, width, 3]` per member, or None without a render mode."""

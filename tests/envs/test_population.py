@@ -231,9 +231,11 @@ def test_wrong_settings_are_told_in_one_line(settings: dict[str, object], messag
 
 def test_wrong_calls_are_told_in_one_line() -> None:
     env = PopulationEnv("Pendulum", 2)
-    with pytest.raises(gymnasium.error.ResetNeeded):
-        env.step(np.zeros((2, 1)))
-    env.reset()
+    for member in range(2):  # one after the other is all of them
+        with pytest.raises(gymnasium.error.ResetNeeded):
+            env.step(np.zeros((2, 1)))
+        env.reset(options={"reset_mask": np.arange(2) == member})
+    env.step(np.zeros((2, 1)))
     with pytest.raises(UserError, match=r"^actions have shape \(2,\); this population takes \(2, 1\)$"):
         env.step(np.zeros(2))
     with pytest.raises(UserError, match=r"^reset_mask must be bool of shape \(2,\), not int64 of shape \(2,\)$"):
