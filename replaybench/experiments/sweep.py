@@ -36,7 +36,8 @@ from replaybench.experiments.study import Cell, Study, resolved, write_toml
 from replaybench.replay.buffer import Replay
 
 _WORKER_BYTES = 400 << 20  # an interpreter with the compiled kernels loaded
-_PROBE_EPISODES = 2
+_PROBE_EPISODES = 3
+_PROBE_SECONDS = 20.0
 _PROBE_CAPACITY = 10_000
 
 
@@ -133,15 +134,19 @@ def gigabytes(count: int) -> str:
 
 
 def estimate_seconds(cells: Sequence[Cell], workers: int) -> float:
-    """Time a few episodes of the first open cell here, and scale by members, steps and episodes."""
+    """Time the first open cell here for a while, updates included, and scale by members, steps and episodes."""
     if not cells:
         return 0.0
-    with contextlib.closing(CellRun(dataclasses.replace(cells[0], episodes=_PROBE_EPISODES + 1))) as probe:
-        probe.advance()
-        began = time.perf_counter()
-        for _ in range(_PROBE_EPISODES):
+    first = cells[0]
+    eager = {name: 0 for name in first.settings if name == "warmup_episodes"}
+    short = dataclasses.replace(first, episodes=_PROBE_EPISODES, settings={**first.settings, **eager})
+    seconds: list[float] = []
+    with contextlib.closing(CellRun(short)) as probe:
+        while len(seconds) < _PROBE_EPISODES and sum(seconds) < _PROBE_SECONDS:
+            began = time.perf_counter()
             probe.advance()
-        per_step = (time.perf_counter() - began) / (_PROBE_EPISODES * _steps(cells[0]) * cells[0].members)
+            seconds.append(time.perf_counter() - began)
+    per_step = min(seconds) / (_steps(first) * first.members)  # the first round may compile
     work = [per_step * _steps(cell) * cell.members * cell.episodes for cell in cells]
     return max(sum(work) / workers, max(work))
 

@@ -15,6 +15,7 @@ from replaybench.data.errors import UserError
 from replaybench.data.hdf5 import read_record
 from replaybench.data.policy import read_policy
 from replaybench.envs.population import PopulationEnv
+from replaybench.experiments import sweep
 from replaybench.experiments.cell import CellRun, run_cell
 from replaybench.experiments.study import Cell, Study, read_study, resolved, write_toml
 from replaybench.replay.episodes import episode_and_step
@@ -233,6 +234,20 @@ def test_what_a_study_leaves_out_is_the_plants(tmp_path: Path) -> None:
     assert make_cell(update_every=1).id != cells[0].id
     both = make_study(plants=(PLANT, "Pendulum")).cells()
     assert [(cell.frequency, cell.update_every) for cell in both] == [(10.0, 7), (50.0, 0)]
+
+
+def test_an_estimate_of_time_counts_updates_though_a_run_warms_up_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    probes: list[CellRun] = []
+
+    def kept(cell: Cell) -> CellRun:
+        probes.append(CellRun(cell))
+        return probes[-1]
+
+    monkeypatch.setattr(sweep, "CellRun", kept)
+    cell = make_cell("FIFO[Uniform]", learners=("V-RACER",), episodes=50)
+    assert cell.settings["warmup_episodes"] > 3
+    assert sweep.estimate_seconds([cell], 1) > 0
+    assert probes[0].agent.steps[0] > 0
 
 
 def test_what_cannot_be_scheduled_is_refused() -> None:
