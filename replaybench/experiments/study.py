@@ -56,8 +56,8 @@ class Study:
 
     `noise` is the standard deviation of sensor and actuator noise in normalised units, `frequency` the control rate
     in Hz, each plant's own if empty, `capacity` the buffer size of bounded retentions, in experiences.
-    `discount = "fixed"` keeps the plant's discount at every rate, 0.95 for most, `"horizon"` keeps its horizon in
-    seconds and scales rewards alike (de Bruin et al. 2018, 6.4).
+    `discount = "fixed"` keeps the plant's discount at every rate, `"horizon"` keeps its horizon in seconds and scales
+    rewards alike (de Bruin et al. 2018, 6.4).
     `update_every` is the number of steps after which learners are updated, 0 for after each episode; each plant's own
     if not given. With a number of steps, members begin another episode whenever one has ended, and an episode of
     `episodes` is a round of as many steps as the longest has.

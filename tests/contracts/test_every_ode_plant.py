@@ -8,10 +8,11 @@ import pytest
 
 from replaybench.envs.ode import OdePlant
 from replaybench.envs.population import PopulationEnv
-from replaybench.envs.registry import make_plant
+from replaybench.envs.registry import make_plant, missing, plant_class, plant_names
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-NAMES = ("Pendulum", "PendulumDCSC", "Magman", f"{EXAMPLES / 'cart_pole.py'}:CartPole")
+OWN = [name for name in plant_names() if not missing(name) and issubclass(plant_class(name), OdePlant)]
+NAMES = (*OWN, f"{EXAMPLES / 'cart_pole.py'}:CartPole")
 
 
 @pytest.fixture(params=NAMES, ids=lambda name: name.rpartition(":")[2])
