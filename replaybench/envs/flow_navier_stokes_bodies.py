@@ -8,7 +8,7 @@ free body moves as the fluid inside would if it were rigid (Coquerelle & Cottet 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -29,7 +29,8 @@ class Obstacle:
 
     Args:
         grid: the grid.
-        distance: returns the signed distance [D] from the body's surface, negative inside, of points x, y.
+        distance: returns the signed distance [D] from the body's surface, negative inside, of the
+            points of x `[n, 1]` and y `[m]`, as `[n, m]`.
         center: the point about which torques are taken. [D]
     """
 
@@ -99,15 +100,23 @@ def half_circle(x: Array, y: Array) -> Array:
     return np.maximum(np.hypot(x, y) - 0.5, x)
 
 
-def ellipse(pose: tuple[float, float, float]) -> Callable[[Array, Array], Array]:
+def ellipse_at(pose: Sequence[float] | Array) -> Callable[[Array, Array], Array]:
     """Return the signed distance from an ellipse at a pose (x, y, θ), as a function of points."""
 
     def distance(x: Array, y: Array) -> Array:
-        points = np.broadcast_arrays(x, y)
-        flat = [ellipse_distance(*point, *pose) for point in zip(*(p.ravel() for p in points), strict=True)]
-        return np.array(flat).reshape(points[0].shape)
+        out = np.empty(np.broadcast_shapes(x.shape, y.shape))
+        ellipse_distances(x.ravel(), y.ravel(), *pose, out)
+        return out
 
     return distance
+
+
+@kernel
+def ellipse_distances(x: Array, y: Array, center_x: float, center_y: float, angle: float, out: Array) -> None:
+    """Write to `out` `[n, m]` the `ellipse_distance` of all points of x `[n]` and y `[m]`."""
+    for i in range(out.shape[0]):
+        for j in range(out.shape[1]):
+            out[i, j] = ellipse_distance(x[i], y[j], center_x, center_y, angle)
 
 
 @kernel
@@ -179,7 +188,8 @@ def move_inside(
     first_i, first_j = math.floor((x - reach_x - left) / h), math.floor((y - reach_y - bottom) / h)
     count_i = math.floor((x + reach_x - left) / h) + 1 - first_i
     count_j = math.floor((y + reach_y - bottom) / h) + 1 - first_j
-    momentum_x, momentum_y, momentum_angle = (force[k] * dt / (h * h) for k in range(3))
+    unit = dt / (h * h)
+    momentum_x, momentum_y, momentum_angle = unit * force[0], unit * force[1], unit * force[2]
     mass_x, mass_y, moment_x, moment_y, inertia = 0.0, 0.0, 0.0, 0.0, 0.0
     for i in range(count_i):
         for j in range(count_j):

@@ -88,7 +88,7 @@ class Solver:
         fields[U] = 1.0
         return fields
 
-    def steps(self, fields: Array, seconds: float, fastest: float) -> int:
+    def steps(self, seconds: float, fastest: float) -> int:
         """Return into how many equal steps to cut `seconds`, where nothing moves faster than `fastest` [U]."""
         # Up to 2.2 U the Courant number stays below 0.52, well within what the scheme bears.
         longest = self.longest_step * min(1.0, 2.2 / max(fastest, 1e-9))
@@ -159,9 +159,7 @@ def tridiagonal(x: Array, reciprocal: Array) -> None:
 
 
 @kernel
-def transport(
-    a: Array, b: Array, c: Array, d: Array, speed: Array, other: Array, friction: float, out: Array
-) -> None:
+def transport(a: Array, b: Array, c: Array, d: Array, speed: Array, other: Array, friction: float, out: Array) -> None:
     """Write what passes the faces between b and c, of four neighbours in a row, by advection and viscosity.
 
     The speed there is the mean of two. Where it is positive, advection takes `(6b + 3c − a) / 8` along, where it is
@@ -209,14 +207,16 @@ def momentum_along(fields: Array, new: Array, rows: Array, dt: float, ratio: flo
         transport(u[i - 1, 2:end], row, after, u[i + 2, 2:end], row, after, friction, right)
         if i == 2:
             continue
-        below, above = u[i, 1 : end], u[i, 2 : end + 1]
+        below, above = u[i, 1:end], u[i, 2 : end + 1]
         transport(u[i, :end], below, above, u[i, 3:], v[i - 1, 2:], v[i, 2:], friction, side)
         balance(left, right, side, side[1:], scale, rate)
         forward(row, rate, rates[i, 2:], p[i - 1, 2:], p[i, 2:], dt, ratio, scale, new[i, 2:end])
 
 
 @kernel
-def momentum_across(fields: Array, new: Array, rows: Array, dt: float, ratio: float, viscosity: float, h: float) -> None:
+def momentum_across(
+    fields: Array, new: Array, rows: Array, dt: float, ratio: float, viscosity: float, h: float
+) -> None:
     """Write the provisional velocity across the stream, as `momentum_along` does."""
     nx, ny = fields.shape[1] - 5, fields.shape[2] - 5
     u, v, p, rates = fields[0], fields[1], fields[2], fields[4]
