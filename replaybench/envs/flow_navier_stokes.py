@@ -67,7 +67,7 @@ class NavierStokes(Engine):
         """Put the chosen ellipses, at rest, into the wake at its drawn phase."""
         poses, phases = self.plant.start(draws, chosen)
         wake = developed_wake(self.grid)
-        for member, pose, phase in zip(np.flatnonzero(chosen), poses, phases, strict=True):
+        for member, pose, phase in zip(np.flatnonzero(chosen).tolist(), poses, phases, strict=True):
             self.fields[member, :3] = wake.snapshots[int(phase * PHASES)]
             self.fields[member, 3:] = 0.0
             self.body[member, :3] = pose
@@ -80,7 +80,7 @@ class NavierStokes(Engine):
     def advance(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> None:
         """Advance the running members by one sample; one that leaves the box stays where it left it."""
         sample = 1.0 / self.frequency
-        for member in np.flatnonzero(running):
+        for member in np.flatnonzero(running).tolist():
             left = self._advance(member, action[member] * np.array(self.plant.forces), sample)
             self.actuation[member] = action[member] @ action[member]
             self.terminated[member] = left
@@ -156,8 +156,9 @@ def _observe(fields: Array, body: Array, left: float, bottom: float, h: float, o
 @kernel
 def _between(field: Array, i: float, j: float) -> float:
     """Return a field at a place between its elements, bilinearly."""
-    m, n = int(math.floor(i)), int(math.floor(j))
+    m, n = math.floor(i), math.floor(j)
     s, t = i - m, j - n
-    return (1.0 - s) * ((1.0 - t) * field[m, n] + t * field[m, n + 1]) + s * (
-        (1.0 - t) * field[m + 1, n] + t * field[m + 1, n + 1]
-    )
+    before = (1.0 - t) * field[m, n] + t * field[m, n + 1]
+    after = (1.0 - t) * field[m + 1, n] + t * field[m + 1, n + 1]
+    between: float = before + s * (after - before)
+    return between
