@@ -20,7 +20,9 @@ import numpy as np
 
 from replaybench.data.errors import UserError
 
-_LIBRARIES: Final = frozenset({"builtins", "math", "cmath", "operator", "numpy", "numba", "scipy", "typing"})
+_LIBRARIES: Final = frozenset(
+    {"builtins", "math", "cmath", "operator", "numpy", "numba", "llvmlite", "scipy", "typing"}
+)
 """What these packages define is part of the environment, like the interpreter; it is named, not read."""
 
 _CONSTANTS: Final = (bool, int, float, complex, str, bytes, tuple, enum.Enum, np.generic, np.ndarray, type(None))
@@ -103,11 +105,11 @@ class _Walk:
 
 
 def _python_function(value: Any) -> FunctionType | None:
-    """Return the Python function behind a dispatcher, a Numba ufunc or callback, or a plain function."""
+    """Return the Python function behind a dispatcher, a Numba ufunc, callback or intrinsic, or a plain function."""
     if isinstance(value, FunctionType):
         return value
     for owner in (value, getattr(value, "_dispatcher", None)):
-        for attribute in ("py_func", "_pyfunc"):
+        for attribute in ("py_func", "_pyfunc", "_defn"):
             found = getattr(owner, attribute, None)
             if isinstance(found, FunctionType):
                 return found

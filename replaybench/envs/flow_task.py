@@ -101,6 +101,11 @@ class Drafting(Plant):
         """What an action is counted in: force, force, torque. [ρU²D, ρU²D, ρU²D²]"""
         return _UNITS[self.action_unit]
 
+    @property
+    def start_range(self) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
+        """Where an episode starts: x, y [D] and θ [rad] in the middle, and how far they go to both sides."""
+        return (2.0, 0.0, 0.0), (0.5, 0.5, _REVISIONS[self.revision][1])
+
     def start(self, draws: Stream, chosen: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Draw where the chosen members `[M]` start.
 
@@ -108,8 +113,8 @@ class Drafting(Plant):
             The poses float64 `[n, 3]` (x, y [D], θ [rad]) and the wake's phases float64 `[n]` in [0, 1), n members.
         """
         drawn = draws.uniform(4, chosen)
-        spread = np.array([0.5, 0.5, _REVISIONS[self.revision][1]])
-        poses: NDArray[np.float64] = np.array([2.0, 0.0, 0.0]) + spread * (2.0 * drawn[:, :3] - 1.0)
+        middle, spread = self.start_range
+        poses: NDArray[np.float64] = np.array(middle) + np.array(spread) * (2.0 * drawn[:, :3] - 1.0)
         return poses, drawn[:, 3]
 
     def engine(self, num_envs: int, frequency: float) -> Engine:
@@ -118,9 +123,9 @@ class Drafting(Plant):
         return made
 
     def made_of(self) -> str:
-        """Return a digest of the source of the chosen fidelity."""
+        """Return a digest of the source of the chosen fidelity, with the numbers that the task gives it."""
         digest: str = self._engine_class().made_of()
-        return digest
+        return f"{digest} {self.box} {self.forces} {self.start_range}"
 
     def _engine_class(self) -> Any:
         module, engine = _ENGINES[self.fidelity]

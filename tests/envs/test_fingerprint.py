@@ -14,7 +14,8 @@ SOURCE = """
 import enum
 import math
 import numpy as np
-from numba import njit
+from numba import njit, types
+from numba.extending import intrinsic
 
 class Wall(enum.IntEnum):
     LEFT = 1
@@ -36,11 +37,17 @@ def outer(scale):
 
 closed = outer(3.0)
 
+@intrinsic
+def twice(context, x):
+    def codegen(context, builder, signature, args):
+        return builder.fadd(args[0], args[0])
+    return types.float64(types.float64), codegen
+
 def f(x, power=2):
     # a comment
     wall = Wall.LEFT
     size = [Size.SMALL.value for _ in range(1)]
-    return math.sin(helper(x, 2)) + closed(x) ** power + PAIR[0] + np.pi
+    return math.sin(helper(x, 2)) + closed(x) ** power + PAIR[0] + np.pi + twice(x)
 """
 numbers = itertools.count()
 
@@ -74,6 +81,7 @@ def load(folder: Path, *edits: tuple[str, str]) -> FunctionType:
         ("scale * x", "scale + x"),
         ("power=2", "power=3"),
         ("math.sin", "math.cos"),
+        ("builder.fadd", "builder.fmul"),
     ],
 )
 @pytest.mark.parametrize("exact", [False, True])
