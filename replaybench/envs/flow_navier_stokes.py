@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,9 @@ from replaybench.envs.flow_navier_stokes_solver import Array, Grid, Solver
 from replaybench.envs.flow_navier_stokes_source import source_digest
 from replaybench.envs.flow_navier_stokes_wake import PHASES, REYNOLDS, developed_wake
 from replaybench.envs.flow_task import LEFT, SENSORS, Drafting, half_turn, outside, step_reward
+
+if TYPE_CHECKING:
+    from replaybench.envs.flow_picture import FlowPicture
 
 FEWEST_CELLS: Final = 8
 """Fewest cells per D: the ellipse is then 1.6 cells thick."""
@@ -40,7 +43,7 @@ class NavierStokes(Engine):
     Attributes:
         fields: float64 `[M, 5, nx + 5, ny + 5]`: u, v, pressure and the rates of the step before.
         body: float64 `[M, 6]`: x, y [D], θ [rad], velocity [U], Ω [U/D].
-        actuation: float64 `[M]`, ‖a‖² of the last step.
+        action: float64 `[M, 3]`, the last one, in its units.
 
     Raises:
         UserError: `plant.cells` is no whole number, or below `FEWEST_CELLS`.
@@ -53,7 +56,8 @@ class NavierStokes(Engine):
         self.plant, self.grid = plant, Grid(int(plant.cells))
         self.fields = np.zeros((num_envs, 5, *self.grid.shape))
         self.body = np.zeros((num_envs, 6))
-        self.actuation = np.zeros(num_envs)
+        self.action = np.zeros((num_envs, 3))
+        self._picture: FlowPicture | None = None
         self._pace = np.zeros((num_envs, 2))  # the last time step [T] and the fastest flow [U]
         self._solver, self._ellipse = Solver(self.grid, REYNOLDS), FreeEllipse(self.grid)
         self._cylinder = Obstacle(self.grid, half_circle)
@@ -73,23 +77,23 @@ class NavierStokes(Engine):
             self.body[member, :3] = pose
             self.body[member, 3:] = 0.0
             self._pace[member] = 0.0, np.abs(wake.snapshots[0, :2]).max()
-            self.actuation[member] = 0.0
+            self.action[member] = 0.0
             self._hold(member)
             self._observe(member)
 
     def advance(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> None:
         """Advance the running members by one sample; one that leaves the box stays where it left it."""
-        sample = 1.0 / self.frequency
+        sample, actuation = 1.0 / self.frequency, (action**2).sum(axis=1)
         for member in np.flatnonzero(running).tolist():
             left = self._advance(member, action[member] * np.array(self.plant.forces), sample)
-            self.actuation[member] = action[member] @ action[member]
+            self.action[member] = action[member]
             self.terminated[member] = left
             self.event[member] = LEFT if left else 0
-            self.reward[member] = step_reward(self.actuation[member], left, sample)
+            self.reward[member] = step_reward(actuation[member], left, sample)
             self._observe(member)
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """Return the flows, the ellipses, the pace of time steps and the last actuation."""
+        """Return the flows, the ellipses, the pace of time steps and the last actions."""
         return {name: array.copy() for name, array in self._changing().items()}
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
@@ -99,10 +103,28 @@ class NavierStokes(Engine):
 
     def infos(self) -> dict[str, NDArray[Any]]:
         """Return `actuation`, the ‖a‖² of the last step, and `left`, whether it left the box."""
-        return {"actuation": self.actuation.copy(), "left": self.terminated.copy()}
+        return {"actuation": (self.action**2).sum(axis=1), "left": self.terminated.copy()}
+
+    def frame(self, member: int) -> NDArray[np.uint8]:
+        """Return a picture uint8 `[320, 640, 3]` of a member's vorticity, with the bodies and the last action."""
+        if self._picture is None:
+            from replaybench.envs.flow_picture import FlowPicture
+
+            self._picture = FlowPicture(self.plant.box)
+        return self._picture.frame(*self.vorticity(member), self.body[member, :3], self.action[member])
+
+    def vorticity(self, member: int) -> tuple[Array, tuple[float, float, float, float]]:
+        """Return a member's vorticity `[ny − 1, nx − 1]` [U/D] at the corners of cells, lowest y first.
+
+        With it comes what it covers, half a cell around those corners: lowest and highest x, lowest and highest y. [D]
+        """
+        u, v = self.fields[member, :2]
+        curl = (v[3:-3, 3:-3] - v[2:-4, 3:-3] - u[3:-3, 3:-3] + u[3:-3, 2:-4]) / self.grid.h
+        margin, left, bottom = self.grid.h / 2, -self.grid.upstream, -self.grid.height / 2
+        return curl.T, (left + margin, left + self.grid.width - margin, bottom + margin, -bottom - margin)
 
     def _changing(self) -> dict[str, NDArray[Any]]:
-        return {"fields": self.fields, "body": self.body, "pace": self._pace, "actuation": self.actuation}
+        return {"fields": self.fields, "body": self.body, "pace": self._pace, "applied": self.action}
 
     def _hold(self, member: int) -> None:
         """Keep an ellipse, which was put into moving fluid, at rest until the fluid has made way for it."""

@@ -90,7 +90,7 @@ def test_steps_of_changing_length_are_of_second_order() -> None:
 
 def between_walls(u: np.ndarray, v: np.ndarray) -> None:
     """Make all four sides slip walls: mirror images beyond them."""
-    nx, ny = u.shape[0] - 5, u.shape[1] - 5
+    nx = u.shape[0] - 5
     fill_pads(u, v)
     for k in range(2):
         u[1 - k], u[nx + 3 + k] = -u[3 + k], -u[nx + 1 - k]
