@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,10 @@ from replaybench.envs.fingerprint import content_hash
 from replaybench.envs.flow_body import MAX_SUBSTEP, STATES, move, observe, settled_coupling
 from replaybench.envs.flow_table import fill_table, wake_table
 from replaybench.envs.flow_task import LEFT, Drafting, step_reward
+from replaybench.envs.flow_wake import vorticity
+
+if TYPE_CHECKING:
+    from replaybench.envs.flow_picture import FlowPicture
 
 
 class VortexWake(Engine):
@@ -28,15 +32,16 @@ class VortexWake(Engine):
     Attributes:
         state: float64 `[M, 8]`: x, y [D], θ [rad], velocity [U], Ω [U/D], coupling κ and phase of the wake; these two
             are hidden from agents.
-        actuation: float64 `[M]`, ‖a‖² of the last step.
+        applied: float64 `[M, 3]`, the last action.
     """
 
     def __init__(self, plant: Drafting, num_envs: int, frequency: float) -> None:
         super().__init__(num_envs, len(plant.state_names), frequency)
         self.plant = plant
         self.state = np.zeros((num_envs, STATES))
-        self.actuation = np.zeros(num_envs)
+        self.applied = np.zeros((num_envs, 3))
         self._table = wake_table()
+        self._picture: FlowPicture | None = None
 
     @staticmethod
     def made_of() -> str:
@@ -54,7 +59,7 @@ class VortexWake(Engine):
         self.state[chosen] = 0.0
         self.state[chosen, :3] = poses
         self.state[chosen, 7] = phases
-        self.actuation[chosen] = 0.0
+        self.applied[chosen] = 0.0
         _settle(self.state, chosen)
         _observe(self.state, chosen, self._table, self.observed)
 
@@ -63,22 +68,32 @@ class VortexWake(Engine):
         sample = 1.0 / self.frequency
         _advance(
             *(self.state, action, running, self.plant.forces, self.plant.box, self._table),
-            *(sample, self._substeps, self.actuation, self.reward, self.terminated, self.event),
+            *(sample, self._substeps, self.applied, self.reward, self.terminated, self.event),
         )
         _observe(self.state, running, self._table, self.observed)
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """Return the ellipses and their wakes, and the last actuation."""
-        return {"state": self.state.copy(), "actuation": self.actuation.copy()}
+        """Return the ellipses and their wakes, and the last action."""
+        return {"state": self.state.copy(), "applied": self.applied.copy()}
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
         """Continue from what `get_state` returned."""
         self.state[:] = state["state"]
-        self.actuation[:] = state["actuation"]
+        self.applied[:] = state["applied"]
 
     def infos(self) -> dict[str, NDArray[Any]]:
         """Return `actuation`, the ‖a‖² of the last step, and `left`, whether it left the box."""
-        return {"actuation": self.actuation.copy(), "left": self.terminated.copy()}
+        return {"actuation": (self.applied**2).sum(axis=1), "left": self.terminated.copy()}
+
+    def frame(self, member: int) -> NDArray[np.uint8]:
+        """Return a picture uint8 `[320, 640, 3]` of a member and the street around it, as if nothing weakened it."""
+        from replaybench.envs.flow_picture import VIEW, FlowPicture
+
+        if self._picture is None:
+            self._picture = FlowPicture(self.plant.box)
+        columns, rows = np.linspace(VIEW[0], VIEW[1], 211), np.linspace(VIEW[2], VIEW[3], 106)
+        water = vorticity(columns, rows, float(self.state[member, 7]))
+        return self._picture.frame(water, VIEW, self.state[member, :3], self.applied[member])
 
 
 @kernel
@@ -91,19 +106,19 @@ def _advance(
     table: NDArray[np.float32],
     sample: float,
     substeps: int,
-    actuation: NDArray[np.float64],
+    applied: NDArray[np.float64],
     reward: NDArray[np.float64],
     terminated: NDArray[np.bool_],
     event: NDArray[np.int64],
 ) -> None:
     for m in range(state.shape[0]):
         if running[m]:
-            fx, fy, torque = unit[0] * action[m, 0], unit[1] * action[m, 1], unit[2] * action[m, 2]
-            left = move(state, m, fx, fy, torque, box, sample, substeps, table)
-            actuation[m] = action[m, 0] ** 2 + action[m, 1] ** 2 + action[m, 2] ** 2
+            a, b, c = action[m, 0], action[m, 1], action[m, 2]
+            applied[m, 0], applied[m, 1], applied[m, 2] = a, b, c
+            left = move(state, m, unit[0] * a, unit[1] * b, unit[2] * c, box, sample, substeps, table)
             terminated[m] = left
             event[m] = LEFT if left else 0
-            reward[m] = step_reward(actuation[m], left, sample)
+            reward[m] = step_reward(a * a + b * b + c * c, left, sample)
 
 
 @kernel
