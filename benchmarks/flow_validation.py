@@ -54,15 +54,18 @@ def widened(low: float, high: float, share: float) -> tuple[float, float]:
     return low * (1.0 - share), high * (1.0 + share)
 
 
-def in_stream(angle: float, force_x: float, force_y: float, torque: float) -> Case:
+WIDE = Grid(20, 20.0, 16.0, 6.0)
+
+
+def in_stream(angle: float, force_x: float, force_y: float, torque: float, grid: Grid = Grid(20)) -> Case:  # noqa: B008 (it is frozen)
     """Return the case of a fixed ellipse in the free stream."""
     expected = {"force x": around(force_x), "force y": around(force_y), "torque": around(torque)}
-    return Case(((0.0, 0.0, angle),), 400.0, Grid(20), 40.0, 100.0, expected)
+    return Case(((0.0, 0.0, angle),), 400.0, grid, 40.0, 100.0, expected)
 
 
-def behind(x: float, force_x: float) -> Case:
+def behind(x: float, force_x: float, grid: Grid = Grid(16)) -> Case:  # noqa: B008 (it is frozen)
     """Return the case of an ellipse held edge-on behind the cylinder."""
-    return Case(("D-section", (x, 0.0, 0.0)), 400.0, Grid(16), 50.0, 150.0, {"force x": around(force_x, 0.15)})
+    return Case(("D-section", (x, 0.0, 0.0)), 400.0, grid, 50.0, 150.0, {"force x": around(force_x, 0.15)})
 
 
 def shedding(strouhal: tuple[float, float], drag: tuple[float, float], **more: tuple[float, float]) -> dict[str, Any]:
@@ -85,6 +88,10 @@ CASES = {
     "ellipse at 30°, free stream, 20 cells/D, 12 × 10 D": in_stream(30.0, 0.397, -0.409, 0.092),
     "ellipse at (2, 0) behind the D-section, 16 cells/D, 12 × 10 D": behind(2.0, -0.085),
     "ellipse at (3, 0) behind the D-section, 16 cells/D, 12 × 10 D": behind(3.0, -0.021),
+    "ellipse at 10°, free stream, 20 cells/D, 20 × 16 D": in_stream(10.0, 0.141, -0.171, 0.062, WIDE),
+    "ellipse at 30°, free stream, 20 cells/D, 20 × 16 D": in_stream(30.0, 0.397, -0.409, 0.092, WIDE),
+    "ellipse at (2, 0) behind the D-section, 16 cells/D, 20 × 20 D": behind(2.0, -0.085, Grid(16, 20.0, 20.0, 6.0)),
+    "ellipse at (3, 0) behind the D-section, 16 cells/D, 20 × 20 D": behind(3.0, -0.021, Grid(16, 20.0, 20.0, 6.0)),
     "circle, Re 200, 24 cells/D, 20 × 16 D": Case(
         *(("circle",), 200.0, Grid(24, 20.0, 16.0, 6.0), 70.0, 140.0),
         shedding((0.20, 0.20), (1.31, 1.39), Cl_amplitude=(0.65, 0.71)),

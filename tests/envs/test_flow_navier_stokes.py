@@ -37,22 +37,21 @@ def test_the_wake_sheds_periodically(wake) -> None:
     np.testing.assert_allclose(v[: PHASES // 2], -v[PHASES // 2 :], atol=0.25 * np.ptp(v))
 
 
-def test_a_kept_wake_is_the_computed_one_and_a_damaged_one_is_computed_again(
-    wake, tmp_path, monkeypatch, capsys
-) -> None:
+def test_a_kept_wake_is_the_computed_one_and_a_damaged_one_is_computed_again(tmp_path, monkeypatch, capsys) -> None:
     from replaybench.envs import flow_navier_stokes_wake as module
 
     monkeypatch.setenv("REPLAYBENCH_CACHE", str(tmp_path))
-    monkeypatch.setattr(module, "SETTLING", 12.0)
-    computed = developed_wake.__wrapped__(Grid(8))
+    monkeypatch.setattr(module, "SETTLING", 24.0)
+    grid = Grid(8, 5.0, 4.0, 1.5)
+    computed = developed_wake.__wrapped__(grid)
     assert "once" in capsys.readouterr().err
-    kept = developed_wake.__wrapped__(Grid(8))
+    kept = developed_wake.__wrapped__(grid)
     assert capsys.readouterr().err == ""
     np.testing.assert_array_equal(computed.snapshots, kept.snapshots)
     assert (computed.period, computed.drag) == (kept.period, kept.drag)
     (path,) = (tmp_path / "flow").glob("*.h5")
     path.write_bytes(path.read_bytes()[:1000])
-    np.testing.assert_array_equal(developed_wake.__wrapped__(Grid(8)).snapshots, kept.snapshots)
+    np.testing.assert_array_equal(developed_wake.__wrapped__(grid).snapshots, kept.snapshots)
 
 
 def test_rises_are_found_between_samples() -> None:
@@ -132,7 +131,7 @@ def test_leaving_the_box_ends_the_episode_and_costs(wake) -> None:
 
 
 def test_sensors_see_the_flow_past_a_moving_ellipse() -> None:
-    """Velocities linear in place are interpolated exactly, whatever the ellipse's place; its own motion is taken off."""
+    """Velocities linear in place are interpolated exactly; the ellipse's own motion is taken off."""
     engine = NavierStokes(PLANT, 1, 1.0)
     x, y = (
         corner + engine.grid.h * np.arange(n) for corner, n in zip(engine.grid.corner, engine.grid.shape, strict=True)
