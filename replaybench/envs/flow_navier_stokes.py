@@ -18,8 +18,9 @@ from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream
 from replaybench.envs.engine import Engine
 from replaybench.envs.flow_navier_stokes_bodies import FreeEllipse, Obstacle, ellipse_at, half_circle
-from replaybench.envs.flow_navier_stokes_solver import Array, Grid, Solver
+from replaybench.envs.flow_navier_stokes_solver import Grid, Solver
 from replaybench.envs.flow_navier_stokes_source import source_digest
+from replaybench.envs.flow_navier_stokes_sweeps import Array
 from replaybench.envs.flow_navier_stokes_wake import PHASES, REYNOLDS, developed_wake
 from replaybench.envs.flow_task import LEFT, SENSORS, Drafting, half_turn, outside, step_reward
 

@@ -12,16 +12,14 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from replaybench.data.kernel import kernel
 from replaybench.envs.flow_navier_stokes_solver import Grid
+from replaybench.envs.flow_navier_stokes_sweeps import Array
 from replaybench.envs.flow_task import SEMI_MAJOR, SEMI_MINOR
 
 STIFFNESS: Final = 1e4
 """Penalisation rate λ [U/D]: the fluid in a body follows it but for a share of 1 / (1 + λ dt)."""
-
-Array = NDArray[np.float64]
 
 
 class Obstacle:
@@ -38,7 +36,8 @@ class Obstacle:
         self, grid: Grid, distance: Callable[[Array, Array], Array], center: tuple[float, float] = (0.0, 0.0)
     ) -> None:
         h, (left, bottom) = grid.h, grid.corner
-        x, y = left + h * np.arange(grid.shape[0])[:, None], bottom + h * np.arange(grid.shape[1])
+        x: Array = left + h * np.arange(grid.shape[0], dtype=np.float64)[:, None]
+        y: Array = bottom + h * np.arange(grid.shape[1], dtype=np.float64)
         fractions = [fraction(distance(x, y + h / 2), h), fraction(distance(x + h / 2, y), h)]
         inside = np.argwhere((fractions[0] > 0.0) | (fractions[1] > 0.0))
         first, last = inside.min(axis=0), inside.max(axis=0) + 1
@@ -105,7 +104,7 @@ def ellipse_at(pose: Sequence[float] | Array) -> Callable[[Array, Array], Array]
 
     def distance(x: Array, y: Array) -> Array:
         out = np.empty(np.broadcast_shapes(x.shape, y.shape))
-        ellipse_distances(x.ravel(), y.ravel(), *pose, out)
+        ellipse_distances(x.ravel(), y.ravel(), pose[0], pose[1], pose[2], out)
         return out
 
     return distance

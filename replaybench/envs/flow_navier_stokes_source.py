@@ -13,6 +13,7 @@ FILES: Final = (
     "flow_navier_stokes",
     "flow_navier_stokes_bodies",
     "flow_navier_stokes_solver",
+    "flow_navier_stokes_sweeps",
     "flow_navier_stokes_wake",
 )
 

@@ -21,8 +21,9 @@ from replaybench.data.cache import cache_dir
 from replaybench.data.errors import UserError
 from replaybench.data.hdf5 import open_record, write_record
 from replaybench.envs.flow_navier_stokes_bodies import Obstacle, half_circle
-from replaybench.envs.flow_navier_stokes_solver import Array, Grid, Solver, V, fill_pads
+from replaybench.envs.flow_navier_stokes_solver import Grid, Solver
 from replaybench.envs.flow_navier_stokes_source import source_digest
+from replaybench.envs.flow_navier_stokes_sweeps import Array, V, fill_pads
 
 REYNOLDS: Final = 400.0
 PHASES: Final = 32

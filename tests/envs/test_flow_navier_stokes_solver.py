@@ -7,9 +7,8 @@ import pytest
 from scipy.fft import idct
 
 from replaybench.envs.flow_navier_stokes_bodies import Obstacle, half_circle
-from replaybench.envs.flow_navier_stokes_solver import (
-    Grid,
-    Solver,
+from replaybench.envs.flow_navier_stokes_solver import Grid, Solver
+from replaybench.envs.flow_navier_stokes_sweeps import (
     divergence,
     fill_pads,
     forward,
