@@ -55,9 +55,11 @@ class FlowPicture:
         axes.add_patch(Wedge((0.0, 0.0), 0.5, 90.0, 270.0, color=_BODY, lw=0))
         self._body = Ellipse((0.0, 0.0), 2 * SEMI_MAJOR, 2 * SEMI_MINOR, facecolor=_BODY, edgecolor="white", lw=0.8)
         axes.add_patch(self._body)
-        arrows = {"arrowstyle": "-|>", "mutation_scale": 11, "color": _ACTION, "lw": 2.2, "shrinkA": 0, "shrinkB": 0}
-        self._force = axes.add_patch(FancyArrowPatch((0, 0), (1, 0), zorder=4, **arrows))
-        self._torque = axes.add_patch(FancyArrowPatch((0, 0), (1, 0), zorder=4, **arrows))
+        look: Any = {"arrowstyle": "-|>", "mutation_scale": 11, "color": _ACTION, "lw": 2.2, "shrinkA": 0, "shrinkB": 0}
+        self._force = FancyArrowPatch((0, 0), (1, 0), zorder=4, **look)
+        self._torque = FancyArrowPatch((0, 0), (1, 0), zorder=4, **look)
+        for arrow in (self._force, self._torque):
+            axes.add_patch(arrow)
 
     def frame(
         self,

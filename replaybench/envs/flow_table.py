@@ -109,4 +109,4 @@ def look_up(table: NDArray[np.float32], x: float, y: float, phase: float) -> Fie
     w11 = fx * fy
     w10, w01 = fx - w11, fy - w11
     place = i * _ROW + j * _LANES
-    return _blend(table, p * _SHEET + place, later * _SHEET + place, 1.0 - fx - w01, w01, w10, w11, ft)
+    return _blend(table, p * _SHEET + place, later * _SHEET + place, 1.0 - fx - w01, w01, w10, w11, ft)  # type: ignore[call-arg]
