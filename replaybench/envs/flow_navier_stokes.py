@@ -36,6 +36,10 @@ HELD: Final = 0.25
 class NavierStokes(Engine):
     """M ellipses, each free in the flow past a cylinder of its own.
 
+    The box is 12 D long and 10 D wide, the flat face of the cylinder 4 D behind the inflow. These walls are near: the
+    cylinder sheds at St 0.222 with Cd 2.55, where a box of 20 × 20 D gives 0.205 and 2.25
+    (`benchmarks/results/flow/validation.md`).
+
     Args:
         plant: the task; `plant.cells` are the cells per D.
         num_envs: number of members M.

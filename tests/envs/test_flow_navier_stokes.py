@@ -171,3 +171,13 @@ def test_vorticity_of_a_shear_and_a_picture(wake) -> None:
 def test_grids_that_cannot_be_are_refused(cells: float) -> None:
     with pytest.raises(UserError, match="whole number of 8 or more"):
         PopulationEnv(Drafting(fidelity="navier-stokes", cells=cells))
+
+
+def test_a_flow_that_has_blown_up_ends_its_episode(wake) -> None:
+    env = population([0, 1])
+    env.reset()
+    env._engine.fields[1] = np.nan
+    observation, reward, terminated, _, _ = env.step(np.zeros((2, 3)))
+    np.testing.assert_array_equal(terminated, [False, True])
+    assert reward[1] == -100.0
+    assert np.isfinite(observation).all()

@@ -172,4 +172,5 @@ def test_steps_are_shorter_where_something_is_fast() -> None:
     solver = Solver(Grid(16), 400.0)
     assert solver.steps(1.0, 0.0) == solver.steps(1.0, 2.2) == 68
     assert solver.steps(1.0, 4.4) == 136
+    assert solver.steps(1.0, math.inf) == solver.steps(1.0, math.nan) == 68 * 32
     assert Solver(Grid(64), 10.0).longest_step == pytest.approx(0.2 * 10 / 64**2)
