@@ -53,6 +53,37 @@ def test_a_study_of_an_own_plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert (tmp_path / "run" / "results.nc").is_file()
 
 
+def test_the_segway_stands_and_its_equations_keep_energy() -> None:
+    """Without friction and torque the energy ½(M + m)v² + M l v φ̇ cos φ + ½(J + M l²)φ̇² + M g l cos φ stays."""
+    module = load("segway")
+    assert module.main() > 0.99
+    plant = module.Segway(friction=0.0)
+    M, m, l, J = plant.body, plant.wheels, plant.height, plant.inertia  # noqa: E741
+
+    def energy(x: np.ndarray) -> float:
+        _, v, tilt, rate = x
+        moving = (M + m) * v**2 / 2 + M * l * v * rate * np.cos(tilt) + (J + M * l**2) * rate**2 / 2
+        return float(moving + M * 9.81 * l * np.cos(tilt))
+
+    x, dt = np.array([0.0, 0.3, 0.2, -0.5]), 1e-4
+    start = energy(x)
+    for _ in range(5000):  # the midpoint rule
+        half = x + dt / 2 * np.array(plant.rhs.py_func(x, np.zeros(1), plant.params()))
+        x = x + dt * np.array(plant.rhs.py_func(half, np.zeros(1), plant.params()))
+    assert abs(x[2]) > 1.0  # it has fallen
+    assert energy(x) == pytest.approx(start, abs=1e-6)
+
+
+def test_the_tanks_keep_their_water() -> None:
+    """What flows in and does not flow out stays: at the wanted level, inflow and outflow are equal."""
+    module = load("two_tank")
+    assert module.main() < 1e-3
+    plant = module.TwoTank(outlet=0.0)
+    after, _, _ = plant.step(np.array([0.1, 0.05]), np.array([1e-4]), 5.0)
+    np.testing.assert_allclose(after, [0.1 + 5e-4 / plant.area, 0.05], rtol=1e-6)
+    assert plant.step(np.array([0.3999, 0.1]), np.array([1e-4]), 5.0)[2]
+
+
 def test_the_demo_covers_what_it_should() -> None:
     cells = read_study(ROOT / "examples" / "demo.toml").cells()
     pendulum = {(c.strategy, c.noise, c.frequency) for c in cells if c.plant == "PendulumDCSC"}

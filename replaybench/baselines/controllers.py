@@ -82,13 +82,16 @@ class InterpolatedController:
 
 
 def play(controller: Controller, env: PopulationEnv) -> NDArray[np.float64]:
-    """Run the next episode of every member; returns its mean reward over the steps that it lasted, float64 `[M]`."""
+    """Run the next episode of every member; return what the plant tells of it, float64 `[M]`.
+
+    That is its mean reward over the steps that it lasted, or their sum.
+    """
     observation, _ = env.reset()
-    total, steps = np.zeros(env.num_envs), np.zeros(env.num_envs)
+    total, steps = np.zeros(env.num_envs), np.zeros(env.num_envs, np.int64)
     running = np.ones(env.num_envs, np.bool_)
     while running.any():
         observation, reward, terminated, truncated, _ = env.step(controller.act(observation))
         total += reward
         steps += running
         running = ~(terminated | truncated)
-    return total / steps
+    return env.plant.told(total, steps)

@@ -36,7 +36,7 @@ from replaybench.data.cache import cache_dir
 from replaybench.data.errors import UserError
 from replaybench.data.hdf5 import read_header, write_record
 from replaybench.envs.ode import OdePlant
-from replaybench.envs.plant import Plant
+from replaybench.envs.plant import Plant, Told
 from replaybench.envs.population import PopulationEnv
 
 EPISODES: Final = 1000
@@ -58,7 +58,8 @@ _NO_DP: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Reference:
-    """The scores of simple controllers on one plant, as mean reward per step; all but the first three are measured.
+    """The scores of simple controllers on one plant, each what it tells of an episode; all but the first three are
+    measured.
 
     Attributes:
         plant: name of the plant.
@@ -76,6 +77,7 @@ class Reference:
         nodes: the grid.
         actions: number of discrete actions.
         sweeps: sweeps of fuzzy Q-iteration.
+        told_by: what the plant tells of an episode: its mean reward per step, or its return.
     """
 
     plant: str
@@ -92,6 +94,7 @@ class Reference:
     nodes: tuple[int, ...]
     actions: int
     sweeps: int
+    told_by: Told = "mean reward"
 
     @property
     def usable(self) -> bool:
@@ -115,7 +118,7 @@ def episode_rewards(
     *,
     seed: int = 0,
 ) -> NDArray[np.float64]:
-    """Run one episode per member and return its mean reward per step, float64 `[M]`.
+    """Run one episode per member and return what the plant tells of it, float64 `[M]`.
 
     Args:
         controller: acts for all members at once.
@@ -129,17 +132,18 @@ def episode_rewards(
     return play(controller, _population(plant, frequency, sensor_noise, actuator_noise, members, seed))
 
 
-def reference(plant: Plant, frequency: float = 50.0, noise: float = 0.0) -> Reference:
+def reference(plant: Plant, frequency: float | None = None, noise: float = 0.0) -> Reference:
     """Return the reference scores of a plant, from the cache if they were ever computed.
 
     Args:
         plant: the plant.
-        frequency: control rate [Hz].
+        frequency: control rate [Hz]; the plant's own if not given.
         noise: standard deviation of both sensor and actuator noise, normalised.
 
     Raises:
         UserError: a setting is out of its range.
     """
+    frequency = plant.frequency if frequency is None else frequency
     depends_on = [plant.fingerprint(), float(frequency), float(noise), NUMERICS_VERSION]
     depends_on += [TOLERANCE, FACTOR, CLOSE, MOST_WORK, EPISODES, REPETITIONS, _SEED]
     key = hashlib.sha256(json.dumps(depends_on).encode()).hexdigest()
@@ -154,9 +158,18 @@ def reference(plant: Plant, frequency: float = 50.0, noise: float = 0.0) -> Refe
 
 
 def _measure(plant: Plant, frequency: float, noise: float) -> Reference:
-    crowd = _population(plant, frequency, noise, noise, range(plant.reference_episodes), _SEED)
-    # Without noise every controller but the random one has only one episode to show.
-    env = crowd if noise else _population(plant, frequency, noise, noise, range(1), _SEED)
+    with contextlib.ExitStack() as opened:
+
+        def population(members: range) -> PopulationEnv:
+            return opened.enter_context(contextlib.closing(_population(plant, frequency, noise, noise, members, _SEED)))
+
+        crowd = population(range(plant.reference_episodes))
+        # Without noise every controller but the random one has only one episode to show.
+        env = crowd if noise else population(range(1))
+        return _scored(plant, frequency, noise, crowd, env)
+
+
+def _scored(plant: Plant, frequency: float, noise: float, crowd: PopulationEnv, env: PopulationEnv) -> Reference:
     random = play(RandomController(plant, crowd.members, _SEED), crowd)
     zero = play(ZeroController(plant), env)
     lqr = np.array([np.nan])
@@ -171,6 +184,7 @@ def _measure(plant: Plant, frequency: float, noise: float) -> Reference:
         random_sd=float(random.std(ddof=1)),
         zero=float(zero.mean()),
         lqr=float(lqr.mean()),
+        told_by=plant.told_by,
         **(_measure_dp(plant, frequency, env) if isinstance(plant, OdePlant) and plant.grid_nodes else _NO_DP),
     )
 

@@ -177,7 +177,7 @@ class ACER(Learner):
             self.advantage.tape(batch),
         )
 
-    def start_episode(self, episode: int) -> None:
+    def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
         """Nothing lasts for an episode."""
 
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:

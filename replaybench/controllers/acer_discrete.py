@@ -167,7 +167,7 @@ class ACERDiscrete(Learner):
         super().check(config, actions, refer)
         ActionLevels(config.levels, len(actions))
 
-    def start_episode(self, episode: int) -> None:
+    def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
         """Nothing lasts for an episode."""
 
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:

@@ -112,8 +112,11 @@ class Agent(Protocol):
     warmup_episodes: int
     metric_names: tuple[str, ...]
 
-    def start_episode(self, episode: int) -> None:
-        """Reset what lasts for one training episode (exploration); episodes count from 0."""
+    def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
+        """Reset what lasts for one training episode (exploration, memory) of the chosen `members` `[M]`.
+
+        Theirs begins in round `episode`, counted from 0. The others, in the midst of theirs, stay as they are.
+        """
 
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
         """Return the action to try, `[M, A]`, exploration included, for observation `[M, S]`; it may pass ±1.

@@ -37,12 +37,16 @@ class DDPGConfig:
 
     With that printed value, coupled into Adam, and these reward scales, learning degrades after a few hundred
     episodes, so the default is 0; the printed value is the variant `l2 = 0.005`. With a `memory`, the action joins the
-    critic's right behind it, whatever `action_layer` says.
+    critic's right behind it, whatever `action_layer` says. `layer_norm` normalises every hidden layer before its
+    activation, and `output_bound` is the bound of the last layers' first weights and biases: the paper's Roboschool
+    networks have both, 3e-3 the latter (section 8.5).
     """
 
     actor_hidden: tuple[int, ...] = (50, 50)
     critic_hidden: tuple[int, ...] = (50, 50, 20)
     action_layer: int = 1
+    layer_norm: bool = False
+    output_bound: float | None = None
     actor_rate: float = 1e-4
     critic_rate: float = 1e-3
     betas: tuple[float, float] = (0.9, 0.999)
@@ -60,6 +64,7 @@ class DDPGConfig:
     def __post_init__(self) -> None:
         positive("DDPG", actor_rate=self.actor_rate, critic_rate=self.critic_rate, epsilon=self.epsilon)
         positive("DDPG", replays_per_experience=self.replays_per_experience, clip=self.clip)
+        positive("DDPG", output_bound=self.output_bound)
         between("DDPG", 0, 1, tau=self.tau)
         between("DDPG", 0, np.inf, l2=self.l2)
         betas("DDPG", self.betas)
@@ -67,6 +72,8 @@ class DDPGConfig:
         widths("DDPG", actor_hidden=self.actor_hidden, critic_hidden=self.critic_hidden)
         if not 0 <= self.action_layer <= len(self.critic_hidden):
             raise UserError(f"DDPG: action_layer must lie in [0, {len(self.critic_hidden)}], not {self.action_layer}")
+        if self.memory is not None and self.layer_norm:
+            raise UserError("DDPG: layer_norm is for networks without memory; leave out one of the two")
         if self.memory is not None and isinstance(self.exploration, ParameterNoise):
             raise UserError("DDPG: parameter noise disturbs networks without memory; leave out one of the two")
 
@@ -103,15 +110,16 @@ class DDPG(RememberingLearner):
     ) -> None:
         self.check_runs_on(device, config, refer is not None)
         m, s, a = len(members), task.observation_size, task.action_size
-        actor = Shape((s, *config.actor_hidden, a), tanh=True)
-        critic = Shape((s, *config.critic_hidden, 1), actions=a, inject=config.action_layer)
+        norm = config.layer_norm
+        actor = Shape((s, *config.actor_hidden, a), tanh=True, layer_norm=norm)
+        critic = Shape((s, *config.critic_hidden, 1), actions=a, inject=config.action_layer, layer_norm=norm)
         self.config, self.task = config, task
         self.batch_size, self.replays_per_experience = config.batch_size, config.replays_per_experience
         self.actor, self.actor_target = (make_network(config.memory, actor, m, dtype) for _ in range(2))
         self.critic, self.critic_target = (make_network(config.memory, critic, m, dtype) for _ in range(2))
         stream = Stream(root, members, "initialisation")
-        self.actor.initialise(stream)
-        self.critic.initialise(stream)
+        self.actor.initialise(stream, output_bound=config.output_bound)
+        self.critic.initialise(stream, output_bound=config.output_bound)
         self.actor_adam = make_adam(
             self.actor, config.actor_rate, betas=config.betas, epsilon=config.epsilon, clip=config.clip
         )
@@ -158,13 +166,15 @@ class DDPG(RememberingLearner):
         Raises:
             UserError: something is.
         """
-        if device != "cpu" and (refer or config.memory or isinstance(config.exploration, ParameterNoise)):
-            raise UserError('DDPG runs with ReF-ER, parameter noise or a memory on the CPU only; set device = "cpu"')
+        further = config.memory or config.layer_norm or isinstance(config.exploration, ParameterNoise)
+        if device != "cpu" and (refer or further):
+            what = "ReF-ER, parameter noise, layer normalisation or a memory"
+            raise UserError(f'DDPG runs with {what} on the CPU only; set device = "cpu"')
 
-    def start_episode(self, episode: int) -> None:
-        """Begin an episode of exploration."""
-        self.memory.forget()
-        self.exploration.start_episode(episode)
+    def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
+        """Begin an episode of exploration of the chosen `members` `[M]`."""
+        self.memory.forget(members)
+        self.exploration.start_episode(episode, members)
 
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
         """Return the action `[M, A]` that explores around π(s); only `active` `[M]` members draw."""
@@ -247,7 +257,7 @@ def _update(
     actor: Approximator, critic: Approximator, actor_target: Approximator, critic_target: Approximator,
     actor_tape: AnyTape, critic_tape: AnyTape, actor_adam: Adam, critic_adam: Adam, rules: Rules,
     observation: Inputs, action: Floats, reward: Floats, next_observation: Inputs, terminated: Floats,
-    mu_mean: Floats, mu_log_sigma: Floats, log_sigma: float,
+    mu_mean: Floats, mu_log_sigma: Floats, log_sigma: NDArray[np.float64],
     weight: Floats, actor_weight: Floats, rate_factor: Floats,
     discount: float, reward_factor: NDArray[np.float64], tau: float, step: int, td_error: Floats, rho: Floats,
 ) -> None:  # fmt: skip
@@ -256,7 +266,7 @@ def _update(
     kind = actor.parameters.dtype.type
     pi = np.empty((batch, actions), actor.parameters.dtype)
     d_pi, d_mean, d_log_sigma = np.empty_like(pi), np.empty_like(pi), np.empty_like(pi)
-    sigmas = np.full_like(pi, kind(log_sigma))
+    sigmas = np.empty_like(pi)
     q = np.empty((batch, 1), actor.parameters.dtype)
     q_next, d_q = np.empty_like(q), np.empty_like(q)
     nothing = np.empty((batch, 0), actor.parameters.dtype)
@@ -268,6 +278,7 @@ def _update(
         evaluate(critic, m, critic_tape, seen, action[m], q)
         evaluate(actor, m, actor_tape, seen, nothing, pi)
         if known:
+            sigmas[:] = kind(log_sigma[m])
             importance_weights(action[m], pi, sigmas, mu_mean[m], mu_log_sigma[m], rho[m])
         for b in range(batch):
             future = kind(discount) * (kind(1) - terminated[m, b, 0]) * q_next[b, 0]

@@ -70,15 +70,16 @@ class Density:
             need_density(learner, exploration)
         gaussian = exploration if isinstance(exploration, RunningGaussian) and not exploration.config.clip else None
         self.gaussian, self.known, self.steps = gaussian, gaussian is not None, steps
+        self.members = members
         self.refer = ReFER(settings, members, learning_rate)
         self.fields = {"behaviour_mean": actions, "behaviour_log_sigma": actions} if self.known else {}
         self.traces = FarCount(self.refer, steps, members) if settings is not None else None
         self.names = () if not self.known else ("kl",) if self.traces is None else ("kl", "far", "beta")
 
     @property
-    def log_sigma(self) -> float:
-        """log σ of the present policy."""
-        return float(np.log(self.gaussian.sigma)) if self.gaussian else 0.0
+    def log_sigma(self) -> NDArray[np.float64]:
+        """log σ of each member's present policy, `[M]`."""
+        return np.log(self.gaussian.sigma[:, 0]) if self.gaussian else np.zeros(self.members)
 
     def rules(self) -> Rules:
         """Return what holds in this update."""
@@ -101,7 +102,7 @@ class Density:
             return {}
         present = np.asarray(mean(stored["observation"]), np.float64)
         mu_mean, mu_log_sigma = (stored[name].astype(np.float64) for name in self.fields)
-        kl = divergence(present, np.full_like(present, self.log_sigma), mu_mean, mu_log_sigma)
+        kl = divergence(present, np.broadcast_to(self.log_sigma[:, None, None], present.shape), mu_mean, mu_log_sigma)
         measured: dict[str, NDArray[Any]] = {"kl": kl.mean(axis=1)}
         if self.traces is not None:
             measured |= {"far": self.traces.fraction, "beta": self.refer.beta.copy()}

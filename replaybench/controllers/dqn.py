@@ -96,7 +96,7 @@ class DQN(Learner):
         self.adams = {"critic": self.critic_adam}
         self.normaliser = Normaliser(config.normalise, len(members), task.observation_size, task.reward_scale, dtype)
         self.stream = Stream(root, members, "exploration")
-        self.random = config.first_random
+        self.random = np.full(len(members), config.first_random)
         self.tried = np.full(len(members), -1)
         self.steps = np.zeros(1, np.int64)
         self._tape = self.critic.tape(config.batch_size)
@@ -111,10 +111,10 @@ class DQN(Learner):
         super().check(config, actions, refer)
         ActionLevels(config.levels, len(actions))
 
-    def start_episode(self, episode: int) -> None:
-        """Set the probability of a random choice in this episode (counted from 0)."""
-        config = self.config
-        self.random = decayed(config.first_random, config.last_random, config.decay_episodes, episode)
+    def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
+        """Set the probability of a random choice in this episode (counted from 0) of the chosen `members` `[M]`."""
+        config, begun = self.config, np.full(int(members.sum()), episode)
+        self.random[members] = decayed(config.first_random, config.last_random, config.decay_episodes, begun)
 
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
         """Return the greedy action or, with the episode's probability, a random choice; only `active` members draw."""
@@ -172,17 +172,21 @@ class DQN(Learner):
         return {"td_error": td_error}
 
     def _further(self) -> dict[str, NDArray[Any]]:
-        return {"exploration_stream": self.stream.state}
+        return {"exploration_stream": self.stream.state, "random": self.random}
 
 
 @kernel
 def _draw(
-    stream: NDArray[np.uint64], active: NDArray[np.bool_], probability: float, choices: int, tried: NDArray[np.int64]
+    stream: NDArray[np.uint64],
+    active: NDArray[np.bool_],
+    probability: NDArray[np.float64],
+    choices: int,
+    tried: NDArray[np.int64],
 ) -> None:
     """Write each active member's random choice, or −1 for the greedy one; always two draws."""
     for m in range(tried.size):
         if active[m]:
-            at_random, which = next_double(stream[m]) < probability, next_double(stream[m])
+            at_random, which = next_double(stream[m]) < probability[m], next_double(stream[m])
             tried[m] = int(which * choices) if at_random else -1
 
 

@@ -39,8 +39,8 @@ class Explored(NamedTuple):
 class Exploration(Protocol):
     """The exploration of a population with deterministic policies."""
 
-    def start_episode(self, episode: int) -> None:
-        """Begin a training episode of every member; episodes count from 0."""
+    def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
+        """Begin a training episode of the chosen `members` `[M]`, the others' go on; episodes count from 0."""
 
     def advance(self, observation: Floats, active: NDArray[np.bool_]) -> None:
         """Advance the `active` `[M]` members one sample; `observation` `[M, S]` is what their actors are given.
@@ -99,18 +99,18 @@ class RunningProcess:
         self.friction = 1.0 - (1.0 - config.friction) ** ratio
         self.stream = Stream(root, members, "exploration")
         self.u = np.zeros((len(members), actions))
-        self.episode = np.zeros(1, np.int64)
+        self.episode = np.zeros(len(members), np.int64)
 
     @property
-    def amplitude(self) -> float:
-        """Amplitude of this episode."""
+    def amplitude(self) -> NDArray[np.float64]:
+        """Amplitude of each member's episode, `[M, 1]`."""
         config = self.config
-        return decayed(config.first_amplitude, config.last_amplitude, config.decay_episodes, int(self.episode[0]))
+        return decayed(config.first_amplitude, config.last_amplitude, config.decay_episodes, self.episode)[:, None]
 
-    def start_episode(self, episode: int) -> None:
-        """Put the process to rest and set the amplitude of this episode (counted from 0)."""
-        self.episode[0] = episode
-        self.u[:] = 0.0
+    def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
+        """Put the process of the chosen `members` `[M]` to rest; the episode (from 0) says their amplitude."""
+        self.episode[members] = episode
+        self.u[members] = 0.0
 
     def advance(self, observation: Floats, active: NDArray[np.bool_]) -> None:
         """Advance the `active` `[M]` members one sample."""
@@ -123,7 +123,7 @@ class RunningProcess:
         return Explored(explored, np.abs(explored - action).sum(axis=1))
 
     def state_dict(self) -> dict[str, NDArray[np.generic]]:
-        """Return streams, the state of the process and the episode."""
+        """Return streams, the state of the process and the episodes."""
         return {"stream": self.stream.state, "u": self.u, "episode": self.episode}
 
     def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
@@ -132,9 +132,10 @@ class RunningProcess:
             array[...] = state[name]
 
 
-def decayed(first: float, last: float, episodes: int, episode: int) -> float:
-    """Return what falls linearly from `first` at episode 0 to `last` at the `episodes`-th, and stays there."""
-    return first + min(1.0, episode / max(1, episodes - 1)) * (last - first)
+def decayed(first: float, last: float, episodes: int, episode: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return what falls linearly from `first` at episode 0 to `last` at the `episodes`-th, and stays; `[M]`."""
+    level: NDArray[np.float64] = first + np.minimum(1.0, episode / max(1, episodes - 1)) * (last - first)
+    return level
 
 
 @kernel

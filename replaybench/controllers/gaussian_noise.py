@@ -58,18 +58,18 @@ class RunningGaussian:
         self.config = config
         self.stream = Stream(root, members, "exploration")
         self.noise = np.zeros((len(members), actions))
-        self.episode = np.zeros(1, np.int64)
+        self.episode = np.zeros(len(members), np.int64)
 
     @property
-    def sigma(self) -> float:
-        """Standard deviation of this episode, before truncation."""
+    def sigma(self) -> NDArray[np.float64]:
+        """Standard deviation in each member's episode, before truncation, `[M, 1]`."""
         config = self.config
         last = config.sigma if config.last_sigma is None else config.last_sigma
-        return decayed(config.sigma, last, config.decay_episodes, int(self.episode[0]))
+        return decayed(config.sigma, last, config.decay_episodes, self.episode)[:, None]
 
-    def start_episode(self, episode: int) -> None:
-        """Set σ of this episode (counted from 0)."""
-        self.episode[0] = episode
+    def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
+        """Let this episode (counted from 0) say the σ of the chosen `members` `[M]`."""
+        self.episode[members] = episode
 
     def advance(self, observation: Floats, active: NDArray[np.bool_]) -> None:
         """Draw the noise of the `active` `[M]` members."""
@@ -95,7 +95,7 @@ class RunningGaussian:
         return Explored(explored, np.abs(explored - action).sum(axis=1), density)
 
     def state_dict(self) -> dict[str, NDArray[np.generic]]:
-        """Return streams, the present noise and the episode."""
+        """Return streams, the present noise and the episodes."""
         return {"stream": self.stream.state, "noise": self.noise, "episode": self.episode}
 
     def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:

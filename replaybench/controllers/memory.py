@@ -82,8 +82,8 @@ class Memory:
             return network.tape(segments)
         return network.tape(segments, self.config.steps + 1, self.config.window, self.spans[name].start)
 
-    def forget(self, members: NDArray[np.bool_] | slice = slice(None)) -> None:
-        """Let the next step of these members `[M]`, all if not given, be the first of an episode."""
+    def forget(self, members: NDArray[np.bool_]) -> None:
+        """Let the next step of these members `[M]` be the first of an episode."""
         self.before[members], self.after[members] = 0, 0
 
     def advance(self, seen: Floats, active: NDArray[np.bool_]) -> None:

@@ -128,10 +128,10 @@ class NAF(RememberingLearner):
         if refer:
             need_density("NAF", config.exploration)
 
-    def start_episode(self, episode: int) -> None:
-        """Begin an episode of exploration."""
-        self.memory.forget()
-        self.exploration.start_episode(episode)
+    def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
+        """Begin an episode of exploration of the chosen `members` `[M]`."""
+        self.memory.forget(members)
+        self.exploration.start_episode(episode, members)
 
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
         """Return the action `[M, A]` that explores around m(s); only `active` `[M]` members draw."""
@@ -209,7 +209,7 @@ class NAF(RememberingLearner):
 def _update(
     network: Approximator, target: Approximator, tape: AnyTape, adam: Adam, form: Form, rules: Rules,
     observation: Inputs, action: Floats, reward: Floats, next_observation: Inputs, terminated: Floats,
-    mu_mean: Floats, mu_log_sigma: Floats, log_sigma: float, weight: Floats, rate_factor: Floats,
+    mu_mean: Floats, mu_log_sigma: Floats, log_sigma: NDArray[np.float64], weight: Floats, rate_factor: Floats,
     discount: float, reward_factor: NDArray[np.float64], tau: float, step: int, td_error: Floats, rho: Floats,
 ) -> None:  # fmt: skip
     """One update of every member: ½ δ², and ReF-ER's mixture (eq. 10) where the behaviours are known."""
@@ -218,7 +218,7 @@ def _update(
     outputs = np.empty((batch, outputs_of(network)), network.parameters.dtype)
     future, d_outputs = np.empty_like(outputs), np.empty_like(outputs)
     mean = np.empty((batch, actions), outputs.dtype)
-    sigmas = np.full_like(mean, kind(log_sigma))
+    sigmas = np.empty_like(mean)
     d_mean, d_log_sigma = np.empty_like(mean), np.empty_like(mean)
     q = np.empty(batch, outputs.dtype)
     nothing = np.empty((batch, 0), outputs.dtype)
@@ -229,6 +229,7 @@ def _update(
         means(outputs, form, mean)
         action_values(outputs, action[m], mean, form, q, d_outputs)
         if known:
+            sigmas[:] = kind(log_sigma[m])
             importance_weights(action[m], mean, sigmas, mu_mean[m], mu_log_sigma[m], rho[m])
             divergence_gradient(mean, sigmas, mu_mean[m], mu_log_sigma[m], rules.mu_pi, d_mean, d_log_sigma)
         beta = rules.beta[m]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.controllers.exploration import Explored, Floats
-from replaybench.controllers.layers import PopulationMLP
+from replaybench.controllers.layers import Network, PopulationMLP, Tape, forward
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream, next_normal
@@ -67,13 +67,19 @@ class RunningParameterNoise:
         self.distance = np.full(len(members), np.nan)
         self.recent = np.zeros((len(members), config.recent, actor.shape.sizes[0]), actor.parameters.dtype)
         self.seen = np.zeros(len(members), np.int64)
+        self._tape = actor.tape(config.recent)
 
-    def start_episode(self, episode: int) -> None:
-        """Disturb the actor's weights anew, and adapt σ of the next episode to what that does to the actions."""
-        _disturb(self.actor.parameters, self.noisy, self.sigma, self.stream.state, self.disturbed.parameters)
-        if self.seen.any():
-            policy, disturbed = self.actor(self.recent), self.disturbed(self.recent)
-            _adapt(policy, disturbed, self.seen, self.config.target, self.config.factor, self.sigma, self.distance)
+    def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
+        """Disturb the weights of the chosen `members`' `[M]` actors anew.
+
+        σ of their next episode is adapted to what that does to their actions.
+        """
+        actor, disturbed, config = self.actor, self.disturbed, self.config
+        _disturb(actor.parameters, self.noisy, self.sigma, self.stream.state, members, disturbed.parameters)
+        apart = members & (self.seen > 0)
+        if apart.any():
+            both, rule = (actor.network, disturbed.network), (config.target, config.factor)
+            _adapt(both, self._tape, self.recent, self.seen, apart, *rule, self.sigma, self.distance)
 
     def advance(self, observation: Floats, active: NDArray[np.bool_]) -> None:
         """Remember where the `active` `[M]` members are."""
@@ -120,9 +126,12 @@ def _disturb(
     noisy: NDArray[np.bool_],
     sigma: NDArray[np.float64],
     stream: NDArray[np.uint64],
+    chosen: NDArray[np.bool_],
     disturbed: NDArray[Any],
 ) -> None:
     for m in range(actor.shape[0]):
+        if not chosen[m]:
+            continue
         for p in range(actor.shape[1]):
             disturbed[m, p] = actor[m, p]
             if noisy[p]:
@@ -131,23 +140,32 @@ def _disturb(
 
 @kernel
 def _adapt(
-    policy: NDArray[Any],
-    disturbed: NDArray[Any],
+    both: tuple[Network, Network],
+    tape: Tape,
+    recent: NDArray[Any],
     seen: NDArray[np.int64],
+    chosen: NDArray[np.bool_],
     target: float,
     factor: float,
     sigma: NDArray[np.float64],
     distance: NDArray[np.float64],
 ) -> None:
-    for m in range(policy.shape[0]):
-        rows = min(seen[m], policy.shape[1])
-        if rows == 0:
+    """Compare actor and disturbed actor, `both`, on each chosen member's latest observations, of which it has some."""
+    actor, noisy = both
+    policy = np.empty((recent.shape[1], actor.plan[-1, 0]), recent.dtype)
+    disturbed = np.empty_like(policy)
+    nothing = policy[:, :0]
+    for m in range(recent.shape[0]):
+        if not chosen[m]:
             continue
+        forward(actor, m, tape, recent[m], nothing, policy)
+        forward(noisy, m, tape, recent[m], nothing, disturbed)
+        rows = min(seen[m], policy.shape[0])
         squares = 0.0
         for k in range(rows):
-            for a in range(policy.shape[2]):
-                squares += (np.float64(policy[m, k, a]) - np.float64(disturbed[m, k, a])) ** 2
-        distance[m] = np.sqrt(squares / (rows * policy.shape[2]))
+            for a in range(policy.shape[1]):
+                squares += (np.float64(policy[k, a]) - np.float64(disturbed[k, a])) ** 2
+        distance[m] = np.sqrt(squares / (rows * policy.shape[1]))
         sigma[m] = sigma[m] * factor if distance[m] < target else sigma[m] / factor
 
 

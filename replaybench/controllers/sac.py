@@ -47,6 +47,7 @@ class SACConfig:
     first_temperature: float = 1.0
     batch_size: int = 64
     replays_per_experience: float = 32.0
+    warmup_episodes: int = 0
     normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
 
     def __post_init__(self) -> None:
@@ -55,6 +56,7 @@ class SACConfig:
         positive("SAC", temperature=self.temperature, first_temperature=self.first_temperature)
         between("SAC", 0, 1, tau=self.tau)
         betas("SAC", self.betas)
+        between("SAC", 0, np.inf, warmup_episodes=self.warmup_episodes)
         counts("SAC", batch_size=self.batch_size)
         widths("SAC", actor_hidden=self.actor_hidden, critic_hidden=self.critic_hidden)
         if self.version == "first" and self.temperature is None:
@@ -88,6 +90,7 @@ class SAC(Learner):
         m, s, a = len(members), task.observation_size, task.action_size
         self.config, self.task = config, task
         self.batch_size, self.replays_per_experience = config.batch_size, config.replays_per_experience
+        self.warmup_episodes = config.warmup_episodes
         critic = Shape((s, *config.critic_hidden, 1), actions=a, inject=0)
         shapes = {"actor": Shape((s, *config.actor_hidden, 2 * a)), "critic1": critic, "critic2": critic}
         slow: tuple[str, ...] = ("critic1", "critic2")
@@ -118,7 +121,7 @@ class SAC(Learner):
         self._tapes = {name: network.tape(config.batch_size) for name, network in self.networks.items()}
         self._room = twin_room(self._tapes["critic1"], config.batch_size, a, dtype)
 
-    def start_episode(self, episode: int) -> None:
+    def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
         """Nothing lasts for an episode."""
 
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:

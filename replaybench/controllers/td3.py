@@ -44,6 +44,7 @@ class TD3Config:
     policy_delay: int = 2
     batch_size: int = 64
     replays_per_experience: float = 32.0
+    warmup_episodes: int = 0
     exploration: ExplorationConfig = field(default_factory=ProcessNoise)
     normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
 
@@ -53,6 +54,7 @@ class TD3Config:
         between("TD3", 0, 1, tau=self.tau)
         betas("TD3", self.betas)
         between("TD3", 0, np.inf, smoothing=self.smoothing, smoothing_clip=self.smoothing_clip)
+        between("TD3", 0, np.inf, warmup_episodes=self.warmup_episodes)
         counts("TD3", policy_delay=self.policy_delay, batch_size=self.batch_size)
         widths("TD3", actor_hidden=self.actor_hidden, critic_hidden=self.critic_hidden)
 
@@ -85,6 +87,7 @@ class TD3(Learner):
         critic = Shape((s, *config.critic_hidden, 1), actions=a, inject=0)
         self.config, self.task = config, task
         self.batch_size, self.replays_per_experience = config.batch_size, config.replays_per_experience
+        self.warmup_episodes = config.warmup_episodes
         shapes = {"actor": actor, "critic1": critic, "critic2": critic}
         rates = {"actor": config.actor_rate, "critic1": config.critic_rate, "critic2": config.critic_rate}
         self.networks = {name: PopulationMLP(shape, m, dtype) for name, shape in shapes.items()}
@@ -105,9 +108,9 @@ class TD3(Learner):
         self._actor_tape = self.networks["actor"].tape(config.batch_size)
         self._room = twin_room(self.networks["critic1"].tape(config.batch_size), config.batch_size, a, dtype)
 
-    def start_episode(self, episode: int) -> None:
-        """Begin an episode of exploration."""
-        self.exploration.start_episode(episode)
+    def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
+        """Begin an episode of exploration of the chosen `members` `[M]`."""
+        self.exploration.start_episode(episode, members)
 
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
         """Return the action `[M, A]` that explores around π(s); only `active` `[M]` members draw."""

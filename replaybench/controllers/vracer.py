@@ -115,9 +115,9 @@ class VRACER(RememberingLearner):
         self.noise = np.zeros((m, a))
         self._tapes = [self.memory.tape("network", samples) for samples in (config.batch_size, SUCCESSORS)]
 
-    def start_episode(self, episode: int) -> None:
-        """Begin an episode, of which only a memory is kept."""
-        self.memory.forget()
+    def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
+        """Begin an episode of the chosen `members` `[M]`, of which only a memory is kept."""
+        self.memory.forget(members)
 
     def _heads(self, observation: Floats, state: Floats | None) -> tuple[Floats, Floats, Floats]:
         """Return V `[M, N]`, mean and log σ `[M, N, A]` for observations `[M, N, S]`."""

@@ -26,6 +26,8 @@ class Engine(ABC):
         observed: float64 `[M, S]`, physical, what each member would show a perfect sensor.
         reward: float64 `[M]`, unscaled, of the last step.
         terminated: bool `[M]`, whether that step ended the task for good.
+        truncated: bool `[M]`, whether it ended the episode although the task could go on, for a reason other than the
+            plant's time limit.
         event: int64 `[M]`, bits that say what happened in it.
         frequency: may be set between episodes through `set_frequency`.
     """
@@ -34,6 +36,7 @@ class Engine(ABC):
         self.observed = np.zeros((num_envs, states))
         self.reward = np.zeros(num_envs)
         self.terminated = np.zeros(num_envs, np.bool_)
+        self.truncated = np.zeros(num_envs, np.bool_)
         self.event = np.zeros(num_envs, np.int64)
         self.set_frequency(frequency)
 
@@ -53,8 +56,9 @@ class Engine(ABC):
     def advance(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> None:
         """Advance the running members `[M]` by one sample under the physical `action` `[M, A]`.
 
-        Their rows of `observed`, `reward` and `terminated` are written; those of `reward` and `event` are 0 before, and
-        the other members' rows and all that they depend on are left as they are.
+        Their rows of `observed`, `reward` and `terminated` are written, and where there is something to say, those of
+        `event` and `truncated`. Before, `reward`, `event` and `truncated` are 0; the other members' rows, and all that
+        they depend on, are left as they are.
         """
 
     @abstractmethod
@@ -80,6 +84,7 @@ class Engine(ABC):
         """Disturb the commanded actions, advance the running members, and sense where that brought them."""
         self.reward[:] = 0.0
         self.event[:] = 0
+        self.truncated[:] = False
         self.advance(signals.disturbed(running), running)
         self.sense(signals, running)
 

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import numpy as np
 from numba import njit
 from numba.core.dispatcher import Dispatcher
 
@@ -111,6 +112,41 @@ class OdePlant(Plant):
         for name in ("rhs", "reward"):
             if getattr(self, name) is getattr(OdePlant, name):
                 raise UserError(f"plant {plant} does not define the static method {name}")
+
+
+def try_functions(plant: OdePlant) -> str:
+    """Call a plant's functions once, uncompiled, in the middle of its actions, and say what is wrong; empty if nothing.
+
+    What they raise is not caught: it shows the user's own line.
+    """
+    x = np.array(plant.initial_state, np.float64)
+    u, p = np.array(plant.action_range()[0]), plant.params()
+    rates = plant.rhs.py_func(x, u, p)  # type: ignore[attr-defined]
+    reward = plant.reward.py_func(x, u, x.copy(), 0, p)  # type: ignore[attr-defined]
+    if len(rates) != len(x):
+        return f"rhs returns {len(rates)} derivatives for {len(x)} states"
+    if not np.isfinite([*rates, reward]).all():
+        return "rhs or reward is not finite at the initial state"
+    return ""
+
+
+def with_equations(plant: Plant, purpose: str) -> OdePlant:
+    """Return the plant as one of equations.
+
+    Raises:
+        UserError: it has none, so that it cannot serve the `purpose`.
+    """
+    if not isinstance(plant, OdePlant):
+        raise UserError(f"{plant.name} is not given by equations, which {purpose} needs")
+    return plant
+
+
+def state_range(plant: Plant) -> tuple[Vector, Vector]:
+    """Return the lowest and highest physical states `[S]` of interest: its grid's, else those normalised to ±1."""
+    if isinstance(plant, OdePlant) and plant.grid_low:
+        return np.array(plant.grid_low, np.float64), np.array(plant.grid_high, np.float64)
+    center, scale = np.array(plant.state_center, np.float64), np.array(plant.state_scale, np.float64)
+    return center - scale, center + scale
 
 
 @kernel

@@ -154,6 +154,10 @@ class Plant:
         low, high = np.array(self.action_low, np.float64), np.array(self.action_high, np.float64)
         return (high + low) / 2, (high - low) / 2
 
+    def told(self, total: NDArray[np.float64], steps: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return what reports say `[M]` of episodes of so many `steps` `[M]`, whose rewards add up to `total` `[M]`."""
+        return total if self.told_by == "return" else total / steps
+
     def fingerprint(self) -> str:
         """Return a hex digest of all that decides how this plant behaves."""
         declared = [(name, getattr(self, name)) for name in self._declared()]

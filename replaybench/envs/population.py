@@ -183,7 +183,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         engine.step(signals, running & ~self._failed)
         engine.reward[self._failed & running] = np.nan
         self._elapsed += running
-        np.greater_equal(self._elapsed, self.steps_per_episode, out=self._truncated)
+        self._truncated |= (self._elapsed >= self.steps_per_episode) | engine.truncated
         flags = engine.terminated.copy(), self._truncated.copy()
         return signals.observation[:, self._seen], engine.reward.copy(), *flags, self._infos()
 

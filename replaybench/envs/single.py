@@ -51,6 +51,10 @@ class SingleEnv(gymnasium.Env[Float32Array, Float32Array]):
         frames = self.population.render()
         return None if frames is None else frames[0]
 
+    def close(self) -> None:
+        """Free what the plant's engine holds."""
+        self.population.close()
+
 
 def _first(infos: dict[str, Any]) -> dict[str, Any]:
     return {name: values[0] for name, values in infos.items()}

@@ -7,6 +7,7 @@ instant and continues with the numbers of an uninterrupted run.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +28,8 @@ from replaybench.data.policy import write_policy
 from replaybench.data.settings import build
 from replaybench.envs.plant import Plant
 from replaybench.envs.population import PopulationEnv
-from replaybench.experiments.loop import training_episode, update_phase
+from replaybench.experiments.episodes import Episodes
+from replaybench.experiments.loop import training_episode, training_steps, update_phase
 from replaybench.experiments.plant_model import PlantModel
 from replaybench.experiments.study import Buffers, Cell
 from replaybench.replay.buffer import Replay, step_fields
@@ -36,22 +38,25 @@ from replaybench.replay.notation import parse
 from replaybench.replay.stored import RecordArrays, replay_arrays, replay_facts
 from replaybench.replay.units import Unit
 
-BASE_FREQUENCY = 50.0
-BASE_DISCOUNT = 0.95
 SAMPLE = 256
 """Stored experiences that a learner is shown for its metrics."""
 
 Report = Callable[[int], bool]
-"""Called with the number of episodes done so far; returns False to ask the cell to stop."""
+"""Called with the number of rounds done so far; returns False to ask the cell to stop."""
 
 
 class CellRun:
     """The parts of a running cell and its history.
 
+    It runs in rounds. With updates after each episode a round is an episode; else it is as many steps as the longest
+    episode has, so that at least one episode of each member ends in it.
+
     Attributes:
-        episode: number of training episodes done.
-        reward: float64 `[M, E]`, mean reward per step of each training episode; NaN where not run or failed.
-        reward_greedy: float64 `[M, ⌊E / greedy_every⌋]`, the same of the greedy episodes.
+        episode: number of rounds done.
+        reward: float64 `[M, E]`, what the plant tells of the training episodes that ended in each round, their mean;
+            NaN where not run or failed.
+        episode_steps: float64 `[M, E]`, how long these episodes were, their mean.
+        reward_greedy: float64 `[M, ⌊E / greedy_every⌋]`, what the plant tells of the greedy episodes.
         metrics: what the learner tells of itself at the same times, by name, float64 of the same shape.
     """
 
@@ -60,6 +65,7 @@ class CellRun:
         plant = cell.make_plant()
         noise = {"sensor_noise": cell.noise, "actuator_noise": cell.noise, "observe": cell.observe}
         common: dict[str, Any] = {"frequency": cell.frequency, "seed": cell.root_seed, "members": cell.seeds, **noise}
+        common["nan_actions"] = "fail"
         self.env = PopulationEnv(plant, cell.members, **common)
         self.evaluation = PopulationEnv(plant, cell.members, role="evaluation", **common)
         self.agent = make_agent(cell, plant)
@@ -78,22 +84,25 @@ class CellRun:
             self.agent.traces,
             self.agent.window,
         )
-        uses = steps * self.strategy.entering * self.agent.replays_per_experience
-        self.updates_per_episode = uses / (self.agent.batch_size * segment)
+        self.phases = steps * cell.episodes // cell.update_every if cell.update_every else cell.episodes
+        uses = (cell.update_every or steps) * self.strategy.entering * self.agent.replays_per_experience
+        self.updates_per_phase = uses / (self.agent.batch_size * segment)
+        self.episodes = Episodes(self.env)
         self.episode = 0
-        self.reward = np.full((cell.members, cell.episodes), np.nan)
+        self.reward, self.episode_steps = (np.full((cell.members, cell.episodes), np.nan) for _ in range(2))
         self.reward_greedy = np.full((cell.members, cell.episodes // cell.greedy_every), np.nan)
         self.metrics = {name: np.full_like(self.reward_greedy, np.nan) for name in self.agent.metric_names}
 
     def advance(self) -> None:
-        """Run one training episode, its updates, and at times a greedy episode."""
+        """Run one round of training, its updates, and at times a greedy episode."""
         cell, episode = self.cell, self.episode
-        seen = training_episode(self.env, self.agent, self.replay, episode)
-        self.reward[:, episode] = seen.reward
-        # Fractions of an update are carried over, so that every experience is replayed as often as was asked.
-        due = int((episode + 1) * self.updates_per_episode) - int(episode * self.updates_per_episode)
-        if episode >= self.agent.warmup_episodes:
-            update_phase(self.agent, self.replay, due, episode / max(1, cell.episodes - 1), seen)
+        if cell.update_every:
+            self._act_and_learn()
+        else:
+            self.episodes = training_episode(self.env, self.agent, self.replay, episode)
+            self._learn(episode)
+        self.reward[:, episode], self.episode_steps[:, episode] = self.episodes.reward, self.episodes.steps
+        self.episodes.forget_tally()
         if (episode + 1) % cell.greedy_every == 0:
             point = episode // cell.greedy_every
             self.reward_greedy[:, point] = play(self.agent.greedy(), self.evaluation)
@@ -102,6 +111,30 @@ class CellRun:
                 for name, values in self.metrics.items():
                     values[:, point] = told[name]
         self.episode += 1
+
+    def _act_and_learn(self) -> None:
+        """Run a round of steps, which the phases of updates do not heed: they come after every so many of the run's."""
+        every, steps = self.cell.update_every, self.env.steps_per_episode
+        done, end = self.episode * steps, (self.episode + 1) * steps
+        while done < end:
+            count = min(every - done % every, end - done)
+            training_steps(self.agent, self.replay, self.episodes, count, self.episode)
+            done += count
+            if done % every == 0:
+                self._learn(done // every - 1)
+
+    def _learn(self, phase: int) -> None:
+        """Do the updates of a phase, counted from 0, unless this is still a round of warm-up."""
+        # Fractions of an update are carried over, so that every experience is replayed as often as was asked.
+        due = int((phase + 1) * self.updates_per_phase) - int(phase * self.updates_per_phase)
+        if self.episode >= self.agent.warmup_episodes:
+            update_phase(self.agent, self.replay, due, phase / max(1, self.phases - 1), self.episodes)
+        self.episodes.forget_seen()
+
+    def close(self) -> None:
+        """End the plants' processes, if they have any."""
+        self.env.close()
+        self.evaluation.close()
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that changes, under names with a prefix for each part; buffers are views of what is stored."""
@@ -112,23 +145,28 @@ class CellRun:
             "evaluation": self.evaluation.get_state(),
             "history": self.history(),
         }
+        if self.cell.update_every:  # else every episode is over
+            parts["episodes"] = self.episodes.state_dict()
         return {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
 
     def load_state_dict(self, record: Record, episode: int) -> None:
-        """Continue after `episode` episodes, bit for bit; the buffer is read array by array into its place."""
+        """Continue after `episode` rounds, bit for bit; the buffer is read array by array into its place."""
         self.agent.load_state_dict(dict(RecordArrays(record, "agent.")))
         self.replay.load_state_dict(RecordArrays(record, "replay."))
         self.env.set_state(dict(RecordArrays(record, "env.")))
         self.evaluation.set_state(dict(RecordArrays(record, "evaluation.")))
+        if self.cell.update_every:
+            self.episodes.load_state_dict(RecordArrays(record, "episodes."))
         known = RecordArrays(record, "history.")
         for name, array in self.history().items():
             array[:] = known[name]
         self.episode = episode
 
     def history(self) -> dict[str, NDArray[np.float64]]:
-        """Return what has been measured so far, by name: rewards, and metrics under `metric_…`."""
+        """Return what has been measured so far, by name: rewards, lengths, and metrics under `metric_…`."""
         metrics = {f"metric_{name}": values for name, values in self.metrics.items()}
-        return {"reward": self.reward, "reward_greedy": self.reward_greedy, **metrics}
+        measured = {"reward": self.reward, "reward_greedy": self.reward_greedy, "episode_steps": self.episode_steps}
+        return {**measured, **metrics}
 
 
 def stored_fields(plant: Plant, noise: bool = False, observe: Sequence[str] = ()) -> dict[str, int]:
@@ -144,13 +182,14 @@ def stored_fields(plant: Plant, noise: bool = False, observe: Sequence[str] = ()
 def make_task(plant: Plant, frequency: float, discount: str, observe: Sequence[str] = ()) -> Task:
     """Return what a learner must know; rewards and discount follow the study's choice for other rates (6.4).
 
+    `discount` says whether the plant's own holds at every rate ("fixed") or its horizon in seconds does ("horizon");
     `observe` names the states that are observed, all if empty.
     """
-    ratio = BASE_FREQUENCY / frequency if discount == "horizon" else 1.0
+    ratio = plant.frequency / frequency if discount == "horizon" else 1.0
     return Task(
         observation_size=len(observe or plant.state_names),
         action_size=len(plant.action_names),
-        discount=BASE_DISCOUNT**ratio,
+        discount=plant.discount**ratio,
         reward_scale=plant.reward_scale * ratio,
     )
 
@@ -182,7 +221,7 @@ def run_cell(
         folder: the cell's own folder.
         buffers: whether to keep the replay buffers, and how.
         checkpoint_seconds: least time between checkpoints.
-        report: told of every episode.
+        report: told of every round.
 
     Returns:
         True if the cell is complete, False if it stopped early on request, its checkpoint written.
@@ -192,7 +231,12 @@ def run_cell(
     """
     if (folder / "scores.h5").is_file():
         return True
-    run = CellRun(cell)
+    with contextlib.closing(CellRun(cell)) as run:
+        return _run(run, folder, buffers, checkpoint_seconds, report)
+
+
+def _run(run: CellRun, folder: Path, buffers: Buffers, checkpoint_seconds: float, report: Report) -> bool:
+    cell = run.cell
     facts: dict[str, Any] = {"id": cell.id, "cell": dataclasses.asdict(cell), "version": replaybench.__version__}
     checkpoint = folder / "checkpoint.h5"
     spent = 0.0

@@ -31,7 +31,8 @@ def sweep(
 ) -> int:
     """Run a study: a grid of plants, noise, frequencies and strategies against dynamic programming.
 
-    Called again, it continues where it stopped, with the same numbers.
+    Called again, it continues where it stopped, with the same numbers. Plants run at their own control rates where the
+    study names none.
 
     Args:
         study: Study file (TOML); examples/demo.toml is one.
@@ -40,7 +41,7 @@ def sweep(
         cluster: Address of a Dask scheduler (tcp://host:8786) to run the cells on instead.
         buffers: Whether to keep each cell's replay buffer, as it is or packed (slower); overrides the study.
         seeds: Number of seeds; overrides the study.
-        episodes: Number of episodes; overrides the study.
+        episodes: Number of episodes, or of rounds as long as one (see update_every); overrides the study.
         checkpoint_seconds: Least time between the checkpoints of a running cell; changes no numbers.
         dry_run: Print the cells and what they need in time, memory and disk; run nothing.
     """
@@ -103,13 +104,14 @@ def _show_plan(console: Any, study: Any, folder: Path, workers: int) -> None:
 
     todo = plan(study, RunFolder(folder), workers)
     table = Table(title=f"{study.name}: {len(todo.cells)} cells, {len(todo.open)} to run")
-    for heading in ("cell", "plant", "learner", "strategy", "noise", "Hz", "seeds", "episodes", ""):
+    for heading in ("cell", "plant", "learner", "strategy", "noise", "Hz", "seeds", "episodes", "updates", ""):
         table.add_column(heading)
     open_ids = {cell.id for cell in todo.open}
     for cell in todo.cells:
         state = "to run" if cell.id in open_ids else "complete"
         numbers = (f"{cell.noise:g}", f"{cell.frequency:g}", str(cell.members), str(cell.episodes))
-        table.add_row(cell.id, cell.plant, cell.learner, cell.strategy, *numbers, state)
+        schedule = f"every {cell.update_every} steps" if cell.update_every else "after each episode"
+        table.add_row(cell.id, cell.plant, cell.learner, cell.strategy, *numbers, schedule, state)
     console.print(table)
     check_room(todo, folder)
     minutes = estimate_seconds(todo.open, workers) / 60
@@ -120,7 +122,7 @@ def _show_plan(console: Any, study: Any, folder: Path, workers: int) -> None:
 
 def baseline(
     plant: Positional[str],
-    frequency: float = 50.0,
+    frequency: float | None = None,
     noise: float = 0.0,
     output: Path | None = None,
     parameters: tuple[str, ...] = (),
@@ -129,14 +131,17 @@ def baseline(
 
     Args:
         plant: Plant name (see `replaybench list`) or path/to/file.py:ClassName.
-        frequency: Control rate in Hz.
+        frequency: Control rate in Hz; the plant's own if not given.
         noise: Standard deviation of sensor and actuator noise, normalised units.
         output: Folder for the figure; runs/baseline-<plant>-<rate> if not given.
         parameters: The plant's own parameters as NAME=VALUE; each is an option too, as in --inertia 1.91e-4.
     """
+    from replaybench.envs.registry import make_plant
     from replaybench.experiments.reports import show_baseline
 
-    show_baseline(_console(), plant, parameter_values(parameters), frequency, noise, output)
+    values = parameter_values(parameters)
+    rate = make_plant(plant, **values).frequency if frequency is None else frequency
+    show_baseline(_console(), plant, values, rate, noise, output)
     return 0
 
 

@@ -7,9 +7,12 @@ import inspect
 import itertools
 import typing
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from replaybench.data.errors import UserError, unknown
+
+if TYPE_CHECKING:
+    from replaybench.envs.plant import Parameter
 
 
 def take_plant_parameters(words: list[str]) -> list[str]:
@@ -80,13 +83,13 @@ def one_line(text: str) -> str:
     return " ".join(" ".join(said).split()).rstrip(".") or "the command cannot be read"
 
 
-def parameter_values(parameters: Sequence[str]) -> dict[str, float]:
-    """Parse NAME=VALUE entries; raises `UserError` where a value is no number."""
-    values = {}
+def parameter_values(parameters: Sequence[str]) -> dict[str, Parameter]:
+    """Parse NAME=VALUE entries: numbers where they can be, else names; which of them fits is the plant's to say."""
+    values: dict[str, Parameter] = {}
     for entry in parameters:
         name, _, value = entry.partition("=")
         try:
             values[name.replace("-", "_")] = float(value)
         except ValueError:
-            raise UserError(f"plant parameter {name} needs a number, not {value!r}") from None
+            values[name.replace("-", "_")] = value
     return values

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from replaybench.data.atomic import atomic_path
 from replaybench.data.errors import UserError
+from replaybench.envs.ode import OdePlant
 from replaybench.envs.plant import Plant
 from replaybench.experiments.composition import Composition
 from replaybench.experiments.composition_report import QUANTITIES, whose
@@ -163,7 +164,7 @@ def _draw_plane(figure: Figure, axes: Axes, visits: Visits, plane: int, plant: P
     figure.colorbar(image, ax=axes, label="experiences", pad=0.015, ticks=LogLocator(subs=(1, 2, 5)), format="%d")
     axes.set(xlabel=across.label, ylabel=up.label)
     _label_angles(axes, across)
-    if plant is not None:
+    if isinstance(plant, OdePlant):
         ends: dict[str, Any] = {"markeredgecolor": "black", "markerfacecolor": "white", "clip_on": False, "zorder": 5}
         for state, marker, size in ((plant.initial_state, "o", 5.0), (plant.reference_state, "X", 6.5)):
             axes.plot(*(state[s] for s in pair), marker=marker, markersize=size, **ends)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from replaybench.experiments.figure_style import (
     GREY,
     MU_LABEL,
-    RAW_LABEL,
+    RAW_LABELS,
     Series,
     add_legend,
     all_series,
@@ -28,7 +28,7 @@ from replaybench.experiments.figure_style import (
     plant_name,
     say,
 )
-from replaybench.experiments.results import mu_r
+from replaybench.experiments.results import in_rounds, mu_r, told_by
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,6 +40,7 @@ _RESAMPLES: Final = 1000
 _MOST_POINTS: Final = 600
 _MOST_GREEDY: Final = 20
 _FLOOR: Final = -0.5  # μ_r of early episodes may be far below; curves that end there are shown whole
+EPISODE_LABELS: Final = ("training episode", "round of training")
 _ALWAYS: Final = ("reference_random", "reference_dp")
 REFERENCES: Final[dict[str, tuple[str, Any]]] = {
     "reference_dp": ("dynamic programming", "-"),
@@ -112,11 +113,11 @@ def learning_curves(data: xr.Dataset) -> Figure:
         _draw_panel(axes, data.isel(noise=row, frequency=column), series, window, bool(usable[row, column]))
         axes.set_title(condition(noises[row], rates[column]), color=GREY)
         if column == 0 or not usable[row, column] or not usable[row, 0]:
-            axes.set_ylabel(MU_LABEL if usable[row, column] else RAW_LABEL)
+            axes.set_ylabel(MU_LABEL if usable[row, column] else RAW_LABELS[told_by(data)])
         else:
             axes.tick_params(labelleft=False)
         if row == rows - 1:
-            axes.set_xlabel("training episode")
+            axes.set_xlabel(EPISODE_LABELS[in_rounds(data)])
     _share_view([axes for place, axes in np.ndenumerate(panels) if usable[place]])
     shown: set[str] = set()
     for (row, column), axes in np.ndenumerate(panels):

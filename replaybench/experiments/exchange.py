@@ -11,6 +11,8 @@ from rich.progress import Progress
 
 from replaybench.data.errors import UserError
 from replaybench.data.hdf5 import write_record
+from replaybench.envs.ode import with_equations
+from replaybench.envs.plant import Parameter
 from replaybench.envs.registry import make_plant
 from replaybench.experiments.log_summary import Summary, summary_table
 from replaybench.experiments.recorded import Arrays
@@ -23,7 +25,7 @@ def show_import(
     console: Console,
     source: str,
     name: str,
-    parameters: Mapping[str, float],
+    parameters: Mapping[str, Parameter],
     columns: Sequence[str],
     time: str | None,
     frequency: float | None,
@@ -35,7 +37,7 @@ def show_import(
     from replaybench.experiments.logs_to_buffer import convert, parse_columns
     from replaybench.experiments.minari_import import convert_dataset
 
-    plant = make_plant(name, **parameters)
+    plant = with_equations(make_plant(name, **parameters), "the check of a recording")
     found: tuple[Arrays, dict[str, Any], Summary]
     if source.startswith(_DATASET):
         dataset_id = source.removeprefix(_DATASET)

@@ -31,7 +31,8 @@ HATCHES: Final = ("", "////", "....", "xxxx")
 GREY: Final = "0.35"
 MU: Final = r"$\mu_r$"
 MU_LABEL: Final = f"{MU}  (0 = random, 1 = DP)"
-RAW_LABEL: Final = "raw mean reward per step"
+RAW_LABELS: Final = {"mean reward": "raw mean reward per step", "return": "return"}
+"""By what a plant tells of an episode."""
 
 _STYLE: Final[dict[Any, Any]] = {
     "font.family": "sans-serif",

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rich import box
 from rich.console import Console
@@ -18,6 +18,12 @@ from replaybench.data.hdf5 import is_record, open_record, read_header
 from replaybench.data.policy import read_policy
 from replaybench.data.runs import RunFolder
 from replaybench.experiments.array_rows import array_row, check_buffer, parts
+
+if TYPE_CHECKING:
+    from replaybench.envs.plant import Parameter
+
+_MOST_SIGNALS: Final = 8
+_FEW_SIGNALS: Final = 4
 
 
 def show_file(
@@ -147,18 +153,32 @@ def show_names(console: Console, what: str) -> None:
 
 
 def _plants() -> Table:
-    from replaybench.envs.registry import plant_class, plant_names
+    from replaybench.envs.registry import missing, plant_class, plant_names
 
     table = Table(title="Plants (or path/to/file.py:ClassName for your own)", box=box.SIMPLE_HEAD)
-    for heading in ("name", "states and actions", "parameters"):
+    for heading in ("name", "states and actions", "parameters", "episode"):
         table.add_column(heading)
     for name in plant_names():
+        if lacking := missing(name):
+            table.add_row(name, f"not available here: {escape(lacking)}", end_section=True)
+            continue
         plant = plant_class(name)()
-        names, units = (*plant.state_names, *plant.action_names), (*plant.state_units, *plant.action_units)
-        signals = "\n".join(f"{n} [{u}]" for n, u in zip(names, units, strict=True))
-        parameters = "\n".join(f"{f.name} = {getattr(plant, f.name):g}" for f in dataclasses.fields(plant))
-        table.add_row(name, escape(signals), parameters, end_section=True)
+        states = [f"{n} [{u}]" for n, u in zip(plant.state_names, plant.state_units, strict=True)]
+        actions = [f"{n} [{u}]" for n, u in zip(plant.action_names, plant.action_units, strict=True)]
+        signals = "\n".join([*_abridged(states, "states"), *_abridged(actions, "actions")])
+        parameters = "\n".join(f"{f.name} = {_short(getattr(plant, f.name))}" for f in dataclasses.fields(plant))
+        episode = f"{plant.steps_per_episode(plant.frequency)} steps\nat {plant.frequency:.4g} Hz"
+        table.add_row(name, escape(signals), parameters, episode, end_section=True)
     return table
+
+
+def _abridged(lines: list[str], what: str) -> list[str]:
+    """Return the lines; of very many the first few, and how many there are."""
+    return lines if len(lines) <= _MOST_SIGNALS else [*lines[:_FEW_SIGNALS], f"… {len(lines)} {what} in all"]
+
+
+def _short(value: Parameter) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
 
 
 def _strategies() -> Table:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from rich.table import Table
 from rich.text import Text
 
+from replaybench.envs.ode import state_range
 from replaybench.envs.plant import Plant
 
 STATE_BINS: Final = 21
@@ -90,7 +91,7 @@ def state_dimensions(plant: Plant, x: Floats, x_next: Floats, predicted: Floats)
         plant: gives names, units and the range that should be visited (its grid's, else that of [-1, 1] normalised).
         x, x_next, predicted: recorded states, recorded successors and the model's successors `[N, S]`, physical.
     """
-    low, high = _state_range(plant)
+    low, high = state_range(plant)
     moved, mismatch = (_rms(plant, x_next - start) for start in (x, predicted))
     everything = np.concatenate([x, x_next])
     return tuple(
@@ -112,7 +113,7 @@ def plane_coverage(plant: Plant, x: Floats) -> float | None:
     """Return the fraction of the bins of both states together that states `[N, 2]` visit; None for other S."""
     if x.shape[1] != 2:
         return None
-    ranges = tuple(zip(*_state_range(plant), strict=True))
+    ranges = tuple(zip(*state_range(plant), strict=True))
     return float((np.histogram2d(x[:, 0], x[:, 1], STATE_BINS, ranges)[0] > 0).mean())
 
 
@@ -172,14 +173,6 @@ def _rms(plant: Plant, difference: Floats) -> list[float]:
         shortest = np.where(plant.periodic, wrap(difference), difference)
         rms: list[float] = np.sqrt(np.square(shortest).mean(axis=0)).tolist()
     return rms
-
-
-def _state_range(plant: Plant) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the physical range in which coverage counts: that of the dynamic-programming grid if there is one."""
-    if plant.grid_low:
-        return plant.grid_low, plant.grid_high
-    ends = plant.denormalise_state([[-1.0] * len(plant.state_names), [1.0] * len(plant.state_names)])
-    return tuple(ends[0].tolist()), tuple(ends[1].tolist())
 
 
 def _extent(values: Floats) -> tuple[float, float]:

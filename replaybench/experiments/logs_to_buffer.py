@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.logs import Log, round_rate, sampling_rate, segments
-from replaybench.envs.plant import Plant
+from replaybench.envs.ode import OdePlant
 from replaybench.experiments.log_summary import Summary, wrap
 from replaybench.experiments.recorded import Arrays, Floats, member_arrays, recording_facts, summarise
 
@@ -44,7 +44,7 @@ def parse_columns(tokens: Iterable[str]) -> dict[str, str]:
 
 def convert(
     log: Log,
-    plant: Plant,
+    plant: OdePlant,
     columns: Mapping[str, str] | None = None,
     frequency: float | None = None,
     clip_actions: bool = False,
@@ -123,7 +123,7 @@ def convert(
     return member_arrays(plant, values, episode), facts, summary
 
 
-def match_columns(log: Log, plant: Plant, columns: Mapping[str, str]) -> dict[str, str]:
+def match_columns(log: Log, plant: OdePlant, columns: Mapping[str, str]) -> dict[str, str]:
     """Return the log's column for every state and action of a plant, and for what is recorded of `OPTIONAL`."""
     names = (*plant.state_names, *plant.action_names, *OPTIONAL)
     by_fold = {_fold(name): name for name in names}
@@ -165,7 +165,7 @@ def _steps(log: Log, frequency: float) -> tuple[Bools, Bools]:
     return starts, starts | np.concatenate([[False], starts[:-1]])
 
 
-def _states(log: Log, plant: Plant, mapping: Mapping[str, str], used: Bools) -> Floats:
+def _states(log: Log, plant: OdePlant, mapping: Mapping[str, str], used: Bools) -> Floats:
     """Return physical states `[T, S]`, angles wrapped; raises where a used row cannot be a state of this plant."""
     recorded = [log.column(mapping[name], used) for name in plant.state_names]
     state = np.stack([wrap(each) if angle else each for each, angle in zip(recorded, plant.periodic, strict=True)], 1)
@@ -177,7 +177,7 @@ def _states(log: Log, plant: Plant, mapping: Mapping[str, str], used: Bools) -> 
     return state
 
 
-def _actions(log: Log, plant: Plant, mapping: Mapping[str, str], used: Bools, clip: bool) -> tuple[Floats, int]:
+def _actions(log: Log, plant: OdePlant, mapping: Mapping[str, str], used: Bools, clip: bool) -> tuple[Floats, int]:
     """Return physical actions `[T, A]` in bounds, and in how many used rows they were clipped; raises as `_states`."""
     action = np.stack([log.column(mapping[name], used) for name in plant.action_names], axis=1)
     beyond = (np.abs(plant.normalise_action(action)) > 1 + ACTION_TOLERANCE) & used[:, None]
@@ -200,13 +200,13 @@ def _refuse(log: Log, name: str, unit: str, column: str, beyond: Bools, bounds: 
         )
 
 
-def _rewards(plant: Plant, x: Floats, u: Floats, x_next: Floats) -> Floats:
+def _rewards(plant: OdePlant, x: Floats, u: Floats, x_next: Floats) -> Floats:
     """Return the plant's reward `[N]` of recorded steps, with event 0."""
     p = plant.params()
     return np.array([plant.reward(x[t], u[t], x_next[t], 0, p) for t in range(len(x))], np.float64)
 
 
-def _terminations(plant: Plant, x_next: Floats) -> Bools:
+def _terminations(plant: OdePlant, x_next: Floats) -> Bools:
     """Return whether the plant's task ends `[N]` in recorded states, with event 0."""
     ended: Any = plant.terminated
     p = plant.params()

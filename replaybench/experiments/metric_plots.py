@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import xarray as xr
 
+from replaybench.experiments.curve_plots import EPISODE_LABELS
 from replaybench.experiments.figure_style import (
     GREY,
     add_legend,
@@ -22,6 +23,7 @@ from replaybench.experiments.figure_style import (
     panel_width,
     plant_name,
 )
+from replaybench.experiments.results import in_rounds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -75,7 +77,7 @@ def metric_curves(data: xr.Dataset) -> Figure | None:
             if row == 0:
                 axes.set_title(condition(noise, frequency), color=GREY)
             if row == len(names) - 1:
-                axes.set_xlabel("training episode")
+                axes.set_xlabel(EPISODE_LABELS[in_rounds(data)])
     lines = {line.get_label(): line for axes in panels.ravel() for line in axes.lines}
     add_legend(figure, list(lines.values()))
     return figure

@@ -18,7 +18,6 @@ from replaybench.data.minari import Episode, dataset_folder, need_minari, write_
 from replaybench.envs.plant import Plant
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import plant_names
-from replaybench.envs.settings import whole_steps
 from replaybench.experiments.offline import Recording, read_recording
 from replaybench.experiments.whole_episodes import as_episode, whole_episodes
 
@@ -117,7 +116,7 @@ def _choose(recording: Recording, member: int | None) -> list[int]:
 def _limit(recording: Recording) -> int | None:
     """Return the steps of an episode; None for a log whose rate cuts the plant's episode into no whole number."""
     try:
-        return whole_steps(recording.plant.name, recording.plant.episode_seconds, recording.frequency)
+        return recording.plant.steps_per_episode(recording.frequency)
     except UserError:
         return None
 
@@ -127,7 +126,8 @@ def _scores(recording: Recording, steps: int | None) -> tuple[float | None, floa
     if steps is None:
         return None, None
     found = reference(recording.plant, recording.frequency, recording.noise)
-    both = (found.random * steps, found.dp * steps)
+    per_episode = 1 if found.told_by == "return" else steps
+    both = (found.random * per_episode, found.dp * per_episode)
     return both if found.usable and np.isfinite(both).all() else (None, None)
 
 

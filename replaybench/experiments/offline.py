@@ -115,7 +115,10 @@ class Recording:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What offline replay gave: the greedy reward `[learners]` after each evaluated number of updates."""
+    """What offline replay gave.
+
+    `reward` `[learners, K]` is what the plant tells of a greedy episode after each evaluated number of `updates` `[K]`.
+    """
 
     updates: NDArray[np.int64]
     reward: NDArray[np.float64]
@@ -236,6 +239,7 @@ def replay_offline(
         seed=root_seed,
         role="evaluation",
         observe=recording.observe,
+        nan_actions="fail",
     )
     strategy = strategy.at(recording.frequency)
     source: Replay | BufferStream

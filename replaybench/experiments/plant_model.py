@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from replaybench.controllers.agent import Agent
 from replaybench.controllers.exploration import Explored
 from replaybench.envs import rk4
+from replaybench.envs.ode import with_equations
 from replaybench.envs.population import PopulationEnv
 
 Floats = NDArray[np.float32]
@@ -29,7 +30,7 @@ class PlantModel:
 
         The plant gets clip(action), as it does from the environment.
         """
-        plant = self.env.plant
+        plant = with_equations(self.env.plant, "Synth")
         state, u = plant.denormalise_state(observation), plant.denormalise_action(np.clip(action, -1.0, 1.0))
         after, reward, terminated = rk4.simulate(plant, state, u, self.env.dt)
         return plant.normalise_state(after), reward, terminated

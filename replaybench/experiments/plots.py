@@ -16,7 +16,7 @@ from replaybench.experiments.curve_plots import REFERENCES, draw_curve, learning
 from replaybench.experiments.figure_style import (
     MU_LABEL,
     PALETTE,
-    RAW_LABEL,
+    RAW_LABELS,
     Series,
     add_legend,
     condition,
@@ -27,6 +27,7 @@ from replaybench.experiments.figure_style import (
     save,
     style,
 )
+from replaybench.experiments.length_plots import length_curves
 from replaybench.experiments.metric_plots import metric_curves
 from replaybench.experiments.response_plots import response
 from replaybench.experiments.score_plots import score_bars
@@ -77,6 +78,7 @@ def _figures(data: xr.Dataset, folder: RunFolder, cells: Sequence[Cell]) -> dict
         return {}
     return {
         "learning_curves": lambda: learning_curves(data),
+        "episode_steps": lambda: length_curves(data),
         "scores": lambda: score_bars(data),
         "response_noise": lambda: response(data, "noise"),
         "response_frequency": lambda: response(data, "frequency"),
@@ -97,7 +99,7 @@ def draw_offline(
 
     Args:
         updates: updates done at each evaluation `[K]`.
-        rewards: greedy mean reward per step of each learner `[learners, K]`.
+        rewards: what the plant tells of greedy episodes of each learner `[learners, K]`.
         reference: what rewards are measured against.
         online: label, rewards of the runs, and strategy of those that filled the buffer; nothing where not known.
         strategy: what the learners replay.
@@ -153,7 +155,7 @@ def offline_curve(
     axes.set_xlim(0, max(1, int(updates[-1])))
     low, high = axes.get_ylim()
     axes.set_ylim(low - 0.03 * (high - low), high + 0.03 * (high - low))
-    axes.set(xlabel="updates", ylabel=MU_LABEL if reference.usable else RAW_LABEL)
+    axes.set(xlabel="updates", ylabel=MU_LABEL if reference.usable else RAW_LABELS[reference.told_by])
     axes.grid(axis="y", color="0.92", linewidth=0.7)
     add_legend(figure, handles)
     return figure

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import replaybench
-from replaybench.envs.plant import Plant
+from replaybench.envs.ode import OdePlant
 from replaybench.envs.rk4 import simulate
 from replaybench.experiments.log_summary import (
     Summary,
@@ -28,7 +28,7 @@ Arrays = dict[str, NDArray[Any]]
 Floats = NDArray[np.float64]
 
 
-def member_arrays(plant: Plant, values: Mapping[str, NDArray[Any]], episode: NDArray[np.int64]) -> Arrays:
+def member_arrays(plant: OdePlant, values: Mapping[str, NDArray[Any]], episode: NDArray[np.int64]) -> Arrays:
     """Return the arrays of a buffer file of one member.
 
     Args:
@@ -53,7 +53,7 @@ def member_arrays(plant: Plant, values: Mapping[str, NDArray[Any]], episode: NDA
 
 
 def recording_facts(
-    plant: Plant, plant_name: str | None, frequency: float, noise: float | None, origin: Mapping[str, Any]
+    plant: OdePlant, plant_name: str | None, frequency: float, noise: float | None, origin: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the facts of a buffer file that holds what someone else recorded; `origin` says where it comes from."""
     return {
@@ -71,7 +71,7 @@ def recording_facts(
 
 
 def summarise(
-    plant: Plant,
+    plant: OdePlant,
     x: Floats,
     u: Floats,
     x_next: Floats,

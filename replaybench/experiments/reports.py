@@ -19,6 +19,8 @@ from replaybench.controllers.policies import policy_facts
 from replaybench.data.errors import UserError
 from replaybench.data.hdf5 import write_record
 from replaybench.data.policy import write_policy
+from replaybench.envs.ode import with_equations
+from replaybench.envs.plant import Parameter
 from replaybench.envs.registry import make_plant
 from replaybench.experiments.stats import interval
 from replaybench.replay.notation import parse
@@ -29,7 +31,7 @@ _LEAST_LEARNERS = 8
 def show_baseline(
     console: Console,
     name: str,
-    parameters: Mapping[str, float],
+    parameters: Mapping[str, Parameter],
     frequency: float,
     noise: float,
     output: Path | None,
@@ -40,10 +42,13 @@ def show_baseline(
     from replaybench.baselines.refinement import reference_solution
     from replaybench.experiments.figure_style import save, style
 
-    plant = make_plant(name, **parameters)
+    plant = with_equations(make_plant(name, **parameters), "dynamic programming")
     if not plant.grid_nodes:
         raise UserError(f"{plant.name} declares no grid_nodes, so dynamic programming has no grid to work on")
-    name = "-".join([plant.name, f"{frequency:g}Hz", *(f"{key}={value:g}" for key, value in parameters.items())])
+    changed = (
+        f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}" for key, value in parameters.items()
+    )
+    name = "-".join([plant.name, f"{frequency:g}Hz", *changed])
     folder = output or Path("runs") / f"baseline-{_file_name(name)}"
     with console.status("fuzzy Q-iteration") if console.is_terminal else contextlib.nullcontext():
         solution = reference_solution(plant, frequency)

@@ -16,7 +16,7 @@ from replaybench.experiments.figure_style import (
     GREY,
     MU,
     MU_LABEL,
-    RAW_LABEL,
+    RAW_LABELS,
     Series,
     add_legend,
     all_series,
@@ -26,6 +26,7 @@ from replaybench.experiments.figure_style import (
     panel_width,
     plant_name,
 )
+from replaybench.experiments.results import told_by
 from replaybench.experiments.score_plots import LEVEL, Score, has_results, read_score, usable_places
 from replaybench.experiments.stats import FINAL_EPISODES
 
@@ -75,7 +76,7 @@ def response(data: xr.Dataset, axis: Literal["noise", "frequency"]) -> Figure | 
         axes.grid(axis="y", color="0.92", linewidth=0.7)
         for level in (0.0, 1.0) if normalised else ():
             axes.axhline(level, **LEVEL)
-    panels[0].set_ylabel(MU_LABEL if normalised else RAW_LABEL)
+    panels[0].set_ylabel(MU_LABEL if normalised else RAW_LABELS[told_by(data)])
     add_legend(figure, _lines(series))
     return figure
 

@@ -1,8 +1,10 @@
 """From finished cells to one labelled dataset, and from the dataset to the table that people read.
 
 The dataset's axes are those of the study: plant, learner, strategy, noise, frequency, seed, episode. Points that the
-study does not hold, or that are not run yet, are NaN. Rewards are unscaled means per step of training episodes,
-exploration included, except where a name says greedy.
+study does not hold, or that are not run yet, are NaN. Rewards are unscaled and what the plant tells of an episode
+(`told_by`), its mean per step or its return; they are of training episodes, exploration included, except where a name
+says greedy. Where updates come after every so many steps an "episode" is a round of the run, as long as the longest
+episode, and rewards are means over the episodes that ended in it.
 """
 
 from __future__ import annotations
@@ -47,8 +49,12 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
     coordinates["episode"] = np.arange(1, episodes + 1)
     coordinates["greedy_episode"] = np.arange(1, episodes // every + 1) * every
     data = xr.Dataset(coords=coordinates)
-    _blank(data, "reward", (*AXES, "seed", "episode"), "mean reward per step of training episodes")
-    _blank(data, "reward_greedy", (*AXES, "seed", "greedy_episode"), "mean reward per step of greedy episodes")
+    plants = {cell.plant: cell for cell in cells}
+    data.coords["told_by"] = "plant", [plants[name].make_plant().told_by for name in coordinates["plant"]]
+    data.coords["update_every"] = "plant", [plants[name].update_every for name in coordinates["plant"]]
+    _blank(data, "reward", (*AXES, "seed", "episode"), "told of training episodes: mean reward per step, or return")
+    _blank(data, "reward_greedy", (*AXES, "seed", "greedy_episode"), "the same of greedy episodes")
+    _blank(data, "episode_steps", (*AXES, "seed", "episode"), "mean number of steps of training episodes")
     _blank(data, "seconds", AXES, "wall time of a cell [s]")
     if any(cell.replayed_noise for cell in cells):
         data.coords["signal"] = list(dict.fromkeys(name for cell in cells for name in _signals(cell)))
@@ -62,8 +68,8 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
                 raise UserError(f"{error}: remove {path.parent} and run the sweep again") from None
             point = {axis: getattr(cell, axis) for axis in AXES}
             where = {**point, "seed": list(cell.seeds)}
-            data["reward"].loc[where] = arrays["reward"]
-            data["reward_greedy"].loc[where] = arrays["reward_greedy"]
+            for name in ("reward", "reward_greedy", "episode_steps"):
+                data[name].loc[where] = arrays[name]
             for name in (name for name in arrays if name.startswith("metric_")):
                 if name not in data:
                     meaning = f"{name.removeprefix('metric_')} that the learner tells of itself"
@@ -78,7 +84,7 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
         "title": "replaybench sweep",
         "version": replaybench.__version__,
         "numerics_version": replaybench.NUMERICS_VERSION,
-        "reward": "unscaled mean per step; training episodes include exploration",
+        "reward": "unscaled, mean per step or return as told_by says; training episodes include exploration",
     }
     return data
 
@@ -96,15 +102,33 @@ def _blank(data: xr.Dataset, name: str, axes: tuple[str, ...], meaning: str) -> 
 def _add_references(data: xr.Dataset, references: References) -> None:
     axes = ("plant", "noise", "frequency")
     kinds = {
-        "reference_random": ("random", "mean reward of the uniformly random controller (mu_r = 0)"),
-        "reference_dp": ("dp", "reward of the dynamic-programming controller (mu_r = 1)"),
-        "reference_zero": ("zero", "mean reward of doing nothing"),
-        "reference_lqr": ("lqr", "mean reward of the linear-quadratic regulator"),
+        "reference_random": ("random", "of the uniformly random controller (mu_r = 0)"),
+        "reference_dp": ("dp", "of the dynamic-programming controller (mu_r = 1)"),
+        "reference_zero": ("zero", "of doing nothing"),
+        "reference_lqr": ("lqr", "of the linear-quadratic regulator"),
     }
-    for name, (field, meaning) in kinds.items():
-        _blank(data, name, axes, meaning)
+    for name, (field, whose) in kinds.items():
+        _blank(data, name, axes, f"mean reward per step, or return, {whose}")
         for (plant, frequency, noise), reference in references.items():
             data[name].loc[{"plant": plant, "noise": noise, "frequency": frequency}] = getattr(reference, field)
+
+
+def told_by(data: xr.Dataset) -> str:
+    """Return what one plant's rewards are: "mean reward", as in files that do not say, or "return"."""
+    return str(data["told_by"].item()) if "told_by" in data.coords else "mean reward"
+
+
+def in_rounds(data: xr.Dataset) -> bool:
+    """Tell whether one plant's episodes are rounds, in which several may have ended."""
+    return "update_every" in data.coords and int(data["update_every"].item()) > 0
+
+
+def lengths_vary(data: xr.Dataset) -> bool:
+    """Tell whether one plant's training episodes were not all of the same length."""
+    if "episode_steps" not in data:
+        return False
+    rates = data["episode_steps"].transpose("frequency", ...).values
+    return any(np.nanmax(steps) > np.nanmin(steps) for steps in rates if np.isfinite(steps).any())
 
 
 def mu_r(data: xr.Dataset, reward: xr.DataArray) -> xr.DataArray:
@@ -189,8 +213,9 @@ def score_tables(data: xr.Dataset) -> list[Table]:
         cell = data.sel(plant=plant, frequency=frequency, noise=noise, learner=learner, strategy=strategy)
         if np.isnan(cell["reward"].values).all():
             continue
+        mine = data.sel(plant=plant)
         if plant not in tables:
-            tables[plant] = _empty_table(str(plant))
+            tables[plant] = _empty_table(str(plant), told_by(mine), lengths_vary(mine))
         final = cell["reward"].values[:, -FINAL_EPISODES:]
         greedy = cell["reward_greedy"].values[:, data["greedy_episode"].values > data.sizes["episode"] - FINAL_EPISODES]
         censored = int(cell["censored"])
@@ -198,11 +223,12 @@ def score_tables(data: xr.Dataset) -> list[Table]:
             f"{float(frequency):g}",
             f"{float(noise):g}",
             f"{learner} {strategy}" if learners else str(strategy),
-            f"{np.nanmean(final):.2f}",
-            f"{np.nanmean(greedy):.2f}" if greedy.size else "–",
+            _mean(final),
+            _mean(greedy),
+            *([_mean(cell["episode_steps"].values[:, -FINAL_EPISODES:], 0)] if lengths_vary(mine) else []),
             str(_interval(cell, "mu_final")),
-            f"{float(cell['mu_max_mean']):.2f}",
-            f"{float(cell['rise_time_mean']):.0f}" + (f" ({censored} never)" if censored else ""),
+            _mean(cell["mu_max_mean"].values),
+            _mean(cell["rise_time_mean"].values, 0) + (f" ({censored} never)" if censored else ""),
             f"{int(cell['dead'])}/{int(cell['failed'])}",
         )
     return list(tables.values())
@@ -236,10 +262,17 @@ def noise_tables(data: xr.Dataset) -> list[Table]:
     return list(tables.values())
 
 
-def _empty_table(plant: str) -> Table:
+def _mean(values: Any, digits: int = 2) -> str:
+    """Write the mean of what there is."""
+    there = values[~np.isnan(values)]
+    return f"{there.mean():.{digits}f}" if there.size else "–"
+
+
+def _empty_table(plant: str, told: str, lengths: bool) -> Table:
     table = Table(title=f"{plant}: mean over seeds (μ_r: 0 = random, 1 = dynamic programming)", box=box.SIMPLE_HEAD)
-    headings = ("Hz", "noise", "strategy", "reward", "greedy", "μ_final [95 %]", "μ_max", "rise 0.8", "dead/failed")
-    for heading in headings:
+    scores = ("μ_final [95 %]", "μ_max", "rise 0.8", "dead/failed")
+    first = ("Hz", "noise", "strategy", "return" if told == "return" else "reward", "greedy")
+    for heading in (*first, *(["steps"] if lengths else []), *scores):
         # A long strategy folds; numbers are never cut.
         named = heading == "strategy"
         table.add_column(heading, justify="left" if named else "right", no_wrap=not named, overflow="fold")

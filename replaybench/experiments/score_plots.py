@@ -24,7 +24,7 @@ from replaybench.experiments.figure_style import (
     new_figure,
     plant_name,
 )
-from replaybench.experiments.results import mu_r
+from replaybench.experiments.results import mu_r, told_by
 from replaybench.experiments.stats import DEAD_LEVEL, FINAL_EPISODES, RISE_LEVEL, interval
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def score_bars(data: xr.Dataset) -> Figure:
         "mu_final": f"{MU}, last {final} episodes",
         "mu_max": f"{MU}, best episode",
         "rise_time": f"episodes to {MU} ≥ {RISE_LEVEL:g}",
-        "raw_final": f"raw reward, last {final} episodes",
+        "raw_final": f"{'return' if told_by(data) == 'return' else 'raw reward'}, last {final} episodes",
     }
     normalised = [usable[place] for place in places]
     rows = (["mu_final", "mu_max", "rise_time"] if any(normalised) else []) + ([] if all(normalised) else ["raw_final"])

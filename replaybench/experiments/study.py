@@ -23,7 +23,7 @@ from replaybench.data.errors import UserError, unknown
 from replaybench.data.settings import build
 from replaybench.envs.plant import Plant
 from replaybench.envs.registry import make_plant
-from replaybench.envs.settings import seen_states, whole_steps
+from replaybench.envs.settings import seen_states
 from replaybench.replay.notation import parse
 from replaybench.replay.strategies import Strategy
 
@@ -55,8 +55,12 @@ class Study:
     """A study file. Every list spans one axis of the grid; with `[[grid]]` tables the study is their union.
 
     `noise` is the standard deviation of sensor and actuator noise in normalised units, `frequency` the control rate
-    in Hz, `capacity` the buffer size of bounded retentions, in experiences. `discount = "fixed"` keeps the learner's
-    0.95 at every rate, `"horizon"` keeps its horizon in seconds and scales rewards alike (de Bruin et al. 2018, 6.4).
+    in Hz, each plant's own if empty, `capacity` the buffer size of bounded retentions, in experiences.
+    `discount = "fixed"` keeps the plant's discount at every rate, 0.95 for most, `"horizon"` keeps its horizon in
+    seconds and scales rewards alike (de Bruin et al. 2018, 6.4).
+    `update_every` is the number of steps after which learners are updated, 0 for after each episode; each plant's own
+    if not given. With a number of steps, members begin another episode whenever one has ended, and an episode of
+    `episodes` is a round of as many steps as the longest has.
     `observe` names the states that are observed, all if empty; scores stay relative to dynamic programming, which sees
     them all.
     `device` is where learners that can do so are updated: `cpu`, `cuda`, or `cuda:1` for one of several.
@@ -70,10 +74,11 @@ class Study:
     learners: tuple[str, ...] = ("DDPG",)
     strategies: tuple[str, ...] = ()
     noise: tuple[float, ...] = (0.0,)
-    frequency: tuple[float, ...] = (50.0,)
+    frequency: tuple[float, ...] = ()
     grid: tuple[Grid, ...] = ()
     seeds: int = 50
     episodes: int = 3000
+    update_every: int | None = None
     root_seed: int = 0
     block: int = 50
     capacity: int = 10_000
@@ -95,6 +100,9 @@ class Study:
                 )
         if self.seeds > MOST_SEEDS:
             raise UserError(f"study {self.name!r}: seeds must be at most {MOST_SEEDS}, not {self.seeds}")
+        if not 0 <= (self.update_every or 0) <= MOST:
+            bound = f"at least 0 and at most {MOST}"
+            raise UserError(f"study {self.name!r}: update_every must be {bound} steps, not {self.update_every}")
         if self.root_seed < 0:
             raise UserError(f"study {self.name!r}: root_seed must not be negative")
         if not self.name or {"/", "\\"} & set(self.name) or self.name.startswith("."):
@@ -109,7 +117,7 @@ class Study:
                     raise UserError(f"study {self.name!r}: [{kind}.{name}] must be a table of settings, not {table!r}")
         for grid in self.grids():
             for axis in AXES:
-                if not getattr(grid, axis):
+                if not getattr(grid, axis) and axis != "frequency":
                     raise UserError(f"study {self.name!r}: {axis} is empty; list at least one")
             for sigma in grid.noise:
                 if not 0 <= sigma <= MOST_NOISE:
@@ -133,23 +141,25 @@ class Study:
         """
         found: dict[str, Cell] = {}
         for grid in self.grids():
-            axes = (grid.plants, grid.learners, grid.strategies, grid.noise, grid.frequency)
+            axes = (grid.plants, grid.learners, grid.strategies, grid.noise, grid.frequency or (None,))
             for plant, learner, strategy, noise, frequency in itertools.product(*axes):
                 for first in range(0, self.seeds, self.block):
                     cell = self._cell(plant, learner, strategy, noise, frequency, first)
                     found.setdefault(cell.id, cell)
         return list(found.values())
 
-    def _cell(self, plant: str, learner: str, strategy: str, noise: float, frequency: float, first: int) -> Cell:
+    def _cell(self, plant: str, learner: str, strategy: str, noise: float, rate: float | None, first: int) -> Cell:
         made = make_plant(plant, **self.plant.get(plant, {}))
-        steps = whole_steps(made.name, made.episode_seconds, frequency)
+        frequency = made.frequency if rate is None else rate
+        made.steps_per_episode(frequency)
+        every = made.update_every if self.update_every is None else self.update_every
         seen_states(made.name, made.state_names, self.observe)
         kind, config = load_learner(learner)
         settings = build(config, self.learner.get(learner, {}), f"[learner.{learner}]")
         parsed = parse(strategy)
         kind.check(settings, made.action_names, parsed.refer is not None)
         kind.check_runs_on(self.device, settings, parsed.refer is not None)
-        self._check_room(parsed, settings, steps)
+        self._check_room(parsed, settings, every)
         return Cell(
             plant=plant,
             parameters={f.name: getattr(made, f.name) for f in dataclasses.fields(made)},
@@ -165,15 +175,22 @@ class Study:
             episodes=self.episodes,
             capacity=self.capacity,
             greedy_every=self.greedy_every,
+            update_every=every,
             discount=self.discount,
             replayed_noise=self.replayed_noise,
             observe=self.observe,
             device=self.device,
         )
 
-    def _check_room(self, strategy: Strategy, settings: Any, steps: int) -> None:
+    def _check_room(self, strategy: Strategy, settings: Any, every: int) -> None:
         """Refuse a buffer that cannot hold what is replayed at once, and altered states that nobody sees whole."""
-        batch = settings.batch_size * getattr(settings, "segment", 1)
+        segment = getattr(settings, "segment", 1)
+        batch = settings.batch_size * segment
+        if every and segment > 1 and not strategy.retention.bounded:
+            raise UserError(
+                f"{strategy} keeps everything, and how many segments of {segment} steps that is depends on when "
+                "episodes end; use FIFO with a capacity, or update_every = 0"
+            )
         if strategy.retention.bounded and self.capacity < batch:
             raise UserError(f"study {self.name!r}: capacity {self.capacity} is smaller than a batch of {batch}")
         if strategy.synth is not None and hasattr(settings, "segment"):
@@ -187,7 +204,7 @@ class Cell:
     """One grid point for one block of seeds: all that decides its numbers, in plain values."""
 
     plant: str
-    parameters: dict[str, float]
+    parameters: dict[str, Any]
     fingerprint: str
     learner: str
     settings: dict[str, Any]
@@ -200,6 +217,7 @@ class Cell:
     episodes: int
     capacity: int
     greedy_every: int
+    update_every: int
     discount: str
     replayed_noise: bool = False
     observe: tuple[str, ...] = ()
@@ -263,7 +281,7 @@ def write_toml(study: Study) -> str:
     table = dataclasses.asdict(study)
     grids = table.pop("grid")
     tables = {key: table.pop(key) for key in ("learner", "plant")}
-    lines = [f"{key} = {_toml(value)}" for key, value in table.items()]
+    lines = [f"{key} = {_toml(value)}" for key, value in table.items() if value is not None]
     for grid in grids:
         lines += ["", "[[grid]]", *(f"{key} = {_toml(value)}" for key, value in grid.items() if value)]
     for kind, entries in tables.items():

@@ -18,7 +18,7 @@ from replaybench.baselines.refinement import reference_solution
 from replaybench.controllers.agent import Agent
 from replaybench.data.policy import read_policy
 from replaybench.data.runs import RunFolder
-from replaybench.envs.plant import Plant
+from replaybench.envs.ode import OdePlant
 from replaybench.envs.population import PopulationEnv
 from replaybench.experiments.cell import make_agent
 from replaybench.experiments.figure_style import GREY, Series, all_series, condition, new_figure, plant_name
@@ -65,7 +65,7 @@ def policy_surfaces(data: xr.Dataset, folder: RunFolder, cells: Sequence[Cell]) 
     """
     cells = [cell for cell in cells if cell.plant == data["plant"].item()]
     plant = cells[0].make_plant()
-    if len(plant.state_names) != 2 or not plant.grid_nodes:
+    if not isinstance(plant, OdePlant) or len(plant.state_names) != 2 or not plant.grid_nodes:
         return None
     noise, frequency = _first_place(data)
     here = data.sel(noise=noise, frequency=frequency)
@@ -101,7 +101,7 @@ def load_member(cell: Cell, folder: RunFolder, seed: int) -> Agent:
 
 
 def _learned(
-    data: xr.Dataset, series: Series, folder: RunFolder, cells: Sequence[Cell], plant: Plant
+    data: xr.Dataset, series: Series, folder: RunFolder, cells: Sequence[Cell], plant: OdePlant
 ) -> Surface | None:
     """Evaluate the median run of one strategy; None without its policy file."""
     seed = median_seed(data["reward"].values)
@@ -124,7 +124,7 @@ def _learned(
     return _surface(title, value, agent.policy(states)[0], path, plant)
 
 
-def _solved(plant: Plant, frequency: float) -> Surface:
+def _solved(plant: OdePlant, frequency: float) -> Surface:
     solution = reference_solution(plant, frequency)
     states = _states(plant).reshape(-1, 2)
     path, reward = trajectory(plant, frequency, solution.greedy)
@@ -132,12 +132,12 @@ def _solved(plant: Plant, frequency: float) -> Surface:
     return _surface(f"dynamic programming\ngreedy: {_number(reward)}", value, solution.greedy(states), path, plant)
 
 
-def _surface(title: str, value: NDArray[Any], action: NDArray[Any], path: Floats, plant: Plant) -> Surface:
+def _surface(title: str, value: NDArray[Any], action: NDArray[Any], path: Floats, plant: OdePlant) -> Surface:
     physical = plant.denormalise_action(action).reshape(_PIXELS, _PIXELS, -1)
     return Surface(title, value.astype(np.float64).reshape(_PIXELS, _PIXELS), physical, path)
 
 
-def _states(plant: Plant) -> Floats:
+def _states(plant: OdePlant) -> Floats:
     """Return the normalised state at the centre of each pixel, `[X, Y, 2]`."""
     shares = (np.arange(_PIXELS) + 0.5) / _PIXELS
     along = [low + shares * (high - low) for low, high in zip(plant.grid_low, plant.grid_high, strict=True)]
@@ -145,7 +145,7 @@ def _states(plant: Plant) -> Floats:
 
 
 def trajectory(
-    plant: Plant, frequency: float, policy: Callable[[NDArray[np.float32]], NDArray[np.float32]]
+    plant: OdePlant, frequency: float, policy: Callable[[NDArray[np.float32]], NDArray[np.float32]]
 ) -> tuple[Floats, float]:
     """Follow a policy (observations `[1, S]` → actions `[1, A]`) through one episode without noise.
 
@@ -163,7 +163,7 @@ def trajectory(
     return plant.denormalise_state(np.array(path)), float(np.mean(rewards))
 
 
-def _draw(plant: Plant, surfaces: Sequence[Surface], where: str) -> Figure:
+def _draw(plant: OdePlant, surfaces: Sequence[Surface], where: str) -> Figure:
     actions = min(_MOST_ACTIONS, len(plant.action_names))
     columns, rows = len(surfaces), 1 + actions
     figure = new_figure(
@@ -206,14 +206,14 @@ def _value_range(surfaces: Sequence[Surface]) -> tuple[float, float]:
     return max(float(outer[0]), low - 0.5 * span), min(float(outer[1]), high + 0.25 * span)
 
 
-def draw_surface(axes: Axes, plant: Plant, values: Floats, low: float, high: float, colors: str) -> Any:
+def draw_surface(axes: Axes, plant: OdePlant, values: Floats, low: float, high: float, colors: str) -> Any:
     """Draw values `[X, Y]` over the plant's grid as colours between `low` and `high`; returns the image."""
     (left, bottom), (right, top) = plant.grid_low, plant.grid_high
     look: dict[str, Any] = {"origin": "lower", "aspect": "auto", "interpolation": "nearest"}
     return axes.imshow(values.T, extent=(left, right, bottom, top), vmin=low, vmax=high, cmap=colors, **look)
 
 
-def draw_path(axes: Axes, plant: Plant, path: Floats) -> None:
+def draw_path(axes: Axes, plant: OdePlant, path: Floats) -> None:
     """Draw a trajectory of physical states `[T + 1, 2]`, cut where an angle wraps, from its start to the reference."""
     path = path.copy()
     for axis, around in enumerate(plant.periodic):
@@ -232,5 +232,5 @@ def _number(value: float) -> str:
     return f"{value:.3g}".replace("-", "−")
 
 
-def _axis_label(plant: Plant, axis: int) -> str:
+def _axis_label(plant: OdePlant, axis: int) -> str:
     return f"{plant.state_names[axis]} [{plant.state_units[axis]}]"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -20,7 +21,6 @@ from replaybench.data.atomic import write_text
 from replaybench.data.errors import UserError
 from replaybench.data.runs import RunFolder, describe_machine
 from replaybench.envs.registry import make_plant
-from replaybench.envs.settings import whole_steps
 from replaybench.experiments.cell import CellRun
 from replaybench.experiments.display import Display
 from replaybench.experiments.engine import (
@@ -76,14 +76,15 @@ def _buffer(cell: Cell, built: dict[str, Replay]) -> Replay:
     if key not in built:
         capacity = min(cell.capacity, _PROBE_CAPACITY)
         small = dataclasses.replace(cell, members=1, episodes=1, capacity=capacity, device="cpu")
-        built[key] = CellRun(small).replay
+        with contextlib.closing(CellRun(small)) as run:
+            built[key] = run.replay
     return built[key]
 
 
 def _cell_bytes(cell: Cell, buffer: Replay) -> int:
     """Bytes of a cell's buffers when full."""
     unit, steps = buffer.unit.steps, _steps(cell)
-    slots = -(-steps // unit) * cell.episodes
+    slots = (steps if cell.update_every else -(-steps // unit)) * cell.episodes  # an episode may be as short as a step
     if buffer.strategy.retention.bounded:
         slots = min(cell.capacity // unit, slots)
     beside = buffer.strategy.slot_bytes + (0 if buffer.traces is None else buffer.traces.slot_bytes)
@@ -135,19 +136,18 @@ def estimate_seconds(cells: Sequence[Cell], workers: int) -> float:
     """Time a few episodes of the first open cell here, and scale by members, steps and episodes."""
     if not cells:
         return 0.0
-    probe = CellRun(dataclasses.replace(cells[0], episodes=_PROBE_EPISODES + 1))
-    probe.advance()
-    began = time.perf_counter()
-    for _ in range(_PROBE_EPISODES):
+    with contextlib.closing(CellRun(dataclasses.replace(cells[0], episodes=_PROBE_EPISODES + 1))) as probe:
         probe.advance()
-    per_step = (time.perf_counter() - began) / (_PROBE_EPISODES * _steps(cells[0]) * cells[0].members)
+        began = time.perf_counter()
+        for _ in range(_PROBE_EPISODES):
+            probe.advance()
+        per_step = (time.perf_counter() - began) / (_PROBE_EPISODES * _steps(cells[0]) * cells[0].members)
     work = [per_step * _steps(cell) * cell.members * cell.episodes for cell in cells]
     return max(sum(work) / workers, max(work))
 
 
 def _steps(cell: Cell) -> int:
-    plant = make_plant(cell.plant, **cell.parameters)
-    return whole_steps(plant.name, plant.episode_seconds, cell.frequency)
+    return make_plant(cell.plant, **cell.parameters).steps_per_episode(cell.frequency)
 
 
 def reference_task(cell: Cell) -> Reference:

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.envs.ode import state_range
 from replaybench.envs.plant import Plant
 from replaybench.experiments.log_summary import STATE_BINS, Dimension, wrap
 
@@ -45,8 +46,7 @@ def plant_axes(plant: Plant) -> list[Axis] | None:
     """
     center, scale = np.array(plant.state_center, np.float64), np.array(plant.state_scale, np.float64)
     with np.errstate(all="ignore"):  # parameters may be those that a file claims
-        low, high = (plant.grid_low, plant.grid_high) if plant.grid_low else (center - scale, center + scale)
-    limits = [np.array(limit, np.float64) for limit in (low, high)]
+        limits = state_range(plant)
     if not (np.isfinite([*limits, center, scale]).all() and (limits[0] < limits[1]).all()):
         return None
     columns = (plant.state_names, plant.state_units, *(part.tolist() for part in (*limits, center, scale)))

@@ -24,12 +24,13 @@ MEMBERS = 3
 STRATEGIES = ("FIFO[ERE]", "FIFO[AER]", "Resv[ERE+PER]", "TDE[Uniform+FIS]", "Expl[PERprop+IS]")
 MEMORY = {"layers": 1, "units": 4, "window": 4}
 VARIANTS = {
+    "DDPG:normalised": {"layer_norm": True, "output_bound": 3e-3},
     "DDPG:stored": {"memory": MEMORY},
     "NAF:burn-in": {"memory": {**MEMORY, "start": "burn-in", "burn_in": 2}},
     "V-RACER:stored": {"memory": MEMORY},
     "V-RACER:zero": {"memory": {**MEMORY, "start": "zero"}, "sigma": "network"},
 }
-"""Learners that remember."""
+"""Learners of other networks, and learners that remember."""
 every_learner = pytest.mark.parametrize("learner", [*LEARNERS, *VARIANTS])
 
 
@@ -125,11 +126,11 @@ def test_members_that_wait_draw_nothing(learner: str) -> None:
     cell = make_cell(learner)
     waited, fresh = CellRun(cell).agent, CellRun(cell).agent
     observation, everyone = np.full((MEMBERS, fresh.task.observation_size), 0.1, np.float32), np.ones(MEMBERS, np.bool_)
-    waited.start_episode(0)
+    waited.start_episode(0, everyone)
     for _ in range(3):
         explored(waited, observation, np.array([True, False, True]))
-    waited.start_episode(0)
-    fresh.start_episode(0)
+    waited.start_episode(0, everyone)
+    fresh.start_episode(0, everyone)
     late, early = explored(waited, observation, everyone), explored(fresh, observation, everyone)
     np.testing.assert_array_equal(late[1], early[1])
     assert not np.array_equal(late, early)
@@ -140,7 +141,7 @@ def test_what_is_explored_can_be_asked_again(learner: str) -> None:
     """The same answer for the same observation, everything that is to be stored, and no draw."""
     agent = CellRun(make_cell(learner)).agent
     observation = np.full((MEMBERS, agent.task.observation_size), 0.1, np.float32)
-    agent.start_episode(0)
+    agent.start_episode(0, np.ones(MEMBERS, np.bool_))
     first = agent.explore(observation, np.ones(MEMBERS, np.bool_))
     before = {name: array.copy() for name, array in agent.state_dict().items()}
     agent.explore_again(-observation)

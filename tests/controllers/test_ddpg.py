@@ -147,7 +147,7 @@ def test_td_error_is_equation_4() -> None:
 
 def test_state_dict_continues_bit_for_bit() -> None:
     agent, other = learn(range(8)), DDPG(DDPGConfig(), TASK, 9, range(8))
-    agent.start_episode(0)
+    agent.start_episode(0, np.ones(8, np.bool_))
     other.load_state_dict({name: array.copy() for name, array in agent.state_dict().items()})
     observation, everyone = np.ones((8, S), np.float32), np.ones(8, np.bool_)
     for seed in range(3):

@@ -132,8 +132,8 @@ def test_acting_follows_the_device() -> None:
     ours, theirs = pair(DDPGConfig())
     observation, everyone = np.ones((M, S)), np.ones(M, np.bool_)
     for update in range(3):
-        ours.start_episode(update)
-        theirs.start_episode(update)
+        ours.start_episode(update, everyone)
+        theirs.start_episode(update, everyone)
         for agent in (ours, theirs):
             agent.update_all([batch(update, 16)])
         for seen in ("act", "explore"):
@@ -192,12 +192,13 @@ def test_what_does_not_run_on_a_device_is_refused() -> None:
         ({"learners": ("TD3",)}, 'TD3 runs on the CPU only; set device = "cpu"'),
         ({"strategies": ("FIFO[Uniform+ReFER]",), "learner": gaussian}, "DDPG runs with ReF-ER"),
         ({"learner": noisy}, "DDPG runs with ReF-ER, parameter noise"),
+        ({"learner": {"DDPG": {"layer_norm": True}}}, "layer normalisation or a memory on the CPU only"),
         ({"learner": remembering}, "or a memory on the CPU only"),
     ]
     for changes, told in refusals:
         with pytest.raises(UserError, match=told):
             study(device="cuda", **changes).cells()
-    with pytest.raises(UserError, match="parameter noise or a memory on the CPU only"):
+    with pytest.raises(UserError, match="parameter noise, layer normalisation or a memory on the CPU only"):
         DDPG(DDPGConfig(exploration=ParameterNoise()), TASK, 0, range(M), device="cuda")
     with pytest.raises(UserError, match='device must be "cpu".*gpu'):
         study(device="gpu")

@@ -96,12 +96,12 @@ def test_random_choices_become_rarer() -> None:
     agent = DQN(DQNConfig(), Task(S, 1, 0.95, 1.0), 0, range(5000))
     observation, everyone = np.ones((5000, S), np.float32), np.ones(5000, np.bool_)
     for episode, probability in ((0, 0.7), (249, 0.3557), (499, 0.01), (2000, 0.01)):
-        agent.start_episode(episode)
+        agent.start_episode(episode, everyone)
         explored = agent.explore(observation, everyone)
         share = (agent.tried >= 0).mean()
         assert abs(share - probability) < 4 * np.sqrt(probability * (1 - probability) / 5000)
         np.testing.assert_array_equal(explored.deviation, np.abs(explored.action - agent.act(observation)).sum(axis=1))
-    agent.start_episode(0)
+    agent.start_episode(0, everyone)
     agent.explore(observation, everyone)
     counted = np.bincount(agent.tried[agent.tried >= 0], minlength=15)
     expected = counted.sum() / 15

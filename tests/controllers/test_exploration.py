@@ -42,7 +42,7 @@ def run(exploration: Exploration, members: range, episodes: int = 3, steps: int 
     """Return the actions `[episodes · steps, M, A]` that come of policy actions 0."""
     found = []
     for episode in range(episodes):
-        exploration.start_episode(episode)
+        exploration.start_episode(episode, np.ones(len(members), np.bool_))
         for observation in observations(members, steps):
             exploration.advance(observation, np.ones(len(members), np.bool_))
             found.append(exploration.disturb(np.zeros((len(members), A), np.float32), observation).action)
@@ -99,19 +99,20 @@ def test_the_noise_decays_linearly_and_stays() -> None:
     exploration = RunningGaussian(GaussianNoise(sigma=0.5, last_sigma=0.1, decay_episodes=5), 0, range(2), A)
     found = []
     for episode in range(8):
-        exploration.start_episode(episode)
-        found.append(exploration.sigma)
-    np.testing.assert_allclose(found, [0.5, 0.4, 0.3, 0.2, 0.1, 0.1, 0.1, 0.1])
+        exploration.start_episode(episode, np.array([True, episode < 2]))
+        found.append(exploration.sigma[:, 0])
+    np.testing.assert_allclose([first for first, _ in found], [0.5, 0.4, 0.3, 0.2, 0.1, 0.1, 0.1, 0.1])
+    np.testing.assert_allclose([second for _, second in found], [0.5, *[0.4] * 7])
     constant = RunningGaussian(GaussianNoise(sigma=0.5), 0, range(2), A)
-    constant.start_episode(499)
-    assert constant.sigma == 0.5
+    constant.start_episode(499, np.ones(2, np.bool_))
+    assert (constant.sigma == 0.5).all()
 
 
 def test_gaussian_noise_tells_its_density() -> None:
     """Actions pass ±1 unclipped, and their standardised form, by what is stored, is the noise that was drawn."""
     members = range(200)
     exploration = RunningGaussian(GaussianNoise(sigma=0.4, last_sigma=0.2, decay_episodes=2), 0, members, A)
-    exploration.start_episode(1)
+    exploration.start_episode(1, np.ones(200, np.bool_))
     observation, policy = observations(members, 1)[0], np.full((200, A), 0.9, np.float32)
     exploration.advance(observation, np.ones(200, np.bool_))
     explored = exploration.disturb(policy, observation)
@@ -150,6 +151,26 @@ def test_who_waits_draws_nothing(config: ExplorationConfig) -> None:
 
 
 @pytest.mark.parametrize("config", FORMS, ids=lambda config: config.form)
+def test_an_episode_that_begins_leaves_the_others_as_they_are(config: ExplorationConfig) -> None:
+    """And draws nothing of theirs, in whatever round it begins."""
+    members = range(3)
+    exploration, other = start(config, members), start(config, members)
+    for one in (exploration, other):
+        run(one, members)
+    exploration.start_episode(7, np.array([True, False, True]))
+    own = exploration.state_dict()
+    for name, array in other.state_dict().items():
+        np.testing.assert_array_equal(own[name][1], array[1], err_msg=name)
+    assert any(not np.array_equal(own[name][0], array[0]) for name, array in other.state_dict().items())
+    observation, policy = observations(members, 1)[0], np.zeros((3, A), np.float32)
+    found = []
+    for one in (exploration, other):
+        one.advance(observation, np.ones(3, np.bool_))
+        found.append(one.disturb(policy, observation).action)
+    np.testing.assert_array_equal(found[0][1], found[1][1])
+
+
+@pytest.mark.parametrize("config", FORMS, ids=lambda config: config.form)
 def test_a_resumed_exploration_continues_bit_for_bit(config: ExplorationConfig) -> None:
     """Also from the middle of an episode, by another population's object."""
     members = range(3)
@@ -168,7 +189,7 @@ def test_a_resumed_exploration_continues_bit_for_bit(config: ExplorationConfig) 
 def test_the_same_noise_disturbs_another_observation(config: ExplorationConfig) -> None:
     """`explore_again` draws nothing and, where it is asked for the same observation, says the same."""
     agent = DDPG(DDPGConfig(exploration=config), Task(S, A, 0.95, 1.0), 0, range(4))
-    agent.start_episode(0)
+    agent.start_episode(0, np.ones(4, np.bool_))
     first, second = observations(range(4), 2)
     explored = agent.explore(first, np.ones(4, np.bool_))
     state = {name: array.copy() for name, array in agent.state_dict().items()}
@@ -190,7 +211,7 @@ def test_weights_are_disturbed_by_sigma_and_drawn_anew_each_episode() -> None:
     np.testing.assert_array_equal(exploration.disturbed.parameters, actor.parameters)
     drawn = []
     for episode in range(2):
-        exploration.start_episode(episode)
+        exploration.start_episode(episode, np.ones(50, np.bool_))
         drawn.append((exploration.disturbed.parameters - actor.parameters) / 0.3)
     chi_square(drawn[0], norm)
     correlation = np.corrcoef(drawn[0].ravel(), drawn[1].ravel())[0, 1]
@@ -209,7 +230,7 @@ def test_sigma_is_adapted_to_each_members_own_distance() -> None:
     for observation in seen:
         exploration.advance(observation, np.array([True, True, False]))
     exploration.sigma[:] = 1e-3, 3.0, 0.1
-    exploration.start_episode(1)
+    exploration.start_episode(1, np.ones(3, np.bool_))
     latest = seen[-4:].transpose(1, 0, 2)
     difference = exploration.actor(latest) - exploration.disturbed(latest)
     expected = np.sqrt((difference.astype(np.float64) ** 2).mean(axis=(1, 2)))
@@ -228,7 +249,7 @@ def test_adaptation_brings_the_distance_to_the_target() -> None:
     distances = []
     for episode in range(400):
         actor.parameters *= np.float32(1.001)
-        exploration.start_episode(episode)
+        exploration.start_episode(episode, np.ones(20, np.bool_))
         distances.append(exploration.distance.copy())
     assert np.mean(distances[1]) < 0.05
     assert abs(np.median(distances[-100:]) / 0.2 - 1) < 0.05

@@ -170,7 +170,7 @@ def acted(agent: Any, steps: int, active: NDArray[np.bool_] | None = None) -> tu
     members = len(agent.memory.before)
     seen = np.random.Generator(np.random.PCG64(0)).normal(size=(steps, members, S)).astype(np.float32)
     everyone = np.ones(members, np.bool_) if active is None else active
-    agent.start_episode(0)
+    agent.start_episode(0, np.ones(members, np.bool_))
     return seen, [agent.explore(observation, everyone) for observation in seen]
 
 
@@ -225,7 +225,7 @@ def test_memory_moves_once_a_step_and_is_cleared_at_the_start_of_an_episode(lear
     agent.explore(seen[0], np.array([True, False]))
     np.testing.assert_array_equal(agent.memory.before[1], before[1])
     assert not np.array_equal(agent.memory.before[0], before[0])
-    agent.start_episode(1)
+    agent.start_episode(1, np.ones(2, np.bool_))
     np.testing.assert_array_equal(agent.explore(seen[0], np.ones(2, np.bool_)).extras["memory"], 0)
 
 

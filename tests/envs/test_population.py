@@ -169,17 +169,31 @@ def test_actions_are_clipped_before_and_after_the_noise() -> None:
 
 
 def test_a_failed_member_fails_alone() -> None:
-    env, other = PopulationEnv("Pendulum", 3), PopulationEnv("Pendulum", 3)
-    env.reset()
+    """It stays where it is, rewarded with NaN to the end of its episode; the next one begins like any other."""
+    noise = {"sensor_noise": 0.1, "actuator_noise": 0.1}
+    env, other = PopulationEnv("Pendulum", 3, nan_actions="fail", **noise), PopulationEnv("Pendulum", 3, **noise)
+    before, _ = env.reset()
     other.reset()
-    for command in actions(env, 5):
+    for step, command in enumerate(actions(env, env.steps_per_episode)):
         expected = other.step(command)
-        command[1] = np.nan
-        observation, reward, _, _, _ = env.step(command)
-        assert np.isnan(observation[1]).any()
+        if step % 2 == 0:
+            command[1] = np.nan
+        observation, reward, terminated, truncated, _ = env.step(command)
+        np.testing.assert_array_equal(observation[1], before[1])
         assert np.isnan(reward[1])
         np.testing.assert_array_equal(observation[[0, 2]], expected[0][[0, 2]])
         np.testing.assert_array_equal(reward[[0, 2]], expected[1][[0, 2]])
+        np.testing.assert_array_equal(truncated, expected[3])
+        assert not terminated.any()
+    env.reset()
+    assert np.isfinite(env.step(np.zeros((3, 1)))[1]).all()
+
+
+def test_an_action_that_is_no_number_names_its_member() -> None:
+    env = PopulationEnv("Pendulum", 2, members=[4, 7])
+    env.reset()
+    with pytest.raises(UserError, match=r"^the action of member 7 is not a number: \[nan\]$"):
+        env.step(np.array([[0.0], [np.nan]]))
 
 
 def test_the_sample_time_can_be_set() -> None:

@@ -198,7 +198,7 @@ def test_baseline_takes_the_plants_own_parameters(tmp_path: Path, capsys: pytest
     assert "DP, greedy policy" in told
     assert (tmp_path / "b" / "solution.png").stat().st_size > 10_000
     assert "did you mean inertia" in refused(capsys, "baseline", "Pendulum", "--parameters", "inertai=1")
-    assert "needs a number" in refused(capsys, "baseline", "Pendulum", "--inertia", "heavy")
+    assert "must be a finite number" in refused(capsys, "baseline", "Pendulum", "--inertia", "heavy")
 
 
 def test_inspect_and_verify(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

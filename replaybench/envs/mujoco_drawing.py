@@ -1,0 +1,91 @@
+"""Pictures of MuJoCo plants without a graphics card: bodies as thick lines and discs, drawn with Matplotlib.
+
+MuJoCo's own renderer needs OpenGL, which servers often lack, and crashes without it. This one shows the same picture on
+every machine: a parallel projection that follows the body along the ground.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.patches import Circle
+from numpy.typing import NDArray
+
+_PIXELS: Final = 480
+_DPI: Final = 100
+_CAPSULE, _CYLINDER, _PLANE = 3, 5, 0  # mjtGeom
+_GRID: Final = 1.0  # spacing of the lines on the ground [m]
+
+
+class MujocoCanvas:
+    """One figure of 480 × 480 pixels, redrawn for every frame.
+
+    Args:
+        model: the `mujoco.MjModel`.
+        width: width of the picture [m].
+        height: height of its middle above the ground [m].
+        elevation: how far above the horizon the view is taken from [rad]; π/2 looks down.
+        follows: whether the view moves along with the body.
+    """
+
+    def __init__(self, model: Any, width: float, height: float, elevation: float, follows: bool) -> None:
+        self._model, self._width, self._height, self._follows = model, width, height, follows
+        # Right and up on the picture, and towards the viewer, in the world's axes: x runs to the right.
+        self._right = np.array([1.0, 0.0, 0.0])
+        self._up = np.array([0.0, math.sin(elevation), math.cos(elevation)])
+        self._near = np.array([0.0, -math.cos(elevation), math.sin(elevation)])
+        self._figure = Figure(figsize=(_PIXELS / _DPI,) * 2, dpi=_DPI, facecolor="white")
+        self._canvas: Any = FigureCanvasAgg(self._figure)  # its methods carry no types
+        self._axes = self._figure.add_axes((0.0, 0.0, 1.0, 1.0))
+
+    def frame(self, data: Any) -> NDArray[np.uint8]:
+        """Return the image uint8 `[480, 480, 3]` of an `MjData` whose positions are up to date."""
+        self._axes.clear()
+        self._axes.axis("off")
+        middle = np.array([0.0, 0.0, self._height])
+        if self._follows and np.isfinite(data.qpos).all():
+            middle[:2] = data.subtree_com[1, :2]
+        self._ground(middle)
+        far_first = sorted(range(self._model.ngeom), key=lambda g: float(data.geom_xpos[g] @ self._near))
+        for order, geom in enumerate(far_first, start=1):
+            self._geom(geom, data, order)
+        x, y = self._on_picture(middle)
+        half = self._width / 2
+        self._axes.set(xlim=(x - half, x + half), ylim=(y - half, y + half))
+        self._canvas.draw()
+        return np.asarray(self._canvas.buffer_rgba())[..., :3].copy()
+
+    def _on_picture(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return where points `[..., 3]` are on the picture, `[..., 2]` [m]."""
+        return np.stack([points @ self._right, points @ self._up], axis=-1)
+
+    def _ground(self, middle: NDArray[np.float64]) -> None:
+        """Draw lines on the ground, by which its passing can be seen."""
+        reach = 2 * math.ceil(self._width / _GRID)
+        ticks = np.arange(-reach, reach + 1) * _GRID
+        x, y = (np.round(middle[:2] / _GRID) * _GRID)[:, None] + ticks
+        ends = [((a, y[0], 0.0), (a, y[-1], 0.0)) for a in x] + [((x[0], b, 0.0), (x[-1], b, 0.0)) for b in y]
+        self._axes.add_collection(
+            LineCollection(list(self._on_picture(np.array(ends))), colors="0.85", linewidths=1, zorder=0)
+        )
+
+    def _geom(self, geom: int, data: Any, order: int) -> None:
+        """Draw a body's part: capsules and cylinders as thick lines, all else but the ground as discs."""
+        kind, size = int(self._model.geom_type[geom]), self._model.geom_size[geom]
+        if kind == _PLANE:
+            return
+        place, color = data.geom_xpos[geom], self._model.geom_rgba[geom]
+        if kind not in (_CAPSULE, _CYLINDER):
+            x, y = self._on_picture(place)
+            self._axes.add_patch(Circle((x, y), self._model.geom_rbound[geom], fc=color, ec="0.25", zorder=order))
+            return
+        along = size[1] * data.geom_xmat[geom].reshape(3, 3)[:, 2]
+        ends = self._on_picture(np.array([place - along, place + along]))
+        thickness = 2 * size[0] / self._width * _PIXELS * 72 / _DPI
+        for extra, shade in ((2.0, "0.25"), (0.0, color)):  # an outline, then the part itself
+            self._axes.plot(*ends.T, color=shade, linewidth=thickness + extra, solid_capstyle="round", zorder=order)
