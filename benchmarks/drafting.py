@@ -28,22 +28,31 @@ from replaybench.envs.population import PopulationEnv
 
 RESULTS = Path(__file__).parent / "results" / "flow"
 STEPS = 400
-CANDIDATES, EPISODES = 64, 32
+CANDIDATES, EPISODES = 32, 32
 EVALUATED = 1024
 
 
 def rollout(env: PopulationEnv, weights: np.ndarray, steps: int = STEPS) -> tuple[np.ndarray, np.ndarray]:
-    """Run an episode per member under linear policies `[M, 3, 15]` or one `[3, 15]`, the last column a constant.
+    """Run an episode per member under linear policies `[K, 3, 15]` or one `[3, 15]`, the last column a constant.
+
+    Each of K policies runs `M / K` members, from the same starts as every other.
 
     Returns:
         The actuation summed over the episode and the number of actions before leaving, each `[M]`.
     """
     observation, _ = env.reset()
+    policies, episodes = len(weights) if weights.ndim == 3 else 1, env.num_envs
+    if policies > 1:
+        episodes //= policies
+        shared = {name: np.concatenate([a[:episodes]] * policies) for name, a in env.get_state().items()}
+        env.set_state(shared)
+        observation = shared["observation"]
+    gains = weights.reshape(policies, 3, -1).swapaxes(1, 2).astype(np.float32)
     cost, lived = np.zeros(env.num_envs), np.zeros(env.num_envs)
     alive = np.ones(env.num_envs, np.bool_)
     for _ in range(steps):
-        action = np.clip((weights[..., :-1] @ observation[..., None])[..., 0] + weights[..., -1], -1.0, 1.0)
-        observation, _, terminated, _, info = env.step(action.astype(np.float32))
+        action = observation.reshape(policies, episodes, -1) @ gains[:, :-1] + gains[:, -1:]
+        observation, _, terminated, _, info = env.step(action.reshape(-1, 3))
         cost += np.where(alive, info["actuation"], 0.0)
         alive &= ~terminated
         lived += alive
@@ -103,52 +112,71 @@ def told(cost: np.ndarray, lived: np.ndarray) -> dict[str, Any]:
     }
 
 
+class Evolution:
+    """Covariance-matrix adaptation, as in Hansen's tutorial (2016), of a vector of n numbers.
+
+    Args:
+        mean: where to start `[n]`.
+        sigma: step size to start with.
+        rng: generator of the candidates.
+    """
+
+    def __init__(self, mean: np.ndarray, sigma: float, rng: np.random.Generator) -> None:
+        self.mean, self.sigma, self.rng = mean, sigma, rng
+        self.n, parents = mean.size, CANDIDATES // 2
+        shares = np.log(parents + 0.5) - np.log(np.arange(1, parents + 1))
+        self.shares = shares / shares.sum()
+        n, mass = self.n, 1.0 / (self.shares**2).sum()
+        self.c_step, self.c_path = (mass + 2) / (n + mass + 5), (4 + mass / n) / (n + 4 + 2 * mass / n)
+        self.c_one = 2 / ((n + 1.3) ** 2 + mass)
+        self.c_many = min(1 - self.c_one, 2 * (mass - 2 + 1 / mass) / ((n + 2) ** 2 + mass))
+        self.damping = 1 + 2 * max(0.0, math.sqrt((mass - 1) / (n + 1)) - 1) + self.c_step
+        self.mass, self.expected = mass, math.sqrt(n) * (1 - 1 / (4 * n) + 1 / (21 * n * n))
+        self.covariance, self.path_step, self.path = np.eye(n), np.zeros(n), np.zeros(n)
+
+    def ask(self) -> np.ndarray:
+        """Return candidates `[CANDIDATES, n]`."""
+        values, self.basis = np.linalg.eigh(self.covariance)
+        self.lengths = np.sqrt(np.maximum(values, 1e-20))
+        self.drawn = self.rng.standard_normal((CANDIDATES, self.n)) @ (self.basis * self.lengths).T
+        return self.mean + self.sigma * self.drawn
+
+    def tell(self, worth: np.ndarray) -> None:
+        """Learn how good each of the last candidates is."""
+        best = self.drawn[np.argsort(-worth)[: self.shares.size]]
+        move = self.shares @ best
+        self.mean = self.mean + self.sigma * move
+        whitened = self.basis @ ((self.basis.T @ move) / self.lengths)
+        self.path_step *= 1 - self.c_step
+        self.path_step += math.sqrt(self.c_step * (2 - self.c_step) * self.mass) * whitened
+        length = float(np.linalg.norm(self.path_step)) / self.expected
+        self.path *= 1 - self.c_path
+        self.path += (length < 1.5) * math.sqrt(self.c_path * (2 - self.c_path) * self.mass) * move
+        self.covariance *= 1 - self.c_one - self.c_many
+        self.covariance += self.c_one * np.outer(self.path, self.path) + self.c_many * (self.shares * best.T) @ best
+        self.sigma *= math.exp(self.c_step / self.damping * (length - 1))
+
+
 def evolve(generations: int, seed: int = 0) -> np.ndarray:
-    """Return the mean of a covariance-matrix adaptation (Hansen 2016, algorithm of its tutorial) after `generations`."""
+    """Return the mean policy `[3, 15]` after so many generations, from one that does nothing."""
     env = PopulationEnv("Drafting", CANDIDATES * EPISODES, seed=seed)
-    rng = np.random.Generator(np.random.PCG64(seed))
-    mean = (START * station_keeper(env)).ravel()
-    n, parents = mean.size, CANDIDATES // 2
-    shares = np.log(parents + 0.5) - np.log(np.arange(1, parents + 1))
-    shares /= shares.sum()
-    effective = 1.0 / (shares**2).sum()
-    c_step, c_path = (effective + 2) / (n + effective + 5), (4 + effective / n) / (n + 4 + 2 * effective / n)
-    c_one = 2 / ((n + 1.3) ** 2 + effective)
-    c_many = min(1 - c_one, 2 * (effective - 2 + 1 / effective) / ((n + 2) ** 2 + effective))
-    damping = 1 + 2 * max(0.0, math.sqrt((effective - 1) / (n + 1)) - 1) + c_step
-    expected = math.sqrt(n) * (1 - 1 / (4 * n) + 1 / (21 * n * n))
-    sigma, covariance, path_step, path = SIG, np.eye(n), np.zeros(n), np.zeros(n)
+    search = Evolution(np.zeros(45), 0.2, np.random.Generator(np.random.PCG64(seed)))
     began = time.perf_counter()
     for generation in range(generations):
-        values, basis = np.linalg.eigh(covariance)
-        spread = basis * np.sqrt(np.maximum(values, 1e-20))
-        drawn = rng.standard_normal((CANDIDATES, n)) @ spread.T
-        tried = (mean + sigma * drawn).reshape(CANDIDATES, 3, 15)
-        cost, lived = rollout(env, np.repeat(tried, EPISODES, axis=0))
-        # What a whole episode in the free stream would cost is what each action of a life is worth.
-        worth = (LIFE * lived - cost).reshape(CANDIDATES, EPISODES).mean(axis=1)
-        best = np.argsort(-worth)[:parents]
-        move = shares @ drawn[best]
-        mean = mean + sigma * move
-        whitened = basis @ ((basis.T @ move) / np.sqrt(np.maximum(values, 1e-20)))
-        path_step = (1 - c_step) * path_step + math.sqrt(c_step * (2 - c_step) * effective) * whitened
-        length = np.linalg.norm(path_step) / expected
-        path = (1 - c_path) * path + math.sqrt(c_path * (2 - c_path) * effective) * move * (length < 1.5)
-        many = (shares[:, None] * drawn[best]).T @ drawn[best]
-        covariance = (1 - c_one - c_many) * covariance + c_one * np.outer(path, path) + c_many * many
-        sigma *= math.exp(c_step / damping * (length - 1))
-        if generation % 10 == 0:
-            lives, costs = lived.reshape(CANDIDATES, -1)[best].mean(), cost.reshape(CANDIDATES, -1)[best].sum()
-            costs /= max(lived.reshape(CANDIDATES, -1)[best].sum(), 1)
-            print(
-                f"{generation:4d}: lives {lives:5.1f} cost {costs:.4f} σ {sigma:.3f} {time.perf_counter() - began:.0f} s",
-                flush=True,
-            )
-    return mean.reshape(3, 15)
+        steps = STEPS if generation >= generations // 2 else STEPS // 4
+        cost, lived = rollout(env, search.ask().reshape(-1, 3, 15), steps)
+        # Staying comes first: what an action in the wake is worth is more than what it may well cost.
+        search.tell((2.0 * lived - cost).reshape(CANDIDATES, -1).mean(axis=1))
+        if generation % 20 == 19:
+            seconds = time.perf_counter() - began
+            told = f"stays {lived.mean():5.1f} of {steps}, cost {cost.sum() / lived.sum():.4f}"
+            print(f"{generation + 1:4d}: {told}, σ {search.sigma:.3f}, {seconds:.0f} s", flush=True)
+            np.save("/tmp/mean.npy", search.mean)
+    return search.mean.reshape(3, 15)
 
 
 def main() -> None:
-    generations = int(sys.argv[1]) if len(sys.argv) > 1 else 300
+    generations = int(sys.argv[1]) if len(sys.argv) > 1 else 600
     policy = evolve(generations)
     env = PopulationEnv("Drafting", EVALUATED, seed=1, role="evaluation")
     results = {

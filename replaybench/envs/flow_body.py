@@ -38,8 +38,8 @@ MAX_SUBSTEP: Final = 0.05  # longest Runge–Kutta step [T]
 STATES: Final = 8
 """x, y [D], θ [rad], velocity x, velocity y [U], Ω [U/D], coupling κ, phase of the wake."""
 
-Rates = tuple[float, float, float, float]
-"""Accelerations [U/T, U/T, U/(D T)] and κ̇ [1/T]."""
+Rates = tuple[float, float, float]
+"""Accelerations along x and y [U/T] and of turning [U/(D T)]."""
 
 
 @kernel
@@ -88,14 +88,13 @@ def settled_coupling(x: float, y: float, cosine: float) -> float:
 
 @kernel
 def accelerations(
-    x: float, y: float, theta: float, u: float, v: float, omega: float, coupling: float, phase: float,
+    x: float, y: float, cosine: float, sine: float, u: float, v: float, omega: float, coupling: float, phase: float,
     fx: float, fy: float, torque: float, table: NDArray[np.float32],
 ) -> Rates:  # fmt: skip
     """Return how an ellipse's motion changes under an outer force [ρU²D] and torque [ρU²D²].
 
     `dV/dt = Du/Dt + (m + m_i)⁻¹ F` in body axes, with the water's velocity and acceleration averaged over the chord.
     """
-    cosine, sine = math.cos(theta), math.sin(theta)
     dx, dy = GAUSS * cosine, GAUSS * sine
     u1, v1, a1, b1 = look_up(table, x - dx, y - dy, phase)
     u2, v2, a2, b2 = look_up(table, x + dx, y + dy, phase)
@@ -111,7 +110,6 @@ def accelerations(
         0.5 * (a1 + a2) + cosine * forward - sine * sideways,
         0.5 * coupling * (b1 + b2) + sine * forward + cosine * sideways,
         (moment + torque) * (1.0 / INERTIA_TURNING),
-        (settled_coupling(x, y, cosine) - coupling) * (1.0 / PERIOD),
     )
 
 
@@ -121,6 +119,8 @@ def move(
     table: NDArray[np.float32],
 ) -> bool:  # fmt: skip
     """Advance ellipse `m` of `state` `[M, STATES]` in place by midpoint steps under a constant force and torque.
+
+    The coupling relaxes, `κ̇ = (κ* − κ)/T_s`, while the ellipse moves.
 
     Args:
         box: where its centre must stay; it stops at the first step that ends outside.
@@ -134,15 +134,22 @@ def move(
     coupling, phase = state[m, 6], state[m, 7]
     step = seconds / substeps
     half = 0.5 * step
+    cosine, sine = math.cos(theta), math.sin(theta)
+    relaxing = (settled_coupling(x, y, cosine) - coupling) * (1.0 / PERIOD)
     left = False
     for _ in range(substeps):
-        a, b, c, k = accelerations(x, y, theta, u, v, omega, coupling, phase, fx, fy, torque, table)
+        a, b, c = accelerations(x, y, cosine, sine, u, v, omega, coupling, phase, fx, fy, torque, table)
         middle = _turn_on(phase, half)
-        xm, ym, tm = x + half * u, y + half * v, theta + half * omega
+        xm, ym = x + half * u, y + half * v
+        cm, sm = _turned(cosine, sine, half * omega)
         um, vm, om = u + half * a, v + half * b, omega + half * c
-        a, b, c, d = accelerations(xm, ym, tm, um, vm, om, coupling + half * k, middle, fx, fy, torque, table)
+        # The rate in the middle of the step before is near enough to bring κ to the middle of this one.
+        km = coupling + half * relaxing
+        a, b, c = accelerations(xm, ym, cm, sm, um, vm, om, km, middle, fx, fy, torque, table)
+        relaxing = (settled_coupling(xm, ym, cm) - km) * (1.0 / PERIOD)
         x, y, theta = x + step * um, y + step * vm, theta + step * om
-        u, v, omega, coupling = u + step * a, v + step * b, omega + step * c, coupling + step * d
+        cosine, sine = _turned(cosine, sine, step * om)
+        u, v, omega, coupling = u + step * a, v + step * b, omega + step * c, coupling + step * relaxing
         phase = _turn_on(phase, step)
         left = outside(x, y, box)
         if left:
@@ -151,6 +158,20 @@ def move(
     state[m, 3], state[m, 4], state[m, 5] = u, v, omega
     state[m, 6], state[m, 7] = coupling, phase
     return left
+
+
+@kernel
+def _turned(cosine: float, sine: float, angle: float) -> tuple[float, float]:
+    """Return cosine and sine of an angle [rad] more, by a series where that is exact to rounding, which is quicker."""
+    if abs(angle) < 0.25:
+        q = angle * angle
+        c = 1.0 - q * (1 / 30) * (1.0 - q * (1 / 56) * (1.0 - q * (1 / 90)))
+        c = 1.0 - q * (1 / 2) * (1.0 - q * (1 / 12) * c)
+        s = 1.0 - q * (1 / 42) * (1.0 - q * (1 / 72) * (1.0 - q * (1 / 110)))
+        s = angle * (1.0 - q * (1 / 6) * (1.0 - q * (1 / 20) * s))
+    else:
+        c, s = math.cos(angle), math.sin(angle)
+    return cosine * c - sine * s, sine * c + cosine * s
 
 
 @kernel
