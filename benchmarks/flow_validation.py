@@ -164,7 +164,7 @@ def inertia(cells: int) -> dict[str, float]:
     found = {}
     for name, (axis, exact) in AXES.items():
         solver = Solver(Grid(cells, 10.0, 8.0, 4.0), 400.0)
-        ellipse, fields, dt = FreeEllipse(solver.grid), solver.at_rest(), solver.longest_step
+        ellipse, fields, dt = FreeEllipse(solver.grid), solver.undisturbed(), solver.longest_step
         force, body = np.zeros(3), np.array([0.0, 0.0, 0.0, 1.0, 0.0, 0.0])
         force[axis] = 0.2 * exact
         motion = []

@@ -76,7 +76,7 @@ class Solver:
 
     def __init__(self, grid: Grid, reynolds: float) -> None:
         self.grid, self.viscosity = grid, 1.0 / reynolds
-        # Of a Courant number of 0.4 at 1.7 U, about the fastest flow past a cylinder, and of the diffusion limit.
+        # A Courant number of 0.4 at 1.7 U, about the fastest flow past a cylinder; and well below the limit of diffusion.
         self.longest_step = min(0.4 * grid.h / 1.7, 0.2 * grid.h**2 * reynolds)
         nx, ny = grid.size
         self._new = np.zeros((2, *grid.shape))
@@ -84,7 +84,7 @@ class Solver:
         self._pivots = pivots(nx, ny)
         self._divergence = np.zeros((nx, ny))
 
-    def at_rest(self) -> Array:
+    def undisturbed(self) -> Array:
         """Return the fields `[5, nx + 5, ny + 5]` of the undisturbed stream."""
         fields = np.zeros((5, *self.grid.shape))
         fields[U] = 1.0
@@ -121,8 +121,8 @@ class Solver:
         """Write to `fields` the divergence-free part of (u, v), and add to its pressure what that took."""
         h = self.grid.h
         divergence(u, v, self._divergence, h / dt)
-        fields_increment = self.poisson(self._divergence)
-        return float(correct(fields, u, v, fields_increment, dt / h))
+        increment = self.poisson(self._divergence)
+        return float(correct(fields, u, v, increment, dt / h))
 
     def poisson(self, source: Array) -> Array:
         """Return φ of `Σ(neighbours − φ) = source` with no flux through the walls, all `[nx, ny]`; destroys `source`.

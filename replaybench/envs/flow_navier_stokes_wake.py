@@ -66,7 +66,7 @@ def developed_wake(grid: Grid) -> Wake:
 
 def stirred(solver: Solver) -> Array:
     """Return the undisturbed stream but for a weak cross-stream jet behind the origin, which picks the first vortex."""
-    grid, fields = solver.grid, solver.at_rest()
+    grid, fields = solver.grid, solver.undisturbed()
     (left, bottom), h = grid.corner, grid.h
     x, y = left + h * (np.arange(grid.shape[0])[:, None] + 0.5), bottom + h * np.arange(grid.shape[1])
     fields[V] += 0.2 * np.exp(-((x - 1.0) ** 2 + y**2) / 0.25)

@@ -107,7 +107,7 @@ def released(angle: float, seconds: float, speed: float, force: tuple[float, flo
     It starts at `speed` along the stream; where that is 0 it is held for 0.5 before.
     """
     solver, ellipse = Solver(GRID, 400.0), FreeEllipse(GRID)
-    fields, dt = solver.at_rest(), 0.01
+    fields, dt = solver.undisturbed(), 0.01
     held = Obstacle(GRID, ellipse_at((0.0, 0.0, angle)))
     for step in range(50 if speed == 0.0 else 0):
         solver.step(fields, dt, dt if step else 0.0, lambda u, v, dt: held.stop(u, v, dt))
@@ -144,7 +144,7 @@ def test_a_force_accelerates_the_ellipse_with_the_water_around_it() -> None:
 
     def acceleration(cells: int) -> float:
         solver = Solver(Grid(cells, 5.0, 4.0, 2.0), 40000.0)
-        ellipse, fields, dt = FreeEllipse(solver.grid), solver.at_rest(), 0.16 / cells
+        ellipse, fields, dt = FreeEllipse(solver.grid), solver.undisturbed(), 0.16 / cells
         body, force, speeds = np.array([0.0, 0.0, 0.0, 1.0, 0.0, 0.0]), np.array([0.0, 0.2, 0.0]), []
         for step in range(cells):
             solver.step(fields, dt, dt if step else 0.0, lambda u, v, dt: ellipse.move(u, v, body, force, dt))

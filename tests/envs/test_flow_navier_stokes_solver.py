@@ -59,7 +59,7 @@ def test_the_transform_is_that_of_its_definition() -> None:
 
 def test_what_is_projected_has_no_divergence() -> None:
     solver = Solver(Grid(8, 3.0, 2.0, 1.0), 400.0)
-    grid, fields = solver.grid, solver.at_rest()
+    grid, fields = solver.grid, solver.undisturbed()
     u, v = 1.0 + noise(*grid.shape), noise(*grid.shape)
     u[2], u[grid.size[0] + 2], v[:, 2], v[:, grid.size[1] + 2] = 1.0, 1.0, 0.0, 0.0
     assert abs(outflow_of_cells(grid, u, v)).max() > 1.0
@@ -132,7 +132,7 @@ def test_taylor_green_vortices_decay_as_they_should_at_second_order() -> None:
 
 def test_the_undisturbed_stream_stays_as_it_is() -> None:
     solver = Solver(Grid(8, 3.0, 2.0, 1.0), 400.0)
-    fields = solver.at_rest()
+    fields = solver.undisturbed()
     for step in range(20):
         assert solver.step(fields, 0.02, 0.02 if step else 0.0, lambda u, v, dt: None) == pytest.approx(1.0)
     np.testing.assert_allclose(fields[0], 1.0, atol=1e-13)
@@ -141,7 +141,7 @@ def test_the_undisturbed_stream_stays_as_it_is() -> None:
 
 def test_a_vortex_is_carried_out_of_the_box_and_as_much_leaves_as_enters() -> None:
     solver = Solver(Grid(8, 3.0, 2.0, 1.0), 400.0)
-    grid, fields = solver.grid, solver.at_rest()
+    grid, fields = solver.grid, solver.undisturbed()
     x = (np.arange(grid.shape[0])[:, None] - 2 + 0.5) * grid.h
     y = (np.arange(grid.shape[1]) - 2) * grid.h
     fields[1] += 0.3 * np.exp(-((x - 2.0) ** 2 + (y - 1.0) ** 2) / 0.05)
@@ -160,7 +160,7 @@ def test_a_vortex_is_carried_out_of_the_box_and_as_much_leaves_as_enters() -> No
 def test_a_symmetric_flow_stays_symmetric_unless_it_is_stirred() -> None:
     solver = Solver(Grid(8, 6.0, 4.0, 2.0), 400.0)
     cylinder = Obstacle(solver.grid, half_circle)
-    fields, dt = solver.at_rest(), solver.longest_step
+    fields, dt = solver.undisturbed(), solver.longest_step
     for step in range(200):
         solver.step(fields, dt, dt if step else 0.0, lambda u, v, dt: cylinder.stop(u, v, dt))
     u = fields[0, :, 2:-3]
