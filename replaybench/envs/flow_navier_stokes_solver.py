@@ -76,7 +76,7 @@ class Solver:
 
     def __init__(self, grid: Grid, reynolds: float) -> None:
         self.grid, self.viscosity = grid, 1.0 / reynolds
-        # A Courant number of 0.4 at 1.7 U, about the fastest flow past a cylinder; and well below the limit of diffusion.
+        # A Courant number of 0.4 at 1.7 U, about the fastest flow past a cylinder, and the limit of diffusion.
         self.longest_step = min(0.4 * grid.h / 1.7, 0.2 * grid.h**2 * reynolds)
         nx, ny = grid.size
         self._new = np.zeros((2, *grid.shape))
