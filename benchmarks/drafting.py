@@ -1,8 +1,13 @@
 """What drafting saves: python benchmarks/drafting.py [SEED]
 
-Two controllers hold an ellipse in place, both in the equations of the vortex-wake plant. One stands in the free stream
-and pushes against its own drag; the other is a linear policy on the 14 observations, found in the cylinder's wake by
-an evolution strategy over whole populations. The result, with the policy, goes to `benchmarks/results/flow/`.
+Two controllers hold an ellipse in place, both in the equations of the vortex-wake plant. One, a linear-quadratic
+regulator, stands in the free stream and pushes against its own drag; the other is a linear policy on the 14
+observations of the cylinder's wake. The stored policy of `benchmarks/results/flow/` is measured, over whole episodes
+from starts of their own. With a SEED a new policy is searched first, by an evolution strategy over whole populations in
+three stages (about six minutes on a busy core), and stored in its place.
+
+The stored policy comes from the same stages, restarted by hand with other step sizes until they found little more; one
+uninterrupted search with seed 0 ends at 4.3 times cheaper.
 """
 
 from __future__ import annotations
@@ -233,14 +238,23 @@ def measure(policy: np.ndarray) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    for _, mean in evolve(int(sys.argv[1]) if len(sys.argv) > 1 else 0):
-        policy = np.round(mean, 5)
+def search(seed: int) -> np.ndarray:
+    """Return the policy that all stages come to, telling of each."""
+    for _, policy in evolve(seed):
         results = measure(policy)
         print(json.dumps(results["wake, drafting"]), f"{results['times cheaper']:.1f} times cheaper", flush=True)
-    shown = {"weights": policy[:, :-1].tolist(), "bias": policy[:, -1].tolist()}
-    (RESULTS / "drafting_policy.json").write_text(json.dumps(shown) + "\n")
+    return policy
+
+
+def main() -> None:
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    stored = RESULTS / "drafting_policy.json"
+    if len(sys.argv) > 1:
+        found = np.round(search(int(sys.argv[1])), 5)
+        stored.write_text(json.dumps({"weights": found[:, :-1].tolist(), "bias": found[:, -1].tolist()}) + "\n")
+    linear = json.loads(stored.read_text())
+    results = measure(np.column_stack([linear["weights"], linear["bias"]]))
+    print(json.dumps(results, indent=1))
     (RESULTS / "drafting.json").write_text(json.dumps(results, indent=1) + "\n")
 
 
