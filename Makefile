@@ -24,6 +24,8 @@ bench: $(STAMP)      ## Time everything against its peers, side by side, one thr
 	$(BIN)/python benchmarks/bench_replay.py
 	$(BIN)/python benchmarks/bench_order.py
 	$(BIN)/python benchmarks/bench_mujoco.py
+	$(BIN)/python benchmarks/bench_bullet.py
+	$(BIN)/python benchmarks/bench_flow.py
 	$(BIN)/python benchmarks/bench_learners.py
 	$(BIN)/python benchmarks/bench_files.py
 	$(BIN)/python benchmarks/bench_gpu.py

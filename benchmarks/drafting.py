@@ -1,8 +1,13 @@
-"""What drafting saves: python benchmarks/drafting.py [GENERATIONS]
+"""What drafting saves: python benchmarks/drafting.py [SEED]
 
-Two controllers hold an ellipse in place, both in the equations of the vortex-wake plant. One stands in the free stream
-and pushes against its own drag; the other is a linear policy on the 14 observations, found in the cylinder's wake by
-an evolution strategy over whole populations. The result, with the policy, goes to `benchmarks/results/flow/`.
+Two controllers hold an ellipse in place, both in the equations of the vortex-wake plant. One, a linear-quadratic
+regulator, stands in the free stream and pushes against its own drag; the other is a linear policy on the 14
+observations of the cylinder's wake. The stored policy of `benchmarks/results/flow/` is measured, over whole episodes
+from starts of their own. With a SEED a new policy is searched first, by an evolution strategy over whole populations in
+three stages (about six minutes on a busy core), and stored in its place.
+
+The stored policy comes from the same stages, restarted by hand with other step sizes until they found little more; one
+uninterrupted search with seed 0 ends at 4.3 times cheaper.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ import json
 import math
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,37 +34,38 @@ from replaybench.envs.population import PopulationEnv
 
 RESULTS = Path(__file__).parent / "results" / "flow"
 STEPS = 400
-CANDIDATES, EPISODES = 32, 32
+CANDIDATES, NEAR = 48, 8
 EVALUATED = 1024
 
 
-def rollout(env: PopulationEnv, weights: np.ndarray, steps: int = STEPS) -> tuple[np.ndarray, np.ndarray]:
-    """Run an episode per member under linear policies `[K, 3, 15]` or one `[3, 15]`, the last column a constant.
+def rollout(
+    env: PopulationEnv, weights: np.ndarray, steps: int = STEPS, start: dict[str, Any] | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Run linear policies `[K, 3, 15]` or one `[3, 15]`, the last column a constant; each of K has M / K members.
 
-    Each of K policies runs `M / K` members, from the same starts as every other.
+    All policies meet the same starts: fresh ones, or the states of `start`, of M / K members.
 
     Returns:
-        The actuation summed over the episode and the number of actions before leaving, each `[M]`.
+        The actuation of each step `[steps, M]`, 0 after leaving, and the number of actions before leaving `[M]`.
     """
-    observation, _ = env.reset()
-    policies, episodes = len(weights) if weights.ndim == 3 else 1, env.num_envs
-    if policies > 1:
-        episodes //= policies
-        shared = {name: np.concatenate([a[:episodes]] * policies) for name, a in env.get_state().items()}
-        env.set_state(shared)
-        observation = shared["observation"]
+    env.reset()
+    policies = len(weights) if weights.ndim == 3 else 1
+    episodes = env.num_envs // policies
+    state = {name: np.concatenate([a[:episodes]] * policies) for name, a in (start or env.get_state()).items()}
+    env.set_state(state)
+    observation = state["observation"]
     gains = weights.reshape(policies, 3, -1).swapaxes(1, 2).astype(np.float32)
-    cost, lived = np.zeros(env.num_envs), np.zeros(env.num_envs)
+    spent, lived = np.zeros((steps, env.num_envs)), np.zeros(env.num_envs)
     alive = np.ones(env.num_envs, np.bool_)
-    for _ in range(steps):
+    for step in range(steps):
         action = observation.reshape(policies, episodes, -1) @ gains[:, :-1] + gains[:, -1:]
         observation, _, terminated, _, info = env.step(action.reshape(-1, 3))
-        cost += np.where(alive, info["actuation"], 0.0)
+        spent[step] = np.where(alive, info["actuation"], 0.0)
         alive &= ~terminated
         lived += alive
         if not alive.any():
             break
-    return cost, lived
+    return spent, lived
 
 
 def uniform() -> np.ndarray:
@@ -102,11 +109,11 @@ def free_stream(env: PopulationEnv) -> dict[str, Any]:
     return {**found, "closed form": (SKIN_FRICTION / env.plant.forces[0]) ** 2}  # type: ignore[attr-defined]
 
 
-def told(cost: np.ndarray, lived: np.ndarray) -> dict[str, Any]:
+def told(spent: np.ndarray, lived: np.ndarray) -> dict[str, Any]:
     whole = lived == STEPS
     return {
-        "cost per step": float(cost.sum() / np.maximum(lived, 1).sum()),
-        "cost per step of whole episodes": float(cost[whole].mean() / STEPS) if whole.any() else None,
+        "cost per step": float(spent.sum() / np.maximum(lived, 1).sum()),
+        "cost per step after 50": float(spent[50:, whole].mean()) if whole.any() else None,
         "whole episodes": f"{int(whole.sum())} of {len(lived)}",
         "median length": float(np.median(lived)),
     }
@@ -157,40 +164,98 @@ class Evolution:
         self.sigma *= math.exp(self.c_step / self.damping * (length - 1))
 
 
-def evolve(generations: int, seed: int = 0) -> np.ndarray:
-    """Return the mean policy `[3, 15]` after so many generations, from one that does nothing."""
-    env = PopulationEnv("Drafting", CANDIDATES * EPISODES, seed=seed)
-    search = Evolution(np.zeros(45), 0.2, np.random.Generator(np.random.PCG64(seed)))
-    began = time.perf_counter()
+def learn_to_stay(search: Evolution, generations: int, env: PopulationEnv) -> Iterator[np.ndarray]:
+    """From the task's starts, for 100 actions; each is worth 2, more than it need cost."""
+    for _ in range(generations):
+        spent, lived = rollout(env, search.ask().reshape(-1, 3, 15), 100)
+        search.tell((2.0 * lived - spent.sum(axis=0)).reshape(CANDIDATES, -1).mean(axis=1))
+        yield lived
+
+
+def learn_to_spend_little(search: Evolution, generations: int, env: PopulationEnv) -> Iterator[np.ndarray]:
+    """Once in place: from where the mean policy comes to in 40 actions, the cost of the last 25 of 45."""
+    scouts = PopulationEnv("Drafting", 64, seed=8)
+    start: dict[str, Any] | None = None
     for generation in range(generations):
-        steps = STEPS if generation >= generations // 2 else STEPS // 4
-        cost, lived = rollout(env, search.ask().reshape(-1, 3, 15), steps)
-        # Staying comes first: what an action in the wake is worth is more than what it may well cost.
-        search.tell((2.0 * lived - cost).reshape(CANDIDATES, -1).mean(axis=1))
-        if generation % 20 == 19:
-            seconds = time.perf_counter() - began
-            told = f"stays {lived.mean():5.1f} of {steps}, cost {cost.sum() / lived.sum():.4f}"
-            print(f"{generation + 1:4d}: {told}, σ {search.sigma:.3f}, {seconds:.0f} s", flush=True)
-            np.save("/tmp/mean.npy", search.mean)
-    return search.mean.reshape(3, 15)
+        if generation % 40 == 0:
+            there = rollout(scouts, search.mean.reshape(3, 15), 40)[1] == 40
+            if there.sum() >= NEAR:
+                start = {name: array[there][:NEAR] for name, array in scouts.get_state().items()}
+                start["elapsed"][:] = 0
+        spent, lived = rollout(env, search.ask().reshape(-1, 3, 15), 45, start)
+        worth = np.where(lived == 45, -spent[20:].mean(axis=0), -3.0 + 2.0 * lived / 45)
+        search.tell(worth.reshape(CANDIDATES, -1).mean(axis=1))
+        yield lived
+
+
+def learn_both(search: Evolution, generations: int, env: PopulationEnv) -> Iterator[np.ndarray]:
+    """The task's own return over 400 actions, guessed from 60: what the last 30 cost goes on."""
+    for _ in range(generations):
+        spent, lived = rollout(env, search.ask().reshape(-1, 3, 15), 60)
+        early, late = spent[:30].sum(axis=0), spent[30:].mean(axis=0)
+        worth = np.where(lived == 60, -early - (STEPS - 30) * late, -100.0 - early)
+        search.tell(worth.reshape(CANDIDATES, -1).mean(axis=1))
+        yield lived
+
+
+STAGES: list[tuple[Any, float, int, int]] = [
+    (learn_to_stay, 0.2, 200, 32),
+    (learn_to_spend_little, 0.04, 1200, NEAR),
+    (learn_both, 0.01, 400, 32),
+]
+"""What is learned, the step size to start with, generations, members per candidate."""
+
+
+def evolve(seed: int = 0) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield, after each stage, its name and the policy `[3, 15]` so far; the first starts from doing nothing."""
+    mean, rng, began = np.zeros(45), np.random.Generator(np.random.PCG64(seed)), time.perf_counter()
+    for stage, (learn, sigma, generations, members) in enumerate(STAGES):
+        env = PopulationEnv("Drafting", CANDIDATES * members, seed=seed + stage)
+        search = Evolution(mean, sigma, rng)
+        for generation, lived in enumerate(learn(search, generations, env), 1):
+            if generation % 50 == 0:
+                seconds = time.perf_counter() - began
+                print(
+                    f"{learn.__name__} {generation}: stays {lived.mean():.1f}, σ {search.sigma:.3f}, {seconds:.0f} s",
+                    flush=True,
+                )
+        mean = search.mean
+        yield learn.__name__, mean.reshape(3, 15)
+
+
+def measure(policy: np.ndarray) -> dict[str, Any]:
+    """Return what the benchmark shows of a policy, over whole episodes from starts of their own."""
+    env = PopulationEnv("Drafting", EVALUATED, seed=1, role="evaluation")
+    alone, drafting = free_stream(env), told(*rollout(env, policy))
+    return {
+        "command": "python benchmarks/drafting.py",
+        "free stream, held by the regulator": alone,
+        "wake, no action": told(*rollout(env, np.zeros((3, 15)))),
+        "wake, held by the regulator": told(*rollout(env, station_keeper(env))),
+        "wake, drafting": drafting,
+        "times cheaper": alone["cost per step"] / drafting["cost per step"],
+        "times cheaper after 50 steps": alone["cost per step after 50"] / drafting["cost per step after 50"],
+    }
+
+
+def search(seed: int) -> np.ndarray:
+    """Return the policy that all stages come to, telling of each."""
+    for _, policy in evolve(seed):
+        results = measure(policy)
+        print(json.dumps(results["wake, drafting"]), f"{results['times cheaper']:.1f} times cheaper", flush=True)
+    return policy
 
 
 def main() -> None:
-    generations = int(sys.argv[1]) if len(sys.argv) > 1 else 600
-    policy = evolve(generations)
-    env = PopulationEnv("Drafting", EVALUATED, seed=1, role="evaluation")
-    results = {
-        "command": f"python benchmarks/drafting.py {generations}",
-        "free stream, held by the regulator": free_stream(env),
-        "wake, no action": told(*rollout(env, np.zeros((3, 15)))),
-        "wake, held by the regulator": told(*rollout(env, station_keeper(env))),
-        "wake, drafting": told(*rollout(env, policy)),
-    }
-    print(json.dumps(results, indent=1))
     RESULTS.mkdir(parents=True, exist_ok=True)
+    stored = RESULTS / "drafting_policy.json"
+    if len(sys.argv) > 1:
+        found = np.round(search(int(sys.argv[1])), 5)
+        stored.write_text(json.dumps({"weights": found[:, :-1].tolist(), "bias": found[:, -1].tolist()}) + "\n")
+    linear = json.loads(stored.read_text())
+    results = measure(np.column_stack([linear["weights"], linear["bias"]]))
+    print(json.dumps(results, indent=1))
     (RESULTS / "drafting.json").write_text(json.dumps(results, indent=1) + "\n")
-    shown = {"weights": np.round(policy[:, :-1], 5).tolist(), "bias": np.round(policy[:, -1], 5).tolist()}
-    (RESULTS / "drafting_policy.json").write_text(json.dumps(shown, indent=1) + "\n")
 
 
 if __name__ == "__main__":

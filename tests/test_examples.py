@@ -11,6 +11,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from replaybench.experiments.cli import main
 from replaybench.experiments.study import read_study
@@ -97,3 +98,12 @@ def test_the_example_log_is_what_its_script_makes(tmp_path: Path) -> None:
     script.write_text((ROOT / "examples" / "make_rig_log.py").read_text(encoding="utf-8"), encoding="utf-8")
     subprocess.run([sys.executable, str(script)], check=True, cwd=tmp_path)
     assert (tmp_path / "rig_log.csv").read_bytes() == (ROOT / "examples" / "rig_log.csv").read_bytes()
+
+
+def test_an_ellipse_drafts_in_moving_pictures(tmp_path: Path) -> None:
+    """It stays, for less than half of what it would spend in the free stream, and the file holds every frame."""
+    path = tmp_path / "drafting.gif"
+    assert 0 < load("drafting_animation").main(str(path), seconds=6.0) < 0.5 * 0.258
+    with Image.open(path) as animation:
+        assert animation.size == (480, 240)
+        assert animation.n_frames == 30

@@ -41,6 +41,7 @@ class BulletEngine(Engine):
         self._terms = np.zeros((num_envs, len(plant.terms)))
         self._elapsed = np.full(num_envs, -1)  # steps since the start of the episode; -1: not known
         self._unsaved = np.zeros(num_envs, np.bool_)
+        self._middle, self._half = plant.action_range()
         super().__init__(num_envs, len(plant.state_names), frequency)
 
     def set_frequency(self, frequency: float) -> None:
@@ -70,9 +71,10 @@ class BulletEngine(Engine):
         self._move(action, running)
         moving = np.flatnonzero(running)
         with np.errstate(invalid="ignore", over="ignore"):  # of a simulation that has blown up
-            terms, ended = self.plant.judge(self._before, self._now, self.plant.normalise_action(action))
+            terms, ended = self.plant.judge(self._before, self._now, (action - self._middle) / self._half)
             observed = self.plant.observe(self._now)
-        self._terms[:] = np.where(running[:, None], terms, 0.0)
+        self._terms[:] = 0.0
+        self._terms[moving] = terms[moving]
         self.observed[moving] = observed[moving]
         self.reward[moving] = terms.sum(axis=1)[moving]
         self.terminated[moving] = ended[moving]

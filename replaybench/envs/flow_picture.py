@@ -20,8 +20,8 @@ from replaybench.envs.flow_task import SEMI_MAJOR, SEMI_MINOR
 VIEW: Final = (-1.0, 6.0, -1.75, 1.75)  # lowest and highest x, lowest and highest y [D]
 PIXELS: Final = (640, 320)
 STRONGEST: Final = 6.0  # vorticity of the darkest colour [U/D]
-FORCE_LENGTH: Final = 0.5  # of the arrow for |a| = 1 [D]
-TORQUE_SWEEP: Final = 60.0  # of the arc for |a| = 1 [degrees]
+FORCE_LENGTH: Final = 1.0  # of the arrow for |a| = 1 [D]
+TORQUE_SWEEP: Final = 90.0  # of the arc for |a| = 1 [degrees]
 TORQUE_RADIUS: Final = 0.72  # [D]
 
 _WATER: Final = LinearSegmentedColormap.from_list(

@@ -92,6 +92,11 @@ class Drafting(Plant):
                 raise unknown(f"{what} of Drafting", value, list(known))
 
     @property
+    def observation_limit(self) -> tuple[float, ...]:
+        """Bound on |normalised state|: under full torque in the paper's unit the ellipse turns at 22 U/D."""
+        return (*(10.0,) * 5, 20.0, *(10.0,) * 8)
+
+    @property
     def box(self) -> tuple[float, float, float]:
         """Where the ellipse's centre must stay: lowest x, highest x, highest |y|. [D]"""
         return 1.0, _REVISIONS[self.revision][0], 1.0

@@ -425,7 +425,14 @@ def test_other_rates_and_wrong_parameters() -> None:
         env.get_state()
     env.reset()
     assert env.get_state()["actions"].shape == (2, 500, 3)
+    made_so = PopulationEnv("BulletHopper", 2, frequency=0.5 / INTERVAL)
+    first, second = (population.reset(seed=4)[0] for population in (env, made_so))
+    np.testing.assert_array_equal(first, second)
+    for torque in (0.2, -0.1, 0.1):
+        first, second = (population.step(np.full((2, 3), torque))[0] for population in (env, made_so))
+        np.testing.assert_array_equal(first, second)
     env.close()
+    made_so.close()
 
 
 def test_the_fingerprint_knows_what_matters() -> None:

@@ -1,0 +1,90 @@
+"""Our SAC beside Stable-Baselines3's on locomotion: a figure, and a table of returns with their intervals.
+
+    python benchmarks/locomotion_figure.py
+
+It reads what `locomotion.toml` and `locomotion_peer.py` have left in `benchmarks/results/locomotion`.
+"""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from replaybench.experiments.figure_style import PALETTE, new_figure, save, style
+from replaybench.experiments.stats import interval
+
+FOLDER = Path(__file__).parent / "results" / "locomotion"
+WINDOW = 5000
+"""Steps over whose episodes a return is averaged."""
+TASKS = {"MujocoHopper": "Hopper", "MujocoHalfCheetah": "HalfCheetah"}
+
+Curves = dict[str, tuple[np.ndarray, np.ndarray]]
+"""By name: returns in windows `[seeds, windows]`, and after the last step, greedy `[seeds]`."""
+
+
+def ours(data: xr.Dataset, plant: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return our returns: a point of `reward` is the mean over episodes that ended in a round of 1000 steps."""
+    here = data.sel(plant=plant).dropna("frequency", how="all", subset=["reward"])
+    reward, greedy = (here[name].squeeze(drop=True).transpose("seed", ...) for name in ("reward", "reward_greedy"))
+    rounds = WINDOW // 1000
+    return reward.values.reshape(len(reward), -1, rounds).mean(axis=2), greedy.values[:, -1]
+
+
+def theirs(path: Path, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the peer's returns: means over episodes that ended in a window, greedily over ten."""
+    with path.open(newline="") as file:
+        rows = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+    curves, last = [], []
+    for seed in sorted({row["seed"] for row in rows}):
+        mine = [row for row in rows if row["seed"] == seed]
+        window = [min(int((row["step"] - 1) // WINDOW), steps // WINDOW - 1) for row in mine]
+        told = np.array([row["return"] for row in mine])
+        training = np.array([row["greedy"] == 0 for row in mine])
+        curves.append([told[training & (np.array(window) == w)].mean() for w in range(steps // WINDOW)])
+        last.append(told[~training].mean())
+    return np.array(curves), np.array(last)
+
+
+def draw(axes: Any, task: str, curves: Curves) -> None:
+    """Draw means over seeds with 95 % intervals; a dot and a bar behind the end are greedy episodes."""
+    for color, (name, (returns, greedy)) in zip(PALETTE, curves.items(), strict=False):
+        steps = (np.arange(returns.shape[1]) + 1) * WINDOW / 1000
+        bands = [interval(column) for column in returns.T]
+        axes.plot(steps, [band.mean for band in bands], color=color, label=name)
+        axes.fill_between(steps, [b.low for b in bands], [b.high for b in bands], color=color, alpha=0.2, linewidth=0)
+        end = interval(greedy)
+        where = steps[-1] + 4 * (1 + list(curves).index(name))
+        reach = [[end.mean - end.low], [end.high - end.mean]]
+        axes.errorbar(where, end.mean, reach, color=color, marker="o", capsize=3)
+    axes.set(title=task, xlabel="steps (thousands)", ylabel="return")
+
+
+def main() -> None:
+    data = xr.open_dataset(FOLDER / "results.nc", engine="h5netcdf")
+    print("| task | learner | seeds | return, last 10,000 steps [95 %] | greedy at the end [95 %] |")
+    print("| --- | --- | --- | --- | --- |")
+    with style():
+        caption = (
+            "SAC, 64-64 units, batch 64, one update per step, 5 seeds each: mean over seeds with 95 % intervals, "
+            "training episodes, exploration included. Dots: greedy episodes after the last step."
+        )
+        figure = new_figure(8.4, 3.2, "Our SAC and Stable-Baselines3's on Gymnasium's locomotion", caption)
+        panels = figure.subplots(1, len(TASKS))
+        for axes, (plant, task) in zip(panels, TASKS.items(), strict=True):
+            mine = ours(data, plant)
+            peer = theirs(FOLDER / f"sb3-{task}.csv", mine[0].shape[1] * WINDOW)
+            curves: Curves = {"replaybench": mine, "Stable-Baselines3": peer}
+            draw(axes, task, curves)
+            for name, (returns, greedy) in curves.items():
+                final = interval(returns[:, -10_000 // WINDOW :].mean(axis=1))
+                print(f"| {task} | {name} | {len(returns)} | {final} | {interval(greedy)} |")
+        panels[0].legend(loc="upper left")
+        print(save(figure, FOLDER, "beside-sb3"))
+
+
+if __name__ == "__main__":
+    main()
