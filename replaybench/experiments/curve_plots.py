@@ -28,7 +28,7 @@ from replaybench.experiments.figure_style import (
     plant_name,
     say,
 )
-from replaybench.experiments.results import in_rounds, mu_r, told_by
+from replaybench.experiments.results import counted_in, in_rounds, mu_r, told_by
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -97,7 +97,7 @@ def learning_curves(data: xr.Dataset) -> Figure:
     rows, columns = len(noises), len(rates)
     several = data.sizes["seed"] > 1
     caption = "Training episodes, exploration included" + (": mean over runs" if several else "; one run")
-    caption += f", moving average over {window} {'rounds' if in_rounds(data) else 'episodes'}" if window > 1 else ""
+    caption += f", moving average over {window} {counted_in(data)}" if window > 1 else ""
     caption += ", band: 95 % bootstrap interval over runs" if several else ""
     if data["reward_greedy"].notnull().any():
         caption += ". Open circles: greedy episodes" + (", mean over runs" if several else "")

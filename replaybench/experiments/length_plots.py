@@ -19,7 +19,7 @@ from replaybench.experiments.figure_style import (
     panel_width,
     plant_name,
 )
-from replaybench.experiments.results import in_rounds, lengths_vary
+from replaybench.experiments.results import counted_in, in_rounds, lengths_vary
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,7 +41,7 @@ def length_curves(data: xr.Dataset) -> Figure | None:
     width, labels = panel_width(len(places)), [one.label for one in series]
     several = data.sizes["seed"] > 1
     caption = "Training episodes, exploration included" + (": mean over runs" if several else "; one run")
-    caption += f", moving average over {window} {'rounds' if in_rounds(data) else 'episodes'}" if window > 1 else ""
+    caption += f", moving average over {window} {counted_in(data)}" if window > 1 else ""
     caption += ", band: 95 % bootstrap interval over runs." if several else "."
     figure = new_figure(
         width * len(places) + 0.5 + legend_width(labels),

@@ -26,7 +26,7 @@ from replaybench.experiments.figure_style import (
     panel_width,
     plant_name,
 )
-from replaybench.experiments.results import told_by
+from replaybench.experiments.results import counted_in, told_by
 from replaybench.experiments.score_plots import LEVEL, Score, has_results, read_score, usable_places
 from replaybench.experiments.stats import FINAL_EPISODES
 
@@ -55,7 +55,8 @@ def response(data: xr.Dataset, axis: Literal["noise", "frequency"]) -> Figure | 
     series, normalised = all_series(data), bool(usable_places(data)[has_results(data)].all())
     final, columns = min(FINAL_EPISODES, data.sizes["episode"]), data.sizes[other]
     against = "noise" if axis == "noise" else "control rate"
-    caption = f"Mean of the last {final} training episodes, exploration included; means over runs, 95 % intervals."
+    caption = f"Mean of the last {final} training {counted_in(data)}, exploration included; means over runs, "
+    caption += "95 % intervals."
     width = 0.9 * panel_width(columns)
     labels = [one.label for one in series]
     figure = new_figure(

@@ -123,6 +123,11 @@ def in_rounds(data: xr.Dataset) -> bool:
     return "update_every" in data.coords and int(data["update_every"].item()) > 0
 
 
+def counted_in(data: xr.Dataset) -> str:
+    """Return what one plant's runs are counted in, for people."""
+    return "rounds" if in_rounds(data) else "episodes"
+
+
 def lengths_vary(data: xr.Dataset) -> bool:
     """Tell whether one plant's training episodes were not all of the same length."""
     if "episode_steps" not in data:

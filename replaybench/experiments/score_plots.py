@@ -24,7 +24,7 @@ from replaybench.experiments.figure_style import (
     new_figure,
     plant_name,
 )
-from replaybench.experiments.results import mu_r, told_by
+from replaybench.experiments.results import counted_in, mu_r, told_by
 from replaybench.experiments.stats import DEAD_LEVEL, FINAL_EPISODES, RISE_LEVEL, interval
 
 if TYPE_CHECKING:
@@ -55,12 +55,12 @@ def score_bars(data: xr.Dataset) -> Figure:
     """
     series, usable = all_series(data), usable_places(data)
     places = [place for place in np.ndindex(usable.shape) if has_results(data)[place]]
-    final = min(FINAL_EPISODES, data.sizes["episode"])
+    final, count = min(FINAL_EPISODES, data.sizes["episode"]), counted_in(data)
     measures = {
-        "mu_final": f"{MU}, last {final} episodes",
-        "mu_max": f"{MU}, best episode",
-        "rise_time": f"episodes to {MU} ≥ {RISE_LEVEL:g}",
-        "raw_final": f"{'return' if told_by(data) == 'return' else 'raw reward'}, last {final} episodes",
+        "mu_final": f"{MU}, last {final} {count}",
+        "mu_max": f"{MU}, best of all {count}",
+        "rise_time": f"{count} to {MU} ≥ {RISE_LEVEL:g}",
+        "raw_final": f"{'return' if told_by(data) == 'return' else 'raw reward'}, last {final} {count}",
     }
     normalised = [usable[place] for place in places]
     rows = (["mu_final", "mu_max", "rise_time"] if any(normalised) else []) + ([] if all(normalised) else ["raw_final"])
