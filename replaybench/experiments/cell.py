@@ -31,6 +31,7 @@ from replaybench.envs.population import PopulationEnv
 from replaybench.experiments.episodes import Episodes
 from replaybench.experiments.loop import training_episode, training_steps, update_phase
 from replaybench.experiments.plant_model import PlantModel
+from replaybench.experiments.stats import last_episodes
 from replaybench.experiments.study import Buffers, Cell
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.looks import sample_of
@@ -288,7 +289,7 @@ def write_buffer(path: Path, run: CellRun, compressed: bool = False) -> None:
         "observe": cell.observe,
         **replay_facts(replay),
         "cell": dataclasses.asdict(cell),
-        "reward_final": run.reward[:, -100:].mean(axis=1).tolist(),
+        "reward_final": run.reward[:, -last_episodes(cell.episodes, cell.update_every > 0) :].mean(axis=1).tolist(),
         "reward_greedy": run.reward_greedy[:, -1].tolist() if run.reward_greedy.size else [],
         "version": replaybench.__version__,
     }

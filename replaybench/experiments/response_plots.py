@@ -26,9 +26,8 @@ from replaybench.experiments.figure_style import (
     panel_width,
     plant_name,
 )
-from replaybench.experiments.results import counted_in, told_by
+from replaybench.experiments.results import counted_in, last_of, told_by
 from replaybench.experiments.score_plots import LEVEL, Score, has_results, read_score, usable_places
-from replaybench.experiments.stats import FINAL_EPISODES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,7 +52,7 @@ def response(data: xr.Dataset, axis: Literal["noise", "frequency"]) -> Figure | 
         return None
     other = "frequency" if axis == "noise" else "noise"
     series, normalised = all_series(data), bool(usable_places(data)[has_results(data)].all())
-    final, columns = min(FINAL_EPISODES, data.sizes["episode"]), data.sizes[other]
+    final, columns = last_of(data), data.sizes[other]
     against = "noise" if axis == "noise" else "control rate"
     caption = f"Mean of the last {final} training {counted_in(data)}, exploration included; means over runs, "
     caption += "95 % intervals."

@@ -25,7 +25,7 @@ from replaybench.baselines.scores import SMALLEST_SPAN, Reference
 from replaybench.data.atomic import atomic_path
 from replaybench.data.errors import UserError
 from replaybench.data.hdf5 import read_record
-from replaybench.experiments.stats import FINAL_EPISODES, Interval, interval, score
+from replaybench.experiments.stats import Interval, interval, last_episodes, score
 from replaybench.experiments.study import Cell, axis_values
 
 AXES = ("plant", "learner", "strategy", "noise", "frequency")
@@ -128,6 +128,11 @@ def counted_in(data: xr.Dataset) -> str:
     return "rounds" if in_rounds(data) else "episodes"
 
 
+def last_of(data: xr.Dataset) -> int:
+    """Return how many of one plant's last training episodes, or rounds, make the final score."""
+    return last_episodes(data.sizes["episode"], in_rounds(data))
+
+
 def lengths_vary(data: xr.Dataset) -> bool:
     """Tell whether one plant's training episodes were not all of the same length."""
     if "episode_steps" not in data:
@@ -157,12 +162,14 @@ def _add_scores(data: xr.Dataset) -> None:
             _blank(data, f"{_key(name)}_{bound}", AXES, f"{bound} over seeds of: {_MEANINGS[name]}")
     for name in ("failed", "dead", "censored"):
         _blank(data, name, AXES, f"number of {name} runs")
+    last = [last_of(data.isel(plant=plant)) for plant in range(data.sizes["plant"])]
     for place in np.ndindex(shape[:-1]):
         rewards = data["reward"].values[place]
         present = ~np.isnan(rewards).all(axis=1)
         if not present.any():
             continue
-        scores = score(curves.values[place][present], failed=~np.isfinite(rewards[present]).all(axis=1))
+        failed = ~np.isfinite(rewards[present]).all(axis=1)
+        scores = score(curves.values[place][present], failed, last[place[AXES.index("plant")]])
         for name in SCORES:
             values = getattr(scores, name)
             data[_key(name)].values[place][present] = values
@@ -174,7 +181,7 @@ def _add_scores(data: xr.Dataset) -> None:
 
 
 _MEANINGS = {
-    "final": f"mean mu_r of the last {FINAL_EPISODES} training episodes",
+    "final": "mean mu_r of the last 100 training episodes, or of the last tenth of the rounds",
     "best": "mu_r of the best training episode",
     "rise": "first episode with mu_r >= 0.8 (run length where never reached)",
 }
@@ -221,8 +228,9 @@ def score_tables(data: xr.Dataset) -> list[Table]:
         mine = data.sel(plant=plant)
         if plant not in tables:
             tables[plant] = _empty_table(str(plant), told_by(mine), lengths_vary(mine))
-        final = cell["reward"].values[:, -FINAL_EPISODES:]
-        greedy = cell["reward_greedy"].values[:, data["greedy_episode"].values > data.sizes["episode"] - FINAL_EPISODES]
+        last = last_of(mine)
+        final = cell["reward"].values[:, -last:]
+        greedy = cell["reward_greedy"].values[:, data["greedy_episode"].values > data.sizes["episode"] - last]
         censored = int(cell["censored"])
         tables[plant].add_row(
             f"{float(frequency):g}",
@@ -230,7 +238,7 @@ def score_tables(data: xr.Dataset) -> list[Table]:
             f"{learner} {strategy}" if learners else str(strategy),
             _mean(final),
             _mean(greedy),
-            *([_mean(cell["episode_steps"].values[:, -FINAL_EPISODES:], 0)] if lengths_vary(mine) else []),
+            *([_mean(cell["episode_steps"].values[:, -last:], 0)] if lengths_vary(mine) else []),
             str(_interval(cell, "mu_final")),
             _mean(cell["mu_max_mean"].values),
             _mean(cell["rise_time_mean"].values, 0) + (f" ({censored} never)" if censored else ""),

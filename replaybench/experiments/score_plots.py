@@ -24,8 +24,8 @@ from replaybench.experiments.figure_style import (
     new_figure,
     plant_name,
 )
-from replaybench.experiments.results import counted_in, mu_r, told_by
-from replaybench.experiments.stats import DEAD_LEVEL, FINAL_EPISODES, RISE_LEVEL, interval
+from replaybench.experiments.results import counted_in, last_of, mu_r, told_by
+from replaybench.experiments.stats import DEAD_LEVEL, RISE_LEVEL, interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,7 +55,7 @@ def score_bars(data: xr.Dataset) -> Figure:
     """
     series, usable = all_series(data), usable_places(data)
     places = [place for place in np.ndindex(usable.shape) if has_results(data)[place]]
-    final, count = min(FINAL_EPISODES, data.sizes["episode"]), counted_in(data)
+    final, count = last_of(data), counted_in(data)
     measures = {
         "mu_final": f"{MU}, last {final} {count}",
         "mu_max": f"{MU}, best of all {count}",
@@ -118,7 +118,7 @@ def read_score(data: xr.Dataset, series: Series, name: str) -> Score:
         return Score(parts[0].values, *(part.transpose("noise", "frequency").values for part in parts[1:]))
     rewards = here["reward"].transpose("noise", "frequency", "seed", "episode").values
     whole = np.isfinite(rewards).all(axis=-1)
-    runs = np.where(whole, rewards[..., -FINAL_EPISODES:].mean(axis=-1), np.nan)
+    runs = np.where(whole, rewards[..., -last_of(data) :].mean(axis=-1), np.nan)
     bounds = np.empty((3, *runs.shape[:-1]))
     for place in np.ndindex(runs.shape[:-1]):
         found = interval(runs[place])

@@ -54,8 +54,8 @@ def interval(sample: Floats) -> Interval:
 class Scores:
     """Scores of each run, `[M]`: NaN for failed runs.
 
-    `final` is the mean over the last 100 episodes, `best` the best episode, both as μ_r; `rise` the first episode with
-    μ_r ≥ 0.8, the run's length where it is never reached (`censored`).
+    `final` is the mean over the last episodes (see `last_episodes`), `best` the best episode, both as μ_r; `rise` the
+    first episode with μ_r ≥ 0.8, the run's length where it is never reached (`censored`).
     """
 
     final: Floats
@@ -66,20 +66,27 @@ class Scores:
     censored: NDArray[np.bool_]
 
 
-def score(mu_r: Floats, failed: NDArray[np.bool_]) -> Scores:
+def last_episodes(count: int, rounds: bool) -> int:
+    """Return how many of a run's last training episodes make its final score: 100, or the last tenth of its rounds."""
+    return max(1, count // 10) if rounds else min(FINAL_EPISODES, count)
+
+
+def score(mu_r: Floats, failed: NDArray[np.bool_], final: int = FINAL_EPISODES) -> Scores:
     """Score normalised learning curves `[M, E]`, of which `failed` `[M]` were not finite as rewards.
+
+    The final score is the mean of the last `final` episodes.
 
     Where μ_r means nothing, all curves are NaN and so are all scores, but no run counts as dead or censored.
     """
     measured = np.isfinite(mu_r).all(axis=1) & ~failed
     reached = mu_r >= RISE_LEVEL
     rise = np.where(reached.any(axis=1), reached.argmax(axis=1) + 1.0, float(mu_r.shape[1]))
-    final = mu_r[:, -FINAL_EPISODES:].mean(axis=1)
+    ended = mu_r[:, -final:].mean(axis=1)
     return Scores(
-        final=np.where(measured, final, np.nan),
+        final=np.where(measured, ended, np.nan),
         best=np.where(measured, mu_r.max(axis=1), np.nan),
         rise=np.where(measured, rise, np.nan),
         failed=failed,
-        dead=(final < DEAD_LEVEL) & measured,
+        dead=(ended < DEAD_LEVEL) & measured,
         censored=~reached.any(axis=1) & measured,
     )
