@@ -19,7 +19,7 @@ test: $(STAMP)       ## Install, check style and types, run all tests (about 9 m
 	$(BIN)/mypy
 	$(BIN)/pytest -q -n 2 --dist worksteal
 
-bench: $(STAMP)      ## Time everything against its peers, side by side, one thread
+bench: $(STAMP)      ## Time everything against its peers, side by side
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/bench_replay.py
 	$(BIN)/python benchmarks/bench_order.py

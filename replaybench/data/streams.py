@@ -95,12 +95,15 @@ class Stream:
     """
 
     def __init__(self, root: int, members: Sequence[int], purpose: str) -> None:
-        number = PURPOSES.index(purpose)
+        self._members, self._number = members, PURPOSES.index(purpose)
         self.state: NDArray[np.uint64] = np.empty((len(members), 4), np.uint64)
-        for row, member in enumerate(members):
-            seed = np.random.SeedSequence(root, spawn_key=(member, number))
-            words = np.random.SFC64(seed).state["state"]["state"]
-            self.state[row] = words
+        self.renew(root)
+
+    def renew(self, root: int, chosen: NDArray[np.bool_] | None = None) -> None:
+        """Start the streams of all members, or of the chosen `[M]` only, anew from a root seed."""
+        for row in self._rows(chosen).tolist():
+            seed = np.random.SeedSequence(root, spawn_key=(self._members[row], self._number))
+            self.state[row] = np.random.SFC64(seed).state["state"]["state"]
 
     def uniform(self, count: int, chosen: NDArray[np.bool_] | None = None) -> NDArray[np.float64]:
         """Draw float64 `[M, count]`, uniform in [0, 1); with `chosen` `[M]` one row for each chosen member only."""

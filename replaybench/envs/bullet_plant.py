@@ -21,6 +21,7 @@ from replaybench.data.errors import UserError
 from replaybench.envs.bullet_model import Floats, Model, Readings
 from replaybench.envs.fingerprint import content_hash
 from replaybench.envs.plant import Plant, Told
+from replaybench.envs.settings import whole_substeps
 
 if TYPE_CHECKING:
     from replaybench.envs.engine import Engine
@@ -90,18 +91,9 @@ class BulletPlant(Plant):
         """Return the physics steps in a sample.
 
         Raises:
-            UserError: they are no whole number, or the samples of an episode are none.
+            UserError: they are no whole number that divides the episode.
         """
-        if not (math.isfinite(frequency) and frequency > 0):
-            raise UserError(f"frequency is {frequency:g} Hz; give a positive number of samples per second")
-        fastest = self.substeps / INTERVAL
-        exact, episode = fastest / frequency, round(self.episode_seconds * fastest)
-        if abs(exact - round(exact)) <= 1e-9 * exact and episode % max(1, round(exact)) == 0:
-            return round(exact)
-        raise UserError(
-            f"{frequency:g} Hz does not cut the {self.episode_seconds:g} s episode of {self.name} into samples of "
-            f"whole physics steps ({1e3 / fastest:g} ms); use {_near(exact, episode, fastest)} Hz, or other substeps"
-        )
+        return whole_substeps(self.name, INTERVAL / self.substeps, self._physics_steps_per_episode, frequency)
 
     def steps_per_episode(self, frequency: float) -> int:
         """Return the samples in an episode.
@@ -109,7 +101,11 @@ class BulletPlant(Plant):
         Raises:
             UserError: the plant cannot be sampled at this `frequency` [Hz].
         """
-        return round(self.episode_seconds * self.substeps / INTERVAL) // self.physics_steps(frequency)
+        return self._physics_steps_per_episode // self.physics_steps(frequency)
+
+    @property
+    def _physics_steps_per_episode(self) -> int:
+        return round(self.episode_seconds * self.substeps / INTERVAL)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -127,11 +123,3 @@ def pace(step: float, count: int) -> float:
     while Fraction(interval) != count * Fraction(interval / count):
         interval = math.nextafter(interval, math.inf)
     return interval
-
-
-def _near(exact: float, episode: int, fastest: float) -> str:
-    """Return the rates [Hz] next to `exact` physics steps per sample that divide an episode of `episode` steps."""
-    possible = [count for count in range(1, episode + 1) if episode % count == 0]
-    fewer, more = [n for n in possible if n <= exact], [n for n in possible if n >= exact]
-    near = {*fewer[-1:], *more[:1]}
-    return " or ".join(f"{fastest / count:.12g}" for count in sorted(near, reverse=True))

@@ -63,7 +63,7 @@ class Engine(ABC):
 
     @abstractmethod
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """Return copies of all that the future depends on, arrays `[M, ...]` by name."""
+        """Return copies of what the future depends on beside `observed` and `terminated`, arrays `[M, ...]` by name."""
 
     @abstractmethod
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:

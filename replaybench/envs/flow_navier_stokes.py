@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream
 from replaybench.envs.engine import Engine
@@ -27,8 +26,6 @@ from replaybench.envs.flow_task import LEFT, SENSORS, Drafting, half_turn, outsi
 if TYPE_CHECKING:
     from replaybench.envs.flow_picture import FlowPicture
 
-FEWEST_CELLS: Final = 8
-"""Fewest cells per D: the ellipse is then 1.6 cells thick."""
 HELD: Final = 0.25
 """How long before the start of an episode the ellipse is put into the wake. [D/U]"""
 
@@ -49,15 +46,10 @@ class NavierStokes(Engine):
         fields: float64 `[M, 5, nx + 5, ny + 5]`: u, v, pressure and the rates of the step before.
         body: float64 `[M, 6]`: x, y [D], θ [rad], velocity [U], Ω [U/D].
         action: float64 `[M, 3]`, the last one, in its units.
-
-    Raises:
-        UserError: `plant.cells` is no whole number, or below `FEWEST_CELLS`.
     """
 
     def __init__(self, plant: Drafting, num_envs: int, frequency: float) -> None:
         super().__init__(num_envs, len(plant.state_names), frequency)
-        if plant.cells < FEWEST_CELLS or plant.cells % 1.0:
-            raise UserError(f"Drafting: cells is {plant.cells:g}; give a whole number of {FEWEST_CELLS} or more, as 16")
         self.plant, self.grid = plant, Grid(int(plant.cells))
         self.fields = np.zeros((num_envs, 5, *self.grid.shape))
         self.body = np.zeros((num_envs, 6))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.errors import unknown
+from replaybench.data.errors import UserError, unknown
 from replaybench.data.kernel import kernel
 from replaybench.envs.plant import Plant
 
@@ -27,6 +27,7 @@ SEMI_MINOR: Final = 0.1  # [D]
 SENSORS: Final = ((-0.55, 0.0), (0.55, 0.0), (0.0, -0.15), (0.0, 0.15))  # in the ellipse's own axes [D]
 LEAVING_REWARD: Final = -100.0
 LEFT: Final = 1  # bit of `event`
+FEWEST_CELLS: Final = 8  # per D: the ellipse is then 1.6 cells thick
 
 _ENGINES: Final = {
     "wake": ("replaybench.envs.flow_engine", "VortexWake"),
@@ -90,6 +91,8 @@ class Drafting(Plant):
         ):
             if value not in known:
                 raise unknown(f"{what} of Drafting", value, list(known))
+        if self.cells < FEWEST_CELLS or self.cells % 1.0:
+            raise UserError(f"Drafting: cells is {self.cells:g}; give a whole number of {FEWEST_CELLS} or more, as 16")
 
     @property
     def observation_limit(self) -> tuple[float, ...]:

@@ -33,7 +33,7 @@ FORCE_LIMIT: Final = 1e7
 
 
 class Observed(NamedTuple):
-    """One entry of an observation: its name, its unit, and how large it can be."""
+    """One entry of an observation: its name, its unit, and the bound to which it is clipped."""
 
     name: str
     unit: str
@@ -137,11 +137,6 @@ class MujocoPlant(Plant):
     def steps_per_episode(self, frequency: float) -> int:
         """Return the samples in an episode; raise `UserError` for a rate that cannot be."""
         return self.episode_steps // self.substeps(frequency)
-
-    def bounds(self) -> tuple[Vector, Vector]:
-        """Return the bounds `[S]` to which observations are clipped, as the task defines them; ±∞ where it does not."""
-        free = np.full(len(self.observes), np.inf)
-        return -free, free
 
     def pieces(self, data: Any) -> tuple[Vector, ...]:
         """Return the parts of an `MjData`, in one dimension each, that make up a row of `raw`: qpos and qvel first."""

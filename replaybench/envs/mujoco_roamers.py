@@ -123,11 +123,11 @@ class MujocoAnt(_Roamer):
         forces = data.cfrc_ext
         return data.qpos, data.qvel, forces[1:].reshape(-1), forces[0], data.body("torso").xpos[:2]
 
-    def bounds(self) -> tuple[Vector, Vector]:
-        """Contact forces are clipped."""
-        high = np.full(len(self.observes), np.inf)
-        high[-len(_SPATIAL) * (len(_ANT_BODIES) + 1) :] = self.contact_force_max
-        return -high, high
+    @property
+    def observation_limit(self) -> tuple[float, ...]:
+        """Of each entry its own; contact forces are clipped to `contact_force_max`."""
+        contacts = len(_SPATIAL) * (len(_ANT_BODIES) + 1)
+        return (*super().observation_limit[:-contacts], *(self.contact_force_max,) * contacts)
 
     def constants(self) -> tuple[float, ...]:
         """Return the weights and what counts as up."""

@@ -6,11 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
 from replaybench.envs.mujoco_kernels import judge_runner, look_past_x
 from replaybench.envs.mujoco_plant import MujocoPlant, positions, velocities
-from replaybench.envs.plant import Vector
 
 _ROOT: Final = ("rootx", "rootz", "rooty")
 _SLIDES: Final = ("rootx", "rootz")
@@ -61,10 +58,6 @@ class MujocoHopper(_Runner):
     actuated = _HOPPER
     term_names = (*_TERMS, *_WHEN_IT_CAN_FALL)
 
-    def bounds(self) -> tuple[Vector, Vector]:
-        """Velocities are clipped."""
-        return _clipped(len(self.observes), len(_ROOT + _HOPPER))
-
     def constants(self) -> tuple[float, ...]:
         """Return the weights and what counts as standing."""
         return self._constants(
@@ -97,10 +90,6 @@ class MujocoWalker2d(_Runner):
     actuated = _WALKER
     term_names = (*_TERMS, *_WHEN_IT_CAN_FALL)
 
-    def bounds(self) -> tuple[Vector, Vector]:
-        """Velocities are clipped."""
-        return _clipped(len(self.observes), len(_ROOT + _WALKER))
-
     def constants(self) -> tuple[float, ...]:
         """Return the weights and what counts as standing."""
         return self._constants(
@@ -130,10 +119,3 @@ class MujocoHalfCheetah(_Runner):
     def constants(self) -> tuple[float, ...]:
         """Return the weights."""
         return self._constants(self.forward_reward_weight, self.ctrl_cost_weight)
-
-
-def _clipped(states: int, rates: int) -> tuple[Vector, Vector]:
-    """Return bounds `[S]` on the last `rates` of the observed states."""
-    high = np.full(states, np.inf)
-    high[-rates:] = _FASTEST
-    return -high, high

@@ -39,9 +39,6 @@ class OdePlant(Plant):
     initial_state: ClassVar[tuple[float, ...]]
     reference_state: ClassVar[tuple[float, ...]]
 
-    positive: ClassVar[tuple[str, ...]] = ()
-    """Parameters by which the functions divide."""
-
     max_substep: ClassVar[float] = 0.01
     """Longest Runge-Kutta step; a sample is cut into as many equal substeps as that takes. [s]
 

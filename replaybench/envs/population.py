@@ -7,7 +7,7 @@ but the settings: what one of them sees depends on the root seed and its own num
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from gymnasium.error import ResetNeeded
@@ -19,10 +19,10 @@ from numpy.typing import ArrayLike, NDArray
 from replaybench.data.errors import UserError
 from replaybench.data.streams import Stream
 from replaybench.envs import rk4
-from replaybench.envs.ode import OdePlant
+from replaybench.envs.ode import with_equations
 from replaybench.envs.plant import Parameter, Plant
 from replaybench.envs.registry import make_plant
-from replaybench.envs.settings import Role, check_population, check_seed, reset_mask, seen_states
+from replaybench.envs.settings import NanActions, Role, check_population, check_seed, reset_mask, seen_states
 from replaybench.envs.signals import Signals, clip_actions
 
 if TYPE_CHECKING:
@@ -91,14 +91,14 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         role: Role = "training",
         wrap_noisy_angle: bool = False,
         observe: Sequence[str] = (),
-        nan_actions: Literal["raise", "fail"] = "raise",
+        nan_actions: NanActions = "raise",
         render_mode: str | None = None,
     ) -> None:
         if parameters and not isinstance(plant, str):
             raise UserError(f"parameters go with a plant's name; this {plant.name} has its own already")
         self.plant = make_plant(plant, **(parameters or {})) if isinstance(plant, str) else plant
         self.members = tuple(range(num_envs) if members is None else members)
-        check_population(num_envs, self.members, sensor_noise, actuator_noise, role, render_mode)
+        check_population(num_envs, self.members, sensor_noise, actuator_noise, role, nan_actions, render_mode)
         self.num_envs = num_envs
         self.role = role
         self.render_mode = render_mode
@@ -116,14 +116,15 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
 
-        self._signals = Signals(self.plant, self.members, sensor_noise, actuator_noise, role, wrap_noisy_angle)
+        root = check_seed(seed)
+        self._signals = Signals(self.plant, self.members, sensor_noise, actuator_noise, root, role, wrap_noisy_angle)
+        self._starts = Stream(root, self.members, _STARTS[role])
         self._elapsed = np.zeros(num_envs, np.int64)
         self._truncated = np.zeros(num_envs, np.bool_)
         self._failed = np.zeros(num_envs, np.bool_)
         self._begun = np.zeros(num_envs, np.bool_)
         self._started = False
         self._canvas: Canvas | None = None
-        self._seed(seed)
         self._engine = self.plant.engine(num_envs, 1.0 / self._dt)
 
     @property
@@ -148,7 +149,8 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         super().reset(seed=seed)
         chosen = reset_mask(options, self.num_envs)
         if seed is not None:
-            self._seed(seed, chosen)
+            for stream in (self._signals.sensor, self._signals.actuator, self._starts):
+                stream.renew(check_seed(seed), chosen)
         self._signals.rest(chosen)
         self._elapsed[chosen] = 0
         self._engine.event[chosen] = 0
@@ -199,14 +201,13 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         Returns:
             The normalised next states float64 `[..., S]` and the unscaled reward float64 `[...]`.
         """
-        if not isinstance(self.plant, OdePlant):
-            raise UserError(f"{self.plant.name} cannot be simulated from any state; only plants with equations can")
-        u = self.plant.denormalise_action(np.clip(action, -1.0, 1.0))
-        after, reward, _ = rk4.simulate(self.plant, self.plant.denormalise_state(state), u, self._dt)
-        return self.plant.normalise_state(after), reward
+        plant = with_equations(self.plant, "a step from any state")
+        u = plant.denormalise_action(np.clip(action, -1.0, 1.0))
+        after, reward, _ = rk4.simulate(plant, plant.denormalise_state(state), u, self._dt)
+        return plant.normalise_state(after), reward
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """Return a copy of all that the future depends on, arrays `[M, ...]`; the engine's are in physical units."""
+        """Return a copy of all that the future depends on, arrays `[M, ...]`; `observed` is in physical units."""
         return {name: array.copy() for name, array in self._changing().items()} | self._engine.get_state()
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
@@ -258,15 +259,6 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
     def _count_steps(self, frequency: float) -> None:
         self.steps_per_episode = self.plant.steps_per_episode(frequency)
         self._dt = self.plant.episode_seconds / self.steps_per_episode
-
-    def _seed(self, seed: int, chosen: BoolArray | None = None) -> None:
-        """Start the streams of the chosen members (at first: of all) anew from a root seed."""
-        self._signals.seed(seed, chosen)
-        starts = Stream(check_seed(seed), self.members, _STARTS[self.role])
-        if chosen is None:
-            self._starts = starts
-        else:
-            self._starts.state[chosen] = starts.state[chosen]
 
     def _infos(self) -> dict[str, Any]:
         return {

@@ -99,12 +99,11 @@ class OneByOne(Engine):
             )
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """Return the physical states `[M, S]`."""
-        return {"state": self.observed.copy()}
+        """Nothing: what is observed is the whole state."""
+        return {}
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Continue from physical states."""
-        self.observed[:] = state["state"]
+        """Nothing is left to be restored."""
 
 
 def started(plant: PythonPlant, uniform: Vector) -> Vector:

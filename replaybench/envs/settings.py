@@ -14,6 +14,9 @@ from replaybench.data.errors import UserError, unknown
 Role = Literal["training", "evaluation"]
 """Whose noise streams a population draws from."""
 
+NanActions = Literal["raise", "fail"]
+"""What becomes of an action that is no number."""
+
 
 def check_population(
     num_envs: int,
@@ -21,6 +24,7 @@ def check_population(
     sensor_noise: float,
     actuator_noise: float,
     role: str,
+    nan_actions: str,
     render_mode: str | None,
 ) -> None:
     """Raise `UserError` for settings that make no population."""
@@ -35,6 +39,8 @@ def check_population(
             raise UserError(f"{name} is {sigma}; give a standard deviation of 0 or more, in normalised units")
     if role not in get_args(Role):
         raise unknown("role", role, get_args(Role))
+    if nan_actions not in get_args(NanActions):
+        raise unknown("choice of nan_actions", nan_actions, get_args(NanActions))
     if render_mode not in (None, "rgb_array"):
         raise unknown("render mode", str(render_mode), ["rgb_array"])
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream, next_normal
 from replaybench.envs.plant import Plant
-from replaybench.envs.settings import Role, check_seed
+from replaybench.envs.settings import Role
 
 _PURPOSES: Final[dict[Role, tuple[str, str]]] = {
     "training": ("sensor", "actuator"),
@@ -26,6 +26,7 @@ class Signals:
         plant: the plant.
         members: member numbers `[M]`.
         sensor_noise, actuator_noise: standard deviations, normalised.
+        seed: root seed of the streams.
         role: whose streams to draw from.
         wrap_noisy_angle: bring noisy angles back into their range.
 
@@ -47,11 +48,11 @@ class Signals:
         members: Sequence[int],
         sensor_noise: float,
         actuator_noise: float,
+        seed: int,
         role: Role,
         wrap_noisy_angle: bool,
     ) -> None:
         shape, commands = (len(members), len(plant.state_names)), (len(members), len(plant.action_names))
-        self.members, self.role = members, role
         self.sensor_noise, self.actuator_noise = float(sensor_noise), float(actuator_noise)
         self.action, self.actuator_error = np.zeros(commands, np.float32), np.zeros(commands, np.float32)
         self.observation, self.true_state = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
@@ -61,15 +62,7 @@ class Signals:
         self.middle, self.half = plant.action_range()
         self.wrap = np.array(plant.periodic, np.bool_) & wrap_noisy_angle
         self._physical = np.zeros(commands)
-
-    def seed(self, seed: int, chosen: NDArray[np.bool_] | None = None) -> None:
-        """Start the streams of the chosen members (at first: of all) anew from a root seed."""
-        sensor, actuator = (Stream(check_seed(seed), self.members, name) for name in _PURPOSES[self.role])
-        if chosen is None:
-            self.sensor, self.actuator = sensor, actuator
-        else:
-            self.sensor.state[chosen] = sensor.state[chosen]
-            self.actuator.state[chosen] = actuator.state[chosen]
+        self.sensor, self.actuator = (Stream(seed, members, purpose) for purpose in _PURPOSES[role])
 
     def rest(self, chosen: NDArray[np.bool_]) -> None:
         """Take back the chosen members' last action."""

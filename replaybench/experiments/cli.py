@@ -46,9 +46,9 @@ def sweep(
         dry_run: Print the cells and what they need in time, memory and disk; run nothing.
     """
     from replaybench.experiments.plots import draw_figures
-    from replaybench.experiments.results import noise_tables, score_tables
     from replaybench.experiments.study import read_study
     from replaybench.experiments.sweep import sweep as run
+    from replaybench.experiments.tables import noise_tables, score_tables
 
     given = {"buffers": buffers, "seeds": seeds, "episodes": episodes}
     read = read_study(study, {key: value for key, value in given.items() if value is not None})

@@ -117,7 +117,8 @@ def _flat(facts: dict[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def _show_results(console: Console, path: Path) -> None:
-    from replaybench.experiments.results import describe, read_results, score_tables
+    from replaybench.experiments.results import describe, read_results
+    from replaybench.experiments.tables import score_tables
 
     data = read_results(path)
     console.print(f"{path}: results, written by replaybench {data.attrs['version']}", style="bold", markup=False)

@@ -1,4 +1,4 @@
-"""From finished cells to one labelled dataset, and from the dataset to the table that people read.
+"""From finished cells to one labelled dataset, kept in a file.
 
 The dataset's axes are those of the study: plant, learner, strategy, noise, frequency, seed, episode. Points that the
 study does not hold, or that are not run yet, are NaN. Rewards are unscaled and what the plant tells of an episode
@@ -17,15 +17,13 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from rich import box
-from rich.table import Table
 
 import replaybench
 from replaybench.baselines.scores import SMALLEST_SPAN, Reference
 from replaybench.data.atomic import atomic_path
 from replaybench.data.errors import UserError
 from replaybench.data.hdf5 import read_record
-from replaybench.experiments.stats import Interval, interval, last_episodes, score
+from replaybench.experiments.stats import interval, last_episodes, score
 from replaybench.experiments.study import Cell, axis_values
 
 AXES = ("plant", "learner", "strategy", "noise", "frequency")
@@ -215,93 +213,6 @@ def read_results(path: Path) -> xr.Dataset:
         raise UserError(f"{path} is damaged, or not a file that replaybench wrote: its checksum does not match")
     with xr.open_dataset(path, engine="h5netcdf") as data:
         return data.load()
-
-
-def score_tables(data: xr.Dataset) -> list[Table]:
-    """Return a table per plant of all cells that have results."""
-    tables: dict[str, Table] = {}
-    learners = data.sizes["learner"] > 1
-    for plant, frequency, noise, learner, strategy in _points(data):
-        cell = data.sel(plant=plant, frequency=frequency, noise=noise, learner=learner, strategy=strategy)
-        if np.isnan(cell["reward"].values).all():
-            continue
-        mine = data.sel(plant=plant)
-        if plant not in tables:
-            tables[plant] = _empty_table(str(plant), told_by(mine), lengths_vary(mine))
-        last = last_of(mine)
-        final = cell["reward"].values[:, -last:]
-        greedy = cell["reward_greedy"].values[:, data["greedy_episode"].values > data.sizes["episode"] - last]
-        censored = int(cell["censored"])
-        tables[plant].add_row(
-            f"{float(frequency):g}",
-            f"{float(noise):g}",
-            f"{learner} {strategy}" if learners else str(strategy),
-            _mean(final),
-            _mean(greedy),
-            *([_mean(cell["episode_steps"].values[:, -last:], 0)] if lengths_vary(mine) else []),
-            str(_interval(cell, "mu_final")),
-            _mean(cell["mu_max_mean"].values),
-            _mean(cell["rise_time_mean"].values, 0) + (f" ({censored} never)" if censored else ""),
-            f"{int(cell['dead'])}/{int(cell['failed'])}",
-        )
-    return list(tables.values())
-
-
-def noise_tables(data: xr.Dataset) -> list[Table]:
-    """Return a table per plant of the noise in replayed experiences, where it was measured (their table 6)."""
-    tables: dict[str, Table] = {}
-    if "replayed_noise" not in data:
-        return []
-    for plant, frequency, noise, learner, strategy in _points(data):
-        cell = data["replayed_noise"].sel(
-            plant=plant, frequency=frequency, noise=noise, learner=learner, strategy=strategy
-        )
-        present = cell.dropna("seed", how="all").dropna("signal", how="all")
-        if not present.size:
-            continue
-        if plant not in tables:
-            title = f"{plant}: mean absolute noise in replayed experiences, in units of σ · E|N(0, 1)| [95 %]"
-            tables[plant] = Table(title=title, box=box.SIMPLE_HEAD)
-            for heading in ("Hz", "noise", "strategy", *present["signal"].values):
-                named = heading == "strategy"
-                tables[plant].add_column(
-                    str(heading), justify="left" if named else "right", no_wrap=not named, overflow="fold"
-                )
-        scale = float(noise) * np.sqrt(2 / np.pi)
-        found = [interval(column / scale if scale else column) for column in present.values.T]
-        shown = [f"{each.mean:.3f} [{each.low:.3f}, {each.high:.3f}]" for each in found]
-        label = f"{learner} {strategy}" if data.sizes["learner"] > 1 else str(strategy)
-        tables[plant].add_row(f"{float(frequency):g}", f"{float(noise):g}", label, *shown)
-    return list(tables.values())
-
-
-def _mean(values: Any, digits: int = 2) -> str:
-    """Write the mean of what there is."""
-    there = values[~np.isnan(values)]
-    return f"{there.mean():.{digits}f}" if there.size else "–"
-
-
-def _empty_table(plant: str, told: str, lengths: bool) -> Table:
-    table = Table(title=f"{plant}: mean over seeds (μ_r: 0 = random, 1 = dynamic programming)", box=box.SIMPLE_HEAD)
-    scores = ("μ_final [95 %]", "μ_max", "rise 0.8", "dead/failed")
-    first = ("Hz", "noise", "strategy", "return" if told == "return" else "reward", "greedy")
-    for heading in (*first, *(["steps"] if lengths else []), *scores):
-        # A long strategy folds; numbers are never cut.
-        named = heading == "strategy"
-        table.add_column(heading, justify="left" if named else "right", no_wrap=not named, overflow="fold")
-    return table
-
-
-def _points(data: xr.Dataset) -> list[tuple[Any, ...]]:
-    axes = ("plant", "frequency", "noise", "learner", "strategy")
-    grids = np.meshgrid(*(np.arange(data.sizes[axis]) for axis in axes), indexing="ij")
-    places = zip(*(grid.ravel() for grid in grids), strict=True)
-    return [tuple(data[axis].values[i] for axis, i in zip(axes, place, strict=True)) for place in places]
-
-
-def _interval(cell: xr.Dataset, name: str) -> Interval:
-    mean, low, high = (float(cell[f"{name}_{bound}"]) for bound in ("mean", "low", "high"))
-    return Interval(mean, low, high, degenerate=low == high)
 
 
 def describe(data: xr.Dataset) -> str:

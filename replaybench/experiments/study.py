@@ -21,6 +21,7 @@ from replaybench.controllers.device import check_name
 from replaybench.controllers.registry import load_learner
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.settings import build
+from replaybench.envs.ode import with_equations
 from replaybench.envs.plant import Plant
 from replaybench.envs.registry import make_plant
 from replaybench.envs.settings import seen_states
@@ -151,12 +152,19 @@ class Study:
     def _cell(self, plant: str, learner: str, strategy: str, noise: float, rate: float | None, first: int) -> Cell:
         made = make_plant(plant, **self.plant.get(plant, {}))
         frequency = made.frequency if rate is None else rate
-        made.steps_per_episode(frequency)
+        steps = made.steps_per_episode(frequency) * self.episodes
         every = made.update_every if self.update_every is None else self.update_every
         seen_states(made.name, made.state_names, self.observe)
         kind, config = load_learner(learner)
         settings = build(config, self.learner.get(learner, {}), f"[learner.{learner}]")
         parsed = parse(strategy)
+        if parsed.synth is not None:
+            with_equations(made, str(parsed))
+        if every > steps:
+            raise UserError(
+                f"study {self.name!r}: update_every = {every} is more than the {steps} steps of a run, which would "
+                "learn nothing; lower it, or raise episodes"
+            )
         kind.check(settings, made.action_names, parsed.refer is not None)
         kind.check_runs_on(self.device, settings, parsed.refer is not None)
         self._check_room(parsed, settings, every)

@@ -47,10 +47,10 @@ def test_simulate_is_the_step_without_noise(plant: OdePlant) -> None:
     env.reset()
     rng = np.random.Generator(np.random.PCG64(7))
     for action in rng.uniform(-1, 1, (20, *env.action_space.shape)).astype(np.float32):
-        state = plant.normalise_state(env.get_state()["state"])
+        state = plant.normalise_state(env.get_state()["observed"])
         _, reward, _, _, _ = env.step(action)
         after, expected = env.simulate(state, action)
-        np.testing.assert_allclose(plant.normalise_state(env.get_state()["state"]), after, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(plant.normalise_state(env.get_state()["observed"]), after, rtol=0, atol=1e-12)
         np.testing.assert_allclose(reward, expected, rtol=1e-9)
 
 

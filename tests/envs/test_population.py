@@ -24,7 +24,7 @@ def test_noise_is_what_the_infos_say_and_rewards_come_from_the_truth() -> None:
     env = PopulationEnv("Magman", 4, **NOISE)
     observation, infos = env.reset()
     np.testing.assert_array_equal(infos["true_state"], np.tile(np.float32([-0.5, 0]), (4, 1)))
-    truth = env.get_state()["state"]
+    truth = env.get_state()["observed"]
     for command in actions(env, 20):
         observation, reward, _, _, infos = env.step(command)
         applied = np.clip(command + infos["actuator_noise"], -1, 1)
@@ -32,7 +32,7 @@ def test_noise_is_what_the_infos_say_and_rewards_come_from_the_truth() -> None:
         np.testing.assert_allclose(reward, expected, rtol=1e-5)
         np.testing.assert_allclose(infos["true_state"], after, atol=1e-5)
         np.testing.assert_allclose(observation, infos["true_state"] + infos["sensor_noise"], atol=1e-6)
-        truth = env.get_state()["state"]
+        truth = env.get_state()["observed"]
 
 
 def test_noise_has_the_stated_spread_and_independent_streams() -> None:
@@ -75,7 +75,7 @@ def test_noisy_angles_are_added_to_as_printed_or_wrapped_on_demand() -> None:
         env = PopulationEnv("Pendulum", 200, sensor_noise=0.02, wrap_noisy_angle=wrap)
         env.reset()
         state = env.get_state()
-        state["state"][:, 0] = -math.pi
+        state["observed"][:, 0] = -math.pi
         env.set_state(state)
         seen[wrap] = env.step(np.zeros((200, 1)))[0]
     assert (seen[False][:, 0] < -1).any()
@@ -116,7 +116,7 @@ def test_a_masked_reset_touches_the_chosen_members_only() -> None:
     observation, _ = env.reset(options=options)
     assert options["reset_mask"] is mask  # a wrapper around the population reads it after us
     np.testing.assert_array_equal(observation[~mask], other.get_state()["observation"][~mask])
-    assert (env.get_state()["state"][mask] == 0).all()
+    assert (env.get_state()["observed"][mask] == 0).all()
     assert list(env.get_state()["elapsed"]) == [10, 0, 10, 0]
     for command in commands[10:]:
         mine, theirs = env.step(command), other.step(command)
@@ -162,7 +162,7 @@ def test_actions_are_clipped_before_and_after_the_noise() -> None:
     noisy.reset()
     _, _, _, _, infos = noisy.step(np.ones((100, 1)))
     expected = np.where(infos["actuator_noise"][:, 0] > 0, 1.0, np.nan)
-    state = noisy.get_state()["state"][:, 1]
+    state = noisy.get_state()["observed"][:, 1]
     full, _ = noisy.simulate([0.0, 0.0], [1.0])
     np.testing.assert_allclose(state[expected == 1], full[1] * 30, rtol=1e-12)
     assert (state[expected != 1] < full[1] * 30).all()

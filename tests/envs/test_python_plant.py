@@ -54,13 +54,13 @@ def test_it_moves_as_its_function_says_at_any_rate() -> None:
     for frequency in (10, 50, 200):
         env = PopulationEnv(Mass(), 3, frequency=frequency, seed=2)
         env.reset()
-        x0 = env.get_state()["state"]
+        x0 = env.get_state()["observed"]
         np.testing.assert_array_equal(x0, Stream(2, range(3), "initial state").uniform(2) - 0.5)
         for _ in range(frequency):
             _, reward, _, _, _ = env.step(np.full((3, 1), 0.5))  # 1 N
         cos, sin = math.cos(2.0), math.sin(2.0)
         expected = 0.25 * (1 - cos) + x0[:, 0] * cos + x0[:, 1] / 2 * sin
-        np.testing.assert_allclose(env.get_state()["state"][:, 0], expected, atol=1e-12)
+        np.testing.assert_allclose(env.get_state()["observed"][:, 0], expected, atol=1e-12)
         np.testing.assert_allclose(reward, -abs(expected), atol=1e-12)
 
 

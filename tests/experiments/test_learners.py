@@ -36,7 +36,7 @@ def test_a_mask_makes_the_plant_partly_observed() -> None:
     assert run.replay.columns.fields["observation"] == 1
     whole = CellRun(study("DDPG").cells()[0])
     whole.advance()
-    assert run.env.get_state()["state"].shape == whole.env.get_state()["state"].shape
+    assert run.env.get_state()["observed"].shape == whole.env.get_state()["observed"].shape
     with pytest.raises(UserError, match=r"angel.*angle"):
         study("DDPG", observe=("angel",)).cells()
     with pytest.raises(UserError, match="Synth"):
