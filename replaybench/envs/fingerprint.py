@@ -11,6 +11,7 @@ import ast
 import enum
 import hashlib
 import inspect
+import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
@@ -40,19 +41,33 @@ def content_hash(functions: Iterable[Callable[..., Any]], *, exact: bool = False
     Raises:
         UserError: a function refers to an object whose content is unknown.
     """
-    walk = _Walk(exact)
-    for function in functions:
-        walk.visit(getattr(function, "__name__", "function"), function)
-    return hashlib.sha256("\n".join(walk.lines).encode()).hexdigest()
+    return hashlib.sha256("\n".join(_Walk(functions, exact).lines).encode()).hexdigest()
+
+
+def importable(functions: Iterable[Callable[..., Any]]) -> bool:
+    """Return whether the modules of functions, and of all that they refer to, can be found by their names.
+
+    A file that was executed without an entry in `sys.modules` cannot, and machine code that a later process takes
+    from a cache looks for the modules that it was compiled from.
+    """
+    return _Walk(functions, exact=True).modules <= sys.modules.keys()
 
 
 class _Walk:
-    """One pass over a graph of functions; `lines` describes what it met, in an order that is always the same."""
+    """One pass over a graph of functions.
 
-    def __init__(self, exact: bool) -> None:
+    Attributes:
+        lines: what it met, described in an order that is always the same.
+        modules: names of the modules in which it met functions; libraries are left out.
+    """
+
+    def __init__(self, functions: Iterable[Callable[..., Any]], exact: bool) -> None:
         self.exact = exact
         self.lines: list[str] = []
+        self.modules: set[str] = set()
         self._seen: set[int] = set()
+        for function in functions:
+            self.visit(getattr(function, "__name__", "function"), function)
 
     def visit(self, name: str, value: Any) -> None:
         """Describe `value`, to which a function refers as `name`."""
@@ -79,6 +94,7 @@ class _Walk:
             self.lines.append(f"{name} = {function.__qualname__}")
             return
         self._seen.add(id(function))
+        self.modules.add(function.__module__)
         source = None if self.exact else _source(function)
         self.lines.append(f"{name}: {source or _bytecode(function.__code__)}")
         if self.exact:

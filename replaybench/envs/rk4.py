@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from replaybench.data.cache import cache_dir, store_text
 from replaybench.data.streams import next_normal
-from replaybench.envs.fingerprint import content_hash
+from replaybench.envs.fingerprint import content_hash, importable
 from replaybench.envs.ode import FUNCTIONS, OdePlant
 
 # One sample of one member, from `x` to `x_next`. It is written into the kernels, not called by them: Numba counts
@@ -131,7 +131,8 @@ class Kernels(NamedTuple):
             The commanded action is float32 `[M, A]`, a stream uint64 `[M, 4]`, drawn from only if its sigma
             is positive; `wrap` says which noisy angles to bring back into their range.
         simulate: advance states `[N, S]` under actions `[N, A]`, all physical, by one noise-free sample.
-        path: the generated file, or None where no cache folder can be written.
+        path: the generated file, or None where nothing is cached: the folder cannot be written, or a module of the
+            plant's functions cannot be found by its name.
     """
 
     observe: Callable[..., None]
@@ -196,7 +197,7 @@ def _kernels(functions: tuple[Callable[..., Any], ...], states: int, actions: in
         "A": actions,
         "__file__": str(path),
     }
-    if store_text(path, source):
+    if importable(functions) and store_text(path, source):
         try:
             return _execute(source, f"replaybench.envs.kernels.{name}", values, cached=True)
         except RuntimeError:  # Numba found no folder where it may put the machine code

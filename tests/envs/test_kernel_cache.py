@@ -60,11 +60,25 @@ def push(force):
     """Say how much a force pushes."""
     return GAIN * force
 '''
+LOAD = """
+import importlib.util, json
+from pathlib import Path
+from replaybench.envs import rk4
+from replaybench.envs.population import PopulationEnv
+
+spec = importlib.util.spec_from_file_location("mine", Path(__file__).with_name("mine.py"))
+mine = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(mine)
+env = PopulationEnv(mine.Mine(), 1)
+env.reset()
+observation, *_ = env.step([[1.0]])
+print(json.dumps({"after": float(observation[0, 0]), "path": rk4.kernels(mine.Mine()).path}))
+"""
 
 
-def run(folder: Path, *arguments: str, **environment: str) -> dict[str, Any]:
+def run(folder: Path, *arguments: str, script: str = "mine.py", **environment: str) -> dict[str, Any]:
     env = {**os.environ, "REPLAYBENCH_CACHE": str(folder / "cache"), **environment}
-    command = [sys.executable, "-W", "error", str(folder / "mine.py"), *arguments]
+    command = [sys.executable, "-W", "error", str(folder / script), *arguments]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)
@@ -127,6 +141,13 @@ def test_machine_code_without_a_place_costs_only_time(folder: Path) -> None:
     answer = run(folder, HOME=nowhere, XDG_CACHE_HOME=nowhere)
     assert answer["after"] == pytest.approx(0.02)
     assert answer["path"] is None
+
+
+def test_a_plant_from_a_module_that_has_no_name_costs_only_time(folder: Path) -> None:
+    """Machine code would look for its module by name in the second process."""
+    (folder / "load.py").write_text(LOAD)
+    for _ in range(2):
+        assert run(folder, script="load.py") == {"after": pytest.approx(0.02), "path": None}
 
 
 def test_the_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
