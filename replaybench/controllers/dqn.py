@@ -218,7 +218,7 @@ def _update(
     kind = critic.parameters.dtype.type
     q = np.empty((batch, critic.plan[-1, 0]), critic.parameters.dtype)
     q_next, judge, d_q = np.empty_like(q), np.empty_like(q), np.empty_like(q)
-    nothing = q[:, :0]
+    nothing = np.empty((batch, 0), critic.parameters.dtype)
     for m in range(action.shape[0]):
         forward(critic_target, m, tape, next_observation[m], nothing, q_next)
         if double:

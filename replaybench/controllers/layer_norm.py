@@ -57,7 +57,7 @@ def normalise(
 def normalise_backward(
     error: NDArray[np.floating], product: NDArray[np.floating], flat: NDArray[np.floating], kept: int, one: int,
     units: int, stride: int, batch: int, parameters: NDArray[np.floating], gradient: NDArray[np.floating], gain: int,
-    want_weights: bool,
+    want_weights: np.bool_,
 ) -> None:  # fmt: skip
     """Turn the loss gradient to the output of `normalise` into that to its input: flat `error`, in place.
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
+from numba import njit
 from numpy.typing import DTypeLike, NDArray
 
 from replaybench.controllers.elementwise import ACTIVATIONS, Activation, activate, activate_backward
@@ -239,12 +240,8 @@ def _forward_all(net: Network, tape: Tape, x: Floats, action: Floats, out: Float
 
 
 @kernel
-def backward(net: Network, m: int, tape: Tape, d_out: Floats, want_weights: bool, d_action: Floats) -> None:
-    """Propagate the loss gradient d_out `[B, out]` of member m back through its last `forward`.
-
-    With `want_weights` the member's `gradient` is overwritten. The gradient to the injected action goes to
-    d_action `[B, A]`; `[B, 0]` skips it. Without weights, the pass ends at the injected action.
-    """
+def _backward(net: Network, m: int, tape: Tape, d_out: Floats, want_weights: np.bool_, d_action: Floats) -> None:
+    """Do what `backward` says."""
     parameters, gradient, values, upright = net.parameters[m], net.gradient[m], tape.values, tape.upright
     batch, stride = d_out.shape[0], values.shape[1]
     flat = values.reshape(-1)
@@ -266,16 +263,16 @@ def backward(net: Network, m: int, tape: Tape, d_out: Floats, want_weights: bool
             matmul(
                 gradient, offset, outputs, inputs, outputs,
                 flat, row * stride, stride, 1,
-                upright, 0, upright.shape[1], batch,
+                upright.reshape(-1), 0, upright.shape[1], batch,
             )  # fmt: skip
         injected = net.actions if layer == net.inject else 0
         carried = inputs - 1 - injected
         if layer == 0 and not (injected > 0 and want_action):
             break
         matmul(
-            next_error, 0, stride, inputs - 1 if want_action else carried, stride,
+            next_error.reshape(-1), 0, stride, inputs - 1 if want_action else carried, stride,
             parameters, offset, outputs, 1,
-            error, 0, stride, outputs,
+            error.reshape(-1), 0, stride, outputs,
         )  # fmt: skip
         if injected > 0 and want_action:
             for b in range(batch):
@@ -292,3 +289,13 @@ def backward(net: Network, m: int, tape: Tape, d_out: Floats, want_weights: bool
                 carried, stride, batch, parameters, gradient, below + before * carried, want_weights,
             )  # fmt: skip
         error, next_error = next_error, error
+
+
+@njit(inline="always")
+def backward(net: Network, m: int, tape: Tape, d_out: Floats, want_weights: bool, d_action: Floats) -> None:
+    """Propagate the loss gradient d_out `[B, out]` of member m back through its last `forward`.
+
+    With `want_weights` the member's `gradient` is overwritten. The gradient to the injected action goes to
+    d_action `[B, A]`; `[B, 0]` skips it. Without weights, the pass ends at the injected action.
+    """
+    _backward(net, m, tape, d_out, np.bool_(want_weights), d_action)  # one type for both, see `matmul`

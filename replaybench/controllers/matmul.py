@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
+from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
@@ -51,15 +51,21 @@ def _tile(rows: int) -> Any:
             c_data, a_data, b_data = data(c_type, c_array), data(a_type, a_array), data(b_type, b_array)
             itemsize = c_type.dtype.bitwidth // 8
             lanes = VECTOR_BYTES // itemsize
-            vector = ir.VectorType(context.get_data_type(c_type.dtype), lanes)
             int32 = ir.IntType(32)
-            undefined = ir.Constant(vector, ir.Undefined)
-            everywhere = ir.Constant(ir.VectorType(int32, lanes), [0] * lanes)
+            vector, int32s = ir.VectorType(context.get_data_type(c_type.dtype), lanes), ir.VectorType(int32, lanes)
+            mask_type = ir.VectorType(ir.IntType(1), lanes)
+            kind = f"v{lanes}f{8 * itemsize}"
             fma = cgutils.get_or_insert_function(
-                builder.module, ir.FunctionType(vector, [vector] * 3), f"llvm.fma.v{lanes}f{8 * itemsize}"
+                builder.module, ir.FunctionType(vector, [vector] * 3), f"llvm.fma.{kind}"
+            )
+            masked_store = cgutils.get_or_insert_function(
+                builder.module,
+                ir.FunctionType(ir.VoidType(), [vector, vector.as_pointer(), int32, mask_type]),
+                f"llvm.masked.store.{kind}.p0",
             )
 
-            def splat(scalar: Any) -> Any:
+            def splat(scalar: Any, to: Any) -> Any:
+                undefined, everywhere = ir.Constant(to, ir.Undefined), ir.Constant(int32s, [0] * lanes)
                 first = builder.insert_element(undefined, scalar, ir.Constant(int32, 0))
                 return builder.shuffle_vector(first, undefined, everywhere)
 
@@ -74,19 +80,21 @@ def _tile(rows: int) -> Any:
                 column = builder.add(a0, builder.mul(loop.index, a_col))
                 for offset, partial in zip(row_offsets, sums, strict=True):
                     scalar = builder.load(builder.gep(a_data, [builder.add(column, offset)]))
-                    builder.store(builder.call(fma, [splat(scalar), b_vector, builder.load(partial)]), partial)
+                    total = builder.call(fma, [splat(scalar, vector), b_vector, builder.load(partial)])
+                    builder.store(total, partial)
 
-            whole = builder.icmp_signed(">=", n, ir.Constant(n.type, lanes))
-            for r, partial in enumerate(sums):
-                start = builder.add(c0, builder.mul(ldc, ir.Constant(ldc.type, r)))
-                target = builder.gep(c_data, [start])
-                value = builder.load(partial)
-                with builder.if_else(whole) as (then, otherwise):
-                    with then:
-                        builder.store(value, builder.bitcast(target, vector.as_pointer()), align=itemsize)
-                    with otherwise, cgutils.for_range(builder, n) as loop:
-                        lane = builder.extract_element(value, builder.trunc(loop.index, int32))
-                        builder.store(lane, builder.gep(target, [loop.index]))
+            starts = [builder.add(c0, builder.mul(ldc, ir.Constant(ldc.type, r))) for r in range(rows)]
+            targets = [builder.bitcast(builder.gep(c_data, [start]), vector.as_pointer()) for start in starts]
+            totals = [builder.load(partial) for partial in sums]
+            with builder.if_else(builder.icmp_signed(">=", n, ir.Constant(n.type, lanes))) as (whole, part):
+                with whole:
+                    for total, target in zip(totals, targets, strict=True):
+                        builder.store(total, target, align=itemsize)
+                with part:
+                    lane = ir.Constant(int32s, list(range(lanes)))
+                    mask = builder.icmp_signed("<", lane, splat(builder.trunc(n, int32), int32s))
+                    for total, target in zip(totals, targets, strict=True):
+                        builder.call(masked_store, [total, target, ir.Constant(int32, itemsize), mask])
             return context.get_dummy_value()
 
         return signature, codegen
@@ -98,18 +106,12 @@ _tile8, _tile4, _tile2, _tile1 = (_tile(rows) for rows in _TILE_ROWS)
 
 
 @kernel
-def matmul(
-    c: NDArray[np.floating], c0: int, ldc: int, rows: int, columns: int,
-    a: NDArray[np.floating], a0: int, a_row: int, a_col: int,
-    b: NDArray[np.floating], b0: int, ldb: int, depth: int,
+def _product(
+    c: NDArray[np.floating], c0: np.intp, ldc: np.intp, rows: np.intp, columns: np.intp,
+    a: NDArray[np.floating], a0: np.intp, a_row: np.intp, a_col: np.intp,
+    b: NDArray[np.floating], b0: np.intp, ldb: np.intp, depth: np.intp,
 ) -> None:  # fmt: skip
-    """Write C = A · B, with C `[rows, columns]`, A `[rows, depth]`, B `[depth, columns]`.
-
-    Each matrix lies in a flat array, from element `c0`, `a0`, `b0`; `ldc` and `ldb` are row strides, `a_row`
-    and `a_col` the strides of A, so A may be read transposed. Rows of B are read in whole vectors: `ldb` must
-    be padded (`padded`), what lies in the padding does not matter. C is written exactly. Sums run in the order
-    of k, whatever the shapes: results do not depend on what else is computed.
-    """
+    """Do what `matmul` says, tile by tile."""
     lanes = VECTOR_BYTES // c.itemsize
     for j in range(0, columns, lanes):
         n = columns - j
@@ -125,3 +127,25 @@ def matmul(
             r += 2
         if rows - r >= 1:
             _tile1(c, c0 + r * ldc + j, ldc, n, a, a0 + r * a_row, a_row, a_col, b, b0 + j, ldb, depth)
+
+
+@njit(inline="always")
+def matmul(
+    c: NDArray[np.floating], c0: int, ldc: int, rows: int, columns: int,
+    a: NDArray[np.floating], a0: int, a_row: int, a_col: int,
+    b: NDArray[np.floating], b0: int, ldb: int, depth: int,
+) -> None:  # fmt: skip
+    """Write C = A · B, with C `[rows, columns]`, A `[rows, depth]`, B `[depth, columns]`.
+
+    Each matrix lies in a C-contiguous array, from element `c0`, `a0`, `b0`; `ldc` and `ldb` are row strides, `a_row`
+    and `a_col` the strides of A, so A may be read transposed. Rows of B are read in whole vectors: `ldb` must
+    be padded (`padded`), what lies in the padding does not matter. C is written exactly. Sums run in the order
+    of k, whatever the shapes: results do not depend on what else is computed.
+    """
+    # To Numba a number written out in a call has a type of its own, and each combination of types is compiled afresh.
+    # With one type for all, a learner holds one product instead of six.
+    _product(
+        c, np.intp(c0), np.intp(ldc), np.intp(rows), np.intp(columns),
+        a, np.intp(a0), np.intp(a_row), np.intp(a_col),
+        b, np.intp(b0), np.intp(ldb), np.intp(depth),
+    )  # fmt: skip

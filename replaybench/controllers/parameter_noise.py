@@ -154,7 +154,7 @@ def _adapt(
     actor, noisy = both
     policy = np.empty((recent.shape[1], actor.plan[-1, 0]), recent.dtype)
     disturbed = np.empty_like(policy)
-    nothing = policy[:, :0]
+    nothing = np.empty((recent.shape[1], 0), recent.dtype)
     for m in range(recent.shape[0]):
         if not chosen[m]:
             continue

@@ -35,7 +35,7 @@ def update_first(
     head, d_head = np.empty((batch, 2 * actions), room.q.dtype), np.empty((batch, 2 * actions), room.q.dtype)
     log_prob, d_log_prob = np.empty(batch, room.q.dtype), np.empty(batch, room.q.dtype)
     y, v, d_v = np.empty_like(room.q), np.empty_like(room.q), np.empty_like(room.q)
-    nothing = pi[:, :0]
+    nothing = np.empty((batch, 0), room.q.dtype)
     for m in range(action.shape[0]):
         forward(actor, m, actor_tape, observation[m], nothing, head)
         draw_normals(stream[m], noise)

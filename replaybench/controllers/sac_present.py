@@ -49,7 +49,7 @@ def update_present(
     head, d_head = np.empty((batch, 2 * actions), room.q.dtype), np.empty((batch, 2 * actions), room.q.dtype)
     log_prob, d_log_prob = np.empty(batch, room.q.dtype), np.empty(batch, room.q.dtype)
     y = np.empty_like(room.q)
-    nothing = pi[:, :0]
+    nothing = np.empty((batch, 0), room.q.dtype)
     for m in range(action.shape[0]):
         alpha = np.exp(log_temperature.parameters[m, 0])
 

@@ -201,7 +201,7 @@ def _update(
     batch, actions = action.shape[1], action.shape[2]
     kind = room.q.dtype.type
     pi, y = np.empty((batch, actions), room.q.dtype), np.empty_like(room.q)
-    nothing = pi[:, :0]
+    nothing = np.empty((batch, 0), room.q.dtype)
     for m in range(action.shape[0]):
         forward(actor_target, m, actor_tape, next_observation[m], nothing, pi)
         smooth(pi, stream[m], smoothing, smoothing_clip)

@@ -85,7 +85,7 @@ def fit_twins(
     """
     batch = y.shape[0]
     kind = y.dtype.type
-    q, d_q = room.q, room.d_q
+    q, d_q, nothing = room.q, room.d_q, np.empty((batch, 0), room.q.dtype)
     td_error[:] = 0
     for i in range(2):
         forward(critics[i], m, room.tape, observation, action, q)
@@ -93,5 +93,5 @@ def fit_twins(
             delta = y[b, 0] - q[b, 0]
             td_error[b] += kind(0.5) * np.abs(delta)
             d_q[b, 0] = kind(-2 * coefficient / batch) * weight[b] * delta
-        backward(critics[i], m, room.tape, d_q, True, room.d_action[:, :0])
+        backward(critics[i], m, room.tape, d_q, True, nothing)
         adam_step(critics[i], m, adams[i], step, rate_factor)
