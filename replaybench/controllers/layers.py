@@ -298,4 +298,5 @@ def backward(net: Network, m: int, tape: Tape, d_out: Floats, want_weights: bool
     With `want_weights` the member's `gradient` is overwritten. The gradient to the injected action goes to
     d_action `[B, A]`; `[B, 0]` skips it. Without weights, the pass ends at the injected action.
     """
-    _backward(net, m, tape, d_out, np.bool_(want_weights), d_action)  # one type for both, see `matmul`
+    # To Numba a True written out in a call is a type of its own, for which it would compile everything once more.
+    _backward(net, m, tape, d_out, np.bool_(want_weights), d_action)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
@@ -106,12 +106,20 @@ _tile8, _tile4, _tile2, _tile1 = (_tile(rows) for rows in _TILE_ROWS)
 
 
 @kernel
-def _product(
-    c: NDArray[np.floating], c0: np.intp, ldc: np.intp, rows: np.intp, columns: np.intp,
-    a: NDArray[np.floating], a0: np.intp, a_row: np.intp, a_col: np.intp,
-    b: NDArray[np.floating], b0: np.intp, ldb: np.intp, depth: np.intp,
+def matmul(
+    c: NDArray[np.floating], c0: int, ldc: int, rows: int, columns: int,
+    a: NDArray[np.floating], a0: int, a_row: int, a_col: int,
+    b: NDArray[np.floating], b0: int, ldb: int, depth: int,
 ) -> None:  # fmt: skip
-    """Do what `matmul` says, tile by tile."""
+    """Write C = A · B, with C `[rows, columns]`, A `[rows, depth]`, B `[depth, columns]`.
+
+    Each matrix lies in a flat array, from element `c0`, `a0`, `b0`; `ldc` and `ldb` are row strides, `a_row`
+    and `a_col` the strides of A, so A may be read transposed. Rows of B are read in whole vectors: `ldb` must
+    be padded (`padded`), what lies in the padding does not matter. C is written exactly. Sums run in the order
+    of k, whatever the shapes: results do not depend on what else is computed.
+
+    Write strides of 1 out in calls: Numba then compiles a product in which they are constants, 1.2 times as fast.
+    """
     lanes = VECTOR_BYTES // c.itemsize
     for j in range(0, columns, lanes):
         n = columns - j
@@ -127,25 +135,3 @@ def _product(
             r += 2
         if rows - r >= 1:
             _tile1(c, c0 + r * ldc + j, ldc, n, a, a0 + r * a_row, a_row, a_col, b, b0 + j, ldb, depth)
-
-
-@njit(inline="always")
-def matmul(
-    c: NDArray[np.floating], c0: int, ldc: int, rows: int, columns: int,
-    a: NDArray[np.floating], a0: int, a_row: int, a_col: int,
-    b: NDArray[np.floating], b0: int, ldb: int, depth: int,
-) -> None:  # fmt: skip
-    """Write C = A · B, with C `[rows, columns]`, A `[rows, depth]`, B `[depth, columns]`.
-
-    Each matrix lies in a C-contiguous array, from element `c0`, `a0`, `b0`; `ldc` and `ldb` are row strides, `a_row`
-    and `a_col` the strides of A, so A may be read transposed. Rows of B are read in whole vectors: `ldb` must
-    be padded (`padded`), what lies in the padding does not matter. C is written exactly. Sums run in the order
-    of k, whatever the shapes: results do not depend on what else is computed.
-    """
-    # To Numba a number written out in a call has a type of its own, and each combination of types is compiled afresh.
-    # With one type for all, a learner holds one product instead of six.
-    _product(
-        c, np.intp(c0), np.intp(ldc), np.intp(rows), np.intp(columns),
-        a, np.intp(a0), np.intp(a_row), np.intp(a_col),
-        b, np.intp(b0), np.intp(ldb), np.intp(depth),
-    )  # fmt: skip
