@@ -18,8 +18,8 @@ from replaybench.controllers.levels import ActionLevels
 from replaybench.controllers.normalise import NormaliseConfig, Normaliser
 from replaybench.controllers.optimiser import Adam, adam_step, make_adam
 from replaybench.controllers.policy_form import PolicyForm
-from replaybench.data.choices import nearest_level
 from replaybench.data.kernel import kernel
+from replaybench.data.nearest import nearest_level
 from replaybench.data.streams import Stream, next_double
 
 

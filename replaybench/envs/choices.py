@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from replaybench.data.choices import nearest_level
 from replaybench.data.kernel import kernel
+from replaybench.data.nearest import nearest_level
 
 
 @kernel

@@ -20,6 +20,8 @@ from replaybench.experiments.sweep import plan
 from replaybench.experiments.whole_episodes import whole_episodes
 from replaybench.replay.notation import parse
 
+CART = "gymnasium:CartPole-v1"
+
 
 def study(named: str, strategy: str = "FULL[Uniform]", **changes: Any) -> Study:
     settings: dict[str, Any] = {
@@ -51,6 +53,19 @@ def test_a_mask_makes_the_plant_partly_observed() -> None:
         ("ACER", "FIFO[Uniform]", {"capacity": 199}, "smaller than a batch of 200"),
         ("DQN", "FIFO[Uniform]", {"plants": ("Magman",)}, "levels"),
         ("ACER-discrete", "FIFO[Uniform]", {"plants": ("Magman",)}, "levels"),
+        (
+            "DDPG",
+            "FULL[PER]",
+            {"plants": (CART,)},
+            f"^DDPG acts continuously, and {CART} takes choices; use DQN or ACER-d",
+        ),
+        ("NAF", "FIFO[Uniform+ReFER]", {"plants": (CART,)}, "^NAF acts continuously"),
+        (
+            "DQN",
+            "FULL[PER]",
+            {"plants": (CART,), "learner": {"DQN": {"levels": 15}}},
+            "levels = 15, but the plant takes 2",
+        ),
         ("SAC", "FIFO[Uniform]", {"learner": {"SAC": {"temprature": 0.1}}}, "temperature"),
         ("SACC", "FIFO[Uniform]", {}, "SAC"),
         ("DDPG", "FIFO[Uniform+ReFER]", {}, "gaussian"),
