@@ -30,7 +30,7 @@ class Controller(Protocol):
 
 
 class RandomController:
-    """Actions uniform over the whole range, independent at every sample: μ_r = 0.
+    """Actions uniform over the whole range, or over the plant's choices, independent at every sample: μ_r = 0.
 
     Args:
         plant: the plant.
@@ -41,10 +41,14 @@ class RandomController:
     def __init__(self, plant: Plant, members: Sequence[int], seed: int = 0) -> None:
         self._stream = Stream(seed, members, "random controller")
         self._actions = len(plant.action_names)
+        self._choices = np.array(plant.action_choices, np.int64)
 
     def act(self, observation: Float32Array) -> Float32Array:
         """Draw the next action of every member; the observation is not looked at."""
-        return (2.0 * self._stream.uniform(self._actions) - 1.0).astype(np.float32)
+        share = self._stream.uniform(self._actions)
+        if self._choices.size:  # the nearest one would give those at both ends half the probability of the others
+            share = np.floor(share * self._choices) / (self._choices - 1)
+        return (2.0 * share - 1.0).astype(np.float32)
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,8 @@ def linear_quadratic_regulator(
         UserError: no action in range holds the plant at its reference, or the plant is not smooth there, or
             it cannot be stabilised there.
     """
+    if plant.action_choices:
+        raise UserError(f"{plant.name} takes choices, between which there is nothing to linearise")
     if not (state_weight > 0 and action_weight > 0):
         raise UserError(f"weights of {state_weight} and {action_weight} set no goal; give positive ones")
     reference = plant.normalise_state(plant.reference_state)

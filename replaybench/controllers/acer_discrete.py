@@ -16,7 +16,7 @@ from scipy.special import log_softmax, softmax
 
 from replaybench.controllers import checks
 from replaybench.controllers.acer_discrete_update import Settings, update_members
-from replaybench.controllers.agent import Batch, Task
+from replaybench.controllers.agent import Actions, Batch, Task
 from replaybench.controllers.exploration import Explored
 from replaybench.controllers.layers import Floats, PopulationMLP, Shape
 from replaybench.controllers.learner import Learner
@@ -43,7 +43,8 @@ class ACERDiscreteConfig:
     with 0.02 or less the policy soon does nothing for ever, which costs less there than anything random.
 
     Attributes:
-        levels: values of each action dimension, evenly spaced in [−1, 1]; all combinations are the actions.
+        levels: values of each action dimension, evenly spaced in [−1, 1]; all combinations are the actions. None means
+            the plant's own where it takes choices, else 15.
         policy_hidden, critic_hidden: hidden layers.
         output_scale: factor on the first weights of the last layers.
         truncate_at: c of eq. 9, whose correction takes Q(x, a) of the summed a (Algorithm 2 prints Q(x, a_i)).
@@ -59,7 +60,7 @@ class ACERDiscreteConfig:
         truncation: False sets c = ∞ (appendix E.4).
     """
 
-    levels: int = 15
+    levels: int | None = None
     policy_hidden: tuple[int, ...] = (64, 64)
     critic_hidden: tuple[int, ...] = (64, 64)
     output_scale: float = 0.1
@@ -105,12 +106,13 @@ class ACERDiscrete(Learner):
         dtype: float32; float64 for comparisons in tests.
 
     Raises:
-        UserError: there are more than 1000 actions.
+        UserError: there are more than 1000 actions, or the plant takes others.
 
     Attributes:
         table: float32 `[n, A]`, the actions.
     """
 
+    chooses = True
     metric_names = ("kl", "ratio_truncated", "entropy")
 
     def __init__(
@@ -123,7 +125,7 @@ class ACERDiscrete(Learner):
         dtype: DTypeLike = np.float32,
     ) -> None:
         m, s = len(members), task.observation_size
-        self.table = ActionLevels(config.levels, task.action_size).table
+        self.table = ActionLevels(config.levels, task.action_size, task.action_choices).table
         n = len(self.table)
         self.config, self.task = config, task
         self.batch_size, self.replays_per_experience = config.batch_size, config.replays_per_experience
@@ -158,14 +160,14 @@ class ACERDiscrete(Learner):
         self._tapes = (self.policy_network.tape(batch), self.critic.tape(batch))
 
     @classmethod
-    def check(cls, config: ACERDiscreteConfig, actions: Sequence[str], refer: bool) -> None:
-        """Check the number of actions, too.
+    def check(cls, config: ACERDiscreteConfig, actions: Actions, refer: bool) -> None:
+        """Check the actions, too.
 
         Raises:
-            UserError: there are too many, or ReF-ER is asked for.
+            UserError: there are too many, the plant takes others, or ReF-ER is asked for.
         """
         super().check(config, actions, refer)
-        ActionLevels(config.levels, len(actions))
+        ActionLevels(config.levels, actions.size, actions.choices)
 
     def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
         """Nothing lasts for an episode."""

@@ -88,12 +88,30 @@ class Batch(Protocol):
 
 
 class Task(NamedTuple):
-    """What a learner must know of its plant and schedule."""
+    """What a learner must know of its plant and schedule.
+
+    Attributes:
+        action_choices: how many values each action takes, evenly spaced in [−1, 1]; empty where actions are continuous.
+    """
 
     observation_size: int
     action_size: int
     discount: float
     reward_scale: float
+    action_choices: tuple[int, ...] = ()
+
+
+class Actions(NamedTuple):
+    """What a plant of this name lets a learner do, for checks before anything is computed.
+
+    Attributes:
+        size: number of actions A.
+        choices: as in `Task`.
+    """
+
+    plant: str
+    size: int
+    choices: tuple[int, ...] = ()
 
 
 class Agent(Protocol):

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from replaybench.controllers.agent import Batch, Task
+from replaybench.controllers.agent import Actions, Batch, Task
 from replaybench.controllers.approximator import AnyTape, Approximator, Inputs, differentiate, evaluate, of_member
 from replaybench.controllers.behaviour import divergence_gradient, importance_weights
 from replaybench.controllers.checks import betas, between, counts, positive, widths
@@ -150,12 +150,13 @@ class DDPG(RememberingLearner):
             self.on_device = DeviceDDPG(self, device)
 
     @classmethod
-    def check(cls, config: DDPGConfig, actions: Sequence[str], refer: bool) -> None:
-        """Check that there is a behaviour density where ReF-ER is asked for.
+    def check(cls, config: DDPGConfig, actions: Actions, refer: bool) -> None:
+        """Check also that there is a behaviour density where ReF-ER is asked for.
 
         Raises:
-            UserError: there is none.
+            UserError: there is none, or the plant takes choices.
         """
+        super().check(config, actions, refer)
         if refer:
             need_density("DDPG", config.exploration)
 

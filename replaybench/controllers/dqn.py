@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from replaybench.controllers.agent import Batch, Task
+from replaybench.controllers.agent import Actions, Batch, Task
 from replaybench.controllers.checks import betas, between, counts, positive, widths
 from replaybench.controllers.exploration import Explored, decayed
 from replaybench.controllers.layers import Floats, Network, PopulationMLP, Shape, Tape, backward, forward
@@ -19,20 +19,22 @@ from replaybench.controllers.normalise import NormaliseConfig, Normaliser
 from replaybench.controllers.optimiser import Adam, adam_step, make_adam
 from replaybench.controllers.policy_form import PolicyForm
 from replaybench.data.kernel import kernel
+from replaybench.data.nearest import nearest_level
 from replaybench.data.streams import Stream, next_double
 
 
 @dataclass(frozen=True, kw_only=True)
 class DQNConfig:
-    """Settings; `levels`, both ε, `decay_episodes` and `copy_every` (updates) are those of the 2018 paper.
+    """Settings; 15 levels, both ε, `decay_episodes` and `copy_every` (updates) are those of the 2018 paper.
 
     It does not state the rest. Every action dimension has `levels` evenly spaced values in [−1, 1], and all their
-    combinations are the choices. The loss is ½ δ², beyond |δ| = `huber` linear; None keeps it quadratic. With `double`
-    the learning network chooses the successor's action and the slow one values it (van Hasselt et al. 2016).
+    combinations are the choices; None means the plant's own where it takes choices, else 15. The loss is ½ δ², beyond
+    |δ| = `huber` linear; None keeps it quadratic. With `double` the learning network chooses the successor's action and
+    the slow one values it (van Hasselt et al. 2016).
     """
 
     hidden: tuple[int, ...] = (64, 64)
-    levels: int = 15
+    levels: int | None = None
     rate: float = 1e-3
     betas: tuple[float, float] = (0.9, 0.999)
     epsilon: float = 1e-8
@@ -69,11 +71,13 @@ class DQN(Learner):
         dtype: float32; float64 for comparisons in tests.
 
     Raises:
-        UserError: fewer than 2 levels, or more than 1000 choices.
+        UserError: fewer than 2 levels, more than 1000 choices, or other levels than the plant takes.
 
     Attributes:
         choices: `[K, A]`, the last dimension changing fastest.
     """
+
+    chooses = True
 
     def __init__(
         self,
@@ -86,7 +90,8 @@ class DQN(Learner):
     ) -> None:
         self.config, self.task = config, task
         self.batch_size, self.replays_per_experience = config.batch_size, config.replays_per_experience
-        self.choices = ActionLevels(config.levels, task.action_size).table
+        levels = ActionLevels(config.levels, task.action_size, task.action_choices)
+        self.choices, self._counts = levels.table, levels.counts
         shape = Shape((task.observation_size, *config.hidden, len(self.choices)))
         self.critic, self.critic_target = (PopulationMLP(shape, len(members), dtype) for _ in range(2))
         self.critic.initialise(Stream(root, members, "initialisation"))
@@ -102,14 +107,14 @@ class DQN(Learner):
         self._tape = self.critic.tape(config.batch_size)
 
     @classmethod
-    def check(cls, config: DQNConfig, actions: Sequence[str], refer: bool) -> None:
-        """Check that so many `actions` do not make too many choices, and that ReF-ER is not asked for.
+    def check(cls, config: DQNConfig, actions: Actions, refer: bool) -> None:
+        """Check that the `actions` are those of `levels` and do not make too many, and that ReF-ER is not asked for.
 
         Raises:
-            UserError: they do, or it is.
+            UserError: they are not, or do, or it is.
         """
         super().check(config, actions, refer)
-        ActionLevels(config.levels, len(actions))
+        ActionLevels(config.levels, actions.size, actions.choices)
 
     def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
         """Set the probability of a random choice in this episode (counted from 0) of the chosen `members` `[M]`."""
@@ -161,7 +166,7 @@ class DQN(Learner):
             batch.rate_factor,
             self.task.discount,
             self.normaliser.rewards.factor,
-            config.levels,
+            self._counts,
             np.inf if config.huber is None else config.huber,
             config.double,
             int(self.steps[0]),
@@ -191,17 +196,11 @@ def _draw(
 
 
 @kernel
-def choice_of(action: Floats, levels: int) -> int:
-    """Return the index of the choice nearest to an action `[A]`; of NaN, the first level."""
+def choice_of(action: Floats, counts: NDArray[np.int64]) -> int:
+    """Return the index of the choice nearest to an action `[A]`, given the levels of each dimension `[A]`."""
     index = 0
     for a in range(action.size):
-        place = 0.5 * (action[a] + 1.0) * (levels - 1) + 0.5
-        level = 0
-        if place >= levels:
-            level = levels - 1
-        elif place > 0:
-            level = int(place)
-        index = index * levels + level
+        index = index * counts[a] + nearest_level(action[a], counts[a])
     return index
 
 
@@ -210,8 +209,8 @@ def _update(
     critic: Network, critic_target: Network, adam: Adam, tape: Tape,
     observation: Floats, action: Floats, reward: Floats, next_observation: Floats, terminated: Floats,
     weight: Floats, rate_factor: Floats,
-    discount: float, reward_factor: NDArray[np.float64], levels: int, huber: float, double: bool, step: int,
-    td_error: Floats,
+    discount: float, reward_factor: NDArray[np.float64], counts: NDArray[np.int64], huber: float, double: bool,
+    step: int, td_error: Floats,
 ) -> None:  # fmt: skip
     """One update of every member: δ = r + γ (1 − terminated) Q⁻(s′, a*) − Q(s, a), a* the best of Q⁻ or, doubly, Q."""
     batch = action.shape[1]
@@ -229,7 +228,7 @@ def _update(
         d_q[:] = 0
         for b in range(batch):
             best = np.argmax(judge[b])
-            chosen = choice_of(action[m, b], levels)
+            chosen = choice_of(action[m, b], counts)
             future = kind(discount) * (kind(1) - terminated[m, b, 0]) * q_next[b, best]
             delta = kind(reward_factor[m]) * reward[m, b, 0] + future - q[b, chosen]
             td_error[m, b] = delta

@@ -6,13 +6,13 @@ network that they follow), `adams` and, where it has further arrays that change,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers.agent import Batch, Floats, Task
+from replaybench.controllers.agent import Actions, Batch, Floats, Task
 from replaybench.controllers.approximator import Population
 from replaybench.controllers.device import OnDevice
 from replaybench.controllers.normalise import Normaliser
@@ -35,6 +35,7 @@ class Learner:
         warmup_episodes: episodes before the first update.
         normaliser: what scales observations and rewards, if asked to. `explore` is to tell it of
             observations, as `followed` does of rewards.
+        chooses: whether its actions are choices out of a finite set.
         heeds_refer: whether the constructor takes a strategy's ReF-ER as `refer`.
         on_device: what updates the networks, where that is not done on the CPU.
         metric_names: what `metrics` returns.
@@ -47,6 +48,7 @@ class Learner:
     traces: Any = None
     on_policy = False
     warmup_episodes = 0
+    chooses = False
     heeds_refer = False
     on_device: OnDevice | None = None
     metric_names: tuple[str, ...] = ()
@@ -76,12 +78,16 @@ class Learner:
         return self.policy(observation)
 
     @classmethod
-    def check(cls, config: Any, actions: Sequence[str], refer: bool) -> None:
+    def check(cls, config: Any, actions: Actions, refer: bool) -> None:
         """Check that learners of this kind can do with these settings, these actions, and with ReF-ER if it is asked.
 
         Raises:
             UserError: they cannot; says what to do instead.
         """
+        if actions.choices and not cls.chooses:
+            raise UserError(
+                f"{cls.__name__} acts continuously, and {actions.plant} takes choices; use DQN or ACER-discrete"
+            )
         if refer and not cls.heeds_refer:
             raise UserError(f"{cls.__name__} does not heed ReF-ER; use it with DDPG, NAF or V-RACER")
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from replaybench.controllers.agent import Batch, Task
+from replaybench.controllers.agent import Actions, Batch, Task
 from replaybench.controllers.approximator import (
     AnyTape,
     Approximator,
@@ -119,12 +119,13 @@ class NAF(RememberingLearner):
         self._tape = self.memory.tape("network", config.batch_size)
 
     @classmethod
-    def check(cls, config: NAFConfig, actions: Sequence[str], refer: bool) -> None:
-        """Check that there is a behaviour density where ReF-ER is asked for.
+    def check(cls, config: NAFConfig, actions: Actions, refer: bool) -> None:
+        """Check also that there is a behaviour density where ReF-ER is asked for.
 
         Raises:
-            UserError: there is none.
+            UserError: there is none, or the plant takes choices.
         """
+        super().check(config, actions, refer)
         if refer:
             need_density("NAF", config.exploration)
 

@@ -100,8 +100,9 @@ def load_policy(path: Path | str, member: int = 0) -> Policy:
     try:
         known = facts["policy"]
         name, settings, frequency = str(known["learner"]), known["settings"], float(known["frequency"])
-        task = Task(**known["task"])
-    except (KeyError, TypeError, ValueError):
+        choices = tuple(int(count) for count in known["task"].get("action_choices", ()))
+        task = Task(**{**known["task"], "action_choices": choices})
+    except (AttributeError, KeyError, TypeError, ValueError):
         raise UserError(f"{path} does not say which learner it holds; it was written by an older version") from None
     members = len(next(iter(weights.values())))
     if not 0 <= member < members:

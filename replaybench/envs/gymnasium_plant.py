@@ -1,7 +1,7 @@
 """Any task that is registered with Gymnasium, as a plant: `gymnasium:HalfCheetah-v5`.
 
-What can be controlled here has a flat vector of numbers as observation and a bounded one as action; everything else is
-refused with the reason. The task's own time limit is the plant's episode.
+What can be controlled here has a flat vector of numbers as observation, and as action a bounded one, or one or more
+choices; everything else is refused with the reason. The task's own time limit is the plant's episode.
 """
 
 from __future__ import annotations
@@ -12,27 +12,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Final, cast
+from typing import Any, ClassVar, cast
 
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec, load_env_creator
-from gymnasium.spaces import Box, Discrete, Space
 from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError, unknown
 from replaybench.envs.engine import Engine
+from replaybench.envs.gymnasium_spaces import action_range, handed_over, normalisation
 from replaybench.envs.plant import Plant, Vector
 from replaybench.envs.registry import GYMNASIUM
 from replaybench.envs.replayed import Moved, Replayed
 from replaybench.envs.sources import made_of
 from replaybench.envs.user_file import import_file
-
-LARGEST_BOUND: Final = 1e6
-"""Observations whose bounds are wider are as good as unbounded: they are taken as they are."""
-
-LARGEST_SEEN: Final = 1e6
-"""Beyond this an unbounded observation is shown at this value, so that the observation space is finite."""
 
 Environment = gymnasium.Env[Any, Any]
 
@@ -41,7 +35,8 @@ Environment = gymnasium.Env[Any, Any]
 class GymnasiumPlant(Plant):
     """A task of Gymnasium; `plant_of` makes a subclass for each id.
 
-    Observations with finite bounds and actions are normalised to [-1, 1] by their bounds. Rewards are the task's own.
+    Observations with finite bounds and actions are normalised to [-1, 1] by their bounds; choices are spread over it in
+    their order. Rewards are the task's own.
     The control rate is the task's own, too: from its time step, else from its frame rate, else 1 Hz, so that seconds
     count steps.
     """
@@ -101,8 +96,8 @@ def _plant_of(name: str, _content: bytes) -> type[GymnasiumPlant]:
     spec = _spec(name)
     env = _make(name, spec)
     try:
-        low, high = _bounded_action(name, env.action_space)
-        center, scale, limit = _normalisation(_vector(name, "observation", env.observation_space))
+        actions = action_range(name, env.action_space)
+        center, scale, limit = normalisation(name, env.observation_space)
         frequency = _frequency(env)
         origins = _origins(env, spec)
     finally:
@@ -118,13 +113,14 @@ def _plant_of(name: str, _content: bytes) -> type[GymnasiumPlant]:
         "steps": spec.max_episode_steps,
         "state_names": tuple(f"observation {i}" for i in range(len(center))),
         "state_units": ("–",) * len(center),
-        "action_names": tuple(f"action {i}" for i in range(len(low))),
-        "action_units": ("–",) * len(low),
+        "action_names": tuple(f"action {i}" for i in range(len(actions.low))),
+        "action_units": ("–",) * len(actions.low),
         "state_center": center,
         "state_scale": scale,
-        "action_low": low,
-        "action_high": high,
-        "zero_action": tuple(min(max(0.0, a), b) for a, b in zip(low, high, strict=True)),
+        "action_low": actions.low,
+        "action_high": actions.high,
+        "action_choices": actions.choices,
+        "zero_action": actions.nothing(),
         "_limit": limit,
         "frequency": frequency,
         "episode_seconds": spec.max_episode_steps / frequency,
@@ -136,18 +132,14 @@ class _Member:
     """One environment, without Gymnasium's own time limit."""
 
     def __init__(self, env: Environment) -> None:
-        space = env.action_space
-        assert isinstance(space, Box)
-        self._env, self._low, self._high, self._dtype = env, space.low, space.high, space.dtype
+        self._env, self._command = env, handed_over(env.action_space)
 
     def restart(self, seed: int) -> Vector:
         observation, _ = self._env.reset(seed=seed)
         return _float64(observation)
 
     def advance(self, action: Vector) -> Moved:
-        # Rounding must not take an action out of the task's own bounds.
-        commanded = np.clip(action.astype(self._dtype), self._low, self._high)
-        observation, reward, terminated, truncated, _ = self._env.step(commanded)
+        observation, reward, terminated, truncated, _ = self._env.step(self._command(action))
         return Moved(_float64(observation), float(reward), bool(terminated), bool(truncated))
 
     def close(self) -> None:
@@ -198,39 +190,6 @@ def _make(name: str, spec: EnvSpec) -> Environment:
 
 def _first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), "no message")
-
-
-def _vector(name: str, what: str, space: Space[Any]) -> Box:
-    """Return a space if it holds flat vectors of numbers, or say what is supported."""
-    if isinstance(space, Box) and len(space.shape) == 1:
-        return space
-    shown = f"a Box of shape {space.shape}" if isinstance(space, Box) else f"of kind {type(space).__name__}"
-    raise UserError(f"{name}: its {what} is {shown}; supported is a one-dimensional Box (a flat vector of numbers)")
-
-
-def _bounded_action(name: str, space: Space[Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the bounds of the actions, or say why they cannot be controlled."""
-    if isinstance(space, Discrete):
-        raise UserError(f"{name}: its action is one of {space.n} choices; supported are continuous actions, a Box")
-    box = _vector(name, "action", space)
-    if not np.issubdtype(box.dtype, np.floating):
-        raise UserError(f"{name}: its actions are whole numbers ({box.dtype}); supported are continuous actions")
-    if not (abs(box.low) < LARGEST_BOUND).all() or not (abs(box.high) < LARGEST_BOUND).all():
-        raise UserError(f"{name}: its actions are unbounded; register it with the wrapper ClipAction or RescaleAction")
-    return _floats(box.low), _floats(box.high)
-
-
-def _normalisation(box: Box) -> tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]:
-    """Return center, scale and limit of each component: by its bounds where it has such, else as it is."""
-    low, high = box.low.astype(np.float64), box.high.astype(np.float64)
-    bounded = (abs(low) < LARGEST_BOUND) & (abs(high) < LARGEST_BOUND) & (low < high)
-    center = np.where(bounded, (np.where(bounded, low, 0) + np.where(bounded, high, 0)) / 2, 0.0)
-    scale = np.where(bounded, (np.where(bounded, high, 2) - np.where(bounded, low, 0)) / 2, 1.0)
-    return _floats(center), _floats(scale), _floats(np.where(bounded, 1.0, LARGEST_SEEN))
-
-
-def _floats(values: NDArray[Any]) -> tuple[float, ...]:
-    return tuple(float(value) for value in values)
 
 
 def _origins(env: Environment, spec: EnvSpec) -> tuple[Callable[..., Any], ...]:

@@ -106,6 +106,8 @@ class OdePlant(Plant):
             check_count(plant, name, getattr(self, name), "state_names", self.state_names)
         if self.action_levels:
             check_count(plant, "action_levels", self.action_levels, "action_names", self.action_names)
+            if self.action_choices and self.action_levels != self.action_choices:
+                raise UserError(f"plant {plant}: action_levels must equal action_choices, {self.action_choices}")
         for name in ("rhs", "reward"):
             if getattr(self, name) is getattr(OdePlant, name):
                 raise UserError(f"plant {plant} does not define the static method {name}")

@@ -62,6 +62,10 @@ class Plant:
     action_low: ClassVar[tuple[float, ...]]
     action_high: ClassVar[tuple[float, ...]]
 
+    action_choices: ClassVar[tuple[int, ...]] = ()
+    """How many values each action takes, evenly spaced from `action_low` to `action_high`; empty: continuous ones.
+    Of any other action, actuator noise included, the plant gets the nearest choice, the lower of two."""
+
     positive: ClassVar[tuple[str, ...]] = ()
     """Parameters that must be positive."""
 
@@ -144,9 +148,13 @@ class Plant:
         return normalised
 
     def denormalise_action(self, action: ArrayLike) -> NDArray[np.float64]:
-        """Return normalised actions `[..., A]` in physical units."""
+        """Return normalised actions `[..., A]` in physical units: where the plant has choices, the nearest ones."""
         middle, half = self.action_range()
         physical: NDArray[np.float64] = middle + half * np.asarray(action, np.float64)
+        if self.action_choices:
+            last = np.array(self.action_choices, np.float64) - 1
+            level = np.clip(np.ceil(0.5 * (np.asarray(action, np.float64) + 1) * last - 0.5), 0, last)
+            physical = (middle - half) + 2 * half * level / last
         return physical
 
     def action_range(self) -> tuple[Vector, Vector]:
@@ -161,6 +169,8 @@ class Plant:
     def fingerprint(self) -> str:
         """Return a hex digest of all that decides how this plant behaves."""
         declared = [(name, getattr(self, name)) for name in self._declared()]
+        if self.action_choices:  # named only where there are some: other plants stay what they were before this
+            declared.append(("action_choices", self.action_choices))
         parameters = [(field.name, getattr(self, field.name)) for field in fields(self)]
         return hashlib.sha256(repr((declared, parameters, self.made_of())).encode()).hexdigest()
 
@@ -191,6 +201,12 @@ class Plant:
         for names, counted in (("state_names", PER_STATE), ("action_names", PER_ACTION)):
             for name in counted:
                 check_count(plant, name, getattr(self, name), names, getattr(self, names))
+        if self.action_choices:
+            check_count(plant, "action_choices", self.action_choices, "action_names", self.action_names)
+            if not all(isinstance(count, int) and count >= 2 for count in self.action_choices):
+                raise UserError(
+                    f"plant {plant}: action_choices must be whole numbers from 2, not {self.action_choices}"
+                )
 
 
 def check_count(plant: str, name: str, values: tuple[object, ...], names: str, named: tuple[str, ...]) -> None:

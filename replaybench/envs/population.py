@@ -41,9 +41,10 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
     """A population of one plant (de Bruin et al. 2018, section 4 and appendix A).
 
     Observations are noisy normalised states float32 `[M, S]`, actions float32 `[M, A]` in [-1, 1]. The plant
-    gets `clip(clip(action) + noise)`; rewards float64 `[M]` come from the true states and that applied action,
-    and are unscaled. Noisy observations are never clipped. A member that has terminated or been truncated stays as
-    it is, with reward 0, both flags kept and no noise drawn, until `reset` is called with its `reset_mask`.
+    gets `clip(clip(action) + noise)`, or the nearest of its choices where it has such; rewards float64 `[M]` come
+    from the true states and that applied action, and are unscaled. Noisy observations are never clipped. A member
+    that has terminated or been truncated stays as it is, with reward 0, both flags kept and no noise drawn, until
+    `reset` is called with its `reset_mask`.
 
     Args:
         plant: the plant, or its name as `make_plant` takes it.

@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from replaybench.data.cache import cache_dir, store_text
 from replaybench.data.streams import next_normal
+from replaybench.envs.choices import physical_action
 from replaybench.envs.fingerprint import content_hash, importable
 from replaybench.envs.ode import FUNCTIONS, OdePlant
 
@@ -76,7 +77,7 @@ def observe(state, members, center, scale, wrap, sensor, sensor_sigma, observati
 {_SENSE}
 
 @njit(cache=CACHED, forceinline=True, error_model="numpy")
-def step(state, action, members, h, substeps, p, middle, half, center, scale, wrap,
+def step(state, action, members, h, substeps, p, middle, half, choices, center, scale, wrap,
          sensor, sensor_sigma, actuator, actuator_sigma,
          observation, truth, sensor_noise, actuator_noise, reward, terminated, event):
     x, x_next, y, u = np.empty(S), np.empty(S), np.empty(S), np.empty(A)
@@ -97,7 +98,7 @@ def step(state, action, members, h, substeps, p, middle, half, center, scale, wr
                 applied = 1.0
             elif applied < -1.0:
                 applied = -1.0
-            u[a] = middle[a] + half[a] * applied
+            u[a] = physical_action(applied, middle[a], half[a], choices[a])
 {_ADVANCE}\
         for i in range(S):
             state[m, i] = x_next[i]
@@ -181,7 +182,7 @@ def simulate(
 def _kernels(functions: tuple[Callable[..., Any], ...], states: int, actions: int, plant: str) -> Kernels:
     rhs, reward, project, terminated = functions
     source = _unroll(TEMPLATE, states)
-    content = content_hash((*functions, next_normal), exact=True)
+    content = content_hash((*functions, next_normal, physical_action), exact=True)
     made_of = f"{numba.__version__} {states} {actions} {content} {source}"
     # Named after the class that defines the motion, so that plants that differ in parameters share the file.
     owner = re.sub(r"\W", "_", rhs.__qualname__.rpartition(".")[0] or plant)
@@ -193,6 +194,7 @@ def _kernels(functions: tuple[Callable[..., Any], ...], states: int, actions: in
         "project": project,
         "terminated_of": terminated,
         "next_normal": next_normal,
+        "physical_action": physical_action,
         "S": states,
         "A": actions,
         "__file__": str(path),

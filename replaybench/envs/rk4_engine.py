@@ -54,7 +54,7 @@ class RungeKutta(Engine):
         """Disturb, advance and sense in one kernel."""
         self._kernels.step(
             *(self.observed, signals.action, running, self._substep, self._substeps, self._params),
-            *(signals.middle, signals.half, signals.center, signals.scale, signals.wrap),
+            *(signals.middle, signals.half, signals.choices, signals.center, signals.scale, signals.wrap),
             *(signals.sensor.state, signals.sensor_noise, signals.actuator.state, signals.actuator_noise),
             *(signals.observation, signals.true_state, signals.sensor_error, signals.actuator_error),
             *(self.reward, self.terminated, self.event),

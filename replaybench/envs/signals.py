@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream, next_normal
+from replaybench.envs.choices import physical_action
 from replaybench.envs.plant import Plant
 from replaybench.envs.settings import Role
 
@@ -38,6 +39,7 @@ class Signals:
         actuator_error: float32 `[M, A]`, the noise put on the last action.
         center, scale: float64 `[S]`, by which states are normalised.
         middle, half: float64 `[A]`, of the physical action range.
+        choices: int64 `[A]`, how many values each action takes; 0 where it is continuous.
         wrap: bool `[S]`, which noisy angles are brought back.
         sensor, actuator: the streams.
     """
@@ -60,6 +62,7 @@ class Signals:
         self.center, self.scale = np.array(plant.state_center, np.float64), np.array(plant.state_scale, np.float64)
         self.limit = np.array(plant.observation_limit, np.float64)
         self.middle, self.half = plant.action_range()
+        self.choices = np.array(plant.action_choices or (0,) * commands[1], np.int64)
         self.wrap = np.array(plant.periodic, np.bool_) & wrap_noisy_angle
         self._physical = np.zeros(commands)
         self.sensor, self.actuator = (Stream(seed, members, purpose) for purpose in _PURPOSES[role])
@@ -73,7 +76,7 @@ class Signals:
         """Return the physical actions `[M, A]` that reach the plant; the array is overwritten by the next call."""
         _disturb(
             *(self.action, running, self.actuator.state, self.actuator_noise, self.actuator_error),
-            *(self.middle, self.half, self._physical),
+            *(self.middle, self.half, self.choices, self._physical),
         )
         return self._physical
 
@@ -98,6 +101,7 @@ def _disturb(
     noise: NDArray[np.float32],
     middle: NDArray[np.float64],
     half: NDArray[np.float64],
+    choices: NDArray[np.int64],
     physical: NDArray[np.float64],
 ) -> None:
     for m in range(action.shape[0]):
@@ -107,7 +111,7 @@ def _disturb(
                 error = sigma * next_normal(stream[m])
                 noise[m, a] = error
                 applied = min(max(applied + error, -1.0), 1.0)
-            physical[m, a] = middle[a] + half[a] * applied
+            physical[m, a] = physical_action(applied, middle[a], half[a], choices[a])
 
 
 @kernel

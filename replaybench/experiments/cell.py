@@ -192,6 +192,7 @@ def make_task(plant: Plant, frequency: float, discount: str, observe: Sequence[s
         action_size=len(plant.action_names),
         discount=plant.discount**ratio,
         reward_scale=plant.reward_scale * ratio,
+        action_choices=plant.action_choices,
     )
 
 

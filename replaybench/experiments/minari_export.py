@@ -88,7 +88,9 @@ def export_buffer(
             progress(done, len(whole))
             yield as_episode(recording, number, slots, limit)
 
-    space = PopulationEnv(recording.plant, frequency=1 / recording.plant.episode_seconds, sensor_noise=recording.noise)
+    # The spaces depend on no rate; a log's own may cut the episode into no whole number of samples.
+    rate = 1 / recording.plant.episode_seconds if limit is None else recording.frequency
+    space = PopulationEnv(recording.plant, frequency=rate, sensor_noise=recording.noise)
     write_dataset(
         folder,
         dataset_id,

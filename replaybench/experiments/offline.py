@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.baselines.controllers import play
-from replaybench.controllers.agent import Agent, Task
+from replaybench.controllers.agent import Actions, Agent, Task
 from replaybench.controllers.registry import load_learner
 from replaybench.data.errors import UserError
 from replaybench.data.hdf5 import Header, Record, open_record
@@ -217,7 +217,8 @@ def replay_offline(
     plant, members = recording.plant, range(learners)
     kind, config = load_learner(learner)
     configured = build(config, recording.settings(learner), f"settings of {learner}")
-    kind.check(configured, plant.action_names, strategy.refer is not None)
+    actions = Actions(plant.name, len(plant.action_names), plant.action_choices)
+    kind.check(configured, actions, strategy.refer is not None)
     with_rule = {} if strategy.refer is None else {"refer": strategy.refer}
     agent: Agent = kind(configured, recording.task(), root_seed, members, recording.frequency, **with_rule)
     recording.check_fields(learner, agent.fields)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from replaybench import NUMERICS_VERSION
+from replaybench.controllers.agent import Actions
 from replaybench.controllers.device import check_name
 from replaybench.controllers.registry import load_learner
 from replaybench.data.errors import UserError, unknown
@@ -165,7 +166,8 @@ class Study:
                 f"study {self.name!r}: update_every = {every} is more than the {steps} steps of a run, which would "
                 "learn nothing; lower it, or raise episodes"
             )
-        kind.check(settings, made.action_names, parsed.refer is not None)
+        actions = Actions(made.name, len(made.action_names), made.action_choices)
+        kind.check(settings, actions, parsed.refer is not None)
         kind.check_runs_on(self.device, settings, parsed.refer is not None)
         self._check_room(parsed, settings, every)
         return Cell(

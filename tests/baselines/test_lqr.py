@@ -120,9 +120,21 @@ def test_actions_are_clipped_and_angles_go_the_short_way() -> None:
     assert np.abs(across).max() <= 1.0
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OnOff(PendulumDCSC):
+    name = "OnOff"
+    action_choices = (2,)
+    action_levels = (2,)
+
+
 @pytest.mark.parametrize(
     ("plant", "message"),
-    [(Sideways(), "no action holds Sideways"), (AtTheWall(), "AtTheWall"), (OutOfReach(), "cannot be stabilised")],
+    [
+        (OnOff(), "OnOff takes choices"),
+        (Sideways(), "no action holds Sideways"),
+        (AtTheWall(), "AtTheWall"),
+        (OutOfReach(), "cannot be stabilised"),
+    ],
     ids=lambda value: value.name if isinstance(value, OdePlant) else "",
 )
 def test_what_cannot_be_regulated_is_refused(plant: OdePlant, message: str) -> None:

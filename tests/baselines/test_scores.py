@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy import stats
 
 from replaybench.baselines import refinement, scores
 from replaybench.baselines.controllers import GreedyController, RandomController, ZeroController
@@ -125,6 +126,30 @@ def test_random_actions_are_uniform_and_zero_is_no_voltage_and_no_current() -> N
     assert np.abs(actions).max() <= 1.0
     np.testing.assert_array_equal(ZeroController(Magman()).act(nothing[:3]), np.full((3, 4), -1.0, np.float32))
     np.testing.assert_array_equal(ZeroController(Pendulum()).act(nothing[:3]), np.zeros((3, 1), np.float32))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Choosing(Resting):
+    """The same with two actions out of three and four values."""
+
+    name = "Choosing"
+    action_names, action_units, action_low, action_high = ("a", "b"), ("1", "1"), (0.0, -1.0), (2.0, 2.0)
+    action_choices = (3, 4)
+    zero_action = (1.0, 0.0)
+
+
+def test_random_control_takes_each_choice_equally_often_and_zero_is_one_of_them() -> None:
+    """χ² over the 12 combinations, p = 0.001."""
+    plant, observation = Choosing(), np.zeros((5000, 1), np.float32)
+    actions = RandomController(plant, range(5000), seed=1).act(observation)
+    assert actions.dtype == np.float32
+    chosen = plant.denormalise_action(actions)
+    np.testing.assert_allclose(plant.normalise_action(chosen), actions, atol=1e-6)
+    found, counted = np.unique(chosen, axis=0, return_counts=True)
+    assert len(found) == 12
+    assert stats.chisquare(counted).pvalue > 0.001
+    zero = ZeroController(plant).act(observation)
+    np.testing.assert_array_equal(plant.denormalise_action(zero[:1]), [plant.zero_action])
 
 
 def test_two_close_ends_give_no_score() -> None:

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from replaybench.controllers.registry import LEARNERS
+from replaybench.controllers.registry import LEARNERS, load_learner
+from replaybench.data.errors import UserError
 from replaybench.data.hdf5 import read_record
 from replaybench.data.policy import read_policy
 from replaybench.experiments.cell import CellRun, run_cell
@@ -58,6 +59,26 @@ def arrays_of(folder: Path) -> dict[str, np.ndarray]:
     """Return everything in the files of a cell."""
     scores = read_record(folder / "scores.h5")[1]
     return {**scores, **read_record(folder / "buffer.h5")[1], **read_policy(folder / "policy.safetensors")[1]}
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_a_plant_that_takes_choices_is_learned_or_refused_before_compute(learner: str) -> None:
+    """The refusal names learner, plant, and those that fit, which are all that choose."""
+    plant = "gymnasium:CartPole-v1"
+    study = Study(
+        name="t", plants=(plant,), learners=(learner,), strategies=("FIFO[Uniform]",), seeds=2, episodes=1,
+        update_every=250, capacity=600, noise=(0.01,),
+    )  # fmt: skip
+    choosing = [name for name in LEARNERS if load_learner(name)[0].chooses]
+    if learner in choosing:
+        run = CellRun(study.cells()[0])
+        run.advance()
+        assert np.isfinite(run.reward).all()
+        states = np.random.Generator(np.random.PCG64(0)).normal(size=(2, 500, 4)).astype(np.float32)
+        assert set(np.unique(run.agent.policy(states))) == {-1.0, 1.0}
+    else:
+        with pytest.raises(UserError, match=f"^{load_learner(learner)[0].__name__} .*{plant}.*{'.*'.join(choosing)}$"):
+            study.cells()
 
 
 @every_learner

@@ -26,6 +26,7 @@ CASES |= {
     "Segway": (f"{EXAMPLES / 'segway.py'}:Segway", {}),
     "TwoTank": (f"{EXAMPLES / 'two_tank.py'}:TwoTank", {}),
     "Gymnasium": ("gymnasium:Pendulum-v1", {}),
+    "GymnasiumChoices": ("gymnasium:CartPole-v1", {}),
     "DraftingNavierStokes": ("Drafting", {"fidelity": "navier-stokes", "cells": 8}),
 }
 

@@ -18,7 +18,7 @@ from replaybench.controllers.acer_discrete_update import (
     probabilities,
     to_logits,
 )
-from replaybench.controllers.agent import Task
+from replaybench.controllers.agent import Actions, Task
 from replaybench.controllers.layers import PopulationMLP
 from replaybench.controllers.normalise import NormaliseConfig
 from replaybench.controllers.segments import Segments
@@ -347,7 +347,7 @@ def test_wrong_settings_are_refused(wrong: dict[str, float]) -> None:
 
 def test_too_many_actions_are_refused_before_anything_runs() -> None:
     with pytest.raises(UserError, match="set levels to at most 5"):
-        ACERDiscrete.check(ACERDiscreteConfig(), ("u1", "u2", "u3", "u4"), False)
+        ACERDiscrete.check(ACERDiscreteConfig(), Actions("Magman", 4), False)
 
 
 def test_stopped_and_resumed_equals_uninterrupted_and_learns_on_policy(tmp_path: Path) -> None:

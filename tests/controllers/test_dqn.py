@@ -75,12 +75,32 @@ def test_choices_are_evenly_spaced_and_found_again(levels: int, actions: int) ->
     agent = DQN(DQNConfig(levels=levels), TASK._replace(action_size=actions), 0, range(1))
     assert agent.choices.shape == (levels**actions, actions)
     np.testing.assert_allclose(np.unique(agent.choices), np.linspace(-1, 1, levels), atol=1e-7)
-    assert [choice_of(choice, levels) for choice in agent.choices] == list(range(len(agent.choices)))
+    assert [choice_of(choice, np.full(actions, levels)) for choice in agent.choices] == list(range(len(agent.choices)))
 
 
 def test_actions_between_choices_are_taken_for_the_nearest() -> None:
     for action, index in ((-7.0, 0), (-0.76, 0), (-0.74, 1), (0.1, 2), (0.9, 4), (3.0, 4), (np.nan, 0)):
-        assert choice_of(np.array([action], np.float32), 5) == index
+        assert choice_of(np.array([action], np.float32), np.array([5])) == index
+
+
+def test_a_plants_own_choices_are_taken_as_they_are() -> None:
+    """Two, three and four values in the three dimensions; other levels are a mistake, equal ones are not."""
+    task = TASK._replace(action_size=3, action_choices=(2, 3, 4))
+    agent = DQN(DQNConfig(), task, 0, range(1))
+    assert [len(np.unique(column)) for column in agent.choices.T] == [2, 3, 4]
+    counts = np.array(task.action_choices)
+    assert [choice_of(choice, counts) for choice in agent.choices] == list(range(24))
+    assert choice_of(np.float32([0.1, -0.6, 0.3]), counts) == (1 * 3 + 0) * 4 + 2
+    with pytest.raises(UserError, match="levels = 3, but the plant takes 2 × 3 × 4 choices; leave levels out"):
+        DQN(DQNConfig(levels=3), task, 0, range(1))
+    even = task._replace(action_choices=(3, 3, 3))
+    np.testing.assert_array_equal(
+        DQN(DQNConfig(levels=3), even, 0, range(1)).choices, DQN(DQNConfig(), even, 0, range(1)).choices
+    )
+    with pytest.raises(
+        UserError, match="the plant's 20 × 20 × 20 choices are 8000 actions; no learner takes more than"
+    ):
+        DQN(DQNConfig(), task._replace(action_choices=(20, 20, 20)), 0, range(1))
 
 
 def test_too_many_choices_are_refused() -> None:

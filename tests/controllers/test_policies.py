@@ -63,6 +63,21 @@ def test_as_a_module_it_acts_alike_and_can_be_exported(learner: str, tmp_path: P
     np.testing.assert_allclose(again.detach().numpy(), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("learner", ["DQN", "ACER-discrete"])
+def test_a_policy_over_a_plants_choices_is_loaded_as_one(learner: str, tmp_path: Path) -> None:
+    kind, config = load_learner(learner)
+    agent = kind(config(), TASK._replace(action_choices=(2, 3)), 0, range(2))
+    path = tmp_path / "policy.safetensors"
+    write_policy(path, agent.weights(), {"policy": policy_facts(learner, agent, 50.0)})
+    policy = replaybench.load_policy(path, 1)
+    assert policy.agent.task == agent.task
+    expected = agent.policy(np.broadcast_to(STATES, (2, *STATES.shape)).copy())[1]
+    np.testing.assert_array_equal(policy.predict(STATES)[0], expected)
+    np.testing.assert_array_equal(load_torch_policy(path, 1)(torch.from_numpy(STATES)).numpy(), expected)
+    assert set(expected[:, 0]) <= {-1.0, 1.0}
+    assert set(expected[:, 1]) <= {-1.0, 0.0, 1.0}
+
+
 def test_stochastic_policies_sample(tmp_path: Path) -> None:
     for learner in ("SAC", "V-RACER", "ACER"):
         policy = replaybench.load_policy(stored(learner, tmp_path)[1])

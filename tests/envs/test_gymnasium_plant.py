@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, Tuple
 from gymnasium.utils.env_checker import check_env
 from gymnasium.wrappers import RescaleAction
 
@@ -194,10 +194,9 @@ REFUSED = [
     ({"observation": Dict({"a": VECTOR})}, {}, "its observation is of kind Dict; supported is a one-dimensional Box"),
     ({"observation": Tuple((VECTOR,))}, {}, "its observation is of kind Tuple"),
     ({"observation": Discrete(5)}, {}, "its observation is of kind Discrete"),
-    ({"action": Discrete(3)}, {}, "its action is one of 3 choices; supported are continuous actions"),
-    ({"action": MultiDiscrete([2, 2])}, {}, "its action is of kind MultiDiscrete"),
+    ({"action": Dict({"a": VECTOR})}, {}, "its action is of kind Dict; supported are a one-dimensional Box"),
     ({"action": Box(-np.inf, np.inf, (2,))}, {}, "its actions are unbounded; register it with the wrapper ClipAction"),
-    ({"action": Box(0, 3, (2,), np.int64)}, {}, "its actions are whole numbers (int64)"),
+    ({"action": Box(0, 3, (2,), np.int64)}, {}, "its actions are whole numbers (int64) in a Box; supported are"),
     ({}, {"max_episode_steps": None}, "has no time limit; register it with max_episode_steps"),
     ({"colour": "red"}, {}, "cannot be made: TypeError: "),
 ]

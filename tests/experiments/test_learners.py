@@ -10,15 +10,19 @@ import pytest
 
 from replaybench.controllers.registry import LEARNERS
 from replaybench.data.errors import UserError
+from replaybench.data.minari import read_dataset
 from replaybench.data.runs import RunFolder
 from replaybench.experiments.cell import CellRun, run_cell
 from replaybench.experiments.metric_plots import metric_curves
-from replaybench.experiments.offline import offer, read_recording, replay_offline
+from replaybench.experiments.minari_export import export_buffer
+from replaybench.experiments.offline import Outcome, offer, read_recording, replay_offline
 from replaybench.experiments.results import assemble
 from replaybench.experiments.study import Study
 from replaybench.experiments.sweep import plan
 from replaybench.experiments.whole_episodes import whole_episodes
 from replaybench.replay.notation import parse
+
+CART = "gymnasium:CartPole-v1"
 
 
 def study(named: str, strategy: str = "FULL[Uniform]", **changes: Any) -> Study:
@@ -51,6 +55,19 @@ def test_a_mask_makes_the_plant_partly_observed() -> None:
         ("ACER", "FIFO[Uniform]", {"capacity": 199}, "smaller than a batch of 200"),
         ("DQN", "FIFO[Uniform]", {"plants": ("Magman",)}, "levels"),
         ("ACER-discrete", "FIFO[Uniform]", {"plants": ("Magman",)}, "levels"),
+        (
+            "DDPG",
+            "FULL[PER]",
+            {"plants": (CART,)},
+            f"^DDPG acts continuously, and {CART} takes choices; use DQN or ACER-d",
+        ),
+        ("NAF", "FIFO[Uniform+ReFER]", {"plants": (CART,)}, "^NAF acts continuously"),
+        (
+            "DQN",
+            "FULL[PER]",
+            {"plants": (CART,), "learner": {"DQN": {"levels": 15}}},
+            "levels = 15, but the plant takes 2",
+        ),
         ("SAC", "FIFO[Uniform]", {"learner": {"SAC": {"temprature": 0.1}}}, "temperature"),
         ("SACC", "FIFO[Uniform]", {}, "SAC"),
         ("DDPG", "FIFO[Uniform+ReFER]", {}, "gaussian"),
@@ -103,6 +120,30 @@ def test_what_a_learner_stored_it_can_replay_offline(learner: str, tmp_path: Pat
         progress=lambda done: None,
     )  # fmt: skip
     assert np.isfinite(outcome.reward).all()
+
+
+def test_what_was_chosen_is_replayed_offline_and_exported(tmp_path: Path) -> None:
+    """A task of Gymnasium with choices and noise, which shifts them: stored is what was commanded."""
+    cell = study("DQN", plants=(CART,), noise=(0.1,), episodes=2, update_every=100).cells()[0]
+    assert run_cell(cell, tmp_path, "final")
+    recording = read_recording(tmp_path / "buffer.h5")
+    assert set(np.unique(recording.arrays["action"])) == {-1.0, 1.0}
+
+    def offline(learner: str) -> Outcome:
+        return replay_offline(
+            recording, parse("FULL[PER]"), updates=4, learner=learner, learners=2, capacity=None, root_seed=0,
+            progress=lambda done: None,
+        )  # fmt: skip
+
+    assert (offline("DQN").reward >= 1).all()
+    with pytest.raises(UserError, match="^TD3 acts continuously"):
+        offline("TD3")
+    pytest.importorskip("minari")
+    written = export_buffer(tmp_path / "buffer.h5", "cart/pole-v0", root=tmp_path / "datasets")
+    assert written.steps + written.left_out == 2 * 1000
+    episodes = read_dataset(written.folder)[1]
+    assert len(episodes) == written.episodes
+    assert set(np.unique(np.concatenate([each.actions for each in episodes]))) == {-1.0, 1.0}
 
 
 @pytest.mark.parametrize("learner", LEARNERS)
