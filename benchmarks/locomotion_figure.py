@@ -18,8 +18,10 @@ from replaybench.experiments.figure_style import PALETTE, new_figure, save, styl
 from replaybench.experiments.stats import interval
 
 FOLDER = Path(__file__).parent / "results" / "locomotion"
+ROUND = 1000
+"""Steps over whose episodes a return is averaged first, on both sides."""
 WINDOW = 5000
-"""Steps over whose episodes a return is averaged."""
+"""Steps over whose rounds it is averaged then: a point of a curve."""
 TASKS = {"MujocoHopper": "Hopper", "MujocoHalfCheetah": "HalfCheetah"}
 
 Curves = dict[str, tuple[np.ndarray, np.ndarray]]
@@ -27,26 +29,31 @@ Curves = dict[str, tuple[np.ndarray, np.ndarray]]
 
 
 def ours(data: xr.Dataset, plant: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return our returns: a point of `reward` is the mean over episodes that ended in a round of 1000 steps."""
+    """Return our returns: a point of `reward` is the mean over episodes that ended in a round."""
     here = data.sel(plant=plant).dropna("frequency", how="all", subset=["reward"])
     reward, greedy = (here[name].squeeze(drop=True).transpose("seed", ...) for name in ("reward", "reward_greedy"))
-    rounds = WINDOW // 1000
-    return reward.values.reshape(len(reward), -1, rounds).mean(axis=2), greedy.values[:, -1]
+    return in_windows(reward.values), greedy.values[:, -1]
+
+
+def in_windows(reward: np.ndarray) -> np.ndarray:
+    """Return means over the rounds of each window `[seeds, windows]` of rewards `[seeds, rounds]`."""
+    means: np.ndarray = reward.reshape(len(reward), -1, WINDOW // ROUND).mean(axis=2)
+    return means
 
 
 def theirs(path: Path, steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the peer's returns: means over episodes that ended in a window, greedily over ten."""
+    """Return the peer's returns, averaged as ours are; the greedy ones are means over ten episodes."""
     with path.open(newline="") as file:
         rows = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
     curves, last = [], []
     for seed in sorted({row["seed"] for row in rows}):
         mine = [row for row in rows if row["seed"] == seed]
-        window = [min(int((row["step"] - 1) // WINDOW), steps // WINDOW - 1) for row in mine]
+        ended = np.array([(row["step"] - 1) // ROUND for row in mine])
         told = np.array([row["return"] for row in mine])
         training = np.array([row["greedy"] == 0 for row in mine])
-        curves.append([told[training & (np.array(window) == w)].mean() for w in range(steps // WINDOW)])
+        curves.append([told[training & (ended == number)].mean() for number in range(steps // ROUND)])
         last.append(told[~training].mean())
-    return np.array(curves), np.array(last)
+    return in_windows(np.array(curves)), np.array(last)
 
 
 def draw(axes: Any, task: str, curves: Curves) -> None:

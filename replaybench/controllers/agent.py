@@ -128,6 +128,7 @@ class Agent(Protocol):
     traces: Any
     on_policy: bool
     warmup_episodes: int
+    warming_up: bool
     metric_names: tuple[str, ...]
 
     def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:

@@ -32,7 +32,8 @@ class Learner:
         window: steps of its episode that end with it, so many at most, which each replayed one comes with.
         traces: numbers that the learner derives along stored episodes, None if it derives none.
         on_policy: whether an update on the newest experiences precedes those on replayed ones.
-        warmup_episodes: episodes before the first update.
+        warmup_episodes: episodes, or rounds of steps, before the first update.
+        warming_up: whether the present one is among them, as whoever trains the learner says.
         normaliser: what scales observations and rewards, if asked to. `explore` is to tell it of
             observations, as `followed` does of rewards.
         chooses: whether its actions are choices out of a finite set.
@@ -48,6 +49,7 @@ class Learner:
     traces: Any = None
     on_policy = False
     warmup_episodes = 0
+    warming_up = False
     chooses = False
     heeds_refer = False
     on_device: OnDevice | None = None

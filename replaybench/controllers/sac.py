@@ -21,6 +21,7 @@ from replaybench.controllers.sac_first import update_first
 from replaybench.controllers.sac_present import update_present
 from replaybench.controllers.squashed import LOG_STD_BOUNDS
 from replaybench.controllers.twins import twin_room
+from replaybench.controllers.warm_up import RandomActions
 from replaybench.data.errors import UserError
 from replaybench.data.streams import Stream
 
@@ -31,7 +32,9 @@ class SACConfig:
 
     `version = "first"` learns a value network beside the critics, whose slow copy gives the targets. `temperature` is
     the weight α of the entropy; None learns it towards the entropy −A, from `first_temperature` on. The first version
-    has a fixed one, 0.2 in the work on replay that uses it, in units of the scaled reward.
+    has a fixed one, 0.2 in the work on replay that uses it, in units of the scaled reward. In the first
+    `warmup_episodes` episodes (rounds of steps, if updates follow steps) actions are uniformly random and nothing is
+    learned.
     """
 
     version: Literal["present", "first"] = "present"
@@ -116,6 +119,7 @@ class SAC(Learner):
         self.normaliser = Normaliser(config.normalise, m, s, task.reward_scale, dtype)
         self.noise = np.zeros((m, a))
         self.exploration_stream = Stream(root, members, "exploration")
+        self.random_actions = RandomActions(root, members, a)
         self.update_stream = Stream(root, members, "update")
         self.steps = np.zeros(1, np.int64)
         self._tapes = {name: network.tape(config.batch_size) for name, network in self.networks.items()}
@@ -125,13 +129,18 @@ class SAC(Learner):
         """Nothing lasts for an episode."""
 
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
-        """Return a ~ π(·|s) `[M, A]`; only `active` `[M]` members draw."""
+        """Return a ~ π(·|s) `[M, A]`, while warming up uniform ones; only `active` `[M]` members draw."""
         self.normaliser.observations.update(observation, active)
-        draw_active(self.exploration_stream.state, active, self.noise)
+        if self.warming_up:
+            self.random_actions.draw(active)
+        else:
+            draw_active(self.exploration_stream.state, active, self.noise)
         return self.explore_again(observation)
 
     def explore_again(self, observation: Floats) -> Explored:
-        """Return the same for another observation, with the ε of the present step."""
+        """Return the same for another observation, with the ε or the random action of the present step."""
+        if self.warming_up:
+            return self.random_actions.explored(self.act(observation))
         action, greedy = (actions[:, 0] for actions in self._actions(observation[:, None], self.noise[:, None]))
         return Explored(action, np.abs(action - greedy).sum(axis=1))
 
@@ -212,4 +221,5 @@ class SAC(Learner):
             "log_temperature": self.log_temperature.parameters,
             "exploration_stream": self.exploration_stream.state,
             "update_stream": self.update_stream.state,
+            "warm_up_stream": self.random_actions.stream.state,
         }

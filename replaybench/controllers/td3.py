@@ -19,6 +19,7 @@ from replaybench.controllers.normalise import NormaliseConfig, Normaliser
 from replaybench.controllers.optimiser import Adam, adam_step, make_adam, track
 from replaybench.controllers.policy_form import PolicyForm
 from replaybench.controllers.twins import TwinAdams, TwinRoom, Twins, bootstrap, fit_twins, lesser_value, twin_room
+from replaybench.controllers.warm_up import RandomActions
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream, next_normal
 
@@ -30,6 +31,8 @@ class TD3Config:
     The paper has 400-300 units, batches of 100 and one update per step for tasks with far more dimensions, and explores
     with white noise of 0.1, which leaves four of eight learners on the pendulum hanging: the default is the correlated
     process of the 2018 benchmarks. `smoothing` is the standard deviation of the noise in the target's action.
+    In the first `warmup_episodes` episodes (rounds of steps, if updates follow steps) actions are uniformly random and
+    nothing is learned.
     """
 
     actor_hidden: tuple[int, ...] = (64, 64)
@@ -103,6 +106,7 @@ class TD3(Learner):
         actors = self.networks["actor"]
         self.exploration = make_exploration(config.exploration, root, members, a, frequency, actors)
         self.normaliser = Normaliser(config.normalise, m, s, task.reward_scale, dtype)
+        self.random_actions = RandomActions(root, members, a)
         self.smoothing_stream = Stream(root, members, "update")
         self.steps = np.zeros(1, np.int64)
         self._actor_tape = self.networks["actor"].tape(config.batch_size)
@@ -113,13 +117,18 @@ class TD3(Learner):
         self.exploration.start_episode(episode, members)
 
     def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
-        """Return the action `[M, A]` that explores around π(s); only `active` `[M]` members draw."""
+        """Return what explores around π(s), while warming up uniform actions `[M, A]`; only `active` `[M]` draw."""
         self.normaliser.observations.update(observation, active)
+        # Also while warming up: an episode may go on after it, and parameter noise learns where members are.
         self.exploration.advance(self.normaliser.observations(observation), active)
+        if self.warming_up:
+            self.random_actions.draw(active)
         return self.explore_again(observation)
 
     def explore_again(self, observation: Floats) -> Explored:
-        """Return the same for another observation, with the exploration of the present step."""
+        """Return the same for another observation, with the exploration or the random action of the present step."""
+        if self.warming_up:
+            return self.random_actions.explored(self.act(observation))
         seen = self.normaliser.observations(observation)
         return self.exploration.disturb(self.networks["actor"](seen[:, None])[:, 0], seen)
 
@@ -175,6 +184,7 @@ class TD3(Learner):
         return {
             **{f"exploration_{name}": array for name, array in self.exploration.state_dict().items()},
             "smoothing_stream": self.smoothing_stream.state,
+            "warm_up_stream": self.random_actions.stream.state,
         }
 
 

@@ -31,6 +31,7 @@ PURPOSES: Final = (
     "update",
     "initial state",
     "evaluation initial state",
+    "warm-up",
 )
 """A purpose's number is its place here: append, never reorder (the place is part of every seed)."""
 

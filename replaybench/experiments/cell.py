@@ -97,6 +97,7 @@ class CellRun:
     def advance(self) -> None:
         """Run one round of training, its updates, and at times a greedy episode."""
         cell, episode = self.cell, self.episode
+        self.agent.warming_up = episode < self.agent.warmup_episodes
         if cell.update_every:
             self._act_and_learn()
         else:
@@ -128,7 +129,7 @@ class CellRun:
         """Do the updates of a phase, counted from 0, unless this is still a round of warm-up."""
         # Fractions of an update are carried over, so that every experience is replayed as often as was asked.
         due = int((phase + 1) * self.updates_per_phase) - int(phase * self.updates_per_phase)
-        if self.episode >= self.agent.warmup_episodes:
+        if not self.agent.warming_up:
             update_phase(self.agent, self.replay, due, phase / max(1, self.phases - 1), self.episodes)
         self.episodes.forget_seen()
 
