@@ -3,9 +3,9 @@
 Ours is the time of `PopulationEnv.step` under random actions, with observations, rewards, terms and episode ends;
 members that end are restarted outside the clock. The bare rate is that of a loop over the same clients on the same
 trajectories that calls `stepSimulation` and nothing else: torques are set before, and readings taken after, outside
-the clock. With two workers, ours runs as one population in two worker processes; the bare side is two processes at
-once, each with half of the members, their rates added. Sides take turns in one run; medians of rates, and of ratios of
-neighbouring timings.
+the clock. With two processes, ours runs as one population in this process and a worker; the bare side is two processes
+at once, each with half of the members, their rates added. Sides take turns in one run; medians of rates, and of ratios
+of neighbouring timings.
 
 `python benchmarks/bench_bullet.py [TASK …]`
 """
@@ -109,7 +109,7 @@ def one_process(task: str) -> list[tuple[float, float]]:
 
 
 def two_processes(task: str) -> list[tuple[float, float]]:
-    """Return pairs of rates: ours with two workers, and two bare processes."""
+    """Return pairs of rates: ours with a worker, and two bare processes."""
     os.environ["REPLAYBENCH_THREADS"] = "2"
     env = PopulationEnv(f"Bullet{task}", MEMBERS)
     os.environ["REPLAYBENCH_THREADS"] = "1"

@@ -18,6 +18,7 @@ from replaybench.controllers.device import OnDevice
 from replaybench.controllers.normalise import Normaliser
 from replaybench.controllers.optimiser import Adam
 from replaybench.controllers.policy_form import PolicyForm
+from replaybench.controllers.registry import name_of
 from replaybench.data.errors import UserError
 
 Arrays = dict[str, NDArray[Any]]
@@ -88,10 +89,10 @@ class Learner:
         """
         if actions.choices and not cls.chooses:
             raise UserError(
-                f"{cls.__name__} acts continuously, and {actions.plant} takes choices; use DQN or ACER-discrete"
+                f"{name_of(cls)} acts continuously, and {actions.plant} takes choices; use DQN or ACER-discrete"
             )
         if refer and not cls.heeds_refer:
-            raise UserError(f"{cls.__name__} does not heed ReF-ER; use it with DDPG, NAF or V-RACER")
+            raise UserError(f"{name_of(cls)} does not heed ReF-ER; use it with DDPG, NAF or V-RACER")
 
     @classmethod
     def check_runs_on(cls, device: str, config: Any, refer: bool) -> None:
@@ -101,7 +102,7 @@ class Learner:
             UserError: they cannot.
         """
         if device != "cpu":
-            raise UserError(f'{cls.__name__} runs on the CPU only; set device = "cpu"')
+            raise UserError(f'{name_of(cls)} runs on the CPU only; set device = "cpu"')
 
     def update(self, batch: Batch) -> Mapping[str, Floats]:
         """Learn from a batch; return annotations `[M, B]` for the experiences in it."""
@@ -173,7 +174,7 @@ class Learner:
         mine = self.weights()
         shapes, theirs = ({name: array.shape for name, array in named.items()} for named in (mine, weights))
         if shapes != theirs:
-            kind = type(self).__name__
+            kind = name_of(type(self))
             raise UserError(
                 f"these weights do not fit the networks of this {kind}; build it with the settings they had"
             )

@@ -35,3 +35,8 @@ def load_learner(name: str) -> tuple[Any, Any]:
     path, _, kind = LEARNERS[folded[algorithm.casefold()]].partition(":")
     module = importlib.import_module(path)
     return getattr(module, kind), getattr(module, f"{kind}Config")
+
+
+def name_of(kind: type) -> str:
+    """Return the name under which studies know a learner's class; the class's own if they do not know it."""
+    return next((name for name, path in LEARNERS.items() if path.endswith(f":{kind.__name__}")), kind.__name__)

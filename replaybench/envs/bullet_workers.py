@@ -1,4 +1,4 @@
-"""Worlds in worker processes, which share memory with this one: a step costs one short message each way per worker."""
+"""Worlds in worker processes and in this one, which share memory: a step costs a short message each way per worker."""
 
 from __future__ import annotations
 
@@ -14,54 +14,70 @@ from numpy.typing import NDArray
 
 from replaybench.envs.bullet_board import DONE, PACE, PICTURE, RESTART, STEP, Board
 from replaybench.envs.bullet_model import Floats, Model
-from replaybench.envs.bullet_worlds import Mask
+from replaybench.envs.bullet_worlds import LocalWorlds, Mask
 from replaybench.envs.threads import VARIABLE
 
 
 class WorkerWorlds:
-    """Worlds in worker processes, each with a block of members.
+    """Worlds in processes with a block of members each, the first of which is this one.
 
     Workers are started as programs of their own, not forked: Numba's and OpenMP's threads do not survive a fork, and
-    a caller's script needs no guard around its main part.
+    a caller's script needs no guard around its main part. This process moves members, too: it would only wait, and
+    waking it up takes as long as a dozen steps of a small robot.
 
     Args:
         model: what each member is made of.
         num_envs: number of members M.
-        workers: number of processes.
+        processes: how many there are to be, at least two.
     """
 
-    def __init__(self, model: Model, num_envs: int, workers: int) -> None:
-        self._board = Board(model, num_envs)
-        self.rows = self._board.rows
+    def __init__(self, model: Model, num_envs: int, processes: int) -> None:
+        self._board = board = Board(model, num_envs)
+        self.rows = board.rows
         self._workers: list[subprocess.Popen[bytes]] = []
-        self.close = weakref.finalize(self, _close, self._workers, self._board.file)
-        bounds = [number * num_envs // workers for number in range(workers + 1)]
-        self._firsts = bounds[:-1]
-        for first, last in itertools.pairwise(bounds):
-            self._workers.append(_start(self._board.file, num_envs, first, last, model))
+        bounds = [number * num_envs // processes for number in range(processes + 1)]
+        self._mine, self._firsts = slice(bounds[1]), bounds[1:-1]
+        self._close_workers = weakref.finalize(self, _close, self._workers, board.file)
+        for first, last in itertools.pairwise(bounds[1:]):
+            self._workers.append(_start(board.file, num_envs, first, last, model))
+        self._here = LocalWorlds(model, board.rows[self._mine])
         self._wait(self._workers)
 
     def pace(self, interval: float, substeps: int) -> None:
         """Let a step take `interval` seconds, in equal physics steps."""
         self._board.pace[:] = interval, substeps
         self._order(PACE, self._workers)
+        self._here.pace(interval, substeps)
+        self._wait(self._workers)
 
     def restart(self, chosen: Mask, positions: Floats) -> None:
         """Bring the chosen members to rest, and read them."""
         self._board.chosen[:], self._board.positions[:] = chosen, positions
         self._order(RESTART, self._workers)
+        self._here.restart(chosen[self._mine], positions[self._mine])
+        self._wait(self._workers)
 
     def step(self, torques: Floats, running: Mask) -> None:
         """Advance the running members, and read them."""
         self._board.chosen[:], self._board.torques[:] = running, torques
         self._order(STEP, self._workers)
+        self._here.step(torques[self._mine], running[self._mine])
+        self._wait(self._workers)
 
     def picture(self, member: int) -> NDArray[np.uint8]:
         """Return an image uint8 `[480, 480, 3]`."""
+        if member < self._firsts[0]:
+            return self._here.picture(member)
         self._board.wanted[0] = member
-        holder = int(np.searchsorted(self._firsts, member, side="right")) - 1
-        self._order(PICTURE, [self._workers[holder]])
+        holder = [self._workers[int(np.searchsorted(self._firsts, member, side="right")) - 1]]
+        self._order(PICTURE, holder)
+        self._wait(holder)
         return self._board.image.copy()
+
+    def close(self) -> None:
+        """Free clients and processes; a second call does nothing."""
+        self._close_workers()
+        self._here.close()
 
     def _order(self, order: bytes, workers: Sequence[subprocess.Popen[bytes]]) -> None:
         try:
@@ -69,7 +85,6 @@ class WorkerWorlds:
                 os.write(_descriptor(worker.stdin), order)
         except BrokenPipeError:
             raise _ended() from None
-        self._wait(workers)
 
     def _wait(self, workers: Sequence[subprocess.Popen[bytes]]) -> None:
         for worker in workers:

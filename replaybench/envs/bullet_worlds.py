@@ -45,13 +45,13 @@ class Worlds(Protocol):
 
 
 def make_worlds(model: Model, num_envs: int) -> Worlds:
-    """Return the worlds of `num_envs` members, in as many worker processes as `threads` allows beyond one."""
-    workers = min(thread_count(), num_envs)
-    if workers == 1:
+    """Return the worlds of `num_envs` members, in as many processes as `threads` allows."""
+    processes = min(thread_count(), num_envs)
+    if processes == 1:
         return LocalWorlds(model, np.zeros((num_envs, model.width)))
     from replaybench.envs.bullet_workers import WorkerWorlds
 
-    return WorkerWorlds(model, num_envs, workers)
+    return WorkerWorlds(model, num_envs, processes)
 
 
 class LocalWorlds:

@@ -59,9 +59,9 @@ def experience(name: str) -> tuple[list[np.ndarray], list[int]]:
 
 
 @pytest.mark.parametrize("name", ["BulletHopper", "BulletReacher"])
-def test_two_workers_show_what_one_process_shows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_three_processes_show_what_one_shows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     here, none = experience(name)
-    monkeypatch.setenv("REPLAYBENCH_THREADS", "2")
+    monkeypatch.setenv("REPLAYBENCH_THREADS", "3")
     there, workers = experience(name)
     assert (len(none), len(workers)) == (0, 2)
     assert len(here) == len(there)
@@ -71,8 +71,8 @@ def test_two_workers_show_what_one_process_shows(name: str, monkeypatch: pytest.
 
 
 def test_a_dropped_population_leaves_no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REPLAYBENCH_THREADS", "2")
-    env = PopulationEnv("BulletReacher", 2)
+    monkeypatch.setenv("REPLAYBENCH_THREADS", "3")
+    env = PopulationEnv("BulletReacher", 3)
     workers = [worker.pid for worker in env._engine._worlds._workers]
     file = env._engine._worlds._board.file
     del env
@@ -84,14 +84,14 @@ def test_a_dropped_population_leaves_no_workers(monkeypatch: pytest.MonkeyPatch)
 def test_workers_notice_that_their_population_was_killed() -> None:
     code = (
         "from replaybench.envs.population import PopulationEnv\n"
-        "env = PopulationEnv('BulletReacher', 2)\n"
+        "env = PopulationEnv('BulletReacher', 3)\n"
         "env.reset()\n"
         "print(*(worker.pid for worker in env._engine._worlds._workers), flush=True)\n"
         "input()\n"
     )
     parent = subprocess.Popen(
         [sys.executable, "-c", code],
-        env={**os.environ, "REPLAYBENCH_THREADS": "2"},
+        env={**os.environ, "REPLAYBENCH_THREADS": "3"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
@@ -105,12 +105,12 @@ def test_workers_notice_that_their_population_was_killed() -> None:
 
 
 def test_a_worker_that_dies_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REPLAYBENCH_THREADS", "2")
-    env = PopulationEnv("BulletReacher", 2)
+    monkeypatch.setenv("REPLAYBENCH_THREADS", "3")
+    env = PopulationEnv("BulletReacher", 3)
     env.reset()
     worker = env._engine._worlds._workers[1]
     worker.kill()
     worker.wait()
     with pytest.raises(RuntimeError, match="a worker process of a PyBullet population has ended"):
-        env.step(np.zeros((2, 2)))
+        env.step(np.zeros((3, 2)))
     env.close()
