@@ -30,6 +30,8 @@ def command(*words: object) -> list[str]:
 
 def start(*words: object) -> subprocess.Popen[str]:
     """Start a sweep as the leader of a process group of its own."""
+    # What a shell runs in the background ignores interrupts, and so would its children.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     return subprocess.Popen(
         command("sweep", *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
