@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import subprocess
 import sys
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +23,8 @@ class WorkerWorlds:
     """Worlds in processes with a block of members each, the first of which is this one.
 
     Workers are started as programs of their own, not forked: Numba's and OpenMP's threads do not survive a fork, and
-    a caller's script needs no guard around its main part. This process moves members, too: it would only wait, and
-    waking it up takes as long as a dozen steps of a small robot.
+    a caller's script needs no guard around its main part. This process moves members, too: else it would wait
+    for all others, on a core that one of them could use.
 
     Args:
         model: what each member is made of.
@@ -46,23 +47,20 @@ class WorkerWorlds:
     def pace(self, interval: float, substeps: int) -> None:
         """Let a step take `interval` seconds, in equal physics steps."""
         self._board.pace[:] = interval, substeps
-        self._order(PACE, self._workers)
-        self._here.pace(interval, substeps)
-        self._wait(self._workers)
+        with self._ordered(PACE, self._workers):
+            self._here.pace(interval, substeps)
 
     def restart(self, chosen: Mask, positions: Floats) -> None:
         """Bring the chosen members to rest, and read them."""
         self._board.chosen[:], self._board.positions[:] = chosen, positions
-        self._order(RESTART, self._workers)
-        self._here.restart(chosen[self._mine], positions[self._mine])
-        self._wait(self._workers)
+        with self._ordered(RESTART, self._workers):
+            self._here.restart(chosen[self._mine], positions[self._mine])
 
     def step(self, torques: Floats, running: Mask) -> None:
         """Advance the running members, and read them."""
         self._board.chosen[:], self._board.torques[:] = running, torques
-        self._order(STEP, self._workers)
-        self._here.step(torques[self._mine], running[self._mine])
-        self._wait(self._workers)
+        with self._ordered(STEP, self._workers):
+            self._here.step(torques[self._mine], running[self._mine])
 
     def picture(self, member: int) -> NDArray[np.uint8]:
         """Return an image uint8 `[480, 480, 3]`."""
@@ -70,8 +68,8 @@ class WorkerWorlds:
             return self._here.picture(member)
         self._board.wanted[0] = member
         holder = [self._workers[int(np.searchsorted(self._firsts, member, side="right")) - 1]]
-        self._order(PICTURE, holder)
-        self._wait(holder)
+        with self._ordered(PICTURE, holder):
+            pass
         return self._board.image.copy()
 
     def close(self) -> None:
@@ -79,12 +77,21 @@ class WorkerWorlds:
         self._close_workers()
         self._here.close()
 
-    def _order(self, order: bytes, workers: Sequence[subprocess.Popen[bytes]]) -> None:
+    @contextlib.contextmanager
+    def _ordered(self, order: bytes, workers: Sequence[subprocess.Popen[bytes]]) -> Iterator[None]:
+        """Let workers carry out an order meanwhile, and wait for them, also after an error here or an interruption.
+
+        An answer that nobody reads would be taken for that to the next order.
+        """
         try:
             for worker in workers:
                 os.write(_descriptor(worker.stdin), order)
         except BrokenPipeError:
             raise _ended() from None
+        try:
+            yield
+        finally:
+            self._wait(workers)
 
     def _wait(self, workers: Sequence[subprocess.Popen[bytes]]) -> None:
         for worker in workers:

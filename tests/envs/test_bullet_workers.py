@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -113,4 +114,24 @@ def test_a_worker_that_dies_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     worker.wait()
     with pytest.raises(RuntimeError, match="a worker process of a PyBullet population has ended"):
         env.step(np.zeros((3, 2)))
+    env.close()
+
+
+def test_no_answer_is_left_unread_after_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be taken for the answer to the next order, before that has been carried out."""
+    monkeypatch.setenv("REPLAYBENCH_THREADS", "3")
+    env = PopulationEnv("BulletReacher", 3)
+    env.reset()
+    worlds = env._engine._worlds
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(worlds._here, "step", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            env.step(np.zeros((3, 2)))
+    assert not select.select([worker.stdout for worker in worlds._workers], [], [], 0.5)[0]
+    env.reset()
+    env.step(np.zeros((3, 2)))
     env.close()
