@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-NUMERICS_VERSION = 3
+NUMERICS_VERSION = 4
 """Part of every cell's hash. Raise it whenever a change alters the numbers of a result; a golden test
 (`tests/golden/test_numerics_version.py`) fails until that is done."""
 
