@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 DEMO   := examples/demo.toml
 
-.PHONY: help demo test bench docs clean
+.PHONY: help demo test bench tables docs clean
 
 help:                ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,7 +19,7 @@ test: $(STAMP)       ## Install, check style and types, run all tests (about 7 m
 	$(BIN)/mypy
 	$(BIN)/pytest -q -n 2 --dist worksteal
 
-bench: $(STAMP)      ## Time everything against its peers, side by side
+bench: $(STAMP)      ## Time everything against its peers, side by side, and store what was found
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/bench_replay.py
 	$(BIN)/python benchmarks/bench_order.py
@@ -29,6 +29,9 @@ bench: $(STAMP)      ## Time everything against its peers, side by side
 	$(BIN)/python benchmarks/bench_learners.py
 	$(BIN)/python benchmarks/bench_files.py
 	$(BIN)/python benchmarks/bench_gpu.py
+
+tables: $(STAMP)     ## Write the numbers of the documents anew from the stored results
+	$(BIN)/python -m benchmarks.tables
 
 docs: $(STAMP)       ## Check the documentation: every link, command and example in it
 	$(BIN)/pytest -q tests/test_docs.py

@@ -12,15 +12,19 @@ of neighbouring timings.
 
 from __future__ import annotations
 
+# First: it fixes the number of threads.
+from timings import Timing, main  # isort: skip
+
 import os
 
-for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", "REPLAYBENCH_THREADS"):
-    os.environ[_name] = "1"
+os.environ["REPLAYBENCH_THREADS"] = "1"
 
+import functools
 import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -126,22 +130,20 @@ def two_processes(task: str) -> list[tuple[float, float]]:
     return pairs
 
 
-def main() -> None:
-    """Print the table."""
-    print(f"PyBullet, {MEMBERS} members, member-samples per second\n")
-    print("| task | processes | replaybench | bare `stepSimulation` | ratio | asked for |")
-    print("| --- | --- | --- | --- | --- | --- |")
-    for task in sys.argv[1:] or TASKS:
-        for processes, measure in ((1, one_process), (2, two_processes)):
-            ours, peer = zip(*(pairs := measure(task)), strict=True)
-            ratio = statistics.median(mine / theirs for mine, theirs in pairs)
-            rates = f"{statistics.median(ours):,.0f} | {statistics.median(peer):,.0f}"
-            verdict = "" if ratio >= TARGET else " MISSED"
-            print(f"| {task} | {processes} | {rates} | {ratio:.2f}× | {TARGET}×{verdict} |", flush=True)
+def both(task: str) -> Iterator[Timing]:
+    """Time a task in one process and in two."""
+    for processes, measure in ((1, one_process), (2, two_processes)):
+        ours, peer = zip(*(pairs := measure(task)), strict=True)
+        ratio = statistics.median(mine / theirs for mine, theirs in pairs)
+        middles = statistics.median(ours), "/s", statistics.median(peer), "bare stepSimulation"
+        where = {"members": MEMBERS, "processes": processes}
+        yield Timing(f"Bullet{task} steps", *middles, ratio, least_ratio=TARGET, at=where)
 
+
+SECTIONS = {task: functools.partial(both, task) for task in TASKS}
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--bare"]:
         serve_bare(sys.argv[2], int(sys.argv[3]))
     else:
-        main()
+        main("bench_bullet.py", SECTIONS)

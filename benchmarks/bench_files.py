@@ -1,12 +1,15 @@
-"""Time records against a plain file: python benchmarks/bench_files.py [FOLDER]
+"""Time records against a plain file: python benchmarks/bench_files.py [SECTION …]
 
 A buffer of 50 members and 1 GB, as a sweep leaves it (columns are strided views of rows, episode and step numbers are
 computed while they are written), against one `write` and `fsync` of as many bytes that lie in memory in one piece.
 Both sides in this run, interleaved; medians. The memory is that of a fresh process, measured from just before the
-write to its highest point.
+write to its highest point. Files lie where temporary files lie (`TMPDIR`).
 """
 
 from __future__ import annotations
+
+# First: it fixes the number of threads.
+from timings import Timing, main  # isort: skip
 
 import os
 import statistics
@@ -14,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -133,38 +136,39 @@ def read_member(path: Path, member: int) -> int:
         return record.sealed.bytes_read
 
 
-def main(folder: Path) -> None:
+def files() -> Iterator[Timing]:
+    """Everything, in a folder that is removed."""
+    with tempfile.TemporaryDirectory() as made:
+        yield from files_in(Path(made))
+
+
+def files_in(folder: Path) -> Iterator[Timing]:
     arrays = buffer()
     sides = compare_writing(folder, arrays)
     plain, best = statistics.median(sides[0]), min(sides[0])
     record, packed = folder / "record.h5", folder / "packed.h5"
-    size = record.stat().st_size
-    print(f"{size / 1e9:.2f} GB, {MEMBERS} members; medians of {REPETITIONS} (and the best)")
-    print(f"plain write + fsync          {plain:6.2f} s ({best:.2f})")
-    for what, found in zip(("record of a buffer", "record of one large array"), sides[1:], strict=True):
-        median = statistics.median(found)
-        told = f"{median:6.2f} s ({min(found):.2f})   {plain / median:.2f}× ({best / min(found):.2f}×) the plain speed"
-        print(f"{what:28s} {told}   {'ok' if plain / median >= 0.5 else 'MISSED'} ≥ 0.5×")
-    extra = measure_memory(record, "none")
-    print(f"peak extra memory            {extra:6.1f} MB   {'ok' if extra <= 64 else 'MISSED'} ≤ 64 MB")
-    one = statistics.median(timed(lambda: read_member(record, 17)) for _ in range(REPETITIONS))
+    size, where = record.stat().st_size, {"members": MEMBERS, "GB": record.stat().st_size / 1e9}
+    for what, found in zip(("a buffer written", "one large array written"), sides[1:], strict=True):
+        middle = statistics.median(found)
+        bests = {"best": min(found), "best of the plain file": best}
+        rival = "a plain file with fsync"
+        yield Timing(what, middle, "s", plain, rival, plain / middle, least_ratio=0.5, at=where, more=bests)
+    yield Timing("memory beside the buffer", measure_memory(record, "none"), "MB", most=64, at=where)
     everything = statistics.median(timed(lambda: read_record(record)) for _ in range(3))
-    fetched = read_member(record, 17)
-    print(f"read and verify all          {everything:6.2f} s")
-    print(
-        f"read and verify one member   {one:6.3f} s   {everything / one:.0f}× faster; {fetched / size:.1%} of the bytes"
-    )
+    yield Timing("all read and verified", everything, "s", at=where)
+    one = statistics.median(timed(lambda: read_member(record, 17)) for _ in range(REPETITIONS))
+    share = {"share of the bytes": read_member(record, 17) / size}
+    yield Timing("one member read and verified", one, "s", at=where, more=share)
     seconds = timed(lambda: write_record(packed, "buffer", {}, arrays, "gzip"))
-    ratio = packed.stat().st_size / size
-    print(f"compressed                   {seconds:6.2f} s   {ratio:.2f} of the size")
-    print(f"  peak extra memory          {measure_memory(packed, 'gzip'):6.1f} MB")
-    print(f"  read all                   {timed(lambda: read_record(packed)):6.2f} s")
-    print(f"  read one member            {timed(lambda: read_member(packed, 17)):6.3f} s")
+    share = {"of the size": packed.stat().st_size / size}
+    yield Timing("packed, written", seconds, "s", at=where, more=share)
+    yield Timing("packed, memory beside the buffer", measure_memory(packed, "gzip"), "MB", at=where)
+    yield Timing("packed, all read", timed(lambda: read_record(packed)), "s", at=where)
+    yield Timing("packed, one member read", timed(lambda: read_member(packed, 17)), "s", at=where)
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--memory"]:
         print(extra_memory(Path(sys.argv[2]), None if sys.argv[3] == "none" else sys.argv[3]))
     else:
-        with tempfile.TemporaryDirectory(dir=sys.argv[1] if len(sys.argv) > 1 else None) as made:
-            main(Path(made))
+        main("bench_files.py", {"files": files})

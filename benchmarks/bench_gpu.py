@@ -9,11 +9,11 @@ with batches drawn from real buffers meanwhile; `CPU`, the compiled kernels on o
 from __future__ import annotations
 
 # First: it fixes the number of threads.
-from speed import interleaved, timed  # isort: skip
+from timings import Timing, interleaved, main, timed  # isort: skip
 
+import functools
 import math
 import statistics
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -57,6 +57,7 @@ def median_seconds(work: Callable[[], object]) -> float:
     return statistics.median(1 / finished(work, 1) for _ in range(20))
 
 
+@functools.cache
 def limits() -> tuple[float, float]:
     """Return bytes read and written per second by a large copy, and operations per second of a large product."""
     import torch
@@ -68,8 +69,8 @@ def limits() -> tuple[float, float]:
     return copied, 2 * 8192**3 / median_seconds(lambda: torch.mm(a, a))
 
 
-def measure(members: int, bandwidth: float, peak: float) -> list[str]:
-    """Return a row of the table."""
+def measure(members: int) -> list[Timing]:
+    """Time one size of population; the ratio is that of drawn batches on the device to drawn batches on a core."""
     import torch
 
     from replaybench.controllers.device_ddpg import DeviceDDPG
@@ -96,33 +97,27 @@ def measure(members: int, bandwidth: float, peak: float) -> list[str]:
     operations = 2 * agent.batch_size * sum(sizes[name] * times for name, times in PASSES.items())
     traffic = 4 * sum(sizes[name] * times for name, times in TRANSFERS.items())
     best = max(rates[:3])
-    return [
-        str(members), *(f"{rate:,.0f}" for rate in rates), f"{rates[3] / rates[4]:.1f}×",
-        f"{best * traffic / bandwidth:.0%}", f"{best * operations / peak:.0%}",
-        f"{1e3 * sent:.2f}", f"{1e3 * fetched:.2f}",
-    ]  # fmt: skip
-
-
-def main() -> None:
-    import torch
-    from rich.console import Console
-    from rich.table import Table
-
-    if not torch.cuda.is_available():
-        print("no CUDA device")
-        return
     bandwidth, peak = limits()
-    device = torch.cuda.get_device_name()
-    title = f"DDPG on {device}: {bandwidth / 1e12:.2f} TB/s, {peak / 1e12:.1f} TFLOP/s; member-updates per second"
-    table = Table(title=title)
-    for heading in ("M", "eager", "graph", "phase", "drawn", "CPU, drawn", "ratio", "of bandwidth", "of arithmetic"):
-        table.add_column(heading, justify="right")
-    for heading in (f"ms to send {UPDATES} batches", "ms to fetch actors"):
-        table.add_column(heading, justify="right")
-    for members in [int(word) for word in sys.argv[1:]] or POPULATIONS:
-        table.add_row(*measure(members, bandwidth, peak))
-    Console(width=150).print(table)
+    facts = {
+        **dict(zip(("eager", "graph", "phase"), rates[:3], strict=True)),
+        "% of bandwidth": 100 * best * traffic / bandwidth,
+        "% of arithmetic": 100 * best * operations / peak,
+        "bandwidth [TB/s]": bandwidth / 1e12,
+        "arithmetic [TFLOP/s]": peak / 1e12,
+        f"ms to send {UPDATES} batches": 1e3 * sent,
+        "ms to fetch actors": 1e3 * fetched,
+    }
+    what, rival = f"DDPG member-updates on {torch.cuda.get_device_name()}", "one core, drawn"
+    place = {"members": members, "batch": agent.batch_size}
+    return [Timing(what, rates[3], "/s", rates[4], rival, rates[3] / rates[4], at=place, more=facts)]
 
+
+SECTIONS = {str(members): functools.partial(measure, members) for members in POPULATIONS}
 
 if __name__ == "__main__":
-    main()
+    import torch
+
+    if torch.cuda.is_available():
+        main("bench_gpu.py", SECTIONS)
+    else:
+        print("no CUDA device")

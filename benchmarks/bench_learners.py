@@ -9,17 +9,16 @@ V-RACER's updates goes into returns along stored episodes.
 from __future__ import annotations
 
 # First: it fixes the number of threads.
-from speed import EPISODE, FixedLength, Row, interleaved, limited, row, timed  # isort: skip
+from timings import Timing, compared, interleaved, main, timed  # isort: skip
 
 import functools
 import statistics
-import sys
 import time
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import gymnasium
+from speed import EPISODE, PEER, FixedLength
 
 Parameters = Mapping[str, float]
 
@@ -80,6 +79,10 @@ LEARNERS = (
         0,
     ),
 )
+
+
+LARGE = ("TD3", "SAC", "DQN")
+"""Those with a peer: the others' arithmetic is the same."""
 
 
 class FixedChoices(FixedLength):
@@ -149,38 +152,33 @@ def core_peak() -> float:
     return best
 
 
-def compared(learner: Learner, hidden: tuple[int, ...], batch: int, members: int, target: float) -> Row:
-    """Time one learner."""
+def beside(learner: Learner, hidden: tuple[int, ...], batch: int, members: int, target: float) -> list[Timing]:
+    """Time one learner beside its peer, or beside our SAC."""
     scale = sum(hidden) * batch / 8192  # a piece of work takes a fifth of a second or so
     count = max(3, int(1500 / scale / members))
     work, operations = our_updates(learner, hidden, batch, members, count)
-    what = f"{learner.name} {'-'.join(map(str, hidden))}, batch {batch}, M = {members}"
-
-    def share(rate: float) -> str:
-        return f"{what} ({operations * rate / core_peak():.0%} of peak)"
-
-    if not learner.peer:
+    if learner.peer:
+        peer, steps = peer_of(learner.peer, hidden, batch), max(5, int(100 / scale))
+        side = functools.partial(timed, lambda: peer.train(steps, batch), steps)
+    else:
         theirs = our_updates(LEARNERS[1], hidden, batch, members, count)[0]
-        ours, rival = interleaved(*(lambda side=side: timed(side, count * members) for side in (work, theirs)))
-        entry = row(share(ours), ours, rival, "updates/s", target)
-        return (entry[0], entry[1], f"our SAC {entry[2]}", entry[3], entry[4] if target else "measured")
-    peer, steps = peer_of(learner.peer, hidden, batch), max(5, int(100 / scale))
-    ours, theirs = interleaved(
-        lambda: timed(work, count * members), lambda: timed(lambda: peer.train(steps, batch), steps)
-    )
-    entry = row(share(ours), ours, theirs, "updates/s", target)
-    return entry if target else (*entry[:4], "measured")
+        side = functools.partial(timed, theirs, count * members)
+    ours, rate = interleaved(lambda: timed(work, count * members), side)
+    where = {"units": hidden[0], "batch": batch, "members": members}
+    facts = {"% of peak": 100 * operations * ours / core_peak(), "peak [GFLOP/s]": core_peak() / 1e9}
+    rival, asked = PEER if learner.peer else "our SAC", target or None
+    return [compared(f"{learner.name} updates", ours, rate, "/s", rival, least_ratio=asked, at=where, more=facts)]
 
 
-def small(learner: Learner) -> Row:
-    return compared(learner, (64, 64), 64, 32, learner.target)
+def small(learner: Learner) -> list[Timing]:
+    return beside(learner, (64, 64), 64, 32, learner.target)
 
 
-def large(learner: Learner) -> Row:
-    return compared(learner, (256, 256), 256, 4, 1.0)
+def large(learner: Learner) -> list[Timing]:
+    return beside(learner, (256, 256), 256, 4, 1.0 if learner.target else 0.0)
 
 
-def sweep(learner: Learner) -> Row:
+def sweep(learner: Learner) -> list[Timing]:
     """Time V-RACER's phases of updates while it learns, and within them the sweeps that renew returns."""
     from replaybench.controllers import retrace
 
@@ -204,29 +202,14 @@ def sweep(learner: Learner) -> Row:
         update_phase(run.agent, run.replay, 200, 0.0, seen)
         shares.append(spent[0] / (time.perf_counter() - began))
     retrace._renew = renew
-    return limited("V-RACER's back-sweep, share of its updates", 100 * statistics.median(shares), "%", 15)
+    return [Timing("V-RACER's back-sweep", 100 * statistics.median(shares), "% of its updates", most=15)]
 
 
-SECTIONS = {"small": small, "large": large, "sweep": sweep}
-
-
-def main() -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    warnings.simplefilter("ignore")
-    words = sys.argv[1:]
-    chosen = [word for word in words if word in SECTIONS] or list(SECTIONS)
-    names = [word for word in words if word not in SECTIONS] or [learner.name for learner in LEARNERS]
-    table = Table(title="learners against Stable-Baselines3, one thread")
-    for heading in ("what", "replaybench", "peer", "ratio", "target"):
-        table.add_column(heading, no_wrap=True)
-    for section in chosen:
-        for learner in LEARNERS:
-            if learner.name in names and (section != "sweep" or learner.name == "V-RACER"):
-                table.add_row(*SECTIONS[section](learner))
-    Console(width=130).print(table)
-
+SECTIONS = {
+    **{f"small:{learner.name}": functools.partial(small, learner) for learner in LEARNERS},
+    **{f"large:{learner.name}": functools.partial(large, learner) for learner in LEARNERS if learner.name in LARGE},
+    "sweep:V-RACER": functools.partial(sweep, LEARNERS[5]),
+}
 
 if __name__ == "__main__":
-    main()
+    main("bench_learners.py", SECTIONS)

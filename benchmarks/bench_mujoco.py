@@ -12,16 +12,15 @@ import os
 
 os.environ["REPLAYBENCH_THREADS"] = "2"
 
-import sys
+import functools
 import tempfile
 import time
-import warnings
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
-from speed import Row, interleaved, limited, row, timed
+from timings import Timing, compared, interleaved, main, timed
 
 from replaybench.envs.population import PopulationEnv
 
@@ -75,8 +74,18 @@ def bookkeeping(task: str, actions: np.ndarray) -> float:
     return float(np.median(shares))
 
 
-def compare(task: str, target: float) -> list[Row]:
-    """Return the rows of one task."""
+def compare(task: str, target: float) -> list[Timing]:
+    """Time one task, in a folder that is removed: the peers make MuJoCo write a log into the working folder."""
+    home = os.getcwd()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        try:
+            return compare_here(task, target)
+        finally:
+            os.chdir(home)
+
+
+def compare_here(task: str, target: float) -> list[Timing]:
     ours = PopulationEnv(f"Mujoco{task}", MEMBERS)
     makers = [lambda: gymnasium.make(f"{task}-v5")] * MEMBERS
     peers = {"async": AsyncVectorEnv(makers, shared_memory=True), "sync": SyncVectorEnv(makers)}
@@ -100,30 +109,15 @@ def compare(task: str, target: float) -> list[Row]:
         env.close()
     found = dict(zip(peers, theirs, strict=True))
     best = max(found, key=lambda name: found[name])
-    print(f"{task}: " + ", ".join(f"{name} {rate:,.0f}" for name, rate in found.items()), flush=True)
     share = bookkeeping(task, unit[: max(10, count // 4)])
+    where, rival = {"members": MEMBERS}, f"Gymnasium {best.capitalize()}VectorEnv"
     return [
-        row(f"{task} steps, M = {MEMBERS} (peer: {best})", mine, found[best], "steps/s", target),
-        limited(f"{task} noise, scaling, bookkeeping", share, "%", BOOKKEEPING),
+        compared(f"Mujoco{task} steps", mine, found[best], "/s", rival, least_ratio=target, at=where, more=found),
+        Timing(f"Mujoco{task} noise, scaling, bookkeeping", share, "% of a step", most=BOOKKEEPING, at=where),
     ]
 
 
-def main() -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    warnings.simplefilter("ignore")
-    table = Table(title="MuJoCo populations against Gymnasium's vector environments, two threads")
-    for heading in ("what", "replaybench", "peer", "ratio", "target"):
-        table.add_column(heading, no_wrap=True)
-    with tempfile.TemporaryDirectory() as folder:  # the peers make MuJoCo write a log into the working folder
-        os.chdir(folder)
-        for task in sys.argv[1:] or TARGETS:
-            for entry in compare(task, TARGETS[task]):
-                table.add_row(*entry)
-        os.chdir("/")
-    Console(width=130).print(table)
-
+SECTIONS = {task: functools.partial(compare, task, target) for task, target in TARGETS.items()}
 
 if __name__ == "__main__":
-    main()
+    main("bench_mujoco.py", SECTIONS)

@@ -8,13 +8,12 @@ set at random about twice. Medians over calls, one thread.
 
 from __future__ import annotations
 
-import os
-
-os.environ.update(OMP_NUM_THREADS="1", NUMBA_NUM_THREADS="1")
+# First: it fixes the number of threads.
+from timings import Timing, main  # isort: skip
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,7 +85,7 @@ def victim_cost(order: Order, rng: np.random.Generator) -> float:
     return nanoseconds(lambda: replace(order.state, edges, next(chance), next(keys), slots), turns * members, calls)
 
 
-def measure(members: int, capacity: int) -> None:
+def measure(members: int, capacity: int) -> list[Timing]:
     rng = np.random.default_rng(0)
     order = Order(members, capacity)
     slots = np.arange(capacity)
@@ -94,20 +93,24 @@ def measure(members: int, capacity: int) -> None:
     for _ in range(2 * capacity // 500):
         slots = rng.integers(0, capacity, (members, 500))
         order_update_all(order.state, slots, rng.random(slots.shape, np.float32))
-    levels, size = int(order.state.head[0, HEIGHT]) + 1, order.used_bytes / (members * capacity)
-    costs = [item_cost(order, batch, rng) for batch in BATCHES]
-    victim = victim_cost(order, rng)
-    print(
-        f"{members:3d} {capacity:11,d} {levels:7d} {size:10.1f} {costs[0]:9.0f} {costs[1]:9.0f} {victim:9.0f}",
-        flush=True,
-    )
+    where = {"members": members, "capacity": capacity}
+    facts = {
+        "levels": int(order.state.head[0, HEIGHT]) + 1,
+        "bytes per experience": order.used_bytes / (members * capacity),
+    }
+    costs = [
+        Timing("draw and renew", item_cost(order, batch, rng), "ns per item", at={**where, "batch": batch}, more=facts)
+        for batch in BATCHES
+    ]
+    return [*costs, Timing("victim", victim_cost(order, rng), "ns per victim", at=where)]
 
 
-def main() -> None:
-    print("  M    capacity  levels  bytes/exp  B=16, ns B=256, ns victim, ns")
-    for members, capacity in [(1, 1000), *SIZES]:  # the first one compiles
-        measure(members, capacity)
+def sizes() -> Iterator[Timing]:
+    """Every size, after one that compiles."""
+    measure(1, 1000)
+    for members, capacity in SIZES:
+        yield from measure(members, capacity)
 
 
 if __name__ == "__main__":
-    main()
+    main("bench_order.py", {"sizes": sizes})

@@ -7,17 +7,16 @@ strategy learns from TD errors also re-prioritised. Sections: `peer`, `house`, `
 
 from __future__ import annotations
 
-import os
-
-for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
-    os.environ[_name] = "1"
+# First: it fixes the number of threads.
+from timings import Timing, main  # isort: skip
 
 import gc
+import os
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -123,14 +122,15 @@ def batches_of(batch: int, members: int = MEMBERS) -> int:
     return max(3, ITEMS // (members * batch))
 
 
-def report(what: str, ours: list[float], theirs: list[float], asked: float, over: str) -> None:
-    found = ratio(ours, theirs)
-    verdict = "ok" if found >= asked else "MISSED"
-    mine, their = statistics.median(ours) / 1e6, statistics.median(theirs) / 1e6
-    print(f"{what:46s} {mine:8.2f} M/s  {over} {their:7.2f} M/s  {found:6.2f}×  {verdict} ≥ {asked:.2f}×", flush=True)
+def report(
+    what: str, ours: list[float], theirs: list[float], asked: float, rival: str, capacity: int, batch: int
+) -> Timing:
+    where = {"members": MEMBERS, "capacity": capacity, "batch": batch}
+    mine, their = statistics.median(ours), statistics.median(theirs)
+    return Timing(what, mine, "/s", their, rival, ratio(ours, theirs), least_ratio=asked or None, at=where)
 
 
-def against_peer() -> None:
+def against_peer() -> Iterator[Timing]:
     """Uniform and proportional sampling beside cpprb."""
     targets = {
         ("FIFO[Uniform]", 16): 5,
@@ -144,12 +144,13 @@ def against_peer() -> None:
             items = count * MEMBERS * batch
             theirs = peer("PER" in strategy, MEMBERS, capacity, batch, count), items
             ours = work(filled(strategy, MEMBERS, capacity, batch), count), items
-            report(f"{strategy} C = {capacity:.0e} batch {batch}", *interleaved(ours, theirs), asked, "cpprb")
+            rival = "cpprb PrioritizedReplayBuffer" if "PER" in strategy else "cpprb ReplayBuffer"
+            yield report(strategy, *interleaved(ours, theirs), asked, rival, capacity, batch)
             del ours, theirs
             gc.collect()
 
 
-def within_the_house() -> None:
+def within_the_house() -> Iterator[Timing]:
     """Rank beside proportional priorities; AER and ERE beside as many uniform draws."""
     pairs = [("FULL[PER]", "FULL[PERprop]", 1.0, 1 / 2), ("FIFO[AER]", "FIFO[Uniform]", 2.5, 1 / 1.3)]
     pairs += [("FIFO[ERE]", "FIFO[Uniform]", 1.0, 1 / 1.3), ("FULL[ERE]", "FULL[Uniform]", 1.0, 1 / 1.3)]
@@ -163,29 +164,27 @@ def within_the_house() -> None:
                 drawn = int(np.ceil(wider * batch))
                 other = work(filled(theirs, MEMBERS, capacity, drawn), count), float(count * MEMBERS * batch)
                 name = theirs if wider == 1 else f"{theirs} × {wider}"
-                what = f"{ours} C = {capacity:.0e} batch {batch}"
-                report(what, *interleaved(mine, other), asked, f"{name:16s}")
+                yield report(ours, *interleaved(mine, other), asked, name, capacity, batch)
                 del mine, other
                 gc.collect()
 
 
-def growth() -> None:
+def growth() -> Iterator[Timing]:
     """Nanoseconds per item over capacities; above 10⁶ one member."""
     strategies = ("FIFO[Uniform]", "FULL[PER]", "FULL[PERprop]", "FIFO[AER]", "FIFO[ERE]", "Resv[ERE]", "Resv[ERE+PER]")
     sizes = [(MEMBERS, 10**k) for k in range(3, 7)] + [(1, 10**k) for k in range(3, 8)]
-    print("ns per item, batch 16" + "".join(f"{name:>16s}" for name in strategies))
     for members, capacity in sizes:
-        line = f"M = {members:2d}  C = {capacity:8.0e}  "
         for strategy in strategies:
             count = batches_of(16, members)
             run = work(filled(strategy, members, capacity, 16), count)
-            line += f"{1e9 / statistics.median(interleaved((run, count * members * 16))[0]):16.0f}"
+            rates = interleaved((run, count * members * 16))[0]
+            where = {"members": members, "capacity": capacity, "batch": 16}
+            yield Timing(strategy, 1e9 / statistics.median(rates), "ns per item", at=where)
             del run
             gc.collect()
-        print(line, flush=True)
 
 
-def victims() -> None:
+def victims() -> Iterator[Timing]:
     """Microseconds for one experience into a full buffer: victim drawn, row written, order renewed."""
     rng = np.random.Generator(np.random.PCG64(3))
     experience = {name: rng.random((MEMBERS, width), np.float32) for name, width in FIELDS.items()}
@@ -207,9 +206,8 @@ def victims() -> None:
             rates = interleaved((add, adds * MEMBERS), (draw, adds * MEMBERS))
             whole, victim = (1e6 / statistics.median(rate) for rate in rates)
             ranked = strategy.startswith(("TDE", "Expl"))
-            verdict = f"  {'ok' if victim <= 2 else 'MISSED'} ≤ 2 µs" if ranked else ""
-            what = f"{strategy:28s} C = {capacity:.0e}: victim {victim:5.2f} µs"
-            print(f"{what}{verdict}, whole add {whole:5.2f} µs", flush=True)
+            asked, where = 2.0 if ranked else None, {"members": MEMBERS, "capacity": capacity}
+            yield Timing(strategy, victim, "µs per victim", most=asked, at=where, more={"whole add": whole})
             del replay, add, draw
             gc.collect()
 
@@ -245,14 +243,14 @@ print((resident() - before) / (members * capacity) - 4 * 8 - 4)
 """
 
 
-def memory() -> None:
+def memory() -> Iterator[Timing]:
     """Resident bytes per stored experience beyond columns and serial number, after random updates."""
     here = os.path.dirname(os.path.abspath(__file__))
     for strategy in ("FIFO[Uniform]", "FIFO[ERE]", "FULL[PER]", "FULL[PERprop]", "TDE[Uniform]", "TDE[PER]",
                      "Expl[Uniform]", "Resv[ERE]", "Resv[ERE+PER]", "FULL[PER+FIS]"):  # fmt: skip
         words = [sys.executable, "-c", _TOUCH, strategy, "3e5", here]
         used = float(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
-        print(f"{strategy:16s} {used:6.1f} bytes  {'ok' if used <= 24 else 'MISSED'} ≤ 24", flush=True)
+        yield Timing(strategy, used, "bytes per experience", most=24)
 
 
 SECTIONS = {
@@ -260,5 +258,4 @@ SECTIONS = {
 }  # fmt: skip
 
 if __name__ == "__main__":
-    for _section in sys.argv[1:] or SECTIONS:
-        SECTIONS[_section]()
+    main("bench_replay.py", SECTIONS)

@@ -1,67 +1,28 @@
 """Time replaybench against its peers: both sides in this run, interleaved, one thread; ratios are of medians.
 
-Run `make bench`, or `python benchmarks/speed.py SECTION …` for some sections only. The peers get their best form:
+Run `python benchmarks/speed.py`, with the names of SECTIONS for some only. The peers get their best form:
 newest versions, one thread, no logging, no evaluation, real buffers, lengths fixed to 200-step episodes.
 """
 
 from __future__ import annotations
 
+# First: it fixes the number of threads.
+from timings import Timing, compared, interleaved, main, timed  # isort: skip
+
 import os
-
-for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
-    os.environ[_name] = "1"
-
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
-import warnings
-from collections.abc import Callable
 from typing import Any
 
 import gymnasium
 import numpy as np
 
-REPETITIONS = 7
 EPISODE = 200
 UPDATES = 100
 BATCH = 16
-
-Row = tuple[str, str, str, str, str]
-
-
-def interleaved(*sides: Callable[[], float]) -> list[float]:
-    """Return the median rate of each side; each call does a piece of work and returns its rate."""
-    for side in sides:
-        side()
-    rates: list[list[float]] = [[] for _ in sides]
-    for _ in range(REPETITIONS):
-        for side, found in zip(sides, rates, strict=True):
-            found.append(side())
-    return [statistics.median(found) for found in rates]
-
-
-def timed(work: Callable[[], object], amount: float) -> float:
-    """Do the work and return amount per second."""
-    began = time.perf_counter()
-    work()
-    return amount / (time.perf_counter() - began)
-
-
-def row(what: str, ours: float, peer: float, unit: str, target: float) -> Row:
-    ratio = ours / peer
-    return (
-        what,
-        f"{ours:,.0f} {unit}",
-        f"{peer:,.0f}",
-        f"{ratio:.1f}×",
-        f"{'ok' if ratio >= target else 'MISSED'} ≥ {target:g}×",
-    )
-
-
-def limited(what: str, value: float, unit: str, limit: float) -> Row:
-    return what, f"{value:.2f} {unit}", "–", "–", f"{'ok' if value <= limit else 'MISSED'} ≤ {limit:.3g} {unit}"
+PEER = "Stable-Baselines3"
 
 
 class FixedLength(gymnasium.Env[Any, Any]):
@@ -110,7 +71,7 @@ def our_run(strategy: str, members: int, episodes: int = 4000) -> Any:
     return run
 
 
-def updates() -> list[Row]:
+def updates() -> list[Timing]:
     """DDPG updates of one learner per second and core, batches drawn from real buffers."""
     from replaybench.experiments.loop import training_episode, update_phase
 
@@ -126,11 +87,11 @@ def updates() -> list[Row]:
             ),
             lambda: timed(lambda: peer.train(300, BATCH), 300),
         )
-        rows.append(row(f"DDPG updates, M = {members}", ours, theirs, "updates/s", target))
+        rows.append(compared("DDPG updates", ours, theirs, "/s", PEER, least_ratio=target, at={"members": members}))
     return rows
 
 
-def loop() -> list[Row]:
+def loop() -> list[Timing]:
     """The whole training loop: learner-episodes (200 steps and 100 updates) per second and core."""
     peer = peer_ddpg(FixedLength())
     rows = []
@@ -140,11 +101,12 @@ def loop() -> list[Row]:
             lambda run=run, members=members: timed(run.advance, members),
             lambda: timed(lambda: peer.learn(2 * EPISODE, reset_num_timesteps=False), 2),
         )
-        rows.append(row(f"training loop {strategy}, M = {members}", ours, theirs, "episodes/s", 35))
+        what = f"training loop {strategy} (learner-episodes)"
+        rows.append(compared(what, ours, theirs, "/s", PEER, least_ratio=35, at={"members": members}))
     return rows
 
 
-def stepping() -> list[Row]:
+def stepping() -> list[Timing]:
     """Plant steps per second on one core, against Gymnasium's Pendulum-v1."""
     from replaybench.envs.population import PopulationEnv
 
@@ -170,11 +132,12 @@ def stepping() -> list[Row]:
                 env.step(action)
 
         ours, theirs = interleaved(lambda f=our_steps: timed(f, members * EPISODE), lambda: timed(peer_steps, 1000))
-        rows.append(row(f"{plant} steps, M = {members}", ours, theirs, "steps/s", 100))
+        what, rival = f"{plant} steps", "Gymnasium Pendulum-v1"
+        rows.append(compared(what, ours, theirs, "/s", rival, least_ratio=100, at={"members": members}))
     return rows
 
 
-def ranks() -> list[Row]:
+def ranks() -> list[Timing]:
     """Rank-based PER, sample and priority update, per sampled item, against cpprb's proportional PER."""
     from cpprb import PrioritizedReplayBuffer
 
@@ -212,10 +175,12 @@ def ranks() -> list[Row]:
 
     amount = rounds * members * BATCH
     mine, peer = interleaved(lambda: timed(ours, amount), lambda: timed(theirs, amount))
-    return [row("rank PER, C = 1e5, batch 16, 32 buffers", mine, peer, "items/s", 1)]
+    where = {"members": members, "capacity": capacity, "batch": BATCH}
+    what, rival = "rank PER, sample and update", "cpprb, proportional PER"
+    return [compared(what, mine, peer, "/s", rival, least_ratio=1, at=where)]
 
 
-def fuzzy() -> list[Row]:
+def fuzzy() -> list[Timing]:
     """Fuzzy Q-iteration of the pendulum, 201 × 151 nodes and 15 actions, on one core after compilation."""
     from replaybench.baselines.fuzzy import solve
     from replaybench.baselines.grid import plant_grid
@@ -231,10 +196,10 @@ def fuzzy() -> list[Row]:
             seconds.append(1 / timed(lambda: solve(plant, grid=plant_grid(plant, (201, 151))), 1))
     os.environ.clear()
     os.environ.update(before)
-    return [limited("fuzzy Q-iteration 201×151×15", statistics.median(seconds), "s", 3)]
+    return [Timing("fuzzy Q-iteration 201 × 151 × 15", statistics.median(seconds), "s", most=3)]
 
 
-def start() -> list[Row]:
+def start() -> list[Timing]:
     """Seconds from the shell: import and help, second start."""
     rows = []
     for what, words, limit in (
@@ -245,7 +210,7 @@ def start() -> list[Row]:
         seconds = [
             1 / timed(lambda c=command: subprocess.run(c, check=True, stdout=subprocess.DEVNULL), 1) for _ in range(5)
         ]
-        rows.append(limited(what, statistics.median(seconds), "s", limit))
+        rows.append(Timing(what, statistics.median(seconds), "s", most=limit))
     return rows
 
 
@@ -280,16 +245,18 @@ print(resident() - before)
 """
 
 
-def memory() -> list[Row]:
+def memory() -> list[Timing]:
     """Resident bytes of 50 members × 6·10⁵ experiences, filled through the strategy's own structure."""
     rows, plain = [], {}
     for plant, actions, limit in (("pendulum", 1, 1.2), ("magman", 4, 1.5)):
         for strategy in ("FULL[Uniform]", "FULL[PER]"):
             words = [sys.executable, "-c", _FILL, strategy, str(actions)]
             used = int(subprocess.run(words, check=True, capture_output=True, text=True).stdout) / 1e9
-            bound = limit if strategy == "FULL[Uniform]" else plain[plant] + 0.75
-            plain.setdefault(plant, used)
-            rows.append(limited(f"memory {strategy}, {plant}, 3·10⁷", used, "GB", bound))
+            if strategy == "FULL[Uniform]":
+                plain[plant] = used
+                rows.append(Timing(f"memory FULL[Uniform], 50 × 6·10⁵, {plant}", used, "GB", most=limit))
+            else:
+                rows.append(Timing(f"FULL[PER] on top of that, {plant}", used - plain[plant], "GB", most=0.75))
     return rows
 
 
@@ -299,20 +266,5 @@ SECTIONS = {
 }  # fmt: skip
 
 
-def main() -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    warnings.simplefilter("ignore")
-    chosen = sys.argv[1:] or list(SECTIONS)
-    table = Table(title="replaybench against its peers, one thread")
-    for heading in ("what", "replaybench", "peer", "ratio", "target"):
-        table.add_column(heading, no_wrap=True)
-    for name in chosen:
-        for entry in SECTIONS[name]():
-            table.add_row(*entry)
-    Console(width=130).print(table)
-
-
 if __name__ == "__main__":
-    main()
+    main("speed.py", SECTIONS)
