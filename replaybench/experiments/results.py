@@ -89,7 +89,7 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
 
 def _signals(cell: Cell) -> tuple[str, ...]:
     plant = cell.make_plant()
-    return (*plant.state_names, *plant.action_names)
+    return (*(cell.observe or plant.state_names), *plant.action_names)
 
 
 def _blank(data: xr.Dataset, name: str, axes: tuple[str, ...], meaning: str) -> None:
@@ -190,13 +190,18 @@ def _key(name: str) -> str:
 
 
 def write_results(path: Path, data: xr.Dataset) -> None:
-    """Write netCDF-4 atomically, with a checksum behind the end of the file, where HDF5 does not look."""
+    """Write netCDF-4 atomically, with a checksum behind the end of the file, where HDF5 does not look.
+
+    It is made in memory: the HDF5 library crashes at exit when a disk takes no more of a file that it holds open.
+
+    Raises:
+        UserError: the disk is full or the folder cannot be written; what was at `path` is untouched.
+    """
     packed = {str(name): {"zlib": True, "complevel": 4} for name in data.data_vars if data[name].ndim > len(AXES)}
-    with atomic_path(path) as temporary:
-        data.to_netcdf(temporary, engine="h5netcdf", encoding=packed)
-        with temporary.open("r+b") as raw:
-            digest = hashlib.blake2b(raw.read(), digest_size=_DIGEST_BYTES).digest()
-            raw.write(digest)
+    content = data.to_netcdf(engine="h5netcdf", encoding=packed)
+    with atomic_path(path) as temporary, temporary.open("wb") as raw:
+        raw.write(content)
+        raw.write(hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest())
 
 
 def read_results(path: Path) -> xr.Dataset:
