@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import platform
 import subprocess
 import sys
@@ -44,15 +45,20 @@ class RunFolder:
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            lock = (self.path / ".lock").open("w")
+            # A link is not followed, and nothing is truncated: the folder may come from a stranger.
+            lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         except OSError as error:
-            raise UserError(f"cannot use {self.path} as a run folder: {error.strerror}") from error
-        with lock:
+            linked = (self.path / ".lock").is_symlink()
+            reason = "its .lock is a link; remove that" if linked else error.strerror
+            raise UserError(f"cannot use {self.path} as a run folder: {reason}") from error
+        try:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise UserError(f"another sweep is working in {self.path}; wait for it or choose --output") from None
             yield
+        finally:
+            os.close(lock)
 
 
 def describe_machine() -> dict[str, object]:

@@ -9,13 +9,14 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import tyro
 from tyro.conf import Positional
 
 from replaybench.data.errors import UserError, unknown
 from replaybench.experiments.cli_options import check_options, one_line, parameter_values, take_plant_parameters
+from replaybench.experiments.terminal import make_console, prepare_streams, printable
 
 
 def sweep(
@@ -55,7 +56,7 @@ def sweep(
     folder, count = output or Path("runs") / read.name, _workers(workers)
     if not checkpoint_seconds >= 0:
         raise UserError(f"--checkpoint-seconds must be 0 or more, not {checkpoint_seconds}")
-    console = _console()
+    console = make_console()
     if dry_run:
         _show_plan(console, read, folder, count)
         return 0
@@ -78,14 +79,6 @@ def sweep(
         print("stopped before the end; run the same command again to continue", file=sys.stderr)
         return 130
     return 0
-
-
-def _console() -> Any:
-    """Return a console; into a file or pipe it writes lines of full width."""
-    from rich.console import Console
-
-    console = Console()
-    return console if console.is_terminal else Console(width=120)
 
 
 def _workers(asked: int | None) -> int:
@@ -141,7 +134,7 @@ def baseline(
 
     values = parameter_values(parameters)
     rate = make_plant(plant, **values).frequency if frequency is None else frequency
-    show_baseline(_console(), plant, values, rate, noise, output)
+    show_baseline(make_console(), plant, values, rate, noise, output)
     return 0
 
 
@@ -173,7 +166,7 @@ def replay(
     """
     from replaybench.experiments.reports import show_replay
 
-    show_replay(_console(), buffer, plant, strategy, stream, updates, learner, capacity, seeds, root_seed, output)
+    show_replay(make_console(), buffer, plant, strategy, stream, updates, learner, capacity, seeds, root_seed, output)
     return 0
 
 
@@ -202,7 +195,9 @@ def import_log(
     """
     from replaybench.experiments.exchange import show_import
 
-    show_import(_console(), log, plant, parameter_values(parameters), columns, time, frequency, output, clip_actions)
+    show_import(
+        make_console(), log, plant, parameter_values(parameters), columns, time, frequency, output, clip_actions
+    )
     return 0
 
 
@@ -224,7 +219,7 @@ def export(
     """
     from replaybench.experiments.exchange import show_export
 
-    show_export(_console(), buffer, dataset, member, plant, output)
+    show_export(make_console(), buffer, dataset, member, plant, output)
     return 0
 
 
@@ -246,7 +241,7 @@ def inspect(
     """
     from replaybench.experiments.inspection import show_file
 
-    show_file(_console(), file, verify, member, plant, figure)
+    show_file(make_console(), file, verify, member, plant, figure)
     return 0
 
 
@@ -258,7 +253,7 @@ def list_names(what: Positional[Literal["all", "plants", "strategies", "learners
     """
     from replaybench.experiments.inspection import show_names
 
-    show_names(_console(), what)
+    show_names(make_console(), what)
     return 0
 
 
@@ -282,23 +277,25 @@ import and export take recordings in (logs, MATLAB, Parquet, Minari) and give wh
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; a user's mistake is one line on stderr and exit status 2."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    prepare_streams()
     try:
         sys.exit(_run(words))
     except UserError as error:
-        print(f"replaybench: {error}", file=sys.stderr)
-        sys.exit(2)
+        _fail(2, str(error))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except OSError as error:
-        print(f"replaybench: {error.filename or 'input or output'}: {error.strerror or error}", file=sys.stderr)
-        sys.exit(2)
+        _fail(2, f"{error.filename or 'input or output'}: {error.strerror or error}")
     except MemoryError as error:
-        print(f"replaybench: not enough memory ({error}); ask for fewer seeds, episodes or slots", file=sys.stderr)
-        sys.exit(2)
+        _fail(2, f"not enough memory ({error}); ask for fewer seeds, episodes or slots")
     except KeyboardInterrupt:
-        print("replaybench: stopped", file=sys.stderr)
-        sys.exit(130)
+        _fail(130, "stopped")
+
+
+def _fail(status: int, reason: str) -> NoReturn:
+    print(f"replaybench: {printable(reason)}", file=sys.stderr)
+    sys.exit(status)
 
 
 def _run(words: list[str]) -> int:
