@@ -13,6 +13,7 @@ import typing
 from typing import Any
 
 import numpy as np
+from golden_store import Measured
 
 from replaybench.controllers.exploration_forms import ExplorationConfig
 from replaybench.controllers.memory_config import MemoryConfig
@@ -20,17 +21,20 @@ from replaybench.controllers.registry import LEARNERS, load_learner
 from replaybench.experiments.cell import CellRun
 from replaybench.experiments.study import Study
 from replaybench.replay.strategies import REFER
-from store import Measured
 
 MEMBERS, UPDATING = 2, 3
 MEMORY = {"layers": 1, "units": 8, "window": 4, "burn_in": 2}
 NORMALISE = {"observations": True, "clip": 5.0, "rewards": True}
 NEEDED: dict[tuple[str, str], dict[str, Any]] = {
     ("SAC", "version=first"): {"temperature": 0.2},
+    ("ACER", "truncation=false"): {"truncate_at": 0.5},
+    ("ACER-discrete", "truncation=false"): {"truncate_at": 0.5},
     ("DDPG", "l2_form=decoupled"): {"l2": 1e-2},
 }
 """What an option asks for beside itself."""
 FURTHER = {
+    "ACER truncates": ("ACER", {"truncate_at": 0.5}),
+    "ACER-discrete truncates": ("ACER-discrete", {"truncate_at": 0.5}),
     "DDPG l2 and clip": ("DDPG", {"l2": 1e-2, "clip": 0.1}),
     "DDPG output_bound": ("DDPG", {"layer_norm": True, "output_bound": 3e-3}),
     "DDPG exploration per second": ("DDPG", {"exploration": {"form": "process", "per_second": True}}),

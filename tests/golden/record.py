@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from store import differing, plain, store, stored
+from golden_store import differing, plain, store, stored
 from test_numerics_version import KINDS
 
 

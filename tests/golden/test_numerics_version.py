@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import learner_cases
 import pytest
-from store import differing, plain, stored
+import reference_cases
+from golden_store import differing, plain, stored
 
-KINDS = {"learners": learner_cases}
+KINDS = {"learners": learner_cases, "references": reference_cases}
 CASES = [(kind, case) for kind, cases in KINDS.items() for case in cases.CASES]
 
 

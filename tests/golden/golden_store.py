@@ -45,7 +45,7 @@ def store(kind: str, cases: Mapping[str, Numbers]) -> None:
 
 def differing(found: Numbers, golden: Numbers) -> dict[str, float]:
     """Return what differs by more than the tolerance, by name, and by how much relative to its largest element."""
-    differences = {name: np.inf for name in found.keys() ^ golden.keys()}
+    differences = dict.fromkeys(found.keys() ^ golden.keys(), np.inf)
     for name in found.keys() & golden.keys():
         here, there = np.array(found[name]), np.array(golden[name])
         if here.shape != there.shape or (np.isnan(here) != np.isnan(there)).any():
