@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
-import platform
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 
 from replaybench.data.errors import UserError
-
-LIBRARIES = ("replaybench", "numpy", "scipy", "numba", "llvmlite", "gymnasium", "h5py", "xarray")
 
 
 class RunFolder:
@@ -59,29 +53,3 @@ class RunFolder:
             yield
         finally:
             os.close(lock)
-
-
-def describe_machine() -> dict[str, object]:
-    """Return versions, machine and, where there is one, the git commit of the code."""
-    return {
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in LIBRARIES}},
-        "machine": {"system": platform.platform(), "processor": _processor(), "argv": sys.argv[1:]},
-        "git_commit": _git_commit(),
-    }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor()
-
-
-def _git_commit() -> str | None:
-    here = Path(__file__).parent
-    try:
-        found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, timeout=5)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return found.stdout.strip() or None

@@ -25,12 +25,14 @@ from replaybench.controllers.registry import load_learner
 from replaybench.data.errors import UserError
 from replaybench.data.hdf5 import Record, open_record, write_record
 from replaybench.data.policy import write_policy
+from replaybench.data.provenance import Stint, Stopwatch, stint_facts
 from replaybench.data.settings import build
 from replaybench.envs.plant import Plant
 from replaybench.envs.population import PopulationEnv
 from replaybench.experiments.episodes import Episodes
 from replaybench.experiments.loop import training_episode, training_steps, update_phase
 from replaybench.experiments.plant_model import PlantModel
+from replaybench.experiments.provenance import read_stints
 from replaybench.experiments.stats import last_episodes
 from replaybench.experiments.study import Buffers, Cell
 from replaybench.replay.buffer import Replay, step_fields
@@ -242,7 +244,7 @@ def _run(run: CellRun, folder: Path, buffers: Buffers, checkpoint_seconds: float
     cell = run.cell
     facts: dict[str, Any] = {"id": cell.id, "cell": dataclasses.asdict(cell), "version": replaybench.__version__}
     checkpoint = folder / "checkpoint.h5"
-    spent = 0.0
+    earlier: Sequence[Stint] = ()
     if checkpoint.exists():
         try:
             with open_record(checkpoint, "checkpoint") as record:
@@ -250,22 +252,21 @@ def _run(run: CellRun, folder: Path, buffers: Buffers, checkpoint_seconds: float
                 if known["id"] != cell.id:
                     raise UserError(f"{checkpoint} is the checkpoint of another cell")
                 record.verify()
+                earlier = read_stints(checkpoint, known)
                 run.load_state_dict(record, known["episode"])
         except (UserError, ValueError) as error:
             raise UserError(f"{error}: remove {checkpoint} to run this cell from its start") from None
-        spent = known["seconds"]
-    began = saved = time.monotonic()
+    watch, saved = Stopwatch(earlier), time.monotonic()
     while run.episode < cell.episodes:
         run.advance()
         wanted = report(run.episode)
-        now = time.monotonic()
-        if (now - saved > checkpoint_seconds or not wanted) and run.episode < cell.episodes:
-            progress = {"episode": run.episode, "seconds": spent + now - began}
+        if (time.monotonic() - saved > checkpoint_seconds or not wanted) and run.episode < cell.episodes:
+            progress = {"episode": run.episode, **stint_facts(watch.stints())}
             write_record(checkpoint, "checkpoint", {**facts, **progress}, run.state_dict())
             saved = time.monotonic()
             if not wanted:
                 return False
-    facts["seconds"] = spent + time.monotonic() - began
+    told = stint_facts(watch.stints())
     if buffers != "none":
         write_buffer(folder / "buffer.h5", run, compressed=buffers == "compressed")
     described = {"policy": policy_facts(cell.learner, run.agent, cell.frequency)}
@@ -273,7 +274,7 @@ def _run(run: CellRun, folder: Path, buffers: Buffers, checkpoint_seconds: float
     scores = run.history()
     if run.replay.noise is not None:
         scores["replayed_noise"] = run.replay.noise.mean()
-    write_record(folder / "scores.h5", "scores", facts, scores)
+    write_record(folder / "scores.h5", "scores", {**facts, **told}, scores)
     checkpoint.unlink(missing_ok=True)
     return True
 

@@ -23,6 +23,8 @@ from replaybench.baselines.scores import SMALLEST_SPAN, Reference
 from replaybench.data.atomic import atomic_path
 from replaybench.data.errors import UserError
 from replaybench.data.hdf5 import read_record
+from replaybench.data.provenance import Stint
+from replaybench.experiments.provenance import read_stints
 from replaybench.experiments.stats import interval, last_episodes, score
 from replaybench.experiments.study import Cell, axis_values
 
@@ -44,6 +46,7 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
     seeds = max(cell.first_member + cell.members for cell in cells)
     coordinates: dict[str, Any] = dict(axis_values(list(cells)))
     coordinates["seed"] = np.arange(seeds)
+    coordinates["block"] = sorted({cell.first_member for cell in cells})
     coordinates["episode"] = np.arange(1, episodes + 1)
     coordinates["greedy_episode"] = np.arange(1, episodes // every + 1) * every
     data = xr.Dataset(coords=coordinates)
@@ -53,7 +56,10 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
     _blank(data, "reward", (*AXES, "seed", "episode"), "told of training episodes: mean reward per step, or return")
     _blank(data, "reward_greedy", (*AXES, "seed", "greedy_episode"), "the same of greedy episodes")
     _blank(data, "episode_steps", (*AXES, "seed", "episode"), "mean number of steps of training episodes")
-    _blank(data, "seconds", AXES, "wall time of a cell [s]")
+    _blank(data, "seconds", (*AXES, "block"), "time that a cell took, by all processes that computed it [s]")
+    for name, meaning in ORIGINS.items():
+        blank = np.full(data["seconds"].shape, "", object)
+        data.coords[name] = data["seconds"].dims, blank, {"long_name": meaning}
     if any(cell.replayed_noise for cell in cells):
         data.coords["signal"] = list(dict.fromkeys(name for cell in cells for name in _signals(cell)))
         _blank(data, "replayed_noise", (*AXES, "seed", "signal"), "mean absolute noise in replayed experiences")
@@ -62,6 +68,7 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
         if path.is_file():
             try:
                 header, arrays = read_record(path, "scores")
+                stints = read_stints(path, header.facts)
             except UserError as error:
                 raise UserError(f"{error}: remove {path.parent} and run the sweep again") from None
             point = {axis: getattr(cell, axis) for axis in AXES}
@@ -75,7 +82,7 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
                 data[name].loc[where] = arrays[name]
             if "replayed_noise" in arrays:
                 data["replayed_noise"].loc[{**where, "signal": list(_signals(cell))}] = arrays["replayed_noise"]
-            data["seconds"].loc[point] = np.nansum([data["seconds"].loc[point], header.facts["seconds"]])
+            _add_origin(data, {**point, "block": cell.first_member}, stints)
     _add_references(data, references)
     _add_scores(data)
     data.attrs = {
@@ -85,6 +92,24 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
         "reward": "unscaled, mean per step or return as told_by says; training episodes include exploration",
     }
     return data
+
+
+ORIGINS = {
+    "started": "when a cell was begun, UTC",
+    "commit": "git commit of the code, -dirty where it was changed; of all processes that computed the cell",
+    "processor": "model name of the processor, of all of them",
+    "target": "the processor that kernels were compiled for, of all of them",
+}
+
+
+def _add_origin(data: xr.Dataset, point: dict[str, Any], stints: Sequence[Stint]) -> None:
+    """Say of one cell who computed it; what its stints share is said once."""
+    data["seconds"].loc[point] = sum(stint.seconds for stint in stints)
+    codes = [stint.code for stint in stints]
+    commits = [f"{code.commit or 'unknown'}{'-dirty' * bool(code.dirty)}" for code in codes]
+    told = {"commit": commits, "processor": [c.processor for c in codes], "target": [c.target for c in codes]}
+    for name, values in {"started": [stints[0].started], **told}.items():
+        data.coords[name].loc[point] = ", ".join(dict.fromkeys(values))
 
 
 def _signals(cell: Cell) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from replaybench.baselines.scores import Reference, reference
 from replaybench.controllers.device import check_device
 from replaybench.data.atomic import write_text
 from replaybench.data.errors import UserError
-from replaybench.data.runs import RunFolder, describe_machine
+from replaybench.data.runs import RunFolder
 from replaybench.envs.registry import make_plant
 from replaybench.experiments.cell import CellRun
 from replaybench.experiments.display import Display
@@ -32,6 +32,7 @@ from replaybench.experiments.engine import (
     run_tasks,
     store_files,
 )
+from replaybench.experiments.provenance import write_provenance
 from replaybench.experiments.study import Cell, Study, resolved, write_toml
 from replaybench.replay.buffer import Replay
 
@@ -192,7 +193,6 @@ def sweep(
         check_device(study.device)
     check_room(planned, output, local=cluster is None)
     with folder.locked():
-        began = time.time()
         folder.remove_partial_files()
         todo = plan(study, folder, workers)
         write_text(folder.study, write_toml(resolved(study, todo.cells)))
@@ -223,25 +223,6 @@ def sweep(
         known = {point: references[f"{point}"] for point in points if f"{point}" in references}
         data = assemble(todo.cells, known, {cell.id: folder.cell(cell.id) for cell in todo.cells})
         write_results(folder.results, data)
-        _write_provenance(folder, study, began, complete)
+        write_provenance(folder, study.name, todo.cells, complete)
         drawn = figures(data, folder, todo.cells) if complete else []
     return data, drawn, complete
-
-
-def _write_provenance(folder: RunFolder, study: Study, began: float, complete: bool) -> None:
-    """Write who made these results; wall time adds up over the calls that came to an end."""
-    before = 0.0
-    if folder.provenance.is_file():
-        try:
-            before = float(json.loads(folder.provenance.read_text(encoding="utf-8"))["wall_seconds"])
-        except (ValueError, KeyError, TypeError):
-            before = 0.0
-    facts = {
-        "study": study.name,
-        "complete": complete,
-        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began)),
-        "wall_seconds": round(before + time.time() - began, 1),
-        **describe_machine(),
-        "cells": {cell.id: dataclasses.asdict(cell) for cell in study.cells()},
-    }
-    write_text(folder.provenance, json.dumps(facts, indent=2, sort_keys=True) + "\n")

@@ -92,8 +92,8 @@ def test_sweep_writes_labelled_results_policies_buffers_and_figures(run: Path) -
     assert names == {".png", ".svg"}
     facts = json.loads((run / "provenance.json").read_text())
     assert facts["complete"]
-    assert facts["versions"]["numpy"] == np.__version__
-    assert facts["wall_seconds"] > 0
+    assert facts["written"]["versions"]["numpy"] == np.__version__
+    assert facts["seconds"] > 0
 
 
 def test_dry_run_runs_nothing(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from replaybench.baselines.scores import Reference
 from replaybench.data.errors import UserError
 from replaybench.data.hdf5 import write_record
 from replaybench.data.policy import read_policy
+from replaybench.data.provenance import Stopwatch, stint_facts
 from replaybench.data.runs import RunFolder
 from replaybench.experiments import surfaces
 from replaybench.experiments.cell import make_agent, run_cell
@@ -26,6 +27,7 @@ from replaybench.experiments.results import assemble
 from replaybench.experiments.score_plots import score_bars
 from replaybench.experiments.study import Cell, Study
 
+ORIGIN = stint_facts(Stopwatch().stints())
 RANDOM, DP, ZERO, LQR = -160.0, -20.0, -157.0, np.nan
 USABLE = SimpleNamespace(random=RANDOM, dp=DP, zero=ZERO, lqr=LQR)
 TOO_CLOSE = SimpleNamespace(random=-30.0, dp=-28.0, zero=-31.0, lqr=-29.0)
@@ -51,7 +53,7 @@ def results(
             reward[0, 20:] = greedy[0, 4:] = np.nan
         if number not in missing:
             arrays = {"reward": reward, "reward_greedy": greedy, "episode_steps": np.full_like(reward, 200)}
-            write_record(folder.cell(cell.id) / "scores.h5", "scores", {"seconds": 1.0}, arrays)
+            write_record(folder.cell(cell.id) / "scores.h5", "scores", ORIGIN, arrays)
     references = {(cell.plant, cell.frequency, cell.noise): reference for cell in cells}
     return assemble(cells, references, {cell.id: folder.cell(cell.id) for cell in cells}), folder, cells  # type: ignore[arg-type]
 
@@ -184,7 +186,7 @@ def test_bars_count_dead_failed_and_never_risen(tmp_path: Path) -> None:
     data, folder, cells = results(tmp_path, failing=(1,))
     dead = np.full((4, 30), RANDOM)
     arrays = {"reward": dead, "reward_greedy": dead[:, ::5], "episode_steps": np.full_like(dead, 200)}
-    write_record(folder.cell(cells[0].id) / "scores.h5", "scores", {"seconds": 1.0}, arrays)
+    write_record(folder.cell(cells[0].id) / "scores.h5", "scores", ORIGIN, arrays)
     references = {("PendulumDCSC", 50.0, 0.0): USABLE}
     data = assemble(cells, references, {cell.id: folder.cell(cell.id) for cell in cells})  # type: ignore[arg-type]
     final, _, rise = score_bars(data.sel(plant="PendulumDCSC")).axes

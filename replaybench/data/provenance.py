@@ -1,0 +1,140 @@
+"""Who computed something: the code and its state, the libraries, the processor, when, and for how long.
+
+A cell may be computed in several stints, each by another process, after another commit, or on another machine; each
+says for itself what it was, and what is written about a finished one is never touched again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final
+
+import llvmlite.binding
+from numba.core import config
+
+LIBRARIES: Final = (
+    *("replaybench", "numpy", "scipy", "numba", "llvmlite", "gymnasium", "h5py", "xarray"),
+    *("mujoco", "pybullet", "torch"),
+)
+_PATIENCE: Final = 5.0
+
+
+@dataclass(frozen=True)
+class Code:
+    """What ran, and on what.
+
+    Attributes:
+        commit: the git commit of the package's code, None where it is not under git.
+        dirty: whether the package's folder differed from that commit, None as above.
+        versions: of Python and of those `LIBRARIES` that are there.
+        processor: its model name.
+        target: the processor that kernels were compiled for, as LLVM calls it.
+        system: operating system.
+    """
+
+    commit: str | None
+    dirty: bool | None
+    versions: dict[str, str]
+    processor: str
+    target: str
+    system: str
+
+
+@dataclass(frozen=True)
+class Stint:
+    """One process's part of a computation.
+
+    Attributes:
+        code: what ran.
+        started: when, UTC, as `2026-11-22T08:00:00Z`.
+        seconds: how long, by a clock that cannot be set.
+    """
+
+    code: Code
+    started: str
+    seconds: float
+
+
+class Stopwatch:
+    """Measures the stint that begins now, after those of earlier processes."""
+
+    def __init__(self, earlier: Sequence[Stint] = ()) -> None:
+        self._earlier, self._code, self._started = tuple(earlier), this_code(), utc_now()
+        self._began = time.monotonic()
+
+    def stints(self) -> tuple[Stint, ...]:
+        """Return the earlier stints and the present one up to now."""
+        return (*self._earlier, Stint(self._code, self._started, time.monotonic() - self._began))
+
+
+def stint_facts(stints: Sequence[Stint]) -> dict[str, Any]:
+    """Return what a file says of its origin: `stints`, and the sum of their `seconds`."""
+    return {
+        "stints": [dataclasses.asdict(stint) for stint in stints],
+        "seconds": sum(stint.seconds for stint in stints),
+    }
+
+
+def utc_now() -> str:
+    """Return the time of day, UTC, to the second."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+@functools.cache
+def this_code() -> Code:
+    """Describe this process; asked once, because code that was loaded stays as it was."""
+    commit, dirty = _git_state()
+    return Code(commit, dirty, _versions(), _processor(), _target(), platform.platform())
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in LIBRARIES:
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def _target() -> str:
+    settings: Any = config
+    return str(settings.CPU_NAME or llvmlite.binding.get_host_cpu_name())
+
+
+def _git_state() -> tuple[str | None, bool | None]:
+    """Return the commit of the package's files and whether they differ from it.
+
+    A package that is installed within somebody's repository is no part of that.
+    """
+    if _git("ls-files", "--error-unmatch", "provenance.py") is None:
+        return None, None
+    changes = _git("status", "--porcelain", "--", "..")
+    return _git("rev-parse", "HEAD"), None if changes is None else bool(changes)
+
+
+def _git(*words: str) -> str | None:
+    """Return what git says of the repository around this file, None if it refuses or is not there."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    told: dict[str, Any] = {"cwd": Path(__file__).parent, "env": clean, "timeout": _PATIENCE}
+    try:
+        done = subprocess.run(["git", "--no-optional-locks", *words], capture_output=True, text=True, **told)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -1,0 +1,55 @@
+"""The origin of a sweep's results: what each cell's files say of the processes that computed it, and of this one."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from replaybench.data.atomic import write_text
+from replaybench.data.errors import UserError
+from replaybench.data.hdf5 import read_header
+from replaybench.data.provenance import Stint, stint_facts, this_code, utc_now
+from replaybench.data.runs import RunFolder
+from replaybench.data.settings import build
+from replaybench.experiments.study import Cell
+
+
+def read_stints(path: Path, facts: Mapping[str, Any]) -> tuple[Stint, ...]:
+    """Return the stints that a cell's file tells of.
+
+    Raises:
+        UserError: it tells of none, or not as it should.
+    """
+    told = facts.get("stints")
+    if not isinstance(told, list) or not told or not all(isinstance(stint, dict) for stint in told):
+        raise UserError(f"{path} does not say who computed it")
+    return tuple(build(Stint, stint, f"{path}: stint") for stint in told)
+
+
+def write_provenance(folder: RunFolder, name: str, cells: Sequence[Cell], complete: bool) -> None:
+    """Write who computed each cell, finished or under way, and who wrote the results; seconds are sums over cells."""
+    stints = {cell.id: _stints_so_far(folder.cell(cell.id)) for cell in cells}
+    everyone = [stint for own in stints.values() for stint in own]
+    facts = {
+        "study": name,
+        "complete": complete,
+        "started": min((stint.started for stint in everyone), default=None),
+        "seconds": round(sum(stint.seconds for stint in everyone), 3),
+        "written": {"at": utc_now(), "argv": sys.argv[1:], **dataclasses.asdict(this_code())},
+        "cells": {cell.id: {"cell": dataclasses.asdict(cell), **stint_facts(stints[cell.id])} for cell in cells},
+    }
+    write_text(folder.provenance, json.dumps(facts, indent=2, sort_keys=True) + "\n")
+
+
+def _stints_so_far(cell: Path) -> tuple[Stint, ...]:
+    """Return the stints of a cell up to its end or its last checkpoint, none before that."""
+    for name in ("scores", "checkpoint"):
+        path = cell / f"{name}.h5"
+        with contextlib.suppress(UserError):  # not there; damage is told of where the file is needed
+            return read_stints(path, read_header(path, name).facts)
+    return ()
