@@ -6,7 +6,9 @@ The command line prints it without a traceback and exits with status 2.
 from __future__ import annotations
 
 import difflib
+import reprlib
 from collections.abc import Iterable
+from typing import Any, Final
 
 
 class UserError(ValueError):
@@ -20,3 +22,17 @@ def unknown(kind: str, name: str, valid: Iterable[str]) -> UserError:
     near = [folded[match] for match in difflib.get_close_matches(name.casefold(), folded, n=3, cutoff=0.5)]
     hint = f"did you mean {' or '.join(near)}?" if near else f"valid: {', '.join(names)}"
     return UserError(f"unknown {kind} {name!r}; {hint}")
+
+
+_SHORT: Final = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother, _SHORT.maxlong = 3, 80, 80, 40
+
+
+def shown(value: Any) -> str:
+    """Return a value as it can stand in one line, whatever it is: long ones are cut, deep ones not entered."""
+    if isinstance(value, int) and abs(value) >= 10**30:
+        return f"a number of about {round(value.bit_length() * 0.30103)} digits"
+    try:
+        return _SHORT.repr(value)
+    except (ValueError, RecursionError):  # a huge number inside
+        return f"a {type(value).__name__}"

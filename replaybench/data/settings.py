@@ -1,79 +1,138 @@
-"""From plain tables (TOML, JSON) to frozen dataclasses, with one-line errors that name the key and the remedy."""
+"""From plain tables (TOML, JSON) to frozen dataclasses, with one-line errors that name the key and the remedy.
+
+A dataclass is the schema of a table: a study, a learner's settings, or the facts of one kind of file. Its type hints
+are all that is checked, nested dataclasses, named tuples and bounds (`replaybench.data.bounds`) included.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import types
 import typing
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypeVar
 
-from replaybench.data.errors import UserError, unknown
+from replaybench.data.bounds import Within
+from replaybench.data.errors import UserError, shown, unknown
 
 T = TypeVar("T")
 
+UNIONS: Final = (types.UnionType, typing.Union)
+"""What `int | None` is, and what it is once one of its parts is annotated."""
 
-def build(kind: type[T], table: Mapping[str, Any], where: str) -> T:
-    """Make a dataclass of `kind` from a table; `where` names the table in errors.
+
+def build(kind: type[T], table: Mapping[str, Any], where: str, *, others: bool = False) -> T:
+    """Make a dataclass or named tuple of `kind` from a table; `where` names the table in errors.
+
+    Args:
+        others: whether keys that `kind` does not have are passed over, in nested tables too, as in files that later
+            versions may have written; else they are refused.
 
     Raises:
-        UserError: an unknown key, a missing one, or a value of the wrong type.
+        UserError: an unknown key, a missing one, or a value of the wrong type or beyond its bounds.
     """
-    hints = typing.get_type_hints(kind)
-    fields = {field.name: field for field in dataclasses.fields(kind) if field.init}  # type: ignore[arg-type]
+    hints = typing.get_type_hints(kind, include_extras=True)
+    required = _keys(kind)
     for key in table:
-        if key not in fields:
-            raise unknown(f"key in {where}:", key, fields)
-    for name, field in fields.items():
-        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-        if required and name not in table:
+        if key not in required and not others:
+            raise unknown(f"key in {where}:", str(key), required)
+    for name, must in required.items():
+        if must and name not in table:
             raise UserError(f"{where}: {name!r} is missing")
-    return kind(**{key: _convert(value, hints[key], f"{where}: {key}") for key, value in table.items()})
+    known = {key: value for key, value in table.items() if key in required}
+    return kind(**{key: _convert(value, hints[key], f"{where}: {key}", others) for key, value in known.items()})
 
 
-def _convert(value: Any, hint: Any, where: str) -> Any:
+def check_bounds(settings: Any, where: str) -> None:
+    """Check those fields of a dataclass whose hints are bounds, for one that was not made by `build`.
+
+    Raises:
+        UserError: a number is beyond its bounds.
+    """
+    hints = typing.get_type_hints(type(settings), include_extras=True)
+    for field in dataclasses.fields(settings):
+        value, hint = getattr(settings, field.name), hints[field.name]
+        if field.init and value is not None and _has_bounds(hint):
+            _convert(value, hint, f"{where}: {field.name}", False)
+
+
+def _has_bounds(hint: Any) -> bool:
+    return hasattr(hint, "__metadata__") or any(map(_has_bounds, typing.get_args(hint)))
+
+
+def _keys(kind: type[Any]) -> dict[str, bool]:
+    """Return the keys of a table of this kind, and whether each must be there."""
+    if not dataclasses.is_dataclass(kind):
+        return {name: name not in kind._field_defaults for name in kind._fields}
+    missing = dataclasses.MISSING
+    fields = [field for field in dataclasses.fields(kind) if field.init]
+    return {field.name: field.default is missing and field.default_factory is missing for field in fields}
+
+
+def _is_table(hint: Any) -> bool:
+    return dataclasses.is_dataclass(hint) or (isinstance(hint, type) and hasattr(hint, "_field_defaults"))
+
+
+def _convert(value: Any, hint: Any, where: str, others: bool) -> Any:
     """Check `value` against a type hint, turning lists into tuples, whole numbers into floats, tables into classes."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
-        return build(typing.cast(type[Any], hint), value, where)
+    if origin is typing.Annotated:
+        converted = _convert(value, inner[0], where, others)
+        for bound in hint.__metadata__:
+            if isinstance(bound, Within):
+                bound.check(converted, where)
+        return converted
     if origin is typing.Literal:
-        if value not in inner:
-            raise UserError(f"{where} must be one of {', '.join(map(repr, inner))}, not {value!r}")
+        if not isinstance(value, str | int) or value not in inner:
+            raise UserError(f"{where} must be one of {', '.join(map(repr, inner))}, not {shown(value)}")
         return value
-    if origin is types.UnionType:
-        if value is None and type(None) in inner:
-            return None
-        kinds = [kind for kind in inner if kind is not type(None)]
-        if len(kinds) > 1 and all(map(dataclasses.is_dataclass, kinds)):
-            return _one_of(kinds, value, where)
-        return _convert(value, kinds[0], where)
+    if origin in UNIONS:
+        return _one_kind(value, inner, where, others)
     if origin is tuple:
         if not isinstance(value, list | tuple):
-            raise UserError(f"{where} must be a list, not {value!r}")
-        kinds = [inner[0]] * len(value) if inner[-1] is Ellipsis else list(inner)
-        if len(kinds) != len(value):
-            raise UserError(f"{where} must have {len(kinds)} entries, not {len(value)}")
-        return tuple(_convert(entry, entry_kind, where) for entry, entry_kind in zip(value, kinds, strict=True))
-    if origin in (dict, Mapping):
+            raise UserError(f"{where} must be a list, not {shown(value)}")
+        kinds: Iterable[Any] = [inner[0]] * len(value) if inner[-1] is Ellipsis else inner
+        if len(list(kinds)) != len(value):
+            raise UserError(f"{where} must have {len(inner)} entries, not {len(value)}")
+        return tuple(_convert(entry, kind, where, others) for entry, kind in zip(value, kinds, strict=True))
+    if _is_table(hint) or origin in (dict, Mapping):
         if not isinstance(value, Mapping):
-            raise UserError(f"{where} must be a table, not {value!r}")
-        return {key: _convert(entry, inner[1], f"{where}.{key}") for key, entry in value.items()}
-    if hint is Any:
-        return value
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
-        raise UserError(f"{where} must be {_SPOKEN.get(hint, hint.__name__)}, not {value!r}")
+            raise UserError(f"{where} must be a table, not {shown(value)}")
+        if _is_table(hint):
+            return build(typing.cast(type[Any], hint), value, where, others=others)
+        return {key: _convert(entry, inner[1], f"{where}.{key}", others) for key, entry in value.items()}
+    return value if hint is Any else _scalar(value, hint, where)
+
+
+def _scalar(value: Any, kind: type[Any], where: str) -> Any:
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        try:
+            return float(value)
+        except OverflowError:
+            raise UserError(f"{where} is too large: {shown(value)}") from None
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise UserError(f"{where} must be {_SPOKEN.get(kind, kind.__name__)}, not {shown(value)}")
     return value
 
 
-def _one_of(kinds: list[type[Any]], table: Any, where: str) -> Any:
+def _one_kind(value: Any, inner: tuple[Any, ...], where: str, others: bool) -> Any:
+    """Convert to one of several kinds: None, dataclasses that a table names by a key, or the first plain one."""
+    if value is None and type(None) in inner:
+        return None
+    kinds = [kind for kind in inner if kind is not type(None)]
+    if len(kinds) > 1 and all(map(_is_table, kinds)):
+        return _one_of(kinds, value, where, others)
+    fitting = [kind for kind in kinds if isinstance(kind, type) and type(value) is kind]
+    return _convert(value, (fitting or kinds)[0], where, others)
+
+
+def _one_of(kinds: list[type[Any]], table: Any, where: str, others: bool) -> Any:
     """Make the one of several dataclasses that a table names by its key, the first if it names none.
 
     The key is the field that each of them has with one literal value of its own, e.g. `form: Literal["process"]`.
     """
     if not isinstance(table, Mapping):
-        raise UserError(f"{where} must be a table, not {table!r}")
+        raise UserError(f"{where} must be a table, not {shown(table)}")
     literals = [
         {name: typing.get_args(hint) for name, hint in typing.get_type_hints(kind).items() if _is_name(hint)}
         for kind in kinds
@@ -82,8 +141,8 @@ def _one_of(kinds: list[type[Any]], table: Any, where: str) -> Any:
     forms = {named[key][0]: kind for named, kind in zip(literals, kinds, strict=True)}
     form = table.get(key, next(iter(forms)))
     if not isinstance(form, str) or form not in forms:
-        raise unknown(f"{key} in {where}:", str(form), forms)
-    return build(forms[form], table, where)
+        raise unknown(f"{key} in {where}:", shown(form).strip("'"), forms)
+    return build(forms[form], table, where, others=others)
 
 
 def _is_name(hint: Any) -> bool:

@@ -158,7 +158,7 @@ def _spec(name: str) -> EnvSpec:
     elif module:
         try:
             importlib.import_module(module)
-        except ImportError as error:
+        except Exception as error:  # whatever a stranger's module raises, or a name that can be none
             raise UserError(f"{name}: the module {module} cannot be imported: {_first_line(error)}") from error
     if identifier not in gymnasium.registry:
         raise _no_such_task(identifier)

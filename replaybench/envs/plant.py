@@ -8,14 +8,14 @@ have a base of their own, `replaybench.envs.ode`.
 from __future__ import annotations
 
 import hashlib
-import math
+import sys
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from replaybench.data.errors import UserError
+from replaybench.data.errors import UserError, shown
 from replaybench.envs.settings import whole_steps
 
 if TYPE_CHECKING:
@@ -122,8 +122,8 @@ class Plant:
                 if not isinstance(value, str):
                     raise UserError(f"{type(self).__name__}: {field.name} must be a name, not {value!r}")
                 continue
-            if not isinstance(value, int | float) or not math.isfinite(value):
-                raise UserError(f"{type(self).__name__}: {field.name} must be a finite number, not {value!r}")
+            if not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
+                raise UserError(f"{type(self).__name__}: {field.name} must be a finite number, not {shown(value)}")
             if field.name in self.positive and value <= 0:
                 raise UserError(f"{type(self).__name__}: {field.name} must be positive, not {value!r}")
             object.__setattr__(self, field.name, float(value))  # 1 and 1.0 are one plant, with one fingerprint

@@ -90,7 +90,7 @@ def missing(name: str) -> str:
     return f'pip install "replaybench[{entry.extra}]"'
 
 
-def make_plant(name: str, **parameters: Parameter) -> Plant:
+def make_plant(name: str, /, **parameters: Parameter) -> Plant:
     """Return a plant with the given parameters, the others at their defaults.
 
     Args:

@@ -21,6 +21,7 @@ import numba
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from replaybench.data.bounds import STEPS
 from replaybench.data.cache import cache_dir, store_text
 from replaybench.data.streams import next_normal
 from replaybench.envs.choices import physical_action
@@ -149,8 +150,14 @@ def kernels(plant: OdePlant) -> Kernels:
 
 
 def substeps(plant: OdePlant, dt: float) -> int:
-    """Return the number of equal Runge-Kutta steps in a sample of `dt` seconds."""
-    return max(1, math.ceil(dt / plant.max_substep - 1e-9))
+    """Return the number of equal Runge-Kutta steps in a sample of `dt` seconds.
+
+    Raises:
+        UserError: they are more than anybody waits for.
+    """
+    count = max(1.0, dt / plant.max_substep - 1e-9)
+    STEPS.check(count, f"a sample of {plant.name}, {dt:g} s in Runge-Kutta steps of {plant.max_substep:g} s,")
+    return math.ceil(count)
 
 
 def simulate(

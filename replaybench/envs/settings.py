@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.data.bounds import HERTZ, NOISE, STEPS
 from replaybench.data.errors import UserError, unknown
 
 Role = Literal["training", "evaluation"]
@@ -35,8 +36,7 @@ def check_population(
     if min(members) < 0 or len(set(members)) != num_envs:
         raise UserError(f"member numbers must be different and not negative, not {list(members)}")
     for name, sigma in (("sensor_noise", sensor_noise), ("actuator_noise", actuator_noise)):
-        if not (math.isfinite(sigma) and sigma >= 0):
-            raise UserError(f"{name} is {sigma}; give a standard deviation of 0 or more, in normalised units")
+        NOISE.check(sigma, name)
     if role not in get_args(Role):
         raise unknown("role", role, get_args(Role))
     if nan_actions not in get_args(NanActions):
@@ -64,8 +64,9 @@ def check_seed(seed: int) -> int:
 
 def whole_steps(plant: str, seconds: float, frequency: float) -> int:
     """Return the samples in an episode of `seconds`, or raise `UserError` if they are no whole number."""
-    _check_frequency(frequency)
+    HERTZ.check(frequency, "frequency")
     exact = seconds * frequency
+    STEPS.check(max(1.0, exact), f"an episode of {plant}, {seconds:g} s at {frequency:g} Hz,")
     steps = round(exact)
     if steps < 1 or abs(exact - steps) > 1e-9 * exact:
         near = sorted({max(1, math.floor(exact)), math.ceil(exact)})
@@ -88,7 +89,7 @@ def whole_substeps(plant: str, seconds: float, episode: int, frequency: float) -
     Raises:
         UserError: a sample is not a whole number of physics steps that divides the episode.
     """
-    _check_frequency(frequency)
+    HERTZ.check(frequency, "frequency")
     exact = 1.0 / (frequency * seconds)
     count = round(exact)
     if count >= 1 and abs(exact - count) <= 1e-9 * exact and episode % count == 0:
@@ -100,11 +101,6 @@ def whole_substeps(plant: str, seconds: float, episode: int, frequency: float) -
         f"{plant} takes physics steps of {seconds:g} s, {episode} to an episode; "
         f"{frequency:g} Hz does not cut it into equal whole numbers of them: use {rates} Hz"
     )
-
-
-def _check_frequency(frequency: float) -> None:
-    if not (math.isfinite(frequency) and frequency > 0):
-        raise UserError(f"frequency is {frequency:g} Hz; give a positive number of samples per second")
 
 
 def reset_mask(options: dict[str, Any] | None, num_envs: int) -> NDArray[np.bool_]:

@@ -14,6 +14,7 @@ from typing import Any, Literal, NoReturn
 import tyro
 from tyro.conf import Positional
 
+from replaybench.data.bounds import Count, Hertz, Noise, RootSeed, Seconds, Seeds, Whole, Workers
 from replaybench.data.errors import UserError, unknown
 from replaybench.experiments.cli_options import check_options, one_line, parameter_values, take_plant_parameters
 from replaybench.experiments.terminal import make_console, prepare_streams, printable
@@ -22,12 +23,12 @@ from replaybench.experiments.terminal import make_console, prepare_streams, prin
 def sweep(
     study: Positional[Path],
     output: Path | None = None,
-    workers: int | None = None,
+    workers: Workers | None = None,
     cluster: str | None = None,
     buffers: Literal["final", "compressed", "none"] | None = None,
-    seeds: int | None = None,
-    episodes: int | None = None,
-    checkpoint_seconds: float = 60.0,
+    seeds: Seeds | None = None,
+    episodes: Count | None = None,
+    checkpoint_seconds: Seconds = 60.0,
     dry_run: bool = False,
 ) -> int:
     """Run a study: a grid of plants, noise, frequencies and strategies against dynamic programming.
@@ -54,8 +55,6 @@ def sweep(
     given = {"buffers": buffers, "seeds": seeds, "episodes": episodes}
     read = read_study(study, {key: value for key, value in given.items() if value is not None})
     folder, count = output or Path("runs") / read.name, _workers(workers)
-    if not checkpoint_seconds >= 0:
-        raise UserError(f"--checkpoint-seconds must be 0 or more, not {checkpoint_seconds}")
     console = make_console()
     if dry_run:
         _show_plan(console, read, folder, count)
@@ -82,8 +81,6 @@ def sweep(
 
 
 def _workers(asked: int | None) -> int:
-    if asked is not None and asked < 1:
-        raise UserError(f"--workers must be at least 1, not {asked}")
     if asked is None:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return asked
@@ -115,8 +112,8 @@ def _show_plan(console: Any, study: Any, folder: Path, workers: int) -> None:
 
 def baseline(
     plant: Positional[str],
-    frequency: float | None = None,
-    noise: float = 0.0,
+    frequency: Hertz | None = None,
+    noise: Noise = 0.0,
     output: Path | None = None,
     parameters: tuple[str, ...] = (),
 ) -> int:
@@ -143,11 +140,11 @@ def replay(
     strategy: str = "FULL[Uniform]",
     stream: bool = False,
     plant: str | None = None,
-    updates: int = 20_000,
+    updates: Count = 20_000,
     learner: str = "DDPG",
-    capacity: int | None = None,
-    seeds: int | None = None,
-    root_seed: int = 0,
+    capacity: Count | None = None,
+    seeds: Seeds | None = None,
+    root_seed: RootSeed = 0,
     output: Path | None = None,
 ) -> int:
     """Train a fresh population from a stored buffer, offline, then evaluate it on the plant the file names.
@@ -175,7 +172,7 @@ def import_log(
     plant: str,
     columns: tuple[str, ...] = (),
     time: str | None = None,
-    frequency: float | None = None,
+    frequency: Hertz | None = None,
     output: Path | None = None,
     clip_actions: bool = False,
     parameters: tuple[str, ...] = (),
@@ -204,7 +201,7 @@ def import_log(
 def export(
     buffer: Positional[Path],
     dataset: Positional[str],
-    member: int | None = None,
+    member: Whole | None = None,
     plant: str | None = None,
     output: Path | None = None,
 ) -> int:
@@ -226,7 +223,7 @@ def export(
 def inspect(
     file: Positional[Path],
     verify: bool = False,
-    member: int | None = None,
+    member: Whole | None = None,
     figure: Path | None = None,
     plant: str | None = None,
 ) -> int:

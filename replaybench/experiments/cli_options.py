@@ -9,7 +9,9 @@ import typing
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from replaybench.data.errors import UserError, unknown
+from replaybench.data.bounds import Within
+from replaybench.data.errors import UserError, shown, unknown
+from replaybench.data.settings import UNIONS
 
 if TYPE_CHECKING:
     from replaybench.envs.plant import Parameter
@@ -44,7 +46,8 @@ def take_plant_parameters(words: list[str]) -> list[str]:
 
 def check_options(words: Sequence[str], command: Callable[..., int]) -> None:
     """Refuse an option that the command does not have, naming the nearest, and a value that cannot be one of it."""
-    hints = {name.replace("_", "-"): hint for name, hint in typing.get_type_hints(command).items()}
+    named = typing.get_type_hints(command, include_extras=True)
+    hints = {name.replace("_", "-"): hint for name, hint in named.items()}
     positional = {
         name.replace("_", "-")
         for name, parameter in inspect.signature(command).parameters.items()
@@ -63,7 +66,12 @@ def check_options(words: Sequence[str], command: Callable[..., int]) -> None:
 
 
 def _check_value(option: str, value: str, hint: Any) -> None:
-    kinds = typing.get_args(hint) or (hint,)
+    kinds: list[Any] = []
+    bounds: list[Within] = []
+    for kind in typing.get_args(hint) if typing.get_origin(hint) in UNIONS else (hint,):
+        bounded = typing.get_origin(kind) is typing.Annotated
+        kinds.append(typing.get_args(kind)[0] if bounded else kind)
+        bounds += [mark for mark in kind.__metadata__ if isinstance(mark, Within)] if bounded else []
     choices = [str(choice) for kind in kinds for choice in typing.get_args(kind) if typing.get_origin(kind) is Literal]
     optional = type(None) in kinds and value == "None"
     if choices and value not in choices and not optional:
@@ -71,9 +79,11 @@ def _check_value(option: str, value: str, hint: Any) -> None:
     for kind, called in ((int, "a whole number"), (float, "a number")):
         if kind in kinds and not optional:
             try:
-                kind(value)
+                number = kind(value)
             except ValueError:
-                raise UserError(f"{option} must be {called}, not {value!r}") from None
+                raise UserError(f"{option} must be {called}, not {shown(value)}") from None
+            for bound in bounds:
+                bound.check(number, option)
 
 
 def one_line(text: str) -> str:

@@ -116,9 +116,6 @@ def show_replay(
     from replaybench.experiments.plots import draw_offline
 
     strategy = parse(strategy_text)
-    for name, value in (("--updates", updates), ("--seeds", seeds), ("--capacity", capacity)):
-        if value is not None and value < 1:
-            raise UserError(f"{name} must be at least 1, not {value}")
     if stream and (capacity is not None or str(strategy) != "FULL[Uniform]"):
         raise UserError("--stream draws from the whole file, block by block; leave --strategy and --capacity out")
     if capacity is not None and not strategy.retention.bounded:
@@ -132,8 +129,6 @@ def show_replay(
         console.print(f"warning: {recording.plant.name} has changed since this buffer was filled", markup=False)
     if recording.failed:
         console.print(f"warning: {recording.failed} recording(s) hold NaN or infinity and are left out", markup=False)
-    if root_seed < 0:
-        raise UserError(f"--root-seed must not be negative, not {root_seed}")
     learners = seeds or max(len(recording.members), _LEAST_LEARNERS)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
         task = progress.add_task(f"{label} offline, {learners} learners", total=updates)

@@ -10,7 +10,6 @@ import dataclasses
 import hashlib
 import itertools
 import json
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,20 +19,16 @@ from replaybench import NUMERICS_VERSION
 from replaybench.controllers.agent import Actions
 from replaybench.controllers.device import check_name
 from replaybench.controllers.registry import load_learner
+from replaybench.data.bounds import Count, Hertz, Noise, RootSeed, Seeds, Whole
+from replaybench.data.documents import read_toml
 from replaybench.data.errors import UserError, unknown
-from replaybench.data.settings import build
+from replaybench.data.settings import build, check_bounds
 from replaybench.envs.ode import with_equations
 from replaybench.envs.plant import Plant
 from replaybench.envs.registry import make_plant
 from replaybench.envs.settings import seen_states
 from replaybench.replay.notation import parse
 from replaybench.replay.strategies import Strategy
-
-MOST = 10**9
-MOST_SEEDS = 100_000
-MOST_NOISE = 10.0
-MOST_HERTZ = 1e5
-"""Bounds that only a slip of the finger passes."""
 
 Buffers = Literal["final", "compressed", "none"]
 """What becomes of each cell's replay buffer at its end."""
@@ -48,8 +43,8 @@ class Grid:
     plants: tuple[str, ...] = ()
     learners: tuple[str, ...] = ()
     strategies: tuple[str, ...] = ()
-    noise: tuple[float, ...] = ()
-    frequency: tuple[float, ...] = ()
+    noise: tuple[Noise, ...] = ()
+    frequency: tuple[Hertz, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,16 +70,16 @@ class Study:
     plants: tuple[str, ...] = ()
     learners: tuple[str, ...] = ("DDPG",)
     strategies: tuple[str, ...] = ()
-    noise: tuple[float, ...] = (0.0,)
-    frequency: tuple[float, ...] = ()
+    noise: tuple[Noise, ...] = (0.0,)
+    frequency: tuple[Hertz, ...] = ()
     grid: tuple[Grid, ...] = ()
-    seeds: int = 50
-    episodes: int = 3000
-    update_every: int | None = None
-    root_seed: int = 0
-    block: int = 50
-    capacity: int = 10_000
-    greedy_every: int = 10
+    seeds: Seeds = 50
+    episodes: Count = 3000
+    update_every: Whole | None = None
+    root_seed: RootSeed = 0
+    block: Count = 50
+    capacity: Count = 10_000
+    greedy_every: Count = 10
     discount: Literal["fixed", "horizon"] = "fixed"
     buffers: Buffers = "final"
     replayed_noise: bool = False
@@ -95,19 +90,9 @@ class Study:
 
     def __post_init__(self) -> None:
         check_name(self.device)
-        for name in ("seeds", "episodes", "block", "capacity", "greedy_every"):
-            if not 1 <= getattr(self, name) <= MOST:
-                raise UserError(
-                    f"study {self.name!r}: {name} must be at least 1 and at most {MOST}, not {getattr(self, name)}"
-                )
-        if self.seeds > MOST_SEEDS:
-            raise UserError(f"study {self.name!r}: seeds must be at most {MOST_SEEDS}, not {self.seeds}")
-        if not 0 <= (self.update_every or 0) <= MOST:
-            bound = f"at least 0 and at most {MOST}"
-            raise UserError(f"study {self.name!r}: update_every must be {bound} steps, not {self.update_every}")
-        if self.root_seed < 0:
-            raise UserError(f"study {self.name!r}: root_seed must not be negative")
-        if not self.name or {"/", "\\"} & set(self.name) or self.name.startswith("."):
+        for table in (self, *self.grid):
+            check_bounds(table, f"study {self.name!r}")
+        if not self.name.isprintable() or not self.name or {"/", "\\"} & set(self.name) or self.name.startswith("."):
             raise UserError(f"study name {self.name!r} must be usable as a folder name")
         grids = self.grids()
         named = {"learner": {n for g in grids for n in g.learners}, "plant": {n for g in grids for n in g.plants}}
@@ -121,13 +106,6 @@ class Study:
             for axis in AXES:
                 if not getattr(grid, axis) and axis != "frequency":
                     raise UserError(f"study {self.name!r}: {axis} is empty; list at least one")
-            for sigma in grid.noise:
-                if not 0 <= sigma <= MOST_NOISE:
-                    bound = f"finite and not negative, at most {MOST_NOISE:g}"
-                    raise UserError(f"study {self.name!r}: noise must be {bound}, not {sigma}")
-            for rate in grid.frequency:
-                if rate > MOST_HERTZ:
-                    raise UserError(f"study {self.name!r}: frequency must be at most {MOST_HERTZ:g} Hz, not {rate:g}")
 
     def grids(self) -> list[Grid]:
         """Return the grids, what they leave out filled in from the study."""
@@ -266,10 +244,7 @@ def read_study(path: Path, overrides: Mapping[str, Any] | None = None) -> Study:
     """
     if not path.is_file():
         raise UserError(f"no such study file: {path}")
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid TOML: {error}") from None
+    table = read_toml(path)
     table.setdefault("name", path.stem)
     return build(Study, {**table, **(overrides or {})}, str(path))
 

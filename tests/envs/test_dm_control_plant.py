@@ -122,7 +122,7 @@ def test_a_simulation_that_blows_up_ends_the_episode_without_ending_the_task() -
         ("AcerWalker", 80.5, "AcerWalker takes physics steps of 0.0025 s, 5000 to an episode; 80.5 Hz does not cut"),
         ("AcerWalker", 60, "60 Hz does not cut it into equal whole numbers of them: use 50 or 80 Hz"),
         ("AcerCartpole", 200, "200 Hz does not cut it into equal whole numbers of them: use 100 Hz"),
-        ("AcerFish", 0, "frequency is 0 Hz; give a positive number"),
+        ("AcerFish", 0, "frequency must be above 0"),
     ],
 )
 def test_impossible_rates_are_refused(name: str, rate: float, told: str) -> None:

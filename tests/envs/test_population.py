@@ -209,13 +209,10 @@ def test_the_sample_time_can_be_set() -> None:
     [
         ({"frequency": 60.6}, "60.6 Hz cuts the 4 s episode of Pendulum into 242.4 steps; use 60.5 or 60.75 Hz"),
         ({"frequency": 0.1}, "0.1 Hz cuts the 4 s episode of Pendulum into 0.4 steps; use 0.25 Hz"),
-        ({"frequency": 0}, "frequency is 0 Hz; give a positive number of samples per second"),
-        ({"frequency": math.nan}, "frequency is nan Hz; give a positive number of samples per second"),
-        ({"sensor_noise": -0.1}, "sensor_noise is -0.1; give a standard deviation of 0 or more, in normalised units"),
-        (
-            {"actuator_noise": math.inf},
-            "actuator_noise is inf; give a standard deviation of 0 or more, in normalised units",
-        ),
+        ({"frequency": 0}, "frequency must be above 0 and at most 100000 Hz, not 0"),
+        ({"frequency": math.nan}, "frequency must be above 0 and at most 100000 Hz, not nan"),
+        ({"sensor_noise": -0.1}, "sensor_noise must be at least 0 and at most 10 normalised units, not -0.1"),
+        ({"actuator_noise": math.inf}, "actuator_noise must be at least 0 and at most 10 normalised units, not inf"),
         ({"num_envs": 0}, "num_envs is 0; a population has at least 1 member"),
         ({"num_envs": 2, "members": [3]}, "1 member numbers for num_envs=2; give one for each member"),
         ({"num_envs": 2, "members": [3, 3]}, "member numbers must be different and not negative, not [3, 3]"),

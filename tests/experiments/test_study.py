@@ -16,6 +16,9 @@ from replaybench.experiments.study import Study, read_study, resolved, write_tom
 BASE = 'name = "x"\nplants = ["Pendulum"]\nstrategies = ["FIFO[Uniform]"]\nseeds = 4\nepisodes = 10\n'
 
 
+HUGE = f"0x{'f' * 5000}"  # not a digit too many for a parser, but for whoever writes it out
+
+
 def write(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "study.toml"
     path.write_text(text, encoding="utf-8")
@@ -112,9 +115,9 @@ def test_an_edited_plant_file_is_another_cell(tmp_path: Path) -> None:
         (BASE.replace("Pendulum", "Pendulm"), "unknown plant 'Pendulm'; did you mean Pendulum"),
         (BASE.replace("FIFO", "FILO"), "unknown retention strategy 'FILO'; did you mean FIFO"),
         (BASE + 'learners = ["DDPGG"]\n', "unknown learner 'DDPGG'; did you mean DDPG"),
-        (BASE + "noise = [-0.1]\n", "noise must be finite and not negative"),
-        (BASE + "noise = [nan]\n", "noise must be finite"),
-        (BASE + "noise = [inf]\n", "noise must be finite"),
+        (BASE + "noise = [-0.1]\n", "noise must be at least 0"),
+        (BASE + "noise = [nan]\n", "noise must be at least 0 and at most 10 normalised units, not nan"),
+        (BASE + "noise = [inf]\n", "noise must be at least 0 and at most 10 normalised units, not inf"),
         (BASE + "noise = []\n", "noise is empty"),
         (BASE + "[plant.Pendulm]\ninertia = 1.0\n", "'Pendulm'; did you mean Pendulum"),
         (BASE + "[learner]\nDDPG = 3\n", "must be a table"),
@@ -129,16 +132,31 @@ def test_an_edited_plant_file_is_another_cell(tmp_path: Path) -> None:
         (BASE + "[learner.DDPG.normalise]\nclip = 5.0\n", "observations = true"),
         (BASE.replace('"x"', '"../x"'), "usable as a folder name"),
         (BASE + "frequency = [33.3]\n", "33.3 Hz .*use 33.25 or 33.5 Hz"),
-        (BASE + "frequency = [0]\n", "frequency is 0 Hz"),
+        (BASE + "frequency = [0]\n", "frequency must be above 0"),
         (BASE.replace("seeds = 4", "seeds = 0"), "seeds must be at least 1"),
         (BASE.replace("episodes = 10", "episodes = 2.5"), "episodes must be a whole number"),
         (BASE + "root_seed = -1\n", "root_seed"),
+        (BASE + "update_every = -1\n", "update_every must be at least 0 and at most 1000000000, not -1"),
+        (BASE + "update_every = true\n", "update_every must be a whole number, not True"),
         (BASE + 'buffers = "all"\n', "buffers must be one of 'final', 'compressed', 'none'"),
         (BASE + "[learner.DDPG]\nta = 1\n", "unknown key in .*'ta'; did you mean tau"),
         (BASE + "[learner.DPG]\ntau = 1.0\n", "unknown name in table"),
         (BASE + "[plant.Pendulum]\ninertai = 1.0\n", "did you mean inertia"),
         (BASE + "[[grid]]\nnoises = [0.0]\n", "unknown key in .*did you mean noise"),
         ("name = [", "not valid TOML"),
+        (BASE + f"capacity = {'9' * 5000}\n", "not valid TOML"),
+        (BASE + f"capacity = {HUGE}\n", "capacity must be at least 1 and .*, not a number of about 6021 digits"),
+        (BASE + f"noise = [{HUGE}]\n", "noise is too large: a number of about 6021 digits"),
+        (BASE + f"noise = {'[' * 5000}{']' * 5000}\n", "not valid TOML: it is nested too deeply"),
+        (BASE + f"[plant.Pendulum]\nlength = {HUGE}\n", "length must be a finite number"),
+        (BASE + "[plant.Pendulum]\nname = 1.0\n", "unknown parameter of Pendulum 'name'"),
+        (BASE.replace('"x"', '"a\\u0000b"'), "usable as a folder name"),
+        (BASE.replace('"x"', '"a\\u001b[31m"'), "usable as a folder name"),
+        (BASE.replace("Pendulum", "a\\u0000.py:Mine"), "no plant file"),
+        (BASE.replace("Pendulum", "gymnasium:..x:X-v0"), "the module ..x cannot be imported"),
+        (BASE + "frequency = [1e9]\n", "frequency must be above 0 and at most 100000 Hz"),
+        (BASE + "block = 1000000000000000000000000000000\n", "block must be at least 1"),
+        (BASE + "[[grid]]\nnoise = [11]\n", "noise must be at least 0 and at most 10 normalised units, not 11"),
     ],
 )
 def test_mistakes_are_one_line(tmp_path: Path, text: str, words: str) -> None:

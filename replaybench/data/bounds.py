@@ -1,0 +1,52 @@
+"""Bounds on numbers that users and files give: part of a field's or an option's type, in one place for all of them.
+
+`Seeds = Annotated[int, Within(1, 100_000)]`: studies, command line and facts of files that hold `Seeds` refuse the same
+numbers. The bounds are those that only a slip of the finger, or a forged file, passes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from replaybench.data.errors import UserError, shown
+
+MOST: Final = 10**9
+
+
+@dataclass(frozen=True)
+class Within:
+    """A range of numbers in some unit, its ends included, but not the lower end of an `above` range."""
+
+    low: float
+    high: float = MOST
+    unit: str = ""
+    above: bool = False
+
+    def check(self, value: float, what: str) -> None:
+        """Raise `UserError`, naming `what`, for a number outside; NaN is outside of every range."""
+        if self.low <= value <= self.high and not (self.above and value == self.low):
+            return
+        low = f"above {self.low:.10g}" if self.above else f"at least {self.low:.10g}"
+        high = "" if math.isinf(self.high) else f" and at most {self.high:.10g}"
+        raise UserError(f"{what} must be {low}{high}{self.unit and ' '}{self.unit}, not {shown(value)}")
+
+
+Count = Annotated[int, Within(1)]
+"""A number of things of which there is at least one."""
+Whole = Annotated[int, Within(0)]
+"""A number of things of which there may be none, or the place of one."""
+Seeds = Annotated[int, Within(1, 100_000)]
+Workers = Annotated[int, Within(1, 4096)]
+RootSeed = Annotated[int, Within(0, 2**128 - 1)]
+
+NOISE: Final = Within(0, 10, "normalised units")
+Noise = Annotated[float, NOISE]
+"""Standard deviation in normalised units."""
+HERTZ: Final = Within(0, 1e5, "Hz", above=True)
+Hertz = Annotated[float, HERTZ]
+Seconds = Annotated[float, Within(0, math.inf, "s")]
+
+STEPS: Final = Within(1, 10**7, "steps")
+"""Samples of an episode, and steps of integration in a sample."""
