@@ -298,7 +298,7 @@ def test_a_buffer_may_keep_no_places_of_synthetic_experiences(
         (["inspect", "x.h5", "--member", "-1"], "--member must be at least 0"),
         (["baseline", "Pendulum", "--frequency", "1e9"], "--frequency must be above 0 and at most 100000 Hz, not"),
         (["baseline", "Pendulum", "--frequency", "nan"], "--frequency must be above 0"),
-        (["baseline", "Pendulum", "--noise", "nan"], "--noise must be at least 0 and at most 10 normalised units, not nan"),
+        (["baseline", "Pendulum", "--noise", "nan"], "--noise must be at least 0 and at most 10 normalised units"),
         (["baseline", "gymnasium:..x:X-v0"], "the module ..x cannot be imported"),
         (["import", "x.csv", "--plant", "Pendulum", "--frequency=-0"], "--frequency must be above 0"),
         (["list", "plnts"], "'plants', 'strategies', 'learners'"),
