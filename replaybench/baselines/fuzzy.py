@@ -14,8 +14,9 @@ import hashlib
 import itertools
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from replaybench.data.errors import UserError, unknown
 from replaybench.data.hdf5 import read_record, write_record
 from replaybench.envs import rk4
 from replaybench.envs.ode import OdePlant
+from replaybench.envs.plant import Plant
 from replaybench.envs.settings import whole_steps
 
 Variant = Literal["synchronous", "asynchronous"]
@@ -41,9 +43,9 @@ _KIND: Final = "dynamic programming"
 _SIMULATED_AT_ONCE: Final = 200_000
 
 
-def horizon_discount(frequency: float) -> float:
-    """Return γ per sample at the same horizon in seconds as 0.95 at 50 Hz, that is 0.95^(50/f)."""
-    return float(0.95 ** (50.0 / frequency))
+def reference_discount(plant: Plant, frequency: float) -> float:
+    """Return γ per sample at the plant's own horizon in seconds: its discount^(its frequency / f)."""
+    return float(plant.discount ** (plant.frequency / frequency))
 
 
 def suboptimality(projection_error: float, tolerance: float, discount: float) -> tuple[float, float]:
@@ -74,6 +76,7 @@ def solve(
     discount: float | None = None,
     variant: Variant = "synchronous",
     tolerance: float = TOLERANCE,
+    store: bool = True,
 ) -> Solution:
     """Solve a plant, or fetch its solution from the cache.
 
@@ -81,41 +84,37 @@ def solve(
         plant: the plant.
         frequency: control rate [Hz].
         grid: the nodes; the plant's own grid if not given.
-        discount: γ per sample; `horizon_discount(frequency)` if not given.
+        discount: γ per sample; that of the plant's own horizon if not given (`reference_discount`).
         variant: "synchronous" sweeps from the values of the last sweep, "asynchronous" ones in place.
         tolerance: the sweeps stop at ‖Δθ‖∞ ≤ `tolerance` max|R|.
+        store: put a new solution into the cache.
 
     Raises:
         UserError: the plant declares no grid, or a setting is out of its range.
     """
     whole_steps(plant.name, plant.episode_seconds, frequency)
     grid = plant_grid(plant) if grid is None else grid
-    discount = horizon_discount(frequency) if discount is None else discount
+    discount = reference_discount(plant, frequency) if discount is None else discount
     if variant not in get_args(Variant):
         raise unknown("variant of fuzzy Q-iteration", variant, get_args(Variant))
     if not 0.0 < discount < 1.0:
         raise UserError(f"the discount is {discount}; fuzzy Q-iteration needs one between 0 and 1")
     if not 0.0 < tolerance < 1.0:
         raise UserError(f"the tolerance is {tolerance}; give a part of the largest reward, such as {TOLERANCE:g}")
-    depends_on = {
-        "plant": plant.fingerprint(),
-        "frequency": float(frequency),
-        "discount": discount,
-        "grid": dataclasses.asdict(grid),
-        "variant": variant,
-        "tolerance": tolerance,
-        "numerics": NUMERICS_VERSION,
-    }
-    key = hashlib.sha256(json.dumps(depends_on, sort_keys=True).encode()).hexdigest()
-    path = cache_dir() / "dp" / f"{key[:32]}.h5"
     actions = action_grid(plant)
-    kept = _load(path, (grid.size, len(actions)))
+    depends_on = _depends_on(plant, frequency, grid, discount, variant, tolerance)
+    kept = _load(_path(depends_on), (grid.size, len(actions)))
     if kept is None:
         kept = _iterate(plant, frequency, grid, actions, discount, variant, tolerance)
-        with contextlib.suppress(OSError, UserError):  # the cache spares time and is never needed
-            # Records are written row by row of the first axis: one long row.
-            write_record(path, _KIND, depends_on, {"theta": kept[0][None], "convergence": kept[1]})
+        if store:
+            _store(depends_on, kept)
     return Solution(plant, float(frequency), discount, variant, grid, actions, *kept)
+
+
+def keep(solution: Solution, tolerance: float = TOLERANCE) -> None:
+    """Put a solution that was not stored into the cache; `tolerance` is what it was solved to."""
+    asked = solution.plant, solution.frequency, solution.grid, solution.discount, solution.variant, tolerance
+    _store(_depends_on(*asked), (solution.theta, solution.convergence))
 
 
 def transitions(
@@ -173,6 +172,33 @@ def _iterate(
         else:
             convergence.append(sweeps.asynchronous(theta, cell, weight, reward, discount, grid.corners, best))
     return theta, np.array(convergence)
+
+
+def _depends_on(
+    plant: OdePlant, frequency: float, grid: Grid, discount: float, variant: str, tolerance: float
+) -> dict[str, Any]:
+    """Return all that decides a solution: the key of the cache."""
+    return {
+        "plant": plant.fingerprint(),
+        "frequency": float(frequency),
+        "discount": discount,
+        "grid": dataclasses.asdict(grid),
+        "levels": plant.action_levels,
+        "variant": variant,
+        "tolerance": tolerance,
+        "numerics": NUMERICS_VERSION,
+    }
+
+
+def _path(depends_on: Mapping[str, Any]) -> Path:
+    key = hashlib.sha256(json.dumps(depends_on, sort_keys=True).encode()).hexdigest()
+    return cache_dir() / "dp" / f"{key[:32]}.h5"
+
+
+def _store(depends_on: Mapping[str, Any], found: tuple[Float64Array, Float64Array]) -> None:
+    with contextlib.suppress(OSError, UserError):  # the cache spares time and is never needed
+        # Records are written row by row of the first axis: one long row.
+        write_record(_path(depends_on), _KIND, depends_on, {"theta": found[0][None], "convergence": found[1]})
 
 
 def _load(path: Path, shape: tuple[int, int]) -> tuple[Float64Array, Float64Array] | None:

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.envs.ode import OdePlant
+from replaybench.envs.plant import Plant
 
 Float64Array = NDArray[np.float64]
 Int32Array = NDArray[np.int32]
@@ -73,8 +74,9 @@ class Grid:
 
     def axes(self) -> list[Float64Array]:
         """Return the coordinates of the nodes along each axis, S arrays."""
-        steps = zip(self.nodes, self.low, self.spacing, strict=True)
-        return [low + step * np.arange(count) for count, low, step in steps]
+        ends = zip(self.nodes, self.low, self.high, self.cells, strict=True)
+        # The last node is `high` to the last bit: one ulp further a wall would be hit.
+        return [np.linspace(low, high, cells + 1)[:count] for count, low, high, cells in ends]
 
     def points(self) -> Float64Array:
         """Return all nodes, float64 `[N, S]`."""
@@ -129,6 +131,13 @@ def plant_grid(plant: OdePlant, nodes: Sequence[int] | None = None) -> Grid:
             "give the plant grid_nodes, grid_low, grid_high and action_levels"
         )
     return Grid(tuple(nodes or plant.grid_nodes), plant.grid_low, plant.grid_high, plant.periodic)
+
+
+def grid_facts(plant: Plant) -> list[tuple[float, ...]]:
+    """Return all that a plant declares for dynamic programming, for keys of caches; empty where there is nothing."""
+    if not isinstance(plant, OdePlant) or not plant.grid_nodes:
+        return []
+    return [plant.grid_nodes, plant.grid_low, plant.grid_high, plant.action_levels]
 
 
 def _refined(nodes: int, low: float, high: float, periodic: bool, reference: float, factor: float) -> int:

@@ -1,61 +1,142 @@
-"""Which grid a plant's dynamic-programming reference is solved on, at any control rate.
+"""Which grid a plant's dynamic-programming reference is solved on, by one rule at every control rate.
 
-Plants declare their grids for 50 Hz. At other rates a sample moves the state by another number of cells, so the grid
-is refined until that no longer matters, or costs too much.
+`"paper"` takes the grid as the plant declares it, which for the plants of de Bruin et al. (2018) is the choice that
+their paper leads to. How fine a grid has to be depends on the rate, though: a sample moves the state by another number
+of cells. So `"converged"` refines the grid until that no longer matters. What was used is always told.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import contextlib
+import dataclasses
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, get_args
 
-from replaybench.baselines.controllers import GreedyController, play
-from replaybench.baselines.fuzzy import solve
-from replaybench.baselines.grid import plant_grid
+from replaybench import NUMERICS_VERSION
+from replaybench.baselines.controllers import Controller, GreedyController, RandomController, play
+from replaybench.baselines.fuzzy import TOLERANCE, keep, solve
+from replaybench.baselines.grid import Grid, grid_facts, plant_grid
 from replaybench.baselines.solution import Solution
+from replaybench.data.cache import cache_dir
+from replaybench.data.errors import UserError, unknown
+from replaybench.data.hdf5 import read_header, write_record
 from replaybench.envs import rk4
 from replaybench.envs.ode import OdePlant
 from replaybench.envs.population import PopulationEnv
 
-OWN_GRID_AT: Final = 50.0
-"""The control rate for which plants declare their grids [Hz]."""
+Rule = Literal["converged", "paper"]
+
 FACTOR: Final = 1.4
 """How many times the nodes on each axis a refined grid has."""
-CLOSE: Final = 0.02
-"""Relative change of the greedy return below which a grid is fine enough."""
-MOST_WORK: Final = 1_500_000_000
-"""Updates of single values that a refined grid may take, about fifteen seconds."""
+CLOSE: Final = 0.005
+"""Change of the greedy return, as a part of its distance from random control, below which a grid is fine enough."""
+MOST_PAIRS: Final = 2_500_000
+"""Pairs of node and action that a refined grid may have: some 100 MB."""
+MOST_SUBSTEPS: Final = 200_000_000
+"""Runge-Kutta steps that simulating one sample from all of them may take, about ten seconds."""
+SMALLEST_SPAN: Final = 0.2
+"""Distance from random control, as a part of |r_random|, from which on a solution is a reference."""
 
-_UPDATES_PER_SUBSTEP: Final = 10  # what simulating one Runge-Kutta step costs beside updating a value
+_KIND: Final = "refinement"
+_SEED: Final = 2018
 
 
-def reference_solution(plant: OdePlant, frequency: float) -> Solution:
+@dataclass(frozen=True, eq=False)
+class Refinement:
+    """The solution that a plant is measured against, and how it was come by.
+
+    Attributes:
+        solution: the solution.
+        rule: the rule that chose its grid.
+        change: how much the greedy return changed over the last refinement, as a part of the distance of the best
+            from random control; NaN where there was none, or no solution was a reference.
+    """
+
+    solution: Solution
+    rule: Rule
+    change: float
+
+
+def rule_for(plant: OdePlant, asked: Rule | None = None) -> Rule:
+    """Return the rule that was asked for, else the plant's own.
+
+    Raises:
+        UserError: no such rule.
+    """
+    if asked is not None and asked not in get_args(Rule):
+        raise unknown("reference", asked, get_args(Rule))
+    return asked or ("converged" if plant.refine_grid else "paper")
+
+
+def reference_solution(plant: OdePlant, frequency: float, rule: Rule | None = None) -> Refinement:
     """Solve a plant as its reference does.
 
-    At 50 Hz that is on the plant's own grid. At other rates it is refined by 1.4 per axis, with a node on the
-    reference state, until the noise-free greedy return changes by less than 2 %, or the next grid would take more
-    than `MOST_WORK`.
+    Under `"converged"` the grid is refined by 1.4 per axis, with a node on the reference state, until the noise-free
+    greedy return changes by less than 0.5 % of its distance from random control, or the next grid would be larger than
+    `MOST_PAIRS` or `MOST_SUBSTEPS` allow; the best of all these solutions is kept.
 
     Args:
         plant: the plant.
         frequency: control rate [Hz].
+        rule: how to choose the grid; the plant's own rule if not given.
 
     Raises:
-        UserError: the plant declares no grid.
+        UserError: the plant declares no grid, or there is no such rule.
     """
-    grid = plant_grid(plant)
-    solution = solve(plant, frequency, grid=grid)
-    simulation = _UPDATES_PER_SUBSTEP * rk4.substeps(plant, 1.0 / frequency)
-    while frequency != OWN_GRID_AT:
+    rule, grid = rule_for(plant, rule), plant_grid(plant)
+    if rule == "paper":
+        return Refinement(solve(plant, frequency), rule, math.nan)
+    depends_on = [plant.fingerprint(), grid_facts(plant), float(frequency), NUMERICS_VERSION]
+    depends_on += [TOLERANCE, FACTOR, CLOSE, MOST_PAIRS, MOST_SUBSTEPS, SMALLEST_SPAN, plant.reference_episodes]
+    key = hashlib.sha256(json.dumps(depends_on).encode()).hexdigest()
+    path = cache_dir() / "dp" / f"refined-{key[:32]}.h5"
+    if (kept := _load(path)) is not None:
+        nodes, change = kept
+        return Refinement(solve(plant, frequency, grid=dataclasses.replace(grid, nodes=nodes)), rule, change)
+    found = _refine(plant, frequency, grid)
+    keep(found.solution)
+    with contextlib.suppress(OSError, UserError):  # the cache spares time and is never needed
+        write_record(path, _KIND, {"nodes": found.solution.grid.nodes, "change": found.change}, {})
+    return found
+
+
+def _load(path: Path) -> tuple[tuple[int, ...], float] | None:
+    """Read the nodes and the last change of a grid that was refined before; None where there is no such file."""
+    with contextlib.suppress(OSError, UserError, KeyError, TypeError, ValueError):  # absent, or damaged
+        facts = read_header(path, _KIND).facts
+        return tuple(facts["nodes"]), float(facts["change"])
+    return None
+
+
+def apart(reward: float, random: float) -> bool:
+    """Tell whether a solution is a reference: whether its reward is far enough above random control's."""
+    return reward - random >= SMALLEST_SPAN * abs(random)
+
+
+def _refine(plant: OdePlant, frequency: float, grid: Grid) -> Refinement:
+    members = range(plant.reference_episodes)
+    random = _reward(RandomController(plant, members, _SEED), plant, frequency, len(members))
+    best, highest, last, change = None, -math.inf, math.nan, math.nan
+    while True:
+        solution = solve(plant, frequency, grid=grid, store=False)
+        reward = _reward(GreedyController(solution), plant, frequency)
+        if best is None or reward > highest:
+            best, highest = solution, reward
+        # Two grids on which nothing is achieved give the same return, too: that is no convergence.
+        if apart(reward, random):
+            change, last = abs(reward - last) / (highest - random), reward
         grid = grid.refined(FACTOR, plant.reference_state)
-        if grid.size * len(solution.actions) * (solution.sweeps + simulation) > MOST_WORK:
-            break
-        coarse, solution = _reward(solution), solve(plant, frequency, grid=grid)
-        if abs(_reward(solution) - coarse) < CLOSE * abs(coarse):
-            break
-    return solution
+        pairs = grid.size * len(solution.actions)
+        too_large = pairs > MOST_PAIRS or pairs * rk4.substeps(plant, 1.0 / frequency) > MOST_SUBSTEPS
+        if change < CLOSE or too_large:
+            return Refinement(best, "converged", change)
 
 
-def _reward(solution: Solution) -> float:
-    """Return the mean reward of one noise-free greedy episode."""
-    env = PopulationEnv(solution.plant, frequency=solution.frequency)
-    return float(play(GreedyController(solution), env)[0])
+def _reward(controller: Controller, plant: OdePlant, frequency: float, members: int = 1) -> float:
+    """Return the mean reward of one noise-free episode of each member."""
+    env = PopulationEnv(plant, members, frequency=frequency, seed=_SEED, role="evaluation")
+    return float(play(controller, env).mean())

@@ -30,8 +30,19 @@ from replaybench.baselines.controllers import (
     play,
 )
 from replaybench.baselines.fuzzy import TOLERANCE
+from replaybench.baselines.grid import grid_facts
 from replaybench.baselines.lqr import linear_quadratic_regulator
-from replaybench.baselines.refinement import CLOSE, FACTOR, MOST_WORK, reference_solution
+from replaybench.baselines.refinement import (
+    CLOSE,
+    FACTOR,
+    MOST_PAIRS,
+    MOST_SUBSTEPS,
+    SMALLEST_SPAN,
+    Rule,
+    apart,
+    reference_solution,
+    rule_for,
+)
 from replaybench.data.cache import cache_dir
 from replaybench.data.errors import UserError
 from replaybench.data.hdf5 import read_header, write_record
@@ -42,15 +53,13 @@ from replaybench.envs.population import PopulationEnv
 REPETITIONS: Final = 50
 """Repetitions over which appendix C takes the mean of the best; the best of `reference_episodes`, 1000 there."""
 
-SMALLEST_SPAN: Final = 0.2
-"""Distance between the two ends, as a part of |r_random|, below which μ_r means nothing."""
-
 _SEED: Final = 2018
 _KIND: Final = "reference"
 _NO_DP: Final[dict[str, Any]] = {
-    **dict.fromkeys(("dp", "dp_mean", "interpolated", "discount"), math.nan),
+    **dict.fromkeys(("dp", "dp_mean", "interpolated", "discount", "change"), math.nan),
     **dict.fromkeys(("actions", "sweeps"), 0),
     "nodes": (),
+    "rule": "",
 }
 
 
@@ -74,6 +83,9 @@ class Reference:
         nodes: the grid.
         actions: number of discrete actions.
         sweeps: sweeps of fuzzy Q-iteration.
+        rule: how the grid was chosen, "converged" or "paper"; empty where there is none.
+        change: how much the greedy return changed over the last refinement, as a part of its distance from random
+            control; NaN where there was none.
         told_by: what the plant tells of an episode: its mean reward per step, or its return.
     """
 
@@ -91,12 +103,35 @@ class Reference:
     nodes: tuple[int, ...]
     actions: int
     sweeps: int
+    rule: str = ""
+    change: float = math.nan
     told_by: Told = "mean reward"
 
     @property
     def usable(self) -> bool:
         """Whether the two ends are far enough apart for μ_r to mean anything; else report raw rewards."""
-        return self.dp - self.random >= SMALLEST_SPAN * abs(self.random)
+        return apart(self.dp, self.random)
+
+    @property
+    def grid(self) -> str:
+        """Say on which grid dynamic programming was solved, and how far its return has converged; empty without one."""
+        if not self.nodes:
+            return ""
+        text = f"{' × '.join(map(str, self.nodes))} nodes, {self.actions} actions"
+        if self.rule == "paper":
+            return f"{text}, as declared"
+        if not math.isfinite(self.change):
+            return f"{text}, not converged"
+        verb = "converged" if self.change < CLOSE else "not converged"
+        return f"{text}, {verb} (last change {100 * self.change:.2g} %)"
+
+
+def no_score(dp: float, random: float) -> str:
+    """Say why two references give no μ_r; empty where they do, and where there is no dynamic programming."""
+    if not math.isfinite(dp) or apart(dp, random):
+        return ""
+    how = "hardly better" if dp > random else "no better"
+    return f"no μ_r, because dynamic programming ({dp:.4g}) is {how} than random control ({random:.4g})"
 
 
 def normalise(reward: ArrayLike, reference: Reference) -> NDArray[np.float64]:
@@ -129,32 +164,44 @@ def episode_rewards(
     return play(controller, _population(plant, frequency, sensor_noise, actuator_noise, members, seed))
 
 
-def reference(plant: Plant, frequency: float | None = None, noise: float = 0.0) -> Reference:
+def reference(plant: Plant, frequency: float | None = None, noise: float = 0.0, rule: Rule | None = None) -> Reference:
     """Return the reference scores of a plant, from the cache if they were ever computed.
 
     Args:
         plant: the plant.
         frequency: control rate [Hz]; the plant's own if not given.
         noise: standard deviation of both sensor and actuator noise, normalised.
+        rule: how the grid of dynamic programming is chosen (`refinement`); the plant's own rule if not given.
 
     Raises:
         UserError: a setting is out of its range.
     """
+    rule = rule_for(plant, rule) if isinstance(plant, OdePlant) else None
     frequency = plant.frequency if frequency is None else frequency
-    depends_on = [plant.fingerprint(), float(frequency), float(noise), NUMERICS_VERSION]
-    depends_on += [TOLERANCE, FACTOR, CLOSE, MOST_WORK, plant.reference_episodes, REPETITIONS, _SEED]
+    depends_on = [plant.fingerprint(), grid_facts(plant), rule, float(frequency), float(noise), NUMERICS_VERSION]
+    depends_on += [
+        TOLERANCE,
+        FACTOR,
+        CLOSE,
+        MOST_PAIRS,
+        MOST_SUBSTEPS,
+        SMALLEST_SPAN,
+        plant.reference_episodes,
+        REPETITIONS,
+        _SEED,
+    ]
     key = hashlib.sha256(json.dumps(depends_on).encode()).hexdigest()
     path = cache_dir() / "references" / f"{key[:32]}.h5"
     with contextlib.suppress(OSError, UserError, TypeError):  # absent, or damaged
         facts = read_header(path, _KIND).facts
         return Reference(**{**facts, "nodes": tuple(facts.get("nodes", ()))})
-    found = _measure(plant, float(frequency), float(noise))
+    found = _measure(plant, float(frequency), float(noise), rule)
     with contextlib.suppress(OSError, UserError):  # the cache spares time and is never needed
         write_record(path, _KIND, dataclasses.asdict(found), {})
     return found
 
 
-def _measure(plant: Plant, frequency: float, noise: float) -> Reference:
+def _measure(plant: Plant, frequency: float, noise: float, rule: Rule | None) -> Reference:
     with contextlib.ExitStack() as opened:
 
         def population(members: range) -> PopulationEnv:
@@ -164,10 +211,12 @@ def _measure(plant: Plant, frequency: float, noise: float) -> Reference:
         # Plants with equations start alike: without noise every controller but the random one has one episode to show.
         alike = isinstance(plant, OdePlant) and not noise
         env = population(range(1)) if alike else crowd
-        return _scored(plant, frequency, noise, crowd, env)
+        return _scored(plant, frequency, noise, rule, crowd, env)
 
 
-def _scored(plant: Plant, frequency: float, noise: float, crowd: PopulationEnv, env: PopulationEnv) -> Reference:
+def _scored(
+    plant: Plant, frequency: float, noise: float, rule: Rule | None, crowd: PopulationEnv, env: PopulationEnv
+) -> Reference:
     random = play(RandomController(plant, crowd.members, _SEED), crowd)
     zero = play(ZeroController(plant), env)
     lqr = np.array([np.nan])
@@ -183,12 +232,13 @@ def _scored(plant: Plant, frequency: float, noise: float, crowd: PopulationEnv, 
         zero=float(zero.mean()),
         lqr=float(lqr.mean()),
         told_by=plant.told_by,
-        **(_measure_dp(plant, frequency, env) if isinstance(plant, OdePlant) and plant.grid_nodes else _NO_DP),
+        **(_measure_dp(plant, frequency, rule, env) if isinstance(plant, OdePlant) and plant.grid_nodes else _NO_DP),
     )
 
 
-def _measure_dp(plant: OdePlant, frequency: float, env: PopulationEnv) -> dict[str, Any]:
-    solution = reference_solution(plant, frequency)
+def _measure_dp(plant: OdePlant, frequency: float, rule: Rule | None, env: PopulationEnv) -> dict[str, Any]:
+    refined = reference_solution(plant, frequency, rule)
+    solution = refined.solution
     repetitions = REPETITIONS if env.num_envs > 1 else 1
     greedy = np.array([play(GreedyController(solution), env) for _ in range(repetitions)])
     return {
@@ -199,6 +249,8 @@ def _measure_dp(plant: OdePlant, frequency: float, env: PopulationEnv) -> dict[s
         "nodes": solution.grid.nodes,
         "actions": len(solution.actions),
         "sweeps": solution.sweeps,
+        "rule": refined.rule,
+        "change": refined.change,
     }
 
 

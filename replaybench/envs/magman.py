@@ -62,6 +62,7 @@ class Magman(OdePlant):
     grid_low = (TRACK_LOW, -0.4)
     grid_high = (TRACK_HIGH, 0.4)
     action_levels = (3, 3, 3, 3)
+    refine_grid = True
 
     @property
     def observation_limit(self) -> tuple[float, ...]:

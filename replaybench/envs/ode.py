@@ -52,6 +52,9 @@ class OdePlant(Plant):
     grid_high: ClassVar[tuple[float, ...]] = ()
     action_levels: ClassVar[tuple[int, ...]] = ()
     """Equidistant levels per action that dynamic programming chooses from."""
+    refine_grid: ClassVar[bool] = False
+    """Whether scores are measured against this grid refined until it has converged, where a study does not say; else
+    against the grid as it is."""
 
     @staticmethod
     def rhs(x: Vector, u: Vector, p: Params) -> tuple[float, ...]:
@@ -97,7 +100,8 @@ class OdePlant(Plant):
 
     @classmethod
     def _declared(cls) -> tuple[str, ...]:
-        return (*super()._declared(), *_PER_STATE, *_GRID, "action_levels", "max_substep")
+        # Not the grid: only references depend on it, and what was learned stays valid when it changes.
+        return (*super()._declared(), *_PER_STATE, "max_substep")
 
     def _check_declarations(self) -> None:
         super()._check_declarations()
@@ -108,6 +112,11 @@ class OdePlant(Plant):
             check_count(plant, "action_levels", self.action_levels, "action_names", self.action_names)
             if self.action_choices and self.action_levels != self.action_choices:
                 raise UserError(f"plant {plant}: action_levels must equal action_choices, {self.action_choices}")
+        if self.grid_nodes and not 0.0 < self.discount < 1.0:
+            raise UserError(
+                f"plant {plant}: dynamic programming needs a discount between 0 and 1, not {self.discount}; "
+                "change it, or leave grid_nodes out"
+            )
         for name in ("rhs", "reward"):
             if getattr(self, name) is getattr(OdePlant, name):
                 raise UserError(f"plant {plant} does not define the static method {name}")

@@ -57,6 +57,7 @@ class Pendulum(OdePlant):
     grid_low = (-math.pi, -15.0)
     grid_high = (math.pi, 15.0)
     action_levels = (15,)
+    refine_grid = True
 
     @property
     def observation_limit(self) -> tuple[float, ...]:

@@ -114,6 +114,7 @@ def baseline(
     plant: Positional[str],
     frequency: Hertz | None = None,
     noise: Noise = 0.0,
+    reference: Literal["converged", "paper"] | None = None,
     output: Path | None = None,
     parameters: tuple[str, ...] = (),
 ) -> int:
@@ -123,6 +124,8 @@ def baseline(
         plant: Plant name (see `replaybench list`) or path/to/file.py:ClassName.
         frequency: Control rate in Hz; the plant's own if not given.
         noise: Standard deviation of sensor and actuator noise, normalised units.
+        reference: Solve on the plant's grid refined until that changes nothing more, or as declared; the plant's own
+            choice if not given.
         output: Folder for the figure; runs/baseline-<plant>-<rate> if not given.
         parameters: The plant's own parameters as NAME=VALUE; each is an option too, as in --inertia 1.91e-4.
     """
@@ -131,7 +134,7 @@ def baseline(
 
     values = parameter_values(parameters)
     rate = make_plant(plant, **values).frequency if frequency is None else frequency
-    show_baseline(make_console(), plant, values, rate, noise, output)
+    show_baseline(make_console(), plant, values, rate, noise, reference, output)
     return 0
 
 

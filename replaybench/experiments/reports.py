@@ -14,12 +14,13 @@ from rich.progress import Progress
 from rich.table import Table
 
 import replaybench
-from replaybench.baselines.scores import Reference, normalise, reference
+from replaybench.baselines.refinement import Rule
+from replaybench.baselines.scores import Reference, no_score, normalise, reference
 from replaybench.controllers.policies import policy_facts
 from replaybench.data.errors import UserError
 from replaybench.data.hdf5 import write_record
 from replaybench.data.policy import write_policy
-from replaybench.envs.ode import with_equations
+from replaybench.envs.ode import OdePlant, with_equations
 from replaybench.envs.plant import Parameter
 from replaybench.envs.registry import make_plant
 from replaybench.experiments.stats import interval
@@ -34,11 +35,12 @@ def show_baseline(
     parameters: Mapping[str, Parameter],
     frequency: float,
     noise: float,
+    rule: Rule | None,
     output: Path | None,
 ) -> None:
     """Solve a plant, print convergence and scores, draw value and policy."""
     from replaybench.baselines.figures import solution_figure
-    from replaybench.baselines.fuzzy import solve
+    from replaybench.baselines.fuzzy import Variant, solve
     from replaybench.baselines.refinement import reference_solution
     from replaybench.experiments.figure_style import save, style
 
@@ -51,19 +53,23 @@ def show_baseline(
     name = "-".join([plant.name, f"{frequency:g}Hz", *changed])
     folder = output or Path("runs") / f"baseline-{_file_name(name)}"
     with console.status("fuzzy Q-iteration") if console.is_terminal else contextlib.nullcontext():
-        solution = reference_solution(plant, frequency)
-        other = solve(plant, frequency, grid=solution.grid, variant="asynchronous")
-        found = reference(plant, frequency, noise)
-    nodes = " × ".join(map(str, solution.grid.nodes))
-    console.print(f"{plant.name}: {nodes} nodes, {len(solution.actions)} actions, γ = {solution.discount:.4g}")
-    console.print(_convergence(solution.convergence, other.convergence))
+        variants: tuple[Variant, ...] = ("synchronous", "asynchronous")
+        sweeps = [solve(plant, frequency, variant=variant).convergence for variant in variants]
+        solution = reference_solution(plant, frequency, rule).solution
+        found = reference(plant, frequency, noise, rule)
+    console.print(_convergence(plant, *sweeps))
+    console.print(f"{plant.name} at {frequency:g} Hz: {found.grid}, γ = {found.discount:.4g}")
+    if note := no_score(found.dp, found.random):
+        console.print(note)
     console.print(reference_table(plant.name, frequency, noise, found))
     with style():
         print(f"figure   {save(solution_figure(solution), folder, 'solution')}")
 
 
-def _convergence(synchronous: NDArray[np.float64], asynchronous: NDArray[np.float64]) -> Table:
-    table = Table(title="fuzzy Q-iteration: ‖Δθ‖∞ after each sweep", box=box.SIMPLE_HEAD)
+def _convergence(plant: OdePlant, synchronous: NDArray[np.float64], asynchronous: NDArray[np.float64]) -> Table:
+    nodes = " × ".join(map(str, plant.grid_nodes))
+    title = f"fuzzy Q-iteration on the declared {nodes} nodes: ‖Δθ‖∞ after each sweep"
+    table = Table(title=title, box=box.SIMPLE_HEAD)
     for heading in ("sweep", "synchronous", "asynchronous"):
         table.add_column(heading, justify="right")
     ends = {len(synchronous), len(asynchronous)}
@@ -80,22 +86,28 @@ def reference_table(plant: str, frequency: float, noise: float, found: Reference
     table.add_column("controller")
     table.add_column("reward", justify="right")
     table.add_column("μ_r", justify="right")
-    best = "DP, best of 1000 episodes (μ_r = 1)" if noise else "DP, greedy policy (μ_r = 1)"
+    zero, one = (" (μ_r = 0)", " (μ_r = 1)") if found.usable else ("", "")
+    best = "DP, best of 1000 episodes" if noise else "DP, greedy policy"
     interpolated = "DP, interpolated policy"
     if np.isclose(found.interpolated, found.zero):
         interpolated += " (averages to rest by symmetry)"
     rows = {
-        "random (μ_r = 0)": found.random,
+        f"random{zero}": found.random,
         "zero": found.zero,
-        "linear-quadratic": found.lqr,
+        "linear-quadratic (linear around the target; a swing-up is not)": found.lqr,
         interpolated: found.interpolated,
-        "DP, greedy policy": found.dp_mean if noise else np.nan,
-        best: found.dp,
+        "DP, greedy policy, mean": found.dp_mean if noise else np.nan,
+        best + one: found.dp,
     }
     for controller, reward in rows.items():
         if np.isfinite(reward):
-            table.add_row(controller, f"{reward:.3f}", f"{float(normalise(reward, found)):.3f}")
+            table.add_row(controller, f"{reward:.3f}", _score(reward, found))
     return table
+
+
+def _score(reward: float, found: Reference) -> str:
+    """Write μ_r, a dash where there is none."""
+    return f"{float(normalise(reward, found)):.3f}" if found.usable else "–"
 
 
 def show_replay(
@@ -156,7 +168,7 @@ def show_replay(
             _add_scores(table, f"{kind}: {named}", np.array(rewards, float), found)
     _add_scores(table, f"offline: {label}, {updates} updates", outcome.reward[:, -1], found)
     if np.isfinite(found.dp):
-        table.add_row("dynamic programming", f"{found.dp:.2f}", "1.00")
+        table.add_row("dynamic programming", f"{found.dp:.2f}", _score(found.dp, found))
     console.print(table)
     about = {
         "buffer": str(path),

@@ -13,13 +13,14 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
 import numpy as np
 import xarray as xr
 
 import replaybench
-from replaybench.baselines.scores import SMALLEST_SPAN, Reference
+from replaybench.baselines.refinement import SMALLEST_SPAN, Rule
+from replaybench.baselines.scores import Reference
 from replaybench.data.atomic import atomic_path
 from replaybench.data.errors import UserError
 from replaybench.data.hdf5 import read_record
@@ -83,8 +84,8 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
             if "replayed_noise" in arrays:
                 data["replayed_noise"].loc[{**where, "signal": list(_signals(cell))}] = arrays["replayed_noise"]
             _add_origin(data, {**point, "block": cell.first_member}, stints)
-    _add_references(data, references)
-    _add_scores(data)
+    add_references(data, references)
+    add_scores(data)
     data.attrs = {
         "title": "replaybench sweep",
         "version": replaybench.__version__,
@@ -122,7 +123,8 @@ def _blank(data: xr.Dataset, name: str, axes: tuple[str, ...], meaning: str) -> 
     data[name] = xr.DataArray(np.full(shape, np.nan), dims=axes, attrs={"long_name": meaning})
 
 
-def _add_references(data: xr.Dataset, references: References) -> None:
+def add_references(data: xr.Dataset, references: References) -> None:
+    """Add what rewards are measured against, in place of what is there."""
     axes = ("plant", "noise", "frequency")
     kinds = {
         "reference_random": ("random", "of the uniformly random controller (mu_r = 0)"),
@@ -134,11 +136,35 @@ def _add_references(data: xr.Dataset, references: References) -> None:
         _blank(data, name, axes, f"mean reward per step, or return, {whose}")
         for (plant, frequency, noise), reference in references.items():
             data[name].loc[{"plant": plant, "noise": noise, "frequency": frequency}] = getattr(reference, field)
+    _add_grids(data, references)
+
+
+def _add_grids(data: xr.Dataset, references: References) -> None:
+    """Add on which grids dynamic programming was solved, by which rule, and how far they have converged."""
+    _blank(
+        data, "reference_change", ("plant", "frequency"), "change of reference_dp over the last refinement, as a part"
+    )
+    shape = data["reference_change"].shape
+    about = {"long_name": "grid of dynamic programming, and whether its return has converged"}
+    data["reference_grid"] = xr.DataArray(np.full(shape, "", dtype="U120"), dims=("plant", "frequency"), attrs=about)
+    rules = dict.fromkeys(data["plant"].values.tolist(), "")
+    for (plant, frequency, _), reference in references.items():
+        place = {"plant": plant, "frequency": frequency}
+        data["reference_change"].loc[place] = reference.change
+        data["reference_grid"].loc[place] = reference.grid
+        rules[plant] = reference.rule
+    data.coords["reference_rule"] = "plant", list(rules.values())
 
 
 def told_by(data: xr.Dataset) -> str:
     """Return what one plant's rewards are: "mean reward", as in files that do not say, or "return"."""
     return str(data["told_by"].item()) if "told_by" in data.coords else "mean reward"
+
+
+def rule_of(data: xr.Dataset) -> Rule | None:
+    """Return by which rule the grid of one plant's dynamic programming was chosen; None in files that do not say."""
+    rule = str(data["reference_rule"].item()) if "reference_rule" in data.coords else ""
+    return cast(Rule, rule) if rule in get_args(Rule) else None
 
 
 def in_rounds(data: xr.Dataset) -> bool:
@@ -175,7 +201,7 @@ def mu_r(data: xr.Dataset, reward: xr.DataArray) -> xr.DataArray:
     return (reward - data["reference_random"]) / span.where(usable)
 
 
-def _add_scores(data: xr.Dataset) -> None:
+def add_scores(data: xr.Dataset) -> None:
     """Add per-seed scores, their means with 95 % intervals, and the counts of failed, dead and censored runs."""
     curves = mu_r(data, data["reward"]).transpose(*AXES, "seed", "episode")
     shape = curves.shape[:-1]

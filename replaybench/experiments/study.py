@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from replaybench import NUMERICS_VERSION
+from replaybench.baselines.refinement import Rule
 from replaybench.controllers.agent import Actions
 from replaybench.controllers.device import check_name
 from replaybench.controllers.registry import load_learner
@@ -58,6 +59,10 @@ class Study:
     `update_every` is the number of steps after which learners are updated, 0 for after each episode; each plant's own
     if not given. With a number of steps, members begin another episode whenever one has ended, and an episode of
     `episodes` is a round of as many steps as the longest has.
+    `reference` says on which grid the dynamic programming is solved that scores are measured against: `"converged"` on
+    the plant's grid refined until that changes nothing more, `"paper"` on the grid as the plant declares it; each
+    plant's own choice if not given (the 2018 plants' is `"converged"`, that of plants that do not say `"paper"`).
+    Nothing that is learned depends on it.
     `observe` names the states that are observed, all if empty; scores stay relative to dynamic programming, which sees
     them all.
     `device` is where learners that can do so are updated: `cpu`, `cuda`, or `cuda:1` for one of several.
@@ -81,6 +86,7 @@ class Study:
     capacity: Count = 10_000
     greedy_every: Count = 10
     discount: Literal["fixed", "horizon"] = "fixed"
+    reference: Rule | None = None
     buffers: Buffers = "final"
     replayed_noise: bool = False
     observe: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from replaybench.baselines.refinement import reference_solution
+from replaybench.baselines.refinement import Rule, reference_solution
 from replaybench.controllers.agent import Agent
 from replaybench.data.policy import read_policy
 from replaybench.data.runs import RunFolder
@@ -22,6 +22,7 @@ from replaybench.envs.ode import OdePlant
 from replaybench.envs.population import PopulationEnv
 from replaybench.experiments.cell import make_agent
 from replaybench.experiments.figure_style import GREY, Series, all_series, condition, new_figure, plant_name
+from replaybench.experiments.results import rule_of
 from replaybench.experiments.stats import FINAL_EPISODES
 from replaybench.experiments.study import Cell
 
@@ -76,7 +77,7 @@ def policy_surfaces(data: xr.Dataset, folder: RunFolder, cells: Sequence[Cell]) 
     surfaces = [surface for surface in learned if surface is not None][:MOST_STRATEGIES]
     if not surfaces:
         return None
-    return _draw(plant, [_solved(plant, frequency), *surfaces], condition(noise, frequency))
+    return _draw(plant, [_solved(plant, frequency, rule_of(data)), *surfaces], condition(noise, frequency))
 
 
 def _first_place(data: xr.Dataset) -> tuple[float, float]:
@@ -126,8 +127,8 @@ def _learned(
     return _surface(title, value, agent.policy(states)[0], path, plant)
 
 
-def _solved(plant: OdePlant, frequency: float) -> Surface:
-    solution = reference_solution(plant, frequency)
+def _solved(plant: OdePlant, frequency: float, rule: Rule | None) -> Surface:
+    solution = reference_solution(plant, frequency, rule).solution
     states = _states(plant).reshape(-1, 2)
     path, reward = trajectory(plant, frequency, solution.greedy)
     value = (1 - solution.discount) * solution.value(states)

@@ -15,6 +15,7 @@ from typing import Any
 
 from rich.console import Console
 
+from replaybench.baselines.refinement import Rule
 from replaybench.baselines.scores import Reference, reference
 from replaybench.controllers.device import check_device
 from replaybench.data.atomic import write_text
@@ -156,9 +157,9 @@ def _steps(cell: Cell) -> int:
     return make_plant(cell.plant, **cell.parameters).steps_per_episode(cell.frequency)
 
 
-def reference_task(cell: Cell) -> Reference:
+def reference_task(cell: Cell, rule: Rule | None) -> Reference:
     """Compute, or fetch from the cache, what a cell's scores are measured against."""
-    return reference(make_plant(cell.plant, **cell.parameters), cell.frequency, cell.noise)
+    return reference(make_plant(cell.plant, **cell.parameters), cell.frequency, cell.noise, rule)
 
 
 def sweep(
@@ -199,7 +200,7 @@ def sweep(
         points = {(cell.plant, cell.frequency, cell.noise): cell for cell in todo.cells}
         # The dearest cells first, so that no worker is left alone with one at the end.
         ordered = sorted(todo.open, key=lambda cell: -_steps(cell) * cell.members * cell.episodes)
-        tasks = [Task(f"{point}", reference_task, (cell,)) for point, cell in points.items()]
+        tasks = [Task(f"{point}", reference_task, (cell, study.reference)) for point, cell in points.items()]
         home = None if cluster else folder
         for cell in ordered:
             where = (home and home.cell(cell.id), study.buffers, checkpoint_seconds)

@@ -9,6 +9,7 @@ import xarray as xr
 from rich import box
 from rich.table import Table
 
+from replaybench.baselines.scores import no_score
 from replaybench.experiments.results import last_of, lengths_vary, told_by
 from replaybench.experiments.stats import Interval, interval
 
@@ -23,7 +24,7 @@ def score_tables(data: xr.Dataset) -> list[Table]:
             continue
         mine = data.sel(plant=plant)
         if plant not in tables:
-            tables[plant] = _empty_table(str(plant), told_by(mine), lengths_vary(mine))
+            tables[plant] = _empty_table(mine)
         last = last_of(mine)
         final = cell["reward"].values[:, -last:]
         greedy = cell["reward_greedy"].values[:, data["greedy_episode"].values > data.sizes["episode"] - last]
@@ -77,11 +78,36 @@ def _mean(values: Any, digits: int = 2) -> str:
     return f"{there.mean():.{digits}f}" if there.size else "–"
 
 
-def _empty_table(plant: str, told: str, lengths: bool) -> Table:
-    table = Table(title=f"{plant}: mean over seeds (μ_r: 0 = random, 1 = dynamic programming)", box=box.SIMPLE_HEAD)
+def reference_notes(data: xr.Dataset) -> list[str]:
+    """Say, a line each, on which grids one plant's dynamic programming was solved, and where it gives no μ_r.
+
+    Args:
+        data: dataset of one plant.
+    """
+    notes = []
+    if "reference_grid" in data:
+        for rate in data["frequency"].values:
+            grid = str(data["reference_grid"].sel(frequency=rate).item())
+            notes += [f"dynamic programming at {rate:g} Hz: {grid}"] if grid else []
+    places = data[["reference_dp", "reference_random"]].stack(place=("frequency", "noise"))
+    for rate, noise in places["place"].values:
+        here = data.sel(frequency=rate, noise=noise)
+        ends = float(here["reference_dp"]), float(here["reference_random"])
+        if note := no_score(*ends):
+            notes.append(f"{rate:g} Hz, noise {noise:g}: {note}")
+    return notes
+
+
+def _empty_table(data: xr.Dataset) -> Table:
+    """Return the table of one plant without its rows."""
+    scale = "μ_r: 0 = random, 1 = dynamic programming"
+    if not np.isfinite(data["reference_dp"]).any():
+        scale = "no μ_r, because there is no dynamic programming to compare with"
+    title, notes = f"{data['plant'].item()}: mean over seeds ({scale})", "\n".join(reference_notes(data))
+    table = Table(title=title, caption=notes or None, caption_justify="left", box=box.SIMPLE_HEAD)
     scores = ("μ_final [95 %]", "μ_max", "rise 0.8", "dead/failed")
-    first = ("Hz", "noise", "strategy", "return" if told == "return" else "reward", "greedy")
-    for heading in (*first, *(["steps"] if lengths else []), *scores):
+    first = ("Hz", "noise", "strategy", "return" if told_by(data) == "return" else "reward", "greedy")
+    for heading in (*first, *(["steps"] if lengths_vary(data) else []), *scores):
         # A long strategy folds; numbers are never cut.
         named = heading == "strategy"
         table.add_column(heading, justify="left" if named else "right", no_wrap=not named, overflow="fold")

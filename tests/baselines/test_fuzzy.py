@@ -194,6 +194,15 @@ def test_the_interpolated_policy_stays_where_two_best_actions_cancel() -> None:
     assert abs(solution.greedy(rest)[0, 0]) == 1.0
 
 
+def test_a_ball_that_rests_against_a_wall_does_not_collide() -> None:
+    """The nodes on both walls, at rest and with all magnets off: all that they pay is for being far from the goal."""
+    plant = Magman()
+    grid = plant_grid(plant)
+    *_, reward = transitions(plant, 50.0, grid, np.full((1, 4), -1.0))
+    still = reward.reshape(grid.nodes)[:, grid.nodes[1] // 2]
+    assert still[[0, -1]] == pytest.approx(-7.0, rel=1e-9)
+
+
 def test_bounds_of_suboptimality() -> None:
     value, loss = suboptimality(0.0, 1e-3, 0.95)
     assert value == pytest.approx(0.019)

@@ -74,6 +74,18 @@ def test_plant_grids_and_their_refinements_have_a_node_on_the_reference(name: st
         grid = finer
 
 
+@pytest.mark.parametrize("name", ["Pendulum", "PendulumDCSC", "Magman"])
+def test_the_first_and_last_node_are_the_ends_to_the_last_bit(name: str) -> None:
+    """A node one ulp behind Magman's wall is a collision that no state inside the track has."""
+    grid = plant_grid(make_plant(name))
+    for _ in range(5):
+        for axis, low, high, periodic in zip(grid.axes(), grid.low, grid.high, grid.periodic, strict=True):
+            assert axis[0] == low
+            assert axis[-1] < high if periodic else axis[-1] == high
+            assert len(axis) in grid.nodes
+        grid = grid.refined(1.4, make_plant(name).reference_state)
+
+
 def test_refinement_without_a_fitting_number_of_nodes_still_refines() -> None:
     grid = Grid((10,), (0.0,), (1.0,), (False,))
     assert grid.refined(1.4, (1 / math.pi,)).nodes == (14,)

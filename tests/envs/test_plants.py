@@ -105,6 +105,20 @@ def test_magnets_stand_where_the_parameter_says() -> None:
         )
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [{"grid_nodes": (30, 31)}, {"grid_low": (-math.pi, -9.0), "grid_high": (math.pi, 9.0)}, {"action_levels": (7,)}],
+)
+def test_the_grid_of_dynamic_programming_is_no_part_of_a_fingerprint(
+    changed: dict[str, tuple[float, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Learners never see it: what they learned stays valid when it changes."""
+    before = Pendulum().fingerprint()
+    for name, value in changed.items():
+        monkeypatch.setattr(Pendulum, name, value)
+    assert Pendulum().fingerprint() == before
+
+
 def test_a_fingerprint_follows_content_and_nothing_else() -> None:
     assert Pendulum().fingerprint() == Pendulum(inertia=9.41e-4).fingerprint()
     prints = {

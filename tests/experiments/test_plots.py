@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,12 +11,14 @@ import xarray as xr
 
 from replaybench.baselines.fuzzy import solve
 from replaybench.baselines.grid import plant_grid
+from replaybench.baselines.refinement import Refinement, Rule
 from replaybench.baselines.scores import Reference
 from replaybench.data.errors import UserError
 from replaybench.data.hdf5 import write_record
 from replaybench.data.policy import read_policy
 from replaybench.data.provenance import Stopwatch, stint_facts
 from replaybench.data.runs import RunFolder
+from replaybench.envs.ode import OdePlant
 from replaybench.experiments import surfaces
 from replaybench.experiments.cell import make_agent, run_cell
 from replaybench.experiments.curve_plots import learning_curve, learning_curves, moving_mean, smoothing_window
@@ -29,16 +31,16 @@ from replaybench.experiments.study import Cell, Study
 
 ORIGIN = stint_facts(Stopwatch().stints())
 RANDOM, DP, ZERO, LQR = -160.0, -20.0, -157.0, np.nan
-USABLE = SimpleNamespace(random=RANDOM, dp=DP, zero=ZERO, lqr=LQR)
-TOO_CLOSE = SimpleNamespace(random=-30.0, dp=-28.0, zero=-31.0, lqr=-29.0)
-UNKNOWN = SimpleNamespace(random=np.nan, dp=np.nan, zero=np.nan, lqr=np.nan)
+USABLE = Reference("PendulumDCSC", 50.0, 0.0, RANDOM, 3.0, ZERO, LQR, DP, DP, DP, 0.95, (3, 3), 3, 9, "paper")
+TOO_CLOSE = dataclasses.replace(USABLE, random=-30.0, dp=-28.0, zero=-31.0, lqr=-29.0)
+UNKNOWN = dataclasses.replace(USABLE, random=np.nan, dp=np.nan, zero=np.nan, lqr=np.nan, nodes=(), rule="")
 
 
 def results(
     path: Path,
     missing: tuple[int, ...] = (),
     failing: tuple[int, ...] = (),
-    reference: object = USABLE,
+    reference: Reference = USABLE,
     **changes: object,
 ) -> tuple[xr.Dataset, RunFolder, list[Cell]]:
     """A study whose rewards are made up; cells are `missing`, or hold one `failing` run, by number."""
@@ -55,7 +57,7 @@ def results(
             arrays = {"reward": reward, "reward_greedy": greedy, "episode_steps": np.full_like(reward, 200)}
             write_record(folder.cell(cell.id) / "scores.h5", "scores", ORIGIN, arrays)
     references = {(cell.plant, cell.frequency, cell.noise): reference for cell in cells}
-    return assemble(cells, references, {cell.id: folder.cell(cell.id) for cell in cells}), folder, cells  # type: ignore[arg-type]
+    return assemble(cells, references, {cell.id: folder.cell(cell.id) for cell in cells}), folder, cells
 
 
 def drawn_kinds(paths: list[Path]) -> set[str]:
@@ -88,7 +90,7 @@ def test_full_grid_with_missing_cells_and_failed_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reference", [USABLE, TOO_CLOSE, UNKNOWN])
-def test_one_seed_few_episodes_any_reference(tmp_path: Path, reference: object) -> None:
+def test_one_seed_few_episodes_any_reference(tmp_path: Path, reference: Reference) -> None:
     found = results(tmp_path, reference=reference, seeds=1, episodes=2, noise=(0.0, 0.05))
     assert drawn_kinds(draw_figures(*found)) == {"learning_curves", "scores", "response_noise"}
 
@@ -188,7 +190,7 @@ def test_bars_count_dead_failed_and_never_risen(tmp_path: Path) -> None:
     arrays = {"reward": dead, "reward_greedy": dead[:, ::5], "episode_steps": np.full_like(dead, 200)}
     write_record(folder.cell(cells[0].id) / "scores.h5", "scores", ORIGIN, arrays)
     references = {("PendulumDCSC", 50.0, 0.0): USABLE}
-    data = assemble(cells, references, {cell.id: folder.cell(cell.id) for cell in cells})  # type: ignore[arg-type]
+    data = assemble(cells, references, {cell.id: folder.cell(cell.id) for cell in cells})
     final, _, rise = score_bars(data.sel(plant="PendulumDCSC")).axes
     assert [text.get_text() for text in final.texts] == ["4†", "1×"]
     assert rise.texts[0].get_text() == "4"
@@ -227,7 +229,10 @@ def test_median_seed() -> None:
 
 
 def test_policies_beside_dynamic_programming(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    coarse = lambda plant, frequency: solve(plant, frequency, grid=plant_grid(plant, (15, 15)))  # noqa: E731
+    def coarse(plant: OdePlant, frequency: float, rule: Rule | None) -> Refinement:
+        assert rule == "paper"
+        return Refinement(solve(plant, frequency, grid=plant_grid(plant, (15, 15))), rule, np.nan)
+
     monkeypatch.setattr(surfaces, "reference_solution", coarse)
     study = Study(name="t", plants=("PendulumDCSC",), strategies=("FIFO[Uniform]", "FULL[PER]"), seeds=3, block=2,
                   episodes=3, greedy_every=3)  # fmt: skip
@@ -235,7 +240,7 @@ def test_policies_beside_dynamic_programming(tmp_path: Path, monkeypatch: pytest
     for cell in cells:
         run_cell(cell, folder.cell(cell.id), buffers="none")
     references = {("PendulumDCSC", 50.0, 0.0): USABLE}
-    data = assemble(cells, references, {cell.id: folder.cell(cell.id) for cell in cells})  # type: ignore[arg-type]
+    data = assemble(cells, references, {cell.id: folder.cell(cell.id) for cell in cells})
     paths = draw_figures(data, folder, cells)
     assert drawn_kinds(paths) == {"learning_curves", "scores", "policies"}
 
@@ -274,11 +279,8 @@ def test_weights_of_other_networks_are_refused() -> None:
 
 @pytest.mark.parametrize("learners", [1, 5])
 def test_offline_curve(tmp_path: Path, learners: int) -> None:
-    reference = Reference(plant="PendulumDCSC", frequency=50.0, noise=0.0, random=RANDOM, random_sd=3.0, zero=ZERO,
-                          lqr=LQR, dp=DP, dp_mean=DP, interpolated=DP, discount=0.95, nodes=(3, 3), actions=3,
-                          sweeps=9)  # fmt: skip
     rng = np.random.Generator(np.random.PCG64(1))
     rewards = rng.normal(-50.0, 3.0, (learners, 4))
     online = [("online", [-30.0, -35.0], "FIFO[Uniform]"), ("online, exploring", None, None)]
-    paths = draw_offline(np.arange(4) * 100, rewards, reference, online, "FULL[PER]", tmp_path)
+    paths = draw_offline(np.arange(4) * 100, rewards, USABLE, online, "FULL[PER]", tmp_path)
     assert drawn_kinds(paths) == {"offline.png"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,15 @@ def test_a_grid_is_a_product_and_grids_are_united(tmp_path: Path) -> None:
 def test_many_seeds_are_cut_into_blocks(tmp_path: Path) -> None:
     cells = read_study(write(tmp_path, BASE + "block = 3\n")).cells()
     assert [list(cell.seeds) for cell in cells] == [[0, 1, 2], [3]]
+
+
+@pytest.mark.parametrize("rule", ["converged", "paper"])
+def test_what_scores_are_measured_against_is_no_part_of_a_cell(tmp_path: Path, rule: str) -> None:
+    study = read_study(write(tmp_path, f'{BASE}reference = "{rule}"\n'))
+    assert study.reference == rule
+    assert [cell.id for cell in study.cells()] == [cell.id for cell in read_study(write(tmp_path, BASE)).cells()]
+    again = build(Study, tomllib.loads(write_toml(resolved(study, study.cells()))), "file")
+    assert again.reference == rule
 
 
 def test_resolved_study_reads_back_the_same(tmp_path: Path) -> None:
@@ -139,6 +149,7 @@ def test_an_edited_plant_file_is_another_cell(tmp_path: Path) -> None:
         (BASE + "update_every = -1\n", "update_every must be at least 0 and at most 1000000000, not -1"),
         (BASE + "update_every = true\n", "update_every must be a whole number, not True"),
         (BASE + 'buffers = "all"\n', "buffers must be one of 'final', 'compressed', 'none'"),
+        (BASE + 'reference = "finest"\n', "reference must be one of 'converged', 'paper'"),
         (BASE + "[learner.DDPG]\nta = 1\n", "unknown key in .*'ta'; did you mean tau"),
         (BASE + "[learner.DPG]\ntau = 1.0\n", "unknown name in table"),
         (BASE + "[plant.Pendulum]\ninertai = 1.0\n", "did you mean inertia"),

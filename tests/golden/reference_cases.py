@@ -17,10 +17,10 @@ CASES = ("PendulumDCSC", "Magman", "Pendulum")
 
 
 def measure(case: str) -> Measured:
-    """Return a plant's references."""
+    """Return a plant's references on its declared grid."""
     with tempfile.TemporaryDirectory() as folder:
         for kernels in ("kernels", "numba"):  # machine code is not what is tested
             (Path(folder) / kernels).symlink_to(cache_dir() / kernels)
         with mock.patch.dict(os.environ, REPLAYBENCH_CACHE=folder):
-            known = reference(make_plant(case))
+            known = reference(make_plant(case), rule="paper")
     return {name: [getattr(known, name)] for name in ("random", "zero", "lqr", "dp", "interpolated")}

@@ -1,0 +1,44 @@
+"""Scores of finished runs against the references of today, from nothing but their stored rewards.
+
+References change when a better one is found; what was learned does not. Whoever reads older results beside newer ones
+needs both on one scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import xarray as xr
+
+from replaybench.baselines.refinement import Rule
+from replaybench.baselines.scores import reference
+from replaybench.envs.registry import make_plant
+from replaybench.experiments.results import add_references, add_scores
+
+
+def rescore(
+    data: xr.Dataset, parameters: Mapping[str, Mapping[str, Any]] | None = None, rule: Rule | None = None
+) -> xr.Dataset:
+    """Return results with the references of today and all that is computed from them; rewards stay what they are.
+
+    Args:
+        data: dataset of `results.assemble`, of any version.
+        parameters: changed parameters of plants, by name, as a study's `[plant.NAME]` tables.
+        rule: how the grids of dynamic programming are chosen; each plant's own rule if not given.
+
+    Raises:
+        UserError: a plant of the results cannot be made here.
+    """
+    found = {}
+    for plant in data["plant"].values.tolist():
+        made = make_plant(plant, **(parameters or {}).get(plant, {}))
+        there = data["reward"].sel(plant=plant).notnull().any(["learner", "strategy", "seed", "episode"])
+        for noise in data["noise"].values.tolist():
+            for frequency in data["frequency"].values.tolist():
+                if there.sel(noise=noise, frequency=frequency):
+                    found[plant, frequency, noise] = reference(made, frequency, noise, rule)
+    data = data.copy()
+    add_references(data, found)
+    add_scores(data)
+    return data

@@ -1,0 +1,107 @@
+"""Tables of a sweep: what the scores mean is said, and where they mean nothing there is a dash and a reason."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+from rich.console import Console
+
+from replaybench.baselines import scores
+from replaybench.baselines.scores import Reference
+from replaybench.data.hdf5 import write_record
+from replaybench.data.provenance import Stopwatch, stint_facts
+from replaybench.experiments import rescoring
+from replaybench.experiments.reports import reference_table
+from replaybench.experiments.rescoring import rescore
+from replaybench.experiments.results import assemble, read_results, write_results
+from replaybench.experiments.study import Study
+from replaybench.experiments.tables import score_tables
+
+ORIGIN = stint_facts(Stopwatch().stints())
+GOOD = Reference(
+    "PendulumDCSC", 50.0, 0.0, -160.0, 3.0, -157.0, -140.0, -20.0, -20.0, -21.0, 0.95, (280, 211), 15, 90,
+    "converged", 0.0031,
+)  # fmt: skip
+HOPELESS = dataclasses.replace(GOOD, dp=-157.0, dp_mean=-157.0, change=np.nan)
+NO_GRID = dataclasses.replace(GOOD, dp=np.nan, dp_mean=np.nan, nodes=(), rule="", change=np.nan)
+
+
+def finished(path: Path, reference: Reference) -> xr.Dataset:
+    """A study with made-up rewards, measured against one reference."""
+    cells = Study(name="t", plants=("PendulumDCSC",), strategies=("FIFO[Uniform]",), seeds=3, episodes=30).cells()
+    rng = np.random.Generator(np.random.PCG64(7))
+    for cell in cells:
+        reward = np.linspace(-160.0, -30.0, 30) + rng.normal(0.0, 5.0, (3, 30))
+        arrays = {"reward": reward, "reward_greedy": reward[:, 9::10], "episode_steps": np.full_like(reward, 200)}
+        write_record(path / cell.id / "scores.h5", "scores", ORIGIN, arrays)
+    references = {(cell.plant, cell.frequency, cell.noise): reference for cell in cells}
+    return assemble(cells, references, {cell.id: path / cell.id for cell in cells})
+
+
+def shown(data: xr.Dataset) -> str:
+    console = Console(width=200, file=io.StringIO())
+    for table in score_tables(data):
+        console.print(table)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_the_grid_behind_a_score_is_shown_and_stored(tmp_path: Path) -> None:
+    write_results(tmp_path / "results.nc", finished(tmp_path, GOOD))
+    data = read_results(tmp_path / "results.nc")
+    told = shown(data)
+    assert "0 = random, 1 = dynamic programming" in told
+    assert "dynamic programming at 50 Hz: 280 × 211 nodes, 15 actions, converged (last change 0.31 %)" in told
+    assert data["reference_rule"].item() == "converged"
+    assert data["reference_change"].item() == 0.0031
+    assert data["reference_grid"].item() == GOOD.grid
+
+
+def test_no_score_is_a_dash_and_says_why(tmp_path: Path) -> None:
+    told = shown(finished(tmp_path, HOPELESS))
+    assert "50 Hz, noise 0: no μ_r, because dynamic programming (-157) is hardly better than random" in told
+    assert "not converged" in told
+    assert "nan" not in told
+    assert told.count("–") >= 3
+
+
+def test_a_plant_without_dynamic_programming_is_not_said_to_have_it(tmp_path: Path) -> None:
+    told = shown(finished(tmp_path, NO_GRID))
+    assert "1 = dynamic programming" not in told
+    assert "no μ_r" in told
+    assert "nan" not in told
+
+
+@pytest.mark.parametrize(("reference", "dashes"), [(GOOD, 0), (HOPELESS, 5), (NO_GRID, 4)])
+def test_the_baseline_table_has_no_nan(reference: Reference, dashes: int) -> None:
+    console = Console(width=200, file=io.StringIO())
+    console.print(reference_table("PendulumDCSC", 50.0, 0.0, reference))
+    told = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "nan" not in told
+    assert told.count("–") == dashes
+    assert ("μ_r = 1" in told) == ("μ_r = 0" in told) == reference.usable
+    assert "linear-quadratic (linear around the target; a swing-up is not)" in told
+
+
+def test_stored_results_are_scored_against_the_references_of_today(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rewards stay to the bit, and the scores are those that a sweep of today would give; older files, too."""
+    asked, better = [], dataclasses.replace(GOOD, dp=-15.0, random=-165.0, change=0.001)
+
+    def today(*arguments: object) -> Reference:
+        asked.append(arguments[1:])
+        return better
+
+    monkeypatch.setattr(rescoring, "reference", today)
+    old = finished(tmp_path, GOOD)
+    new = rescore(old.drop_vars(["reference_rule", "reference_grid", "reference_change"]), rule="converged")
+    assert asked == [(50.0, 0.0, "converged")]
+    xr.testing.assert_identical(new, finished(tmp_path, better))
+    assert old["reference_dp"].item() == GOOD.dp
+    expected = scores.normalise(old["reward"].values.mean(axis=-1), better)
+    np.testing.assert_allclose(new["mu_final"].values, expected)
