@@ -1,12 +1,13 @@
 """Every strategy through real training: python benchmarks/strategy_contract.py [PART OF A NAME …]
 
-Each legal retention × sampling × weighting pair, and a few modifiers of what enters, runs 200 episodes of the pendulum
-(J = 1.91e-4 kg m², 50 Hz, 100 updates after each of 200 steps) with a population of four DDPG learners and buffers of
-10⁴, which are full after 50 episodes. Checked on the way:
+Each legal retention × sampling × weighting pair, and a few modifiers of what enters, runs 100 episodes of the pendulum
+(J = 1.91e-4 kg m², 50 Hz, 100 updates after each of 200 steps) with a population of two DDPG learners and buffers of
+5000, which are full after 25 episodes. Checked on the way:
 
 - live: every sample is what its slot holds, and the numbers that were stored there;
-- annotations: what a learner says of a batch changes nothing but what was drawn (once every ten episodes);
-- resume: a run that is saved to a file after 100 episodes and loaded goes on with identical rewards, and ends with an
+- annotations: what a learner says of a batch changes nothing but what was drawn (once every ten episodes), and nothing
+  at all where no strategy heeds it: there nobody annotates, so that the script does;
+- resume: a run that is saved to a file after 50 episodes and loaded goes on with identical rewards, and ends with an
   identical buffer, learner and plant.
 
 Without arguments, writes `benchmarks/results/strategy_contract.md`. A pair that breaks a promise ends the script.
@@ -38,7 +39,7 @@ from replaybench.replay.notation import parse
 from replaybench.replay.setting import Context
 from replaybench.replay.strategies import RETENTIONS, SAMPLINGS, WEIGHTINGS
 
-EPISODES, MEMBERS, CAPACITY, EVERY = 200, 4, 10_000, 10
+EPISODES, MEMBERS, CAPACITY, EVERY = 100, 2, 5_000, 10
 RESULT = Path(__file__).parent / "results" / "strategy_contract.md"
 ENTERING = (
     "Drop(0.5)*FIFO[Uniform]",
@@ -86,7 +87,17 @@ class Watched:
             require(np.array_equal(stored, column, equal_nan=True), f"other numbers of {name}")
         require(bool(np.isfinite(batch.weight).all() and (batch.weight >= 0).all()), "a weight that is none")
         self.samples += batch.idx.size
+        if self.watch and not replay.heeds_learner:
+            self._unheeded(batch)
         return batch
+
+    def _unheeded(self, batch: ReplayBatch) -> None:
+        """Annotate what no learner does; nothing may change."""
+        before = {name: np.array(array) for name, array in self.replay.state_dict().items()}
+        self._annotate(batch, {"td_error": 1.0 + np.arange(batch.idx.size, dtype=np.float32).reshape(batch.idx.shape)})
+        for name, array in self.replay.state_dict().items():
+            require(np.asarray(array).tobytes() == before[name].tobytes(), f"{name} heeds errors that it does not need")
+        self.annotations, self.watch = self.annotations + 1, False
 
     def annotate(self, batch: ReplayBatch, annotations: Mapping[str, Any]) -> None:
         """Annotate; where asked to, compare all that is kept per slot before and after."""
@@ -152,6 +163,7 @@ def contract(cell: Cell) -> str:
     spent += time.perf_counter() - began
     while again.episode < EPISODES:
         again.advance()
+    require(watched.annotations == EPISODES // EVERY, f"{watched.annotations} annotations were checked")
     first, second = everything(run), everything(again)
     require(sorted(first) == sorted(second), "other arrays after resuming")
     for name, array in first.items():

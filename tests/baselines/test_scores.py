@@ -112,6 +112,19 @@ class Resting(PythonPlant):
         return x, float(x[0]), False
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Told(Resting):
+    """The same, but it is rewarded by what was done to it, which no controller needs to see."""
+
+    name = "Told"
+    reference_episodes = 400
+
+    def step(
+        self, x: NDArray[np.float64], u: NDArray[np.float64], dt: float
+    ) -> tuple[NDArray[np.float64], float, bool]:
+        return x, float(u[0] ** 2), False
+
+
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer repetitions, for what does not depend on how many there are."""
@@ -232,6 +245,21 @@ def test_a_plant_that_starts_anywhere_is_shown_from_many_starts(monkeypatch: pyt
         found, first, second = reference(Resting()), draws.uniform(1), draws.uniform(1)
         assert found.random == pytest.approx(first.mean(), rel=1e-12)
         assert found.zero == pytest.approx(second.mean(), rel=1e-12)
+
+
+def test_references_are_measured_under_noise_of_the_actuator() -> None:
+    """On a plant that tells the square of what reaches it, which is that of the noise where nothing is done."""
+    quiet, noisy = (reference(Told(), noise=noise) for noise in (0.0, 0.1))
+    assert quiet.zero == 0
+    assert noisy.zero == pytest.approx(0.1**2, rel=0.15)  # the mean of 1600 squares is 3.5 % off, as a rule
+    assert noisy.random_sd != quiet.random_sd
+
+
+def test_sensor_noise_alone_and_actuator_noise_alone_change_an_episode() -> None:
+    controller = GreedyController(solve(Small()))
+    kinds = ((0.0, 0.0), (0.02, 0.0), (0.0, 0.02), (0.02, 0.02))
+    rewards = [episode_rewards(controller, Small(), 50.0, *kind, [0])[0] for kind in kinds]
+    assert len(set(rewards)) == 4
 
 
 @pytest.mark.parametrize("times", [100.0, 0.01])

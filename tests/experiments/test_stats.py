@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from replaybench.experiments.stats import interval, score
+from replaybench.experiments.stats import interval, last_episodes, score
 
 
 def test_scores_of_hand_made_curves() -> None:
@@ -20,6 +20,14 @@ def test_scores_of_hand_made_curves() -> None:
     assert scores.failed.tolist() == [False, False, True]
     assert scores.dead.tolist() == [False, True, False]
     assert scores.censored.tolist() == [False, True, False]
+
+
+def test_the_final_score_is_the_mean_of_the_last_hundred_episodes_or_the_last_tenth_of_the_rounds() -> None:
+    stepped = np.r_[np.full(100, 0.0), np.full(50, 0.4), np.full(50, 1.0)][None]
+    assert score(stepped, failed=np.array([False])).final == [0.7]
+    assert score(stepped, np.array([False]), final=25).final == [1.0]
+    assert [last_episodes(count, rounds=False) for count in (3000, 101, 100, 60, 1)] == [100, 100, 100, 60, 1]
+    assert [last_episodes(count, rounds=True) for count in (3000, 60, 19, 5)] == [300, 6, 1, 1]
 
 
 def test_interval_covers_the_mean_as_often_as_it_says() -> None:
