@@ -16,8 +16,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from replaybench.envs.flow_table import fill_table, wake_table
-from replaybench.envs.flow_task import Drafting
+from replaybench.envs.flow.plant import Drafting
+from replaybench.envs.flow.vortex_table import fill_table, wake_table
 from replaybench.envs.population import PopulationEnv
 
 

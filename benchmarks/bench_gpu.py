@@ -28,9 +28,9 @@ TRANSFERS = {"actor": 14, "critic": 16}
 
 def made(members: int, device: str) -> Any:
     """Return a run of a population whose buffers hold an episode, and that episode."""
-    from replaybench.experiments.cell import CellRun
-    from replaybench.experiments.loop import training_episode
-    from replaybench.experiments.study import Study
+    from replaybench.experiments.training.cell import CellRun
+    from replaybench.experiments.training.loop import training_episode
+    from replaybench.experiments.training.study import Study
 
     study = Study(
         name="gpu", plants=("PendulumDCSC",), strategies=("FIFO[Uniform]",), seeds=members, block=members,
@@ -73,9 +73,9 @@ def measure(members: int) -> list[Timing]:
     """Time one size of population; the ratio is that of drawn batches on the device to drawn batches on a core."""
     import torch
 
-    from replaybench.controllers.device_ddpg import DeviceDDPG
-    from replaybench.experiments.loop import update_phase
-    from replaybench.replay.setting import Context
+    from replaybench.controllers.cuda.ddpg import DeviceDDPG
+    from replaybench.experiments.training.loop import update_phase
+    from replaybench.replay.strategies.setting import Context
 
     run, seen = made(members, "cuda")
     here, there = made(members, "cpu")

@@ -114,8 +114,8 @@ def peer_of(name: str, hidden: tuple[int, ...], batch: int) -> Any:
 
 def our_run(learner: Learner, hidden: tuple[int, ...], batch: int, members: int) -> Any:
     """Return a cell of this learner that has not begun."""
-    from replaybench.experiments.cell import CellRun
-    from replaybench.experiments.study import Study
+    from replaybench.experiments.training.cell import CellRun
+    from replaybench.experiments.training.study import Study
 
     settings = {learner.name: learner.settings(hidden, batch)}
     study = Study(
@@ -127,7 +127,7 @@ def our_run(learner: Learner, hidden: tuple[int, ...], batch: int, members: int)
 
 def our_updates(learner: Learner, hidden: tuple[int, ...], batch: int, members: int, count: int) -> tuple[Any, float]:
     """Return a piece of work of `count` updates per member, and the floating-point operations of one update."""
-    from replaybench.experiments.loop import training_episode, update_phase
+    from replaybench.experiments.training.loop import training_episode, update_phase
 
     run = our_run(learner, hidden, batch, members)
     for _ in range(run.agent.warmup_episodes + 2):
@@ -180,20 +180,20 @@ def large(learner: Learner) -> list[Timing]:
 
 def sweep(learner: Learner) -> list[Timing]:
     """Time V-RACER's phases of updates while it learns, and within them the sweeps that renew returns."""
-    from replaybench.controllers import retrace
+    from replaybench.controllers.refer import stored_returns
 
     run, spent = our_run(learner, (64, 64), 64, 32), [0.0]
-    renew = retrace._renew
+    renew = stored_returns._renew
 
     def timed_renew(*arguments: Any) -> None:
         began = time.perf_counter()
         renew(*arguments)
         spent[0] += time.perf_counter() - began
 
-    retrace._renew = timed_renew
+    stored_returns._renew = timed_renew
     for _ in range(60):
         run.advance()
-    from replaybench.experiments.loop import training_episode, update_phase
+    from replaybench.experiments.training.loop import training_episode, update_phase
 
     seen = training_episode(run.env, run.agent, run.replay, 60)
     shares = []
@@ -201,7 +201,7 @@ def sweep(learner: Learner) -> list[Timing]:
         spent[0], began = 0.0, time.perf_counter()
         update_phase(run.agent, run.replay, 200, 0.0, seen)
         shares.append(spent[0] / (time.perf_counter() - began))
-    retrace._renew = renew
+    stored_returns._renew = renew
     return [Timing("V-RACER's back-sweep", 100 * statistics.median(shares), "% of its updates", most=15)]
 
 

@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from replaybench.replay.ages import AgeLog
 from replaybench.replay.buffer import Replay, step_fields
-from replaybench.replay.notation import parse
-from replaybench.replay.setting import Context
+from replaybench.replay.orders.age_order import AgeLog
+from replaybench.replay.strategies.notation import parse
+from replaybench.replay.strategies.setting import Context
 
 MEMBERS = 32
 REPETITIONS = 9
@@ -218,7 +218,7 @@ import numpy as np
 sys.path.insert(0, sys.argv[3])
 from bench_replay import FIELDS
 from replaybench.replay.buffer import Replay
-from replaybench.replay.notation import parse
+from replaybench.replay.strategies.notation import parse
 strategy, members, capacity = sys.argv[1], 2, int(float(sys.argv[2]))
 def resident():
     lines = open("/proc/self/status").read().splitlines()

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from replaybench.envs.bullet_walkers import Walker
+from replaybench.envs.bullet.walkers import Walker
 from replaybench.envs.population import PopulationEnv
 
 TASKS = {

@@ -28,8 +28,8 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from replaybench.envs.flow_body import SKIN_FRICTION, move
-from replaybench.envs.flow_table import wake_table
+from replaybench.envs.flow.ellipse import SKIN_FRICTION, move
+from replaybench.envs.flow.vortex_table import wake_table
 from replaybench.envs.population import PopulationEnv
 
 RESULTS = Path(__file__).parent / "results" / "flow"

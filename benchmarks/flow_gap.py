@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from replaybench.envs.flow_task import Drafting
+from replaybench.envs.flow.plant import Drafting
 from replaybench.envs.population import PopulationEnv
 
 RESULTS = Path(__file__).parent / "results" / "flow"

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from replaybench.envs.flow_navier_stokes_bodies import FreeEllipse, Obstacle, circle, ellipse_at, half_circle
-from replaybench.envs.flow_navier_stokes_solver import Grid, Solver
-from replaybench.envs.flow_navier_stokes_wake import rises, stirred
+from replaybench.envs.flow.navier_stokes.bodies import FreeEllipse, Obstacle, circle, ellipse_at, half_circle
+from replaybench.envs.flow.navier_stokes.developed_wake import rises, stirred
+from replaybench.envs.flow.navier_stokes.solver import Grid, Solver
 
 RESULTS = Path(__file__).parent / "results" / "flow"
 SHAPES = {"circle": circle, "D-section": half_circle}

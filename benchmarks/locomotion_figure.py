@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from replaybench.experiments.figure_style import PALETTE, new_figure, save, style
-from replaybench.experiments.stats import interval
+from replaybench.experiments.figures.style import PALETTE, new_figure, save, style
+from replaybench.experiments.results.statistics import interval
 
 FOLDER = Path(__file__).parent / "results" / "locomotion"
 ROUND = 1000

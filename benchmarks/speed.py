@@ -58,8 +58,8 @@ def peer_ddpg(env: Any) -> Any:
 
 
 def our_run(strategy: str, members: int, episodes: int = 4000) -> Any:
-    from replaybench.experiments.cell import CellRun
-    from replaybench.experiments.study import Study
+    from replaybench.experiments.training.cell import CellRun
+    from replaybench.experiments.training.study import Study
 
     study = Study(
         name="speed", plants=("PendulumDCSC",), strategies=(strategy,), seeds=members, block=members,
@@ -73,7 +73,7 @@ def our_run(strategy: str, members: int, episodes: int = 4000) -> Any:
 
 def updates() -> list[Timing]:
     """DDPG updates of one learner per second and core, batches drawn from real buffers."""
-    from replaybench.experiments.loop import training_episode, update_phase
+    from replaybench.experiments.training.loop import training_episode, update_phase
 
     peer = peer_ddpg(FixedLength())
     rows = []
@@ -142,8 +142,8 @@ def ranks() -> list[Timing]:
     from cpprb import PrioritizedReplayBuffer
 
     from replaybench.replay.buffer import Replay, step_fields
-    from replaybench.replay.notation import parse
-    from replaybench.replay.sampling import Context
+    from replaybench.replay.strategies.notation import parse
+    from replaybench.replay.strategies.sampling.interface import Context
 
     members, capacity, rounds = 32, 100_000, 40
     rng = np.random.Generator(np.random.PCG64(0))
@@ -182,7 +182,7 @@ def ranks() -> list[Timing]:
 
 def fuzzy() -> list[Timing]:
     """Fuzzy Q-iteration of the pendulum, 201 × 151 nodes and 15 actions, on one core after compilation."""
-    from replaybench.baselines.fuzzy import solve
+    from replaybench.baselines.fuzzy_q_iteration import solve
     from replaybench.baselines.grid import plant_grid
     from replaybench.envs.registry import make_plant
 
@@ -217,7 +217,7 @@ def start() -> list[Timing]:
 _FILL = """
 import sys, numpy as np
 from replaybench.replay.buffer import Replay, step_fields
-from replaybench.replay.notation import parse
+from replaybench.replay.strategies.notation import parse
 strategy, actions, capacity = sys.argv[1], int(sys.argv[2]), 600_000
 fields = {**step_fields(2, actions), "exploration": 1}
 replay = Replay(parse(strategy), fields, capacity, 0, range(50), 16)
@@ -230,7 +230,7 @@ replay.columns.rows[:] = 0
 replay.columns.serial[:] = np.arange(1, capacity + 1)
 replay.count[:] = replay.offers[:] = capacity
 if strategy.endswith("[PER]"):
-    from replaybench.replay.order import order_set
+    from replaybench.replay.orders.rank_order import order_set
     from numba import njit
     @njit
     def insert(order, keys):

@@ -30,14 +30,14 @@ import numpy as np
 import torch
 
 from replaybench.data.errors import UserError
-from replaybench.data.hdf5 import open_record, write_record
-from replaybench.experiments.cell import CellRun
-from replaybench.experiments.study import Cell, Study
+from replaybench.data.records.record import open_record, write_record
+from replaybench.experiments.training.cell import CellRun
+from replaybench.experiments.training.study import Cell, Study
 from replaybench.replay.batch import ReplayBatch
 from replaybench.replay.buffer import Replay
-from replaybench.replay.notation import parse
-from replaybench.replay.setting import Context
-from replaybench.replay.strategies import RETENTIONS, SAMPLINGS, WEIGHTINGS
+from replaybench.replay.strategies.notation import parse
+from replaybench.replay.strategies.setting import Context
+from replaybench.replay.strategies.strategy import RETENTIONS, SAMPLINGS, WEIGHTINGS
 
 EPISODES, MEMBERS, CAPACITY, EVERY = 100, 2, 5_000, 10
 RESULT = Path(__file__).parent / "results" / "strategy_contract.md"

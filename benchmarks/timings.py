@@ -106,7 +106,7 @@ def timed(work: Callable[[], object], amount: float) -> float:
 
 def circumstances(note: str = "") -> dict[str, Any]:
     """Return when, where and from what a measurement is made: date, commit, processor, load, versions."""
-    from replaybench.data.runs import describe_machine
+    from replaybench.data.run_folder import describe_machine
 
     facts: dict[str, Any] = describe_machine()
     versions = dict(facts["versions"])

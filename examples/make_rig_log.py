@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.atomic import write_text
-from replaybench.envs.pendulum import Pendulum
-from replaybench.envs.rk4 import simulate
+from replaybench.envs.ode.pendulum import Pendulum
+from replaybench.envs.ode.rk4 import simulate
 
 FREQUENCY = 50.0  # Hz
 SECONDS = 22.0

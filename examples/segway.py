@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from replaybench.envs.ode import OdePlant
-from replaybench.envs.plant import Params, Vector
+from replaybench.envs.interface.plant import Params, Vector
+from replaybench.envs.ode.plant import OdePlant
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.integrate import solve_ivp
 
-from replaybench.envs.plant import Vector
-from replaybench.envs.python_plant import PythonPlant
+from replaybench.envs.foreign.python_plant import PythonPlant
+from replaybench.envs.interface.plant import Vector
 
 WANTED = 0.15  # level of the second tank [m]
 

@@ -13,8 +13,8 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.noise import NormalActionNoise
 
 import replaybench.envs  # noqa: F401 (makes our plants known to Gymnasium)
-from replaybench.replay.sb3 import StrategyReplayBuffer
-from replaybench.replay.sb3_learners import StrategyTD3
+from replaybench.replay.sb3.buffer import StrategyReplayBuffer
+from replaybench.replay.sb3.learners import StrategyTD3
 
 PLANTS = {"replaybench/PendulumDCSC-v0": (0.95, 0.01), "Pendulum-v1": (0.99, 1.0)}
 """Discount, and factor on the reward that the learner sees."""

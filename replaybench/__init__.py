@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from replaybench.controllers.policies import Policy
+    from replaybench.controllers.policies.policy import Policy
 
 __version__ = "0.1.0"
 
@@ -23,8 +23,8 @@ NUMERICS_VERSION = 4
 def load_policy(path: Path | str, member: int = 0) -> Policy:
     """Load one member's policy from a file: `load_policy(path).predict(observation, deterministic=True)`.
 
-    It takes and gives what `replaybench.controllers.policies.load_policy` says.
+    It takes and gives what `replaybench.controllers.policies.policy.load_policy` says.
     """
-    from replaybench.controllers.policies import load_policy as load
+    from replaybench.controllers.policies.policy import load_policy as load
 
     return load(path, member)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from replaybench.data.settings import build
+from replaybench.data.configuration import build
 from replaybench.experiments.cli import COMMANDS, main
-from replaybench.experiments.study import Study
+from replaybench.experiments.training.study import Study
 
 ROOT = Path(__file__).parents[1]
 PAGES = [

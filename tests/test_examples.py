@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from replaybench.experiments.cli import main
-from replaybench.experiments.study import read_study
+from replaybench.experiments.training.study import read_study
 
 ROOT = Path(__file__).parents[1]
 

@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
-from replaybench.envs.ode import OdePlant
-from replaybench.envs.plant import Plant
+from replaybench.envs.interface.plant import Plant
+from replaybench.envs.ode.plant import OdePlant
 
 Float64Array = NDArray[np.float64]
 Int32Array = NDArray[np.int32]

@@ -17,8 +17,8 @@ from scipy.linalg import solve_discrete_are
 from scipy.optimize import lsq_linear
 
 from replaybench.data.errors import UserError
-from replaybench.envs import rk4
-from replaybench.envs.ode import OdePlant
+from replaybench.envs.ode import rk4
+from replaybench.envs.ode.plant import OdePlant
 
 Float64Array = NDArray[np.float64]
 Float32Array = NDArray[np.float32]

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from replaybench.baselines.grid import Float64Array, Grid, Int32Array
 from replaybench.data.kernel import kernel
-from replaybench.envs.ode import OdePlant
+from replaybench.envs.ode.plant import OdePlant
 
 
 @dataclass(frozen=True, eq=False)

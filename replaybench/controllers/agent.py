@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers.exploration import Explored
-from replaybench.controllers.normalise import Normaliser
-from replaybench.controllers.policy_form import PolicyForm
+from replaybench.controllers.exploration.process_noise import Explored
+from replaybench.controllers.networks.greedy_form import PolicyForm
+from replaybench.controllers.normaliser import Normaliser
 
 Floats = NDArray[np.float32]
 

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.controllers.agent import Actions, Batch, Floats, Task
-from replaybench.controllers.approximator import Population
 from replaybench.controllers.device import OnDevice
-from replaybench.controllers.normalise import Normaliser
-from replaybench.controllers.optimiser import Adam
-from replaybench.controllers.policy_form import PolicyForm
+from replaybench.controllers.networks.adam import Adam
+from replaybench.controllers.networks.greedy_form import PolicyForm
+from replaybench.controllers.networks.network import Population
+from replaybench.controllers.normaliser import Normaliser
 from replaybench.controllers.registry import name_of
 from replaybench.data.errors import UserError
 

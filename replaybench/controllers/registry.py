@@ -8,14 +8,14 @@ from typing import Any, Final
 from replaybench.data.errors import unknown
 
 LEARNERS: Final = {
-    "DDPG": "replaybench.controllers.ddpg:DDPG",
-    "TD3": "replaybench.controllers.td3:TD3",
-    "SAC": "replaybench.controllers.sac:SAC",
-    "DQN": "replaybench.controllers.dqn:DQN",
-    "ACER": "replaybench.controllers.acer:ACER",
-    "ACER-discrete": "replaybench.controllers.acer_discrete:ACERDiscrete",
-    "NAF": "replaybench.controllers.naf:NAF",
-    "V-RACER": "replaybench.controllers.vracer:VRACER",
+    "DDPG": "replaybench.controllers.algorithms.ddpg:DDPG",
+    "TD3": "replaybench.controllers.algorithms.td3:TD3",
+    "SAC": "replaybench.controllers.algorithms.sac:SAC",
+    "DQN": "replaybench.controllers.algorithms.dqn:DQN",
+    "ACER": "replaybench.controllers.algorithms.acer:ACER",
+    "ACER-discrete": "replaybench.controllers.algorithms.acer_discrete:ACERDiscrete",
+    "NAF": "replaybench.controllers.algorithms.naf:NAF",
+    "V-RACER": "replaybench.controllers.algorithms.vracer:VRACER",
 }
 """Name → module and class; the module holds the class's configuration `<class>Config` too."""
 

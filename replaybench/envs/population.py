@@ -18,15 +18,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from replaybench.data.errors import UserError
 from replaybench.data.streams import Stream
-from replaybench.envs import rk4
-from replaybench.envs.ode import with_equations
-from replaybench.envs.plant import Parameter, Plant
+from replaybench.envs.interface.checks import NanActions, Role, check_population, check_seed, reset_mask, seen_states
+from replaybench.envs.interface.plant import Parameter, Plant
+from replaybench.envs.interface.signals import Signals, clip_actions
+from replaybench.envs.ode import rk4
+from replaybench.envs.ode.plant import with_equations
 from replaybench.envs.registry import make_plant
-from replaybench.envs.settings import NanActions, Role, check_population, check_seed, reset_mask, seen_states
-from replaybench.envs.signals import Signals, clip_actions
 
 if TYPE_CHECKING:
-    from replaybench.envs.drawing import Canvas
+    from replaybench.envs.interface.canvas import Canvas
 
 _STARTS: Final[dict[Role, str]] = {"training": "initial state", "evaluation": "evaluation initial state"}
 _LARGEST_NORMAL: Final = 9.0  # a stream's normal draws cannot exceed √(106 ln 2) = 8.6
@@ -237,7 +237,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         if frame is not None:
             return frame
         if self._canvas is None:
-            from replaybench.envs.drawing import Canvas
+            from replaybench.envs.interface.canvas import Canvas
 
             self._canvas = Canvas(self.plant)
         seconds = float(self._elapsed[member] * self._dt)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from replaybench.data.errors import UserError, unknown
 
 if TYPE_CHECKING:
-    from replaybench.envs.plant import Parameter, Plant
+    from replaybench.envs.interface.plant import Parameter, Plant
 
 GYMNASIUM: Final = "gymnasium:"
 """What stands before the id of a task that is registered with Gymnasium."""
@@ -37,33 +37,33 @@ class Entry(NamedTuple):
     outgrown_by: tuple[str, int] | None = None
 
 
-_DM_CONTROL: Final = Entry("replaybench.envs.dm_control_tasks", "dm_control", "dm", ("mujoco", 4))
+_DM_CONTROL: Final = Entry("replaybench.envs.dm_suite.acer_tasks", "dm_control", "dm", ("mujoco", 4))
 
 _PLANTS: Final = {
-    "Pendulum": Entry("replaybench.envs.pendulum"),
-    "PendulumDCSC": Entry("replaybench.envs.pendulum"),
-    "Magman": Entry("replaybench.envs.magman"),
-    "MujocoHopper": Entry("replaybench.envs.mujoco_runners", needs="mujoco", extra="mujoco"),
-    "MujocoWalker2d": Entry("replaybench.envs.mujoco_runners", needs="mujoco", extra="mujoco"),
-    "MujocoHalfCheetah": Entry("replaybench.envs.mujoco_runners", needs="mujoco", extra="mujoco"),
-    "MujocoSwimmer": Entry("replaybench.envs.mujoco_roamers", needs="mujoco", extra="mujoco"),
-    "MujocoAnt": Entry("replaybench.envs.mujoco_roamers", needs="mujoco", extra="mujoco"),
-    "MujocoHumanoid": Entry("replaybench.envs.mujoco_roamers", needs="mujoco", extra="mujoco"),
-    "MujocoReacher": Entry("replaybench.envs.mujoco_arms", needs="mujoco", extra="mujoco"),
-    "MujocoInvertedDoublePendulum": Entry("replaybench.envs.mujoco_arms", needs="mujoco", extra="mujoco"),
-    "BulletInvertedDoublePendulum": Entry("replaybench.envs.bullet_double_pendulum", needs="pybullet", extra="bullet"),
-    "BulletReacher": Entry("replaybench.envs.bullet_reacher", needs="pybullet", extra="bullet"),
-    "BulletHopper": Entry("replaybench.envs.bullet_walkers", needs="pybullet", extra="bullet"),
-    "BulletWalker2d": Entry("replaybench.envs.bullet_walkers", needs="pybullet", extra="bullet"),
-    "BulletHalfCheetah": Entry("replaybench.envs.bullet_walkers", needs="pybullet", extra="bullet"),
-    "BulletAnt": Entry("replaybench.envs.bullet_walkers", needs="pybullet", extra="bullet"),
-    "Drafting": Entry("replaybench.envs.flow_task"),
+    "Pendulum": Entry("replaybench.envs.ode.pendulum"),
+    "PendulumDCSC": Entry("replaybench.envs.ode.pendulum"),
+    "Magman": Entry("replaybench.envs.ode.magman"),
+    "MujocoHopper": Entry("replaybench.envs.mujoco.runners", needs="mujoco", extra="mujoco"),
+    "MujocoWalker2d": Entry("replaybench.envs.mujoco.runners", needs="mujoco", extra="mujoco"),
+    "MujocoHalfCheetah": Entry("replaybench.envs.mujoco.runners", needs="mujoco", extra="mujoco"),
+    "MujocoSwimmer": Entry("replaybench.envs.mujoco.roamers", needs="mujoco", extra="mujoco"),
+    "MujocoAnt": Entry("replaybench.envs.mujoco.roamers", needs="mujoco", extra="mujoco"),
+    "MujocoHumanoid": Entry("replaybench.envs.mujoco.roamers", needs="mujoco", extra="mujoco"),
+    "MujocoReacher": Entry("replaybench.envs.mujoco.arms", needs="mujoco", extra="mujoco"),
+    "MujocoInvertedDoublePendulum": Entry("replaybench.envs.mujoco.arms", needs="mujoco", extra="mujoco"),
+    "BulletInvertedDoublePendulum": Entry("replaybench.envs.bullet.double_pendulum", needs="pybullet", extra="bullet"),
+    "BulletReacher": Entry("replaybench.envs.bullet.reacher", needs="pybullet", extra="bullet"),
+    "BulletHopper": Entry("replaybench.envs.bullet.walkers", needs="pybullet", extra="bullet"),
+    "BulletWalker2d": Entry("replaybench.envs.bullet.walkers", needs="pybullet", extra="bullet"),
+    "BulletHalfCheetah": Entry("replaybench.envs.bullet.walkers", needs="pybullet", extra="bullet"),
+    "BulletAnt": Entry("replaybench.envs.bullet.walkers", needs="pybullet", extra="bullet"),
+    "Drafting": Entry("replaybench.envs.flow.plant"),
     "AcerCartpole": _DM_CONTROL,
     "AcerCheetah": _DM_CONTROL,
     "AcerFish": _DM_CONTROL,
     "AcerWalker": _DM_CONTROL,
     "AcerHumanoid": _DM_CONTROL,
-    "AcerReacher3": Entry("replaybench.envs.reacher3", needs="mujoco", extra="mujoco"),
+    "AcerReacher3": Entry("replaybench.envs.mujoco.acer_reacher3", needs="mujoco", extra="mujoco"),
 }
 
 
@@ -110,7 +110,7 @@ def make_plant(name: str, /, **parameters: Parameter) -> Plant:
             raise unknown(f"parameter of {plant.name}", parameter, fields)
     made = plant(**parameters)
     if name not in _PLANTS and not name.startswith(GYMNASIUM):
-        from replaybench.envs.user_file import try_out
+        from replaybench.envs.foreign.user_file import try_out
 
         try_out(made, name)
     return made
@@ -119,7 +119,7 @@ def make_plant(name: str, /, **parameters: Parameter) -> Plant:
 def plant_class(name: str) -> type[Plant]:
     """Return the class that `make_plant` would make a plant of."""
     if name.startswith(GYMNASIUM):
-        from replaybench.envs.gymnasium_plant import plant_of
+        from replaybench.envs.foreign.gymnasium_plant import plant_of
 
         return plant_of(name)
     path, colon, class_name = name.rpartition(":")
@@ -129,7 +129,7 @@ def plant_class(name: str) -> type[Plant]:
         found: type[Plant] = getattr(importlib.import_module(_PLANTS[name].module), name)
         return found
     if colon and path.endswith(".py"):
-        from replaybench.envs.user_file import plant_in_file
+        from replaybench.envs.foreign.user_file import plant_in_file
 
         return plant_in_file(Path(path), class_name)
     if name.endswith(".py"):

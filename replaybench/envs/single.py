@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.envs.plant import Plant
+from replaybench.envs.interface.plant import Plant
 from replaybench.envs.population import Float32Array, PopulationEnv
 
 

@@ -47,10 +47,10 @@ def sweep(
         checkpoint_seconds: Least time between the checkpoints of a running cell; changes no numbers.
         dry_run: Print the cells and what they need in time, memory and disk; run nothing.
     """
-    from replaybench.experiments.plots import draw_figures
-    from replaybench.experiments.study import read_study
+    from replaybench.experiments.figures.all_figures import draw_figures
+    from replaybench.experiments.results.tables import noise_tables, score_tables
     from replaybench.experiments.sweep import sweep as run
-    from replaybench.experiments.tables import noise_tables, score_tables
+    from replaybench.experiments.training.study import read_study
 
     given = {"buffers": buffers, "seeds": seeds, "episodes": episodes}
     read = read_study(study, {key: value for key, value in given.items() if value is not None})
@@ -89,7 +89,7 @@ def _workers(asked: int | None) -> int:
 def _show_plan(console: Any, study: Any, folder: Path, workers: int) -> None:
     from rich.table import Table
 
-    from replaybench.data.runs import RunFolder
+    from replaybench.data.run_folder import RunFolder
     from replaybench.experiments.sweep import check_room, estimate_seconds, gigabytes, plan
 
     todo = plan(study, RunFolder(folder), workers)
@@ -130,7 +130,7 @@ def baseline(
         parameters: The plant's own parameters as NAME=VALUE; each is an option too, as in --inertia 1.91e-4.
     """
     from replaybench.envs.registry import make_plant
-    from replaybench.experiments.reports import show_baseline
+    from replaybench.experiments.commands import show_baseline
 
     values = parameter_values(parameters)
     rate = make_plant(plant, **values).frequency if frequency is None else frequency
@@ -164,7 +164,7 @@ def replay(
         root_seed: Root seed of the learners.
         output: Folder for policy, scores and figure; runs/replay-<file>-<strategy>-<updates> if not given.
     """
-    from replaybench.experiments.reports import show_replay
+    from replaybench.experiments.commands import show_replay
 
     show_replay(make_console(), buffer, plant, strategy, stream, updates, learner, capacity, seeds, root_seed, output)
     return 0
@@ -193,7 +193,7 @@ def import_log(
         clip_actions: Clip actions that pass the plant's bounds instead of refusing them.
         parameters: The plant's own parameters as NAME=VALUE; each is an option too, as in --inertia 1.91e-4.
     """
-    from replaybench.experiments.exchange import show_import
+    from replaybench.experiments.exchange.commands import show_import
 
     show_import(
         make_console(), log, plant, parameter_values(parameters), columns, time, frequency, output, clip_actions
@@ -217,7 +217,7 @@ def export(
         plant: The buffer's plant; needed only where the file names a plant of your own (path/to/file.py:ClassName).
         output: Folder of Minari datasets; $MINARI_DATASETS_PATH, else ~/.minari/datasets, if not given.
     """
-    from replaybench.experiments.exchange import show_export
+    from replaybench.experiments.exchange.commands import show_export
 
     show_export(make_console(), buffer, dataset, member, plant, output)
     return 0
@@ -239,7 +239,7 @@ def inspect(
         figure: File (.png, .svg or .pdf) to draw the composition of a buffer into.
         plant: The buffer's plant; needed only where the file names a plant of your own (path/to/file.py:ClassName).
     """
-    from replaybench.experiments.inspection import show_file
+    from replaybench.experiments.inspection.inspect import show_file
 
     show_file(make_console(), file, verify, member, plant, figure)
     return 0
@@ -251,7 +251,7 @@ def list_names(what: Positional[Literal["all", "plants", "strategies", "learners
     Args:
         what: Which of them.
     """
-    from replaybench.experiments.inspection import show_names
+    from replaybench.experiments.inspection.inspect import show_names
 
     show_names(make_console(), what)
     return 0

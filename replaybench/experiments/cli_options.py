@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from replaybench.data.bounds import Within
+from replaybench.data.configuration import UNIONS
 from replaybench.data.errors import UserError, shown, unknown
-from replaybench.data.settings import UNIONS
 
 if TYPE_CHECKING:
-    from replaybench.envs.plant import Parameter
+    from replaybench.envs.interface.plant import Parameter
 
 
 def take_plant_parameters(words: list[str]) -> list[str]:

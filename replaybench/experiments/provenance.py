@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from replaybench.data.atomic import write_text
+from replaybench.data.configuration import build
 from replaybench.data.errors import UserError
-from replaybench.data.hdf5 import read_header
 from replaybench.data.provenance import Stint, stint_facts, this_code, utc_now
-from replaybench.data.runs import RunFolder
-from replaybench.data.settings import build
-from replaybench.experiments.study import Cell
+from replaybench.data.records.record import read_header
+from replaybench.data.run_folder import RunFolder
+from replaybench.experiments.training.study import Cell
 
 
 def read_stints(path: Path, facts: Mapping[str, Any]) -> tuple[Stint, ...]:

@@ -11,10 +11,10 @@ from typing import Any
 
 import xarray as xr
 
-from replaybench.baselines.refinement import Rule
-from replaybench.baselines.scores import reference
+from replaybench.baselines.grid_choice import Rule
+from replaybench.baselines.references import reference
 from replaybench.envs.registry import make_plant
-from replaybench.experiments.results import add_references, add_scores
+from replaybench.experiments.results.dataset import add_references, add_scores
 
 
 def rescore(

@@ -15,16 +15,18 @@ from typing import Any
 
 from rich.console import Console
 
-from replaybench.baselines.refinement import Rule
-from replaybench.baselines.scores import Reference, reference
+from replaybench.baselines.grid_choice import Rule
+from replaybench.baselines.references import Reference, reference
 from replaybench.controllers.device import check_device
 from replaybench.data.atomic import write_text
 from replaybench.data.errors import UserError
-from replaybench.data.runs import RunFolder
+from replaybench.data.run_folder import RunFolder
 from replaybench.envs.registry import make_plant
-from replaybench.experiments.cell import CellRun
-from replaybench.experiments.display import Display
-from replaybench.experiments.engine import (
+from replaybench.experiments.progress import Display
+from replaybench.experiments.provenance import write_provenance
+from replaybench.experiments.training.cell import CellRun
+from replaybench.experiments.training.study import Cell, Study, resolved, write_toml
+from replaybench.experiments.training.workers import (
     Interrupted,
     Task,
     cluster_executors,
@@ -33,8 +35,6 @@ from replaybench.experiments.engine import (
     run_tasks,
     store_files,
 )
-from replaybench.experiments.provenance import write_provenance
-from replaybench.experiments.study import Cell, Study, resolved, write_toml
 from replaybench.replay.buffer import Replay
 
 _WORKER_BYTES = 400 << 20  # an interpreter with the compiled kernels loaded
@@ -186,7 +186,7 @@ def sweep(
     Raises:
         UserError: the sweep cannot run here, does not fit, or its folder is in use.
     """
-    from replaybench.experiments.results import assemble, write_results
+    from replaybench.experiments.results.dataset import assemble, write_results
 
     folder = RunFolder(output)
     planned = plan(study, folder, workers)

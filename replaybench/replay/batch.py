@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.replay.setting import Floats, Indices
-from replaybench.replay.windows import Window
+from replaybench.replay.storage.windows import Window
+from replaybench.replay.strategies.setting import Floats, Indices
 
 
 @dataclass(frozen=True)

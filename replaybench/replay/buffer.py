@@ -15,18 +15,18 @@ from numpy.typing import NDArray
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.replay.batch import ReplayBatch
-from replaybench.replay.columns import Columns, gather, write
-from replaybench.replay.entry import Model, RunningDrop, RunningSynth
-from replaybench.replay.episodes import EpisodeStarts
-from replaybench.replay.order import Order, order_update_all
-from replaybench.replay.replayed_noise import FIELDS, ReplayedNoise
-from replaybench.replay.sampling import Draws
-from replaybench.replay.setting import Context, Floats, Indices, Setting, State
-from replaybench.replay.strategies import Strategy
-from replaybench.replay.traces import TraceRule, Traces
-from replaybench.replay.units import STEP, Assembly, Unit, mean_over_steps
-from replaybench.replay.weights import Usage
-from replaybench.replay.windows import OnlyLinks, Window, windows
+from replaybench.replay.orders.rank_order import Order, order_update_all
+from replaybench.replay.storage.columns import Columns, gather, write
+from replaybench.replay.storage.episode_starts import EpisodeStarts
+from replaybench.replay.storage.noise_tally import FIELDS, ReplayedNoise
+from replaybench.replay.storage.traces import TraceRule, Traces
+from replaybench.replay.storage.units import STEP, Assembly, Unit, mean_over_steps
+from replaybench.replay.storage.windows import OnlyLinks, Window, windows
+from replaybench.replay.strategies.entry.synth import Model, RunningDrop, RunningSynth
+from replaybench.replay.strategies.sampling.interface import Draws
+from replaybench.replay.strategies.setting import Context, Floats, Indices, Setting, State
+from replaybench.replay.strategies.strategy import Strategy
+from replaybench.replay.strategies.weighting.interface import Usage
 
 Bools = NDArray[np.bool_]
 

@@ -10,11 +10,11 @@ import pytest
 
 from replaybench.baselines.lqr import linear_quadratic_regulator
 from replaybench.data.errors import UserError
-from replaybench.envs import rk4
-from replaybench.envs.magman import Magman
-from replaybench.envs.ode import OdePlant
-from replaybench.envs.pendulum import Pendulum, PendulumDCSC
-from replaybench.envs.plant import Params, Vector
+from replaybench.envs.interface.plant import Params, Vector
+from replaybench.envs.ode import rk4
+from replaybench.envs.ode.magman import Magman
+from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
+from replaybench.envs.ode.plant import OdePlant
 
 PLANTS = [Pendulum(), PendulumDCSC(), Magman()]
 

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from replaybench.baselines import refinement
-from replaybench.baselines.controllers import GreedyController, RandomController
-from replaybench.baselines.fuzzy import solve
-from replaybench.baselines.refinement import CLOSE, Rule, reference_solution
-from replaybench.baselines.scores import episode_rewards, reference
+from replaybench.baselines import grid_choice
+from replaybench.baselines.fuzzy_q_iteration import solve
+from replaybench.baselines.grid_choice import CLOSE, Rule, reference_solution
+from replaybench.baselines.reference_controllers import GreedyController, RandomController
+from replaybench.baselines.references import episode_rewards, reference
 from replaybench.data.errors import UserError
-from replaybench.envs.magman import Magman
-from replaybench.envs.pendulum import Pendulum, PendulumDCSC
+from replaybench.envs.ode.magman import Magman
+from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,8 +40,8 @@ def test_every_rate_is_refined_until_the_return_stands_still(frequency: float, m
         tried.append(solve(*arguments, **settings))
         return tried[-1]
 
-    monkeypatch.setattr(refinement, "solve", noted)
-    monkeypatch.setattr(refinement, "_load", lambda path: None)
+    monkeypatch.setattr(grid_choice, "solve", noted)
+    monkeypatch.setattr(grid_choice, "_load", lambda path: None)
     found = reference_solution(Small(), frequency, "converged")
     rewards = [greedy_reward(solution) for solution in tried]
     members = range(Small.reference_episodes)
@@ -59,7 +59,7 @@ def test_every_rate_is_refined_until_the_return_stands_still(frequency: float, m
 
 
 def test_a_limit_on_the_work_is_told(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refinement, "MOST_PAIRS", 10_000)
+    monkeypatch.setattr(grid_choice, "MOST_PAIRS", 10_000)
     found = reference(Small(), rule="converged")
     assert found.nodes == (57, 43)
     assert found.change > CLOSE
@@ -70,7 +70,7 @@ def test_grids_on_which_nothing_is_achieved_have_not_converged(
     empty_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two of them give the same return, that of hanging down."""
-    monkeypatch.setattr(refinement, "MOST_PAIRS", 20_000)
+    monkeypatch.setattr(grid_choice, "MOST_PAIRS", 20_000)
     found = reference(Small(torque_constant=0.0), rule="converged")
     assert found.dp == pytest.approx(-157.08, abs=0.01)
     assert found.grid.endswith("3 actions, not converged")
@@ -78,7 +78,7 @@ def test_grids_on_which_nothing_is_achieved_have_not_converged(
 
 def test_the_best_is_kept(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rewards = iter((-160.0, -40.0, -30.0, -35.0, -35.1))
-    monkeypatch.setattr(refinement, "_reward", lambda *arguments: next(rewards))
+    monkeypatch.setattr(grid_choice, "_reward", lambda *arguments: next(rewards))
     found = reference_solution(Small(), 50.0, "converged")
     assert found.solution.grid.nodes == (57, 43)
     assert found.change == pytest.approx(0.1 / 130.0)
@@ -96,7 +96,7 @@ def test_the_best_is_kept(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_the_rule_is_that_asked_for_or_the_plants_own(plant: Any, asked: Rule | None, used: Rule) -> None:
-    assert refinement.rule_for(plant, asked) == used
+    assert grid_choice.rule_for(plant, asked) == used
 
 
 def test_a_declared_grid_is_used_as_declared_unless_its_plant_or_the_user_says_otherwise(

@@ -16,10 +16,10 @@ import pytest
 
 from replaybench.controllers.registry import LEARNERS, load_learner
 from replaybench.data.errors import UserError
-from replaybench.data.hdf5 import read_record
-from replaybench.data.policy import read_policy
-from replaybench.experiments.cell import CellRun, run_cell
-from replaybench.experiments.study import Cell, Study
+from replaybench.data.policy_file import read_policy
+from replaybench.data.records.record import read_record
+from replaybench.experiments.training.cell import CellRun, run_cell
+from replaybench.experiments.training.study import Cell, Study
 
 MEMBERS = 3
 STRATEGIES = ("FIFO[ERE]", "FIFO[AER]", "Resv[ERE+PER]", "TDE[Uniform+FIS]", "Expl[PERprop+IS]")

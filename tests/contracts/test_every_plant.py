@@ -13,7 +13,7 @@ from gymnasium.utils.env_checker import check_env
 from scipy import stats
 
 from replaybench.data.errors import UserError
-from replaybench.envs.plant import Plant
+from replaybench.envs.interface.plant import Plant
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant, missing, plant_names
 from replaybench.envs.single import SingleEnv

@@ -18,10 +18,10 @@ import pytest
 from replaybench.data.errors import UserError
 from replaybench.replay.batch import ReplayBatch
 from replaybench.replay.buffer import Replay, step_fields
-from replaybench.replay.notation import parse
-from replaybench.replay.setting import Context
-from replaybench.replay.strategies import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS, Strategy
-from replaybench.replay.units import STEP, Unit, episode, segment
+from replaybench.replay.storage.units import STEP, Unit, episode, segment
+from replaybench.replay.strategies.notation import parse
+from replaybench.replay.strategies.setting import Context
+from replaybench.replay.strategies.strategy import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS, Strategy
 
 MEMBERS, CAPACITY, BATCH, STEPS, EPISODES, UPDATES = 2, 64, 8, 20, 30, 2
 SAVED_AFTER = 24

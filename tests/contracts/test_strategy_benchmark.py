@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from replaybench.experiments.study import Cell, Study
-from replaybench.replay.sampling import DrawsOnly
+from replaybench.experiments.training.study import Cell, Study
+from replaybench.replay.strategies.sampling.interface import DrawsOnly
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 

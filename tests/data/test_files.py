@@ -13,8 +13,8 @@ import pytest
 
 from replaybench.data.atomic import atomic_path, write_text
 from replaybench.data.errors import UserError, unknown
-from replaybench.data.hdf5 import read_record, write_record
-from replaybench.data.policy import read_policy, write_policy
+from replaybench.data.policy_file import read_policy, write_policy
+from replaybench.data.records.record import read_record, write_record
 
 FACTS = {"plant": "Pendulum", "noise": 0.02, "nested": {"a": [1, 2]}}
 
@@ -46,7 +46,7 @@ def test_running_out_of_room_inside_hdf5(tmp_path: Path) -> None:
     """The operating system stops a real writer at 1 MB; the line names the file, the old file stays."""
     program = (
         "import resource, signal, sys, numpy as np, pathlib\n"
-        "from replaybench.data.hdf5 import write_record\n"
+        "from replaybench.data.records.record import write_record\n"
         "from replaybench.data.errors import UserError\n"
         "path = pathlib.Path(sys.argv[1])\n"
         "write_record(path, 'buffer', {}, {'a': np.zeros(3)})\n"
@@ -70,7 +70,7 @@ def test_a_full_disk_while_writing_a_policy(tmp_path: Path) -> None:
     program = (
         "import pathlib, resource, sys, numpy as np\n"
         "from replaybench.data.errors import UserError\n"
-        "from replaybench.data.policy import write_policy\n"
+        "from replaybench.data.policy_file import write_policy\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))\n"
         "try:\n"
         "    write_policy(pathlib.Path(sys.argv[1]), {'a': np.zeros(1 << 20)}, {})\n"

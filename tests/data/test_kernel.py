@@ -11,7 +11,7 @@ import replaybench
 
 PROGRAM = """
 import numpy as np
-from replaybench.controllers.layers import PopulationMLP, Shape, _forward_all
+from replaybench.controllers.networks.mlp import PopulationMLP, Shape, _forward_all
 from replaybench.data.kernel import kernel_digest
 out = PopulationMLP(Shape((2, 3, 1)), 1)(np.ones((1, 1, 2), np.float32))
 stats = _forward_all.stats
@@ -37,7 +37,7 @@ def test_second_process_compiles_nothing_and_an_edit_elsewhere_is_seen(tmp_path:
     first, second = run(copy, cache), run(copy, cache)
     assert first[1:] == (0, 1)
     assert second == (first[0], 1, 0)
-    called = copy / "replaybench" / "controllers" / "matmul.py"
+    called = copy / "replaybench" / "controllers" / "networks" / "matmul.py"
     called.write_text(called.read_text() + "\n")
     third = run(copy, cache)
     assert third[0] != first[0]

@@ -9,7 +9,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import replaybench.envs  # noqa: F401 (registers the plants)
-from replaybench.envs.pendulum import Pendulum
+from replaybench.envs.ode.pendulum import Pendulum
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import missing, plant_names, register_gymnasium
 from replaybench.envs.single import SingleEnv

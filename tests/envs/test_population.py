@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from replaybench.data.errors import UserError
-from replaybench.envs.pendulum import Pendulum
+from replaybench.envs.ode.pendulum import Pendulum
 from replaybench.envs.population import PopulationEnv
 
 NOISE = {"sensor_noise": 0.02, "actuator_noise": 0.05}

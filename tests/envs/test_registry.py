@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from replaybench.data.errors import UserError
-from replaybench.envs.magman import Magman
+from replaybench.envs.ode.magman import Magman
 from replaybench.envs.registry import OWN, is_installed, make_plant, missing, plant_class, plant_names
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cart_pole.py"

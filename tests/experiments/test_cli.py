@@ -14,10 +14,10 @@ import pytest
 import xarray as xr
 
 from replaybench.controllers.registry import LEARNERS
-from replaybench.data.hdf5 import read_record
-from replaybench.data.policy import read_policy
+from replaybench.data.policy_file import read_policy
+from replaybench.data.records.record import read_record
 from replaybench.experiments.cli import COMMANDS, main
-from replaybench.replay.strategies import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS
+from replaybench.replay.strategies.strategy import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -150,10 +150,10 @@ def test_replay_streams_a_buffer_that_need_not_fit_into_memory(
 
 def test_replay_offers_experiences_in_their_original_order(buffers: dict[tuple[str, str], Path]) -> None:
     """A FIFO of 100 slots ends up with the last 100 offers of each recording."""
-    from replaybench.controllers.ddpg import DDPG, DDPGConfig
-    from replaybench.experiments.offline import offer, read_recording
+    from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
+    from replaybench.experiments.training.offline import offer, read_recording
     from replaybench.replay.buffer import Replay, step_fields
-    from replaybench.replay.notation import parse
+    from replaybench.replay.strategies.notation import parse
 
     recording = read_recording(buffers["PendulumDCSC", "FIFO[Uniform]"])
     replay = Replay(parse("FIFO[Uniform]"), step_fields(2, 1), 100, 0, range(3), 4)
@@ -230,7 +230,7 @@ def test_damaged_and_foreign_files_are_one_line(run: Path, tmp_path: Path, capsy
 def test_a_buffer_of_another_plant_is_refused(
     buffers: dict[tuple[str, str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from replaybench.data.hdf5 import write_record
+    from replaybench.data.records.record import write_record
 
     header, arrays = read_record(buffers["PendulumDCSC", "FULL[PER]"])
     write_record(tmp_path / "b.h5", "buffer", {**header.facts, "plant": "Magman", "parameters": {}}, arrays)
@@ -240,7 +240,7 @@ def test_a_buffer_of_another_plant_is_refused(
 def test_a_buffer_cannot_make_us_run_a_python_file(
     buffers: dict[tuple[str, str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from replaybench.data.hdf5 import write_record
+    from replaybench.data.records.record import write_record
 
     (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     header, arrays = read_record(buffers["PendulumDCSC", "FULL[PER]"])
@@ -263,7 +263,7 @@ def test_inspect_refuses_a_member_before_it_shows_anything(
 def test_a_buffer_may_keep_no_places_of_synthetic_experiences(
     buffers: dict[tuple[str, str], Path], tmp_path: Path
 ) -> None:
-    from replaybench.data.hdf5 import write_record
+    from replaybench.data.records.record import write_record
 
     header, arrays = read_record(buffers["PendulumDCSC", "FULL[PER]"])
     none = np.zeros((len(arrays["count"]), 0), np.uint8)

@@ -13,12 +13,12 @@ import pytest
 
 from replaybench.data import provenance
 from replaybench.data.errors import UserError
-from replaybench.data.hdf5 import read_header, read_record, write_record
-from replaybench.data.runs import RunFolder
-from replaybench.experiments.cell import run_cell
+from replaybench.data.records.record import read_header, read_record, write_record
+from replaybench.data.run_folder import RunFolder
 from replaybench.experiments.provenance import write_provenance
-from replaybench.experiments.results import assemble
-from replaybench.experiments.study import Cell, Study
+from replaybench.experiments.results.dataset import assemble
+from replaybench.experiments.training.cell import run_cell
+from replaybench.experiments.training.study import Cell, Study
 
 CODE = provenance.this_code()
 

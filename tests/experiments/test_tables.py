@@ -11,16 +11,16 @@ import pytest
 import xarray as xr
 from rich.console import Console
 
-from replaybench.baselines import scores
-from replaybench.baselines.scores import Reference
-from replaybench.data.hdf5 import write_record
+from replaybench.baselines import references
+from replaybench.baselines.references import Reference
 from replaybench.data.provenance import Stopwatch, stint_facts
+from replaybench.data.records.record import write_record
 from replaybench.experiments import rescoring
-from replaybench.experiments.reports import reference_table
+from replaybench.experiments.commands import reference_table
 from replaybench.experiments.rescoring import rescore
-from replaybench.experiments.results import assemble, read_results, write_results
-from replaybench.experiments.study import Study
-from replaybench.experiments.tables import score_tables
+from replaybench.experiments.results.dataset import assemble, read_results, write_results
+from replaybench.experiments.results.tables import score_tables
+from replaybench.experiments.training.study import Study
 
 ORIGIN = stint_facts(Stopwatch().stints())
 GOOD = Reference(
@@ -103,5 +103,5 @@ def test_stored_results_are_scored_against_the_references_of_today(
     assert asked == [(50.0, 0.0, "converged")]
     xr.testing.assert_identical(new, finished(tmp_path, better))
     assert old["reference_dp"].item() == GOOD.dp
-    expected = scores.normalise(old["reward"].values.mean(axis=-1), better)
+    expected = references.normalise(old["reward"].values.mean(axis=-1), better)
     np.testing.assert_allclose(new["mu_final"].values, expected)

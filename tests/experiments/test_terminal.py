@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from replaybench.data.hdf5 import write_record
+from replaybench.data.records.record import write_record
 from replaybench.experiments.cli import main
 from replaybench.experiments.terminal import printable
 

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from golden_store import Measured
 
-from replaybench.controllers.exploration_forms import ExplorationConfig
-from replaybench.controllers.memory_config import MemoryConfig
+from replaybench.controllers.exploration.forms import ExplorationConfig
+from replaybench.controllers.memory.config import MemoryConfig
 from replaybench.controllers.registry import LEARNERS, load_learner
-from replaybench.experiments.cell import CellRun
-from replaybench.experiments.study import Study
-from replaybench.replay.strategies import REFER
+from replaybench.experiments.training.cell import CellRun
+from replaybench.experiments.training.study import Study
+from replaybench.replay.strategies.strategy import REFER
 
 MEMBERS, UPDATING = 2, 3
 MEMORY = {"layers": 1, "units": 8, "window": 4, "burn_in": 2}

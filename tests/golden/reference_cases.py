@@ -9,7 +9,7 @@ from unittest import mock
 
 from golden_store import Measured
 
-from replaybench.baselines.scores import reference
+from replaybench.baselines.references import reference
 from replaybench.data.cache import cache_dir
 from replaybench.envs.registry import make_plant
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import make
+from buffers import make
 
-from replaybench.replay.ages import AgeLog
 from replaybench.replay.buffer import Replay
-from replaybench.replay.order import Order
-from replaybench.replay.setting import Context
+from replaybench.replay.orders.age_order import AgeLog
+from replaybench.replay.orders.rank_order import Order
+from replaybench.replay.strategies.setting import Context
 
 CAPACITY = 20_000
 

@@ -1,0 +1,142 @@
+"""Which grid a plant's dynamic-programming reference is solved on, by one rule at every control rate.
+
+`"paper"` takes the grid as the plant declares it, which for the plants of de Bruin et al. (2018) is the choice that
+their paper leads to. How fine a grid has to be depends on the rate, though: a sample moves the state by another number
+of cells. So `"converged"` refines the grid until that no longer matters. What was used is always told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, get_args
+
+from replaybench import NUMERICS_VERSION
+from replaybench.baselines.fuzzy_q_iteration import TOLERANCE, keep, solve
+from replaybench.baselines.grid import Grid, grid_facts, plant_grid
+from replaybench.baselines.reference_controllers import Controller, GreedyController, RandomController, play
+from replaybench.baselines.solution import Solution
+from replaybench.data.cache import cache_dir
+from replaybench.data.errors import UserError, unknown
+from replaybench.data.records.record import read_header, write_record
+from replaybench.envs.ode import rk4
+from replaybench.envs.ode.plant import OdePlant
+from replaybench.envs.population import PopulationEnv
+
+Rule = Literal["converged", "paper"]
+
+FACTOR: Final = 1.4
+"""How many times the nodes on each axis a refined grid has."""
+CLOSE: Final = 0.005
+"""Change of the greedy return, as a part of its distance from random control, below which a grid is fine enough."""
+MOST_PAIRS: Final = 2_500_000
+"""Pairs of node and action that a refined grid may have: some 100 MB."""
+MOST_SUBSTEPS: Final = 200_000_000
+"""Runge-Kutta steps that simulating one sample from all of them may take, about ten seconds."""
+SMALLEST_SPAN: Final = 0.2
+"""Distance from random control, as a part of |r_random|, from which on a solution is a reference."""
+
+_KIND: Final = "refinement"
+_SEED: Final = 2018
+
+
+@dataclass(frozen=True, eq=False)
+class Refinement:
+    """The solution that a plant is measured against, and how it was come by.
+
+    Attributes:
+        solution: the solution.
+        rule: the rule that chose its grid.
+        change: how much the greedy return changed over the last refinement, as a part of the distance of the best
+            from random control; NaN where there was none, or no solution was a reference.
+    """
+
+    solution: Solution
+    rule: Rule
+    change: float
+
+
+def rule_for(plant: OdePlant, asked: Rule | None = None) -> Rule:
+    """Return the rule that was asked for, else the plant's own.
+
+    Raises:
+        UserError: no such rule.
+    """
+    if asked is not None and asked not in get_args(Rule):
+        raise unknown("reference", asked, get_args(Rule))
+    return asked or ("converged" if plant.refine_grid else "paper")
+
+
+def reference_solution(plant: OdePlant, frequency: float, rule: Rule | None = None) -> Refinement:
+    """Solve a plant as its reference does.
+
+    Under `"converged"` the grid is refined by 1.4 per axis, with a node on the reference state, until the noise-free
+    greedy return changes by less than 0.5 % of its distance from random control, or the next grid would be larger than
+    `MOST_PAIRS` or `MOST_SUBSTEPS` allow; the best of all these solutions is kept.
+
+    Args:
+        plant: the plant.
+        frequency: control rate [Hz].
+        rule: how to choose the grid; the plant's own rule if not given.
+
+    Raises:
+        UserError: the plant declares no grid, or there is no such rule.
+    """
+    rule, grid = rule_for(plant, rule), plant_grid(plant)
+    if rule == "paper":
+        return Refinement(solve(plant, frequency), rule, math.nan)
+    depends_on = [plant.fingerprint(), grid_facts(plant), float(frequency), NUMERICS_VERSION]
+    depends_on += [TOLERANCE, FACTOR, CLOSE, MOST_PAIRS, MOST_SUBSTEPS, SMALLEST_SPAN, plant.reference_episodes]
+    key = hashlib.sha256(json.dumps(depends_on).encode()).hexdigest()
+    path = cache_dir() / "dp" / f"refined-{key[:32]}.h5"
+    if (kept := _load(path)) is not None:
+        nodes, change = kept
+        return Refinement(solve(plant, frequency, grid=dataclasses.replace(grid, nodes=nodes)), rule, change)
+    found = _refine(plant, frequency, grid)
+    keep(found.solution)
+    with contextlib.suppress(OSError, UserError):  # the cache spares time and is never needed
+        write_record(path, _KIND, {"nodes": found.solution.grid.nodes, "change": found.change}, {})
+    return found
+
+
+def _load(path: Path) -> tuple[tuple[int, ...], float] | None:
+    """Read the nodes and the last change of a grid that was refined before; None where there is no such file."""
+    with contextlib.suppress(OSError, UserError, KeyError, TypeError, ValueError):  # absent, or damaged
+        facts = read_header(path, _KIND).facts
+        return tuple(facts["nodes"]), float(facts["change"])
+    return None
+
+
+def apart(reward: float, random: float) -> bool:
+    """Tell whether a solution is a reference: whether its reward is far enough above random control's."""
+    return reward - random >= SMALLEST_SPAN * abs(random)
+
+
+def _refine(plant: OdePlant, frequency: float, grid: Grid) -> Refinement:
+    members = range(plant.reference_episodes)
+    random = _reward(RandomController(plant, members, _SEED), plant, frequency, len(members))
+    best, highest, last, change = None, -math.inf, math.nan, math.nan
+    while True:
+        solution = solve(plant, frequency, grid=grid, store=False)
+        reward = _reward(GreedyController(solution), plant, frequency)
+        if best is None or reward > highest:
+            best, highest = solution, reward
+        # Two grids on which nothing is achieved give the same return, too: that is no convergence.
+        if apart(reward, random):
+            change, last = abs(reward - last) / (highest - random), reward
+        grid = grid.refined(FACTOR, plant.reference_state)
+        pairs = grid.size * len(solution.actions)
+        too_large = pairs > MOST_PAIRS or pairs * rk4.substeps(plant, 1.0 / frequency) > MOST_SUBSTEPS
+        if change < CLOSE or too_large:
+            return Refinement(best, "converged", change)
+
+
+def _reward(controller: Controller, plant: OdePlant, frequency: float, members: int = 1) -> float:
+    """Return the mean reward of one noise-free episode of each member."""
+    env = PopulationEnv(plant, members, frequency=frequency, seed=_SEED, role="evaluation")
+    return float(play(controller, env).mean())

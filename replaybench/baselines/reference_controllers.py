@@ -1,0 +1,101 @@
+"""Controllers to measure learners against, behind one method that takes and gives whole populations.
+
+A controller sees what a learner sees, noisy normalised observations, and gives normalised actions. The
+linear-quadratic regulator has a file of its own, `replaybench.baselines.lqr`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.baselines.solution import Solution
+from replaybench.data.streams import Stream
+from replaybench.envs.interface.plant import Plant
+from replaybench.envs.population import PopulationEnv
+
+Float32Array = NDArray[np.float32]
+
+
+class Controller(Protocol):
+    """Anything that turns observations into actions."""
+
+    def act(self, observation: Float32Array) -> Float32Array:
+        """Return actions float32 `[M, A]` in [-1, 1] for observations float32 `[M, S]`, both normalised."""
+        ...
+
+
+class RandomController:
+    """Actions uniform over the whole range, or over the plant's choices, independent at every sample: μ_r = 0.
+
+    Args:
+        plant: the plant.
+        members: member numbers `[M]`; each has its own stream.
+        seed: root seed.
+    """
+
+    def __init__(self, plant: Plant, members: Sequence[int], seed: int = 0) -> None:
+        self._stream = Stream(seed, members, "random controller")
+        self._actions = len(plant.action_names)
+        self._choices = np.array(plant.action_choices, np.int64)
+
+    def act(self, observation: Float32Array) -> Float32Array:
+        """Draw the next action of every member; the observation is not looked at."""
+        share = self._stream.uniform(self._actions)
+        if self._choices.size:  # the nearest one would give those at both ends half the probability of the others
+            share = np.floor(share * self._choices) / (self._choices - 1)
+        return (2.0 * share - 1.0).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class ZeroController:
+    """Does nothing: applies the plant's `zero_action`."""
+
+    plant: Plant
+
+    def act(self, observation: Float32Array) -> Float32Array:
+        """Return the zero action once per member."""
+        nothing = self.plant.normalise_action(self.plant.zero_action).astype(np.float32)
+        return np.tile(nothing, (len(observation), 1))
+
+
+@dataclass(frozen=True)
+class GreedyController:
+    """The greedy policy of a dynamic-programming solution: μ_r = 1."""
+
+    solution: Solution
+
+    def act(self, observation: Float32Array) -> Float32Array:
+        """Return the action of the highest interpolated value."""
+        return self.solution.greedy(observation)
+
+
+@dataclass(frozen=True)
+class InterpolatedController:
+    """The interpolated policy of a dynamic-programming solution."""
+
+    solution: Solution
+
+    def act(self, observation: Float32Array) -> Float32Array:
+        """Return the best actions of the surrounding nodes, weighted by membership."""
+        return self.solution.interpolated(observation)
+
+
+def play(controller: Controller, env: PopulationEnv) -> NDArray[np.float64]:
+    """Run the next episode of every member; return what the plant tells of it, float64 `[M]`.
+
+    That is its mean reward over the steps that it lasted, or their sum.
+    """
+    observation, _ = env.reset()
+    total, steps = np.zeros(env.num_envs), np.zeros(env.num_envs, np.int64)
+    running = np.ones(env.num_envs, np.bool_)
+    while running.any():
+        observation, reward, terminated, truncated, _ = env.step(controller.act(observation))
+        total += reward
+        steps += running
+        running = ~(terminated | truncated)
+    return env.plant.told(total, steps)

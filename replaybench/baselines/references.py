@@ -1,0 +1,269 @@
+"""What a learner's reward is measured against: μ_r = 0 is random control, μ_r = 1 dynamic programming.
+
+Both references act under the learner's own noise and control rate (de Bruin et al. 2018, section 5.1 and appendix C).
+Neither end is what its number suggests: the dynamic-programming controller is bound to a grid and knows nothing of
+noise, so that μ_r = 1 is not optimal, and on the pendulum doing nothing beats random control, so that μ_r = 0 is not
+"learned nothing".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from replaybench import NUMERICS_VERSION
+from replaybench.baselines.fuzzy_q_iteration import TOLERANCE
+from replaybench.baselines.grid import grid_facts
+from replaybench.baselines.grid_choice import (
+    CLOSE,
+    FACTOR,
+    MOST_PAIRS,
+    MOST_SUBSTEPS,
+    SMALLEST_SPAN,
+    Rule,
+    apart,
+    reference_solution,
+    rule_for,
+)
+from replaybench.baselines.lqr import linear_quadratic_regulator
+from replaybench.baselines.reference_controllers import (
+    Controller,
+    GreedyController,
+    InterpolatedController,
+    RandomController,
+    ZeroController,
+    play,
+)
+from replaybench.data.cache import cache_dir
+from replaybench.data.errors import UserError
+from replaybench.data.records.record import read_header, write_record
+from replaybench.envs.interface.plant import Plant, Told
+from replaybench.envs.ode.plant import OdePlant
+from replaybench.envs.population import PopulationEnv
+
+REPETITIONS: Final = 50
+"""Repetitions over which appendix C takes the mean of the best; the best of `reference_episodes`, 1000 there."""
+
+_SEED: Final = 2018
+_KIND: Final = "reference"
+_NO_DP: Final[dict[str, Any]] = {
+    **dict.fromkeys(("dp", "dp_mean", "interpolated", "discount", "change"), math.nan),
+    **dict.fromkeys(("actions", "sweeps"), 0),
+    "nodes": (),
+    "rule": "",
+}
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What one plant tells of episodes under simple controllers; all but the first three are measured.
+
+    Attributes:
+        plant: name of the plant.
+        frequency: control rate [Hz].
+        noise: standard deviation of sensor and actuator noise, normalised.
+        random: mean of random control over 1000 episodes, μ_r = 0.
+        random_sd: standard deviation of one such episode.
+        zero: doing nothing.
+        lqr: the linear-quadratic regulator, NaN where the plant has none.
+        dp: greedy dynamic programming, μ_r = 1; with noise the mean of 50 times the best of 1000 episodes.
+            NaN where the plant declares no grid, as all that follows.
+        dp_mean: its mean episode.
+        interpolated: mean episode of the interpolated policy.
+        discount: γ per sample in dynamic programming.
+        nodes: the grid.
+        actions: number of discrete actions.
+        sweeps: sweeps of fuzzy Q-iteration.
+        rule: how the grid was chosen, "converged" or "paper"; empty where there is none.
+        change: how much the greedy return changed over the last refinement, as a part of its distance from random
+            control; NaN where there was none.
+        told_by: what the plant tells of an episode: its mean reward per step, or its return.
+    """
+
+    plant: str
+    frequency: float
+    noise: float
+    random: float
+    random_sd: float
+    zero: float
+    lqr: float
+    dp: float
+    dp_mean: float
+    interpolated: float
+    discount: float
+    nodes: tuple[int, ...]
+    actions: int
+    sweeps: int
+    rule: str = ""
+    change: float = math.nan
+    told_by: Told = "mean reward"
+
+    @property
+    def usable(self) -> bool:
+        """Whether the two ends are far enough apart for μ_r to mean anything; else report raw rewards."""
+        return apart(self.dp, self.random)
+
+    @property
+    def grid(self) -> str:
+        """Say on which grid dynamic programming was solved, and how far its return has converged; empty without one."""
+        if not self.nodes:
+            return ""
+        text = f"{' × '.join(map(str, self.nodes))} nodes, {self.actions} actions"
+        if self.rule == "paper":
+            return f"{text}, as declared"
+        if not math.isfinite(self.change):
+            return f"{text}, not converged"
+        verb = "converged" if self.change < CLOSE else "not converged"
+        return f"{text}, {verb} (last change {100 * self.change:.2g} %)"
+
+
+def no_score(dp: float, random: float) -> str:
+    """Say why two references give no μ_r; empty where they do, and where there is no dynamic programming."""
+    if not math.isfinite(dp) or apart(dp, random):
+        return ""
+    how = "hardly better" if dp > random else "no better"
+    return f"no μ_r, because dynamic programming ({dp:.4g}) is {how} than random control ({random:.4g})"
+
+
+def normalise(reward: ArrayLike, reference: Reference) -> NDArray[np.float64]:
+    """Return μ_r = (r − r_random) / (r_dp − r_random), NaN where the reference is not `usable`."""
+    span = reference.dp - reference.random if reference.usable else np.nan
+    return np.asarray((np.asarray(reward, np.float64) - reference.random) / span)
+
+
+def episode_rewards(
+    controller: Controller,
+    plant: Plant,
+    frequency: float,
+    sensor_noise: float,
+    actuator_noise: float,
+    members: Sequence[int],
+    *,
+    seed: int = 0,
+) -> NDArray[np.float64]:
+    """Run one episode per member and return what the plant tells of it, float64 `[M]`.
+
+    Args:
+        controller: acts for all members at once.
+        plant: the plant.
+        frequency: control rate [Hz].
+        sensor_noise: standard deviation, normalised.
+        actuator_noise: standard deviation, normalised.
+        members: member numbers `[M]`, from which the noise is drawn.
+        seed: root seed of the noise.
+    """
+    return play(controller, _population(plant, frequency, sensor_noise, actuator_noise, members, seed))
+
+
+def reference(plant: Plant, frequency: float | None = None, noise: float = 0.0, rule: Rule | None = None) -> Reference:
+    """Return the reference scores of a plant, from the cache if they were ever computed.
+
+    Args:
+        plant: the plant.
+        frequency: control rate [Hz]; the plant's own if not given.
+        noise: standard deviation of both sensor and actuator noise, normalised.
+        rule: how the grid of dynamic programming is chosen (`refinement`); the plant's own rule if not given.
+
+    Raises:
+        UserError: a setting is out of its range.
+    """
+    rule = rule_for(plant, rule) if isinstance(plant, OdePlant) else None
+    frequency = plant.frequency if frequency is None else frequency
+    depends_on = [plant.fingerprint(), grid_facts(plant), rule, float(frequency), float(noise), NUMERICS_VERSION]
+    depends_on += [
+        TOLERANCE,
+        FACTOR,
+        CLOSE,
+        MOST_PAIRS,
+        MOST_SUBSTEPS,
+        SMALLEST_SPAN,
+        plant.reference_episodes,
+        REPETITIONS,
+        _SEED,
+    ]
+    key = hashlib.sha256(json.dumps(depends_on).encode()).hexdigest()
+    path = cache_dir() / "references" / f"{key[:32]}.h5"
+    with contextlib.suppress(OSError, UserError, TypeError):  # absent, or damaged
+        facts = read_header(path, _KIND).facts
+        return Reference(**{**facts, "nodes": tuple(facts.get("nodes", ()))})
+    found = _measure(plant, float(frequency), float(noise), rule)
+    with contextlib.suppress(OSError, UserError):  # the cache spares time and is never needed
+        write_record(path, _KIND, dataclasses.asdict(found), {})
+    return found
+
+
+def _measure(plant: Plant, frequency: float, noise: float, rule: Rule | None) -> Reference:
+    with contextlib.ExitStack() as opened:
+
+        def population(members: range) -> PopulationEnv:
+            return opened.enter_context(contextlib.closing(_population(plant, frequency, noise, noise, members, _SEED)))
+
+        crowd = population(range(plant.reference_episodes))
+        # Plants with equations start alike: without noise every controller but the random one has one episode to show.
+        alike = isinstance(plant, OdePlant) and not noise
+        env = population(range(1)) if alike else crowd
+        return _scored(plant, frequency, noise, rule, crowd, env)
+
+
+def _scored(
+    plant: Plant, frequency: float, noise: float, rule: Rule | None, crowd: PopulationEnv, env: PopulationEnv
+) -> Reference:
+    random = play(RandomController(plant, crowd.members, _SEED), crowd)
+    zero = play(ZeroController(plant), env)
+    lqr = np.array([np.nan])
+    if isinstance(plant, OdePlant):
+        with contextlib.suppress(UserError):
+            lqr = play(linear_quadratic_regulator(plant, frequency), env)
+    return Reference(
+        plant=plant.name,
+        frequency=frequency,
+        noise=noise,
+        random=float(random.mean()),
+        random_sd=float(random.std(ddof=1)),
+        zero=float(zero.mean()),
+        lqr=float(lqr.mean()),
+        told_by=plant.told_by,
+        **(_measure_dp(plant, frequency, rule, env) if isinstance(plant, OdePlant) and plant.grid_nodes else _NO_DP),
+    )
+
+
+def _measure_dp(plant: OdePlant, frequency: float, rule: Rule | None, env: PopulationEnv) -> dict[str, Any]:
+    refined = reference_solution(plant, frequency, rule)
+    solution = refined.solution
+    repetitions = REPETITIONS if env.num_envs > 1 else 1
+    greedy = np.array([play(GreedyController(solution), env) for _ in range(repetitions)])
+    return {
+        "dp": float(greedy.max(axis=1).mean()),
+        "dp_mean": float(greedy.mean()),
+        "interpolated": float(play(InterpolatedController(solution), env).mean()),
+        "discount": solution.discount,
+        "nodes": solution.grid.nodes,
+        "actions": len(solution.actions),
+        "sweeps": solution.sweeps,
+        "rule": refined.rule,
+        "change": refined.change,
+    }
+
+
+def _population(
+    plant: Plant, frequency: float, sensor_noise: float, actuator_noise: float, members: Sequence[int], seed: int
+) -> PopulationEnv:
+    return PopulationEnv(
+        plant,
+        len(members),
+        frequency=frequency,
+        sensor_noise=sensor_noise,
+        actuator_noise=actuator_noise,
+        seed=seed,
+        members=members,
+        role="evaluation",
+    )

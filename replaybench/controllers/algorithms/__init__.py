@@ -1,0 +1,1 @@
+"""One page per algorithm: its settings, what it computes, and its compiled update."""

@@ -1,0 +1,244 @@
+"""V-RACER for a population: off-policy policy gradients with stored returns (Novati & Koumoutsakos 2019, section 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from replaybench.controllers.agent import Batch, Task
+from replaybench.controllers.algorithms.vracer_update import SUCCESSORS, update_members
+from replaybench.controllers.checks import betas, between, counts, positive, widths
+from replaybench.controllers.exploration.process_noise import Explored, draw_active
+from replaybench.controllers.losses.gaussian import divergence
+from replaybench.controllers.memory.config import MemoryConfig
+from replaybench.controllers.memory.learner import RememberingLearner
+from replaybench.controllers.memory.memory import FIELD, Memory, feed_forward, make_network
+from replaybench.controllers.networks.adam import make_adam
+from replaybench.controllers.networks.greedy_form import PolicyForm
+from replaybench.controllers.networks.mlp import Floats, PopulationMLP, Shape
+from replaybench.controllers.normaliser import NormaliseConfig, Normaliser
+from replaybench.controllers.refer.rules import ReFER, Settings
+from replaybench.controllers.refer.stored_returns import Retrace
+from replaybench.data.streams import Stream
+
+METRICS = ("kl", "far", "beta", "sigma")
+BEHAVIOUR = ("behaviour_mean", "behaviour_log_sigma")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VRACERConfig:
+    """Settings with which V-RACER with ReF-ER learns on the pendulum.
+
+    The paper has 2 × 128 SoftSign units, batches of 256, γ 0.995 and a rate of 1e-4, for 10⁶ steps and more: too slow
+    to judge before. Its `sigma` is an output of the network, that of the authors' public code a parameter of its own,
+    √0.2 at first (`first_sigma`). `value_scale` multiplies the output for V, for tasks whose values are far from 0 and
+    whose advantages would all be negative at first. Where the mean is `bounded`, it is so by tanh; actions never are.
+    """
+
+    hidden: tuple[int, ...] = (64, 64)
+    activation: Literal["tanh", "softsign", "relu"] = "tanh"
+    learning_rate: float = 1e-3
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = 1e-8
+    sigma: Literal["free", "network"] = "free"
+    first_sigma: float = 0.2**0.5
+    bounded: bool = False
+    value_scale: float = 1.0
+    batch_size: int = 64
+    replays_per_experience: float = 64.0
+    warmup_episodes: int = 5
+    normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
+    memory: MemoryConfig | None = None
+
+    def __post_init__(self) -> None:
+        positive("V-RACER", learning_rate=self.learning_rate, epsilon=self.epsilon, first_sigma=self.first_sigma)
+        positive("V-RACER", value_scale=self.value_scale, replays_per_experience=self.replays_per_experience)
+        betas("V-RACER", self.betas)
+        between("V-RACER", 0, np.inf, warmup_episodes=self.warmup_episodes)
+        counts("V-RACER", batch_size=self.batch_size)
+        widths("V-RACER", hidden=self.hidden)
+
+
+class VRACER(RememberingLearner):
+    """M independent networks with outputs V, the mean of a Gaussian policy and, if `sigma` is the network's, log σ.
+
+    What the policy samples is stored and enters importance weights as sampled; the environment clips what it applies.
+    Returns are traces along stored episodes (`Retrace`). Without ReF-ER this is plain replay, in which |log ρ| ≤ 7.
+
+    Args:
+        config: settings.
+        task: sizes, discount and reward scale.
+        root, members: seed of the study and member numbers `[M]`.
+        frequency: not used, noise is white at every rate.
+        dtype: float32; float64 for comparisons in tests.
+        refer: ReF-ER as the strategy states it.
+    """
+
+    heeds_refer = True
+
+    def __init__(
+        self,
+        config: VRACERConfig,
+        task: Task,
+        root: int,
+        members: Sequence[int],
+        frequency: float = 50.0,
+        dtype: DTypeLike = np.float32,
+        refer: Settings | None = None,
+    ) -> None:
+        m, s, a = len(members), task.observation_size, task.action_size
+        self.config, self.task, self.warmup_episodes = config, task, config.warmup_episodes
+        self.batch_size, self.replays_per_experience = config.batch_size, config.replays_per_experience
+        free = config.sigma == "free"
+        shape = Shape((s, *config.hidden, 1 + a if free else 1 + 2 * a), activation=config.activation)
+        # A layer without inputs is a bias, which Adam, policy files and checkpoints treat like any other.
+        self.network = make_network(config.memory, shape, m, dtype)
+        self.deviation = PopulationMLP(Shape((0, a)), m, dtype)
+        self.network.initialise(Stream(root, members, "initialisation"), "xavier", output_scale=0.1)
+        self.deviation.parameters[:] = np.log(config.first_sigma)
+        self.networks = {"network": self.network, "log_sigma": self.deviation}
+        self.targets = {}
+        self.memory = Memory(config.memory, {"network": self.network})
+        self.window, self.metric_names = self.memory.window, self.memory.told(METRICS)
+        rate, betas, epsilon = config.learning_rate, config.betas, config.epsilon
+        self.adams = {n: make_adam(net, rate, betas=betas, epsilon=epsilon) for n, net in self.networks.items()}
+        self.normaliser = Normaliser(config.normalise, m, s, task.reward_scale, dtype)
+        self.steps = np.zeros(1, np.int64)
+        self.refer = ReFER(refer, m, config.learning_rate)
+        self.traces = Retrace(self.refer, self.steps, m, task.discount, self.normaliser.rewards.factor)
+        self.fields = {**dict.fromkeys(BEHAVIOUR, a), **self.memory.fields}
+        self.stream = Stream(root, members, "exploration")
+        self.noise = np.zeros((m, a))
+        self._tapes = [self.memory.tape("network", samples) for samples in (config.batch_size, SUCCESSORS)]
+
+    def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
+        """Begin an episode of the chosen `members` `[M]`, of which only a memory is kept."""
+        self.memory.forget(members)
+
+    def _heads(self, observation: Floats, state: Floats | None) -> tuple[Floats, Floats, Floats]:
+        """Return V `[M, N]`, mean and log σ `[M, N, A]` for observations `[M, N, S]`."""
+        a = self.task.action_size
+        outputs = self.memory.evaluate("network", self.seen(observation), state)
+        mean = np.tanh(outputs[:, :, 1 : 1 + a]) if self.config.bounded else outputs[:, :, 1 : 1 + a]
+        first = np.broadcast_to(self.deviation.parameters[:, None], mean.shape)
+        log_sigma = first if self.config.sigma == "free" else first + outputs[:, :, 1 + a :]
+        return outputs[:, :, 0] * outputs.dtype.type(self.config.value_scale), mean, log_sigma
+
+    def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
+        """Return a sample `[M, A]` of the policy; only `active` `[M]` members draw."""
+        self.normaliser.observations.update(observation, active)
+        self.memory.advance(self.seen(observation), active)
+        draw_active(self.stream.state, active, self.noise)
+        return self.explore_again(observation)
+
+    def explore_again(self, observation: Floats) -> Explored:
+        """Return the same for another observation, with the draw of the present step."""
+        heads = self._heads(observation[:, None], self.memory.before[:, None])
+        value, mean, log_sigma = (head[:, 0] for head in heads)
+        action = (mean + np.exp(log_sigma) * self.noise).astype(np.float32)
+        extras = {"behaviour_mean": mean, "behaviour_log_sigma": log_sigma, "value": value[:, None]}
+        stored = {name: array.astype(np.float32) for name, array in extras.items()}
+        return self.memory.noted(Explored(action, np.abs(action - mean).sum(axis=1), stored))
+
+    def followed(
+        self,
+        reward: NDArray[np.float64],
+        successor: Floats,
+        terminated: NDArray[np.bool_],
+        ended: NDArray[np.bool_],
+        active: NDArray[np.bool_],
+    ) -> Mapping[str, Floats]:
+        """Return the traces `truncated`, and `q_ret`, which counts where an episode ends; `[M, 1]`."""
+        super().followed(reward, successor, terminated, ended, active)
+        return self._last_return(reward, successor, terminated, ended)
+
+    def recalled(
+        self, experience: Mapping[str, Floats], ended: NDArray[np.bool_], active: NDArray[np.bool_]
+    ) -> Mapping[str, Floats]:
+        """Return the traces `value`, V(s), `truncated` and `q_ret` of a recorded experience, `[M, 1]`."""
+        super().recalled(experience, ended, active)
+        reward, terminated = experience["reward"][:, 0], experience["terminated"][:, 0] != 0
+        self.memory.advance(self.seen(experience["observation"]), active)
+        value = self._heads(experience["observation"][:, None], self.memory.before[:, None])[0]
+        last = self._last_return(reward, experience["next_observation"], terminated, ended)
+        self.memory.forget(ended)
+        return {"value": value, **last}
+
+    def _last_return(
+        self, reward: NDArray[Any], successor: Floats, terminated: NDArray[np.bool_], ended: NDArray[np.bool_]
+    ) -> dict[str, Floats]:
+        truncated = ended & ~terminated
+        there = self.memory.after[:, None]
+        value = self._heads(successor[:, None], there)[0][:, 0] if truncated.any() else np.zeros(len(ended))
+        q_ret = self.normaliser.rewards.factor * reward + self.task.discount * np.where(truncated, value, 0)
+        return {"truncated": truncated[:, None].astype(np.float32), "q_ret": q_ret[:, None].astype(np.float32)}
+
+    def policy(self, observation: Floats, state: Floats | None = None) -> Floats:
+        """Return the mean action `[M, N, A]` within ±1 for observations `[M, N, S]`."""
+        return np.clip(self._heads(observation, state)[1], -1, 1)
+
+    def sample(self, observation: Floats, state: Floats | None = None) -> Floats:
+        """Return samples of the policy `[M, N, A]`, unbounded, drawn from the exploration streams."""
+        _, mean, log_sigma = self._heads(observation, state)
+        noise = self.stream.normal(mean[0].size).reshape(mean.shape)
+        return np.asarray(mean + np.exp(log_sigma) * noise, mean.dtype)
+
+    def policy_form(self) -> PolicyForm:
+        """Return the mean among the outputs."""
+        network = feed_forward(self.network, "a policy as a module")
+        return PolicyForm(network, 1, self.task.action_size, "tanh" if self.config.bounded else "clip")
+
+    def value(self, observation: Floats, state: Floats | None = None) -> Floats:
+        """Return V(s) `[M, N]`, in units of the reward times the task's `reward_scale`."""
+        return self.normaliser.rewards.restored(self._heads(observation, state)[0])
+
+    def metrics(self, stored: Mapping[str, Floats]) -> Mapping[str, NDArray[Any]]:
+        """Return `kl`, the mean of D_KL(μ‖π) over a sample `[M, n, …]` of what is stored; `far` n_far/N; `beta`; σ."""
+        pi = [np.asarray(head, np.float64) for head in self._heads(stored["observation"], stored.get(FIELD))[1:]]
+        kl = divergence(*pi, *(stored[name].astype(np.float64) for name in BEHAVIOUR))
+        sigma = np.exp(pi[1]).mean(axis=(1, 2))
+        return {"kl": kl.mean(axis=1), "far": self.traces.fraction, "beta": self.refer.beta.copy(), "sigma": sigma}
+
+    def update(self, batch: Batch) -> dict[str, Floats]:
+        """Do one update; return `td_error` Q_ret − V, and for the traces `rho`, `value` and `bootstrap`, `[M, B]`."""
+        self.steps += 1
+        step, config = int(self.steps[0]), self.config
+        shape, kind = batch.weight.shape, self.network.parameters.dtype
+        td_error, rho, value, bootstrap = (np.zeros(shape, kind) for _ in range(4))
+        assert batch.traces is not None
+        observation, next_observation = self.memory.inputs(batch, self.seen)
+        update_members(
+            self.network.network,
+            self.deviation.network,
+            self._tapes[0],
+            self._tapes[1],
+            self.adams["network"],
+            self.adams["log_sigma"],
+            self.refer.rules(step),
+            config.sigma == "free",
+            config.bounded,
+            config.value_scale,
+            observation,
+            batch.action,
+            next_observation,
+            batch.columns["behaviour_mean"],
+            batch.columns["behaviour_log_sigma"],
+            batch.traces,
+            batch.weight,
+            batch.actor_weight,
+            batch.rate_factor * np.float32(self.refer.annealed(step)),
+            step,
+            td_error,
+            rho,
+            value,
+            bootstrap,
+        )
+        return {"td_error": td_error, "rho": rho, "value": value, "bootstrap": bootstrap}
+
+    def _further(self) -> dict[str, NDArray[Any]]:
+        own = {"exploration_stream": self.stream.state, "noise": self.noise, "beta": self.refer.beta}
+        return {**own, **self.traces.state_dict(), **self.memory.state_dict()}

@@ -1,0 +1,1 @@
+"""Updates on a GPU: whole phases in CUDA graphs."""

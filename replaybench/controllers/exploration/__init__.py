@@ -1,0 +1,1 @@
+"""What turns the action of a policy into the action that is tried."""

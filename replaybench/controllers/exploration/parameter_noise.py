@@ -1,0 +1,179 @@
+"""Exploration by a policy whose weights are disturbed for a whole episode (Plappert et al. 2018)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.controllers.exploration.process_noise import Explored, Floats
+from replaybench.controllers.networks.mlp import Network, PopulationMLP, Tape, forward
+from replaybench.data.errors import UserError
+from replaybench.data.kernel import kernel
+from replaybench.data.streams import Stream, next_normal
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParameterNoise:
+    """a = π̃(s), where the weights and biases of π̃ are the actor's plus σ · N(0, 1), drawn anew for each episode.
+
+    σ is a member's own. At the start of each episode the distance √mean (π(s) − π̃(s))², over action dimensions and the
+    member's latest `recent` observations, is compared with `target`; for the next episode σ is multiplied by `factor`
+    if the distance fell short, else divided by it (Plappert et al. 2018; numbers as in de Bruin et al. 2018).
+
+    Readings: the paper measures the distance on a batch from the replay memory and leaves the number of updates between
+    measurements open; here it is the latest observations, once an episode. `initial`, of which it says nothing, is the
+    default of the authors' class; their command line starts at the target.
+    """
+
+    form: Literal["parameter"] = "parameter"
+    target: float = 0.2
+    factor: float = 1.01
+    initial: float = 0.1
+    recent: int = 256
+
+    def __post_init__(self) -> None:
+        if not (0 < self.target < np.inf and 0 < self.initial < np.inf):
+            raise UserError("exploration: target and initial must be finite and above 0")
+        if not 1 <= self.factor < np.inf:
+            raise UserError("exploration: factor must be finite and at least 1, e.g. 1.01")
+        if self.recent < 1:
+            raise UserError("exploration: recent must be at least 1 observation")
+
+
+class RunningParameterNoise:
+    """The disturbed policies of every member.
+
+    Args:
+        root, members: seed of the study and member numbers.
+        actor: the policies π; what is disturbed is always their present weights.
+
+    Attributes:
+        disturbed: π̃; the actor itself until the first episode starts.
+        sigma: float64 `[M]`, standard deviation of the weights' noise in the next episode to start.
+        distance: float64 `[M]`, as measured last; NaN before there was an observation.
+    """
+
+    def __init__(self, config: ParameterNoise, root: int, members: Sequence[int], actor: PopulationMLP) -> None:
+        self.config, self.actor = config, actor
+        self.stream = Stream(root, members, "exploration")
+        self.disturbed = PopulationMLP(actor.shape, len(members), actor.parameters.dtype)
+        self.disturbed.parameters[:] = actor.parameters
+        self.noisy = noisy_parameters(actor)
+        self.sigma = np.full(len(members), config.initial)
+        self.distance = np.full(len(members), np.nan)
+        self.recent = np.zeros((len(members), config.recent, actor.shape.sizes[0]), actor.parameters.dtype)
+        self.seen = np.zeros(len(members), np.int64)
+        self._tape = actor.tape(config.recent)
+
+    def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
+        """Disturb the weights of the chosen `members`' `[M]` actors anew.
+
+        σ of their next episode is adapted to what that does to their actions.
+        """
+        actor, disturbed, config = self.actor, self.disturbed, self.config
+        _disturb(actor.parameters, self.noisy, self.sigma, self.stream.state, members, disturbed.parameters)
+        apart = members & (self.seen > 0)
+        if apart.any():
+            both, rule = (actor.network, disturbed.network), (config.target, config.factor)
+            _adapt(both, self._tape, self.recent, self.seen, apart, *rule, self.sigma, self.distance)
+
+    def advance(self, observation: Floats, active: NDArray[np.bool_]) -> None:
+        """Remember where the `active` `[M]` members are."""
+        _remember(self.recent, self.seen, np.ascontiguousarray(observation, self.recent.dtype), active)
+
+    def disturb(self, action: Floats, observation: Floats) -> Explored:
+        """Return π̃(s) `[M, A]` for observations `[M, S]`; the policy's `action` says how far it deviates."""
+        explored = self.disturbed(observation[:, None])[:, 0].astype(np.float32)
+        return Explored(explored, np.abs(explored - action).sum(axis=1))
+
+    def state_dict(self) -> dict[str, NDArray[np.generic]]:
+        """Return streams, disturbed weights, σ, distances and the latest observations."""
+        return {
+            "stream": self.stream.state,
+            "disturbed": self.disturbed.parameters,
+            "sigma": self.sigma,
+            "distance": self.distance,
+            "recent": self.recent,
+            "seen": self.seen,
+        }
+
+    def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Continue from `state_dict`."""
+        for name, array in self.state_dict().items():
+            array[...] = state[name]
+
+
+def noisy_parameters(actor: PopulationMLP) -> NDArray[np.bool_]:
+    """Say which of each member's parameters are disturbed, bool `[P]`: weights and biases.
+
+    What a layer holds behind its bias, the gain and shift of layer normalisation, is not: noise there would rescale
+    whole layers, which is what normalisation is to prevent (Plappert et al. 2018).
+    """
+    noisy = np.zeros(actor.parameters.shape[1], np.bool_)
+    for layer in range(len(actor.shape.layers)):
+        inputs, outputs, offset = actor.network.plan[layer][:3]
+        noisy[offset : offset + inputs * outputs] = True
+    return noisy
+
+
+@kernel
+def _disturb(
+    actor: NDArray[Any],
+    noisy: NDArray[np.bool_],
+    sigma: NDArray[np.float64],
+    stream: NDArray[np.uint64],
+    chosen: NDArray[np.bool_],
+    disturbed: NDArray[Any],
+) -> None:
+    for m in range(actor.shape[0]):
+        if not chosen[m]:
+            continue
+        for p in range(actor.shape[1]):
+            disturbed[m, p] = actor[m, p]
+            if noisy[p]:
+                disturbed[m, p] += sigma[m] * next_normal(stream[m])
+
+
+@kernel
+def _adapt(
+    both: tuple[Network, Network],
+    tape: Tape,
+    recent: NDArray[Any],
+    seen: NDArray[np.int64],
+    chosen: NDArray[np.bool_],
+    target: float,
+    factor: float,
+    sigma: NDArray[np.float64],
+    distance: NDArray[np.float64],
+) -> None:
+    """Compare actor and disturbed actor, `both`, on each chosen member's latest observations, of which it has some."""
+    actor, noisy = both
+    policy = np.empty((recent.shape[1], actor.plan[-1, 0]), recent.dtype)
+    disturbed = np.empty_like(policy)
+    nothing = np.empty((recent.shape[1], 0), recent.dtype)
+    for m in range(recent.shape[0]):
+        if not chosen[m]:
+            continue
+        forward(actor, m, tape, recent[m], nothing, policy)
+        forward(noisy, m, tape, recent[m], nothing, disturbed)
+        rows = min(seen[m], policy.shape[0])
+        squares = 0.0
+        for k in range(rows):
+            for a in range(policy.shape[1]):
+                squares += (np.float64(policy[k, a]) - np.float64(disturbed[k, a])) ** 2
+        distance[m] = np.sqrt(squares / (rows * policy.shape[1]))
+        sigma[m] = sigma[m] * factor if distance[m] < target else sigma[m] / factor
+
+
+@kernel
+def _remember(
+    recent: NDArray[Any], seen: NDArray[np.int64], observation: NDArray[Any], active: NDArray[np.bool_]
+) -> None:
+    for m in range(recent.shape[0]):
+        if active[m]:
+            recent[m, seen[m] % recent.shape[1]] = observation[m]
+            seen[m] += 1

@@ -1,0 +1,149 @@
+"""What the recurrent networks of a population need: their state while acting, and segments to learn from.
+
+Without settings there is no memory, networks are fully connected, and everything here passes observations through, so
+that a learner is written once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from replaybench.controllers.agent import Batch
+from replaybench.controllers.exploration.process_noise import Explored
+from replaybench.controllers.memory.config import MemoryConfig
+from replaybench.controllers.networks.lstm import LSTMShape
+from replaybench.controllers.networks.mlp import Floats, PopulationMLP, Shape
+from replaybench.controllers.networks.network import AnyTape, Inputs, Population
+from replaybench.controllers.networks.recurrent import PopulationRecurrent, RecurrentShape, Segments
+from replaybench.data.errors import UserError
+from replaybench.data.kernel import kernel
+
+FIELD = "memory"
+"""Under this name states are stored, and replay returns that of each window's first step."""
+
+
+def make_network(config: MemoryConfig | None, shape: Shape, members: int, dtype: DTypeLike) -> Population:
+    """Return networks of a shape; with a memory behind an LSTM, the action joining right there."""
+    if config is None:
+        return PopulationMLP(shape, members, dtype)
+    trunk = LSTMShape(shape.sizes[0], config.layers, config.units)
+    head = dataclasses.replace(shape, sizes=(0, *shape.sizes[1:]), actions=config.units + shape.actions, inject=0)
+    return PopulationRecurrent(RecurrentShape(trunk, head), members, dtype)
+
+
+def feed_forward(network: Population, purpose: str) -> PopulationMLP:
+    """Return a network that has no memory.
+
+    Raises:
+        UserError: it has; `purpose` says what needs one that has not.
+    """
+    if not isinstance(network, PopulationMLP):
+        raise UserError(f"{purpose} needs a network without memory; leave memory out of the learner's settings")
+    return network
+
+
+class Memory:
+    """The states of a population's recurrent networks, side by side `[M, H]`, in the episode under way.
+
+    Args:
+        config: settings; None for none.
+        networks: the networks that act or are to know the state in which experiences were collected, by name.
+
+    Attributes:
+        size: H, 0 without memory.
+        before, after: `[M, H]`, states before and after the present step of each member.
+        fields, window: what is to be stored, and how many steps are replayed with each sample.
+    """
+
+    def __init__(self, config: MemoryConfig | None, networks: Mapping[str, Population]) -> None:
+        self.config, self.networks = config, dict(networks)
+        self.spans: dict[str, slice] = {}
+        self.size = 0
+        for name, network in networks.items():
+            if isinstance(network, PopulationRecurrent):
+                self.spans[name] = slice(self.size, self.size + network.shape.state_size)
+                self.size += network.shape.state_size
+        any_network = next(iter(networks.values()))
+        self.kind = any_network.parameters.dtype
+        self.before, self.after = (np.zeros((len(any_network.parameters), self.size), self.kind) for _ in range(2))
+        self.stored = config is not None and config.start == "stored"
+        self.fields = {FIELD: self.size} if self.stored else {}
+        self.window = 1 if config is None else config.steps
+
+    def tape(self, name: str, segments: int) -> AnyTape:
+        """Allocate room for one member's passes of a network over segments of samples, or of their successors."""
+        network = self.networks[name]
+        if isinstance(network, PopulationMLP) or self.config is None:
+            return network.tape(segments)
+        return network.tape(segments, self.config.steps + 1, self.config.window, self.spans[name].start)
+
+    def forget(self, members: NDArray[np.bool_]) -> None:
+        """Let the next step of these members `[M]` be the first of an episode."""
+        self.before[members], self.after[members] = 0, 0
+
+    def advance(self, seen: Floats, active: NDArray[np.bool_]) -> None:
+        """Let the `active` `[M]` members see observations `[M, S]`, as networks are given them."""
+        if self.size:
+            self.before[active] = self.after[active]
+            self.after[active] = self.next(seen[:, None], self.before[:, None])[active, 0]
+
+    def next(self, seen: Floats, state: Floats) -> Floats:
+        """Return the states `[M, N, H]` after observations `[M, N, S]`, as networks are given them."""
+        states = [
+            network.step(seen, state[:, :, self.spans[name]])[1]
+            for name, network in self.networks.items()
+            if isinstance(network, PopulationRecurrent)
+        ]
+        return np.concatenate(states, axis=2)
+
+    def evaluate(self, name: str, seen: Floats, state: Floats | None, action: Floats | None = None) -> Floats:
+        """Return a network's outputs `[M, N, out]` for `seen` `[M, N, S]` and action `[M, N, A]` where one joins.
+
+        They are those from states `[M, N, H]`, or where these are None at an episode's start.
+        """
+        network = self.networks[name]
+        if isinstance(network, PopulationMLP) or state is None:
+            return network(seen, action)
+        return network.step(seen, state[:, :, self.spans[name]], action)[0]
+
+    def noted(self, explored: Explored) -> Explored:
+        """Return what explores with what is to be stored of the memory."""
+        if not self.stored:
+            return explored
+        return explored._replace(extras={**explored.extras, FIELD: self.before.astype(np.float32)})
+
+    def told(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return which of a learner's numbers can be told: `kl` only if states are stored with what was done there."""
+        return names if self.config is None or self.stored else tuple(name for name in names if name != "kl")
+
+    def inputs(self, batch: Batch, normalise: Callable[[Any], Any]) -> tuple[Inputs, Inputs]:
+        """Return what networks are evaluated on, for the samples and for their successors."""
+        if not self.size:
+            return normalise(batch.observation), normalise(batch.next_observation)
+        window = batch.window
+        assert window is not None
+        members, samples, steps, size = window.observation.shape
+        seen = np.zeros((members, samples, steps + 1, size), self.kind)
+        _append(window.observation, window.length, batch.next_observation, seen)
+        segments = Segments(normalise(seen), window.length, window.memory.astype(self.kind))
+        return segments, segments._replace(length=window.length + 1)
+
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """Return the states of the episode under way, as views; nothing without memory."""
+        return {"memory_before": self.before, "memory_after": self.after} if self.size else {}
+
+
+@kernel
+def _append(window: Floats, length: NDArray[np.int64], successor: Floats, seen: Floats) -> None:
+    """Write each window `[W, S]` and, behind its own steps, the successor of the last one."""
+    for m in range(seen.shape[0]):
+        for b in range(seen.shape[1]):
+            for s in range(seen.shape[3]):
+                for t in range(length[m, b]):
+                    seen[m, b, t, s] = window[m, b, t, s]
+                seen[m, b, length[m, b], s] = successor[m, b, s]

@@ -1,0 +1,1 @@
+"""Populations of networks, forward and backward, and what optimises them."""

@@ -1,0 +1,101 @@
+"""Adam for one member of a population, and the low-pass filter of target networks.
+
+Kingma & Ba (2015), Algorithm 1, in the arrangement of PyTorch, so that both can be compared step by step.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from replaybench.controllers.networks.mlp import Floats
+from replaybench.data.kernel import kernel
+
+_TINY = 1e-30
+"""Moments below this are zero. Those of dead units decay for ever, and arithmetic on the subnormal numbers that they
+become is ten times slower; beside `epsilon` their effect is nil."""
+
+
+class Trainable(Protocol):
+    """What an optimiser needs of a network, or of its view for kernels: parameters and gradient `[M, P]`."""
+
+    @property
+    def parameters(self) -> Floats: ...
+
+    @property
+    def gradient(self) -> Floats: ...
+
+
+class Adam(NamedTuple):
+    """Moments `[M, P]` and settings of one network's optimiser.
+
+    `l2` is added to the gradient (`coupled`) or shrinks the parameters directly (decoupled, AdamW); it acts
+    on weights and biases. `clip` bounds the Euclidean norm of each member's gradient; infinity leaves it.
+    """
+
+    first: Floats
+    second: Floats
+    learning_rate: float
+    beta1: float
+    beta2: float
+    epsilon: float
+    l2: float
+    coupled: bool
+    clip: float
+
+
+def make_adam(
+    network: Trainable,
+    learning_rate: float,
+    *,
+    betas: tuple[float, float] = (0.9, 0.999),
+    epsilon: float = 1e-8,
+    l2: float = 0.0,
+    coupled: bool = True,
+    clip: float | None = None,
+) -> Adam:
+    """Return zero moments for `network`."""
+    zeros = np.zeros_like(network.parameters)
+    bound = np.inf if clip is None else clip
+    return Adam(zeros, zeros.copy(), learning_rate, *betas, epsilon, l2, coupled, bound)
+
+
+@kernel
+def adam_step(net: Trainable, m: int, adam: Adam, step: int, rate_factor: float) -> None:
+    """Apply member m's gradient; `step` counts from 1, `rate_factor` multiplies the learning rate."""
+    parameters, gradient = net.parameters[m], net.gradient[m]
+    first, second = adam.first[m], adam.second[m]
+    kind = parameters.dtype.type
+    scale = 1.0
+    if adam.clip < np.inf:
+        squared = 0.0
+        for i in range(gradient.size):
+            squared += np.float64(gradient[i]) ** 2
+        norm = np.sqrt(squared)
+        if norm > adam.clip:
+            scale = adam.clip / norm
+    rate = adam.learning_rate * rate_factor
+    factor, l2 = kind(scale), kind(adam.l2 if adam.coupled else 0.0)
+    shrink = kind(1.0 - (0.0 if adam.coupled else rate * adam.l2))
+    keep1, take1 = kind(adam.beta1), kind(1.0 - adam.beta1)
+    keep2, take2 = kind(adam.beta2), kind(1.0 - adam.beta2)
+    step_size = kind(rate / (1.0 - adam.beta1**step))
+    root = kind(np.sqrt(1.0 - adam.beta2**step))
+    epsilon, tiny, zero = kind(adam.epsilon), kind(_TINY), kind(0.0)
+    for i in range(parameters.size):
+        g = gradient[i] * factor + l2 * parameters[i]
+        m1 = keep1 * first[i] + take1 * g
+        m2 = keep2 * second[i] + take2 * g * g
+        first[i] = zero if np.abs(m1) < tiny else m1
+        second[i] = zero if m2 < tiny else m2
+        parameters[i] = shrink * parameters[i] - step_size * (first[i] / (np.sqrt(second[i]) / root + epsilon))
+
+
+@kernel
+def track(target: Trainable, source: Trainable, m: int, tau: float) -> None:
+    """Low-pass filter member m's target: θ⁻ ← (1 − τ) θ⁻ + τ θ (de Bruin et al. 2018, section 3.2)."""
+    slow, fast = target.parameters[m], source.parameters[m]
+    keep, take = slow.dtype.type(1.0 - tau), slow.dtype.type(tau)
+    for i in range(slow.size):
+        slow[i] = keep * slow[i] + take * fast[i]

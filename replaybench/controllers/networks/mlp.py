@@ -1,0 +1,302 @@
+"""Fully connected networks for a whole population: weights `[M, in, out]`, hand-written backward pass.
+
+Every kernel here works on one member, and a learner's update loops over members inside one compiled function:
+a member's weights, gradients and Adam moments (about 100 kB) then stay in cache for the whole update, nothing
+returns to Python per layer, and a member's numbers cannot depend on how many run beside it: they are
+bit-identical for every M. Activations are held transposed, `[width, batch]`, so that the batch is the vector
+axis of both passes and no width needs padding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import DTypeLike, NDArray
+
+from replaybench.controllers.networks.activations import ACTIVATIONS, Activation, activate, activate_backward
+from replaybench.controllers.networks.layer_norm import EXTRA_ROWS, normalise, normalise_backward
+from replaybench.controllers.networks.matmul import matmul, padded
+from replaybench.data.kernel import kernel
+from replaybench.data.streams import Stream
+
+Floats = NDArray[np.floating]
+Scheme = Literal["fan_in", "xavier"]
+
+
+class Network(NamedTuple):
+    """What kernels see of a population network: flat arrays with a leading member axis, and its plan.
+
+    `plan[l]` = (inputs, outputs, parameter offset, tape row, tape row of what its normalisation keeps or −1) of layer
+    l, its inputs counting an injected action and the constant 1 that multiplies the bias; the last row holds only the
+    tape row of the output. `activation` is the place in `ACTIVATIONS`.
+    """
+
+    parameters: Floats
+    gradient: Floats
+    plan: NDArray[np.int64]
+    inject: int
+    actions: int
+    activation: int
+    tanh: bool
+
+
+class Tape(NamedTuple):
+    """Room for one member's forward pass, read by its backward pass; members take turns on it.
+
+    `values` `[T, stride]` holds each layer's transposed input and the output, a row a unit, and behind them what
+    layer normalisation keeps; `errors` `[2, width, stride]` and `upright` `[batch, width]` are scratch for the
+    backward pass. Rows are padded to whole vectors.
+    """
+
+    values: Floats
+    errors: Floats
+    upright: Floats
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a fully connected network, any depth: `activation` between layers, linear or tanh output.
+
+    `sizes` = (inputs, hidden…, outputs); an action of size `actions` is joined to the input of layer `inject`
+    (0 = beside the observation; 1 = after the first hidden layer, de Bruin et al. 2018, B.1). With 0 inputs of its
+    own, all of a network's input arrives so, and `backward` gives the gradient to all of it. With `layer_norm` every
+    hidden layer is normalised before its activation (Ba, Kiros & Hinton 2016).
+    """
+
+    sizes: tuple[int, ...]
+    actions: int = 0
+    inject: int = -1
+    tanh: bool = False
+    activation: Activation = "relu"
+    layer_norm: bool = False
+
+    @property
+    def layers(self) -> list[tuple[int, int]]:
+        """(inputs, outputs) of each layer, the injected action counted."""
+        pairs = zip(self.sizes[:-1], self.sizes[1:], strict=True)
+        return [(i + self.actions * (layer == self.inject), o) for layer, (i, o) in enumerate(pairs)]
+
+    @property
+    def parameter_count(self) -> int:
+        """Weights, biases, gains and shifts of one member."""
+        return sum(i * o + o for i, o in self.layers) + 2 * self.layer_norm * sum(self.sizes[1:-1])
+
+
+class PopulationMLP:
+    """M networks of one shape.
+
+    Attributes:
+        parameters, gradient: `[M, P]`, each member's weights and biases, layer by layer (weight `[in, out]`
+            in C order, then bias `[out]`, then gain and shift `[out]` where the layer is normalised).
+        network: the view that kernels take; it shares memory with the two.
+    """
+
+    def __init__(self, shape: Shape, members: int, dtype: DTypeLike = np.float32) -> None:
+        self.shape = shape
+        self.parameters = np.zeros((members, shape.parameter_count), dtype)
+        self.gradient = np.zeros_like(self.parameters)
+        self._tapes: dict[int, Tape] = {}
+        normalised = len(shape.layers) - 1 if shape.layer_norm else 0
+        rows, offset, row = [], 0, 0
+        kept = sum(inputs + 1 for inputs, _ in shape.layers) + shape.sizes[-1]
+        for layer, (inputs, outputs) in enumerate(shape.layers):
+            normal = layer < normalised
+            rows.append((inputs + 1, outputs, offset, row, kept if normal else -1))
+            offset += (inputs + 1 + 2 * normal) * outputs
+            row += inputs + 1
+            kept += (outputs + EXTRA_ROWS) * normal
+        rows.append((shape.sizes[-1], 0, 0, row, -1))
+        self._tape_rows = kept
+        self.network = Network(
+            self.parameters,
+            self.gradient,
+            np.array(rows, np.int64),
+            shape.inject,
+            shape.actions,
+            ACTIVATIONS.index(shape.activation),
+            shape.tanh,
+        )
+
+    def initialise(
+        self,
+        stream: Stream,
+        scheme: Scheme = "fan_in",
+        output_scale: float = 1.0,
+        output_bound: float | None = None,
+    ) -> None:
+        """Draw weights uniformly, set biases and shifts to zero and gains to one.
+
+        Args:
+            stream: `[M]`, one number is drawn per parameter.
+            scheme: bounds of the weights: ±1/√inputs, or Glorot & Bengio's (2010, eq. 16) ±√(6 / (inputs + outputs)).
+            output_scale: factor on the weights of the last layer (0.1 in Novati & Koumoutsakos 2019).
+            output_bound: bound of the last layer's weights, instead of the scheme's, and biases (3e-3 in Lillicrap et
+                al. 2016).
+
+        De Bruin et al. (2018) do not state theirs. Reading: Torch's default for weights (`fan_in`), but not for
+        biases. Biases drawn alike make the first policies push one way at rest, and on the pendulum (J = 1.91e-4,
+        FULL[PER]) 15 of 40 learners then never swing up; with zero biases none of 40 is stuck.
+        """
+        draws = stream.uniform(self.shape.parameter_count) * 2.0 - 1.0
+        self.parameters[:] = 0.0
+        for inputs, outputs, offset, _, kept in self.network.plan[:-1]:
+            bias = offset + (inputs - 1) * outputs
+            fan = inputs - 1 if scheme == "fan_in" else (inputs - 1 + outputs) / 6
+            self.parameters[:, offset:bias] = draws[:, offset:bias] / np.sqrt(fan)
+            if kept >= 0:
+                self.parameters[:, bias + outputs : bias + 2 * outputs] = 1.0
+        # What the loop ends with is the last layer.
+        last = slice(offset, bias)
+        if output_bound is not None:
+            self.parameters[:, offset:] = draws[:, offset:] * output_bound
+        self.parameters[:, last] *= output_scale
+
+    def named_weights(self, name: str) -> dict[str, Floats]:
+        """Return views, layer by layer: `{name}.{layer}.weight` `[M, in, out]` and `.bias` `[M, out]`.
+
+        A normalised layer also has `.gain` and `.shift` `[M, out]`.
+        """
+        named = {}
+        for layer, (inputs, outputs, offset, _, kept) in enumerate(self.network.plan[:-1]):
+            rows = inputs + 2 * (kept >= 0)
+            block = self.parameters[:, offset : offset + rows * outputs].reshape(-1, rows, outputs)
+            named[f"{name}.{layer}.weight"] = block[:, : inputs - 1]
+            for row, part in zip(range(inputs - 1, rows), ("bias", "gain", "shift"), strict=False):
+                named[f"{name}.{layer}.{part}"] = block[:, row]
+        return named
+
+    def tape(self, batch: int) -> Tape:
+        """Allocate room for one member's forward and backward passes over `batch` rows."""
+        stride = padded(batch, self.parameters.itemsize)
+        width = padded(max(max(pair) for pair in self.shape.layers), self.parameters.itemsize)
+        kind = self.parameters.dtype
+        values = np.zeros((self._tape_rows, stride), kind)
+        for inputs, _, _, row, _ in self.network.plan[:-1]:
+            values[row + inputs - 1] = 1.0
+        return Tape(values, np.zeros((2, width, stride), kind), np.zeros((batch, width), kind))
+
+    def __call__(self, x: Floats, action: Floats | None = None) -> Floats:
+        """Evaluate all members: x `[M, B, in]`, action `[M, B, A]` where one is injected → `[M, B, out]`."""
+        members, batch = x.shape[:2]
+        x = np.ascontiguousarray(x, self.parameters.dtype)
+        joined = np.empty((members, batch, 0), x.dtype) if action is None else action.astype(x.dtype)
+        out = np.empty((members, batch, self.shape.sizes[-1]), x.dtype)
+        tape = self._tapes.get(batch)
+        if tape is None:
+            tape = self._tapes[batch] = self.tape(batch)
+        _forward_all(self.network, tape, x, joined, out)
+        return out
+
+
+@kernel
+def _load_rows(rows: Floats, x: Floats) -> None:
+    """Store x `[B, n]` transposed, as the first n rows of `rows` `[≥ n, stride]`."""
+    for b in range(x.shape[0]):
+        for i in range(x.shape[1]):
+            rows[i, b] = x[b, i]
+
+
+@kernel
+def forward(net: Network, m: int, tape: Tape, x: Floats, action: Floats, out: Floats) -> None:
+    """Evaluate member m: x `[B, in]`, action `[B, A]` (`[B, 0]` where none is injected) → out `[B, out]`.
+
+    The tape then holds what `backward` needs.
+    """
+    parameters, values = net.parameters[m], tape.values
+    stride = values.shape[1]
+    flat = values.reshape(-1)
+    last = net.plan.shape[0] - 2
+    _load_rows(values, x)
+    for layer in range(last + 1):
+        inputs, outputs, offset, row, kept = net.plan[layer]
+        if layer == net.inject:
+            _load_rows(values[row + inputs - 1 - net.actions :], action)
+        start = net.plan[layer + 1, 3] * stride
+        matmul(
+            flat, start, stride, outputs, stride,
+            parameters, offset, 1, outputs,
+            flat, row * stride, stride, inputs,
+        )  # fmt: skip
+        if layer < last:
+            if kept >= 0:
+                one, gain = (row + inputs - 1) * stride, offset + inputs * outputs
+                normalise(flat, start, kept * stride, one, outputs, stride, parameters, gain)
+            activate(flat[start : start + outputs * stride], net.activation)
+    result = values[net.plan[last + 1, 3] :]
+    for b in range(out.shape[0]):
+        for o in range(out.shape[1]):
+            if net.tanh:
+                result[o, b] = np.tanh(result[o, b])
+            out[b, o] = result[o, b]
+
+
+@kernel
+def _forward_all(net: Network, tape: Tape, x: Floats, action: Floats, out: Floats) -> None:
+    for m in range(x.shape[0]):
+        forward(net, m, tape, x[m], action[m], out[m])
+
+
+@kernel
+def _backward(net: Network, m: int, tape: Tape, d_out: Floats, want_weights: np.bool_, d_action: Floats) -> None:
+    """Do what `backward` says."""
+    parameters, gradient, values, upright = net.parameters[m], net.gradient[m], tape.values, tape.upright
+    batch, stride = d_out.shape[0], values.shape[1]
+    flat = values.reshape(-1)
+    error, next_error = tape.errors[0], tape.errors[1]
+    last = net.plan.shape[0] - 2
+    want_action = d_action.shape[1] > 0
+    _load_rows(error, d_out)
+    if net.tanh:
+        output = values[net.plan[last + 1, 3] :]
+        for b in range(batch):
+            for o in range(d_out.shape[1]):
+                error[o, b] *= 1 - output[o, b] * output[o, b]
+    for layer in range(last, -1, -1):
+        inputs, outputs, offset, row, kept = net.plan[layer]
+        if want_weights:
+            for o in range(outputs):
+                for b in range(batch):
+                    upright[b, o] = error[o, b]
+            matmul(
+                gradient, offset, outputs, inputs, outputs,
+                flat, row * stride, stride, 1,
+                upright.reshape(-1), 0, upright.shape[1], batch,
+            )  # fmt: skip
+        injected = net.actions if layer == net.inject else 0
+        carried = inputs - 1 - injected
+        if layer == 0 and not (injected > 0 and want_action):
+            break
+        matmul(
+            next_error.reshape(-1), 0, stride, inputs - 1 if want_action else carried, stride,
+            parameters, offset, outputs, 1,
+            error.reshape(-1), 0, stride, outputs,
+        )  # fmt: skip
+        if injected > 0 and want_action:
+            for b in range(batch):
+                for a in range(injected):
+                    d_action[b, a] = next_error[carried + a, b]
+            if layer == 0 or not want_weights:
+                break
+        d_hidden = next_error.reshape(-1)[: carried * stride]
+        activate_backward(d_hidden, flat[row * stride : (row + carried) * stride], net.activation)
+        before, _, below, _, kept = net.plan[layer - 1]
+        if kept >= 0:
+            normalise_backward(
+                d_hidden, error.reshape(-1), flat, kept * stride, (row + inputs - 1) * stride,
+                carried, stride, batch, parameters, gradient, below + before * carried, want_weights,
+            )  # fmt: skip
+        error, next_error = next_error, error
+
+
+@njit(inline="always")
+def backward(net: Network, m: int, tape: Tape, d_out: Floats, want_weights: bool, d_action: Floats) -> None:
+    """Propagate the loss gradient d_out `[B, out]` of member m back through its last `forward`.
+
+    With `want_weights` the member's `gradient` is overwritten. The gradient to the injected action goes to
+    d_action `[B, A]`; `[B, 0]` skips it. Without weights, the pass ends at the injected action.
+    """
+    # To Numba a True written out in a call is a type of its own, for which it would compile everything once more.
+    _backward(net, m, tape, d_out, np.bool_(want_weights), d_action)

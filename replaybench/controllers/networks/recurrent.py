@@ -1,0 +1,235 @@
+"""Recurrent function approximators for a population: an LSTM over observations, then a fully connected head.
+
+Novati & Koumoutsakos (2019, section on partial observability) put such networks in the place of the fully connected
+ones and change nothing else; so does this file: parameters and gradient are one flat row a member, as optimisers want
+them, and the passes mirror `layers.forward` and `layers.backward`, with a segment of successive observations in the
+place of each observation. An action joins behind the LSTM, for what a critic has to remember are observations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from replaybench.controllers.networks.lstm import (
+    Lengths,
+    LSTMNetwork,
+    LSTMShape,
+    LSTMTape,
+    PopulationLSTM,
+    lstm_backward,
+    lstm_forward,
+    lstm_state,
+)
+from replaybench.controllers.networks.mlp import Floats, Network, PopulationMLP, Scheme, Shape, Tape, backward, forward
+from replaybench.data.kernel import kernel
+from replaybench.data.streams import Stream
+
+
+class RecurrentNetwork(NamedTuple):
+    """What kernels see: `trunk` and `head`, one behind the other in the same `parameters` and `gradient` `[M, P]`."""
+
+    parameters: Floats
+    gradient: Floats
+    trunk: LSTMNetwork
+    head: Network
+
+
+class Segments(NamedTuple):
+    """What a recurrent network is evaluated on: for each sample the observations that end with its own.
+
+    Of all members, `observation` `[M, B, T, S]` with the oldest first and anything finite behind the `length` `[M, B]`
+    steps of each, and `memory` `[M, B, H]`, what networks remember before the first; H = 0 where that is nothing. Of
+    one member, the same without M.
+    """
+
+    observation: Floats
+    length: Lengths
+    memory: Floats
+
+
+class RecurrentTape(NamedTuple):
+    """Room for one member's pass over B segments of at most T steps, read by its backward pass.
+
+    Where there is memory, the network's own part begins at `place`. `initial` `[B, 2 · L · U]` is the state before the
+    first step, `length` `[B]` the steps of each segment; `joined` and `d_joined` `[B, U + A]` hold features and action,
+    and the gradient to them.
+    """
+
+    trunk: LSTMTape
+    head: Tape
+    place: int
+    initial: Floats
+    length: Lengths
+    joined: Floats
+    d_joined: Floats
+
+
+@dataclass(frozen=True)
+class RecurrentShape:
+    """An LSTM `trunk` and the `head` that takes its features, and an action behind them, as injected input.
+
+    So `head` is a `Shape((0, hidden…, outputs), actions=U + A, inject=0)`.
+    """
+
+    trunk: LSTMShape
+    head: Shape
+
+    def __post_init__(self) -> None:
+        if self.head.sizes[0] or self.head.inject or self.actions < 0:
+            raise ValueError(f"a head of {self.trunk.units} features needs that many actions injected at 0, no inputs")
+
+    @property
+    def actions(self) -> int:
+        """Size of the action that joins behind the trunk."""
+        return self.head.actions - self.trunk.units
+
+    @property
+    def parameter_count(self) -> int:
+        """Weights and biases of one member."""
+        return self.trunk.parameter_count + self.head.parameter_count
+
+    @property
+    def state_size(self) -> int:
+        """Numbers that a member remembers."""
+        return self.trunk.state_size
+
+
+class PopulationRecurrent:
+    """M recurrent networks of one shape.
+
+    Attributes:
+        parameters, gradient: `[M, P]`, each member's trunk (as in `PopulationLSTM`), then head (`PopulationMLP`).
+        network: the view that kernels take; it shares memory with the two.
+    """
+
+    def __init__(self, shape: RecurrentShape, members: int, dtype: DTypeLike = np.float32) -> None:
+        self.shape = shape
+        self.parameters = np.zeros((members, shape.parameter_count), dtype)
+        self.gradient = np.zeros_like(self.parameters)
+        self._tapes: dict[int, RecurrentTape] = {}
+        self._trunk, self._head = PopulationLSTM(shape.trunk, members, dtype), PopulationMLP(shape.head, members, dtype)
+        plan, behind = self._head.network.plan.copy(), shape.trunk.parameter_count
+        plan[:, 2] += behind
+        self.network = RecurrentNetwork(
+            self.parameters,
+            self.gradient,
+            self._trunk.network._replace(parameters=self.parameters, gradient=self.gradient),
+            self._head.network._replace(parameters=self.parameters, gradient=self.gradient, plan=plan),
+        )
+        self._trunk.parameters, self._head.parameters = self.parameters[:, :behind], self.parameters[:, behind:]
+
+    def initialise(
+        self,
+        stream: Stream,
+        scheme: Scheme = "fan_in",
+        output_scale: float = 1.0,
+        output_bound: float | None = None,
+    ) -> None:
+        """Draw the weights of the trunk as an LSTM does, then those of the head as `PopulationMLP` does."""
+        self._trunk.initialise(stream)
+        self._head.initialise(stream, scheme, output_scale, output_bound)
+
+    def named_weights(self, name: str) -> dict[str, Floats]:
+        """Return views of all weights, as those of `{name}.trunk` (an LSTM) and `{name}.head`."""
+        return self._trunk.named_weights(f"{name}.trunk") | self._head.named_weights(f"{name}.head")
+
+    def tape(self, segments: int, steps: int = 1, reach: int | None = None, place: int = 0) -> RecurrentTape:
+        """Allocate room for one member's passes over at most `segments` of `steps`.
+
+        Args:
+            segments, steps: B and T.
+            reach: last steps of each segment through which gradient flows; None for all.
+            place: where the network's own part of the memory begins.
+        """
+        kind = self.parameters.dtype
+        joined = np.zeros((segments, self.shape.head.actions), kind)
+        return RecurrentTape(
+            self._trunk.tape(segments, steps, reach),
+            self._head.tape(segments),
+            place,
+            np.zeros((segments, self.shape.state_size), kind),
+            np.ones(segments, np.int64),
+            joined,
+            np.zeros_like(joined),
+        )
+
+    def step(self, x: Floats, state: Floats, action: Floats | None = None) -> tuple[Floats, Floats]:
+        """Take one step of N runs of all members.
+
+        Args:
+            x: `[M, N, in]`.
+            state: `[M, N, 2 · L · U]`, zero at the start of an episode; what `step` returned, after.
+            action: `[M, N, A]`, where the shape has one; the state after the step does not depend on it.
+
+        Returns:
+            The output `[M, N, out]`, and the state after the step.
+        """
+        kind, (members, runs) = self.parameters.dtype, x.shape[:2]
+        joined = np.zeros((members, runs, self.shape.actions)) if action is None else action
+        out = np.empty((members, runs, self.shape.head.sizes[-1]), kind)
+        next_state = np.empty((members, runs, self.shape.state_size), kind)
+        if runs not in self._tapes:
+            self._tapes[runs] = self.tape(runs)
+        given = [np.ascontiguousarray(array, kind) for array in (x, state, joined)]
+        _step_all(self.network, self._tapes[runs], given[0], given[1], given[2], out, next_state)
+        return out, next_state
+
+    def __call__(self, x: Floats, action: Floats | None = None) -> Floats:
+        """Evaluate all members at the start of an episode: x `[M, N, in]`, action `[M, N, A]` → `[M, N, out]`."""
+        return self.step(x, np.zeros((*x.shape[:2], self.shape.state_size), self.parameters.dtype), action)[0]
+
+
+@kernel
+def recurrent_forward(
+    net: RecurrentNetwork, m: int, tape: RecurrentTape, x: Segments, action: Floats, out: Floats
+) -> None:
+    """Run member m over its segments and evaluate it at the end of each: action `[B, A]` there → out `[B, out]`.
+
+    The tape then holds what `recurrent_backward` needs.
+    """
+    joined, units, batch = tape.joined[: x.length.size], net.trunk.units, x.length.size
+    tape.initial[:] = 0
+    if x.memory.shape[1] > 0:
+        for b in range(batch):
+            for k in range(tape.initial.shape[1]):
+                tape.initial[b, k] = x.memory[b, tape.place + k]
+    tape.length[:batch] = x.length
+    lstm_forward(net.trunk, m, tape.trunk, x.observation, x.length, tape.initial, joined)
+    for b in range(batch):
+        for a in range(action.shape[1]):
+            joined[b, units + a] = action[b, a]
+    forward(net.head, m, tape.head, np.empty((batch, 0), joined.dtype), joined, out)
+
+
+@kernel
+def recurrent_backward(
+    net: RecurrentNetwork, m: int, tape: RecurrentTape, d_out: Floats, want_weights: bool, d_action: Floats
+) -> None:
+    """Propagate the loss gradient d_out `[B, out]` of member m back through its last `recurrent_forward`.
+
+    With `want_weights` the member's `gradient` is overwritten. The gradient to the action goes to d_action `[B, A]`;
+    `[B, 0]` skips it. B is the tape's.
+    """
+    d_joined, units = tape.d_joined, net.trunk.units
+    backward(net.head, m, tape.head, d_out, want_weights, d_joined)
+    for row in range(d_action.shape[0]):
+        for a in range(d_action.shape[1]):
+            d_action[row, a] = d_joined[row, units + a]
+    if want_weights:
+        lstm_backward(net.trunk, m, tape.trunk, tape.length, d_joined)
+
+
+@kernel
+def _step_all(
+    net: RecurrentNetwork, tape: RecurrentTape, x: Floats, state: Floats, action: Floats, out: Floats,
+    next_state: Floats,
+) -> None:  # fmt: skip
+    length = np.ones(x.shape[1], np.int64)
+    for m in range(x.shape[0]):
+        one = x[m].reshape(x.shape[1], 1, x.shape[2])
+        recurrent_forward(net, m, tape, Segments(one, length, state[m]), action[m], out[m])
+        lstm_state(net.trunk, tape.trunk, length, next_state[m])

@@ -1,0 +1,113 @@
+"""Learned policies to be used by themselves, in the convention of Stable-Baselines3.
+
+A policy file says which learner it holds, with which settings; the learner is rebuilt, a population of one, and asked.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from replaybench.controllers.agent import Agent, Task
+from replaybench.controllers.memory.learner import RememberingLearner
+from replaybench.controllers.registry import load_learner
+from replaybench.data.configuration import build
+from replaybench.data.errors import UserError
+from replaybench.data.policy_file import read_policy
+
+Float32Array = NDArray[np.float32]
+
+
+def policy_facts(learner: str, agent: Agent, frequency: float) -> dict[str, Any]:
+    """Return what a policy file must say so that `load_policy` can rebuild its learner."""
+    settings = dataclasses.asdict(agent.config)
+    return {"learner": learner, "settings": settings, "task": agent.task._asdict(), "frequency": frequency}
+
+
+class Policy:
+    """One member's policy; observations are normalised states, actions lie in [−1, 1].
+
+    Attributes:
+        facts: where it comes from: plant, cell, version.
+        agent: the learner as a population of one.
+    """
+
+    def __init__(self, agent: Agent, facts: dict[str, Any]) -> None:
+        self.agent, self.facts = agent, facts
+
+    def predict(
+        self,
+        observation: ArrayLike,
+        state: Float32Array | None = None,
+        episode_start: ArrayLike | None = None,
+        deterministic: bool = True,
+    ) -> tuple[Float32Array, Float32Array | None]:
+        """Return actions float32 `[A]` or `[N, A]` for an observation `[S]` or several `[N, S]`, and the next state.
+
+        Args:
+            observation: normalised observations.
+            state: what a recurrent policy remembers, `[N, width]`, as the last call returned it; None at the start.
+            episode_start: where an episode begins, bool `[N]`; a recurrent policy forgets there.
+            deterministic: the greedy action; otherwise a stochastic policy samples.
+
+        Raises:
+            UserError: the observation does not fit.
+        """
+        seen = np.asarray(observation, np.float32)
+        size = self.agent.task.observation_size
+        if seen.ndim not in (1, 2) or seen.shape[-1] != size:
+            raise UserError(f"an observation of this policy holds {size} numbers, not an array of shape {seen.shape}")
+        rows = np.atleast_2d(seen)
+        chosen, after = self._choose(rows[None], state, episode_start, deterministic)
+        action = np.clip(chosen[0], -1.0, 1.0)
+        return (action if seen.ndim == 2 else action[0]), after
+
+    def _choose(
+        self,
+        rows: Float32Array,
+        state: Float32Array | None,
+        episode_start: ArrayLike | None,
+        deterministic: bool,
+    ) -> tuple[Float32Array, Float32Array | None]:
+        """Return actions `[1, N, A]` for observations `[1, N, S]`, and what a recurrent policy remembers then."""
+        agent = self.agent
+        if not isinstance(agent, RememberingLearner) or not agent.memory.size:
+            return (agent.policy if deterministic else agent.sample)(rows), None
+        choose = agent.policy if deterministic else agent.sample
+        before = np.zeros((rows.shape[1], agent.memory.size), np.float32)
+        if state is not None:
+            going_on = True if episode_start is None else ~np.atleast_1d(np.asarray(episode_start, np.bool_))[:, None]
+            before = np.where(going_on, state, before)
+        return choose(rows, before[None]), agent.remember(rows, before[None])[0]
+
+
+def load_policy(path: Path | str, member: int = 0) -> Policy:
+    """Load one member's policy from a file that `sweep` or `replay` wrote.
+
+    Args:
+        path: a policy file (`.safetensors`).
+        member: place of the member in the file, from 0.
+
+    Raises:
+        UserError: the file is missing, damaged or foreign, or has no such member.
+    """
+    path = Path(path)
+    facts, weights = read_policy(path)
+    try:
+        known = facts["policy"]
+        name, settings, frequency = str(known["learner"]), known["settings"], float(known["frequency"])
+        choices = tuple(int(count) for count in known["task"].get("action_choices", ()))
+        task = Task(**{**known["task"], "action_choices": choices})
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise UserError(f"{path} does not say which learner it holds; it was written by an older version") from None
+    members = len(next(iter(weights.values())))
+    if not 0 <= member < members:
+        raise UserError(f"{path} holds members 0 to {members - 1}, not {member}")
+    kind, config = load_learner(name)
+    agent: Agent = kind(build(config, settings, f"settings in {path}"), task, 0, [member], frequency)
+    agent.load_weights({name: array[member : member + 1] for name, array in weights.items()})
+    return Policy(agent, facts)

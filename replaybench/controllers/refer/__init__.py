@@ -1,0 +1,1 @@
+"""Remember and Forget Experience Replay: behaviour densities, the far-policy count, stored returns."""

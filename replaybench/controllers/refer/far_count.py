@@ -1,0 +1,117 @@
+"""How many stored experiences are far-policy: the trace that ReF-ER needs (Novati & Koumoutsakos 2019, eq. 12).
+
+Every stored step keeps the importance weight ρ that it had when it was last replayed, so n_far is counted with old
+ones. It is kept as steps come, are replayed and go; c_max shrinks meanwhile, so that it is counted afresh at times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.controllers.refer.rules import ReFER, near_policy
+from replaybench.data.kernel import kernel
+
+Values = NDArray[np.float32]
+Links = NDArray[np.int32]
+Slots = NDArray[np.int64]
+Counts = NDArray[np.int64]
+
+RHO, FAR = 0, 1
+"""Places of the two numbers in every rule here."""
+
+RECOUNT: Final = 1000
+"""Updates between exact counts."""
+
+
+class FarCount:
+    """The traces of learners that need nothing but ρ: `rho`, and `far`, 1 where that is far-policy.
+
+    Replay calls it (see there, `TraceRule`); `values` is `[M, N, K]`, slots −1 are to be skipped.
+
+    Args:
+        refer: its β follows the count.
+        steps: the learner's count of updates, int64 `[1]`.
+        members: M.
+
+    Attributes:
+        far, stored: int64 `[M]`, steps that are far-policy, and all.
+    """
+
+    names: tuple[str, ...] = ("rho", "far")
+
+    def __init__(self, refer: ReFER, steps: NDArray[np.int64], members: int) -> None:
+        self.refer, self.steps = refer, steps
+        self.far, self.stored_steps = np.zeros(members, np.int64), np.zeros(members, np.int64)
+
+    @property
+    def fraction(self) -> NDArray[np.float64]:
+        """n_far/N `[M]`, 0 where nothing is stored."""
+        return self.far / np.maximum(self.stored_steps, 1)
+
+    def followed(self, values: Values, last: Slots, experience: Mapping[str, NDArray[Any]]) -> None:
+        """Nothing is derived from successors."""
+
+    def evicting(self, values: Values, previous: Links, next: Links, slots: Slots) -> None:
+        """Take the occupants of `slots` `[M]` out of the counts."""
+        _leave(values, slots, self.far, self.stored_steps)
+
+    def stored(self, values: Values, previous: Links, next: Links, slots: Slots, ended: NDArray[np.bool_]) -> None:
+        """Count the new steps in `slots` `[M]`, which the present policy has chosen: ρ = 1."""
+        _enter(values, slots, self.stored_steps)
+
+    def annotated(
+        self, values: Values, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, NDArray[Any]]
+    ) -> None:
+        """Write the samples' ρ, `annotations["rho"]` `[M, B]`, count, and move β."""
+        update = int(self.steps[0])
+        c_max = self.refer.c_max(update)
+        _write(values, idx, annotations["rho"], c_max, self.far)
+        if update % RECOUNT == 0:
+            _recount(values, self.stored_steps, c_max, self.far)
+        self.refer.weigh(self.fraction, update)
+
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """Return the counts."""
+        return {"far": self.far, "stored_steps": self.stored_steps}
+
+
+@kernel
+def _enter(values: Values, slots: Slots, stored: Counts) -> None:
+    for m in range(slots.size):
+        if slots[m] >= 0:
+            values[m, slots[m], RHO], values[m, slots[m], FAR] = 1, 0
+            stored[m] += 1
+
+
+@kernel
+def _leave(values: Values, slots: Slots, far: Counts, stored: Counts) -> None:
+    for m in range(slots.size):
+        if slots[m] >= 0:
+            far[m] -= int(values[m, slots[m], FAR])
+            stored[m] -= 1
+
+
+@kernel
+def _write(values: Values, idx: Slots, rho: NDArray[np.floating], c_max: float, far: Counts) -> None:
+    for m in range(idx.shape[0]):
+        for b in range(idx.shape[1]):
+            slot = idx[m, b]
+            if slot >= 0:
+                before = values[m, slot, FAR]
+                now = 0 if near_policy(rho[m, b], c_max) else 1
+                values[m, slot, RHO], values[m, slot, FAR] = rho[m, b], now
+                far[m] += now - int(before)
+
+
+@kernel
+def _recount(values: Values, stored: Counts, c_max: float, far: Counts) -> None:
+    """Judge all stored steps, which fill the first slots, by the present c_max."""
+    for m in range(stored.size):
+        far[m] = 0
+        for slot in range(stored[m]):
+            values[m, slot, FAR] = 0 if near_policy(values[m, slot, RHO], c_max) else 1
+            far[m] += int(values[m, slot, FAR])

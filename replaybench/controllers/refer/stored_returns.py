@@ -1,0 +1,203 @@
+"""On-policy returns along stored episodes, kept up to date as values and importance weights change.
+
+Retrace with Q := V (Novati & Koumoutsakos 2019, eq. 6 to 8, after Munos et al. 2016); a step has its own reward:
+
+    Q_ret[t] = r[t] + γ V_tbc[t+1],    V_tbc[t] = V[t] + min(1, ρ[t]) (Q_ret[t] − V[t])
+
+Every stored step holds its latest V and ρ. When these are renewed, the change travels back to the start of the episode
+or until it is lost in rounding, so that what is stored of finished episodes is at any time what the recursion would
+give from scratch. (Where rewards are normalised, returns are derived with the scale of the time.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.controllers.refer.far_count import RHO, FarCount, Links, Slots, Values
+from replaybench.controllers.refer.rules import ReFER
+from replaybench.data.kernel import kernel
+
+VALUE, Q_RET, REWARD, TRUNCATED = 2, 3, 4, 5
+WIDTH = np.uint64(6)
+AT_ONCE = 16
+ONE = np.float32(1)
+
+
+class Retrace(FarCount):
+    """The traces `rho`, `far`, `value` V, `q_ret`, `reward` and `truncated`, 1 where an episode was cut off.
+
+    What follows a step whose successor is not stored is in its `q_ret` alone: nothing after termination; V(s′) where
+    the episode was cut off, renewed whenever that step is replayed; V(s′) of a successor that is yet to come or was
+    never kept; V_tbc of one that was evicted, as it last was.
+
+    An experience must come with `value`, V(s) when it was collected, `truncated`, and, if it ends an episode, `q_ret`.
+
+    Args:
+        refer, steps, members: see `FarCount`.
+        discount: γ.
+        scale: float64 `[M]`, factor on each member's rewards.
+    """
+
+    names = ("rho", "far", "value", "q_ret", "reward", "truncated")
+
+    def __init__(
+        self, refer: ReFER, steps: NDArray[np.int64], members: int, discount: float, scale: NDArray[np.float64]
+    ) -> None:
+        super().__init__(refer, steps, members)
+        self.discount, self.scale = np.float32(discount), scale
+        self._last = np.full(members, -1, np.int64)
+
+    def followed(self, values: Values, last: Slots, experience: Mapping[str, NDArray[Any]]) -> None:
+        """Let the steps in slots `last` `[M]` bootstrap from their successors' values until these are stored."""
+        self._last[:] = last
+        _bootstrap(values, last, experience["value"][:, 0], self.discount, self.scale)
+
+    def evicting(self, values: Values, previous: Links, next: Links, slots: Slots) -> None:
+        """Leave what the occupants of `slots` `[M]` say of their predecessors' returns with these."""
+        super().evicting(values, previous, next, slots)
+        _leave_return(values, previous, slots, self.discount, self.scale)
+
+    def stored(self, values: Values, previous: Links, next: Links, slots: Slots, ended: NDArray[np.bool_]) -> None:
+        """Derive the returns of an episode when it is over, or when its latest step was not kept."""
+        super().stored(values, previous, next, slots, ended)
+        _close(values, previous, slots, self._last, ended, self.discount, self.scale)
+
+    def annotated(
+        self, values: Values, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, NDArray[Any]]
+    ) -> None:
+        """Write the samples' ρ and V and use, where truncated, V(s′) (`rho`, `value`, `bootstrap` `[M, B]`); sweep."""
+        super().annotated(values, previous, next, idx, annotations)
+        value, bootstrap = annotations["value"], annotations["bootstrap"]
+        _renew(values, previous, idx, value, bootstrap, self.discount, self.scale)
+
+
+@kernel
+def earlier_return(
+    r_tm1: np.float32, v_t: np.float32, rho_t: np.float32, q_ret_t: np.float32, discount: np.float32
+) -> np.float32:
+    """Q_ret[t−1] = r[t−1] + γ (V[t] + min(1, ρ[t]) (Q_ret[t] − V[t])), eq. 6, arranged so that Q_ret[t] enters last."""
+    kept = discount * (ONE if rho_t > ONE else rho_t)
+    return (r_tm1 + (discount - kept) * v_t) + kept * q_ret_t
+
+
+@kernel
+def _bootstrap(
+    values: Values, last: Slots, value: NDArray[np.floating], discount: np.float32, scale: NDArray[np.float64]
+) -> None:
+    for m in range(last.size):
+        if last[m] >= 0:
+            step = values[m, last[m]]
+            step[Q_RET] = np.float32(scale[m]) * step[REWARD] + discount * np.float32(value[m])
+
+
+@kernel
+def _sweep(values: Values, previous: Links, m: int, slot: int, discount: np.float32, scale: np.float32) -> None:
+    """Derive all returns before a step, to the first that is linked."""
+    while previous[m, slot] >= 0:
+        step, before = values[m, slot], values[m, previous[m, slot]]
+        before[Q_RET] = earlier_return(scale * before[REWARD], step[VALUE], step[RHO], step[Q_RET], discount)
+        slot = previous[m, slot]
+
+
+@kernel
+def _leave_return(
+    values: Values, previous: Links, slots: Slots, discount: np.float32, scale: NDArray[np.float64]
+) -> None:
+    """Sweep from those that leave: in an episode under way returns are not derived yet."""
+    for m in range(slots.size):
+        if slots[m] >= 0:
+            _sweep(values, previous, m, slots[m], discount, np.float32(scale[m]))
+
+
+@kernel
+def _close(
+    values: Values,
+    previous: Links,
+    slots: Slots,
+    last: Slots,
+    ended: NDArray[np.bool_],
+    discount: np.float32,
+    scale: NDArray[np.float64],
+) -> None:
+    """Sweep from the newest linked step where it will have no successor: it is the last, or this one was not kept."""
+    for m in range(slots.size):
+        end = slots[m] if slots[m] >= 0 else last[m]
+        if slots[m] >= 0 and not ended[m]:
+            values[m, end, Q_RET] = values[m, end, VALUE]  # no advantage until the successor is known
+        elif end >= 0:
+            _sweep(values, previous, m, end, discount, np.float32(scale[m]))
+
+
+@kernel
+def _renew(
+    values: Values,
+    previous: Links,
+    idx: Slots,
+    value: NDArray[np.floating],
+    bootstrap: NDArray[np.floating],
+    discount: np.float32,
+    scale: NDArray[np.float64],
+) -> None:
+    """Write the samples' values, then sweep back from all of them."""
+    waiting = np.empty(idx.shape[1], np.uint64)
+    for m in range(idx.shape[0]):
+        factor, count = np.float32(scale[m]), 0
+        for b in range(idx.shape[1]):
+            slot = idx[m, b]
+            if slot >= 0:
+                step = values[m, slot]
+                step[VALUE] = value[m, b]
+                if step[TRUNCATED] > 0:
+                    step[Q_RET] = factor * step[REWARD] + discount * np.float32(bootstrap[m, b])
+                waiting[count] = slot
+                count += 1
+        _sweep_from(values[m].reshape(-1), previous[m], waiting, np.uint64(count), discount, factor)
+
+
+@kernel
+def _sweep_from(
+    steps: NDArray[np.float32],
+    previous: NDArray[np.int32],
+    waiting: NDArray[np.uint64],
+    count: np.uint64,
+    discount: np.float32,
+    scale: np.float32,
+) -> None:
+    """Sweep from `count` steps of one member, several in turn; `steps` is flat, `[N · K]`.
+
+    A sweep is a chain of dependent loads; in turn they overlap, but many more would ask for memory in too many places.
+    One that changes nothing can stop: what lies before is consistent, or another sweep's work. Each leaves one step at
+    most that does not yet agree with its successor, the one it goes to next, so that none is left in the end, in
+    whatever order they meet. Unsigned indices spare tests for negative ones.
+    """
+    under_way = np.empty(AT_ONCE, np.uint64)
+    one, many = np.uint64(1), np.uint64(0)
+    while many < AT_ONCE and count > 0:
+        count -= one
+        under_way[many] = waiting[count]
+        many += one
+    turn = np.uint64(0)
+    while many > 0:
+        slot = under_way[turn]
+        goes_on = False
+        if previous[slot] >= 0:
+            before = np.uint64(previous[slot])
+            at, to = slot * WIDTH, before * WIDTH
+            v, rho, q_ret = steps[at + np.uint64(VALUE)], steps[at + np.uint64(RHO)], steps[at + np.uint64(Q_RET)]
+            derived = earlier_return(scale * steps[to + np.uint64(REWARD)], v, rho, q_ret, discount)
+            goes_on = derived != steps[to + np.uint64(Q_RET)]
+            steps[to + np.uint64(Q_RET)] = derived
+            under_way[turn] = before
+        if not goes_on and count > 0:
+            count -= one
+            under_way[turn] = waiting[count]
+        elif not goes_on:
+            many -= one
+            under_way[turn] = under_way[many]
+        turn += one
+        if turn >= many:
+            turn = np.uint64(0)

@@ -1,0 +1,1 @@
+"""Readers of logs that users bring: CSV, NPZ, MATLAB and Parquet."""

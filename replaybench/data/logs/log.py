@@ -1,0 +1,195 @@
+"""Recorded trajectories from elsewhere: columns of numbers over time, read from text, NPZ, MATLAB or Parquet files.
+
+Logs are files from strangers: nothing in them is executed or unpickled, and no declared size is believed before it
+is checked. This file knows columns, sample times and gaps; what a column means to a plant it must not know, and how
+each kind of file is read stands in a file of its own.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import lzma
+import math
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.data.errors import UserError, unknown
+from replaybench.data.logs.matlab import read_mat
+from replaybench.data.logs.npz import read_npz
+from replaybench.data.logs.parquet import read_parquet
+from replaybench.data.logs.table import Floats, Table
+from replaybench.data.logs.text import read_text
+
+GAP: Final = 1.5
+"""Sample periods between two rows from which on samples are missing between them."""
+RATE_TOLERANCE: Final = 0.01
+"""Relative difference allowed between the stated rate and that of the time column."""
+
+_TIME_UNITS: Final = {"ms": 1e3, "µs": 1e6, "ns": 1e9}
+_DAMAGE: Final = (
+    *(OSError, EOFError, ValueError, RuntimeError, MemoryError, LookupError, TypeError),
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
+)
+_READERS: Final[dict[str, Callable[[Path], Table]]] = {
+    ".csv": read_text,
+    ".tsv": read_text,
+    ".txt": read_text,
+    ".npz": read_npz,
+    ".mat": read_mat,
+    ".parquet": read_parquet,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Log:
+    """A recording of T rows.
+
+    Attributes:
+        path: the file it came from.
+        columns: named float64 `[T]`; an empty cell is NaN.
+        unusable: why a column of the file is not among `columns`; it does no harm unless it is asked for.
+        time: float64 `[T]` [s], finite, or None where nothing was recorded.
+        lines: int64 `[T]`, line of each row in a text file; None for binary files.
+    """
+
+    path: Path
+    columns: Mapping[str, Floats]
+    unusable: Mapping[str, str]
+    time: Floats | None
+    lines: NDArray[np.int64] | None
+
+    def where(self, row: int) -> str:
+        """Return the place of a row in the file, in words."""
+        return f"index {row}" if self.lines is None else f"line {self.lines[row]}"
+
+    def column(self, name: str, used: NDArray[np.bool_] | None = None) -> Floats:
+        """Return one column, checked to be finite in the rows `used` (bool `[T]`; all of them if not given).
+
+        Raises:
+            UserError: there is no such column, it is not numeric, or a number is missing; says where.
+        """
+        if name in self.unusable:
+            raise UserError(f"{self.path}: column {name!r} cannot be used: {self.unusable[name]}")
+        if name not in self.columns:
+            raise unknown("column", name, self.columns)
+        column = self.columns[name]
+        missing = ~np.isfinite(column) if used is None else ~np.isfinite(column) & used
+        if missing.any():
+            row = int(missing.argmax())
+            raise UserError(
+                f"{self.path}: column {name!r} is {column[row]} at {self.where(row)} ({missing.sum()} such rows); "
+                "mend them, or leave them out: a gap in time splits the episode"
+            )
+        return column
+
+
+def read_log(path: Path, time: str | None = None) -> Log:
+    """Read a log: text with a header row (`,`, `;` or tab between cells), NPZ, MATLAB or Parquet.
+
+    Args:
+        path: the file; `.csv`, `.tsv` or `.txt`, `.npz`, `.mat` (version 5 or later), or `.parquet`.
+        time: name of the column of sample times [s]; if not given, the one called `time` or `t`, if any, or the only
+            field of a struct that is called so.
+
+    Raises:
+        UserError: the file is missing, damaged, too large or not of this form; says in which line or column.
+    """
+    if not path.is_file():
+        raise UserError(f"no such file: {path}")
+    suffix = path.suffix.lower()
+    if suffix not in _READERS:
+        valid = ".csv (also .tsv, .txt), .npz, .mat or .parquet"
+        raise UserError(f"{path}: a log is a {valid} file, not {suffix or 'without suffix'!r}")
+    table = _read(path, _READERS[suffix])
+    if not table.columns:
+        reasons = [f"; column {name!r} cannot be used: {reason}" for name, reason in table.unusable.items()]
+        raise UserError(f"{path} holds no column of numbers{''.join(reasons[:1])}")
+    log = Log(path, table.columns, table.unusable, None, table.lines)
+    time = _time_column(table) if time is None else time
+    return log if time is None else replace(log, time=log.column(time))
+
+
+def _read(path: Path, reader: Callable[[Path], Table]) -> Table:
+    try:
+        return reader(path)
+    except UserError:
+        raise
+    except UnicodeDecodeError as error:
+        if reader is read_text:
+            raise UserError(f"{path} is not UTF-8 text; save the log as UTF-8 CSV") from error
+        raise UserError(f"{path} cannot be read: it is damaged") from error
+    except (csv.Error, *_DAMAGE) as error:
+        raise UserError(f"{path} cannot be read: {' '.join(str(error).split()) or type(error).__name__}") from error
+
+
+def _time_column(table: Table) -> str | None:
+    for part in (lambda name: name, lambda name: name.rpartition(".")[2]):
+        named = [name for name in table.columns if part(name).casefold() in ("time", "t")]
+        if len(named) == 1 or (named and part(named[0]) == named[0]):
+            return named[0]
+    return None
+
+
+def sampling_rate(time: Floats) -> float:
+    """Return the rate of a time column `[T]` [s] in Hz, gaps left out.
+
+    It is the mean, not the median, of the sample times: a clock that counts milliseconds makes 60 Hz out of steps
+    of 16 and 17 ms, of which neither is the period. The median only tells which steps are gaps.
+
+    Raises:
+        UserError: fewer than two rows, or time does not increase.
+    """
+    if len(time) < 2:
+        raise UserError(f"the log has {len(time)} rows of data; a step takes two")
+    steps = np.diff(time)
+    if not (steps > 0).all():
+        row = int((steps <= 0).argmax()) + 1
+        raise UserError(
+            f"time does not increase at row {row + 1} of the data ({time[row - 1]:.6g} s, then {time[row]:.6g} s); "
+            "is --time the right column? Recordings put together need increasing times, with a gap between them"
+        )
+    return 1 / float(steps[steps < 1.75 * np.median(steps)].mean())
+
+
+def round_rate(rate: float) -> float:
+    """Return the roundest rate within 0.2 % of a measured one [Hz]: few digits in either Hz or seconds."""
+    rounded = (
+        candidate
+        for digits in range(1, 5)
+        for candidate in (float(f"{rate:.{digits}g}"), 1 / float(f"{1 / rate:.{digits}g}"))
+        if abs(candidate / rate - 1) <= 0.002
+    )
+    return next(rounded, rate)
+
+
+def segments(time: Floats, frequency: float) -> list[slice]:
+    """Cut a recording where samples are missing: steps of more than 1.5 sample periods.
+
+    Args:
+        time: increasing sample times `[T]` [s].
+        frequency: stated sampling frequency [Hz].
+
+    Returns:
+        Slices that together cover all T rows, in order.
+
+    Raises:
+        UserError: time does not increase, or its rate is more than 1 % from `frequency`.
+    """
+    if not (math.isfinite(frequency) and frequency > 0):
+        raise UserError(f"--frequency must be a positive number of Hz, not {frequency}")
+    rate = sampling_rate(time)
+    if abs(rate / frequency - 1) > RATE_TOLERANCE:
+        units = [unit for unit, factor in _TIME_UNITS.items() if abs(rate * factor / frequency - 1) <= RATE_TOLERANCE]
+        remedy = f"give time in s, not {units[0]}" if units else f"use --frequency {round_rate(rate):g}"
+        raise UserError(f"the time column is sampled at {rate:.5g} Hz, not at {frequency:g} Hz: {remedy}")
+    cuts = [0, *(np.flatnonzero(np.diff(time) * frequency > GAP) + 1).tolist(), len(time)]
+    return [slice(first, last) for first, last in itertools.pairwise(cuts)]

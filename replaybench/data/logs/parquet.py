@@ -1,0 +1,66 @@
+"""Logs as Parquet: columns of numbers, dates and durations, as pandas and Polars write them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from replaybench.data.errors import UserError
+from replaybench.data.logs.table import Budget, Floats, Table, printable, refuse_doubles
+
+
+def read_parquet(path: Path) -> Table:
+    """Read a file: numbers as they are, null as NaN, dates as seconds after the first, durations as seconds.
+
+    Raises:
+        UserError: pyarrow is missing, or the file is damaged, holds too much or two columns of one name.
+    """
+    try:
+        import pyarrow
+        import pyarrow.compute
+        import pyarrow.parquet
+    except ImportError:
+        raise UserError(f"{path} is Parquet, which needs the extra: pip install 'replaybench[parquet]'") from None
+    budget = Budget(path)
+    columns: dict[str, Floats] = {}
+    unusable: dict[str, str] = {}
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            schema, rows = file.schema_arrow, file.metadata.num_rows
+            refuse_doubles(path, schema.names)
+            for field in schema:
+                budget.name()
+                name = printable(field.name)
+                if not _is_number(pyarrow.types, field.type):
+                    unusable[name] = f"it holds {field.type}, not numbers"
+                    continue
+                budget.take(8 * rows)
+                columns[name] = _floats(pyarrow, file.read([field.name], use_threads=False).column(0))
+    except (pyarrow.ArrowException, OSError) as error:
+        raise UserError(f"{path} cannot be read as Parquet: {str(error).splitlines()[0]}") from error
+    return Table(columns, unusable)
+
+
+def _is_number(types: Any, kind: Any) -> bool:
+    tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
+    return any(test(kind) for test in (*tests, types.is_timestamp, types.is_duration))
+
+
+def _floats(pyarrow: Any, column: Any) -> Floats:
+    """Return a column as float64 `[T]`, null as NaN."""
+    kind = column.type
+    if pyarrow.types.is_timestamp(kind) or pyarrow.types.is_duration(kind):
+        ticks = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[kind.unit]
+        counts = column.cast(pyarrow.int64()).combine_chunks()
+        known = counts.drop_null()
+        start = known[0].as_py() if pyarrow.types.is_timestamp(kind) and len(known) else 0
+        # Subtracted as integers: nanoseconds since 1970 are beyond the precision of float64.
+        counts = pyarrow.compute.subtract(counts, start)
+        return _plain(counts.cast(pyarrow.float64(), safe=False)) / ticks
+    return _plain(column.cast(pyarrow.float64(), safe=False).combine_chunks())
+
+
+def _plain(values: Any) -> Floats:
+    return np.array(values.to_numpy(zero_copy_only=False), np.float64)

@@ -1,0 +1,1 @@
+"""HDF5 records, sealed by checksums before a library sees them."""

@@ -1,0 +1,114 @@
+"""What an HDF5 file of ours may contain: plain arrays of numbers, and nothing that reaches or expands beyond the file.
+
+Checksums say that a file is as it was written, not that its writer meant well. HDF5 can be told to read other files,
+to run filters, and to claim any amount of data; all of that is refused here before anything is read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from replaybench.data.errors import UserError
+from replaybench.data.records.compression import DEFLATE_LIMIT
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Where an array's numbers lie: at an address of the file, or in packed chunks `[1, chunk_rows, …]`."""
+
+    dataset: Any
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    address: int = 0
+    chunk_rows: int = 0
+
+    @property
+    def chunk_shape(self) -> tuple[int, ...]:
+        return (self.chunk_rows, *self.shape[2:])
+
+    def chunk(self, member: int, row: int) -> tuple[int, int]:
+        """Return address and size of the packed chunk that begins at a row.
+
+        Raises:
+            ValueError: it is missing, or not packed as it should be.
+        """
+        found = self.dataset.id.get_chunk_info_by_coord((member, row, *(0 for _ in self.shape[2:])))
+        if found.byte_offset is None or found.filter_mask:
+            raise ValueError("a packed chunk is missing or not packed")
+        return found.byte_offset, found.size
+
+
+def plain_arrays(path: Path, file: h5py.File, end: int) -> dict[str, Stored]:
+    """Return all arrays of a record whose content ends at byte `end`.
+
+    Raises:
+        UserError: the file holds anything but plain arrays of numbers.
+    """
+    arrays, claimed = {}, 0
+    for name in file:
+        link, dataset = file.get(name, getlink=True), file.get(name)
+        reason = next(_reasons(link, dataset), None)
+        stored = None if reason else _stored(dataset)
+        if stored is None or stored.address + (0 if stored.chunk_rows else _bytes(stored)) > end:
+            reason = reason or "claims more data than the file holds"
+            raise UserError(f"{path} is not a plain record: {name!r} {reason}")
+        arrays[name] = stored
+        claimed += dataset.id.get_storage_size()
+    if claimed > end:
+        raise UserError(f"{path} is not a plain record: its arrays claim more data than the file holds")
+    return arrays
+
+
+def _reasons(link: Any, dataset: Any) -> Iterator[str]:
+    """Say what is wrong with an entry of the file, cheapest first."""
+    if not isinstance(link, h5py.HardLink) or not isinstance(dataset, h5py.Dataset):
+        yield "is linked or no array"
+    if dataset.is_virtual or dataset.external:
+        yield "is kept in other files"
+    if dataset.dtype.kind not in "biuf" or not _usual(dataset):
+        yield "is not numeric"
+    if not dataset.chunks and dataset.id.get_create_plist().get_layout() != h5py.h5d.CONTIGUOUS:
+        yield "is kept in an unusual way"
+    if dataset.chunks and not _packed_as_ours(dataset):
+        yield "is packed in a way that replaybench does not use"
+
+
+def _usual(dataset: Any) -> bool:
+    """Tell whether the numbers in the file are bit for bit those of the NumPy type."""
+    kind = h5py.h5t.py_create(dataset.dtype, logical=True)
+    return bool(dataset.id.get_type().equal(kind))
+
+
+def _packed_as_ours(dataset: Any) -> bool:
+    if dataset.ndim < 2 or not dataset.size:
+        return False
+    plist = dataset.id.get_create_plist()
+    filters = [plist.get_filter(number)[0] for number in range(plist.get_nfilters())]
+    first, rows, *rest = dataset.chunks
+    whole = first == 1 and 1 <= rows <= dataset.shape[1] and tuple(rest) == dataset.shape[2:]
+    return whole and filters == [h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_DEFLATE]
+
+
+def _stored(dataset: Any) -> Stored | None:
+    """Return where an array lies, or None if it claims more than can be there."""
+    shape, dtype, held = dataset.shape, dataset.dtype, dataset.id.get_storage_size()
+    if dataset.chunks:
+        count = shape[0] * -(-shape[1] // dataset.chunks[1])
+        claimed = count * math.prod(dataset.chunks) * dtype.itemsize
+        if dataset.id.get_num_chunks() != count or claimed > DEFLATE_LIMIT * held:
+            return None
+        return Stored(dataset, shape, dtype, chunk_rows=dataset.chunks[1])
+    if math.prod(shape) * dtype.itemsize != held:
+        return None
+    return Stored(dataset, shape, dtype, address=dataset.id.get_offset() if held else 0)
+
+
+def _bytes(stored: Stored) -> int:
+    return math.prod(stored.shape) * stored.dtype.itemsize

@@ -1,0 +1,210 @@
+"""Records: the project's one kind of HDF5 file, for buffers, checkpoints, scores and solutions.
+
+A record is a flat set of named arrays and one JSON object of facts, in a sealed HDF5 file (docs/buffer-format.md).
+The HDF5 library lays the file out and finds things in it; the numbers themselves go past it, in pieces when written
+and, when read, only the rows asked for. It sees no byte that was not verified, because damaged metadata can crash it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.data.atomic import atomic_path
+from replaybench.data.errors import UserError, unknown
+from replaybench.data.records.array_check import Stored, plain_arrays
+from replaybench.data.records.array_writer import Column, fill
+from replaybench.data.records.compression import unpack
+from replaybench.data.records.layout import lay_out
+from replaybench.data.records.sealed_file import HEAD, SealedFile, is_sealed, seal
+from replaybench.data.records.sealed_view import SealedView
+
+Compression = Literal["gzip"] | None
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a record says of itself: its kind (`buffer`, `checkpoint`, …), its facts and its arrays' shapes."""
+
+    kind: str
+    facts: dict[str, Any]
+    shapes: dict[str, tuple[int, ...]]
+    dtypes: dict[str, str]
+
+
+def write_record(
+    path: Path, kind: str, facts: Mapping[str, Any], arrays: Mapping[str, Column], compression: Compression = None
+) -> None:
+    """Write a record atomically, with less than 64 MB of memory beside the arrays, however large they are.
+
+    Args:
+        path: the file; one that is there is replaced when the new one is complete.
+        kind: what the record is.
+        facts: anything that JSON can hold.
+        arrays: NumPy arrays or views of them, or objects that compute their parts when asked.
+        compression: "gzip" packs arrays `[M, N, …]` of at least 4 KiB per member; a sixth of the speed or less.
+
+    Raises:
+        UserError: the disk is full or the folder cannot be written; what was at `path` is untouched.
+    """
+    with atomic_path(path) as temporary:
+        with h5py.File(temporary, "w", userblock_size=HEAD) as file:
+            file.attrs["kind"], file.attrs["facts"] = kind, json.dumps(facts, sort_keys=True)
+            extents = lay_out(file, arrays, packed=compression is not None)
+        fill(temporary, extents)
+        seal(temporary)
+
+
+class Record:
+    """An open record; made by `open_record`, for one thread.
+
+    Attributes:
+        header: what the record says of itself.
+        sealed: the file below, which counts the bytes that were read.
+    """
+
+    def __init__(self, path: Path, sealed: SealedFile, view: SealedView, file: h5py.File) -> None:
+        self.path, self.sealed, self._view = path, sealed, view
+        self._stored = plain_arrays(path, file, HEAD + sealed.length)
+        facts = json.loads(file.attrs["facts"])
+        if not isinstance(facts, dict):
+            raise UserError(f"{path} is not a plain record: its facts are no JSON object")
+        shapes = {name: stored.shape for name, stored in self._stored.items()}
+        dtypes = {name: stored.dtype.str for name, stored in self._stored.items()}
+        self.header = Header(str(file.attrs["kind"]), facts, shapes, dtypes)
+
+    def read(self, name: str, member: int | None = None, rows: slice | None = None) -> NDArray[Any]:
+        """Read an array or a part of it; only the 128 KiB blocks (or packed chunks) that it lies in are touched.
+
+        Args:
+            name: the array.
+            member: place on its first axis, which the result then lacks; None for all.
+            rows: contiguous part of its second axis; None for all.
+
+        Raises:
+            UserError: there is no such array or member, or the file is damaged there.
+        """
+        if name not in self._stored:
+            raise unknown("array", name, self._stored)
+        stored = self._stored[name]
+        with _one_line(self.path, self._view):
+            if member is None and rows is None and not stored.chunk_rows:
+                return self._read_range(stored, 0, stored.shape)
+            if not stored.shape or (rows is not None and len(stored.shape) < 2):
+                raise UserError(f"{self.path}: {name} of shape {stored.shape} has no such part")
+            if member is not None and not 0 <= member < stored.shape[0]:
+                raise UserError(f"{self.path} holds members 0 to {stored.shape[0] - 1} of {name}, not {member}")
+            start, stop, step = (rows or slice(None)).indices(stored.shape[1] if len(stored.shape) > 1 else 1)
+            if step != 1:
+                raise ValueError("rows are read as they lie: the step must be 1")
+            members = range(stored.shape[0]) if member is None else (member,)
+            parts = [self._read_rows(stored, m, start, max(start, stop)) for m in members]
+            return parts[0] if member is not None else np.stack(parts)
+
+    def verify(self) -> None:
+        """Verify every byte of the file that was not read so far.
+
+        Raises:
+            UserError: the file is damaged.
+        """
+        with _one_line(self.path, self._view):
+            self.sealed.verify()
+
+    def _read_rows(self, stored: Stored, member: int, start: int, stop: int) -> NDArray[Any]:
+        if stored.chunk_rows:
+            return self._unpack_rows(stored, member, start, stop)
+        row = math.prod(stored.shape[2:])
+        first = (member * math.prod(stored.shape[1:]) + start * row) * stored.dtype.itemsize
+        return self._read_range(stored, first, (stop - start, *stored.shape[2:]) if len(stored.shape) > 1 else ())
+
+    def _read_range(self, stored: Stored, first: int, shape: tuple[int, ...]) -> NDArray[Any]:
+        out = np.empty(shape, stored.dtype)
+        if out.size:
+            self.sealed.read(stored.address + first - HEAD, out.reshape(-1).view(np.uint8).data)
+        return out
+
+    def _unpack_rows(self, stored: Stored, member: int, start: int, stop: int) -> NDArray[Any]:
+        out = np.empty((stop - start, *stored.shape[2:]), stored.dtype)
+        high = stored.chunk_rows
+        for first in range(start // high * high, stop, high):
+            address, size = stored.chunk(member, first)
+            packed = memoryview(bytearray(min(size, self.sealed.length + 1)))
+            self.sealed.read(address - HEAD, packed)
+            chunk = unpack(packed, stored.dtype, stored.chunk_shape)
+            low, top = max(start, first), min(stop, first + high)
+            out[low - start : top - start] = chunk[low - first : top - first]
+        return out
+
+
+@contextmanager
+def open_record(path: Path, kind: str | None = None) -> Iterator[Record]:
+    """Open a record to read parts of it; its head, its table of checksums and its header are verified.
+
+    Raises:
+        UserError: the file is missing, damaged, foreign or not of this `kind`.
+    """
+    if not path.is_file():
+        raise UserError(f"no such file: {path}")
+    with ExitStack() as stack:
+        sealed = SealedFile(path)
+        stack.callback(sealed.close)
+        view = SealedView(sealed)
+        with _one_line(path, view):
+            file = stack.enter_context(h5py.File(view, "r"))
+            record = Record(path, sealed, view, file)
+        if kind is not None and record.header.kind != kind:
+            raise UserError(f"{path} is a {record.header.kind} file; a {kind} file is needed here")
+        yield record
+
+
+def read_header(path: Path, kind: str | None = None) -> Header:
+    """Read what a record says of itself, verified; raises as `open_record`."""
+    with open_record(path, kind) as record:
+        return record.header
+
+
+def read_record(path: Path, kind: str | None = None) -> tuple[Header, dict[str, NDArray[Any]]]:
+    """Read a record whole, every byte of the file verified; raises as `open_record`."""
+    with open_record(path, kind) as record:
+        arrays = {name: record.read(name) for name in record.header.shapes}
+        record.verify()
+        return record.header, arrays
+
+
+def is_record(path: Path) -> bool:
+    """Tell whether a file bears this project's mark."""
+    return is_sealed(path)
+
+
+@contextmanager
+def _one_line(path: Path, view: SealedView) -> Iterator[None]:
+    """Turn any failure of the HDF5 library into one line about the file; damage that it met comes first.
+
+    The line is raised afresh, outside the handler: a library's exception that outlives this function keeps its
+    handles open, and HDF5 crashes when it closes those of a file object at the interpreter's exit.
+    """
+    fault: BaseException | None = None
+    try:
+        yield
+    except UserError as error:
+        fault = UserError(*error.args)
+    except Exception as error:
+        if not isinstance(error, OSError | RuntimeError | LookupError | TypeError | ValueError | MemoryError):
+            raise
+        fault = UserError(f"{path} cannot be read as HDF5: {(str(error) or repr(error)).splitlines()[0]}")
+    finally:
+        # HDF5 sometimes goes on after a failed read, as when it looks for a name.
+        met, view.fault = view.fault, None
+    if met is not None:
+        fault = type(met)(*met.args)
+    if fault is not None:
+        raise fault

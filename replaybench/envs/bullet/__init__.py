@@ -1,0 +1,1 @@
+"""The six Roboschool tasks on PyBullet."""

@@ -1,0 +1,82 @@
+"""Roboschool's inverted double pendulum in PyBullet: a cart has to keep two poles upright."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.envs.bullet.model import Floats, Model, Readings
+from replaybench.envs.bullet.plant import INTERVAL, BulletPlant
+
+POLE: Final = 0.6  # length of each [m]
+FASTEST: Final = 100.0  # Bullet lets no joint move faster [rad/s, m/s]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BulletInvertedDoublePendulum(BulletPlant):
+    """Two poles of 0.6 m on a cart with ±1 m of rail; ends when the tip is at 1 m or below (Roboschool).
+
+    One physics step per sample, as there; the parameter `substeps` makes it finer.
+    """
+
+    start_noise: float = 0.1  # poles start within ± this [rad]
+
+    name = "BulletInvertedDoublePendulum"
+    state_names = (
+        *("cart position", "cart velocity", "upper pole position"),
+        *("cosine of lower angle", "sine of lower angle", "lower speed"),
+        *("cosine of upper angle", "sine of upper angle", "upper speed"),
+    )
+    state_units = ("m", "m/s", "m", "1", "1", "rad/s", "1", "1", "rad/s")
+    state_center = (0.0,) * 9
+    state_scale = (1.0,) * 9
+    action_names = ("force",)
+    action_units = ("N",)
+    action_low = (-200.0,)
+    action_high = (200.0,)
+
+    model = Model(
+        file="inverted_double_pendulum.xml", floor=False, gravity=9.8, joints=("slider", "hinge", "hinge2"), motors=1,
+        seen=("cart", "pole", "pole2"), camera=(2.6, 0.0, -10.0), look_at=(0.0, 0.0, 0.6),
+    )  # fmt: skip
+    terms = ("alive", "distance")
+    episode_seconds = 1000 * INTERVAL
+
+    @property
+    def observation_limit(self) -> tuple[float, ...]:
+        """Positions: room beyond the rail. Speeds: Bullet's own limit."""
+        return (3.0, FASTEST, 5.0, 1.0, 1.0, FASTEST, 1.0, 1.0, FASTEST)
+
+    def starts(self, uniform: Floats) -> Floats:
+        """Return the joints' positions at the start of episodes `[n, 3]`: the cart's is 0."""
+        return self.start_noise * (2.0 * uniform - 1.0) * [0.0, 1.0, 1.0]
+
+    def observe(self, now: Readings) -> Floats:
+        """Return physical states `[M, 9]`; the upper angle is that between the poles."""
+        (cart, lower, upper), speed = now.position.T, now.velocity.T
+        pole, _ = _upper_pole(now)
+        return np.stack(
+            [cart, speed[0], pole, np.cos(lower), np.sin(lower), speed[1], np.cos(upper), np.sin(upper), speed[2]],
+            axis=1,
+        )
+
+    def judge(self, before: Readings, now: Readings, action: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+        """Return the terms of the reward `[M, 2]`, 10 and −0.01 x² − (y + 0.3 − 2)², and who has fallen `[M]`.
+
+        `x` and `y` [m] are the place of the upper pole's centre, so that upright is worth 9.36.
+        """
+        x, y = _upper_pole(now)
+        tip = y + POLE / 2
+        terms = np.stack([np.full(len(x), 10.0), -0.01 * x**2 - (tip - 2.0) ** 2], axis=1)
+        return terms, ~(tip > 1.0)
+
+
+def _upper_pole(now: Readings) -> tuple[Floats, Floats]:
+    """Return x and y `[M]` of the upper pole's centre [m]; to ask PyBullet for it would cost a tenth of a step."""
+    cart, lower, upper = now.position.T
+    x = cart + POLE * (np.sin(lower) + np.sin(lower + upper) / 2)
+    y = POLE * (np.cos(lower) + np.cos(lower + upper) / 2)
+    return x, y

@@ -1,0 +1,105 @@
+"""Roboschool's reacher in PyBullet: an arm of two links has to bring its tip to a random place in the plane."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.envs.bullet.model import Floats, Model, Readings
+from replaybench.envs.bullet.plant import INTERVAL, BulletPlant
+
+ELBOW: Final = 3.0  # its range is ± this [rad]
+SPEED_SCALE: Final = 0.1  # of joint speeds [s/rad], in observations and in the cost of electricity alike
+DISTANCE: Final = -100.0  # per m
+ELECTRICITY: Final = -0.1  # per torque times speed, both normalised
+STALL_TORQUE: Final = -0.01  # per normalised torque
+STUCK: Final = -0.1  # while the elbow is at an end of its range
+
+
+@dataclass(frozen=True, kw_only=True)
+class BulletReacher(BulletPlant):
+    """Two links of 0.1 m without gravity; never ends before its 150 samples (Roboschool).
+
+    One physics step per sample, as there; the parameter `substeps` makes it finer. The shoulder's angle is observed by
+    its sine and cosine. PyBullet's port takes those of 1 − 2 θ, as if the unlimited shoulder had a range, which makes
+    opposite arms look alike: that is not followed.
+    """
+
+    target_range: float = 0.27  # the target is within ± this of the shoulder, along x and y [m]
+    start_noise: float = 3.14  # joints start within ± this [rad]
+
+    name = "BulletReacher"
+    state_names = (
+        *("target x", "target y", "tip from target x", "tip from target y"),
+        *("cosine of shoulder", "sine of shoulder", "shoulder speed", "elbow angle", "elbow speed"),
+    )
+    state_units = ("m", "m", "m", "m", "1", "1", "rad/s", "rad", "rad/s")
+    state_center = (0.0,) * 9
+    state_scale = (1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1 / SPEED_SCALE, ELBOW, 1 / SPEED_SCALE)
+    action_names = ("shoulder torque", "elbow torque")
+    action_units = ("N m", "N m")
+    action_low = (-0.05, -0.05)
+    action_high = (0.05, 0.05)
+
+    model = Model(
+        file="reacher.xml", floor=False, gravity=0.0, joints=("joint0", "joint1"), motors=2,
+        placed=("target_x", "target_y"), parts=("fingertip",), still=("target",), seen=("body0", "body1"),
+        camera=(0.65, 0.0, -89.0), look_at=(0.0, 0.0, 0.0),
+    )  # fmt: skip
+    terms = ("progress", "electricity", "stuck_joint")
+    episode_seconds = 150 * INTERVAL
+
+    @property
+    def observation_limit(self) -> tuple[float, ...]:
+        """Twice what the arm can reach; speeds: Bullet's own limit of 100 rad/s."""
+        return (1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 10.0, 2.0, 10.0)
+
+    def starts(self, uniform: Floats) -> Floats:
+        """Return the joints' positions at the start of episodes `[n, 4]`, the target's last."""
+        spread = [self.start_noise, self.start_noise, self.target_range, self.target_range]
+        return (2.0 * uniform - 1.0) * spread
+
+    def observe(self, now: Readings) -> Floats:
+        """Return physical states `[M, 9]`."""
+        (shoulder, elbow), speed, target = now.position.T, now.velocity.T, now.place[:, 1]
+        away = now.place[:, 0] - target
+        states = [
+            target[:, 0],
+            target[:, 1],
+            away[:, 0],
+            away[:, 1],
+            np.cos(shoulder),
+            np.sin(shoulder),
+            speed[0],
+            elbow,
+        ]
+        return np.stack([*states, speed[1]], axis=1)
+
+    def judge(self, before: Readings, now: Readings, action: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+        """Return the terms of the reward `[M, 3]`; nobody ends.
+
+        `100 (d − d′) − 0.1 Σ|a ω/10| − 0.01 Σ|a| − 0.1 s`: `d` and `d′` [m] the tip's distances from the target before
+        and after; normalised torques `a`, joint speeds `ω` [rad/s]; `s` is 1 while the elbow is within 1 % of an end of
+        its range.
+        """
+        power = np.abs(action * (SPEED_SCALE * now.velocity)).sum(axis=1)
+        stuck = np.abs(np.abs(now.position[:, 1] / ELBOW) - 1.0) < 0.01
+        terms = np.stack(
+            [
+                DISTANCE * (_distance(now) - _distance(before)),
+                ELECTRICITY * power + STALL_TORQUE * np.abs(action).sum(axis=1),
+                np.where(stuck, STUCK, 0.0),
+            ],
+            axis=1,
+        )
+        return terms, np.zeros(len(terms), np.bool_)
+
+
+def _distance(now: Readings) -> Floats:
+    """Return the tip's distance from the target `[M]` [m]."""
+    away = now.place[:, 0] - now.place[:, 1]
+    distance: Floats = np.sqrt(np.square(away).sum(axis=1))
+    return distance

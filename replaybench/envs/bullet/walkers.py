@@ -1,0 +1,235 @@
+"""Hopper, Walker2d, HalfCheetah and Ant, as Roboschool has them, in PyBullet.
+
+Each earns what it comes nearer to a flag a kilometre away. De Bruin et al. (2018, section 8.5) learn these tasks;
+readings where that paper and Roboschool's ports leave a choice are stated at the code they concern.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.envs.bullet.model import Floats, Model, Readings
+from replaybench.envs.bullet.plant import INTERVAL, BulletPlant
+
+TARGET: Final = 1000.0  # distance of the flag along x [m]
+SPEED_SCALE: Final = 0.1  # of joint speeds [s/rad], in observations and in the cost of electricity alike
+ELECTRICITY: Final = -2.0  # per torque times speed, both normalised, of the mean motor
+STALL_TORQUE: Final = -0.1  # per squared normalised torque of the mean motor
+AT_LIMIT: Final = 0.99  # of the way from the middle of a joint's range to its end
+JOINT_AT_LIMIT: Final = -0.2  # per joint
+FOOT_COLLISION: Final = -1.0  # per foot
+_GENERAL: Final = (  # name, unit, scale
+    ("height", "m", 1.0),
+    ("sine of bearing", "1", 1.0),
+    ("cosine of bearing", "1", 1.0),
+    ("forward velocity", "m/s", 1 / 0.3),
+    ("sideways velocity", "m/s", 1 / 0.3),
+    ("vertical velocity", "m/s", 1 / 0.3),
+    ("roll", "rad", 1.0),
+    ("pitch", "rad", 1.0),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Walker(BulletPlant):
+    """Base class of the four: a subclass gives tables, and says what it is to be alive.
+
+    Observed are the height above that at the start, the bearing of the flag, the velocity in the frame turned by the
+    yaw, roll and pitch, each joint's angle relative to its range and its speed, and which feet touch the floor: all
+    clipped to ±5. Roboschool shows the contacts of the sample before; here they are as new as all else, so that what
+    is seen does not depend on the rate.
+    """
+
+    substeps: float = 4.0
+    start_noise: float = 0.1  # joints start within ± this [rad]
+
+    file: ClassVar[str]
+    joints: ClassVar[dict[str, tuple[float, float, float]]]
+    """Lower and upper end [rad] of each joint's range, and its greatest torque [N m]."""
+    links: ClassVar[tuple[str, ...]]
+    """The bodies beside the torso."""
+    feet: ClassVar[tuple[str, ...]]
+    start_height: ClassVar[float]
+    """Of the torso [m]."""
+
+    terms = ("alive", "progress", "electricity", "joints_at_limit", "feet_collision")
+    episode_seconds = 1000 * INTERVAL
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        low, high, torque = np.array(list(cls.joints.values())).T
+        moving = [name.removesuffix("_joint") for name in cls.joints]
+        signals = [*_GENERAL]
+        for name, half in zip(moving, (high - low) / 2, strict=True):
+            signals += [(f"{name} angle", "rad", half), (f"{name} speed", "rad/s", 1 / SPEED_SCALE)]
+        signals += [(f"{name} contact", "1", 1.0) for name in cls.feet]
+        cls.state_names = tuple(name for name, _, _ in signals)
+        cls.state_units = tuple(unit for _, unit, _ in signals)
+        cls.state_scale = tuple(float(scale) for _, _, scale in signals)
+        center = np.zeros(len(signals))
+        center[0] = cls.start_height
+        center[len(_GENERAL) : len(_GENERAL) + 2 * len(moving) : 2] = (low + high) / 2
+        cls.state_center = tuple(center.tolist())
+        cls.action_names = tuple(f"{name} torque" for name in moving)
+        cls.action_units = ("N m",) * len(moving)
+        cls.action_low, cls.action_high = tuple((-torque).tolist()), tuple(torque.tolist())
+        cls.model = Model(
+            file=cls.file, floor=True, gravity=9.8, joints=tuple(cls.joints), motors=len(cls.joints),
+            parts=cls.links, root="torso", feet=cls.feet,
+        )  # fmt: skip
+
+    @property
+    def observation_limit(self) -> tuple[float, ...]:
+        """Roboschool's, in normalised units."""
+        return (5.0,) * len(self.state_names)
+
+    def starts(self, uniform: Floats) -> Floats:
+        """Return the joints' positions at the start of episodes `[n, J]`."""
+        return self.start_noise * (2.0 * uniform - 1.0)
+
+    def observe(self, now: Readings) -> Floats:
+        """Return physical states `[M, S]`."""
+        yaw = now.attitude[:, 2]
+        x, y = _middle(now)
+        bearing = np.arctan2(-y, TARGET - x) - yaw
+        cosine, sine = np.cos(yaw), np.sin(yaw)
+        forward = cosine * now.speed[:, 0] + sine * now.speed[:, 1]
+        sideways = cosine * now.speed[:, 1] - sine * now.speed[:, 0]
+        general = [now.root[:, 2], np.sin(bearing), np.cos(bearing), forward, sideways, now.speed[:, 2]]
+        joints = np.stack([now.position, now.velocity], axis=2).reshape(len(yaw), -1)
+        return np.concatenate([np.stack(general, axis=1), now.attitude[:, :2], joints, now.on_ground], axis=1)
+
+    def judge(self, before: Readings, now: Readings, action: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+        """Return the terms of the reward `[M, 5]` and who has fallen `[M]`.
+
+        `±1 + (d − d′)/0.0165 − 2 mean|a q̇/10| − 0.1 mean a² − 0.2 n − c`: alive or not; `d` and `d′` [m] the
+        distances from the flag before and after; normalised torques `a`, joint speeds `q̇` [rad/s]; `n` joints at an
+        end of their range; `c` feet that touch anything but the floor.
+        """
+        alive = self.alive(now)
+        count = len(self.joints)
+        power = np.abs(action * (SPEED_SCALE * now.velocity)).sum(axis=1) / count
+        heat = np.square(action).sum(axis=1) / count
+        low, high, _ = np.array(list(self.joints.values())).T
+        relative = (now.position - (low + high) / 2) / ((high - low) / 2)
+        terms = np.stack(
+            [
+                np.where(alive, 1.0, -1.0),
+                (_distance(before) - _distance(now)) / INTERVAL,
+                ELECTRICITY * power + STALL_TORQUE * heat,
+                JOINT_AT_LIMIT * (np.abs(relative) > AT_LIMIT).sum(axis=1),
+                FOOT_COLLISION * now.on_other.sum(axis=1),
+            ],
+            axis=1,
+        )
+        return terms, ~alive
+
+    def alive(self, now: Readings) -> NDArray[np.bool_]:
+        """Return who is still up `[M]`."""
+        upright: NDArray[np.bool_] = (now.root[:, 2] > 0.8) & (np.abs(now.attitude[:, 1]) < 1.0)
+        return upright
+
+
+def _middle(now: Readings) -> tuple[Floats, Floats]:
+    """Return x and y `[M]` of the mean place of all bodies [m]: Roboschool's place of a walker."""
+    bodies = now.place.shape[1] + 1
+    total = now.root[:, :2] + now.place[:, :, :2].sum(axis=1)
+    return total[:, 0] / bodies, total[:, 1] / bodies
+
+
+def _distance(now: Readings) -> Floats:
+    """Return the distance from the flag `[M]` [m]."""
+    x, y = _middle(now)
+    distance: Floats = np.hypot(TARGET - x, y)
+    return distance
+
+
+@dataclass(frozen=True, kw_only=True)
+class BulletHopper(Walker):
+    """One leg; falls when the torso is below 0.8 m or leans by 1 rad (Roboschool)."""
+
+    name = "BulletHopper"
+    file = "hopper.xml"
+    joints: ClassVar = {
+        "thigh_joint": (math.radians(-150), 0.0, 0.75 * 100),
+        "leg_joint": (math.radians(-150), 0.0, 0.75 * 100),
+        "foot_joint": (math.radians(-45), math.radians(45), 0.75 * 100),
+    }
+    links = ("thigh", "leg", "foot")
+    feet = ("foot",)
+    start_height = 1.25
+
+
+@dataclass(frozen=True, kw_only=True)
+class BulletWalker2d(Walker):
+    """Two legs in a plane; falls as the hopper does (Roboschool)."""
+
+    name = "BulletWalker2d"
+    file = "walker2d.xml"
+    joints: ClassVar = {
+        "thigh_joint": (math.radians(-150), 0.0, 0.4 * 100),
+        "leg_joint": (math.radians(-150), 0.0, 0.4 * 100),
+        "foot_joint": (math.radians(-45), math.radians(45), 0.4 * 30),
+        "thigh_left_joint": (math.radians(-150), 0.0, 0.4 * 100),
+        "leg_left_joint": (math.radians(-150), 0.0, 0.4 * 100),
+        "foot_left_joint": (math.radians(-45), math.radians(45), 0.4 * 30),
+    }
+    links = ("thigh", "leg", "foot", "thigh_left", "leg_left", "foot_left")
+    feet = ("foot", "foot_left")
+    start_height = 1.25
+
+
+@dataclass(frozen=True, kw_only=True)
+class BulletHalfCheetah(Walker):
+    """A running animal in a plane; ends when it leans by 1 rad or a shin or thigh touches the floor (Roboschool)."""
+
+    name = "BulletHalfCheetah"
+    file = "half_cheetah.xml"
+    joints: ClassVar = {
+        "bthigh": (-0.52, 1.05, 0.9 * 120),
+        "bshin": (-0.785, 0.785, 0.9 * 90),
+        "bfoot": (-0.4, 0.785, 0.9 * 60),
+        "fthigh": (-1.5, 0.8, 0.9 * 140),
+        "fshin": (-1.2, 1.1, 0.9 * 60),
+        "ffoot": (-3.1, -0.3, 0.9 * 30),
+    }
+    links = ("bthigh", "bshin", "bfoot", "fthigh", "fshin", "ffoot")
+    feet = ("ffoot", "fshin", "fthigh", "bfoot", "bshin", "bthigh")
+    start_height = 0.7
+
+    def alive(self, now: Readings) -> NDArray[np.bool_]:
+        """Return who still runs on its feet `[M]`."""
+        others = [place for place, name in enumerate(self.feet) if not name.endswith("foot")]
+        leaning = ~(np.abs(now.attitude[:, 1]) < 1.0)
+        on_knees: NDArray[np.bool_] = leaning | now.on_ground[:, others].any(axis=1)
+        return ~on_knees
+
+
+@dataclass(frozen=True, kw_only=True)
+class BulletAnt(Walker):
+    """Four legs; ends when the torso, of radius 0.25 m, is at 0.26 m or below (Roboschool)."""
+
+    name = "BulletAnt"
+    file = "ant.xml"
+    joints: ClassVar = {
+        f"{joint}_{leg}": (math.radians(low), math.radians(high), 2.5 * 100)
+        for leg, ankle in ((1, (30, 100)), (2, (-100, -30)), (3, (-100, -30)), (4, (30, 100)))
+        for joint, (low, high) in (("hip", (-40, 40)), ("ankle", ankle))
+    }
+    links = tuple(
+        part
+        for side, number in (("front_left", 1), ("front_right", 2), ("left_back", 3), ("right_back", 4))
+        for part in (f"{side}_leg", f"aux_{number}", f"{side}_foot")
+    )
+    feet = ("front_left_foot", "front_right_foot", "left_back_foot", "right_back_foot")
+    start_height = 0.75
+
+    def alive(self, now: Readings) -> NDArray[np.bool_]:
+        """Return whose torso is off the floor `[M]`."""
+        up: NDArray[np.bool_] = now.root[:, 2] > 0.26
+        return up

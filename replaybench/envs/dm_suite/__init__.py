@@ -1,0 +1,1 @@
+"""ACER's tasks on dm_control."""

@@ -1,0 +1,1 @@
+"""Drafting behind a cylinder, in a vortex wake."""

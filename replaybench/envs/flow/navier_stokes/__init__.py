@@ -1,0 +1,1 @@
+"""The twin of the vortex wake: a Navier–Stokes solver."""

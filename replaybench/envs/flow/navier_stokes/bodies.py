@@ -1,0 +1,226 @@
+"""Bodies in a flow: Brinkman penalisation of what stands still, and of an ellipse that moves freely.
+
+A body is a field of volume fractions χ, on the faces where velocities live. In each step the fluid inside is brought to
+the body's motion, implicitly in time (Angot, Bruneau & Fabrie 1999), and the momentum which that takes is the force. A
+free body moves as the fluid inside would if it were rigid (Coquerelle & Cottet 2008): it has the density of the fluid.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+
+from replaybench.data.kernel import kernel
+from replaybench.envs.flow.navier_stokes.solver import Grid
+from replaybench.envs.flow.navier_stokes.sweeps import Array
+from replaybench.envs.flow.plant import SEMI_MAJOR, SEMI_MINOR
+
+STIFFNESS: Final = 1e4
+"""Penalisation rate λ [U/D]: the fluid in a body follows it but for a share of 1 / (1 + λ dt)."""
+
+
+class Obstacle:
+    """A body that stands still.
+
+    Args:
+        grid: the grid.
+        distance: returns the signed distance [D] from the body's surface, negative inside, of the
+            points of x `[n, 1]` and y `[m]`, as `[n, m]`.
+        center: the point about which torques are taken. [D]
+    """
+
+    def __init__(
+        self, grid: Grid, distance: Callable[[Array, Array], Array], center: tuple[float, float] = (0.0, 0.0)
+    ) -> None:
+        h, (left, bottom) = grid.h, grid.corner
+        x: Array = left + h * np.arange(grid.shape[0], dtype=np.float64)[:, None]
+        y: Array = bottom + h * np.arange(grid.shape[1], dtype=np.float64)
+        fractions = [fraction(distance(x, y + h / 2), h), fraction(distance(x + h / 2, y), h)]
+        inside = np.argwhere((fractions[0] > 0.0) | (fractions[1] > 0.0))
+        first, last = inside.min(axis=0), inside.max(axis=0) + 1
+        window = slice(first[0], last[0]), slice(first[1], last[1])
+        self.first = int(first[0]), int(first[1])
+        self.u_fraction, self.v_fraction = (np.ascontiguousarray(field[window]) for field in fractions)
+        self._offset = left + first[0] * h - center[0], bottom + first[1] * h - center[1]
+        self._h = h
+
+    def stop(self, u: Array, v: Array, dt: float) -> Array:
+        """Bring the fluid inside to rest; return the mean force and torque `[3]` on the body over the step."""
+        impulse = np.zeros(3)
+        stop_inside(u, v, self.u_fraction, self.v_fraction, *self.first, *self._offset, self._h, share(dt), impulse)
+        force: Array = impulse * (self._h**2 / dt)
+        return force
+
+
+class FreeEllipse:
+    """The ellipse of the drafting task, moved by the fluid and by a given force.
+
+    Args:
+        grid: the grid.
+    """
+
+    def __init__(self, grid: Grid) -> None:
+        self._h, self._corner = grid.h, grid.corner
+        width = 2 * math.ceil(SEMI_MAJOR * grid.cells) + 5
+        self._fractions = np.zeros((2, width, width))
+
+    def move(self, u: Array, v: Array, body: Array, force: Array, dt: float) -> None:
+        """Give body and fluid inside one rigid motion, and advance the pose by it.
+
+        Args:
+            u, v: velocities, changed in place.
+            body: x, y [D], θ [rad], velocities [U], angular velocity [U/D], changed in place.
+            force: external force [ρU²D] and torque [ρU²D²], both per unit of depth.
+            dt: the time step. [D/U]
+        """
+        move_inside(u, v, body, force, self._fractions, *self._corner, self._h, dt, share(dt))
+
+
+def share(dt: float) -> float:
+    """Return how far the fluid in a body is brought to its motion within a step."""
+    return STIFFNESS * dt / (1.0 + STIFFNESS * dt)
+
+
+def fraction(distance: Array, h: float) -> Array:
+    """Return the share of a cell of side h that lies inside of a straight edge, at a signed distance."""
+    return np.clip(0.5 - distance / h, 0.0, 1.0)
+
+
+def circle(x: Array, y: Array) -> Array:
+    """Return the signed distance from a cylinder of diameter 1 at the origin."""
+    return np.hypot(x, y) - 0.5
+
+
+def half_circle(x: Array, y: Array) -> Array:
+    """Return the signed distance from the D-section: the half of that cylinder where x < 0."""
+    return np.maximum(np.hypot(x, y) - 0.5, x)
+
+
+def ellipse_at(pose: Sequence[float] | Array) -> Callable[[Array, Array], Array]:
+    """Return the signed distance from an ellipse at a pose (x, y, θ), as a function of points."""
+
+    def distance(x: Array, y: Array) -> Array:
+        out = np.empty(np.broadcast_shapes(x.shape, y.shape))
+        ellipse_distances(x.ravel(), y.ravel(), pose[0], pose[1], pose[2], out)
+        return out
+
+    return distance
+
+
+@kernel
+def ellipse_distances(x: Array, y: Array, center_x: float, center_y: float, angle: float, out: Array) -> None:
+    """Write to `out` `[n, m]` the `ellipse_distance` of all points of x `[n]` and y `[m]`."""
+    for i in range(out.shape[0]):
+        for j in range(out.shape[1]):
+            out[i, j] = ellipse_distance(x[i], y[j], center_x, center_y, angle)
+
+
+@kernel
+def ellipse_distance(x: float, y: float, center_x: float, center_y: float, angle: float) -> float:
+    """Return the signed distance of a point from an ellipse, right to first order near its surface.
+
+    With q = |(ξ/a, η/b)| the surface is q = 1, and (q − 1)/|∇q| the distance of a linear extrapolation to it.
+    """
+    cosine, sine = math.cos(angle), math.sin(angle)
+    along = ((x - center_x) * cosine + (y - center_y) * sine) / SEMI_MAJOR
+    across = ((y - center_y) * cosine - (x - center_x) * sine) / SEMI_MINOR
+    level = math.sqrt(along * along + across * across)
+    if level < 1e-6:
+        return -SEMI_MINOR
+    slope = math.sqrt((along / SEMI_MAJOR) ** 2 + (across / SEMI_MINOR) ** 2) / level
+    return (level - 1.0) / slope
+
+
+@kernel
+def stop_inside(
+    u: Array,
+    v: Array,
+    u_fraction: Array,
+    v_fraction: Array,
+    first_i: int,
+    first_j: int,
+    x: float,
+    y: float,
+    h: float,
+    follows: float,
+    impulse: Array,
+) -> None:
+    """Bring the fluid in a window to rest as far as it lies inside; add the momentum taken from it to `impulse` [3].
+
+    (x, y) is where the window's first corner lies, from the centre of torques.
+    """
+    for i in range(u_fraction.shape[0]):
+        for j in range(u_fraction.shape[1]):
+            taken = follows * u_fraction[i, j] * u[first_i + i, first_j + j]
+            u[first_i + i, first_j + j] -= taken
+            impulse[0] += taken
+            impulse[2] -= taken * (y + (j + 0.5) * h)
+            taken = follows * v_fraction[i, j] * v[first_i + i, first_j + j]
+            v[first_i + i, first_j + j] -= taken
+            impulse[1] += taken
+            impulse[2] += taken * (x + (i + 0.5) * h)
+
+
+@kernel
+def move_inside(
+    u: Array,
+    v: Array,
+    body: Array,
+    force: Array,
+    fractions: Array,
+    left: float,
+    bottom: float,
+    h: float,
+    dt: float,
+    follows: float,
+) -> None:
+    """Make the fluid inside the ellipse rigid, with the momentum that it had and that the force adds.
+
+    The three balances `Σχ·(rigid motion) = Σχ·(fluid) + force · dt` are one symmetric system for (u, v, Ω).
+    """
+    x, y, angle = body[0], body[1], body[2]
+    reach_x = math.hypot(SEMI_MAJOR * math.cos(angle), SEMI_MINOR * math.sin(angle)) + h
+    reach_y = math.hypot(SEMI_MAJOR * math.sin(angle), SEMI_MINOR * math.cos(angle)) + h
+    first_i, first_j = math.floor((x - reach_x - left) / h), math.floor((y - reach_y - bottom) / h)
+    count_i = math.floor((x + reach_x - left) / h) + 1 - first_i
+    count_j = math.floor((y + reach_y - bottom) / h) + 1 - first_j
+    unit = dt / (h * h)
+    momentum_x, momentum_y, momentum_angle = unit * force[0], unit * force[1], unit * force[2]
+    mass_x, mass_y, moment_x, moment_y, inertia = 0.0, 0.0, 0.0, 0.0, 0.0
+    for i in range(count_i):
+        for j in range(count_j):
+            face_x, face_y = left + (first_i + i) * h, bottom + (first_j + j) * h
+            inside = min(max(0.5 - ellipse_distance(face_x, face_y + 0.5 * h, x, y, angle) / h, 0.0), 1.0)
+            arm = face_y + 0.5 * h - y
+            moving = inside * u[first_i + i, first_j + j]
+            fractions[0, i, j] = inside
+            mass_x += inside
+            moment_x -= inside * arm
+            inertia += inside * arm * arm
+            momentum_x += moving
+            momentum_angle -= moving * arm
+            inside = min(max(0.5 - ellipse_distance(face_x + 0.5 * h, face_y, x, y, angle) / h, 0.0), 1.0)
+            arm = face_x + 0.5 * h - x
+            moving = inside * v[first_i + i, first_j + j]
+            fractions[1, i, j] = inside
+            mass_y += inside
+            moment_y += inside * arm
+            inertia += inside * arm * arm
+            momentum_y += moving
+            momentum_angle += moving * arm
+    spin = momentum_angle - moment_x * momentum_x / mass_x - moment_y * momentum_y / mass_y
+    spin /= inertia - moment_x * moment_x / mass_x - moment_y * moment_y / mass_y
+    body[3] = (momentum_x - moment_x * spin) / mass_x
+    body[4] = (momentum_y - moment_y * spin) / mass_y
+    body[5] = spin
+    for i in range(count_i):
+        for j in range(count_j):
+            rigid = body[3] - spin * (bottom + (first_j + j + 0.5) * h - y)
+            u[first_i + i, first_j + j] += follows * fractions[0, i, j] * (rigid - u[first_i + i, first_j + j])
+            rigid = body[4] + spin * (left + (first_i + i + 0.5) * h - x)
+            v[first_i + i, first_j + j] += follows * fractions[1, i, j] * (rigid - v[first_i + i, first_j + j])
+    for k in range(3):
+        body[k] += dt * body[3 + k]

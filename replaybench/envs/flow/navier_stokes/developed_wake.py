@@ -1,0 +1,111 @@
+"""Where episodes start: the developed wake of the cylinder, at equal parts of its shedding period.
+
+From rest a wake takes some fifty times the length of an action to shed regularly. That is done once for a grid and kept
+in the cache folder; whatever is there can be computed again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.data.cache import cache_dir
+from replaybench.data.errors import UserError
+from replaybench.data.records.record import open_record, write_record
+from replaybench.envs.flow.navier_stokes.bodies import Obstacle, half_circle
+from replaybench.envs.flow.navier_stokes.solver import Grid, Solver
+from replaybench.envs.flow.navier_stokes.source_hash import source_digest
+from replaybench.envs.flow.navier_stokes.sweeps import Array, V, fill_pads
+
+REYNOLDS: Final = 400.0
+PHASES: Final = 32
+"""Snapshots per period, 0.14 D/U apart."""
+SETTLING: Final = 60.0
+"""When shedding has become regular, in D/U after a start with `stirred`."""
+
+
+@dataclass(frozen=True)
+class Wake:
+    """A period of shedding.
+
+    Attributes:
+        snapshots: float32 `[PHASES, 3, nx + 5, ny + 5]`: u, v and pressure, from an instant at which the lift rises
+            through its mean.
+        period: of shedding. [D/U]
+        drag: mean force on the cylinder along the stream. [ρU²D]
+    """
+
+    snapshots: NDArray[np.float32]
+    period: float
+    drag: float
+
+
+@functools.cache
+def developed_wake(grid: Grid) -> Wake:
+    """Return the wake on a grid, from the cache folder if it is there."""
+    key = hashlib.sha256(f"{grid} {REYNOLDS} {PHASES} {SETTLING} {source_digest()}".encode()).hexdigest()
+    path = cache_dir() / "flow" / f"{key[:32]}.h5"
+    with contextlib.suppress(UserError):  # none yet, or a damaged one
+        return _read(path)
+    print(f"replaybench: computing the wake at {grid.cells} cells per D, once", file=sys.stderr, flush=True)
+    wake = _develop(grid)
+    with contextlib.suppress(UserError, OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        facts = {"period": wake.period, "drag": wake.drag}
+        write_record(path, "wake", facts, {"snapshots": wake.snapshots})
+    return wake
+
+
+def stirred(solver: Solver) -> Array:
+    """Return the undisturbed stream but for a weak cross-stream jet behind the origin, which picks the first vortex."""
+    grid, fields = solver.grid, solver.undisturbed()
+    (left, bottom), h = grid.corner, grid.h
+    x, y = left + h * (np.arange(grid.shape[0])[:, None] + 0.5), bottom + h * np.arange(grid.shape[1])
+    fields[V] += 0.2 * np.exp(-((x - 1.0) ** 2 + y**2) / 0.25)
+    fill_pads(fields[0], fields[1])
+    return fields
+
+
+def rises(signal: Array) -> NDArray[np.float64]:
+    """Return where, in samples, a signal `[n]` rises through its mean; a fraction, by linear interpolation."""
+    around = signal - signal.mean()
+    before = np.flatnonzero((around[:-1] < 0.0) & (around[1:] >= 0.0))
+    crossings: NDArray[np.float64] = before - around[before] / (around[before + 1] - around[before])
+    return crossings
+
+
+def _develop(grid: Grid) -> Wake:
+    solver = Solver(grid, REYNOLDS)
+    cylinder, fields = Obstacle(grid, half_circle), stirred(solver)
+    settling = solver.steps(SETTLING, 1.0)
+    dt = SETTLING / settling
+    forces: list[Array] = []
+
+    def advance(until: float) -> None:
+        while len(forces) < until:
+            before = dt if forces else 0.0
+            solver.step(fields, dt, before, lambda u, v, dt: forces.append(cylinder.stop(u, v, dt)))
+
+    advance(settling)
+    late = np.array(forces[settling // 2 :])
+    passed = settling // 2 + rises(late[:, 1])
+    period = float(passed[-1] - passed[0]) / (len(passed) - 1)  # in steps
+    snapshots = np.zeros((PHASES, 3, *grid.shape), np.float32)
+    for phase in range(PHASES):
+        advance(passed[-1] + (1.0 + phase / PHASES) * period)
+        snapshots[phase] = fields[:3]
+    return Wake(snapshots, period * dt, float(late[:, 0].mean()))
+
+
+def _read(path: Path) -> Wake:
+    with open_record(path, "wake") as record:
+        facts = record.header.facts
+        return Wake(record.read("snapshots"), float(facts["period"]), float(facts["drag"]))

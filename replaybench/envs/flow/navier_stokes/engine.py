@@ -1,0 +1,183 @@
+"""The drafting task in the flow itself: each member is a two-dimensional Navier–Stokes solution of its own.
+
+The twin of the tabulated wake, under the same interface: dearer by four orders of magnitude, and the judge of what was
+learned there. A member takes five fields of the grid, 1.3 MB at 16 cells per D; the solver's scratch is shared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.data.kernel import kernel
+from replaybench.data.streams import Stream
+from replaybench.envs.flow.navier_stokes.bodies import FreeEllipse, Obstacle, ellipse_at, half_circle
+from replaybench.envs.flow.navier_stokes.developed_wake import PHASES, REYNOLDS, developed_wake
+from replaybench.envs.flow.navier_stokes.solver import Grid, Solver
+from replaybench.envs.flow.navier_stokes.source_hash import source_digest
+from replaybench.envs.flow.navier_stokes.sweeps import Array
+from replaybench.envs.flow.plant import LEFT, SENSORS, Drafting, half_turn, outside, step_reward
+from replaybench.envs.interface.engine import Engine
+
+if TYPE_CHECKING:
+    from replaybench.envs.flow.drawing import FlowPicture
+
+HELD: Final = 0.25
+"""How long before the start of an episode the ellipse is put into the wake. [D/U]"""
+
+
+class NavierStokes(Engine):
+    """M ellipses, each free in the flow past a cylinder of its own.
+
+    The box is 12 D long and 10 D wide, the flat face of the cylinder 4 D behind the inflow. These walls are near: the
+    cylinder sheds at St 0.222 with Cd 2.55, where a box of 20 × 20 D gives 0.205 and 2.25
+    (`benchmarks/results/flow/validation.md`).
+
+    Args:
+        plant: the task; `plant.cells` are the cells per D.
+        num_envs: number of members M.
+        frequency: actions per T.
+
+    Attributes:
+        fields: float64 `[M, 5, nx + 5, ny + 5]`: u, v, pressure and the rates of the step before.
+        body: float64 `[M, 6]`: x, y [D], θ [rad], velocity [U], Ω [U/D].
+        action: float64 `[M, 3]`, the last one, in its units.
+    """
+
+    def __init__(self, plant: Drafting, num_envs: int, frequency: float) -> None:
+        super().__init__(num_envs, len(plant.state_names), frequency)
+        self.plant, self.grid = plant, Grid(int(plant.cells))
+        self.fields = np.zeros((num_envs, 5, *self.grid.shape))
+        self.body = np.zeros((num_envs, 6))
+        self.action = np.zeros((num_envs, 3))
+        self._picture: FlowPicture | None = None
+        self._pace = np.zeros((num_envs, 2))  # the last time step [T] and the fastest flow [U]
+        self._solver, self._ellipse = Solver(self.grid, REYNOLDS), FreeEllipse(self.grid)
+        self._cylinder = Obstacle(self.grid, half_circle)
+
+    @staticmethod
+    def made_of() -> str:
+        """Return a digest of the solver's source."""
+        return source_digest()
+
+    def restart(self, chosen: NDArray[np.bool_], draws: Stream) -> None:
+        """Put the chosen ellipses, at rest, into the wake at its drawn phase."""
+        poses, phases = self.plant.start(draws, chosen)
+        wake = developed_wake(self.grid)
+        for member, pose, phase in zip(np.flatnonzero(chosen).tolist(), poses, phases, strict=True):
+            self.fields[member, :3] = wake.snapshots[int(phase * PHASES)]
+            self.fields[member, 3:] = 0.0
+            self.body[member, :3] = pose
+            self.body[member, 3:] = 0.0
+            self._pace[member] = 0.0, np.abs(wake.snapshots[0, :2]).max()
+            self.action[member] = 0.0
+            self._hold(member)
+            self._observe(member)
+
+    def advance(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> None:
+        """Advance the running members by one sample; one that leaves the box stays where it left it."""
+        sample, actuation = 1.0 / self.frequency, (action**2).sum(axis=1)
+        for member in np.flatnonzero(running).tolist():
+            left = self._advance(member, action[member] * np.array(self.plant.forces), sample)
+            self.action[member] = action[member]
+            self.terminated[member] = left
+            self.event[member] = LEFT if left else 0
+            self.reward[member] = step_reward(actuation[member], left, sample)
+            self._observe(member)
+
+    def get_state(self) -> dict[str, NDArray[Any]]:
+        """Return the flows, the ellipses, the pace of time steps and the last actions."""
+        return {name: array.copy() for name, array in self._changing().items()}
+
+    def set_state(self, state: dict[str, NDArray[Any]]) -> None:
+        """Continue from what `get_state` returned."""
+        for name, array in self._changing().items():
+            array[:] = state[name]
+
+    def infos(self) -> dict[str, NDArray[Any]]:
+        """Return `actuation`, the ‖a‖² of the last step, and `left`, whether it left the box."""
+        return {"actuation": (self.action**2).sum(axis=1), "left": self.terminated.copy()}
+
+    def frame(self, member: int) -> NDArray[np.uint8]:
+        """Return a picture uint8 `[320, 640, 3]` of a member's vorticity, with the bodies and the last action."""
+        if self._picture is None:
+            from replaybench.envs.flow.drawing import FlowPicture
+
+            self._picture = FlowPicture(self.plant.box)
+        return self._picture.frame(*self.vorticity(member), self.body[member, :3], self.action[member])
+
+    def vorticity(self, member: int) -> tuple[Array, tuple[float, float, float, float]]:
+        """Return a member's vorticity `[ny − 1, nx − 1]` [U/D] at the corners of cells, lowest y first.
+
+        With it comes what it covers, half a cell around those corners: lowest and highest x, lowest and highest y. [D]
+        """
+        u, v = self.fields[member, :2]
+        curl = (v[3:-3, 3:-3] - v[2:-4, 3:-3] - u[3:-3, 3:-3] + u[3:-3, 2:-4]) / self.grid.h
+        margin, left, bottom = self.grid.h / 2, -self.grid.upstream, -self.grid.height / 2
+        return curl.T, (left + margin, left + self.grid.width - margin, bottom + margin, -bottom - margin)
+
+    def _changing(self) -> dict[str, NDArray[Any]]:
+        return {"fields": self.fields, "body": self.body, "pace": self._pace, "applied": self.action}
+
+    def _hold(self, member: int) -> None:
+        """Keep an ellipse, which was put into moving fluid, at rest until the fluid has made way for it."""
+        ellipse = Obstacle(self.grid, ellipse_at(self.body[member, :3]))
+
+        def bodies(u: Array, v: Array, dt: float) -> None:
+            self._cylinder.stop(u, v, dt)
+            ellipse.stop(u, v, dt)
+
+        for _ in self._steps(member, HELD, bodies):
+            pass
+
+    def _advance(self, member: int, force: Array, sample: float) -> bool:
+        """Advance a member by a sample, or until it leaves the box; return whether it did."""
+        body = self.body[member]
+
+        def bodies(u: Array, v: Array, dt: float) -> None:
+            self._cylinder.stop(u, v, dt)
+            self._ellipse.move(u, v, body, force, dt)
+
+        return any(outside(body[0], body[1], self.plant.box) for _ in self._steps(member, sample, bodies))
+
+    def _steps(self, member: int, seconds: float, bodies: Callable[[Array, Array, float], None]) -> Iterator[None]:
+        """Advance a member's flow by `seconds`, and stop after each time step to be looked at."""
+        pace, remaining = self._pace[member], seconds
+        while remaining > 0.0:
+            dt = remaining / self._solver.steps(remaining, pace[1])
+            pace[1] = self._solver.step(self.fields[member], dt, pace[0], bodies)
+            pace[0] = dt
+            remaining -= dt
+            yield
+
+    def _observe(self, member: int) -> None:
+        _observe(self.fields[member], self.body[member], *self.grid.corner, self.grid.h, self.observed[member])
+
+
+@kernel
+def _observe(fields: Array, body: Array, left: float, bottom: float, h: float, observed: Array) -> None:
+    """Write what an ellipse shows of itself and of the fluid that passes its sensors, `[14]`."""
+    omega, cosine, sine = body[5], math.cos(body[2]), math.sin(body[2])
+    observed[0], observed[1], observed[2] = body[0], body[1], half_turn(body[2])
+    observed[3], observed[4], observed[5] = body[3], body[4], omega
+    for n in range(4):
+        along, across = SENSORS[n]
+        dx, dy = cosine * along - sine * across, sine * along + cosine * across
+        i, j = (body[0] + dx - left) / h, (body[1] + dy - bottom) / h
+        observed[6 + 2 * n] = _between(fields[0], i, j - 0.5) - (body[3] - omega * dy)
+        observed[7 + 2 * n] = _between(fields[1], i - 0.5, j) - (body[4] + omega * dx)
+
+
+@kernel
+def _between(field: Array, i: float, j: float) -> float:
+    """Return a field at a place between its elements, bilinearly."""
+    m, n = math.floor(i), math.floor(j)
+    s, t = i - m, j - n
+    before = (1.0 - t) * field[m, n] + t * field[m, n + 1]
+    after = (1.0 - t) * field[m + 1, n] + t * field[m + 1, n + 1]
+    between: float = before + s * (after - before)
+    return between

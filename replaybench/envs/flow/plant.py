@@ -1,0 +1,160 @@
+"""The drafting task: a free ellipse keeps its place in the wake of a cylinder with as little actuation as it can.
+
+Two engines play it, a tabulated vortex wake and a Navier–Stokes solver; what both must agree on stands here: the box,
+the start, the reward, the action's unit and the observation. How the water moves is theirs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.data.errors import UserError, unknown
+from replaybench.data.kernel import kernel
+from replaybench.envs.interface.plant import Plant
+
+if TYPE_CHECKING:
+    from replaybench.data.streams import Stream
+    from replaybench.envs.interface.engine import Engine
+
+SEMI_MAJOR: Final = 0.5  # of the ellipse [D]
+SEMI_MINOR: Final = 0.1  # [D]
+SENSORS: Final = ((-0.55, 0.0), (0.55, 0.0), (0.0, -0.15), (0.0, 0.15))  # in the ellipse's own axes [D]
+LEAVING_REWARD: Final = -100.0
+LEFT: Final = 1  # bit of `event`
+FEWEST_CELLS: Final = 8  # per D: the ellipse is then 1.6 cells thick
+
+_ENGINES: Final = {
+    "wake": ("replaybench.envs.flow.vortex_engine", "VortexWake"),
+    "navier-stokes": ("replaybench.envs.flow.navier_stokes.engine", "NavierStokes"),
+}
+_UNITS: Final = {"default": (0.25, 0.25, 0.125), "paper": (1.0, 1.0, 1.0)}
+_REVISIONS: Final = {"paper": (4.0, math.pi / 8), "january": (3.0, math.pi / 4)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drafting(Plant):
+    """An ellipse in the wake of a D-section cylinder at Re = 400 (Novati & Koumoutsakos 2019, section 5.4).
+
+    Lengths are in cylinder diameters D, speeds in units of the stream U, times in T = D/U, the density is 1; rates in
+    "Hz" are actions per T. All is seen from the cylinder, whose flat face lies at x = 0; the stream runs along +x. An
+    action `a = (f_x, f_y, τ)` is held for a sample and puts the force `(f_x, f_y) F₀` and the torque `τ τ₀` on the
+    ellipse. Each step costs `‖a‖²` times the length of the sample [T]: at the default rate, one action per T, that is
+    the paper's reward, and at other rates the cost of a time in the wake stays what it was. The centre leaving the box,
+    at any instant, ends the task with −100 in place of that step's cost. The ellipse starts at rest, behind a wake of
+    random phase, which it cannot observe.
+
+    By the default unit F₀ = 0.25 ρU²D and τ₀ = F₀ D/2, holding station in the free stream costs 0.26 per T. |a| ≤ 2 in
+    either unit.
+    """
+
+    fidelity: str = "wake"  # "wake": tabulated vortices; "navier-stokes": the flow itself
+    action_unit: str = "default"  # "paper": force in ρU²D, torque in ρU²D²
+    revision: str = "paper"  # "january": the shorter box and wider start angles of the authors' code of January 2019
+    cells: float = 16.0  # grid cells per D of the Navier–Stokes solver
+
+    name = "Drafting"
+    state_names = (
+        *("x", "y", "angle", "velocity x", "velocity y", "angular velocity"),
+        *("front flow x", "front flow y", "rear flow x", "rear flow y"),
+        *("lower flow x", "lower flow y", "upper flow x", "upper flow y"),
+    )
+    state_units = ("D", "D", "rad", "U", "U", "U/D", *("U",) * 8)
+    action_names = ("force x", "force y", "torque")
+    action_units = ("F₀", "F₀", "τ₀")
+    positive = ("cells",)
+
+    state_center = (2.0, *(0.0,) * 13)
+    state_scale = (1.0, 1.0, math.pi / 2, 1.0, 1.0, 2.0, *(1.0,) * 8)
+    action_low = (-2.0,) * 3
+    action_high = (2.0,) * 3
+
+    episode_seconds = 400.0
+    frequency = 1.0
+    discount = 0.995
+    reward_scale = 0.1
+    update_every = 1
+    told_by = "return"
+    reference_episodes = 256
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for what, value, known in (
+            ("fidelity", self.fidelity, _ENGINES),
+            ("action unit", self.action_unit, _UNITS),
+            ("revision", self.revision, _REVISIONS),
+        ):
+            if value not in known:
+                raise unknown(f"{what} of Drafting", value, list(known))
+        if self.cells < FEWEST_CELLS or self.cells % 1.0:
+            raise UserError(f"Drafting: cells is {self.cells:g}; give a whole number of {FEWEST_CELLS} or more, as 16")
+
+    @property
+    def observation_limit(self) -> tuple[float, ...]:
+        """Bound on |normalised state|: under full torque in the paper's unit the ellipse turns at 22 U/D."""
+        return (*(10.0,) * 5, 20.0, *(10.0,) * 8)
+
+    @property
+    def box(self) -> tuple[float, float, float]:
+        """Where the ellipse's centre must stay: lowest x, highest x, highest |y|. [D]"""
+        return 1.0, _REVISIONS[self.revision][0], 1.0
+
+    @property
+    def forces(self) -> tuple[float, float, float]:
+        """What an action is counted in: force, force, torque. [ρU²D, ρU²D, ρU²D²]"""
+        return _UNITS[self.action_unit]
+
+    @property
+    def start_range(self) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
+        """Where an episode starts: x, y [D] and θ [rad] in the middle, and how far they go to both sides."""
+        return (2.0, 0.0, 0.0), (0.5, 0.5, _REVISIONS[self.revision][1])
+
+    def start(self, draws: Stream, chosen: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Draw where the chosen members `[M]` start.
+
+        Returns:
+            The poses float64 `[n, 3]` (x, y [D], θ [rad]) and the wake's phases float64 `[n]` in [0, 1), n members.
+        """
+        drawn = draws.uniform(4, chosen)
+        middle, spread = self.start_range
+        poses: NDArray[np.float64] = np.array(middle) + np.array(spread) * (2.0 * drawn[:, :3] - 1.0)
+        return poses, drawn[:, 3]
+
+    def engine(self, num_envs: int, frequency: float) -> Engine:
+        """Return what moves `num_envs` members, sampled at `frequency` [1/T]."""
+        made: Engine = self._engine_class()(self, num_envs, frequency)
+        return made
+
+    def made_of(self) -> str:
+        """Return a digest of the source of the chosen fidelity, with the numbers that the task gives it."""
+        digest: str = self._engine_class().made_of()
+        return f"{digest} {self.box} {self.forces} {self.start_range}"
+
+    def _engine_class(self) -> Any:
+        module, engine = _ENGINES[self.fidelity]
+        return getattr(importlib.import_module(module), engine)
+
+
+@kernel
+def half_turn(angle: float) -> float:
+    """Return an ellipse's angle [rad] brought into [−π/2, π/2): turned by π it is the same."""
+    turned: float = angle - math.pi * math.floor(angle / math.pi + 0.5)
+    return turned
+
+
+@kernel
+def outside(x: float, y: float, box: tuple[float, float, float]) -> bool:
+    """Return whether a centre (x, y) [D] has left the box; a centre that is no number has."""
+    inside: bool = x >= box[0] and x <= box[1] and abs(y) <= box[2]
+    return not inside
+
+
+@kernel
+def step_reward(actuation: float, left: bool, sample: float) -> float:
+    """Return the reward of a step with `actuation` ‖a‖², a sample [T] long, in which the box was left or not."""
+    return LEAVING_REWARD if left else -actuation * sample

@@ -1,0 +1,1 @@
+"""Plants from elsewhere: Python functions, Gymnasium's tasks, users' files."""

@@ -1,0 +1,223 @@
+"""Any task that is registered with Gymnasium, as a plant: `gymnasium:HalfCheetah-v5`.
+
+What can be controlled here has a flat vector of numbers as observation, and as action a bounded one, or one or more
+choices; everything else is refused with the reason. The task's own time limit is the plant's episode.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import EnvSpec, load_env_creator
+from numpy.typing import NDArray
+
+from replaybench.data.errors import UserError, unknown
+from replaybench.envs.foreign.engine import Moved, Replayed
+from replaybench.envs.foreign.gymnasium_spaces import action_range, handed_over, normalisation
+from replaybench.envs.foreign.source_hash import made_of
+from replaybench.envs.foreign.user_file import import_file
+from replaybench.envs.interface.engine import Engine
+from replaybench.envs.interface.plant import Plant, Vector
+from replaybench.envs.registry import GYMNASIUM
+
+Environment = gymnasium.Env[Any, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GymnasiumPlant(Plant):
+    """A task of Gymnasium; `plant_of` makes a subclass for each id.
+
+    Observations with finite bounds and actions are normalised to [-1, 1] by their bounds; choices are spread over it in
+    their order. Rewards are the task's own.
+    The control rate is the task's own, too: from its time step, else from its frame rate, else 1 Hz, so that seconds
+    count steps.
+    """
+
+    spec: ClassVar[EnvSpec]
+    origins: ClassVar[tuple[Callable[..., Any], ...]]
+    """What makes an environment, and the classes of it and its wrappers."""
+    steps: ClassVar[int]
+
+    discount = 0.99
+    update_every = 1
+    told_by = "return"
+    reference_episodes = 10
+
+    @property
+    def observation_limit(self) -> tuple[float, ...]:
+        """Bound on |normalised observation|: 1 where the task bounds it."""
+        return self._limit
+
+    _limit: ClassVar[tuple[float, ...]]
+
+    def steps_per_episode(self, frequency: float) -> int:
+        """Return the task's time limit; its rate cannot be changed."""
+        if not abs(frequency - self.frequency) <= 1e-9 * self.frequency:
+            raise UserError(f"{self.name} runs at {self.frequency:.12g} Hz and no other rate, not at {frequency:g} Hz")
+        return self.steps
+
+    def engine(self, num_envs: int, frequency: float) -> Engine:
+        """Return what moves `num_envs` members, each an environment of its own."""
+        members = [_Member(_make(self.name, self.spec)) for _ in range(num_envs)]
+        return Replayed(members, len(self.state_names), len(self.action_names), self.steps, frequency)
+
+    def made_of(self) -> str:
+        """Name Gymnasium's version, how the task is registered, and what its code is made of."""
+        wrappers = [(wrapper.name, _settings(wrapper.kwargs)) for wrapper in self.spec.additional_wrappers]
+        about = (self.spec.id, _settled(self.spec.entry_point), _settings(self.spec.kwargs), wrappers, self.steps)
+        return f"gymnasium {gymnasium.__version__}; {about}; {made_of(*self.origins)}"
+
+
+def plant_of(name: str) -> type[GymnasiumPlant]:
+    """Return the plant class of a task, the same for the same name; that of an edited file is another.
+
+    Args:
+        name: `gymnasium:Name-v0`, with a namespace `gymnasium:space/Name-v0` where it has one, or
+            `gymnasium:module:Name-v0` and `gymnasium:path/to/file.py:Name-v0` to import what registers it first.
+
+    Raises:
+        UserError: there is no such task, it cannot be made, or it cannot be controlled as a plant.
+    """
+    path = Path(name.removeprefix(GYMNASIUM).rpartition(":")[0])
+    return _plant_of(name, path.read_bytes() if path.suffix == ".py" and path.is_file() else b"")
+
+
+@cache
+def _plant_of(name: str, _content: bytes) -> type[GymnasiumPlant]:
+    """Make the class; `_content` only tells an edited file from what it was."""
+    spec = _spec(name)
+    env = _make(name, spec)
+    try:
+        actions = action_range(name, env.action_space)
+        center, scale, limit = normalisation(name, env.observation_space)
+        frequency = _frequency(env)
+        origins = _origins(env, spec)
+    finally:
+        env.close()
+    if spec.max_episode_steps is None:
+        raise UserError(f"{name} has no time limit; register it with max_episode_steps")
+    namespace = {
+        "__doc__": f"The task {spec.id} of Gymnasium.",
+        "__module__": __name__,
+        "name": name,
+        "spec": spec,
+        "origins": origins,
+        "steps": spec.max_episode_steps,
+        "state_names": tuple(f"observation {i}" for i in range(len(center))),
+        "state_units": ("–",) * len(center),
+        "action_names": tuple(f"action {i}" for i in range(len(actions.low))),
+        "action_units": ("–",) * len(actions.low),
+        "state_center": center,
+        "state_scale": scale,
+        "action_low": actions.low,
+        "action_high": actions.high,
+        "action_choices": actions.choices,
+        "zero_action": actions.nothing(),
+        "_limit": limit,
+        "frequency": frequency,
+        "episode_seconds": spec.max_episode_steps / frequency,
+    }
+    return dataclass(frozen=True, kw_only=True)(type("GymnasiumTask", (GymnasiumPlant,), namespace))
+
+
+class _Member:
+    """One environment, without Gymnasium's own time limit."""
+
+    def __init__(self, env: Environment) -> None:
+        self._env, self._command = env, handed_over(env.action_space)
+
+    def restart(self, seed: int) -> Vector:
+        observation, _ = self._env.reset(seed=seed)
+        return _float64(observation)
+
+    def advance(self, action: Vector) -> Moved:
+        observation, reward, terminated, truncated, _ = self._env.step(self._command(action))
+        return Moved(_float64(observation), float(reward), bool(terminated), bool(truncated))
+
+    def close(self) -> None:
+        self._env.close()
+
+
+def _float64(observation: Any) -> NDArray[np.float64]:
+    return np.asarray(observation, np.float64)
+
+
+def _spec(name: str) -> EnvSpec:
+    """Find how a task is registered, after importing the module or file in front of its id."""
+    module, _, identifier = name.removeprefix(GYMNASIUM).rpartition(":")
+    if module.endswith(".py"):
+        import_file(Path(module))
+    elif module:
+        try:
+            importlib.import_module(module)
+        except Exception as error:  # whatever a stranger's module raises, or a name that can be none
+            raise UserError(f"{name}: the module {module} cannot be imported: {_first_line(error)}") from error
+    if identifier not in gymnasium.registry:
+        raise _no_such_task(identifier)
+    return gymnasium.registry[identifier]
+
+
+def _no_such_task(identifier: str) -> UserError:
+    """Offer that task in its other versions, else the nearest ids, else how to find one."""
+    known = {other.casefold(): other for other in gymnasium.registry if not other.startswith("replaybench/")}
+    wanted = identifier.casefold()
+    versions = [other for folded, other in known.items() if folded.rpartition("-v")[0] == wanted.rpartition("-v")[0]]
+    versions += [other for folded, other in known.items() if folded.rpartition("-v")[0] == wanted]
+    if versions or difflib.get_close_matches(wanted, known, cutoff=0.5):
+        return unknown("Gymnasium task", identifier, versions or known.values())
+    return UserError(
+        f"unknown Gymnasium task {identifier!r}; gymnasium.pprint_registry() lists them, and "
+        f"{GYMNASIUM}MODULE:{identifier} imports the module that registers it"
+    )
+
+
+def _make(name: str, spec: EnvSpec) -> Environment:
+    """Make one environment without Gymnasium's time limit and checker."""
+    try:
+        return gymnasium.make(spec, max_episode_steps=-1, disable_env_checker=True)
+    except Exception as error:
+        # Whatever a task's constructor raises, most often for want of a simulator, is the user's to mend.
+        raise UserError(f"{name} cannot be made: {type(error).__name__}: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "no message")
+
+
+def _origins(env: Environment, spec: EnvSpec) -> tuple[Callable[..., Any], ...]:
+    """Return what made an environment, the classes of the wrappers around it, and its own."""
+    maker = spec.entry_point
+    found: list[Callable[..., Any]] = [load_env_creator(maker) if isinstance(maker, str) else cast(Any, maker)]
+    while isinstance(env, gymnasium.Wrapper):
+        found.append(type(env))
+        env = env.env
+    return (*found, type(env))
+
+
+def _settings(kwargs: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Return settings with their values in words."""
+    return [(name, _settled(value)) for name, value in sorted((kwargs or {}).items())]
+
+
+def _settled(value: Any) -> str:
+    """Return a value in words that are the same in every process and folder: functions and classes by name."""
+    if callable(value):
+        return str(getattr(value, "__qualname__", type(value).__qualname__))
+    return repr(value)
+
+
+def _frequency(env: Environment) -> float:
+    """Return the control rate [Hz] that a task tells: by its time step, its frame rate, or 1."""
+    step = getattr(env.unwrapped, "dt", None)
+    if isinstance(step, int | float) and 0 < step < np.inf:
+        return float(1 / step)
+    rate = env.metadata.get("render_fps")
+    return float(rate) if isinstance(rate, int | float) and rate > 0 else 1.0

@@ -1,0 +1,102 @@
+"""What the spaces of a Gymnasium task are to a plant: ranges, choices, and how a physical action is handed over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
+from numpy.typing import NDArray
+
+from replaybench.data.errors import UserError
+from replaybench.envs.interface.plant import Vector
+
+LARGEST_BOUND: Final = 1e6
+"""Observations whose bounds are wider are as good as unbounded: they are taken as they are."""
+
+LARGEST_SEEN: Final = 1e6
+"""Beyond this an unbounded observation is shown at this value, so that the observation space is finite."""
+
+Floats = tuple[float, ...]
+
+
+class ActionRange(NamedTuple):
+    """The physical actions of a task, `[A]` each; `choices` is empty where they are continuous."""
+
+    low: Floats
+    high: Floats
+    choices: tuple[int, ...] = ()
+
+    def nothing(self) -> Floats:
+        """Return the action nearest to 0; of choices the middle one, the lower of two, for their numbers mean little.
+
+        That is the one nearest to 0 in normalised units.
+        """
+        if self.choices:
+            return tuple(low + (count - 1) // 2 for low, count in zip(self.low, self.choices, strict=True))
+        return tuple(min(max(0.0, low), high) for low, high in zip(self.low, self.high, strict=True))
+
+
+def action_range(name: str, space: Space[Any]) -> ActionRange:
+    """Return what the actions of the task `name` can be.
+
+    Raises:
+        UserError: they cannot be controlled here; says why.
+    """
+    if isinstance(space, Discrete):
+        return _choices(name, np.array([space.start]), np.array([space.n]))
+    if isinstance(space, MultiDiscrete) and space.nvec.ndim == 1:
+        return _choices(name, space.start, space.nvec)
+    supported = "supported are a one-dimensional Box (a flat vector of numbers), Discrete and MultiDiscrete"
+    box = _vector(name, "action", space, supported)
+    if not np.issubdtype(box.dtype, np.floating):
+        raise UserError(f"{name}: its actions are whole numbers ({box.dtype}) in a Box; {supported}")
+    if not (abs(box.low) < LARGEST_BOUND).all() or not (abs(box.high) < LARGEST_BOUND).all():
+        raise UserError(f"{name}: its actions are unbounded; register it with the wrapper ClipAction or RescaleAction")
+    return ActionRange(_floats(box.low), _floats(box.high))
+
+
+def _choices(name: str, start: NDArray[Any], counts: NDArray[Any]) -> ActionRange:
+    if (counts < 2).any():
+        raise UserError(f"{name}: its action has one choice only, so that there is nothing to control")
+    return ActionRange(_floats(start), _floats(start + counts - 1), tuple(int(count) for count in counts))
+
+
+def handed_over(space: Space[Any]) -> Callable[[Vector], Any]:
+    """Return what turns a physical action `[A]` into one of the task's own type, within its bounds."""
+    kind: Any = space.dtype
+    if isinstance(space, Discrete):
+        return lambda action: kind.type(np.rint(action[0]))
+    if isinstance(space, MultiDiscrete):
+        return lambda action: np.rint(action).astype(kind)
+    assert isinstance(space, Box)
+    low, high = space.low, space.high
+    # Rounding must not take an action out of the task's own bounds.
+    return lambda action: np.clip(action.astype(kind), low, high)
+
+
+def normalisation(name: str, space: Space[Any]) -> tuple[Floats, Floats, Floats]:
+    """Return center, scale and limit of each component of the observation: by its bounds, else as it is.
+
+    Raises:
+        UserError: it is no flat vector of numbers.
+    """
+    box = _vector(name, "observation", space, "supported is a one-dimensional Box (a flat vector of numbers)")
+    low, high = box.low.astype(np.float64), box.high.astype(np.float64)
+    bounded = (abs(low) < LARGEST_BOUND) & (abs(high) < LARGEST_BOUND) & (low < high)
+    center = np.where(bounded, (np.where(bounded, low, 0) + np.where(bounded, high, 0)) / 2, 0.0)
+    scale = np.where(bounded, (np.where(bounded, high, 2) - np.where(bounded, low, 0)) / 2, 1.0)
+    return _floats(center), _floats(scale), _floats(np.where(bounded, 1.0, LARGEST_SEEN))
+
+
+def _vector(name: str, what: str, space: Space[Any], supported: str) -> Box:
+    """Return a space if it holds flat vectors of numbers, or say what is supported."""
+    if isinstance(space, Box) and len(space.shape) == 1:
+        return space
+    shown = f"a Box of shape {space.shape}" if isinstance(space, Box) else f"of kind {type(space).__name__}"
+    raise UserError(f"{name}: its {what} is {shown}; {supported}")
+
+
+def _floats(values: NDArray[Any]) -> Floats:
+    return tuple(float(value) for value in values)

@@ -1,0 +1,152 @@
+"""Plants whose simulator is a Python function: one step of one member, with whatever library it takes.
+
+Nothing is compiled, so a member costs what the function costs; for equations `replaybench.envs.ode.plant` is far
+faster.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from replaybench.data.errors import UserError
+from replaybench.data.streams import Stream
+from replaybench.envs.foreign.source_hash import made_of
+from replaybench.envs.foreign.user_file import reason
+from replaybench.envs.interface.engine import Engine
+from replaybench.envs.interface.plant import Plant, Vector, check_count
+
+
+@dataclass(frozen=True, kw_only=True)
+class PythonPlant(Plant):
+    """Base class of plants with a `step` in Python; a subclass is a frozen dataclass of parameters.
+
+    Beside what every plant declares there is `initial_state`, physical. A state is all that the next step depends on:
+    `step` must keep nothing elsewhere, and draw no random numbers.
+    """
+
+    initial_state: ClassVar[tuple[float, ...]]
+
+    def step(self, x: Vector, u: Vector, dt: float) -> tuple[ArrayLike, float, bool]:
+        """Advance one member by one sample.
+
+        Args:
+            x: state float64 `[S]`, physical; a copy.
+            u: applied action float64 `[A]`, physical, held over the sample; a copy.
+            dt: length of the sample [s].
+
+        Returns:
+            The next state `[S]`, the reward of the step, and whether the episode ends there for good.
+        """
+        raise NotImplementedError
+
+    def start(self, uniform: Vector) -> ArrayLike:
+        """Return the state `[S]` in which an episode begins, by default `initial_state`.
+
+        Args:
+            uniform: float64 `[S]`, drawn uniformly from [0, 1) for this episode.
+        """
+        return self.initial_state
+
+    def engine(self, num_envs: int, frequency: float) -> Engine:
+        """Return what moves `num_envs` members, sampled at `frequency` [Hz]."""
+        return OneByOne(self, num_envs, frequency)
+
+    def made_of(self) -> str:
+        """Name the content of the file that defines the plant, and the versions of what it imports."""
+        return made_of(type(self))
+
+    @classmethod
+    def _declared(cls) -> tuple[str, ...]:
+        return (*super()._declared(), "initial_state")
+
+    def _check_declarations(self) -> None:
+        super()._check_declarations()
+        plant = type(self).__name__
+        check_count(plant, "initial_state", self.initial_state, "state_names", self.state_names)
+        if type(self).step is PythonPlant.step:
+            raise UserError(f"plant {plant} does not define the method step")
+
+
+class OneByOne(Engine):
+    """Members that are stepped one after the other by a plant's Python.
+
+    Args:
+        plant: the plant.
+        num_envs: number of members M.
+        frequency: samples per second [Hz].
+    """
+
+    def __init__(self, plant: PythonPlant, num_envs: int, frequency: float) -> None:
+        super().__init__(num_envs, len(plant.state_names), frequency)
+        self._plant = plant
+
+    def restart(self, chosen: NDArray[np.bool_], draws: Stream) -> None:
+        """Bring members to where an episode begins."""
+        uniform = draws.uniform(self.observed.shape[1], chosen)
+        for row, m in enumerate(np.flatnonzero(chosen)):
+            self.observed[m] = started(self._plant, uniform[row])
+
+    def advance(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> None:
+        """Step the running members one after the other."""
+        for m in np.flatnonzero(running):
+            self.observed[m], self.reward[m], self.terminated[m] = stepped(
+                self._plant, self.observed[m], action[m], 1.0 / self.frequency
+            )
+
+    def get_state(self) -> dict[str, NDArray[Any]]:
+        """Nothing: what is observed is the whole state."""
+        return {}
+
+    def set_state(self, state: dict[str, NDArray[Any]]) -> None:
+        """Nothing is left to be restored."""
+
+
+def started(plant: PythonPlant, uniform: Vector) -> Vector:
+    """Return a plant's start for the draws `[S]`, checked; raises `UserError` that names file and line."""
+    try:
+        x = np.asarray(plant.start(uniform.copy()), np.float64)
+    except Exception as error:
+        raise _failed(plant, "start", error) from error
+    return _checked(plant, "start", x)
+
+
+def stepped(plant: PythonPlant, x: Vector, u: Vector, dt: float) -> tuple[Vector, float, bool]:
+    """Return a plant's step from `x` `[S]` under `u` `[A]`, checked; raises `UserError` that names file and line."""
+    try:
+        after, reward, terminated = plant.step(x.copy(), u.copy(), dt)
+        after, reward, terminated = np.asarray(after, np.float64), float(reward), bool(terminated)
+    except Exception as error:
+        raise _failed(plant, f"step from x = {x.tolist()} under u = {u.tolist()}", error) from error
+    return _checked(plant, "step", after), reward, terminated
+
+
+def try_methods(plant: PythonPlant) -> None:
+    """Call a plant's methods once, in the middle of its actions.
+
+    Raises:
+        UserError: one of them fails, or does not return what it should.
+    """
+    x = started(plant, np.full(len(plant.state_names), 0.5))
+    after, reward, _ = stepped(plant, x, np.array(plant.action_range()[0]), 1.0 / plant.frequency)
+    if not np.isfinite([*after, reward]).all():
+        raise UserError(f"plant {plant.name}: step returns a state or reward that is not finite at the initial state")
+
+
+def _checked(plant: PythonPlant, method: str, x: Vector) -> Vector:
+    if x.shape != (len(plant.state_names),):
+        raise UserError(
+            f"plant {plant.name}: {method} returns a state of shape {x.shape}; state_names has {len(plant.state_names)}"
+        )
+    return x
+
+
+def _failed(plant: PythonPlant, what: str, error: Exception) -> UserError:
+    """Say at which line of the user's file what went wrong."""
+    path = Path(inspect.getfile(type(plant)))
+    return UserError(f"plant {plant.name}: {what} fails: {path.name}, {reason(error, path)}")

@@ -1,0 +1,82 @@
+"""What other people's code is made of: versions of packages, and the content of files that belong to none.
+
+A result is stale once the code behind it has changed. Code that is not compiled here can do anything, so unlike
+`replaybench.envs.ode.function_hash` this looks at whole modules: those that define a class or function, and what they
+import.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable
+from functools import cache
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+_NAMED_ELSEWHERE: Final = frozenset({"replaybench", "numpy", "typing_extensions", *sys.stdlib_module_names})
+"""Part of the environment, like the interpreter, or accounted for by the numerics version."""
+
+
+def made_of(*origins: Callable[..., Any]) -> str:
+    """Describe the modules that define functions, or classes with their bases, in an order that is always the same.
+
+    A module of an installed package counts as that package's version, and so do the packages that it imports. The
+    content of a file that belongs to no package counts itself, and so does whatever it imports in turn.
+    """
+    parts: set[str] = set()
+    waiting = [sys.modules[each.__module__] for origin in origins for each in getattr(origin, "__mro__", (origin,))]
+    seen: set[str] = set()
+    while waiting:
+        module = waiting.pop()
+        if module.__name__ in seen or _top(module) in _NAMED_ELSEWHERE:
+            continue
+        seen.add(module.__name__)
+        parts.add(_part(module))
+        for other in _imported(module):
+            if _version(_top(other)):
+                parts.add(_part(other))
+            else:
+                waiting.append(other)
+    return "; ".join(sorted(part for part in parts if part))
+
+
+def _imported(module: ModuleType) -> list[ModuleType]:
+    """Return the modules that a module's global names come from, the standard library left out."""
+    found = []
+    for value in list(vars(module).values()):
+        other = value if isinstance(value, ModuleType) else sys.modules.get(str(getattr(value, "__module__", "")))
+        if other is not None and _top(other) not in _NAMED_ELSEWHERE:
+            found.append(other)
+    return found
+
+
+def _part(module: ModuleType) -> str:
+    package = _version(_top(module))
+    file = getattr(module, "__file__", None)
+    if package or file is None:
+        return package
+    path = Path(file)
+    return f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}"
+
+
+def _top(module: ModuleType) -> str:
+    return module.__name__.partition(".")[0]
+
+
+@cache
+def _version(package: str) -> str:
+    """Return the installed version of what provides an importable package; empty if nothing installed does."""
+    for name in (package, *_distributions().get(package, ())):
+        try:
+            return f"{name} {version(name)}"
+        except PackageNotFoundError:
+            continue
+    return ""
+
+
+@cache
+def _distributions() -> dict[str, list[str]]:
+    return {name: sorted(set(found)) for name, found in packages_distributions().items()}

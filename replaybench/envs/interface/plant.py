@@ -1,0 +1,215 @@
+"""What a plant is to everybody else: its signals, their units and ranges, and how long an episode lasts.
+
+A plant knows nothing of members, noise, sampling or learners: those belong to `replaybench.envs.population`. How its
+members move is the business of its engine (`replaybench.envs.interface.engine`). Plants that are given by differential
+equations have a base of their own, `replaybench.envs.ode.plant`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from replaybench.data.errors import UserError, shown
+from replaybench.envs.interface.checks import whole_steps
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from replaybench.envs.interface.engine import Engine
+
+Vector = NDArray[np.float64]
+"""A short float64 array `[S]` or `[A]` in physical units."""
+
+Params = tuple[float, ...]
+"""The values of a plant's fields, in their order."""
+
+Parameter = float | str
+"""A value of a plant's field."""
+
+Told = Literal["mean reward", "return"]
+"""What an episode is told by: the mean of its rewards per step, or their sum."""
+
+NAMES: Final = ("name", "state_names", "action_names")
+PER_STATE: Final = ("state_units", "state_center", "state_scale", "periodic", "observation_limit")
+PER_ACTION: Final = ("action_units", "action_low", "action_high", "zero_action")
+SCALARS: Final = ("episode_seconds", "reward_scale", "frequency", "discount", "update_every", "told_by")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plant:
+    """Base class of all plants; a subclass is a frozen dataclass whose fields are its parameters.
+
+    Everything else is a class attribute (or a property, where it depends on the parameters), written without
+    annotation so that it is no field. A state is normalised as `(x - center) / scale`, an action linearly from
+    `[low, high]` to [-1, 1]; attributes are in physical units unless they say otherwise. "State" is what an agent
+    could observe without noise; what a simulator knows beyond that stays in the engine.
+    """
+
+    name: ClassVar[str]
+    state_names: ClassVar[tuple[str, ...]]
+    state_units: ClassVar[tuple[str, ...]]
+    action_names: ClassVar[tuple[str, ...]]
+    action_units: ClassVar[tuple[str, ...]]
+
+    state_center: ClassVar[tuple[float, ...]]
+    state_scale: ClassVar[tuple[float, ...]]
+    action_low: ClassVar[tuple[float, ...]]
+    action_high: ClassVar[tuple[float, ...]]
+
+    action_choices: ClassVar[tuple[int, ...]] = ()
+    """How many values each action takes, evenly spaced from `action_low` to `action_high`; empty: continuous ones.
+    Of any other action, actuator noise included, the plant gets the nearest choice, the lower of two."""
+
+    positive: ClassVar[tuple[str, ...]] = ()
+    """Parameters that must be positive."""
+
+    episode_seconds: ClassVar[float] = 4.0
+    """Length of an episode; then it is truncated. [s]"""
+    frequency: ClassVar[float] = 50.0
+    """Control rate where none is asked for. [Hz]"""
+    reward_scale: ClassVar[float] = 1.0
+    """Factor on the reward that only a learner sees; every report uses the unscaled reward."""
+    discount: ClassVar[float] = 0.95
+    """Learners' discount factor γ per sample at the rate `frequency`."""
+    update_every: ClassVar[int] = 0
+    """Steps between learners' phases of updates where a study asks for none; 0: after each episode."""
+    told_by: ClassVar[Told] = "mean reward"
+    """What reports say of an episode."""
+    reference_episodes: ClassVar[int] = 1000
+    """Episodes behind the mean of simple controllers, beside which learners are shown."""
+
+    @property
+    def periodic(self) -> tuple[bool, ...]:
+        """Which states are angles in [-π, π) rad."""
+        return (False,) * len(self.state_names)
+
+    @property
+    def zero_action(self) -> tuple[float, ...]:
+        """The action that means doing nothing."""
+        return (0.0,) * len(self.action_low)
+
+    @property
+    def observation_limit(self) -> tuple[float, ...]:
+        """Bound on |normalised state|; the observation space adds room for the noise."""
+        return (10.0,) * len(self.state_names)
+
+    def engine(self, num_envs: int, frequency: float) -> Engine:
+        """Return what moves `num_envs` members, sampled at `frequency` [Hz]."""
+        raise NotImplementedError
+
+    def made_of(self) -> str:
+        """Return a digest of what decides how this plant behaves, beside its declarations and parameters."""
+        raise NotImplementedError
+
+    def steps_per_episode(self, frequency: float) -> int:
+        """Return the samples in an episode.
+
+        Raises:
+            UserError: the plant cannot be sampled at this `frequency` [Hz].
+        """
+        return whole_steps(self.name, self.episode_seconds, frequency)
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(field.default, str):
+                if not isinstance(value, str):
+                    raise UserError(f"{type(self).__name__}: {field.name} must be a name, not {value!r}")
+                continue
+            if not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
+                raise UserError(f"{type(self).__name__}: {field.name} must be a finite number, not {shown(value)}")
+            if field.name in self.positive and value <= 0:
+                raise UserError(f"{type(self).__name__}: {field.name} must be positive, not {value!r}")
+            object.__setattr__(self, field.name, float(value))  # 1 and 1.0 are one plant, with one fingerprint
+        self._check_declarations()
+
+    def normalise_state(self, state: ArrayLike) -> NDArray[np.float64]:
+        """Return physical states `[..., S]` normalised."""
+        center, scale = np.array(self.state_center, np.float64), np.array(self.state_scale, np.float64)
+        normalised: NDArray[np.float64] = (np.asarray(state, np.float64) - center) / scale
+        return normalised
+
+    def denormalise_state(self, state: ArrayLike) -> NDArray[np.float64]:
+        """Return normalised states `[..., S]` in physical units."""
+        center, scale = np.array(self.state_center, np.float64), np.array(self.state_scale, np.float64)
+        physical: NDArray[np.float64] = center + scale * np.asarray(state, np.float64)
+        return physical
+
+    def normalise_action(self, action: ArrayLike) -> NDArray[np.float64]:
+        """Return physical actions `[..., A]` normalised to [-1, 1]."""
+        middle, half = self.action_range()
+        normalised: NDArray[np.float64] = (np.asarray(action, np.float64) - middle) / half
+        return normalised
+
+    def denormalise_action(self, action: ArrayLike) -> NDArray[np.float64]:
+        """Return normalised actions `[..., A]` in physical units: where the plant has choices, the nearest ones."""
+        middle, half = self.action_range()
+        physical: NDArray[np.float64] = middle + half * np.asarray(action, np.float64)
+        if self.action_choices:
+            last = np.array(self.action_choices, np.float64) - 1
+            level = np.clip(np.ceil(0.5 * (np.asarray(action, np.float64) + 1) * last - 0.5), 0, last)
+            physical = (middle - half) + 2 * half * level / last
+        return physical
+
+    def action_range(self) -> tuple[Vector, Vector]:
+        """Return the middle and the half width, each `[A]`, of the physical action range."""
+        low, high = np.array(self.action_low, np.float64), np.array(self.action_high, np.float64)
+        return (high + low) / 2, (high - low) / 2
+
+    def told(self, total: NDArray[np.float64], steps: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return what reports say `[M]` of episodes of so many `steps` `[M]`, whose rewards add up to `total` `[M]`."""
+        return total if self.told_by == "return" else total / steps
+
+    def fingerprint(self) -> str:
+        """Return a hex digest of all that decides how this plant behaves."""
+        declared = [(name, getattr(self, name)) for name in self._declared()]
+        if self.action_choices:  # named only where there are some: other plants stay what they were before this
+            declared.append(("action_choices", self.action_choices))
+        parameters = [(field.name, getattr(self, field.name)) for field in fields(self)]
+        return hashlib.sha256(repr((declared, parameters, self.made_of())).encode()).hexdigest()
+
+    def draw(self, axes: Axes, state: Vector, action: Vector) -> None:
+        """Draw one member, of physical state `[S]` and normalised action `[A]`, on empty axes: here as bars."""
+        units = self.state_units + self.action_units
+        values = [*self.normalise_state(state), *action]
+        physical = [*state, *self.denormalise_action(action)]
+        colors = ["#4c72b0"] * len(state) + ["#dd8452"] * len(action)
+        axes.barh(range(len(values)), values, color=colors, height=0.35)
+        for row, name in enumerate(self.state_names + self.action_names):
+            axes.text(-1.45, row - 0.25, f"{name} = {physical[row]:+.3g} {units[row]}", va="bottom", fontsize=9)
+        axes.axvline(0.0, color="0.4", linewidth=0.8)
+        axes.set(xlim=(-1.5, 1.5), ylim=(len(values) - 0.5, -0.8))
+        axes.axis("off")
+
+    @classmethod
+    def _declared(cls) -> tuple[str, ...]:
+        """Return the names of all declarations."""
+        return (*NAMES, *PER_STATE, *PER_ACTION, *SCALARS)
+
+    def _check_declarations(self) -> None:
+        """Refuse a class that forgot something, naming it."""
+        plant = type(self).__name__
+        for name in self._declared():
+            if not hasattr(self, name):
+                raise UserError(f"plant {plant} does not declare {name}")
+        for names, counted in (("state_names", PER_STATE), ("action_names", PER_ACTION)):
+            for name in counted:
+                check_count(plant, name, getattr(self, name), names, getattr(self, names))
+        if self.action_choices:
+            check_count(plant, "action_choices", self.action_choices, "action_names", self.action_names)
+            if not all(isinstance(count, int) and count >= 2 for count in self.action_choices):
+                raise UserError(
+                    f"plant {plant}: action_choices must be whole numbers from 2, not {self.action_choices}"
+                )
+
+
+def check_count(plant: str, name: str, values: tuple[object, ...], names: str, named: tuple[str, ...]) -> None:
+    """Raise `UserError` unless a plant declares one of `values` for each of `named`."""
+    if len(values) != len(named):
+        raise UserError(f"plant {plant}: {name} has {len(values)} entries, {names} has {len(named)}")

@@ -1,0 +1,158 @@
+"""What passes between agents and a plant, normalised, and the noise that is put on it on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.data.kernel import kernel
+from replaybench.data.streams import Stream, next_normal
+from replaybench.envs.interface.checks import Role
+from replaybench.envs.interface.physical_action import physical_action
+from replaybench.envs.interface.plant import Plant
+
+_PURPOSES: Final[dict[Role, tuple[str, str]]] = {
+    "training": ("sensor", "actuator"),
+    "evaluation": ("evaluation sensor", "evaluation actuator"),
+}
+
+
+class Signals:
+    """The actions and observations of a population at one instant, with the streams that disturb them.
+
+    Args:
+        plant: the plant.
+        members: member numbers `[M]`.
+        sensor_noise, actuator_noise: standard deviations, normalised.
+        seed: root seed of the streams.
+        role: whose streams to draw from.
+        wrap_noisy_angle: bring noisy angles back into their range.
+
+    Attributes:
+        action: float32 `[M, A]`, as commanded, within ±1.
+        observation: float32 `[M, S]`, what the sensors say.
+        true_state: float32 `[M, S]`, what they would say without noise.
+        sensor_error: float32 `[M, S]`, the noise that is in `observation`.
+        actuator_error: float32 `[M, A]`, the noise put on the last action.
+        center, scale: float64 `[S]`, by which states are normalised.
+        middle, half: float64 `[A]`, of the physical action range.
+        choices: int64 `[A]`, how many values each action takes; 0 where it is continuous.
+        wrap: bool `[S]`, which noisy angles are brought back.
+        sensor, actuator: the streams.
+    """
+
+    def __init__(
+        self,
+        plant: Plant,
+        members: Sequence[int],
+        sensor_noise: float,
+        actuator_noise: float,
+        seed: int,
+        role: Role,
+        wrap_noisy_angle: bool,
+    ) -> None:
+        shape, commands = (len(members), len(plant.state_names)), (len(members), len(plant.action_names))
+        self.sensor_noise, self.actuator_noise = float(sensor_noise), float(actuator_noise)
+        self.action, self.actuator_error = np.zeros(commands, np.float32), np.zeros(commands, np.float32)
+        self.observation, self.true_state = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+        self.sensor_error = np.zeros(shape, np.float32)
+        self.center, self.scale = np.array(plant.state_center, np.float64), np.array(plant.state_scale, np.float64)
+        self.limit = np.array(plant.observation_limit, np.float64)
+        self.middle, self.half = plant.action_range()
+        self.choices = np.array(plant.action_choices or (0,) * commands[1], np.int64)
+        self.wrap = np.array(plant.periodic, np.bool_) & wrap_noisy_angle
+        self._physical = np.zeros(commands)
+        self.sensor, self.actuator = (Stream(seed, members, purpose) for purpose in _PURPOSES[role])
+
+    def rest(self, chosen: NDArray[np.bool_]) -> None:
+        """Take back the chosen members' last action."""
+        self.action[chosen] = 0.0
+        self.actuator_error[chosen] = 0.0
+
+    def disturbed(self, running: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Return the physical actions `[M, A]` that reach the plant; the array is overwritten by the next call."""
+        _disturb(
+            *(self.action, running, self.actuator.state, self.actuator_noise, self.actuator_error),
+            *(self.middle, self.half, self.choices, self._physical),
+        )
+        return self._physical
+
+    def sense(self, observed: NDArray[np.float64], chosen: NDArray[np.bool_]) -> None:
+        """Write what the chosen members' sensors say of the physical states `observed` `[M, S]`.
+
+        A true state beyond the plant's `observation_limit`, where only a simulation gets that has blown up, is shown at
+        the limit, one that is not a number at 0.
+        """
+        _sense(
+            *(observed, chosen, self.center, self.scale, self.limit, self.sensor.state, self.sensor_noise),
+            *(self.observation, self.true_state, self.sensor_error),
+        )
+
+
+@kernel
+def _disturb(
+    action: NDArray[np.float32],
+    running: NDArray[np.bool_],
+    stream: NDArray[np.uint64],
+    sigma: float,
+    noise: NDArray[np.float32],
+    middle: NDArray[np.float64],
+    half: NDArray[np.float64],
+    choices: NDArray[np.int64],
+    physical: NDArray[np.float64],
+) -> None:
+    for m in range(action.shape[0]):
+        for a in range(action.shape[1]):
+            applied = np.float64(action[m, a])
+            if sigma > 0.0 and running[m]:
+                error = sigma * next_normal(stream[m])
+                noise[m, a] = error
+                applied = min(max(applied + error, -1.0), 1.0)
+            physical[m, a] = physical_action(applied, middle[a], half[a], choices[a])
+
+
+@kernel
+def _sense(
+    observed: NDArray[np.float64],
+    chosen: NDArray[np.bool_],
+    center: NDArray[np.float64],
+    scale: NDArray[np.float64],
+    limit: NDArray[np.float64],
+    stream: NDArray[np.uint64],
+    sigma: float,
+    observation: NDArray[np.float32],
+    truth: NDArray[np.float32],
+    noise: NDArray[np.float32],
+) -> None:
+    for m in range(observed.shape[0]):
+        if not chosen[m]:
+            continue
+        for i in range(observed.shape[1]):
+            seen = (observed[m, i] - center[i]) / scale[i]
+            if not abs(seen) <= limit[i]:
+                seen = limit[i] if seen > 0 else -limit[i] if seen < 0 else 0.0
+            truth[m, i] = seen
+            if sigma > 0.0:
+                error = sigma * next_normal(stream[m])
+                noise[m, i] = error
+                seen += error
+            observation[m, i] = seen
+
+
+@kernel
+def clip_actions(commanded: NDArray[Any], running: NDArray[np.bool_], action: NDArray[np.float32]) -> int:
+    """Write commanded actions `[M, A]`, clipped to ±1, and return the place of one that is no number, or −1.
+
+    It is the first among the running members; its action is kept as NaN.
+    """
+    bad = -1
+    for m in range(action.shape[0]):
+        for a in range(action.shape[1]):
+            value = commanded[m, a]
+            if value != value and bad < 0 and running[m]:
+                bad = m
+            action[m, a] = 1.0 if value > 1.0 else -1.0 if value < -1.0 else value
+    return bad

@@ -1,0 +1,1 @@
+"""Gymnasium's MuJoCo tasks, stepped for all members at once."""

@@ -1,0 +1,165 @@
+"""The MuJoCo tasks with a fixed base: Reacher and the inverted double pendulum, as in Gymnasium v5."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.data.kernel import kernel
+from replaybench.data.streams import Stream
+from replaybench.envs.interface.plant import Vector
+from replaybench.envs.mujoco.plant import MujocoPlant, Observed
+from replaybench.envs.mujoco.rewards import Array, Mask, control_cost
+
+_GOAL_RADIUS: Final = 0.2  # goals are drawn within it [m]
+_FASTEST: Final = 10.0  # clip of the double pendulum's observed velocities and constraint force (v5)
+
+
+@kernel
+def _look_reacher(chosen: Mask, raw: Array, low: Array, high: Array, observed: Array) -> None:
+    for m in range(raw.shape[0]):
+        if chosen[m]:
+            for j in range(2):
+                observed[m, j], observed[m, 2 + j] = math.cos(raw[m, j]), math.sin(raw[m, j])
+                observed[m, 4 + j], observed[m, 6 + j] = raw[m, 2 + j], raw[m, 4 + j]
+                observed[m, 8 + j] = raw[m, 8 + j] - raw[m, 11 + j]
+
+
+@kernel
+def _judge_reacher(
+    running: Mask,
+    raw: Array,
+    action: Array,
+    marker: Array,
+    dt: float,
+    constants: tuple[float, ...],
+    reward: Array,
+    terminated: Mask,
+    terms: Array,
+) -> None:
+    for m in range(raw.shape[0]):
+        if running[m]:
+            x, y, z = raw[m, 8] - raw[m, 11], raw[m, 9] - raw[m, 12], raw[m, 10] - raw[m, 13]
+            terms[m, 0] = -math.sqrt(x * x + y * y + z * z) * constants[0]
+            terms[m, 1] = -control_cost(action, m) * constants[1]
+            reward[m] = terms[m, 0] + terms[m, 1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MujocoReacher(MujocoPlant):
+    """A two-link arm whose fingertip is to reach a goal that each episode draws (Gymnasium `Reacher-v5`)."""
+
+    reward_dist_weight: float = 1.0  # per m
+    reward_control_weight: float = 1.0
+
+    name = "MujocoReacher"
+    mjcf = "reacher.xml"
+    camera = (0.65, 0.0, math.pi / 2, False)
+    physics_step = 0.01
+    episode_steps = 100
+    frame_skip = 2
+    observes = (
+        *(Observed(f"cos {joint}", "1", 1.0) for joint in ("joint0", "joint1")),
+        *(Observed(f"sin {joint}", "1", 1.0) for joint in ("joint0", "joint1")),
+        *(Observed(f"target_{e}", "m") for e in "xy"),
+        *(Observed(f"velocity of {joint}", "rad/s") for joint in ("joint0", "joint1")),
+        *(Observed(f"fingertip from target {e}", "m") for e in "xy"),
+    )
+    actuated = ("joint0", "joint1")
+    term_names = ("reward_dist", "reward_ctrl")
+    look = staticmethod(_look_reacher)
+    judge = staticmethod(_judge_reacher)
+
+    def pieces(self, data: Any) -> tuple[Vector, ...]:
+        """Return the motion, and where fingertip and target are."""
+        return data.qpos, data.qvel, data.body("fingertip").xpos, data.body("target").xpos
+
+    def constants(self) -> tuple[float, ...]:
+        """Return the weights."""
+        return self.reward_dist_weight, self.reward_control_weight
+
+    def start(
+        self, draws: Stream, chosen: NDArray[np.bool_], qpos: Vector, qvel: Vector
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Draw positions, velocities and, uniformly from a disc, the goal; the goal is at rest."""
+        position = qpos + 0.1 * (2.0 * draws.uniform(len(qpos), chosen) - 1.0)
+        velocity = qvel + 0.005 * (2.0 * draws.uniform(len(qvel), chosen) - 1.0)
+        velocity[:, -2:] = 0.0
+        members, outside = np.flatnonzero(chosen), chosen.copy()
+        while outside.any():  # rejection: each member draws until its own goal is inside
+            again = outside[members]
+            position[again, -2:] = _GOAL_RADIUS * (2.0 * draws.uniform(2, outside) - 1.0)
+            outside[members] = np.hypot(position[:, -2], position[:, -1]) >= _GOAL_RADIUS
+        return position, velocity
+
+
+@kernel
+def _look_double(chosen: Mask, raw: Array, low: Array, high: Array, observed: Array) -> None:
+    for m in range(raw.shape[0]):
+        if chosen[m]:
+            observed[m, 0] = raw[m, 0]
+            for j in range(2):
+                observed[m, 1 + j], observed[m, 3 + j] = math.sin(raw[m, 1 + j]), math.cos(raw[m, 1 + j])
+            for i in range(4):  # three velocities and the force that holds the cart on its rail
+                observed[m, 5 + i] = min(max(raw[m, 3 + i], -_FASTEST), _FASTEST)
+
+
+@kernel
+def _judge_double(
+    running: Mask,
+    raw: Array,
+    action: Array,
+    marker: Array,
+    dt: float,
+    constants: tuple[float, ...],
+    reward: Array,
+    terminated: Mask,
+    terms: Array,
+) -> None:
+    for m in range(raw.shape[0]):
+        if running[m]:
+            x, height = raw[m, 7], raw[m, 9]
+            terminated[m] = height <= 1.0
+            terms[m, 0] = 0.0 if terminated[m] else constants[0]
+            terms[m, 1] = -(0.01 * x**2 + (height - 2.0) ** 2)
+            terms[m, 2] = -(1e-3 * raw[m, 4] ** 2 + 5e-3 * raw[m, 5] ** 2)
+            reward[m] = terms[m, 0] + terms[m, 1] + terms[m, 2]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MujocoInvertedDoublePendulum(MujocoPlant):
+    """Two poles to be balanced on a cart (Gymnasium `InvertedDoublePendulum-v5`)."""
+
+    healthy_reward: float = 10.0  # per sample
+    reset_noise_scale: float = 0.1
+
+    name = "MujocoInvertedDoublePendulum"
+    mjcf = "inverted_double_pendulum.xml"
+    camera = (3.0, 0.3, 0.1, False)
+    physics_step = 0.01
+    episode_steps = 5000
+    frame_skip = 5
+    observes = (
+        Observed("slider", "m"),
+        *(Observed(f"{function} {joint}", "1", 1.0) for function in ("sin", "cos") for joint in ("hinge", "hinge2")),
+        Observed("velocity of slider", "m/s", _FASTEST),
+        *(Observed(f"velocity of {joint}", "rad/s", _FASTEST) for joint in ("hinge", "hinge2")),
+        Observed("constraint force on slider", "N", _FASTEST),
+    )
+    actuated = ("slider",)
+    term_names = ("reward_survive", "distance_penalty", "velocity_penalty")
+    velocity_noise = "normal"
+    look = staticmethod(_look_double)
+    judge = staticmethod(_judge_double)
+
+    def pieces(self, data: Any) -> tuple[Vector, ...]:
+        """Return the motion, the force on the cart's joint, and where the tip is."""
+        return data.qpos, data.qvel, data.qfrc_constraint[:1], data.site_xpos[0]
+
+    def constants(self) -> tuple[float, ...]:
+        """Return the bonus."""
+        return (self.healthy_reward,)

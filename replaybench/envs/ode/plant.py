@@ -1,0 +1,179 @@
+"""Plants given by ordinary differential equations: a few functions that say how a state moves and what it costs.
+
+The functions are scalar code for one state; they are compiled with Numba and run over whole populations by
+the kernels of `replaybench.envs.ode.rk4`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import numpy as np
+from numba import njit
+from numba.core.dispatcher import Dispatcher
+
+from replaybench.data.errors import UserError
+from replaybench.data.kernel import kernel
+from replaybench.envs.interface.plant import Params, Plant, Vector, check_count
+from replaybench.envs.ode.function_hash import content_hash
+
+if TYPE_CHECKING:
+    from replaybench.envs.interface.engine import Engine
+
+FUNCTIONS: Final = ("rhs", "reward", "project", "terminated")
+_PER_STATE: Final = ("initial_state", "reference_state")
+_GRID: Final = ("grid_nodes", "grid_low", "grid_high")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OdePlant(Plant):
+    """Base class of plants with `rhs` and `reward`; a subclass is a frozen dataclass of physical parameters.
+
+    The fields are floats and reach the functions as one tuple, to be unpacked in their order, as in
+    `J, M, g = p`. The functions are static methods on float64 vectors `x`, `x_next` `[S]` and `u` `[A]` in physical
+    units. Plain functions are compiled when the class is defined; `@njit` ones are taken as they are.
+    """
+
+    initial_state: ClassVar[tuple[float, ...]]
+    reference_state: ClassVar[tuple[float, ...]]
+
+    max_substep: ClassVar[float] = 0.01
+    """Longest Runge-Kutta step; a sample is cut into as many equal substeps as that takes. [s]
+
+    De Bruin et al. (2018) name the method and not its step: 10 ms is a reading, after the authors' public
+    benchmark, which takes two steps per 20 ms sample."""
+
+    grid_nodes: ClassVar[tuple[int, ...]] = ()
+    """Nodes per state of the dynamic-programming grid from `grid_low` to `grid_high`; a periodic axis has
+    equal spacings all the way round, its last node one spacing below `grid_high`. Empty: no reference."""
+    grid_low: ClassVar[tuple[float, ...]] = ()
+    grid_high: ClassVar[tuple[float, ...]] = ()
+    action_levels: ClassVar[tuple[int, ...]] = ()
+    """Equidistant levels per action that dynamic programming chooses from."""
+    refine_grid: ClassVar[bool] = False
+    """Whether scores are measured against this grid refined until it has converged, where a study does not say; else
+    against the grid as it is."""
+
+    @staticmethod
+    def rhs(x: Vector, u: Vector, p: Params) -> tuple[float, ...]:
+        """Return the time derivative of each state."""
+        raise NotImplementedError
+
+    @staticmethod
+    def reward(x: Vector, u: Vector, x_next: Vector, event: int, p: Params) -> float:
+        """Return the reward of one step from `x` to `x_next` under the applied action `u`."""
+        raise NotImplementedError
+
+    @staticmethod
+    def project(x: Vector, p: Params) -> int:
+        """Bring `x` back, in place, to where states may be (a wrapped angle, a wall) after every substep.
+
+        Returns:
+            A bool or bits that say what happened; they are OR-ed over the substeps into `event`.
+        """
+        return 0
+
+    @staticmethod
+    def terminated(x_next: Vector, event: int, p: Params) -> bool:
+        """Return whether the episode ends for good: no future reward follows."""
+        return False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        _compile_functions(cls)
+
+    def params(self) -> Params:
+        """Return the parameter values in the order of the fields: the functions' argument `p`."""
+        return tuple(getattr(self, field.name) for field in fields(self))
+
+    def engine(self, num_envs: int, frequency: float) -> Engine:
+        """Return what moves `num_envs` members, sampled at `frequency` [Hz]."""
+        from replaybench.envs.ode.engine import RungeKutta
+
+        return RungeKutta(self, num_envs, frequency)
+
+    def made_of(self) -> str:
+        """Return a digest of the functions' source, with all that they call."""
+        return content_hash(getattr(self, name) for name in FUNCTIONS)
+
+    @classmethod
+    def _declared(cls) -> tuple[str, ...]:
+        # Not the grid: only references depend on it, and what was learned stays valid when it changes.
+        return (*super()._declared(), *_PER_STATE, "max_substep")
+
+    def _check_declarations(self) -> None:
+        super()._check_declarations()
+        plant = type(self).__name__
+        for name in (*_PER_STATE, *(name for name in _GRID if getattr(self, name))):
+            check_count(plant, name, getattr(self, name), "state_names", self.state_names)
+        if self.action_levels:
+            check_count(plant, "action_levels", self.action_levels, "action_names", self.action_names)
+            if self.action_choices and self.action_levels != self.action_choices:
+                raise UserError(f"plant {plant}: action_levels must equal action_choices, {self.action_choices}")
+        if self.grid_nodes and not 0.0 < self.discount < 1.0:
+            raise UserError(
+                f"plant {plant}: dynamic programming needs a discount between 0 and 1, not {self.discount}; "
+                "change it, or leave grid_nodes out"
+            )
+        for name in ("rhs", "reward"):
+            if getattr(self, name) is getattr(OdePlant, name):
+                raise UserError(f"plant {plant} does not define the static method {name}")
+
+
+def try_functions(plant: OdePlant) -> str:
+    """Call a plant's functions once, uncompiled, in the middle of its actions, and say what is wrong; empty if nothing.
+
+    What they raise is not caught: it shows the user's own line.
+    """
+    x = np.array(plant.initial_state, np.float64)
+    u, p = np.array(plant.action_range()[0]), plant.params()
+    rates = plant.rhs.py_func(x, u, p)  # type: ignore[attr-defined]
+    reward = plant.reward.py_func(x, u, x.copy(), 0, p)  # type: ignore[attr-defined]
+    if len(rates) != len(x):
+        return f"rhs returns {len(rates)} derivatives for {len(x)} states"
+    if not np.isfinite([*rates, reward]).all():
+        return "rhs or reward is not finite at the initial state"
+    return ""
+
+
+def with_equations(plant: Plant, purpose: str) -> OdePlant:
+    """Return the plant as one of equations.
+
+    Raises:
+        UserError: it has none, so that it cannot serve the `purpose`.
+    """
+    if not isinstance(plant, OdePlant):
+        raise UserError(f"{plant.name} is not given by equations, which {purpose} needs")
+    return plant
+
+
+def state_range(plant: Plant) -> tuple[Vector, Vector]:
+    """Return the lowest and highest physical states `[S]` of interest: its grid's, else those normalised to ±1."""
+    if isinstance(plant, OdePlant) and plant.grid_low:
+        return np.array(plant.grid_low, np.float64), np.array(plant.grid_high, np.float64)
+    center, scale = np.array(plant.state_center, np.float64), np.array(plant.state_scale, np.float64)
+    return center - scale, center + scale
+
+
+@kernel
+def wrap_angle(angle: float) -> float:
+    """Return an angle [rad] brought into [−π, π)."""
+    if -math.pi <= angle < math.pi:
+        return angle
+    turned = angle - 2 * math.pi * math.floor((angle + math.pi) / (2 * math.pi))
+    return -math.pi if turned < -math.pi or turned >= math.pi else turned  # as far as rounding may lead astray
+
+
+def _compile_functions(plant: type[OdePlant]) -> None:
+    """Turn the plain functions that a class defines into Numba's."""
+    for name in FUNCTIONS:
+        function = vars(plant).get(name)
+        if isinstance(function, staticmethod):
+            function = function.__func__
+        if function is not None:
+            setattr(plant, name, staticmethod(function if isinstance(function, Dispatcher) else njit(function)))
+
+
+_compile_functions(OdePlant)

@@ -1,0 +1,213 @@
+"""What the single-shot commands compute and print: `baseline` and `replay`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from rich import box
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+import replaybench
+from replaybench.baselines.grid_choice import Rule
+from replaybench.baselines.references import Reference, no_score, normalise, reference
+from replaybench.controllers.policies.policy import policy_facts
+from replaybench.data.errors import UserError
+from replaybench.data.policy_file import write_policy
+from replaybench.data.records.record import write_record
+from replaybench.envs.interface.plant import Parameter
+from replaybench.envs.ode.plant import OdePlant, with_equations
+from replaybench.envs.registry import make_plant
+from replaybench.experiments.results.statistics import interval
+from replaybench.replay.strategies.notation import parse
+
+_LEAST_LEARNERS = 8
+
+
+def show_baseline(
+    console: Console,
+    name: str,
+    parameters: Mapping[str, Parameter],
+    frequency: float,
+    noise: float,
+    rule: Rule | None,
+    output: Path | None,
+) -> None:
+    """Solve a plant, print convergence and scores, draw value and policy."""
+    from replaybench.baselines.fuzzy_q_iteration import Variant, solve
+    from replaybench.baselines.grid_choice import reference_solution
+    from replaybench.baselines.solution_figure import solution_figure
+    from replaybench.experiments.figures.style import save, style
+
+    plant = with_equations(make_plant(name, **parameters), "dynamic programming")
+    if not plant.grid_nodes:
+        raise UserError(f"{plant.name} declares no grid_nodes, so dynamic programming has no grid to work on")
+    changed = (
+        f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}" for key, value in parameters.items()
+    )
+    name = "-".join([plant.name, f"{frequency:g}Hz", *changed])
+    folder = output or Path("runs") / f"baseline-{_file_name(name)}"
+    with console.status("fuzzy Q-iteration") if console.is_terminal else contextlib.nullcontext():
+        variants: tuple[Variant, ...] = ("synchronous", "asynchronous")
+        sweeps = [solve(plant, frequency, variant=variant).convergence for variant in variants]
+        solution = reference_solution(plant, frequency, rule).solution
+        found = reference(plant, frequency, noise, rule)
+    console.print(_convergence(plant, *sweeps))
+    console.print(f"{plant.name} at {frequency:g} Hz: {found.grid}, γ = {found.discount:.4g}")
+    if note := no_score(found.dp, found.random):
+        console.print(note)
+    console.print(reference_table(plant.name, frequency, noise, found))
+    with style():
+        print(f"figure   {save(solution_figure(solution), folder, 'solution')}")
+
+
+def _convergence(plant: OdePlant, synchronous: NDArray[np.float64], asynchronous: NDArray[np.float64]) -> Table:
+    nodes = " × ".join(map(str, plant.grid_nodes))
+    title = f"fuzzy Q-iteration on the declared {nodes} nodes: ‖Δθ‖∞ after each sweep"
+    table = Table(title=title, box=box.SIMPLE_HEAD)
+    for heading in ("sweep", "synchronous", "asynchronous"):
+        table.add_column(heading, justify="right")
+    ends = {len(synchronous), len(asynchronous)}
+    for sweep in sorted({1, 2, 5, 10, 20, 50, *range(100, max(ends), 100), *ends}):
+        shown = [f"{c[sweep - 1]:.3g}" if sweep <= len(c) else "" for c in (synchronous, asynchronous)]
+        if any(shown):
+            table.add_row(str(sweep), *shown)
+    return table
+
+
+def reference_table(plant: str, frequency: float, noise: float, found: Reference) -> Table:
+    """Return a table of the reference controllers' rewards."""
+    table = Table(title=f"{plant}, {frequency:g} Hz, noise {noise:g}: {told(found)}", box=box.SIMPLE_HEAD)
+    table.add_column("controller")
+    table.add_column("reward", justify="right")
+    table.add_column("μ_r", justify="right")
+    zero, one = (" (μ_r = 0)", " (μ_r = 1)") if found.usable else ("", "")
+    best = "DP, best of 1000 episodes" if noise else "DP, greedy policy"
+    interpolated = "DP, interpolated policy"
+    if np.isclose(found.interpolated, found.zero):
+        interpolated += " (averages to rest by symmetry)"
+    rows = {
+        f"random{zero}": found.random,
+        "zero": found.zero,
+        "linear-quadratic (linear around the target; a swing-up is not)": found.lqr,
+        interpolated: found.interpolated,
+        "DP, greedy policy, mean": found.dp_mean if noise else np.nan,
+        best + one: found.dp,
+    }
+    for controller, reward in rows.items():
+        if np.isfinite(reward):
+            table.add_row(controller, f"{reward:.3f}", _score(reward, found))
+    return table
+
+
+def _score(reward: float, found: Reference) -> str:
+    """Write μ_r, a dash where there is none."""
+    return f"{float(normalise(reward, found)):.3f}" if found.usable else "–"
+
+
+def show_replay(
+    console: Console,
+    path: Path,
+    plant: str | None,
+    strategy_text: str,
+    stream: bool,
+    updates: int,
+    learner: str,
+    capacity: int | None,
+    seeds: int | None,
+    root_seed: int,
+    output: Path | None,
+) -> None:
+    """Train offline from a buffer file, print and store how that compares with online learning and DP."""
+    from replaybench.experiments.figures.all_figures import draw_offline
+    from replaybench.experiments.training.offline import read_recording, replay_offline
+
+    strategy = parse(strategy_text)
+    if stream and (capacity is not None or str(strategy) != "FULL[Uniform]"):
+        raise UserError("--stream draws from the whole file, block by block; leave --strategy and --capacity out")
+    if capacity is not None and not strategy.retention.bounded:
+        raise UserError(f"--capacity bounds the buffer, but {strategy} keeps everything; use FIFO or Resv")
+    label = "streamed" if stream else str(strategy)
+    where = f"{path.parent.name}-{path.stem}" if path.stem == "buffer" else path.stem
+    folder = output or Path("runs") / f"replay-{where}-{_file_name(label)}-{updates}"
+    refuse_existing(folder / "scores.h5")
+    recording = read_recording(path, plant, whole=not stream)
+    if recording.changed:
+        console.print(f"warning: {recording.plant.name} has changed since this buffer was filled", markup=False)
+    if recording.failed:
+        console.print(f"warning: {recording.failed} recording(s) hold NaN or infinity and are left out", markup=False)
+    learners = seeds or max(len(recording.members), _LEAST_LEARNERS)
+    with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
+        task = progress.add_task(f"{label} offline, {learners} learners", total=updates)
+        outcome = replay_offline(
+            recording,
+            strategy,
+            updates=updates,
+            learner=learner,
+            learners=learners,
+            capacity=capacity,
+            root_seed=root_seed,
+            progress=lambda done: progress.update(task, completed=done),
+        )
+        progress.update(task, description="references")
+        found = reference(recording.plant, recording.frequency, recording.noise)
+    facts = recording.header.facts
+    title = f"{recording.plant.name}, {recording.frequency:g} Hz: {told(found)}, mean over learners [95 %]"
+    table = Table(title=title, box=box.SIMPLE_HEAD)
+    for heading in ("learning", "reward", "μ_r"):
+        table.add_column(heading, justify="left" if heading == "learning" else "right")
+    online = [("online", facts.get("reward_greedy"), facts.get("strategy"))]
+    online.append(("online, exploring", facts.get("reward_final"), facts.get("strategy")))
+    for kind, rewards, named in online:
+        if rewards:
+            _add_scores(table, f"{kind}: {named}", np.array(rewards, float), found)
+    _add_scores(table, f"offline: {label}, {updates} updates", outcome.reward[:, -1], found)
+    if np.isfinite(found.dp):
+        table.add_row("dynamic programming", f"{found.dp:.2f}", _score(found.dp, found))
+    console.print(table)
+    about = {
+        "buffer": str(path),
+        "strategy": label,
+        "learner": learner,
+        "updates": updates,
+        "plant": facts["plant"],
+        "parameters": facts["parameters"],
+        "frequency": recording.frequency,
+        "noise": recording.noise,
+        "root_seed": root_seed,
+        "version": replaybench.__version__,
+    }
+    described = {"policy": policy_facts(learner, outcome.agent, recording.frequency)}
+    write_policy(folder / "policy.safetensors", outcome.agent.weights(), {**about, **described})
+    write_record(
+        folder / "scores.h5", "offline scores", about, {"updates": outcome.updates, "reward_greedy": outcome.reward}
+    )
+    for drawn in draw_offline(outcome.updates, outcome.reward, found, online, label, folder):
+        print(f"figure   {drawn}")
+    print(f"policy   {folder / 'policy.safetensors'}")
+    print(f"scores   {folder / 'scores.h5'}")
+
+
+def told(found: Reference) -> str:
+    """Say what numbers of episodes are."""
+    return "return" if found.told_by == "return" else "mean reward per step"
+
+
+def _add_scores(table: Table, label: str, rewards: NDArray[np.float64], found: Reference) -> None:
+    reward, score = interval(rewards), interval(np.asarray(normalise(rewards, found)))
+    table.add_row(label, str(reward), str(score))
+
+
+def refuse_existing(path: Path) -> None:
+    """Refuse to write over an earlier result, before anything is computed."""
+    if path.exists():
+        raise UserError(f"{path} exists already; remove it or choose another --output")
+
+
+def _file_name(text: str) -> str:
+    return "".join(c if c.isalnum() or c in "-." else "_" for c in text).strip("_")

@@ -1,0 +1,1 @@
+"""Recordings in, episodes out: logs and Minari datasets."""

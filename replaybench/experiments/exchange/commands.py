@@ -1,0 +1,81 @@
+"""What `import` and `export` do and print: recordings from elsewhere in, whole episodes out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.progress import Progress
+
+from replaybench.data.errors import UserError
+from replaybench.data.records.record import write_record
+from replaybench.envs.interface.plant import Parameter
+from replaybench.envs.ode.plant import with_equations
+from replaybench.envs.registry import make_plant
+from replaybench.experiments.commands import refuse_existing
+from replaybench.experiments.exchange.recording import Arrays
+from replaybench.experiments.exchange.summary import Summary, summary_table
+
+_DATASET: Final = "minari:"
+
+
+def show_import(
+    console: Console,
+    source: str,
+    name: str,
+    parameters: Mapping[str, Parameter],
+    columns: Sequence[str],
+    time: str | None,
+    frequency: float | None,
+    output: Path | None,
+    clip_actions: bool,
+) -> None:
+    """Convert a log or a Minari dataset into a buffer file; the summary is printed before anything is written."""
+    from replaybench.data.logs.log import read_log
+    from replaybench.experiments.exchange.logs_to_buffer import convert, parse_columns
+    from replaybench.experiments.exchange.minari_import import convert_dataset
+
+    plant = with_equations(make_plant(name, **parameters), "the check of a recording")
+    found: tuple[Arrays, dict[str, Any], Summary]
+    if source.startswith(_DATASET):
+        dataset_id = source.removeprefix(_DATASET)
+        for option, given in (("--columns", columns), ("--time", time), ("--clip-actions", clip_actions)):
+            if given:
+                raise UserError(f"{option} is for logs; a Minari dataset has no columns, leave it out")
+        target = output or Path("runs") / f"{dataset_id.replace('/', '-')}.h5"
+        refuse_existing(target)
+        found = convert_dataset(dataset_id, plant, frequency, name)
+    else:
+        path = Path(source)
+        target = output or path.with_suffix(".h5")
+        refuse_existing(target)
+        found = convert(read_log(path, time), plant, parse_columns(columns), frequency, clip_actions, name)
+    arrays, facts, summary = found
+    console.print(summary_table(summary))
+    for warning in summary.warnings:
+        console.print(f"warning: {warning}", markup=False, highlight=False)
+    write_record(target, "buffer", facts, arrays)
+    print(f"buffer   {target}")
+    print(f"next     replaybench replay {target} --strategy 'FULL[PER]'")
+
+
+def show_export(
+    console: Console, buffer: Path, dataset_id: str, member: int | None, plant: str | None, output: Path | None
+) -> None:
+    """Write the whole episodes of a buffer file as a Minari dataset and say what was written."""
+    from replaybench.experiments.exchange.minari_export import export_buffer
+
+    with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task("episodes", total=None)
+        done = export_buffer(
+            buffer, dataset_id, member, plant, output, lambda count, of: bar.update(task, completed=count, total=of)
+        )
+    print(f"episodes {done.episodes} whole ones, {done.steps} steps", end="")
+    print(f"; {done.left_out} steps of incomplete ones left out" if done.left_out else "; nothing left out")
+    if done.low is not None and done.high is not None:
+        print(f"scores   random control returns {done.low:.6g} (0), dynamic programming {done.high:.6g} (1)")
+    print(f"dataset  {done.folder}")
+    prefix = f"MINARI_DATASETS_PATH={output} " if output else ""
+    print(f"next     {prefix}python -c \"import minari; print(minari.load_dataset('{dataset_id}').spec)\"")

@@ -1,0 +1,232 @@
+"""Recorded trajectories of a plant become a replay buffer: one member, in the order of recording.
+
+The conversion knows the plant: its names, units, bounds and reward. It refuses what cannot be that plant, because
+a buffer keeps normalised numbers, in which a wrong unit no longer shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.data.errors import UserError, unknown
+from replaybench.data.logs.log import Log, round_rate, sampling_rate, segments
+from replaybench.envs.ode.plant import OdePlant
+from replaybench.experiments.exchange.recording import Arrays, Floats, member_arrays, recording_facts, summarise
+from replaybench.experiments.exchange.summary import Summary, wrap
+
+OPTIONAL: Final = ("reward", "terminated")
+ACTION_TOLERANCE: Final = 1e-6
+"""Part of an action's half range by which rounding may put it out of bounds."""
+STATE_TOLERANCE: Final = 0.05
+"""Part of the observation limit that measurement noise may add to it; a wrong unit is off by far more."""
+IRREGULAR: Final = 0.1
+"""Sample times further than this part of a period from it are irregular."""
+
+Bools = NDArray[np.bool_]
+
+
+def parse_columns(tokens: Iterable[str]) -> dict[str, str]:
+    """Return the mapping that `NAME=COLUMN` tokens state, where NAME is a state, action, `reward` or `terminated`."""
+    mapping = {}
+    for token in tokens:
+        name, equals, column = token.partition("=")
+        if not (name and equals and column):
+            raise UserError(f"--columns takes NAME=COLUMN, as in angle=theta, not {token!r}")
+        if name in mapping:
+            raise UserError(f"--columns gives {name!r} twice")
+        mapping[name] = column
+    return mapping
+
+
+def convert(
+    log: Log,
+    plant: OdePlant,
+    columns: Mapping[str, str] | None = None,
+    frequency: float | None = None,
+    clip_actions: bool = False,
+    plant_name: str | None = None,
+) -> tuple[Arrays, dict[str, Any], Summary]:
+    """Turn a log into the arrays and facts of a buffer file.
+
+    A row of the log holds the state at its time, and the action, reward and `terminated` of the step from there to
+    the next row; a terminated step needs the state in which it ended as that next row, after which a new episode
+    begins. Steps over a gap are left out. What the log does not tell is computed: the reward and `terminated` come
+    from the plant's functions for the recorded x, u and x', with event 0, since a log does not say what happened
+    between samples (on Magman, collisions then cost nothing).
+
+    Args:
+        log: the recording, in physical units.
+        plant: the plant that it shows.
+        columns: the log's column for a state's or action's name, `reward` or `terminated`; names left out are
+            looked for among the columns. Case, spaces, `_` and `-` in a name do not matter.
+        frequency: sampling frequency [Hz]; if not given, the roundest that fits the time column.
+        clip_actions: clip actions to the plant's bounds, as a saturating actuator does, instead of refusing them.
+        plant_name: how the user names the plant (a registered name or a file), for the facts.
+
+    Returns:
+        Arrays of one member in the order of recording (see `member_arrays`), facts, and a summary.
+
+    Raises:
+        UserError: a column is missing, not finite or out of the plant's bounds, or the time column does not fit.
+    """
+    mapping = match_columns(log, plant, columns or {})
+    inferred = frequency is None
+    if frequency is None:
+        if log.time is None:
+            raise UserError(f"{log.path} has no column called time; name it with --time, or give --frequency")
+        frequency = round_rate(sampling_rate(log.time))
+    starts, used = _steps(log, frequency)
+    state = _states(log, plant, mapping, used)
+    action, clipped = _actions(log, plant, mapping, starts, clip_actions)
+
+    first = np.flatnonzero(starts)
+    x, u, x_next = state[first], action[first], state[first + 1]
+    recorded = {name: log.column(mapping[name], starts)[first] for name in OPTIONAL if name in mapping}
+    reward = recorded["reward"] if "reward" in recorded else _rewards(plant, x, u, x_next)
+    terminated = recorded["terminated"] != 0 if "terminated" in recorded else _terminations(plant, x_next)
+    kept = ~np.isin(first, first[terminated] + 1)  # no step starts where an episode ended
+    first, reward, terminated = first[kept], reward[kept], terminated[kept]
+    x, u, x_next = x[kept], u[kept], x_next[kept]
+    episode = np.cumsum(np.diff(first, prepend=first[0]) > 1, dtype=np.int64)
+
+    notes = (
+        *_irregular(log.time, starts, frequency),
+        *_counted(clipped, "actions were clipped to the plant's bounds"),
+        *_counted(_lost_ends(log, mapping, starts), "terminated steps lack the state in which they ended: left out"),
+    )
+    summary = summarise(
+        plant,
+        x,
+        u,
+        x_next,
+        source=log.path.name,
+        rows=len(state),
+        episodes=int(episode[-1]) + 1,
+        frequency=frequency,
+        inferred=inferred,
+        reward_from=mapping.get("reward"),
+        reward=reward,
+        notes=notes,
+    )
+    values = {
+        "observation": plant.normalise_state(x),
+        "action": plant.normalise_action(u),
+        "reward": reward,
+        "next_observation": plant.normalise_state(x_next),
+        "terminated": terminated,
+    }
+    facts = recording_facts(plant, plant_name, frequency, None, {"log": log.path.name, "columns": mapping})
+    return member_arrays(plant, values, episode), facts, summary
+
+
+def match_columns(log: Log, plant: OdePlant, columns: Mapping[str, str]) -> dict[str, str]:
+    """Return the log's column for every state and action of a plant, and for what is recorded of `OPTIONAL`."""
+    names = (*plant.state_names, *plant.action_names, *OPTIONAL)
+    by_fold = {_fold(name): name for name in names}
+    stated = {}
+    for name, column in columns.items():
+        if _fold(name) not in by_fold:
+            raise unknown("state or action", name, names)
+        if column not in log.columns and column not in log.unusable:
+            raise unknown("column", column, log.columns)
+        stated[by_fold[_fold(name)]] = column
+    found = {_fold(column): column for column in (*log.unusable, *log.columns)}
+    mapping = {name: stated.get(name) or found.get(_fold(name)) for name in names}
+    for name in names[: -len(OPTIONAL)]:
+        if mapping[name] is None:
+            kind = "state" if name in plant.state_names else "action"
+            raise UserError(
+                f"{log.path} has no column called {name!r}, which is needed for that {kind} of {plant.name}; "
+                f"name it with --columns '{name}=COLUMN' (it has: {', '.join(log.columns)})"
+            )
+    chosen = {name: column for name, column in mapping.items() if column is not None}
+    for column in chosen.values():
+        if column in log.unusable:
+            log.column(column)  # says why
+    return chosen
+
+
+def _fold(name: str) -> str:
+    return name.casefold().translate({ord(mark): None for mark in " _-"})
+
+
+def _steps(log: Log, frequency: float) -> tuple[Bools, Bools]:
+    """Return which rows `[T]` start a step, and which belong to one."""
+    rows = len(next(iter(log.columns.values())))
+    starts = np.zeros(rows, np.bool_)
+    for piece in [slice(0, rows)] if log.time is None else segments(log.time, frequency):
+        starts[piece.start : max(piece.stop - 1, 0)] = True
+    if not starts.any():
+        raise UserError(f"{log.path} has {rows} rows of data; a step takes two")
+    return starts, starts | np.concatenate([[False], starts[:-1]])
+
+
+def _states(log: Log, plant: OdePlant, mapping: Mapping[str, str], used: Bools) -> Floats:
+    """Return physical states `[T, S]`, angles wrapped; raises where a used row cannot be a state of this plant."""
+    recorded = [log.column(mapping[name], used) for name in plant.state_names]
+    state = np.stack([wrap(each) if angle else each for each, angle in zip(recorded, plant.periodic, strict=True)], 1)
+    limit = np.array(plant.observation_limit)
+    beyond = (np.abs(plant.normalise_state(state)) > limit * (1 + STATE_TOLERANCE)) & used[:, None]
+    bounds = plant.denormalise_state([-limit, limit])
+    for i, (name, unit) in enumerate(zip(plant.state_names, plant.state_units, strict=True)):
+        _refuse(log, name, unit, mapping[name], beyond[:, i], bounds[:, i], "")
+    return state
+
+
+def _actions(log: Log, plant: OdePlant, mapping: Mapping[str, str], used: Bools, clip: bool) -> tuple[Floats, int]:
+    """Return physical actions `[T, A]` in bounds, and in how many used rows they were clipped; raises as `_states`."""
+    action = np.stack([log.column(mapping[name], used) for name in plant.action_names], axis=1)
+    beyond = (np.abs(plant.normalise_action(action)) > 1 + ACTION_TOLERANCE) & used[:, None]
+    bounds = np.array([plant.action_low, plant.action_high])
+    if not clip:
+        remedy = ", or --clip-actions if the actuator saturates there"
+        for i, (name, unit) in enumerate(zip(plant.action_names, plant.action_units, strict=True)):
+            _refuse(log, name, unit, mapping[name], beyond[:, i], bounds[:, i], remedy)
+    return np.clip(action, *bounds), int(beyond.any(axis=1).sum())
+
+
+def _refuse(log: Log, name: str, unit: str, column: str, beyond: Bools, bounds: Floats, remedy: str) -> None:
+    """Raise for the first row of a column that is `beyond` its bounds (low, high), if any."""
+    if beyond.any():
+        row = int(beyond.argmax())
+        raise UserError(
+            f"{log.path}: {name} is {log.columns[column][row]:.6g} in column {column!r} at {log.where(row)} "
+            f"({beyond.sum()} such rows), beyond {bounds[0]:.4g} … {bounds[1]:.4g} {unit}: is the column in {unit}, "
+            f"not in mA, mV, deg or the like? Give it in {unit}{remedy}"
+        )
+
+
+def _rewards(plant: OdePlant, x: Floats, u: Floats, x_next: Floats) -> Floats:
+    """Return the plant's reward `[N]` of recorded steps, with event 0."""
+    p = plant.params()
+    return np.array([plant.reward(x[t], u[t], x_next[t], 0, p) for t in range(len(x))], np.float64)
+
+
+def _terminations(plant: OdePlant, x_next: Floats) -> Bools:
+    """Return whether the plant's task ends `[N]` in recorded states, with event 0."""
+    ended: Any = plant.terminated
+    p = plant.params()
+    return np.array([ended(state, 0, p) for state in x_next], np.bool_)
+
+
+def _irregular(time: Floats | None, starts: Bools, frequency: float) -> Iterator[str]:
+    """Warn where more than 1 % of the steps are far from the sample period."""
+    if time is not None:
+        error = np.abs(np.diff(time)[starts[:-1]] * frequency - 1)
+        share = float((error > IRREGULAR).mean())
+        if share > 0.01:
+            yield f"{share:.0%} of the sample times are over {IRREGULAR:.0%} off the period (worst {error.max():.0%})"
+
+
+def _lost_ends(log: Log, mapping: Mapping[str, str], starts: Bools) -> int:
+    """Count rows that say `terminated` where no step can start."""
+    return int((log.columns[mapping["terminated"]][~starts] > 0).sum()) if "terminated" in mapping else 0
+
+
+def _counted(count: int, what: str) -> Iterator[str]:
+    if count:
+        yield f"{count} {what}"

@@ -1,0 +1,143 @@
+"""A Minari dataset becomes a replay buffer: one member, its episodes one after the other.
+
+Observations and actions are taken as the plant's normalised states and commands, which is what `export` writes. Of a
+dataset by someone else nobody can know that; its bounds are checked, and the summary shows whether it moves like the
+plant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from replaybench.data.errors import UserError
+from replaybench.data.minari_dataset import Episode, dataset_folder, read_dataset
+from replaybench.envs.ode.plant import OdePlant
+from replaybench.experiments.exchange.logs_to_buffer import ACTION_TOLERANCE, STATE_TOLERANCE
+from replaybench.experiments.exchange.recording import Arrays, Floats, member_arrays, recording_facts, summarise
+from replaybench.experiments.exchange.summary import Summary
+
+_NOISE_LIMIT = 9.0
+"""Standard deviations that sensor noise may add to an observation, as in `PopulationEnv`."""
+
+
+def convert_dataset(
+    dataset_id: str,
+    plant: OdePlant,
+    frequency: float | None = None,
+    plant_name: str | None = None,
+    root: Path | None = None,
+) -> tuple[Arrays, dict[str, Any], Summary]:
+    """Turn a Minari dataset into the arrays and facts of a buffer file, and a summary.
+
+    Args:
+        dataset_id: its id.
+        plant: the plant that it shows.
+        frequency: control rate [Hz]; needed where the dataset does not say it.
+        plant_name: how the user names the plant, for the facts.
+        root: folder of datasets, Minari's own if not given.
+
+    Raises:
+        UserError: there is no such dataset, it is damaged, or it cannot be of this plant.
+    """
+    metadata, episodes = read_dataset(dataset_folder(dataset_id, root))
+    ours = metadata.get("replaybench")
+    told = ours if isinstance(ours, dict) else {}
+    _check_plant(dataset_id, told, plant)
+    rate, noise = _rate(dataset_id, told, frequency), told.get("noise")
+    if noise is not None and not (isinstance(noise, int | float) and 0 <= noise < np.inf):
+        raise UserError(f"{dataset_id} is damaged: it says that its noise is {noise!r}")
+    _check_episodes(dataset_id, episodes, plant, noise or 0.0)
+
+    values = {
+        "observation": np.concatenate([each.observations[:-1] for each in episodes]),
+        "action": np.concatenate([each.actions for each in episodes]),
+        "reward": np.concatenate([each.rewards for each in episodes]),
+        "next_observation": np.concatenate([each.observations[1:] for each in episodes]),
+        "terminated": np.concatenate([each.terminations for each in episodes]),
+    }
+    number = np.repeat(np.arange(len(episodes)), [len(each.rewards) for each in episodes])
+    arrays = member_arrays(plant, values, number)
+    facts = recording_facts(plant, plant_name, rate, noise, {"dataset": dataset_id})
+    summary = summarise(
+        plant,
+        plant.denormalise_state(values["observation"]),
+        plant.denormalise_action(values["action"]),
+        plant.denormalise_state(values["next_observation"]),
+        source=dataset_id,
+        rows=len(number) + len(episodes),
+        episodes=len(episodes),
+        frequency=rate,
+        inferred=False,
+        reward_from="rewards",
+        reward=values["reward"].astype(np.float64),
+        notes=_notes(told),
+    )
+    return arrays, facts, summary
+
+
+def _notes(told: dict[str, Any]) -> Iterator[str]:
+    if not told:
+        yield "replaybench did not write this dataset: its observations and actions are taken as normalised to [-1, 1]"
+
+
+def _check_plant(dataset_id: str, told: dict[str, Any], plant: OdePlant) -> None:
+    """Refuse a dataset that says it is of another plant, or of this one with other parameters."""
+    if not told:
+        return
+    name, own = str(told.get("plant")), asdict(plant)
+    if name.rpartition(":")[2] != type(plant).__name__:
+        raise UserError(f"{dataset_id} was recorded on {name}, not on {plant.name}; import it with --plant {name}")
+    recorded = told.get("parameters")
+    other = (
+        {key: value for key, value in recorded.items() if own.get(key) != value} if isinstance(recorded, dict) else {}
+    )
+    if other:
+        options = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in other.items())
+        raise UserError(f"{dataset_id} was recorded with other parameters of {plant.name}; import it with {options}")
+
+
+def _rate(dataset_id: str, told: dict[str, Any], given: float | None) -> float:
+    stored = told.get("frequency")
+    rate = stored if given is None else given
+    if rate is None:
+        raise UserError(f"{dataset_id} does not say at which rate it was recorded; give --frequency in Hz")
+    if not (isinstance(rate, int | float) and np.isfinite(rate) and rate > 0):
+        raise UserError(f"the frequency of {dataset_id} must be a positive number of Hz, not {rate}")
+    if stored is not None and rate != stored:
+        raise UserError(f"{dataset_id} was recorded at {stored} Hz, not at {rate:g} Hz; leave --frequency out")
+    return float(rate)
+
+
+def _check_episodes(dataset_id: str, episodes: list[Episode], plant: OdePlant, noise: float) -> None:
+    """Refuse what cannot be normalised states and commands of the plant."""
+    limit = np.array(plant.observation_limit) * (1 + STATE_TOLERANCE) + _NOISE_LIMIT * noise
+    for number, each in enumerate(episodes):
+        for kind, array, names, bound in (
+            ("observation", each.observations, plant.state_names, limit),
+            ("action", each.actions, plant.action_names, np.full(len(plant.action_names), 1 + ACTION_TOLERANCE)),
+        ):
+            if array.shape[1] != len(names):
+                raise UserError(
+                    f"{dataset_id} has {kind}s of {array.shape[1]} numbers, {plant.name} of {len(names)} "
+                    f"({', '.join(names)}): it belongs to another plant"
+                )
+            _check_bounds(dataset_id, number, kind, array.astype(np.float64), names, bound)
+        if not np.isfinite(each.rewards).all():
+            raise UserError(f"{dataset_id}, episode {number}: a reward is not finite")
+
+
+def _check_bounds(
+    dataset_id: str, number: int, kind: str, array: Floats, names: tuple[str, ...], bound: Floats
+) -> None:
+    beyond = ~(np.abs(array) <= bound)  # NaN too
+    if beyond.any():
+        row, column = np.argwhere(beyond)[0]
+        raise UserError(
+            f"{dataset_id}, episode {number}, step {row}: {kind} {names[column]} is {array[row, column]:.6g}, beyond "
+            f"±{bound[column]:.4g}; observations and actions must be normalised as the plant's are"
+        )

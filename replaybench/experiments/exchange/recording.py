@@ -1,0 +1,107 @@
+"""Recorded steps as a replay buffer of one member: arrays, facts, and a summary of what they show.
+
+Where the steps come from, a log or a dataset, this file must not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import replaybench
+from replaybench.envs.ode.plant import OdePlant
+from replaybench.envs.ode.rk4 import simulate
+from replaybench.experiments.exchange.summary import (
+    Summary,
+    action_dimensions,
+    plane_coverage,
+    state_dimensions,
+    warnings_about,
+)
+from replaybench.replay.buffer import step_fields
+
+Arrays = dict[str, NDArray[Any]]
+Floats = NDArray[np.float64]
+
+
+def member_arrays(plant: OdePlant, values: Mapping[str, NDArray[Any]], episode: NDArray[np.int64]) -> Arrays:
+    """Return the arrays of a buffer file of one member.
+
+    Args:
+        plant: gives the widths of the fields.
+        values: every step field, `[N]` or `[N, width]`, normalised, reward unscaled, in the order of recording.
+        episode: number of each step's episode `[N]`, from 0, not decreasing.
+
+    Returns:
+        The fields float32 `[1, N, width]`; `serial` (from 1), `episode` and `step` (within it, from 0) uint32
+        `[1, N]`; `offers`, `collected` and `count` int64 `[1]`.
+    """
+    count = len(episode)
+    fields = step_fields(len(plant.state_names), len(plant.action_names))
+    place = np.arange(count)
+    first = np.maximum.accumulate(np.where(np.diff(episode, prepend=-1) != 0, place, 0))
+    numbers = {"serial": place + 1, "episode": episode, "step": place - first}
+    return {
+        **{name: values[name].astype(np.float32).reshape(1, count, width) for name, width in fields.items()},
+        **{name: number.astype(np.uint32)[None] for name, number in numbers.items()},
+        **{name: np.array([count], np.int64) for name in ("offers", "collected", "count")},
+    }
+
+
+def recording_facts(
+    plant: OdePlant, plant_name: str | None, frequency: float, noise: float | None, origin: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the facts of a buffer file that holds what someone else recorded; `origin` says where it comes from."""
+    return {
+        "source": "import",
+        "plant": plant_name or plant.name,
+        "parameters": asdict(plant),
+        "plant_fingerprint": plant.fingerprint(),
+        "frequency": frequency,
+        "noise": noise,
+        "strategy": None,
+        "fields": step_fields(len(plant.state_names), len(plant.action_names)),
+        "version": replaybench.__version__,
+        **origin,
+    }
+
+
+def summarise(
+    plant: OdePlant,
+    x: Floats,
+    u: Floats,
+    x_next: Floats,
+    *,
+    source: str,
+    rows: int,
+    episodes: int,
+    frequency: float,
+    inferred: bool,
+    reward_from: str | None,
+    reward: Floats,
+    notes: Iterable[str] = (),
+) -> Summary:
+    """Say what N recorded steps show: x, x_next `[N, S]` and u `[N, A]` in physical units, reward `[N]`."""
+    states = state_dimensions(plant, x, x_next, simulate(plant, x, u, 1 / frequency)[0])
+    actions = action_dimensions(plant, u)
+    plane = plane_coverage(plant, np.concatenate([x, x_next]))
+    return Summary(
+        log=source,
+        plant=plant.name,
+        rows=rows,
+        transitions=len(x),
+        episodes=episodes,
+        seconds=len(x) / frequency,
+        frequency=frequency,
+        inferred=inferred,
+        reward_from=reward_from,
+        mean_reward=float(reward.mean()),
+        states=states,
+        actions=actions,
+        plane=plane,
+        warnings=(*notes, *warnings_about(states, actions, plane)),
+    )

@@ -1,0 +1,186 @@
+"""What an imported recording holds and what it lacks, before it becomes a buffer.
+
+An offline learner can only guess where the data never went, and learns nonsense from a wrong unit. So every
+dimension is shown with its range, the part of the plant's range that was visited, and how far a step of the
+plant's model lands from the recorded one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.table import Table
+from rich.text import Text
+
+from replaybench.envs.interface.plant import Plant
+from replaybench.envs.ode.plant import state_range
+
+STATE_BINS: Final = 21
+ACTION_BINS: Final = 11
+"""Odd numbers, so that rest and zero lie within a bin and not on an edge."""
+MISMATCH: Final = 0.5
+"""A model error above this part of the data's own step is reported."""
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One state or action of the recording, in physical units.
+
+    Attributes:
+        low, high: range of the data.
+        visited: fraction of the bins over the plant's range that the data visit.
+        unvisited: ranges of neighbouring bins that they never visit.
+        moved: RMS change from one sample to the next; None for actions.
+        mismatch: RMS distance of the plant's model, started at the recorded sample, from the next; None for actions.
+    """
+
+    name: str
+    unit: str
+    low: float
+    high: float
+    visited: float
+    unvisited: tuple[tuple[float, float], ...]
+    moved: float | None = None
+    mismatch: float | None = None
+
+    def gaps(self) -> str:
+        """Return the unvisited ranges in words, empty where there are none."""
+        return ", ".join(f"{low:.3g} … {high:.3g}" for low, high in self.unvisited)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a recording gives, and what to know before it is used.
+
+    Attributes:
+        seconds: total length of the transitions.
+        frequency: sampling frequency [Hz]; inferred: whether it was read from the time column.
+        reward_from: the column that holds the rewards, or None where the plant computed them.
+        mean_reward: mean unscaled reward per step.
+        plane: fraction of the bins of both states together that the data visit; None unless there are two states.
+        warnings: one line each.
+    """
+
+    log: str
+    plant: str
+    rows: int
+    transitions: int
+    episodes: int
+    seconds: float
+    frequency: float
+    inferred: bool
+    reward_from: str | None
+    mean_reward: float
+    states: tuple[Dimension, ...]
+    actions: tuple[Dimension, ...]
+    plane: float | None
+    warnings: tuple[str, ...]
+
+
+def state_dimensions(plant: Plant, x: Floats, x_next: Floats, predicted: Floats) -> tuple[Dimension, ...]:
+    """Describe the states of N transitions.
+
+    Args:
+        plant: gives names, units and the range that should be visited (its grid's, else that of [-1, 1] normalised).
+        x, x_next, predicted: recorded states, recorded successors and the model's successors `[N, S]`, physical.
+    """
+    low, high = state_range(plant)
+    moved, mismatch = (_rms(plant, x_next - start) for start in (x, predicted))
+    everything = np.concatenate([x, x_next])
+    return tuple(
+        Dimension(name, unit, *_extent(values), *_coverage(values, low[i], high[i], STATE_BINS), moved[i], mismatch[i])
+        for i, (name, unit, values) in enumerate(zip(plant.state_names, plant.state_units, everything.T, strict=True))
+    )
+
+
+def action_dimensions(plant: Plant, u: Floats) -> tuple[Dimension, ...]:
+    """Describe the actions `[N, A]` [physical units] of N transitions."""
+    described = zip(plant.action_names, plant.action_units, u.T, plant.action_low, plant.action_high, strict=True)
+    return tuple(
+        Dimension(name, unit, *_extent(values), *_coverage(values, low, high, ACTION_BINS))
+        for name, unit, values, low, high in described
+    )
+
+
+def plane_coverage(plant: Plant, x: Floats) -> float | None:
+    """Return the fraction of the bins of both states together that states `[N, 2]` visit; None for other S."""
+    if x.shape[1] != 2:
+        return None
+    ranges = tuple(zip(*state_range(plant), strict=True))
+    return float((np.histogram2d(x[:, 0], x[:, 1], STATE_BINS, ranges)[0] > 0).mean())
+
+
+def warnings_about(states: Sequence[Dimension], actions: Sequence[Dimension], plane: float | None) -> Iterator[str]:
+    """Yield what the numbers of a summary warn of, one line each."""
+    for state in states:
+        if state.mismatch is None or state.moved is None:
+            continue
+        if not state.mismatch <= MISMATCH * state.moved + 1e-9 * max(abs(state.low), abs(state.high)):
+            yield (
+                f"the plant's model misses {state.name} by {state.mismatch:.3g} {state.unit} per step, where the data "
+                f"move by {state.moved:.3g}: check the units, the plant's parameters, the frequency, and that each row "
+                "holds the action applied after it (strong sensor noise shows like this too)"
+            )
+    for kind, dimensions in (("state", states), ("action", actions)):
+        gaps = [f"{each.name} {each.gaps()} {each.unit}" for each in dimensions if each.unvisited]
+        if kind == "state" and plane is not None and plane < 1:
+            gaps.insert(0, f"{1 - plane:.0%} of the plane of {states[0].name} and {states[1].name}")
+        if gaps:
+            yield f"the data never visit some {kind}s, where a learner can only guess: {'; '.join(gaps)}"
+
+
+def summary_table(summary: Summary) -> Table:
+    """Return the summary as a table, without its warnings."""
+    source = " (from the time column)" if summary.inferred else ""
+    title = (
+        f"{summary.log} → {summary.plant}: {summary.rows} rows, {summary.transitions} transitions in "
+        f"{summary.episodes} episode{'s' if summary.episodes != 1 else ''}, {summary.seconds:.6g} s at "
+        f"{summary.frequency:.6g} Hz{source}"
+    )
+    origin = "computed by the plant" if summary.reward_from is None else f"from column {summary.reward_from!r}"
+    caption = f"mean reward {summary.mean_reward:.4g} per step, {origin}"
+    if summary.plane is not None:
+        caption += f"; both states together: {summary.plane:.0%} visited"
+    table = Table(title=Text(title), caption=Text(caption))
+    table.add_column("")
+    table.add_column("unit")
+    for heading in ("from", "to", "model error / change per step", "visited"):
+        table.add_column(heading, justify="right")
+    table.add_column("never visited")
+    for each in (*summary.states, *summary.actions):
+        model = "" if each.mismatch is None else f"{each.mismatch:.3g} / {each.moved:.3g}"
+        cells = (each.name, each.unit, f"{each.low:.4g}", f"{each.high:.4g}", model, f"{each.visited:.0%}", each.gaps())
+        table.add_row(*(Text(cell) for cell in cells))
+    return table
+
+
+def wrap(angle: Floats) -> Floats:
+    """Return angles [rad] wrapped into [-π, π)."""
+    wrapped = angle - 2 * np.pi * np.floor((angle + np.pi) / (2 * np.pi))
+    return np.where(wrapped >= np.pi, -np.pi, wrapped)  # the subtraction may round up to π itself
+
+
+def _rms(plant: Plant, difference: Floats) -> list[float]:
+    """Return the root mean square of each column of state differences `[N, S]`, angles taken the short way."""
+    with np.errstate(all="ignore"):  # a model far off its range may overflow: then the answer is inf or NaN
+        shortest = np.where(plant.periodic, wrap(difference), difference)
+        rms: list[float] = np.sqrt(np.square(shortest).mean(axis=0)).tolist()
+    return rms
+
+
+def _extent(values: Floats) -> tuple[float, float]:
+    return float(values.min()), float(values.max())
+
+
+def _coverage(values: Floats, low: float, high: float, bins: int) -> tuple[float, tuple[tuple[float, float], ...]]:
+    """Return the fraction of equal bins over [low, high] that hold a value, and the runs of those that do not."""
+    counts, edges = np.histogram(values, bins, (low, high))
+    runs = [[bin for bin, _ in run] for empty, run in groupby(enumerate(counts == 0), lambda item: item[1]) if empty]
+    return float((counts > 0).mean()), tuple((float(edges[run[0]]), float(edges[run[-1] + 1])) for run in runs)

@@ -1,0 +1,82 @@
+"""The whole episodes that a replay buffer still holds.
+
+A buffer keeps experiences in no episode's order, and a bounded one has lost some. Here they are put together again;
+an episode of which one step is missing is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.data.errors import UserError
+from replaybench.data.minari_dataset import Episode
+from replaybench.experiments.training.offline import Recording
+from replaybench.replay.storage.episode_starts import episode_and_step
+
+Slots = NDArray[np.int64]
+
+CARRIED: Final = ("exploration",)
+"""Arrays of a buffer beyond the step's own fields that are kept among an episode's infos."""
+
+
+def whole_episodes(recording: Recording, index: int, limit: int | None) -> Iterator[tuple[int, Slots]]:
+    """Yield the member and the slots `[T]` of each of a recording's whole episodes, in order.
+
+    An episode is whole if its steps are 0 … T − 1, each follows from the one before, and it ended: by termination, at
+    the time limit, or because whoever recorded it stopped there.
+
+    Args:
+        recording: the buffer file.
+        index: place among its sound recordings.
+        limit: steps after which an episode is truncated, None if it has no such limit.
+    """
+    arrays, member = recording.arrays, recording.members[index]
+    slots = recording.orders[index]
+    episode, step = _places(recording, member, slots)
+    order = np.lexsort((step, episode))
+    slots, episode, step = slots[order], episode[order], step[order]
+    recorded_elsewhere = recording.header.facts.get("source") == "import"
+    cuts = np.flatnonzero(np.diff(episode)) + 1
+    for mine, place in zip(np.split(slots, cuts), np.split(step, cuts), strict=True):
+        observation, follows = arrays["observation"][member, mine], arrays["next_observation"][member, mine]
+        terminated = arrays["terminated"][member, mine, 0] != 0
+        ended = bool(terminated[-1]) or len(mine) == limit or recorded_elsewhere
+        in_order = np.array_equal(place, np.arange(len(mine))) and not terminated[:-1].any()
+        if ended and in_order and np.array_equal(observation[1:], follows[:-1]):
+            yield member, mine
+
+
+def _places(recording: Recording, member: int, slots: Slots) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """Return episode and step `[N]` of the experiences in a member's slots, stored with each or by episodes' starts."""
+    arrays = recording.arrays
+    serial, starts = arrays["serial"], arrays.get("episode_starts")
+    if all(name in arrays and arrays[name].shape == serial.shape for name in ("episode", "step")):
+        return arrays["episode"][member, slots], arrays["step"][member, slots]
+    if starts is None or starts.ndim != 2 or len(starts) != len(serial) or not starts.size:
+        raise UserError(
+            f"{recording.path} does not say to which episode and step its experiences belong: it comes from an older "
+            "replaybench; make it again"
+        )
+    return episode_and_step(starts[member], serial[member, slots])
+
+
+def as_episode(recording: Recording, member: int, slots: Slots, limit: int | None) -> Episode:
+    """Return the episode in a member's slots `[T]`; ended otherwise than by termination, it is truncated."""
+    arrays = recording.arrays
+    rows = {name: arrays[name][member, slots] for name in ("observation", "action", "reward", "terminated")}
+    terminated = rows["terminated"][:, 0] != 0
+    truncated = np.zeros(len(slots), np.bool_)
+    truncated[-1] = not terminated[-1] or len(slots) == limit
+    carried = {name: arrays[name][member, slots] for name in CARRIED if name in arrays}
+    return Episode(
+        observations=np.concatenate([rows["observation"], arrays["next_observation"][member, slots[-1:]]]),
+        actions=np.clip(rows["action"], -1.0, 1.0),  # what samples of an unbounded policy became
+        rewards=rows["reward"][:, 0],
+        terminations=terminated,
+        truncations=truncated,
+        infos={name: np.concatenate([np.zeros_like(row[:1]), row]) for name, row in carried.items()},
+    )

@@ -1,0 +1,161 @@
+"""All figures of a sweep, and the one of an offline replay, drawn and written into their folder as PNG and SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from replaybench.baselines.references import Reference, normalise
+from replaybench.data.run_folder import RunFolder
+from replaybench.experiments.figures.episode_lengths import length_curves
+from replaybench.experiments.figures.learner_metrics import metric_curves
+from replaybench.experiments.figures.learning_curves import REFERENCES, draw_curve, learning_curve, learning_curves
+from replaybench.experiments.figures.responses import response
+from replaybench.experiments.figures.score_bars import score_bars
+from replaybench.experiments.figures.style import (
+    MU_LABEL,
+    PALETTE,
+    RAW_LABELS,
+    Series,
+    add_legend,
+    condition,
+    file_names,
+    legend_width,
+    new_figure,
+    plant_name,
+    save,
+    style,
+)
+from replaybench.experiments.figures.surfaces import policy_surfaces
+from replaybench.experiments.results.statistics import interval
+from replaybench.experiments.training.study import Cell
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Floats = NDArray[np.float64]
+
+
+def draw_figures(data: xr.Dataset, folder: RunFolder, cells: Sequence[Cell]) -> list[Path]:
+    """Draw all figures of a sweep.
+
+    Args:
+        data: dataset of `results.assemble`.
+        folder: run folder; policies are read from the folders of its cells.
+        cells: cells of the study.
+
+    Returns:
+        The paths of the PNG files; beside each is an SVG file of the same name.
+    """
+    drawn = []
+    plants = [str(plant) for plant in data["plant"].values]
+    with style():
+        for plant, name in zip(plants, file_names(plants), strict=True):
+            for kind, draw in _figures(_of_plant(data, plant), folder, cells).items():
+                figure = draw()
+                if figure is not None:
+                    drawn.append(save(figure, folder.figures, f"{kind}-{name}"))
+    return drawn
+
+
+def _of_plant(data: xr.Dataset, plant: str) -> xr.Dataset:
+    """Return one plant's part, cut to the strategies, learners, noise levels and rates that it was run with."""
+    mine = data.sel(plant=plant)
+    for axis in ("learner", "strategy", "noise", "frequency"):
+        others = [other for other in mine["reward"].dims if other != axis]
+        mine = mine.isel({axis: mine["reward"].notnull().any(others).values})
+    return mine
+
+
+def _figures(data: xr.Dataset, folder: RunFolder, cells: Sequence[Cell]) -> dict[str, Callable[[], Figure | None]]:
+    """Return what draws the figures of one plant, by kind; nothing while the plant has no results."""
+    if not data["reward"].notnull().any():
+        return {}
+    return {
+        "learning_curves": lambda: learning_curves(data),
+        "episode_steps": lambda: length_curves(data),
+        "scores": lambda: score_bars(data),
+        "response_noise": lambda: response(data, "noise"),
+        "response_frequency": lambda: response(data, "frequency"),
+        "metrics": lambda: metric_curves(data),
+        "policies": lambda: policy_surfaces(data, folder, cells),
+    }
+
+
+def draw_offline(
+    updates: NDArray[np.int64],
+    rewards: Floats,
+    reference: Reference,
+    online: Sequence[tuple[str, Sequence[float] | None, str | None]],
+    strategy: str,
+    folder: Path,
+) -> list[Path]:
+    """Draw how well a population that learns from a stored buffer controls its plant.
+
+    Args:
+        updates: updates done at each evaluation `[K]`.
+        rewards: what the plant tells of greedy episodes of each learner `[learners, K]`.
+        reference: what rewards are measured against.
+        online: label, rewards of the runs, and strategy of those that filled the buffer; nothing where not known.
+        strategy: what the learners replay.
+        folder: where to write.
+
+    Returns:
+        The path of the PNG file.
+    """
+    with style():
+        return [save(offline_curve(updates, rewards, reference, online, strategy), folder, "offline")]
+
+
+def offline_curve(
+    updates: NDArray[np.int64],
+    rewards: Floats,
+    reference: Reference,
+    online: Sequence[tuple[str, Sequence[float] | None, str | None]],
+    strategy: str,
+) -> Figure:
+    """Return the figure of `draw_offline`."""
+
+    def scale(reward: Any) -> Floats:
+        return normalise(reward, reference) if reference.usable else np.asarray(reward, np.float64)
+
+    offline = Series("", strategy, f"offline: {strategy}", PALETTE[0], "o", "-", "")
+    levels = [(f"{label}: {name}", scale(values)) for label, values, name in online if values]
+    labels = [offline.label, *(label for label, _ in levels), *(label for label, _ in REFERENCES.values())]
+    whole = scale(rewards[np.isfinite(rewards).all(axis=1)])
+    caption = f"Greedy episodes, {condition(reference.noise, reference.frequency)}: "
+    caption += "one learner." if len(whole) == 1 else f"mean of {len(whole)} learners, 95 % band, each learner."
+    if len(whole) < len(rewards):
+        caption += f" Failed, not drawn: {len(rewards) - len(whole)} of {len(rewards)}."
+    figure = new_figure(
+        5.0 + legend_width(labels),
+        3.4,
+        f"{plant_name(reference.plant)}: learning offline from a stored buffer",
+        caption,
+    )
+    axes = figure.subplots()
+    if len(whole):
+        curve = learning_curve(whole, window=1)
+        draw_curve(axes, offline, curve._replace(episode=updates.astype(np.float64)))
+        axes.plot(updates, whole.T, color=offline.color, alpha=0.25, linewidth=0.6, zorder=2)
+    handles = [axes.lines[0]] if axes.lines else []
+    for (label, values), color in zip(levels, PALETTE[1:], strict=False):
+        found = interval(values)
+        axes.axhspan(found.low, found.high, color=color, alpha=0.15, linewidth=0)
+        handles.append(axes.axhline(found.mean, color=color, linewidth=1.3, label=label))
+    for name, (label, dashes) in REFERENCES.items():
+        level = float(scale(getattr(reference, name.removeprefix("reference_"))))
+        if np.isfinite(level):
+            handles.append(axes.axhline(level, color="0.45", linewidth=0.9, linestyle=dashes, label=label, zorder=1))
+    axes.set_xlim(0, max(1, int(updates[-1])))
+    low, high = axes.get_ylim()
+    axes.set_ylim(low - 0.03 * (high - low), high + 0.03 * (high - low))
+    axes.set(xlabel="updates", ylabel=MU_LABEL if reference.usable else RAW_LABELS[reference.told_by])
+    axes.grid(axis="y", color="0.92", linewidth=0.7)
+    add_legend(figure, handles)
+    return figure

@@ -1,0 +1,66 @@
+"""How long training episodes last: survival, which returns alone do not tell where leaving early can pay."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xarray as xr
+
+from replaybench.experiments.figures.learning_curves import EPISODE_LABELS, draw_curve, learning_curve, smoothing_window
+from replaybench.experiments.figures.style import (
+    GREY,
+    add_legend,
+    all_series,
+    condition,
+    legend_height,
+    legend_width,
+    new_figure,
+    panel_width,
+    plant_name,
+)
+from replaybench.experiments.results.dataset import counted_in, in_rounds, lengths_vary
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def length_curves(data: xr.Dataset) -> Figure | None:
+    """Draw the mean length of one plant's training episodes over the run, noise and control rates across.
+
+    Args:
+        data: dataset of one plant.
+
+    Returns:
+        None where all episodes are equally long.
+    """
+    if not lengths_vary(data):
+        return None
+    places = [(n, f) for n in data["noise"].values.tolist() for f in data["frequency"].values.tolist()]
+    series, window = all_series(data), smoothing_window(data.sizes["episode"])
+    width, labels = panel_width(len(places)), [one.label for one in series]
+    several = data.sizes["seed"] > 1
+    caption = "Training episodes, exploration included" + (": mean over runs" if several else "; one run")
+    caption += f", moving average over {window} {counted_in(data)}" if window > 1 else ""
+    caption += ", band: 95 % bootstrap interval over runs." if several else "."
+    figure = new_figure(
+        width * len(places) + 0.5 + legend_width(labels),
+        max(0.6 * width, legend_height(labels)),
+        f"{plant_name(str(data['plant'].item()))}: length of episodes",
+        caption,
+    )
+    panels = figure.subplots(1, len(places), squeeze=False, sharey=True)[0]
+    for axes, (noise, frequency) in zip(panels, places, strict=True):
+        here = data["episode_steps"].sel(noise=noise, frequency=frequency)
+        for one in series:
+            runs = here.sel(one.where).transpose("seed", "episode").values
+            runs = runs[np.isfinite(runs).all(axis=1)]
+            if len(runs):
+                draw_curve(axes, one, learning_curve(runs, window))
+        axes.set_title(condition(noise, frequency), color=GREY)
+        axes.set(xlim=(0, 1.01 * data.sizes["episode"]), xlabel=EPISODE_LABELS[in_rounds(data)])
+        axes.grid(axis="y", color="0.92", linewidth=0.7)
+    panels[0].set_ylim(bottom=0)
+    panels[0].set_ylabel("steps per episode")
+    add_legend(figure, list({line.get_label(): line for axes in panels for line in axes.lines}.values()))
+    return figure

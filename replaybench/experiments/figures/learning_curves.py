@@ -1,0 +1,217 @@
+"""Learning curves of a sweep, averaged over runs, smoothed, with bootstrap bands.
+
+Curves show training episodes, exploration included; circles are greedy episodes. Rewards are normalised to μ_r where
+the references allow it, and raw otherwise, said on the axis. Failed runs have no curve and are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from replaybench.experiments.figures.style import (
+    GREY,
+    MU_LABEL,
+    RAW_LABELS,
+    Series,
+    add_legend,
+    all_series,
+    condition,
+    legend_height,
+    legend_width,
+    new_figure,
+    panel_width,
+    plant_name,
+    say,
+)
+from replaybench.experiments.results.dataset import counted_in, in_rounds, mu_r, told_by
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Floats = NDArray[np.float64]
+
+_RESAMPLES: Final = 1000
+_MOST_POINTS: Final = 600
+_MOST_GREEDY: Final = 20
+_FLOOR: Final = -0.5  # μ_r of early episodes may be far below; curves that end there are shown whole
+EPISODE_LABELS: Final = ("training episode", "round of training")
+_ALWAYS: Final = ("reference_random", "reference_dp")
+REFERENCES: Final[dict[str, tuple[str, Any]]] = {
+    "reference_dp": ("dynamic programming", "-"),
+    "reference_lqr": ("linear-quadratic regulator", (0, (5, 2))),
+    "reference_zero": ("doing nothing", (0, (1, 1.5))),
+    "reference_random": ("random actions", (0, (5, 1.5, 1, 1.5))),
+}
+
+
+class Curve(NamedTuple):
+    """A mean learning curve `[P]` over the middles of its windows, with its 95 % band: None for a single run."""
+
+    episode: Floats
+    mean: Floats
+    band: tuple[Floats, Floats] | None
+
+
+def moving_mean(rewards: Floats, window: int) -> Floats:
+    """Return the mean of every whole window along the last axis, `[..., E]` → `[..., E - window + 1]`."""
+    total = np.cumsum(rewards, axis=-1)
+    total = np.concatenate([np.zeros_like(total[..., :1]), total], axis=-1)
+    found: Floats = (total[..., window:] - total[..., :-window]) / window
+    return found
+
+
+def smoothing_window(episodes: int) -> int:
+    """Return the odd number of episodes to average over: about a sixtieth of the run, at most 25."""
+    return min(25, 1 + 2 * (episodes // 120))
+
+
+def learning_curve(rewards: Floats, window: int) -> Curve:
+    """Average runs `[N, E]` over windows of episodes and over runs; the band is a percentile bootstrap over runs."""
+    smooth = moving_mean(rewards, window)
+    episode = np.arange(smooth.shape[1], dtype=np.float64) + (window + 1) / 2
+    stride = max(1, min(window // 2, smooth.shape[1] // _MOST_POINTS))  # denser points would show nothing more
+    smooth, episode = smooth[:, ::stride], episode[::stride]
+    runs = len(smooth)
+    mean: Floats = smooth.mean(axis=0)
+    if runs < 2:
+        return Curve(episode, mean, None)
+    draws = np.random.Generator(np.random.PCG64(0)).multinomial(runs, np.full(runs, 1 / runs), _RESAMPLES)
+    low, high = np.percentile(draws @ smooth / runs, (2.5, 97.5), axis=0)
+    return Curve(episode, mean, (low, high))
+
+
+def learning_curves(data: xr.Dataset) -> Figure:
+    """Draw one plant's mean reward over the training episodes: noise down, control rate across.
+
+    Args:
+        data: dataset of one plant.
+    """
+    window, series = smoothing_window(data.sizes["episode"]), all_series(data)
+    noises, rates = data["noise"].values.tolist(), data["frequency"].values.tolist()
+    rows, columns = len(noises), len(rates)
+    several = data.sizes["seed"] > 1
+    caption = "Training episodes, exploration included" + (": mean over runs" if several else "; one run")
+    caption += f", moving average over {window} {counted_in(data)}" if window > 1 else ""
+    caption += ", band: 95 % bootstrap interval over runs" if several else ""
+    if data["reward_greedy"].notnull().any():
+        caption += ". Open circles: greedy episodes" + (", mean over runs" if several else "")
+    width = panel_width(columns)
+    labels = [one.label for one in series] + [label for label, _ in REFERENCES.values()]
+    title = f"{plant_name(str(data['plant'].item()))}: learning curves"
+    height = 0.66 * width if rows == 1 else max(1.9, 0.52 * width)
+    height = max(height * rows + 0.3, legend_height(labels))
+    figure = new_figure(width * columns + 0.5 + legend_width(labels), height, title, caption + ".")
+    panels = figure.subplots(rows, columns, squeeze=False, sharex=True)
+    usable = np.isfinite(mu_r(data, data["reference_dp"]).transpose("noise", "frequency").values)
+    for (row, column), axes in np.ndenumerate(panels):
+        _draw_panel(axes, data.isel(noise=row, frequency=column), series, window, bool(usable[row, column]))
+        axes.set_title(condition(noises[row], rates[column]), color=GREY)
+        if column == 0 or not usable[row, column] or not usable[row, 0]:
+            axes.set_ylabel(MU_LABEL if usable[row, column] else RAW_LABELS[told_by(data)])
+        else:
+            axes.tick_params(labelleft=False)
+        if row == rows - 1:
+            axes.set_xlabel(EPISODE_LABELS[in_rounds(data)])
+    _share_view([axes for place, axes in np.ndenumerate(panels) if usable[place]])
+    shown: set[str] = set()
+    for (row, column), axes in np.ndenumerate(panels):
+        if axes.lines:
+            shown |= _draw_references(axes, data.isel(noise=row, frequency=column), bool(usable[row, column]))
+    add_legend(figure, _legend(series, shown))
+    return figure
+
+
+def _scaled(data: xr.Dataset, reward: xr.DataArray, normalised: bool) -> Floats:
+    values: Floats = (mu_r(data, reward) if normalised else reward).values
+    return values
+
+
+def _draw_panel(axes: Axes, data: xr.Dataset, series: Sequence[Series], window: int, normalised: bool) -> None:
+    """Draw the curves of one noise and control rate."""
+    failed = []
+    axes.set_xlim(0, 1.01 * data.sizes["episode"])
+    for index, one in enumerate(series):
+        runs = data.sel(one.where)
+        rewards, greedy = (_scaled(data, runs[name], normalised) for name in ("reward", "reward_greedy"))
+        present, whole = ~np.isnan(rewards).all(axis=1), np.isfinite(rewards).all(axis=1)
+        if (present & ~whole).any():
+            failed.append(f"{(present & ~whole).sum()} of {present.sum()} {one.label}")
+        if whole.any():
+            draw_curve(axes, one, learning_curve(rewards[whole], window))
+            stride = max(1, -(-greedy.shape[1] // _MOST_GREEDY))
+            # The series take turns, so that their circles do not cover each other.
+            picked = slice(stride - 1 - index * stride // len(series), None, stride)
+            _draw_greedy(axes, one, data["greedy_episode"].values[picked], greedy[whole][:, picked].mean(axis=0))
+    if not axes.lines:
+        say(axes, "all runs failed" if failed else "no results")
+        return
+    if failed:
+        text = "failed runs, not drawn:\n" + "\n".join(failed)
+        axes.text(
+            *(0.98, 0.03, text), transform=axes.transAxes, ha="right", va="bottom", size=7, color=GREY, zorder=5,
+            bbox={"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 1.5},
+        )  # fmt: skip
+    axes.grid(axis="y", color="0.92", linewidth=0.7)
+
+
+def draw_curve(axes: Axes, series: Series, curve: Curve) -> None:
+    """Draw a mean and, where there are several runs, its band."""
+    marker = "." if len(curve.episode) < 3 else ""
+    axes.plot(
+        *(curve.episode, curve.mean), color=series.color, linestyle=series.dashes, linewidth=1.5, marker=marker,
+        label=series.label, zorder=3,
+    )  # fmt: skip
+    if curve.band is not None:
+        axes.fill_between(curve.episode, *curve.band, color=series.color, alpha=0.18, linewidth=0, zorder=2)
+
+
+def _draw_greedy(axes: Axes, series: Series, episode: NDArray[np.int64], mean: Floats) -> None:
+    axes.plot(
+        *(episode, mean), linestyle="none", marker="o", markersize=2.8, markerfacecolor="white",
+        markeredgecolor=series.color, markeredgewidth=0.7, label=f"greedy {series.label}", zorder=4,
+    )  # fmt: skip
+
+
+def _draw_references(axes: Axes, data: xr.Dataset, normalised: bool) -> set[str]:
+    """Draw the level of each reference, random and DP always, the others if in view; return the names of the drawn."""
+    levels = {name: float(_scaled(data, data[name], normalised)) for name in REFERENCES}
+    always = [level for name, level in levels.items() if name in _ALWAYS and np.isfinite(level)]
+    low, high = axes.get_ylim()
+    margin = 0.04 * (high - low)
+    low, high = min([low, *(level - margin for level in always)]), max([high, *(level + margin for level in always)])
+    axes.set_ylim(low, high)
+    drawn = {name: level for name, level in levels.items() if low <= level <= high}
+    for name, level in drawn.items():
+        axes.axhline(level, color="0.45", linewidth=0.9, linestyle=REFERENCES[name][1], zorder=1)
+    return set(drawn)
+
+
+def _share_view(panels: Sequence[Axes]) -> None:
+    """Give panels of μ_r one common view, which leaves out how deep the first episodes fall."""
+    drawn = [np.asarray(line.get_ydata(), np.float64) for axes in panels for line in axes.lines]
+    curves = [values for values in (values[np.isfinite(values)] for values in drawn) if values.size]
+    if not curves:
+        return
+    late = min(values[-max(1, len(values) // 5) :].min() for values in curves)
+    low = min(0.0, late, max(_FLOOR, min(values.min() for values in curves)))
+    high = max(1.0, *(values.max() for values in curves))
+    for axes in panels:
+        axes.set_ylim(low - 0.06 * (high - low), high + 0.06 * (high - low))
+
+
+def _legend(series: Sequence[Series], references: set[str]) -> list[Any]:
+    from matplotlib.lines import Line2D
+
+    curves = [Line2D([], [], color=one.color, linestyle=one.dashes, linewidth=1.8, label=one.label) for one in series]
+    levels = [
+        Line2D([], [], color="0.45", linestyle=dashes, linewidth=0.9, label=label)
+        for name, (label, dashes) in REFERENCES.items()
+        if name in references
+    ]
+    return [*curves, *levels]

@@ -1,0 +1,1 @@
+"""What any file holds: text, tables and pictures of buffers."""

@@ -1,0 +1,57 @@
+"""What a table says of each array of a record, and what a buffer must keep to; both in parts that fit memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.data.errors import UserError
+from replaybench.data.records.record import Record
+from replaybench.experiments.inspection.buffer_pieces import BufferPieces
+
+_PART: Final = 1 << 24
+
+
+def parts(record: Record, name: str) -> Iterator[NDArray[Any]]:
+    """Yield an array in parts of at most 16 MB, or a row, where it has members and rows."""
+    shape, size = record.header.shapes[name], np.dtype(record.header.dtypes[name]).itemsize
+    if math.prod(shape) * size <= _PART or len(shape) < 2:
+        yield record.read(name)
+        return
+    high = max(1, _PART // (math.prod(shape[2:]) * size))
+    for m in range(shape[0]):
+        for start in range(0, shape[1], high):
+            yield record.read(name, m, slice(start, start + high))
+
+
+def array_row(name: str, shape: tuple[int, ...], pieces: Iterable[NDArray[Any]]) -> tuple[str, ...]:
+    """Return what the table says of an array: name, shape, type, and the range and mean of its finite values."""
+    low, high, total, count, dtype = np.inf, -np.inf, 0.0, 0, ""
+    for part in pieces:
+        finite = part[np.isfinite(part)] if part.dtype.kind == "f" else part
+        dtype, count = str(part.dtype), count + finite.size
+        if finite.size:
+            low, high = min(low, finite.min()), max(high, finite.max())
+            total += finite.sum(dtype=np.float64)
+    known = count > 0 and len(shape) > 0
+    values = [f"{float(value):.6g}" for value in (low, total / count, high)] if known else ["–"] * 3
+    return (name, " × ".join(map(str, shape)), dtype, *values)
+
+
+def check_buffer(record: Record) -> None:
+    """Check what every buffer promises: distinct serial numbers, counts that fit.
+
+    Raises:
+        UserError: it does not hold.
+    """
+    buffer = BufferPieces(record)
+    for m, (stored, offers, collected) in enumerate(zip(buffer.count, buffer.offers, buffer.collected, strict=True)):
+        if not stored <= offers <= collected:
+            raise UserError(f"{record.path}: member {m} stores {stored} of {offers} offers of {collected} experiences")
+        serial = record.read("serial", m, slice(0, int(stored)))
+        if len(np.unique(serial)) != stored or (stored and (serial.min() < 1 or serial.max() > collected)):
+            raise UserError(f"{record.path}: member {m} has repeated or impossible serial numbers")

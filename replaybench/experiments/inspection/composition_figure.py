@@ -1,0 +1,178 @@
+"""The composition of a stored buffer as a figure: histograms of age and annotations, maps of the visited states."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.data.atomic import atomic_path
+from replaybench.data.errors import UserError
+from replaybench.envs.interface.plant import Plant
+from replaybench.envs.ode.plant import OdePlant
+from replaybench.experiments.figures.style import GREY, PALETTE, new_figure, plant_name, say, style
+from replaybench.experiments.inspection.composition import Composition
+from replaybench.experiments.inspection.composition_report import QUANTITIES, whose
+from replaybench.experiments.inspection.float_histogram import Counted
+from replaybench.experiments.inspection.state_visits import Axis, Visits
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_KINDS: Final = (".png", ".svg", ".pdf")
+_BINS: Final = 40
+_LOGARITHMIC: Final = ("td_error", "priority")
+_HEIGHT: Final = 2.35
+
+
+def check_figure(path: Path) -> None:
+    """Refuse a file that cannot be drawn or is there already, before anything is computed.
+
+    Raises:
+        UserError: it is one of these.
+    """
+    if path.suffix.lower() not in _KINDS:
+        raise UserError(f"--figure must end in {', '.join(_KINDS[:-1])} or {_KINDS[-1]}, not be {str(path)!r}")
+    if path.exists():
+        raise UserError(f"{path} exists already; remove it or choose another --figure")
+
+
+def draw_composition(found: Composition, facts: dict[str, Any], plant: Plant | None, path: Path) -> None:
+    """Draw what `measure` found, and write it to `path`, atomically.
+
+    Args:
+        facts: those of the buffer file.
+        plant: the plant, whose start and reference are marked; None where it is not known.
+    """
+    with style():
+        figure = _draw(found, facts, plant)
+        kind = path.suffix.lower()[1:]
+        dates: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+        with atomic_path(path) as temporary:
+            figure.savefig(temporary, format=kind, dpi=150, metadata=dates.get(kind))
+
+
+def _draw(found: Composition, facts: dict[str, Any], plant: Plant | None) -> Figure:
+    names = list(found.quantities)
+    planes = found.visits.planes if found.visits is not None else []
+    grid = _Grid(len(names), len(planes))
+    # A file's words are no formulas.
+    title = f"{plant_name(str(facts.get('plant')))}: {whose(found, facts)}".replace("$", r"\$")
+    figure = new_figure(grid.width, _HEIGHT * grid.rows, title, _caption(found, plant is not None))
+    cells = figure.add_gridspec(grid.rows, grid.columns, width_ratios=grid.ratios)
+    for place, name in enumerate(names):
+        axes = figure.add_subplot(cells[grid.histogram(place)])
+        if name == "age":
+            _draw_ages(axes, found)
+        else:
+            _draw_histogram(axes, name, found.quantities[name])
+    for plane in range(len(planes)):
+        assert found.visits is not None
+        _draw_plane(figure, figure.add_subplot(cells[grid.map(plane)]), found.visits, plane, plant)
+    return figure
+
+
+class _Grid:
+    """Where panels stand: a single map large, right of the histograms; several in rows of three below them."""
+
+    def __init__(self, histograms: int, maps: int) -> None:
+        self.single = maps == 1
+        self.across = (1 if histograms <= 3 else 2) if self.single else 3
+        self.above = -(-histograms // self.across)
+        self.rows = max(2, self.above) if self.single else self.above + -(-maps // self.across)
+        self.columns = self.across + self.single
+        self.ratios = [1.0] * self.across + [2.0] * self.single
+        self.width = 2.9 * self.across + 5.4 * self.single
+
+    def histogram(self, place: int) -> tuple[int, int]:
+        return divmod(place, self.across)
+
+    def map(self, place: int) -> tuple[Any, Any]:
+        if self.single:
+            return slice(None), -1
+        return self.above + place // self.across, place % self.across
+
+
+def _caption(found: Composition, known: bool) -> str:
+    share = found.stored / max(1, int(found.collected.sum()))
+    each = f"units of up to {found.unit_steps} steps, " if found.unit_steps > 1 else ""
+    text = (
+        f"{found.stored:,} experiences stored ({each}{100 * share:.3g} % of those collected). Age: experiences that "
+        "the member has collected since. Grey: the same number kept evenly over the run."
+    )
+    if found.visits is not None:
+        text += " Map: states in which they begin, as observed; white was never visited."
+        text += " Circle: start; cross: reference." if known else ""
+    return text
+
+
+def _draw_ages(axes: Axes, found: Composition) -> None:
+    ages = found.ages
+    edges = np.arange(len(ages.stored) + 1) * ages.width
+    even = 100 * ages.collected / max(1, ages.collected.sum())
+    axes.stairs(100 * ages.stored / max(1, found.stored), edges, fill=True, color=PALETTE[0])
+    axes.stairs(even, edges, color=GREY, linewidth=1.0, baseline=None)
+    axes.set(xlabel="age [experiences]", ylabel="share [%]", xlim=(0, edges[-1]))
+    axes.locator_params(axis="x", nbins=4)
+
+
+def _draw_histogram(axes: Axes, name: str, counted: Counted) -> None:
+    quantity = QUANTITIES[name]
+    unit = f" [{quantity.unit}]" if quantity.unit else ""
+    axes.set(xlabel=f"{quantity.label}{unit}", ylabel="share [%]")
+    numbers, counts = counted.classes()
+    if not numbers.size:
+        say(axes, "none is finite" if counted.infinite + counted.undefined else "nothing is stored")
+        return
+    logarithmic = name in _LOGARITHMIC and numbers[-1] > 0
+    if logarithmic:
+        numbers = np.maximum(numbers, numbers[numbers > 0][0])
+        axes.set_xscale("log")
+    edges = histogram_edges(float(numbers[0]), float(numbers[-1]), quantity.whole, logarithmic)
+    heights, _ = np.histogram(numbers, edges, weights=counts)
+    axes.stairs(100 * heights / counts.sum(), edges, fill=True, color=PALETTE[0])
+    if counted.infinite or counted.undefined:
+        words = [f"{counted.infinite:,} {quantity.infinite}"] * bool(counted.infinite)
+        words += [f"{counted.undefined:,} NaN"] * bool(counted.undefined)
+        axes.set_title(f"not shown: {', '.join(words)}", color=GREY, size=8)
+
+
+def histogram_edges(low: float, high: float, whole: bool, logarithmic: bool) -> NDArray[np.float64]:
+    """Return the edges of at most 40 equal bins that hold [low, high]; of whole numbers they lie between those."""
+    if whole:
+        width = max(1, int(np.ceil((high - low + 1) / _BINS)))
+        return np.arange(low, high + 1 + width, width) - 0.5
+    if logarithmic:
+        return np.geomspace(low / 1.001, high * 1.001, _BINS + 1)
+    room = (high - low) / 1e3 or 0.5 * max(abs(low), 1e-3)
+    return np.linspace(low - room, high + room, _BINS + 1)
+
+
+def _draw_plane(figure: Figure, axes: Axes, visits: Visits, plane: int, plant: Plant | None) -> None:
+    from matplotlib.colors import LogNorm
+    from matplotlib.ticker import LogLocator
+
+    pair = visits.planes[plane]
+    across, up = (visits.axes[s] for s in pair)
+    counts = np.ma.masked_equal(visits.plane[plane].T, 0)
+    look: dict[str, Any] = {"origin": "lower", "aspect": "auto", "interpolation": "nearest", "cmap": "viridis"}
+    norm = LogNorm(1, max(2, int(visits.plane[plane].max())))
+    image = axes.imshow(counts, extent=(across.low, across.high, up.low, up.high), norm=norm, **look)
+    figure.colorbar(image, ax=axes, label="experiences", pad=0.015, ticks=LogLocator(subs=(1, 2, 5)), format="%d")
+    axes.set(xlabel=across.label, ylabel=up.label)
+    _label_angles(axes, across)
+    if isinstance(plant, OdePlant):
+        ends: dict[str, Any] = {"markeredgecolor": "black", "markerfacecolor": "white", "clip_on": False, "zorder": 5}
+        for state, marker, size in ((plant.initial_state, "o", 5.0), (plant.reference_state, "X", 6.5)):
+            axes.plot(*(state[s] for s in pair), marker=marker, markersize=size, **ends)
+        axes.set(xlim=(across.low, across.high), ylim=(up.low, up.high))
+
+
+def _label_angles(axes: Axes, across: Axis) -> None:
+    if across.periodic:
+        axes.set_xticks(np.pi * np.array([-1, -0.5, 0, 0.5, 1]), ["−π", "−π/2", "0", "π/2", "π"])
+    else:
+        axes.locator_params(axis="x", nbins=5)

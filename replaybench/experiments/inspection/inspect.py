@@ -1,0 +1,221 @@
+"""Say what is in a file, and what a study can name."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from replaybench.data.errors import UserError
+from replaybench.data.policy_file import read_policy
+from replaybench.data.records.record import is_record, open_record, read_header
+from replaybench.data.run_folder import RunFolder
+from replaybench.experiments.inspection.array_table import array_row, check_buffer, parts
+
+if TYPE_CHECKING:
+    from replaybench.envs.interface.plant import Parameter
+
+_MOST_SIGNALS: Final = 8
+_FEW_SIGNALS: Final = 4
+
+
+def show_file(
+    console: Console,
+    path: Path,
+    verify: bool,
+    member: int | None = None,
+    plant: str | None = None,
+    figure: Path | None = None,
+) -> None:
+    """Print what a file or run folder holds, of a buffer also its composition; every checksum is verified on the way.
+
+    Args:
+        member: place of the member whose composition to show; None for all, pooled.
+        plant: the buffer's plant, in place of the one that the file names.
+        figure: file to draw the composition into.
+
+    Raises:
+        UserError: the file is missing, damaged or not one of ours, or (with `verify`) contradicts itself; or it is no
+            buffer and an option asks for the composition of one; or there is a figure already.
+    """
+    buffer = path.is_file() and is_record(path) and read_header(path).kind == "buffer"
+    for option, value in (("--member", member), ("--plant", plant), ("--figure", figure)):
+        if value is not None and path.exists() and not buffer:
+            raise UserError(f"{option} is about the composition of a buffer; {path} is none")
+    if figure is not None:
+        from replaybench.experiments.inspection.composition_figure import check_figure
+
+        check_figure(figure)
+    if buffer and (member is not None or plant is not None):
+        from replaybench.experiments.inspection.composition_report import check_choice
+
+        check_choice(path, member, plant)
+    if path.is_dir():
+        _show_folder(console, path, verify)
+    else:
+        _show_one(console, path, verify)
+    if buffer:
+        from replaybench.experiments.inspection.composition_report import show_composition
+
+        show_composition(console, path, member, plant, figure)
+    if verify:
+        console.print("verified: checksums and structure are sound", style="green")
+
+
+def _show_one(console: Console, path: Path, verify: bool) -> None:
+    if path.suffix == ".nc":
+        _show_results(console, path)
+    elif path.suffix == ".safetensors":
+        facts, weights = read_policy(path)
+        _show(
+            console, path, "policy", facts, [array_row(name, array.shape, [array]) for name, array in weights.items()]
+        )
+    elif path.is_file() and not is_record(path):
+        raise UserError(f"{path} is not a file that replaybench wrote, or its beginning is damaged")
+    else:
+        with open_record(path) as record:
+            header = record.header
+            rows = [array_row(name, shape, parts(record, name)) for name, shape in header.shapes.items()]
+            record.verify()
+            if verify and header.kind == "buffer":
+                check_buffer(record)
+        _show(console, path, header.kind, header.facts, rows)
+
+
+def _show(console: Console, path: Path, kind: str, facts: dict[str, Any], rows: Iterable[Sequence[str]]) -> None:
+    size = path.stat().st_size / 1e6
+    console.print(f"{path}: {kind} file, {size:.2f} MB", style="bold", highlight=False, markup=False)
+    about = Table(show_header=False, box=None)
+    for key, value in _flat(facts).items():
+        about.add_row(escape(key), escape(value))
+    console.print(about)
+    table = Table(box=box.SIMPLE_HEAD)
+    for heading in ("array", "shape", "type", "minimum", "mean", "maximum"):
+        table.add_column(heading)
+    for row in rows:
+        table.add_row(*map(escape, row))
+    console.print(table)
+
+
+def _flat(facts: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    """Flatten nested facts to one line each; long lists are cut."""
+    lines: dict[str, str] = {}
+    for key, value in facts.items():
+        if isinstance(value, dict):
+            lines.update(_flat(value, f"{prefix}{key}."))
+        else:
+            text = json.dumps(value)
+            lines[prefix + key] = text if len(text) <= 100 else text[:97] + "…"
+    return lines
+
+
+def _show_results(console: Console, path: Path) -> None:
+    from replaybench.experiments.results.dataset import describe, read_results
+    from replaybench.experiments.results.tables import score_tables
+
+    data = read_results(path)
+    console.print(f"{path}: results, written by replaybench {data.attrs['version']}", style="bold", markup=False)
+    console.print(describe(data), markup=False)
+    for table in score_tables(data):
+        console.print(table)
+
+
+def _show_folder(console: Console, path: Path, verify: bool) -> None:
+    folder = RunFolder(path)
+    if not folder.study.is_file():
+        raise UserError(f"{path} is not a run folder (it holds no study.toml)")
+    complete = sorted(folder.path.glob("cells/*/scores.h5"))
+    started = sorted(folder.path.glob("cells/*/checkpoint.h5"))
+    state = f"{path}: run folder, {len(complete)} cells complete, {len(started)} under way"
+    console.print(state, style="bold", markup=False)
+    console.print(folder.study.read_text(encoding="utf-8"), highlight=False, markup=False)
+    if folder.results.is_file():
+        _show_results(console, folder.results)
+    if verify:
+        for file in sorted(folder.path.glob("cells/*/[!.]*")):
+            _show_one(Console(quiet=True), file, verify=True)
+
+
+def show_names(console: Console, what: str) -> None:
+    """Print plants with their parameters, strategies and learners."""
+    if what in ("all", "plants"):
+        console.print(_plants())
+    if what in ("all", "strategies"):
+        console.print(_strategies())
+    if what in ("all", "learners"):
+        console.print(_learners())
+
+
+def _plants() -> Table:
+    from replaybench.envs.registry import missing, plant_class, plant_names
+
+    table = Table(title="Plants (or path/to/file.py:ClassName for your own, or gymnasium:Name-v0)", box=box.SIMPLE_HEAD)
+    for heading in ("name", "states and actions", "parameters", "episode"):
+        table.add_column(heading)
+    for name in plant_names():
+        if lacking := missing(name):
+            table.add_row(name, f"not available here: {escape(lacking)}", end_section=True)
+            continue
+        plant = plant_class(name)()
+        states = [f"{n} [{u}]" for n, u in zip(plant.state_names, plant.state_units, strict=True)]
+        actions = [f"{n} [{u}]" for n, u in zip(plant.action_names, plant.action_units, strict=True)]
+        signals = "\n".join([*_abridged(states, "states"), *_abridged(actions, "actions")])
+        parameters = "\n".join(f"{f.name} = {_short(getattr(plant, f.name))}" for f in dataclasses.fields(plant))
+        episode = f"{plant.steps_per_episode(plant.frequency)} steps\nat {plant.frequency:.4g} Hz"
+        table.add_row(name, escape(signals), parameters, episode, end_section=True)
+    return table
+
+
+def _abridged(lines: list[str], what: str) -> list[str]:
+    """Return the lines; of very many the first few, and how many there are."""
+    return lines if len(lines) <= _MOST_SIGNALS else [*lines[:_FEW_SIGNALS], f"… {len(lines)} {what} in all"]
+
+
+def _short(value: Parameter) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
+
+
+def _strategies() -> Table:
+    from replaybench.replay.strategies.notation import parameters
+    from replaybench.replay.strategies.strategy import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS
+
+    title = escape("Strategies: Entry*Retention[Sampling+Modifier], for example Drop(0.5)*TDE(1.2)[PER+IS]")
+    table = Table(title=title, box=box.SIMPLE_HEAD)
+    for heading in ("part", "name", "parameters", ""):
+        table.add_column(heading)
+    parts: dict[str, Mapping[str, Any]] = {
+        "entry": ENTRIES,
+        "retention": RETENTIONS,
+        "sampling": SAMPLINGS,
+        "modifier": {**WEIGHTINGS, **REFER},
+    }
+    for part, names in parts.items():
+        for name, kind in names.items():
+            written = ", ".join(f"{f.name}={str(f.default).lower()}" for f in parameters(kind))
+            table.add_row(part, name, written, _first_line(kind))
+    table.add_row("modifier", "PER", "alpha=0.6, epsilon=1e-06", "After ERE: proportional priorities among the newest.")
+    return table
+
+
+def _learners() -> Table:
+    from replaybench.controllers.registry import LEARNERS, load_learner
+
+    table = Table(title="Learners", box=box.SIMPLE_HEAD)
+    for heading in ("name", "settings", ""):
+        table.add_column(heading)
+    for name in LEARNERS:
+        kind, config = load_learner(name)
+        settings = "\n".join(f"{key} = {value}" for key, value in _flat(dataclasses.asdict(config())).items())
+        table.add_row(name, settings, _first_line(kind))
+    return table
+
+
+def _first_line(kind: type) -> str:
+    return (kind.__doc__ or "").strip().splitlines()[0]

@@ -1,0 +1,123 @@
+"""Where in the state space experiences lie: counts over each state and over planes of two states.
+
+Coverage is what `import` says of a recording: the share of 21 equal bins over the plant's range that hold a state. The
+counts are three times finer, for pictures.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.envs.interface.plant import Plant
+from replaybench.envs.ode.plant import state_range
+from replaybench.experiments.exchange.summary import STATE_BINS, Dimension, wrap
+
+FINE: Final = 3
+BINS: Final = FINE * STATE_BINS
+MOST_PLANES: Final = 6
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One state: its range [low, high] in `unit`, and how a normalised state is brought there."""
+
+    name: str
+    unit: str
+    low: float = -1.0
+    high: float = 1.0
+    center: float = 0.0
+    scale: float = 1.0
+    periodic: bool = False
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} [{self.unit}]" if self.unit else self.name
+
+
+def plant_axes(plant: Plant) -> list[Axis] | None:
+    """Return the states of a plant, over its grid or else over what is normalised to [−1, 1].
+
+    None where its parameters make a range that is none.
+    """
+    center, scale = np.array(plant.state_center, np.float64), np.array(plant.state_scale, np.float64)
+    with np.errstate(all="ignore"):  # parameters may be those that a file claims
+        limits = state_range(plant)
+    if not (np.isfinite([*limits, center, scale]).all() and (limits[0] < limits[1]).all()):
+        return None
+    columns = (plant.state_names, plant.state_units, *(part.tolist() for part in (*limits, center, scale)))
+    return [Axis(*column) for column in zip(*columns, plant.periodic, strict=True)]
+
+
+def nameless_axes(states: int) -> list[Axis]:
+    """Return the axes of so many normalised states of a plant that is not known."""
+    return [Axis(f"state {number}", "normalised") for number in range(states)]
+
+
+class Visits:
+    """Counts of states.
+
+    Attributes:
+        axes: S of them.
+        planes: pairs of axes, all of them if they are at most six, else the first neighbours.
+        along: int64 `[S, BINS]`; plane: int64 `[P, BINS, BINS]`; outside: int64 `[S]`, states beyond an axis's range.
+        least, most: float64 `[S]`, range of the finite states, physical; least > most where there are none.
+        total: number of states.
+    """
+
+    def __init__(self, axes: list[Axis]) -> None:
+        self.axes, states = axes, len(axes)
+        pairs = list(itertools.combinations(range(states), 2))
+        self.planes = pairs if len(pairs) <= MOST_PLANES else [(s, s + 1) for s in range(states - 1)][:MOST_PLANES]
+        self.along, self.outside = np.zeros((states, BINS), np.int64), np.zeros(states, np.int64)
+        self.plane = np.zeros((len(self.planes), BINS, BINS), np.int64)
+        self.least, self.most = np.full(states, np.inf), np.full(states, -np.inf)
+        self.total = 0
+
+    def add(self, observation: NDArray[np.float32]) -> None:
+        """Count normalised states `[n, S]`."""
+        bins = [self._bins(s, axis, observation[:, s]) for s, axis in enumerate(self.axes)]
+        for plane, (a, b) in enumerate(self.planes):
+            both = (bins[a] >= 0) & (bins[b] >= 0)
+            cells = bins[a][both] * BINS + bins[b][both]
+            self.plane[plane] += np.bincount(cells, minlength=BINS * BINS).reshape(BINS, BINS)
+        self.total += len(observation)
+
+    def _bins(self, s: int, axis: Axis, normalised: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Count one state `[n]`; return the bin of each, −1 where it lies outside."""
+        x = axis.center + axis.scale * normalised.astype(np.float64)
+        finite = np.isfinite(x)
+        if axis.periodic:
+            x = wrap(np.where(finite, x, 0.0))
+        known = x[finite]
+        if known.size:
+            self.least[s], self.most[s] = min(self.least[s], known.min()), max(self.most[s], known.max())
+        inside = finite & (x >= axis.low) & (x <= axis.high)
+        share = np.where(inside, x - axis.low, 0.0) / (axis.high - axis.low)
+        bins = np.where(inside, np.minimum((share * BINS).astype(np.int64), BINS - 1), -1)
+        self.along[s] += np.bincount(bins[inside], minlength=BINS)
+        self.outside[s] += (finite & ~inside).sum()
+        return bins
+
+    def dimensions(self) -> list[Dimension]:
+        """Return range and coverage of each state, in physical units."""
+        found = []
+        for s, axis in enumerate(self.axes):
+            edges = np.linspace(axis.low, axis.high, STATE_BINS + 1)
+            empty = self.along[s].reshape(STATE_BINS, FINE).sum(axis=1) == 0
+            runs = [[bin for bin, _ in run] for gap, run in itertools.groupby(enumerate(empty), lambda e: e[1]) if gap]
+            gaps = tuple((float(edges[run[0]]), float(edges[run[-1] + 1])) for run in runs)
+            extent = float(self.least[s]), float(self.most[s])
+            found.append(Dimension(axis.name, axis.unit, *extent, float(1 - empty.mean()), gaps))
+        return found
+
+    def plane_coverage(self) -> float | None:
+        """Return the share of the bins of both states that hold one; None unless there are two states."""
+        if len(self.axes) != 2:
+            return None
+        coarse = self.plane[0].reshape(STATE_BINS, FINE, STATE_BINS, FINE).sum(axis=(1, 3))
+        return float((coarse > 0).mean())

@@ -1,0 +1,1 @@
+"""A study's dataset, scores and tables."""

@@ -1,0 +1,299 @@
+"""Run one cell from its first episode, or from where its checkpoint left it, to its files.
+
+A cell writes only into its own folder: `checkpoint.h5` while it runs; `buffer.h5` and `policy.safetensors`; and last
+`scores.h5`, whose presence says that the cell is complete. All are written atomically, so a cell can be killed at any
+instant and continues with the numbers of an uninterrupted run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import replaybench
+from replaybench.baselines.reference_controllers import play
+from replaybench.controllers.agent import Agent, Task
+from replaybench.controllers.policies.policy import policy_facts
+from replaybench.controllers.registry import load_learner
+from replaybench.data.configuration import build
+from replaybench.data.errors import UserError
+from replaybench.data.policy_file import write_policy
+from replaybench.data.provenance import Stint, Stopwatch, stint_facts
+from replaybench.data.records.record import Record, open_record, write_record
+from replaybench.envs.interface.plant import Plant
+from replaybench.envs.population import PopulationEnv
+from replaybench.experiments.provenance import read_stints
+from replaybench.experiments.results.statistics import last_episodes
+from replaybench.experiments.training.episodes import Episodes
+from replaybench.experiments.training.loop import training_episode, training_steps, update_phase
+from replaybench.experiments.training.plant_model import PlantModel
+from replaybench.experiments.training.study import Buffers, Cell
+from replaybench.replay.buffer import Replay, step_fields
+from replaybench.replay.files.buffer_file import RecordArrays, replay_arrays, replay_facts
+from replaybench.replay.newest import sample_of
+from replaybench.replay.storage.units import Unit
+from replaybench.replay.strategies.notation import parse
+
+SAMPLE = 256
+"""Stored experiences that a learner is shown for its metrics."""
+
+Report = Callable[[int], bool]
+"""Called with the number of rounds done so far; returns False to ask the cell to stop."""
+
+
+class CellRun:
+    """The parts of a running cell and its history.
+
+    It runs in rounds. With updates after each episode a round is an episode; else it is as many steps as the longest
+    episode has, so that at least one episode of each member ends in it.
+
+    Attributes:
+        episode: number of rounds done.
+        reward: float64 `[M, E]`, what the plant tells of the training episodes that ended in each round, their mean;
+            NaN where not run or failed.
+        episode_steps: float64 `[M, E]`, how long these episodes were, their mean.
+        reward_greedy: float64 `[M, ⌊E / greedy_every⌋]`, what the plant tells of the greedy episodes.
+        metrics: what the learner tells of itself at the same times, by name, float64 of the same shape.
+    """
+
+    def __init__(self, cell: Cell) -> None:
+        self.cell = cell
+        plant = cell.make_plant()
+        noise = {"sensor_noise": cell.noise, "actuator_noise": cell.noise, "observe": cell.observe}
+        common: dict[str, Any] = {"frequency": cell.frequency, "seed": cell.root_seed, "members": cell.seeds, **noise}
+        common["nan_actions"] = "fail"
+        self.env = PopulationEnv(plant, cell.members, **common)
+        self.evaluation = PopulationEnv(plant, cell.members, role="evaluation", **common)
+        self.agent = make_agent(cell, plant)
+        self.strategy = parse(cell.strategy).at(cell.frequency)
+        steps, segment = self.env.steps_per_episode, self.agent.segment
+        longest = -(-steps // segment) * segment
+        self.replay = Replay(
+            self.strategy,
+            {**stored_fields(plant, cell.replayed_noise, cell.observe), **self.agent.fields},
+            cell.capacity if self.strategy.retention.bounded else longest * cell.episodes,
+            cell.root_seed,
+            cell.seeds,
+            self.agent.batch_size,
+            Unit(segment),
+            PlantModel(self.env, self.agent),
+            self.agent.traces,
+            self.agent.window,
+        )
+        self.phases = steps * cell.episodes // cell.update_every if cell.update_every else cell.episodes
+        uses = (cell.update_every or steps) * self.strategy.entering * self.agent.replays_per_experience
+        self.updates_per_phase = uses / (self.agent.batch_size * segment)
+        self.episodes = Episodes(self.env)
+        self.episode = 0
+        self.reward, self.episode_steps = (np.full((cell.members, cell.episodes), np.nan) for _ in range(2))
+        self.reward_greedy = np.full((cell.members, cell.episodes // cell.greedy_every), np.nan)
+        self.metrics = {name: np.full_like(self.reward_greedy, np.nan) for name in self.agent.metric_names}
+
+    def advance(self) -> None:
+        """Run one round of training, its updates, and at times a greedy episode."""
+        cell, episode = self.cell, self.episode
+        self.agent.warming_up = episode < self.agent.warmup_episodes
+        if cell.update_every:
+            self._act_and_learn()
+        else:
+            self.episodes = training_episode(self.env, self.agent, self.replay, episode)
+            self._learn(episode)
+        self.reward[:, episode], self.episode_steps[:, episode] = self.episodes.reward, self.episodes.steps
+        self.episodes.forget_tally()
+        if (episode + 1) % cell.greedy_every == 0:
+            point = episode // cell.greedy_every
+            self.reward_greedy[:, point] = play(self.agent.greedy(), self.evaluation)
+            if self.metrics:
+                told = self.agent.metrics(sample_of(self.replay, SAMPLE))
+                for name, values in self.metrics.items():
+                    values[:, point] = told[name]
+        self.episode += 1
+
+    def _act_and_learn(self) -> None:
+        """Run a round of steps, which the phases of updates do not heed: they come after every so many of the run's."""
+        every, steps = self.cell.update_every, self.env.steps_per_episode
+        done, end = self.episode * steps, (self.episode + 1) * steps
+        while done < end:
+            count = min(every - done % every, end - done)
+            training_steps(self.agent, self.replay, self.episodes, count, self.episode)
+            done += count
+            if done % every == 0:
+                self._learn(done // every - 1)
+
+    def _learn(self, phase: int) -> None:
+        """Do the updates of a phase, counted from 0, unless this is still a round of warm-up."""
+        # Fractions of an update are carried over, so that every experience is replayed as often as was asked.
+        due = int((phase + 1) * self.updates_per_phase) - int(phase * self.updates_per_phase)
+        if not self.agent.warming_up:
+            update_phase(self.agent, self.replay, due, phase / max(1, self.phases - 1), self.episodes)
+        self.episodes.forget_seen()
+
+    def close(self) -> None:
+        """End the plants' processes, if they have any."""
+        self.env.close()
+        self.evaluation.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that changes, under names with a prefix for each part; buffers are views of what is stored."""
+        parts: dict[str, Mapping[str, Any]] = {
+            "agent": self.agent.state_dict(),
+            "replay": self.replay.state_dict(lazy=True),
+            "env": self.env.get_state(),
+            "evaluation": self.evaluation.get_state(),
+            "history": self.history(),
+        }
+        if self.cell.update_every:  # else every episode is over
+            parts["episodes"] = self.episodes.state_dict()
+        return {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
+
+    def load_state_dict(self, record: Record, episode: int) -> None:
+        """Continue after `episode` rounds, bit for bit; the buffer is read array by array into its place."""
+        self.agent.load_state_dict(dict(RecordArrays(record, "agent.")))
+        self.replay.load_state_dict(RecordArrays(record, "replay."))
+        self.env.set_state(dict(RecordArrays(record, "env.")))
+        self.evaluation.set_state(dict(RecordArrays(record, "evaluation.")))
+        if self.cell.update_every:
+            self.episodes.load_state_dict(RecordArrays(record, "episodes."))
+        known = RecordArrays(record, "history.")
+        for name, array in self.history().items():
+            array[:] = known[name]
+        self.episode = episode
+
+    def history(self) -> dict[str, NDArray[np.float64]]:
+        """Return what has been measured so far, by name: rewards, lengths, and metrics under `metric_…`."""
+        metrics = {f"metric_{name}": values for name, values in self.metrics.items()}
+        measured = {"reward": self.reward, "reward_greedy": self.reward_greedy, "episode_steps": self.episode_steps}
+        return {**measured, **metrics}
+
+
+def stored_fields(plant: Plant, noise: bool = False, observe: Sequence[str] = ()) -> dict[str, int]:
+    """Return what is stored of each experience of a plant; with `noise` the noise that was in it, too.
+
+    `observe` names the states that are observed, all if empty.
+    """
+    states, actions = len(observe or plant.state_names), len(plant.action_names)
+    measured = {"sensor_noise": states, "actuator_noise": actions} if noise else {}
+    return {**step_fields(states, actions), "exploration": 1, **measured}
+
+
+def make_task(plant: Plant, frequency: float, discount: str, observe: Sequence[str] = ()) -> Task:
+    """Return what a learner must know; rewards and discount follow the study's choice for other rates (6.4).
+
+    `discount` says whether the plant's own holds at every rate ("fixed") or its horizon in seconds does ("horizon");
+    `observe` names the states that are observed, all if empty.
+    """
+    ratio = plant.frequency / frequency if discount == "horizon" else 1.0
+    return Task(
+        observation_size=len(observe or plant.state_names),
+        action_size=len(plant.action_names),
+        discount=plant.discount**ratio,
+        reward_scale=plant.reward_scale * ratio,
+        action_choices=plant.action_choices,
+    )
+
+
+def make_agent(cell: Cell, plant: Plant) -> Agent:
+    """Build a cell's learner.
+
+    Raises:
+        UserError: its settings are wrong, its strategy asks for ReF-ER, which it does not heed, or there is no such
+            device.
+    """
+    learner, config = load_learner(cell.learner)
+    task = make_task(plant, cell.frequency, cell.discount, cell.observe)
+    settings = build(config, cell.settings, f"settings of {cell.learner}")
+    refer = parse(cell.strategy).refer
+    further: dict[str, Any] = {} if refer is None else {"refer": refer}
+    if cell.device != "cpu":
+        further["device"] = cell.device
+    agent: Agent = learner(settings, task, cell.root_seed, cell.seeds, cell.frequency, **further)
+    return agent
+
+
+def run_cell(
+    cell: Cell, folder: Path, buffers: Buffers, checkpoint_seconds: float = 60.0, report: Report = lambda _: True
+) -> bool:
+    """Run a cell to its end, continuing from a checkpoint if there is one.
+
+    Args:
+        folder: the cell's own folder.
+        buffers: whether to keep the replay buffers, and how.
+        checkpoint_seconds: least time between checkpoints.
+        report: told of every round.
+
+    Returns:
+        True if the cell is complete, False if it stopped early on request, its checkpoint written.
+
+    Raises:
+        UserError: the checkpoint is damaged or another cell's, or the disk is full.
+    """
+    if (folder / "scores.h5").is_file():
+        return True
+    with contextlib.closing(CellRun(cell)) as run:
+        return _run(run, folder, buffers, checkpoint_seconds, report)
+
+
+def _run(run: CellRun, folder: Path, buffers: Buffers, checkpoint_seconds: float, report: Report) -> bool:
+    cell = run.cell
+    facts: dict[str, Any] = {"id": cell.id, "cell": dataclasses.asdict(cell), "version": replaybench.__version__}
+    checkpoint = folder / "checkpoint.h5"
+    earlier: Sequence[Stint] = ()
+    if checkpoint.exists():
+        try:
+            with open_record(checkpoint, "checkpoint") as record:
+                known = record.header.facts
+                if known["id"] != cell.id:
+                    raise UserError(f"{checkpoint} is the checkpoint of another cell")
+                record.verify()
+                earlier = read_stints(checkpoint, known)
+                run.load_state_dict(record, known["episode"])
+        except (UserError, ValueError) as error:
+            raise UserError(f"{error}: remove {checkpoint} to run this cell from its start") from None
+    watch, saved = Stopwatch(earlier), time.monotonic()
+    while run.episode < cell.episodes:
+        run.advance()
+        wanted = report(run.episode)
+        if (time.monotonic() - saved > checkpoint_seconds or not wanted) and run.episode < cell.episodes:
+            progress = {"episode": run.episode, **stint_facts(watch.stints())}
+            write_record(checkpoint, "checkpoint", {**facts, **progress}, run.state_dict())
+            saved = time.monotonic()
+            if not wanted:
+                return False
+    told = stint_facts(watch.stints())
+    if buffers != "none":
+        write_buffer(folder / "buffer.h5", run, compressed=buffers == "compressed")
+    described = {"policy": policy_facts(cell.learner, run.agent, cell.frequency)}
+    write_policy(folder / "policy.safetensors", run.agent.weights(), {**facts, **described})
+    scores = run.history()
+    if run.replay.noise is not None:
+        scores["replayed_noise"] = run.replay.noise.mean()
+    write_record(folder / "scores.h5", "scores", {**facts, **told}, scores)
+    checkpoint.unlink(missing_ok=True)
+    return True
+
+
+def write_buffer(path: Path, run: CellRun, compressed: bool = False) -> None:
+    """Write a cell's replay buffer, with what offline replay and people need to know of its origin."""
+    cell, replay = run.cell, run.replay
+    facts = {
+        "source": "sweep",
+        "plant": cell.plant,
+        "parameters": cell.parameters,
+        "plant_fingerprint": cell.fingerprint,
+        "frequency": cell.frequency,
+        "noise": cell.noise,
+        "observe": cell.observe,
+        **replay_facts(replay),
+        "cell": dataclasses.asdict(cell),
+        "reward_final": run.reward[:, -last_episodes(cell.episodes, cell.update_every > 0) :].mean(axis=1).tolist(),
+        "reward_greedy": run.reward_greedy[:, -1].tolist() if run.reward_greedy.size else [],
+        "version": replaybench.__version__,
+    }
+    write_record(path, "buffer", facts, replay_arrays(replay), "gzip" if compressed else None)

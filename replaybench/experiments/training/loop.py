@@ -1,0 +1,92 @@
+"""The training loop, where plants, learners and replay meet: act, step, add; then sample, update, annotate.
+
+It reads as the pseudo-code of the papers and knows nothing of files, cells or processes. Members act either for an
+episode each, those whose episode has ended waiting for the others without storing anything, or for a number of steps,
+in which each begins another episode whenever one has ended. A phase of updates follows.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.controllers.agent import Agent
+from replaybench.envs.population import PopulationEnv
+from replaybench.experiments.training.episodes import Episodes
+from replaybench.replay.buffer import Replay
+from replaybench.replay.files.buffer_stream import BufferStream
+from replaybench.replay.newest import newest
+from replaybench.replay.strategies.setting import Context
+
+
+def training_episode(env: PopulationEnv, agent: Agent, replay: Replay, episode: int) -> Episodes:
+    """Run one episode of every member, exploration included, into the buffers; return what it was like."""
+    episodes = Episodes(env)
+    begin(agent, episodes, ~episodes.active, episode)
+    while episodes.active.any():
+        step(agent, replay, episodes)
+    return episodes
+
+
+def training_steps(agent: Agent, replay: Replay, episodes: Episodes, steps: int, episode: int) -> None:
+    """Run `steps` steps of every member in round `episode`; each begins another episode when one has ended."""
+    for _ in range(steps):
+        if not episodes.active.all():
+            begin(agent, episodes, ~episodes.active, episode)
+        step(agent, replay, episodes)
+
+
+def begin(agent: Agent, episodes: Episodes, chosen: NDArray[np.bool_], episode: int) -> None:
+    """Begin a training episode of the chosen members `[M]`; the others' are left as they are."""
+    agent.start_episode(episode, chosen)
+    episodes.begin(chosen)
+
+
+def step(agent: Agent, replay: Replay, episodes: Episodes) -> None:
+    """Let every member that is in an episode act, step and add."""
+    observation, active = episodes.observation, episodes.active
+    tried = agent.explore(observation, active)
+    successor, reward, terminated, truncated, info = episodes.env.step(tried.action)
+    ended = terminated | truncated
+    replay.add(
+        {
+            "observation": observation,
+            "action": tried.action,
+            "reward": reward[:, None],
+            "next_observation": successor,
+            "terminated": terminated[:, None],
+            "exploration": tried.deviation[:, None],
+            "sensor_noise": episodes.sensor_noise,
+            "actuator_noise": info["actuator_noise"],
+            **tried.extras,
+            **agent.followed(reward, successor, terminated, ended & active, active),
+        },
+        active,
+        ended,
+    )
+    episodes.note(reward, successor, info["sensor_noise"], ended)
+
+
+def update_phase(agent: Agent, replay: Replay, updates: int, progress: float, episodes: Episodes) -> None:
+    """Do `updates` updates of every member after a phase of acting; `progress` runs from 0 to 1 over the whole run.
+
+    Learners on policy first do one on the newest experiences, of which nothing is annotated: they were not drawn. Where
+    draws do not depend on what the learner returns, it need not return anything, nor be waited for.
+    """
+    if agent.on_policy:
+        agent.update(newest(replay))
+    states = episodes.attended(updates) if replay.strategy.sampling.attends else itertools.repeat(None, updates)
+    contexts = (Context(update, updates, progress, state) for update, state in enumerate(states))
+    if not replay.heeds_learner:
+        agent.update_all(map(replay.sample, contexts))
+        return
+    for context in contexts:
+        update_once(agent, replay, context)
+
+
+def update_once(agent: Agent, replay: Replay | BufferStream, context: Context) -> None:
+    """Sample, update, annotate."""
+    batch = replay.sample(context)
+    replay.annotate(batch, agent.update(batch))

@@ -1,0 +1,295 @@
+"""What a study is: a labelled grid of settings, read from TOML and cut into cells.
+
+A cell is one grid point, run as one population of seeds. Its identity is a content hash of everything that can change
+its numbers, so a run folder can be continued, extended and compared. Nothing here knows how a cell is run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from replaybench import NUMERICS_VERSION
+from replaybench.baselines.grid_choice import Rule
+from replaybench.controllers.agent import Actions
+from replaybench.controllers.device import check_name
+from replaybench.controllers.registry import load_learner
+from replaybench.data.bounds import Count, Hertz, Noise, RootSeed, Seeds, Whole
+from replaybench.data.configuration import build, check_bounds
+from replaybench.data.documents import read_toml
+from replaybench.data.errors import UserError, unknown
+from replaybench.envs.interface.checks import seen_states
+from replaybench.envs.interface.plant import Plant
+from replaybench.envs.ode.plant import with_equations
+from replaybench.envs.registry import make_plant
+from replaybench.replay.strategies.notation import parse
+from replaybench.replay.strategies.strategy import Strategy
+
+Buffers = Literal["final", "compressed", "none"]
+"""What becomes of each cell's replay buffer at its end."""
+
+AXES = ("plants", "learners", "strategies", "noise", "frequency")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """One full grid of a study; what is left out is taken from the study's own lists."""
+
+    plants: tuple[str, ...] = ()
+    learners: tuple[str, ...] = ()
+    strategies: tuple[str, ...] = ()
+    noise: tuple[Noise, ...] = ()
+    frequency: tuple[Hertz, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A study file. Every list spans one axis of the grid; with `[[grid]]` tables the study is their union.
+
+    `noise` is the standard deviation of sensor and actuator noise in normalised units, `frequency` the control rate
+    in Hz, each plant's own if empty, `capacity` the buffer size of bounded retentions, in experiences.
+    `discount = "fixed"` keeps the plant's discount at every rate, `"horizon"` keeps its horizon in seconds and scales
+    rewards alike (de Bruin et al. 2018, 6.4).
+    `update_every` is the number of steps after which learners are updated, 0 for after each episode; each plant's own
+    if not given. With a number of steps, members begin another episode whenever one has ended, and an episode of
+    `episodes` is a round of as many steps as the longest has.
+    `reference` says on which grid the dynamic programming is solved that scores are measured against: `"converged"` on
+    the plant's grid refined until that changes nothing more, `"paper"` on the grid as the plant declares it; each
+    plant's own choice if not given (the 2018 plants' is `"converged"`, that of plants that do not say `"paper"`).
+    Nothing that is learned depends on it.
+    `observe` names the states that are observed, all if empty; scores stay relative to dynamic programming, which sees
+    them all.
+    `device` is where learners that can do so are updated: `cpu`, `cuda`, or `cuda:1` for one of several.
+    `replayed_noise` also stores the noise in every experience and measures how much of it is replayed (their table 6).
+    `[learner.NAME]` and `[plant.NAME]` tables change settings; a learner may be named several times with variants,
+    `DDPG:decay`, each with a table of its own.
+    """
+
+    name: str
+    plants: tuple[str, ...] = ()
+    learners: tuple[str, ...] = ("DDPG",)
+    strategies: tuple[str, ...] = ()
+    noise: tuple[Noise, ...] = (0.0,)
+    frequency: tuple[Hertz, ...] = ()
+    grid: tuple[Grid, ...] = ()
+    seeds: Seeds = 50
+    episodes: Count = 3000
+    update_every: Whole | None = None
+    root_seed: RootSeed = 0
+    block: Count = 50
+    capacity: Count = 10_000
+    greedy_every: Count = 10
+    discount: Literal["fixed", "horizon"] = "fixed"
+    reference: Rule | None = None
+    buffers: Buffers = "final"
+    replayed_noise: bool = False
+    observe: tuple[str, ...] = ()
+    device: str = "cpu"
+    learner: dict[str, Any] = field(default_factory=dict)
+    plant: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_name(self.device)
+        for table in (self, *self.grid):
+            check_bounds(table, f"study {self.name!r}")
+        if not self.name.isprintable() or not self.name or {"/", "\\"} & set(self.name) or self.name.startswith("."):
+            raise UserError(f"study name {self.name!r} must be usable as a folder name")
+        grids = self.grids()
+        named = {"learner": {n for g in grids for n in g.learners}, "plant": {n for g in grids for n in g.plants}}
+        for kind, names in named.items():
+            for name, table in getattr(self, kind).items():
+                if name not in names:
+                    raise unknown(f"name in table [{kind}]:", name, names)
+                if not isinstance(table, Mapping):
+                    raise UserError(f"study {self.name!r}: [{kind}.{name}] must be a table of settings, not {table!r}")
+        for grid in self.grids():
+            for axis in AXES:
+                if not getattr(grid, axis) and axis != "frequency":
+                    raise UserError(f"study {self.name!r}: {axis} is empty; list at least one")
+
+    def grids(self) -> list[Grid]:
+        """Return the grids, what they leave out filled in from the study."""
+        mine = {axis: getattr(self, axis) for axis in AXES}
+        tables = self.grid or (Grid(),)
+        return [Grid(**{axis: getattr(table, axis) or mine[axis] for axis in AXES}) for table in tables]
+
+    def cells(self) -> list[Cell]:
+        """Cut the study into cells, each once, in the order of its lists.
+
+        Raises:
+            UserError: a name or value that cannot be run.
+        """
+        found: dict[str, Cell] = {}
+        for grid in self.grids():
+            axes = (grid.plants, grid.learners, grid.strategies, grid.noise, grid.frequency or (None,))
+            for plant, learner, strategy, noise, frequency in itertools.product(*axes):
+                for first in range(0, self.seeds, self.block):
+                    cell = self._cell(plant, learner, strategy, noise, frequency, first)
+                    found.setdefault(cell.id, cell)
+        return list(found.values())
+
+    def _cell(self, plant: str, learner: str, strategy: str, noise: float, rate: float | None, first: int) -> Cell:
+        made = make_plant(plant, **self.plant.get(plant, {}))
+        frequency = made.frequency if rate is None else rate
+        steps = made.steps_per_episode(frequency) * self.episodes
+        every = made.update_every if self.update_every is None else self.update_every
+        seen_states(made.name, made.state_names, self.observe)
+        kind, config = load_learner(learner)
+        settings = build(config, self.learner.get(learner, {}), f"[learner.{learner}]")
+        parsed = parse(strategy)
+        if parsed.synth is not None:
+            with_equations(made, str(parsed))
+        if every > steps:
+            raise UserError(
+                f"study {self.name!r}: update_every = {every} is more than the {steps} steps of a run, which would "
+                "learn nothing; lower it, or raise episodes"
+            )
+        actions = Actions(made.name, len(made.action_names), made.action_choices)
+        kind.check(settings, actions, parsed.refer is not None)
+        kind.check_runs_on(self.device, settings, parsed.refer is not None)
+        self._check_room(parsed, settings, every)
+        return Cell(
+            plant=plant,
+            parameters={f.name: getattr(made, f.name) for f in dataclasses.fields(made)},
+            fingerprint=made.fingerprint(),
+            learner=learner,
+            settings=dataclasses.asdict(settings),
+            strategy=str(parsed),
+            noise=abs(noise),  # −0.0 is 0.0
+            frequency=frequency,
+            first_member=first,
+            members=min(self.block, self.seeds - first),
+            root_seed=self.root_seed,
+            episodes=self.episodes,
+            capacity=self.capacity,
+            greedy_every=self.greedy_every,
+            update_every=every,
+            discount=self.discount,
+            replayed_noise=self.replayed_noise,
+            observe=self.observe,
+            device=self.device,
+        )
+
+    def _check_room(self, strategy: Strategy, settings: Any, every: int) -> None:
+        """Refuse a buffer that cannot hold what is replayed at once, and altered states that nobody sees whole."""
+        segment = getattr(settings, "segment", 1)
+        batch = settings.batch_size * segment
+        if every and segment > 1 and not strategy.retention.bounded:
+            raise UserError(
+                f"{strategy} keeps everything, and how many segments of {segment} steps that is depends on when "
+                "episodes end; use FIFO with a capacity, or update_every = 0"
+            )
+        if strategy.retention.bounded and self.capacity < batch:
+            raise UserError(f"study {self.name!r}: capacity {self.capacity} is smaller than a batch of {batch}")
+        if strategy.synth is not None and hasattr(settings, "segment"):
+            raise UserError(f"{strategy}: Synth alters single experiences, and this learner replays trajectories")
+        if strategy.synth is not None and self.observe:
+            raise UserError(f"{strategy}: Synth steps the plant's model, which needs all states; leave observe out")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One grid point for one block of seeds: all that decides its numbers, in plain values."""
+
+    plant: str
+    parameters: dict[str, Any]
+    fingerprint: str
+    learner: str
+    settings: dict[str, Any]
+    strategy: str
+    noise: float
+    frequency: float
+    first_member: int
+    members: int
+    root_seed: int
+    episodes: int
+    capacity: int
+    greedy_every: int
+    update_every: int
+    discount: str
+    replayed_noise: bool = False
+    observe: tuple[str, ...] = ()
+    device: str = "cpu"
+    numerics: int = NUMERICS_VERSION
+
+    @property
+    def id(self) -> str:
+        """Content hash: equal ids mean equal numbers."""
+        return hashlib.sha256(json.dumps(dataclasses.asdict(self), sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def label(self) -> str:
+        """Say which cell this is, for people."""
+        seeds = f"seeds {self.first_member}–{self.first_member + self.members - 1}"
+        return f"{self.plant} {self.learner} {self.strategy} noise {self.noise:g} {self.frequency:g} Hz {seeds}"
+
+    @property
+    def seeds(self) -> range:
+        """Member numbers."""
+        return range(self.first_member, self.first_member + self.members)
+
+    def make_plant(self) -> Plant:
+        """Return the plant, its source checked against the cell's fingerprint."""
+        plant = make_plant(self.plant, **self.parameters)
+        if plant.fingerprint() != self.fingerprint:
+            raise UserError(f"plant {self.plant} is not the one this cell was made for; its source has changed")
+        return plant
+
+
+def read_study(path: Path, overrides: Mapping[str, Any] | None = None) -> Study:
+    """Read a study file; `overrides` replace its top-level values.
+
+    Raises:
+        UserError: the file is missing, is not TOML, or holds a key or value that means nothing.
+    """
+    if not path.is_file():
+        raise UserError(f"no such study file: {path}")
+    table = read_toml(path)
+    table.setdefault("name", path.stem)
+    return build(Study, {**table, **(overrides or {})}, str(path))
+
+
+def resolved(study: Study, cells: Sequence[Cell]) -> Study:
+    """Return the study with every setting of its learners and plants written out; its cells are the same."""
+    learner = {cell.learner: _without_none(cell.settings) for cell in cells}
+    return dataclasses.replace(study, learner=learner, plant={cell.plant: cell.parameters for cell in cells})
+
+
+def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what TOML cannot say: None, which is always the default."""
+    kept = {key: value for key, value in table.items() if value is not None}
+    return {key: _without_none(value) if isinstance(value, Mapping) else value for key, value in kept.items()}
+
+
+def write_toml(study: Study) -> str:
+    """Return a study as TOML."""
+    table = dataclasses.asdict(study)
+    grids = table.pop("grid")
+    tables = {key: table.pop(key) for key in ("learner", "plant")}
+    lines = [f"{key} = {_toml(value)}" for key, value in table.items() if value is not None]
+    for grid in grids:
+        lines += ["", "[[grid]]", *(f"{key} = {_toml(value)}" for key, value in grid.items() if value)]
+    for kind, entries in tables.items():
+        for name, settings in entries.items():
+            lines += ["", f'[{kind}."{name}"]', *(f"{key} = {_toml(value)}" for key, value in settings.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{key} = {_toml(entry)}" for key, entry in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def axis_values(cells: list[Cell]) -> Iterator[tuple[str, list[Any]]]:
+    """Yield the values that occur on each axis of a list of cells, in order of appearance."""
+    for axis in ("plant", "learner", "strategy", "noise", "frequency"):
+        yield axis, list(dict.fromkeys(getattr(cell, axis) for cell in cells))

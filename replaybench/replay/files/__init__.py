@@ -1,0 +1,1 @@
+"""Buffers as files: read, continued, streamed."""

@@ -1,0 +1,115 @@
+"""Buffers in files: what must be written to continue a `Replay` with identical draws, and how to load one again.
+
+The file is described in docs/buffer-format.md. Members can be loaded without touching the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.data.errors import UserError
+from replaybench.data.records.record import Record, open_record
+from replaybench.replay.buffer import Replay
+from replaybench.replay.storage.episode_starts import numbering
+from replaybench.replay.storage.traces import TraceRule
+from replaybench.replay.storage.units import Unit
+from replaybench.replay.strategies.entry.synth import Model
+from replaybench.replay.strategies.notation import parse
+
+
+def replay_facts(replay: Replay) -> dict[str, Any]:
+    """Return the facts that `load_replay` needs beside the arrays."""
+    return {
+        "strategy": str(replay.strategy),
+        "fields": replay.columns.fields,
+        "unit": {"steps": replay.unit.steps, "episode": replay.unit.episode},
+        "capacity": replay.slots * replay.unit.steps,
+        "batch_size": replay.batch_size,
+        "root_seed": replay.root,
+        "members": list(replay.members),
+        **({} if replay.traces is None else {"traces": list(replay.traces.rule.names), "window": replay.window}),
+    }
+
+
+def replay_arrays(replay: Replay) -> dict[str, Any]:
+    """Return the arrays of a buffer file; what is not there yet is computed part by part when written."""
+    state = replay.state_dict(lazy=True)
+    return {**state, **numbering(state["episode_starts"], state["serial"])}
+
+
+class RecordArrays(Mapping[str, NDArray[Any]]):
+    """The arrays of an open record whose names begin with `prefix`, read when asked for and not kept.
+
+    Args:
+        members: places on their first axis; None for all.
+    """
+
+    def __init__(self, record: Record, prefix: str = "", members: Sequence[int] | None = None) -> None:
+        self.record, self.prefix, self.members = record, prefix, members
+        shapes = record.header.shapes
+        self.names = [name.removeprefix(prefix) for name in shapes if name.startswith(prefix)]
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        if self.members is None:
+            return self.record.read(self.prefix + name)
+        return np.stack([self.record.read(self.prefix + name, member=m) for m in self.members])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def load_replay(
+    path: Path, members: Sequence[int] | None = None, model: Model | None = None, traces: TraceRule | None = None
+) -> Replay:
+    """Load a buffer file as a `Replay` that continues where it was written, with identical draws.
+
+    Args:
+        path: a buffer file that `sweep` or `Replay` wrote.
+        members: numbers of the members to load, of those in the file; the others are not read. None for all.
+        model: what a strategy with `Synth` needs to go on storing.
+        traces: the rule of the learner whose traces are in the file, if there are any.
+
+    Raises:
+        UserError: the file is missing, damaged, no buffer, or does not say how to continue.
+    """
+    with open_record(path, "buffer") as record:
+        facts = record.header.facts
+        try:
+            known = [int(m) for m in facts["members"]]
+            wanted = known if members is None else list(members)
+            for member in wanted:
+                if member not in known:
+                    raise UserError(f"{path} holds members {', '.join(map(str, known))}, not {member}")
+            kept, given = (", ".join(names) for names in (facts.get("traces", ()), traces.names if traces else ()))
+            if kept != given:
+                raise UserError(
+                    f"{path} holds {f'the traces {kept}' if kept else 'no traces'}, not {given or 'none'}: "
+                    f"give load_replay {'the rule of the learner that made them' if kept else 'no rule'} as traces"
+                )
+            places = None if members is None else [known.index(member) for member in wanted]
+            replay = Replay(
+                parse(facts["strategy"]).at(float(facts.get("frequency") or 50.0)),
+                {str(name): int(width) for name, width in facts["fields"].items()},
+                int(facts["capacity"]),
+                int(facts["root_seed"]),
+                wanted,
+                int(facts["batch_size"]),
+                Unit(**facts["unit"]),
+                model,
+                traces,
+                int(facts.get("window", 1)),
+            )
+            replay.load_state_dict(RecordArrays(record, members=places))
+        except UserError as error:
+            raise UserError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError, MemoryError) as error:
+            raise UserError(f"{path} does not say how to continue its buffer: {error!r}; replay it offline") from None
+    return replay

@@ -1,0 +1,45 @@
+"""Looks into a buffer that are no draws: they advance no random stream and count as no replay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from replaybench.replay.batch import ReplayBatch
+from replaybench.replay.buffer import Replay
+from replaybench.replay.storage.columns import gather
+from replaybench.replay.strategies.setting import Floats
+
+
+def newest(replay: Replay) -> ReplayBatch:
+    """Return each member's B newest stored experiences or units, the newest first.
+
+    Where it has fewer, the rest has weight 0 and, as units, length 0: it must not count in means over steps either.
+    """
+    columns, batch = replay.columns, replay.batch_size
+    members = len(columns.serial)
+    order = np.argsort(-columns.serial.astype(np.int64), axis=1, kind="stable")[:, :batch]
+    idx = np.zeros((members, batch), np.int64)
+    idx[:, : order.shape[1]] = order
+    rows = np.zeros((members, batch, columns.rows.shape[2]), np.float32)
+    serial = np.zeros((members, batch), np.uint32)
+    gather(columns.rows, columns.serial, idx, rows, serial)
+    there = np.arange(batch) < replay.count[:, None]
+    weight = there.astype(np.float32)
+    return ReplayBatch(
+        columns=columns.views(rows),
+        idx=idx,
+        serial=serial,
+        probability=np.full(idx.shape, np.nan),
+        weight=weight,
+        actor_weight=weight.copy(),
+        rate_factor=(replay.count > 0).astype(np.float32),
+        length=None if replay.assembly is None else there * np.take_along_axis(replay.assembly.length, idx, axis=1),
+    )
+
+
+def sample_of(replay: Replay, count: int) -> Mapping[str, Floats]:
+    """Return every field `[M, count, …]` of experiences spread evenly over each member's slots in use."""
+    idx = np.arange(count) * replay.count[:, None] // count
+    return replay.columns.views(np.take_along_axis(replay.columns.rows, idx[:, :, None], axis=1))

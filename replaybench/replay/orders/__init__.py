@@ -1,0 +1,1 @@
+"""Slots in order: of rank, of priority sums, of age."""

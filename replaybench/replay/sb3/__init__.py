@@ -1,0 +1,1 @@
+"""The strategies inside Stable-Baselines3."""

@@ -1,0 +1,276 @@
+"""Stable-Baselines3 learns from our buffers: `StrategyReplayBuffer` stands in for its `ReplayBuffer`.
+
+Retention strategies and draws that need no answer from the learner work with every off-policy algorithm of
+Stable-Baselines3 as it is. The others need answers from the training code: the subclasses in
+`replaybench.replay.sb3.learners` give them, and any other may offer the same through `feedback`. This file knows
+nothing of learners.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from replaybench.data.errors import UserError
+from replaybench.data.records.record import read_record, write_record
+from replaybench.replay.batch import ReplayBatch
+from replaybench.replay.buffer import Replay, step_fields
+from replaybench.replay.sb3.feedback import check_feedback
+from replaybench.replay.strategies.notation import parse
+from replaybench.replay.strategies.setting import Context, Floats
+from replaybench.replay.strategies.strategy import Strategy
+
+try:
+    from stable_baselines3.common.buffers import BaseBuffer, ReplayBuffer
+    from stable_baselines3.common.preprocessing import is_image_space
+    from stable_baselines3.common.type_aliases import ReplayBufferSamples
+    from stable_baselines3.common.vec_env import VecNormalize
+except ModuleNotFoundError as error:
+    raise ImportError(
+        "replaybench.replay.sb3.buffer needs Stable-Baselines3: pip install 'replaybench[sb3]'"
+    ) from error
+
+KIND: Final = "sb3-buffer"
+
+
+class StrategyReplayBuffer(ReplayBuffer):
+    """A replay buffer of Stable-Baselines3 under one of our strategies.
+
+    All environments share one buffer, one member of a `Replay`: of several environments the steps enter in turn, so
+    age is that of arrival. Nothing here reads episodes; with several environments none are recorded.
+
+    Training code that offers `feedback` sets `context` before each `sample`, or `tell`s those to come. It multiplies
+    the squared errors of the critic by `weights()[0]` and the terms of the actor's loss by `weights()[1]`, or their
+    gradients, and the learning rate by `rate_factor`, hands δ to `annotate`, and puts ‖a − π(s)‖₁ into
+    `infos[i]["exploration"]`, as far as it names these.
+
+    Args:
+        buffer_size: capacity in experiences, over all environments; for FULL the number that will be added.
+        observation_space: Box of any shape but images; stored as float32.
+        action_space: Box, or Discrete for DQN.
+        device, n_envs: as in Stable-Baselines3.
+        optimize_memory_usage: must be False.
+        handle_timeout_termination: whether an episode cut by a time limit still bootstraps.
+        strategy: `Retention[Sampling]`, text or parsed.
+        seed: root seed of the strategy's own random streams, which nothing else draws from.
+        feedback: what the training code takes care of, names from `sb3_feedback.FEEDBACK`.
+
+    Attributes:
+        context: what the strategy may know at the next `sample`.
+        replay: the buffer below, of one member.
+
+    Raises:
+        UserError: the strategy needs feedback that is not offered, or the spaces or settings cannot be served.
+    """
+
+    def __init__(
+        self,
+        buffer_size: int,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        device: torch.device | str = "auto",
+        n_envs: int = 1,
+        optimize_memory_usage: bool = False,
+        handle_timeout_termination: bool = True,
+        strategy: str | Strategy = "FIFO[Uniform]",
+        seed: int = 0,
+        feedback: Collection[str] = (),
+    ) -> None:
+        _check_spaces(observation_space, action_space)
+        if optimize_memory_usage:
+            raise UserError("StrategyReplayBuffer stores every successor itself: set optimize_memory_usage=False")
+        # Not ReplayBuffer's own constructor, which would reserve a second set of columns.
+        BaseBuffer.__init__(self, int(buffer_size), observation_space, action_space, device, n_envs)
+        self.strategy = parse(strategy) if isinstance(strategy, str) else strategy
+        self.seed = seed
+        self.optimize_memory_usage, self.handle_timeout_termination = False, handle_timeout_termination
+        check_feedback(self.strategy, feedback)
+        self.reset()
+
+    def reset(self) -> None:
+        """Empty the buffer and start its random streams anew."""
+        fields = step_fields(int(np.prod(self.obs_shape)), self.action_dim)
+        if "exploration" in self.strategy.orders:
+            fields["exploration"] = 1
+        self.replay = Replay(self.strategy, fields, self.buffer_size, self.seed, range(1), batch_size=1)
+        self.context = Context()
+        self._told: Iterator[Context] = iter(())
+        self._batch: ReplayBatch | None = None
+        self._place()
+
+    def _place(self) -> None:
+        """Say how full the buffer is as Stable-Baselines3 does."""
+        count, in_turn = int(self.replay.count[0]), self.strategy.in_turn
+        self.full = count == self.buffer_size
+        self.pos = (int(self.replay.offers[0]) if in_turn else count) % self.buffer_size
+
+    def add(
+        self,
+        obs: NDArray[Any],
+        next_obs: NDArray[Any],
+        action: NDArray[Any],
+        reward: NDArray[Any],
+        done: NDArray[Any],
+        infos: list[dict[str, Any]],
+    ) -> None:
+        """Offer one experience of each environment: arrays `[n_envs, …]` as Stable-Baselines3 hands them over.
+
+        Raises:
+            UserError: a FULL buffer has no room left.
+        """
+        n = self.n_envs
+        timeout = [self.handle_timeout_termination and info.get("TimeLimit.truncated", False) for info in infos]
+        columns = {
+            "observation": np.reshape(obs, (n, -1)),
+            "action": np.reshape(action, (n, -1)),
+            "reward": np.reshape(reward, (n, 1)),
+            "next_observation": np.reshape(next_obs, (n, -1)),
+            "terminated": np.reshape(done, (n, 1)).astype(np.bool_) & ~np.reshape(timeout, (n, 1)).astype(np.bool_),
+        }
+        if "exploration" in self.replay.columns.fields:
+            columns["exploration"] = np.reshape([info["exploration"] for info in infos], (n, 1))
+        ended = np.asarray(done, np.bool_) if n == 1 else None
+        for i in range(n):
+            row = {name: column[i : i + 1] for name, column in columns.items()}
+            try:
+                self.replay.add(row, np.ones(1, np.bool_), ended)
+            except OverflowError:
+                raise UserError(self._no_room()) from None
+        self._place()
+
+    def require_room(self, experiences: int) -> None:
+        """Raise UserError if a FULL buffer cannot take that many more."""
+        if not self.strategy.retention.bounded and self.strategy.drop is None:
+            needed = int(self.replay.count[0]) + experiences
+            if needed > self.buffer_size:
+                raise UserError(f"{self._no_room()}, {needed} or more")
+
+    def _no_room(self) -> str:
+        return (
+            f"{self.strategy} keeps everything, which is more than buffer_size={self.buffer_size} experiences; "
+            "give buffer_size the number of steps of the whole run"
+        )
+
+    def tell(self, contexts: Iterable[Context]) -> None:
+        """Let each `sample` take its `context` from these as long as they last, in place of those told before."""
+        self._told = iter(contexts)
+
+    def sample(self, batch_size: int, env: VecNormalize | None = None) -> ReplayBufferSamples:
+        """Draw a batch by the strategy, normalised by `env`: tensors `[B, …]` on the buffer's device.
+
+        Raises:
+            UserError: nothing is stored yet.
+        """
+        if not self.replay.count[0]:
+            raise UserError("nothing is stored yet to be replayed; give a larger learning_starts")
+        if batch_size != self.replay.batch_size:
+            self.replay.batch_size = batch_size
+        self.context = next(self._told, self.context)
+        self._batch = self.replay.sample(self.context)
+        return self._samples({name: column[0] for name, column in self._batch.columns.items()}, env)
+
+    def _get_samples(self, batch_inds: NDArray[Any], env: VecNormalize | None = None) -> ReplayBufferSamples:
+        """Fetch the experiences in these slots."""
+        columns = self.replay.columns
+        return self._samples({name: columns.column(name)[0, batch_inds] for name in columns.fields}, env)
+
+    def _samples(self, columns: Mapping[str, Floats], env: VecNormalize | None) -> ReplayBufferSamples:
+        observations, successors = (
+            self._normalize_obs(columns[name].reshape(-1, *self.obs_shape), env)
+            for name in ("observation", "next_observation")
+        )
+        actions = columns["action"].astype(self._maybe_cast_dtype(self.action_space.dtype))
+        rewards = self._normalize_reward(columns["reward"], env)
+        arrays = (observations, actions, successors, columns["terminated"], rewards)
+        return ReplayBufferSamples(*(self.to_torch(np.asarray(array)) for array in arrays))
+
+    @property
+    def batch(self) -> ReplayBatch:
+        """What the strategy says of the batch drawn last; overwritten by the next `sample`."""
+        if self._batch is None:
+            raise ValueError("no batch was drawn yet")
+        return self._batch
+
+    def weights(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the weights float32 `[B, 1]` of the batch drawn last on the critic's and on the actor's loss."""
+        batch = self.batch
+        return self.to_torch(batch.weight[0, :, None]), self.to_torch(batch.actor_weight[0, :, None])
+
+    @property
+    def rate_factor(self) -> float:
+        """Factor on the learning rate for the batch drawn last."""
+        return float(self.batch.rate_factor[0])
+
+    def annotate(self, td_error: torch.Tensor) -> None:
+        """Hand back δ `[B]` or `[B, 1]` of the batch drawn last."""
+        error = td_error.detach().reshape(1, -1).to("cpu", torch.float32).numpy()
+        self.replay.annotate(self.batch, {"td_error": error})
+
+    def save(self, path: str | Path) -> None:
+        """Write everything stored and the random streams as a checksummed record (HDF5, no pickle).
+
+        Raises:
+            UserError: the file cannot be written; what was at `path` is untouched.
+        """
+        write_record(Path(path), KIND, self._facts(), self.replay.state_dict(lazy=True))
+
+    def load(self, path: str | Path) -> None:
+        """Continue from a file that `save` wrote: the next draws are identical.
+
+        Raises:
+            UserError: the file is damaged or of another kind, or was written under other settings; nothing is changed.
+        """
+        header, arrays = read_record(Path(path), KIND)
+        for name, own in self._facts().items():
+            if (found := header.facts.get(name)) != own:
+                raise UserError(f"{path} has {name} {found}, this buffer {own}; make the buffer with the same settings")
+        present = self.__getstate__()
+        try:
+            if arrays["count"][0] > arrays["serial"].shape[1]:
+                raise ValueError("it counts more than it holds")
+            self.__setstate__({**present, "arrays": arrays})
+        except (KeyError, ValueError, IndexError) as error:
+            self.__setstate__(present)
+            raise UserError(f"{path} does not hold a whole buffer: {error}") from None
+
+    def _facts(self) -> dict[str, Any]:
+        """Return what two buffers must share to continue one another."""
+        return {
+            "strategy": str(self.strategy),
+            "buffer_size": self.buffer_size,
+            "seed": self.seed,
+            "n_envs": self.n_envs,
+            "handle_timeout_termination": self.handle_timeout_termination,
+            "fields": self.replay.columns.fields,
+        }
+
+    def __getstate__(self) -> dict[str, Any]:
+        # For copies and for Stable-Baselines3's save_replay_buffer: the buffer below is full of views of its arrays,
+        # which would come back as separate arrays.
+        rest = {name: value for name, value in vars(self).items() if name not in ("replay", "_told", "_batch")}
+        return {**rest, "arrays": {name: array.copy() for name, array in self.replay.state_dict().items()}}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        vars(self).update({name: value for name, value in state.items() if name != "arrays"})
+        context = self.context
+        self.reset()
+        self.replay.load_state_dict(state["arrays"])
+        self.context = context
+        self._place()
+
+
+def _check_spaces(observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> None:
+    if isinstance(observation_space, spaces.Dict | spaces.Tuple):
+        raise UserError("StrategyReplayBuffer stores vectors, not Dict observations; flatten them (FlattenObservation)")
+    if is_image_space(observation_space):
+        raise UserError("StrategyReplayBuffer stores vectors, not images; use Stable-Baselines3's ReplayBuffer")
+    if not isinstance(observation_space, spaces.Box):
+        raise UserError(f"StrategyReplayBuffer needs Box observations, not {observation_space}; flatten them")
+    if not isinstance(action_space, spaces.Box | spaces.Discrete):
+        raise UserError(f"StrategyReplayBuffer needs Box or Discrete actions, not {action_space}")

@@ -1,0 +1,226 @@
+"""DDPG, TD3 and SAC of Stable-Baselines3 that give a replay strategy what it asks for.
+
+A phase is one call of their own `train()`, which runs as it is. What a strategy says of a batch enters from outside:
+weights multiply gradients on their way back, which is what the gradient of a weighted loss is; |δ| is read off the
+gradient of the critics' squared errors; the learning rate is set just before a step. The hooks that do this are there
+only during a phase, and only those that the strategy needs, so that nothing of them is in copies and saved files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.autograd.graph import register_multi_grad_hook
+
+from replaybench.data.errors import UserError
+from replaybench.replay.sb3.buffer import StrategyReplayBuffer
+from replaybench.replay.sb3.feedback import FEEDBACK, needs
+from replaybench.replay.strategies.sampling.recent import ERE
+from replaybench.replay.strategies.setting import Context, Floats
+
+# isort: split
+# After `replaybench.replay.sb3.buffer`, which says how to install these where they are missing.
+from stable_baselines3 import DDPG, SAC, TD3
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.policies import ContinuousCritic
+from stable_baselines3.common.type_aliases import MaybeCallback, TrainFrequencyUnit
+
+Tensor = torch.Tensor
+
+
+class StrategyLearner(OffPolicyAlgorithm):
+    """What the three share: they make the buffer, tell it what it may know, and take what it says of a batch.
+
+    `replay_buffer_kwargs` takes `strategy` and `seed` (the model's own seed, or 0, if not given).
+
+    Raises:
+        UserError: `replay_buffer_class` is not ours, `n_steps` is above 1, or ERE gets phases of one update.
+    """
+
+    critic: ContinuousCritic
+    critic_factor: ClassVar[float]
+    """The loss of a critic is this times the mean of (Q − y)²."""
+
+    def _setup_model(self) -> None:
+        kind = self.replay_buffer_class = self.replay_buffer_class or StrategyReplayBuffer
+        if not issubclass(kind, StrategyReplayBuffer):
+            raise UserError(f"{type(self).__name__} needs replay_buffer_class=StrategyReplayBuffer, not {kind}")
+        if getattr(self, "n_steps", 1) > 1:  # an older Stable-Baselines3 has none
+            raise UserError(f"{type(self).__name__} learns from single steps: leave n_steps at 1")
+        if self.replay_buffer is None:
+            self.replay_buffer = kind(
+                self.buffer_size,
+                self.observation_space,
+                self.action_space,
+                device=self.device,
+                n_envs=self.n_envs,
+                optimize_memory_usage=self.optimize_memory_usage,
+                feedback=FEEDBACK,
+                **{"seed": self.seed or 0, **self.replay_buffer_kwargs},
+            )
+        super()._setup_model()
+        strategy = self.strategy_buffer.strategy
+        if isinstance(strategy.sampling, ERE) and self._phase_updates() == 1:
+            raise UserError(
+                f"{strategy} draws by the place of an update in its phase, and these settings make phases of one "
+                'update; give e.g. train_freq=(1, "episode"), gradient_steps=-1'
+            )
+
+    def _collected_at_once(self) -> int:
+        """Return the fewest experiences that are collected between two phases."""
+        schedule: Any = self.train_freq
+        return self.n_envs * (int(schedule.frequency) if schedule.unit == TrainFrequencyUnit.STEP else 1)
+
+    def _phase_updates(self) -> int | None:
+        """Return the number of updates of a phase; None where it follows the lengths of episodes."""
+        schedule: Any = self.train_freq
+        if self.gradient_steps >= 0:
+            return self.gradient_steps
+        return self._collected_at_once() if schedule.unit == TrainFrequencyUnit.STEP else None
+
+    @property
+    def strategy_buffer(self) -> StrategyReplayBuffer:
+        """The replay buffer."""
+        if not isinstance(self.replay_buffer, StrategyReplayBuffer):
+            raise UserError(f"{type(self).__name__} needs a StrategyReplayBuffer; do not load another kind into it")
+        return self.replay_buffer
+
+    def _setup_learn(
+        self, total_timesteps: int, callback: MaybeCallback = None, *args: Any, **settings: Any
+    ) -> tuple[int, BaseCallback]:
+        at_once = self._collected_at_once()
+        self.strategy_buffer.require_room(-(-total_timesteps // at_once) * at_once)
+        return super()._setup_learn(total_timesteps, callback, *args, **settings)
+
+    def _store_transition(
+        self,
+        replay_buffer: ReplayBuffer,
+        buffer_action: NDArray[Any],
+        new_obs: Any,
+        reward: NDArray[Any],
+        dones: NDArray[Any],
+        infos: list[dict[str, Any]],
+    ) -> None:
+        if "exploration" in self.strategy_buffer.strategy.orders:
+            assert self._last_obs is not None
+            greedy = self.policy.scale_action(self.predict(self._last_obs, deterministic=True)[0])
+            distance = np.abs(buffer_action - greedy).reshape(self.n_envs, -1).sum(axis=1)
+            infos = [{**info, "exploration": float(d)} for info, d in zip(infos, distance, strict=True)]
+        super()._store_transition(replay_buffer, buffer_action, new_obs, reward, dones, infos)
+
+    def _attended(self) -> Floats | None:
+        """Return the observation `[1, S]` that the agent made last, as it is stored; of several agents one in turn."""
+        last = self._last_original_obs if self._vec_normalize_env is not None else self._last_obs
+        if last is None:
+            return None
+        return np.asarray(last, np.float32).reshape(self.n_envs, -1)[
+            [self.strategy_buffer.replay.updates % self.n_envs]
+        ]
+
+    def train(self, gradient_steps: int, *arguments: Any, **settings: Any) -> None:
+        """Update `gradient_steps` times, a phase in the words of the strategies.
+
+        Draws, weights, learning rate and answers are as the strategy has it; all else is Stable-Baselines3's, to which
+        the other arguments go.
+        """
+        buffer = self.strategy_buffer
+        needed, weights = needs(buffer.strategy), buffer.strategy.weights
+        with ExitStack() as hooks:
+            hooks.callback(buffer.tell, ())
+            buffer.tell(self._contexts(gradient_steps))
+            if "td_error" in needed or "weight" in needed:
+                hooks.enter_context(self.critic.register_forward_hook(self._on_critics))
+            if weights is not None and weights.all_networks:
+                for module in self._actor_outputs():
+                    hooks.enter_context(module.register_forward_hook(self._on_actor))
+            if "rate" in needed:
+                for optimizer in self._optimizers():
+                    hooks.enter_context(optimizer.register_step_pre_hook(self._on_step_of))
+            super().train(gradient_steps, *arguments, **settings)
+
+    def _contexts(self, updates: int) -> Iterator[Context]:
+        progress = min(1.0, max(0.0, 1.0 - self._current_progress_remaining))
+        for update in range(updates):
+            yield Context(update, updates, progress, self._attended())
+
+    def _on_critics(self, module: torch.nn.Module, arguments: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+        """Weight the squared errors of these values and hand back their size."""
+        if arguments[1].requires_grad or not torch.is_grad_enabled():
+            return  # this pass is for the actor, or for a target
+        # In this order, as weights are no part of δ.
+        register_multi_grad_hook(values, self._on_errors)
+        if "weight" in needs(self.strategy_buffer.strategy):
+            weight, _ = self.strategy_buffer.weights()
+            for value in values:
+                value.register_hook(weight.mul)
+
+    def _on_errors(self, gradients: Sequence[Tensor | None]) -> None:
+        """Hand back |δ|, averaged over critics: the gradient of c·mean((Q − y)²) is 2c(Q − y)/B."""
+        sizes = torch.stack([gradient.abs() for gradient in gradients if gradient is not None]).mean(dim=0)
+        self.strategy_buffer.annotate(sizes * (len(sizes) / (2 * self.critic_factor)))
+
+    def _on_actor(self, module: torch.nn.Module, arguments: object, output: Tensor) -> None:
+        """Weight what the actor's loss says of these outputs, of which each counts for its own sample alone."""
+        if output.requires_grad:
+            _, weight = self.strategy_buffer.weights()
+            output.register_hook(weight.mul)
+
+    def _on_step_of(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
+        rate = self.lr_schedule(self._current_progress_remaining) * self.strategy_buffer.rate_factor
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+
+    def _actor_outputs(self) -> list[torch.nn.Module]:
+        """Return the modules through whose outputs `[B, …]` all gradients of the actor's loss reach the actor."""
+        raise NotImplementedError
+
+    def _optimizers(self) -> list[torch.optim.Optimizer]:
+        """Return the optimizers whose learning rate follows the schedule."""
+        raise NotImplementedError
+
+
+class StrategyTD3(StrategyLearner, TD3):
+    """TD3 under any strategy but `Synth`."""
+
+    critic_factor = 1.0
+
+    def _actor_outputs(self) -> list[torch.nn.Module]:
+        return [self.actor]
+
+    def _optimizers(self) -> list[torch.optim.Optimizer]:
+        return [self.actor.optimizer, self.critic.optimizer]
+
+
+class StrategyDDPG(StrategyTD3, DDPG):
+    """DDPG under any strategy but `Synth`: as in Stable-Baselines3, a TD3 without its additions."""
+
+
+class StrategySAC(StrategyLearner, SAC):
+    """SAC under any strategy but `Synth`. The entropy coefficient is tuned on unweighted samples.
+
+    Raises:
+        UserError: weights are on the actor's loss and `use_sde` is True.
+    """
+
+    critic_factor = 0.5
+
+    def _setup_model(self) -> None:
+        super()._setup_model()
+        strategy = self.strategy_buffer.strategy
+        if self.use_sde and strategy.weights is not None and strategy.weights.all_networks:
+            # Their noise has one standard deviation for all samples, whose gradient cannot be weighted by sample.
+            raise UserError(f"{strategy} weights the actor's loss, which gSDE does not allow: leave use_sde at False")
+
+    def _actor_outputs(self) -> list[torch.nn.Module]:
+        return [self.actor.get_submodule(name) for name in ("mu", "log_std")]
+
+    def _optimizers(self) -> list[torch.optim.Optimizer]:
+        entropy = [] if self.ent_coef_optimizer is None else [self.ent_coef_optimizer]
+        return [self.actor.optimizer, self.critic.optimizer, *entropy]

@@ -1,0 +1,1 @@
+"""What is stored: columns, units, episodes, traces."""

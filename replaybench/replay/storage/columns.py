@@ -1,0 +1,104 @@
+"""Stored experiences of a population: `[M, N]` slots, one contiguous float32 row each.
+
+A row holds every field of an experience side by side, so that storing or fetching one costs one cache line, not
+one per field; named columns are views. Where the unit of replay is several steps, a row holds the steps one after
+the other. Each slot carries the serial number of its occupant (1 = the first experience that the member collected,
+0 = empty), by which a stale annotation of an evicted experience is recognised.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.data.kernel import kernel
+from replaybench.replay.orders.node_vectors import request
+
+_AHEAD: Final = 8  # rows asked for in advance
+
+
+class Columns:
+    """Room for `capacity` experiences of each member.
+
+    Args:
+        members, capacity: M and N.
+        fields: width of each field, in storage order.
+        steps: steps in a row.
+
+    Attributes:
+        rows: float32 `[M, N, steps · W]`; memory is reserved at once but only touched when written.
+        serial: uint32 `[M, N]`.
+        spans: where each field lies in the W numbers of a step.
+    """
+
+    def __init__(self, members: int, capacity: int, fields: Mapping[str, int], steps: int = 1) -> None:
+        self.fields, self.steps = dict(fields), steps
+        ends = np.cumsum(list(self.fields.values())).tolist()
+        self.width = int(ends[-1])
+        self.spans = {
+            name: slice(end - width, end) for (name, width), end in zip(self.fields.items(), ends, strict=True)
+        }
+        self.rows = aligned_zeros((members, capacity, steps * self.width), np.float32)
+        self.serial = aligned_zeros((members, capacity), np.uint32)
+
+    def column(self, name: str) -> NDArray[np.float32]:
+        """Return the view `[M, N, width]` of one field; `[M, N, steps, width]` where a row holds several steps."""
+        return self.views(self.rows)[name]
+
+    def views(self, rows: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
+        """Split rows `[M, B, steps · W]` into named views `[M, B, (steps,) width]`."""
+        if self.steps > 1:
+            rows = rows.reshape(*rows.shape[:2], self.steps, self.width)
+        return {name: rows[..., span] for name, span in self.spans.items()}
+
+
+def aligned_zeros(shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:
+    """Return zeros that begin on a cache line; untouched memory is not used."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    raw = np.zeros(size + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
+@kernel
+def write(
+    rows: NDArray[np.float32],
+    serial: NDArray[np.uint32],
+    slots: NDArray[np.int64],
+    serials: NDArray[np.int64],
+    new: NDArray[np.float32],
+) -> None:
+    """Store row `new[m]` as experience number `serials[m]` of each member whose slot is not −1."""
+    for m in range(slots.size):
+        if slots[m] >= 0:
+            rows[m, slots[m]] = new[m]
+            serial[m, slots[m]] = serials[m]
+
+
+@kernel
+def gather(
+    rows: NDArray[np.float32],
+    serial: NDArray[np.uint32],
+    idx: NDArray[np.int64],
+    out: NDArray[np.float32],
+    out_serial: NDArray[np.uint32],
+) -> None:
+    """Fetch slots idx `[M, B]` into out `[M, B, steps · W]` with their serial numbers `[M, B]`."""
+    members, batch = idx.shape
+    capacity, width = rows.shape[1], rows.shape[2]
+    for m in range(members):
+        for b in range(min(_AHEAD, batch)):
+            request(rows, (m * capacity + idx[m, b]) * width)
+            request(serial, m * capacity + idx[m, b])
+        for b in range(batch):
+            if b + _AHEAD < batch:
+                request(rows, (m * capacity + idx[m, b + _AHEAD]) * width)
+                request(serial, m * capacity + idx[m, b + _AHEAD])
+            slot = idx[m, b]
+            out_serial[m, b] = serial[m, slot]
+            for w in range(width):
+                out[m, b, w] = rows[m, slot, w]

@@ -1,0 +1,110 @@
+"""What a learner replays: a step, a segment of n successive steps, or a whole episode.
+
+A buffer stores, ranks and evicts in that unit. Units of several steps are put together here, member by member,
+until they are complete: no unit holds steps of two episodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.data.errors import UserError
+from replaybench.data.kernel import kernel
+from replaybench.replay.strategies.setting import Floats, State
+
+_MOST: Final = np.iinfo(np.uint16).max
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Up to `steps` successive steps of one episode; with `episode` the whole of it, which must not be longer."""
+
+    steps: int = 1
+    episode: bool = False
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.steps <= _MOST:
+            raise UserError(f"a unit of replay has at least 1 and at most {_MOST} steps, not {self.steps}")
+
+
+STEP = Unit()
+
+
+def segment(steps: int) -> Unit:
+    """Return the unit of n successive steps; the last one of an episode may be shorter."""
+    return Unit(steps)
+
+
+def episode(most: int) -> Unit:
+    """Return the unit of whole episodes of at most this many steps."""
+    return Unit(most, episode=True)
+
+
+class Assembly:
+    """The units under way.
+
+    Attributes:
+        rows: float32 `[M, steps · W]`, what has been collected of each member's present unit.
+        filled: int64 `[M]`, its steps so far.
+        length: uint16 `[M, N]`, the steps of each stored unit.
+    """
+
+    def __init__(self, unit: Unit, members: int, capacity: int, width: int) -> None:
+        self.unit, self.width = unit, width
+        self.rows = np.zeros((members, unit.steps * width), np.float32)
+        self.filled = np.zeros(members, np.int64)
+        self.length = np.zeros((members, capacity), np.uint16)
+
+    def extend(self, row: Floats, active: NDArray[np.bool_], ended: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Append a step `[M, W]` of each active member; return whose unit is complete `[M]`."""
+        if self.unit.episode and (active & (self.filled == self.unit.steps)).any():
+            raise OverflowError(f"an episode is longer than the {self.unit.steps} steps of its unit of replay")
+        _append(self.rows, self.filled, self.width, row, active)
+        full = self.filled == self.unit.steps if not self.unit.episode else ended
+        complete: NDArray[np.bool_] = active & (full | ended)
+        return complete
+
+    def finish(self, complete: NDArray[np.bool_], slots: NDArray[np.int64]) -> None:
+        """Note the lengths of the complete units, stored in `slots` `[M]` (−1: nowhere), and begin anew."""
+        stored = np.flatnonzero(complete & (slots >= 0))
+        self.length[stored, slots[stored]] = self.filled[stored]
+        self.rows[complete] = 0
+        self.filled[complete] = 0
+
+    def state_dict(self, stored: int) -> State:
+        """Return the units under way, and the lengths of the stored ones."""
+        return {"unit_rows": self.rows, "unit_filled": self.filled, "length": self.length[:, :stored]}
+
+    def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Continue from `state_dict`.
+
+        Raises:
+            ValueError: a unit under way is longer than units are.
+        """
+        filled = np.asarray(state["unit_filled"])
+        if ((filled < 0) | (filled > self.unit.steps - (not self.unit.episode))).any():
+            raise ValueError(f"a unit under way does not fit into {self.unit.steps} steps")
+        self.rows[:], self.filled[:] = state["unit_rows"], filled
+        self.length[:, : state["length"].shape[1]] = state["length"]
+
+
+@kernel
+def _append(rows: Floats, filled: NDArray[np.int64], width: int, row: Floats, active: NDArray[np.bool_]) -> None:
+    for m in range(filled.size):
+        if active[m]:
+            for w in range(width):
+                rows[m, filled[m] * width + w] = row[m, w]
+            filled[m] += 1
+
+
+def mean_over_steps(values: Floats, length: NDArray[np.uint16]) -> Floats:
+    """Return the mean `[M, B]` of `values` `[M, B, steps]` over each unit's own steps `[M, B]`."""
+    own = np.arange(values.shape[2]) < length[:, :, None]
+    total = np.where(own, values, 0).sum(axis=2)
+    mean: Floats = (total / np.maximum(length, 1)).astype(np.float32)
+    return mean

@@ -1,0 +1,1 @@
+"""What enters a buffer."""

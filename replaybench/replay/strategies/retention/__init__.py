@@ -1,0 +1,1 @@
+"""What a full buffer keeps."""

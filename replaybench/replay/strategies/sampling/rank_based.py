@@ -1,0 +1,83 @@
+"""Rank-based prioritised replay (Schaul et al. 2016; de Bruin et al. 2018, eq. 7)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.data.errors import UserError
+from replaybench.data.kernel import kernel
+from replaybench.data.streams import Stream, next_double
+from replaybench.replay.orders.rank_law import Sums, first_sums, segment_edges
+from replaybench.replay.orders.rank_order import order_select_many
+from replaybench.replay.orders.rank_tree import OrderState
+from replaybench.replay.strategies.sampling.interface import Draws, DrawsOnly, RunningSampling
+from replaybench.replay.strategies.setting import Context, Indices, Setting
+
+
+@dataclass(frozen=True)
+class PER:
+    """Rank-based prioritised replay: P ∝ rank^−α by |δ| as last seen, infinite before the first use (eq. 7).
+
+    The ranks, always current, are cut into B segments of equal cumulative probability, each at least one rank
+    wide, and one experience is drawn uniformly from each (Schaul et al. 2016).
+    """
+
+    alpha: float = 0.7
+    orders = ("td_error",)
+    attends = False
+    feedback = ("td_error",)
+    why_no_importance = ""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.alpha < np.inf:
+            raise UserError(f"PER({self.alpha:g}): α must be a finite number ≥ 0")
+
+    def slot_bytes(self, in_turn: bool) -> int:
+        return 0
+
+    def start(self, setting: Setting) -> RunningSampling:
+        return _RunningPER(self.alpha, setting.stream("sampling"), setting.orders["td_error"].state)
+
+
+class _RunningPER(DrawsOnly):
+    def __init__(self, alpha: float, stream: Stream, order: OrderState) -> None:
+        super().__init__(stream)
+        self.alpha, self.order, self.head = alpha, order, first_sums(alpha)
+        self.edges = np.zeros((0, 0), np.int64)
+        self.edges_for = np.zeros(0, np.int64)
+
+    def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
+        members, batch = draws.idx.shape
+        if self.edges.shape != (members, batch + 1):
+            self.edges, self.edges_for = np.zeros((members, batch + 1), np.int64), np.zeros(members, np.int64)
+        _draw_stratified(self.order, self.stream.state, self.head, self.alpha, self.edges_for, self.edges, count, draws)
+
+
+@kernel
+def _draw_stratified(
+    order: OrderState,
+    stream: NDArray[np.uint64],
+    head: Sums,
+    alpha: float,
+    edges_for: Indices,
+    edges: Indices,
+    count: Indices,
+    draws: Draws,
+) -> None:
+    members, segments = draws.idx.shape
+    ranks = np.empty(segments, np.int64)
+    for m in range(members):
+        if edges_for[m] != count[m]:
+            segment_edges(head, alpha, count[m], edges[m])
+            edges_for[m] = count[m]
+        for b in range(segments):
+            low = min(edges[m, b], count[m] - 1)
+            width = max(edges[m, b + 1] - low, 1)
+            ranks[b] = low + int(next_double(stream[m]) * width)
+            draws.probability[m, b] = 1.0 / (segments * width)
+        order_select_many(order, m, ranks, draws.idx[m])
+        for b in range(count[m] - 1, segments):  # segments that share the last rank, if there are too few ranks
+            draws.probability[m, b] = (segments - count[m] + 1) / segments

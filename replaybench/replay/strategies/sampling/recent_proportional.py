@@ -1,0 +1,149 @@
+"""ERE+PER: proportional priorities among the newest experiences (Wang & Ross 2019, section 4 and Algorithm 2).
+
+Priorities are summed in order of age, so that the newest c_k are a range of a sum tree: a range of the ring of slots,
+which may pass its end, or the tail of an age log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.data.kernel import kernel
+from replaybench.data.streams import next_double
+from replaybench.replay.orders.age_order import AgeLog, AgeState, age_place, age_renew
+from replaybench.replay.orders.priority_sums import (
+    SumState,
+    make_sums,
+    sum_before,
+    sum_rebuild,
+    sum_search,
+    sum_set,
+    sum_total,
+    sum_update,
+)
+from replaybench.replay.strategies.sampling.interface import Draws
+from replaybench.replay.strategies.sampling.proportional import PERprop, priority_of, read_priority
+from replaybench.replay.strategies.sampling.recent import ERE, RunningERE
+from replaybench.replay.strategies.setting import Context, Floats, Indices, Setting, State
+
+
+class RunningEREPER(RunningERE):
+    """The running form of `ERE+PER`; without an age log the positions of the sum tree are slots."""
+
+    def __init__(self, description: ERE, priorities: PERprop, setting: Setting) -> None:
+        super().__init__(description, setting)
+        members = len(setting.members)
+        self.priorities = priorities
+        self.largest = np.ones(members, np.float32)
+        self.ages = AgeLog(members, 0 if setting.in_turn else setting.capacity, weighted=True)
+        self.sums = make_sums(members, setting.capacity) if setting.in_turn else self.ages.state.priority
+
+    def stored(self, slots: Indices) -> None:
+        _store(self.sums, self.ages.state, self.largest, slots)
+
+    def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
+        newest = self.newest(context, count)
+        if self.setting.in_turn:
+            _draw_ring(self.stream.state, self.sums, newest, offers, self.setting.capacity, draws)
+        else:
+            _draw_log(self.stream.state, self.ages.state, newest, count, draws)
+
+    def annotate(self, idx: Indices, td_error: Floats) -> None:
+        alpha, epsilon = self.priorities.alpha, self.priorities.epsilon
+        _set_priorities(self.sums, self.ages.state, self.largest, idx, td_error, alpha, epsilon)
+
+    def state_dict(self, stored: int) -> State:
+        own: State = {"priority_largest": self.largest}
+        if self.setting.in_turn:
+            own["priority"] = self.sums.leaf[:, :stored]
+        else:
+            place = self.ages.state.place_of[:, :stored]
+            own["priority"] = np.where(place < 0, 0, np.take_along_axis(self.sums.leaf, np.maximum(place, 0), axis=1))
+            own |= self.ages.state_dict(stored)
+        return {**super().state_dict(stored), **own}
+
+    def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        super().load_state_dict(state)
+        self.largest[:] = state["priority_largest"]
+        self.sums.leaf[:] = 0
+        if not self.setting.in_turn:
+            self.ages.load_state_dict(state)
+        for m, priority in enumerate(read_priority(state)):
+            stored = len(priority)
+            position = np.arange(stored) if self.setting.in_turn else self.ages.state.place_of[m, :stored]
+            self.sums.leaf[m, position[position >= 0]] = priority[position >= 0]
+            sum_rebuild(self.sums, m)
+
+
+@kernel
+def _position(ages: AgeState, m: int, slot: int) -> int:
+    return int(ages.place_of[m, slot]) if ages.place_of.shape[1] else slot
+
+
+@kernel
+def _store(sums: SumState, ages: AgeState, largest: Floats, slots: Indices) -> None:
+    for m in range(slots.size):
+        if slots[m] >= 0:
+            if ages.place_of.shape[1]:
+                age_renew(ages, m, slots[m])
+            sum_set(sums, m, _position(ages, m, slots[m]), largest[m])
+
+
+@kernel
+def _set_priorities(
+    sums: SumState, ages: AgeState, largest: Floats, idx: Indices, td_error: Floats, alpha: float, epsilon: float
+) -> None:
+    batch = idx.shape[1]
+    position, priority = np.empty(batch, np.int64), np.empty(batch, np.float32)
+    for m in range(idx.shape[0]):
+        for b in range(batch):
+            position[b] = -1
+            if idx[m, b] >= 0:
+                position[b] = _position(ages, m, idx[m, b])
+                priority[b] = priority_of(td_error[m, b], largest, m, alpha, epsilon)
+        sum_update(sums, m, position, priority)
+
+
+@kernel
+def _draw_ring(
+    stream: NDArray[np.uint64], sums: SumState, newest: Indices, offers: Indices, capacity: int, draws: Draws
+) -> None:
+    batch = draws.idx.shape[1]
+    target = np.empty(batch)
+    for m in range(draws.idx.shape[0]):
+        head = (offers[m] - 1) % capacity
+        tail = (offers[m] - newest[m]) % capacity
+        total, before = sum_total(sums, m), sum_before(sums, m, tail)
+        within = sum_before(sums, m, head + 1) - before
+        if tail > head:
+            within += total
+        for b in range(batch):
+            target[b] = before + within * ((b + next_double(stream[m])) / batch)
+            target[b] -= total if target[b] >= total else 0.0
+        sum_search(sums, m, target, draws.idx[m])
+        for b in range(batch):
+            slot = draws.idx[m, b]
+            if (head - slot) % capacity >= newest[m]:  # rounding has passed an end of the range
+                slot = head if 2 * b >= batch else tail
+            draws.idx[m, b] = slot
+            draws.probability[m, b] = sums.leaf[m, slot] / within
+
+
+@kernel
+def _draw_log(stream: NDArray[np.uint64], ages: AgeState, newest: Indices, count: Indices, draws: Draws) -> None:
+    batch = draws.idx.shape[1]
+    target = np.empty(batch)
+    for m in range(draws.idx.shape[0]):
+        tail = age_place(ages, m, count[m], newest[m] - 1)
+        before = sum_before(ages.priority, m, tail)
+        within = sum_total(ages.priority, m) - before
+        for b in range(batch):
+            target[b] = before + within * ((b + next_double(stream[m])) / batch)
+        sum_search(ages.priority, m, target, draws.idx[m])
+        for b in range(batch):
+            place = max(draws.idx[m, b], tail)
+            draws.idx[m, b] = ages.slot_at[m, place]
+            draws.probability[m, b] = ages.priority.leaf[m, place] / within

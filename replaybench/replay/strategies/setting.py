@@ -1,0 +1,63 @@
+"""What a running strategy is given when a population starts: sizes, seeds, and what `Replay` keeps for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.data.streams import Stream
+from replaybench.replay.orders.rank_order import Order
+from replaybench.replay.storage.columns import Columns
+from replaybench.replay.storage.episode_starts import EpisodeStarts
+from replaybench.replay.storage.traces import Traces
+
+State = dict[str, NDArray[np.generic]]
+Floats = NDArray[np.float32]
+Indices = NDArray[np.int64]
+
+
+class Setting(NamedTuple):
+    """The buffer that a strategy works for.
+
+    Attributes:
+        root, members: seed of the study and member numbers `[M]`.
+        capacity: slots of each member.
+        bounded: whether the buffer has a size of its own; a FULL buffer is only as large as its run needs.
+        in_turn: whether slots are filled and overwritten in turn, so that their order is that of age.
+        columns: what is stored; strategies only read it.
+        orders: rank orders by metric; strategies only draw from them.
+        episodes: where episodes began; strategies only read it.
+        traces: what the learner derives along episodes, None if it does not; strategies only read it.
+    """
+
+    root: int
+    members: Sequence[int]
+    capacity: int
+    bounded: bool
+    in_turn: bool
+    columns: Columns
+    orders: Mapping[str, Order]
+    episodes: EpisodeStarts
+    traces: Traces | None
+
+    def stream(self, purpose: str) -> Stream:
+        """Return the members' random streams for a purpose."""
+        return Stream(self.root, self.members, purpose)
+
+
+class Context(NamedTuple):
+    """All that a strategy may know beside the stored experiences.
+
+    Attributes:
+        update, updates_in_phase: which update of its phase this is, from 0, and of how many.
+        progress: 0 at the first episode of the run, 1 at its end.
+        state: the state `[M, S]` that each agent attends to, as it was observed; None where nothing asks for it.
+    """
+
+    update: int = 0
+    updates_in_phase: int = 1
+    progress: float = 0.0
+    state: Floats | None = None

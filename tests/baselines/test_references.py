@@ -1,0 +1,344 @@
+"""Reference scores: golden values, noise, normalisation and the cache."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from replaybench.baselines import references
+from replaybench.baselines.fuzzy_q_iteration import reference_discount, solve
+from replaybench.baselines.reference_controllers import GreedyController, RandomController, ZeroController
+from replaybench.baselines.references import Reference, episode_rewards, no_score, normalise, reference
+from replaybench.data.errors import UserError
+from replaybench.data.streams import Stream
+from replaybench.envs.foreign.python_plant import PythonPlant
+from replaybench.envs.interface.plant import Params, Vector
+from replaybench.envs.ode.magman import Magman
+from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
+from replaybench.envs.ode.plant import OdePlant
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Small(PendulumDCSC):
+    name = "Small"
+    grid_nodes = (41, 31)
+    action_levels = (3,)
+    reference_episodes = 40
+
+    refine_grid = False
+
+
+_AT_SPEED = Small.rhs
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Slowed(Small):
+    """The same with all that happens taking `times` as long."""
+
+    times: float = 1.0
+
+    name = "Slowed"
+
+    @property
+    def frequency(self) -> float:  # type: ignore[override]
+        return 50.0 / self.times
+
+    @property
+    def episode_seconds(self) -> float:  # type: ignore[override]
+        return 4.0 * self.times
+
+    @property
+    def max_substep(self) -> float:  # type: ignore[override]
+        return 0.01 * self.times
+
+    @staticmethod
+    def rhs(x: Vector, u: Vector, p: Params) -> tuple[float, float]:
+        angle, speed = _AT_SPEED(x, u, p[:7])
+        return angle / p[7], speed / p[7]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tank(OdePlant):
+    """A level that falls by itself and rises with the inflow; a sample takes ten seconds."""
+
+    name = "Tank"
+    state_names, state_units, state_center, state_scale = ("level",), ("m",), (0.5,), (0.5,)
+    action_names, action_units, action_low, action_high = ("inflow",), ("m/s",), (0.0,), (0.02,)
+    initial_state, reference_state = (0.1,), (0.7,)
+    frequency, episode_seconds, discount, max_substep = 0.1, 1000.0, 0.98, 1.0
+    grid_nodes, grid_low, grid_high, action_levels = (61,), (0.0,), (1.2,), (5,)
+    reference_episodes = 40
+
+    @staticmethod
+    def rhs(x: Vector, u: Vector, p: Params) -> tuple[float, ...]:
+        return (u[0] - 0.01 * x[0],)
+
+    @staticmethod
+    def reward(x: Vector, u: Vector, x_next: Vector, event: int, p: Params) -> float:
+        return -abs(x_next[0] - 0.7)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Gridless(Pendulum):
+    name = "Gridless"
+    grid_nodes = ()
+    reference_episodes = 40
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Resting(PythonPlant):
+    """Anything stays where its episode begins, and is rewarded by its place."""
+
+    name = "Resting"
+    state_names, state_units, state_center, state_scale = ("place",), ("m",), (0.0,), (1.0,)
+    action_names, action_units, action_low, action_high = ("nothing",), ("1",), (-1.0,), (1.0,)
+    initial_state = (0.0,)
+    frequency = 1.0
+    reference_episodes = 7
+
+    def start(self, uniform: NDArray[np.float64]) -> NDArray[np.float64]:
+        return uniform
+
+    def step(
+        self, x: NDArray[np.float64], u: NDArray[np.float64], dt: float
+    ) -> tuple[NDArray[np.float64], float, bool]:
+        return x, float(x[0]), False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Told(Resting):
+    """The same, but it is rewarded by what was done to it, which no controller needs to see."""
+
+    name = "Told"
+    reference_episodes = 400
+
+    def step(
+        self, x: NDArray[np.float64], u: NDArray[np.float64], dt: float
+    ) -> tuple[NDArray[np.float64], float, bool]:
+        return x, float(u[0] ** 2), False
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer repetitions, for what does not depend on how many there are."""
+    monkeypatch.setattr(references, "REPETITIONS", 3)
+
+
+# FACTS, reference values: mean reward per step over 4 s at 50 Hz. Magman, there between -0.33 and -0.30 over grids
+# of 57×41 to 141×101 nodes, is -0.284 on the latter; the interpolated policies are -44.6 and -0.21 here.
+@pytest.mark.parametrize(
+    ("plant", "dp", "interpolated", "random", "random_sd", "zero", "sweeps"),
+    [
+        (Pendulum(), -49.1, -44.6, -163.5, 3.3, -157.08, 198),
+        (PendulumDCSC(), -20.5, -157.08, -160.3, 3.3, -157.08, 89),
+        (Magman(), -0.284, -0.213, -5.05, 1.2, -3.5, 171),
+        (Magman(first_magnet_at=0.0), -0.259, -0.24, -3.64, 0.33, -3.5, 78),
+    ],
+    ids=["pendulum", "pendulum DCSC", "magman", "magman from the first magnet"],
+)
+def test_reference_values(
+    plant: OdePlant, dp: float, interpolated: float, random: float, random_sd: float, zero: float, sweeps: int
+) -> None:
+    found = reference(plant, rule="paper")
+    assert found.dp == found.dp_mean == pytest.approx(dp, rel=0.05)
+    assert found.interpolated == pytest.approx(interpolated, rel=0.05)
+    assert found.random == pytest.approx(random, rel=0.05)
+    assert found.random_sd == pytest.approx(random_sd, rel=0.1)
+    assert found.zero == pytest.approx(zero, rel=1e-4)
+    assert found.sweeps == sweeps
+    assert (found.nodes, found.discount, found.rule) == (plant.grid_nodes, 0.95, "paper")
+    assert found.usable
+    np.testing.assert_allclose(normalise([found.random, found.dp], found), [0.0, 1.0])
+
+
+@pytest.mark.usefixtures("few")
+def test_with_noise_the_reference_is_the_mean_of_the_best_episodes() -> None:
+    plant = Small()
+    found = reference(plant, noise=0.02)
+    rewards = episode_rewards(GreedyController(solve(plant)), plant, 50.0, 0.02, 0.02, range(120), seed=1)
+    assert found.dp_mean == pytest.approx(rewards.mean(), abs=4 * rewards.std() / math.sqrt(120) * math.sqrt(2))
+    best = rewards.reshape(3, 40).max(axis=1)
+    assert found.dp == pytest.approx(best.mean(), abs=4 * best.std(ddof=1))
+    assert found.dp > found.dp_mean + rewards.std()
+
+
+def test_one_episode_per_member_whatever_the_others_are() -> None:
+    plant, solution = Small(), solve(Small())
+    together = episode_rewards(GreedyController(solution), plant, 50.0, 0.02, 0.02, range(6))
+    alone = episode_rewards(GreedyController(solution), plant, 50.0, 0.02, 0.02, [4])
+    assert together[4] == alone[0]
+    assert len(set(together)) == 6
+    np.testing.assert_array_equal(
+        episode_rewards(RandomController(plant, range(6)), plant, 50.0, 0.02, 0.0, range(6))[4:],
+        episode_rewards(RandomController(plant, [4, 5]), plant, 50.0, 0.02, 0.0, [4, 5]),
+    )
+
+
+def test_random_actions_are_uniform_and_zero_is_no_voltage_and_no_current() -> None:
+    nothing = np.zeros((5000, 2), np.float32)
+    actions = RandomController(Magman(), range(5000)).act(nothing)
+    assert actions.dtype == np.float32
+    # Standard error of the mean 0.0041 and of the variance 0.0021, five of each.
+    np.testing.assert_allclose(actions.mean(axis=0), 0.0, atol=5 * 0.0082 / 2)
+    np.testing.assert_allclose(actions.var(axis=0), 1 / 3, atol=5 * 0.0042)
+    assert np.abs(actions).max() <= 1.0
+    np.testing.assert_array_equal(ZeroController(Magman()).act(nothing[:3]), np.full((3, 4), -1.0, np.float32))
+    np.testing.assert_array_equal(ZeroController(Pendulum()).act(nothing[:3]), np.zeros((3, 1), np.float32))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Choosing(Resting):
+    """The same with two actions out of three and four values."""
+
+    name = "Choosing"
+    action_names, action_units, action_low, action_high = ("a", "b"), ("1", "1"), (0.0, -1.0), (2.0, 2.0)
+    action_choices = (3, 4)
+    zero_action = (1.0, 0.0)
+
+
+def test_random_control_takes_each_choice_equally_often_and_zero_is_one_of_them() -> None:
+    """χ² over the 12 combinations, p = 0.001."""
+    plant, observation = Choosing(), np.zeros((5000, 1), np.float32)
+    actions = RandomController(plant, range(5000), seed=1).act(observation)
+    assert actions.dtype == np.float32
+    chosen = plant.denormalise_action(actions)
+    np.testing.assert_allclose(plant.normalise_action(chosen), actions, atol=1e-6)
+    found, counted = np.unique(chosen, axis=0, return_counts=True)
+    assert len(found) == 12
+    assert stats.chisquare(counted).pvalue > 0.001
+    zero = ZeroController(plant).act(observation)
+    np.testing.assert_array_equal(plant.denormalise_action(zero[:1]), [plant.zero_action])
+
+
+def test_two_close_ends_give_no_score() -> None:
+    apart = Reference("p", 50.0, 0.0, -10.0, 1.0, -9.0, math.nan, -7.9, -7.9, -7.9, 0.95, (2,), 2, 1)
+    close = dataclasses.replace(apart, dp=-8.1)
+    assert apart.usable
+    assert not close.usable
+    np.testing.assert_allclose(normalise([-10.0, -7.9], apart), [0.0, 1.0])
+    assert np.isnan(normalise([-10.0, -8.1], close)).all()
+    assert normalise(-8.95, apart) == pytest.approx(0.5)
+
+
+@pytest.mark.usefixtures("few")
+def test_a_plant_without_a_grid_has_the_other_references() -> None:
+    found = reference(Gridless())
+    assert math.isnan(found.dp)
+    assert math.isnan(found.interpolated)
+    assert not found.usable
+    assert (found.nodes, found.sweeps) == ((), 0)
+    assert found.lqr > found.random
+
+
+def test_a_plant_that_starts_anywhere_is_shown_from_many_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By every controller, each on the next start of each member; and another number of them is another reference."""
+    for episodes in (7, 3):
+        monkeypatch.setattr(Resting, "reference_episodes", episodes)
+        draws = Stream(references._SEED, range(episodes), "evaluation initial state")
+        found, first, second = reference(Resting()), draws.uniform(1), draws.uniform(1)
+        assert found.random == pytest.approx(first.mean(), rel=1e-12)
+        assert found.zero == pytest.approx(second.mean(), rel=1e-12)
+
+
+def test_references_are_measured_under_noise_of_the_actuator() -> None:
+    """On a plant that tells the square of what reaches it, which is that of the noise where nothing is done."""
+    quiet, noisy = (reference(Told(), noise=noise) for noise in (0.0, 0.1))
+    assert quiet.zero == 0
+    assert noisy.zero == pytest.approx(0.1**2, rel=0.15)  # the mean of 1600 squares is 3.5 % off, as a rule
+    assert noisy.random_sd != quiet.random_sd
+
+
+def test_sensor_noise_alone_and_actuator_noise_alone_change_an_episode() -> None:
+    controller = GreedyController(solve(Small()))
+    kinds = ((0.0, 0.0), (0.02, 0.0), (0.0, 0.02), (0.02, 0.02))
+    rewards = [episode_rewards(controller, Small(), 50.0, *kind, [0])[0] for kind in kinds]
+    assert len(set(rewards)) == 4
+
+
+@pytest.mark.parametrize("times", [100.0, 0.01])
+@pytest.mark.parametrize("rate", [1.0, 0.5])
+def test_a_plant_that_is_slowed_down_has_the_same_scores(times: float, rate: float) -> None:
+    """Run at as much less of the rate, it is the same task: nothing may know how long a second is."""
+    plain, slow = (reference(Slowed(times=t), 50.0 * rate / t) for t in (1.0, times))
+    assert plain.usable
+    for name in ("random", "random_sd", "zero", "lqr", "discount", "sweeps", "nodes"):
+        assert getattr(slow, name) == pytest.approx(getattr(plain, name), rel=1e-6), name
+    for name in ("dp", "dp_mean", "interpolated"):  # upright two actions are equally good, but for rounding
+        assert getattr(slow, name) == pytest.approx(getattr(plain, name), rel=0.03), name
+    solved = [solve(plant, plant.frequency * rate).theta for plant in (Slowed(), Slowed(times=times))]
+    np.testing.assert_allclose(solved[1], solved[0], rtol=1e-6)
+    np.testing.assert_allclose(normalise([-60.0, -30.0], slow), normalise([-60.0, -30.0], plain), atol=0.01)
+
+
+def test_a_slow_plant_is_scored_over_its_own_horizon() -> None:
+    """At 0.1 Hz and a discount of its own; at a fifth of that rate the horizon in seconds stays."""
+    found, rare = reference(Tank()), reference(Tank(), 0.02)
+    assert found.discount == reference_discount(Tank(), 0.1) == 0.98
+    assert rare.discount == pytest.approx(0.98**5, rel=1e-12)
+    assert found.usable
+    assert rare.usable
+    # As good as can be: full inflow until the level is there, which 0.007 m/s keep; levels of 0.005 nearly do.
+    level, rewards = 0.1, []
+    for _ in range(100):
+        full = 2.0 + (level - 2.0) * math.exp(-0.1)
+        level = min(full, 0.7)
+        rewards.append(-abs(level - 0.7))
+    assert np.mean(rewards) - 0.02 < found.dp <= np.mean(rewards) + 1e-9
+
+
+def test_a_reference_that_is_no_better_than_random_says_so() -> None:
+    found = reference(Small(torque_constant=0.0), 50.0)  # a motor without torque
+    assert not found.usable
+    assert np.isnan(normalise(found.dp, found))
+    assert no_score(found.dp, found.random).startswith("no μ_r, because dynamic programming (-157.1) is hardly better")
+    assert "no better" in no_score(-11.0, -10.0)
+    assert no_score(-5.0, -10.0) == no_score(math.nan, -10.0) == ""
+
+
+@pytest.mark.parametrize("changed", [{"grid_nodes": (31, 31)}, {"grid_high": (math.pi, 31.0)}, {"action_levels": (5,)}])
+@pytest.mark.usefixtures("few", "empty_cache")
+def test_another_grid_is_another_reference(changed: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although it is no part of the plant's fingerprint."""
+    before, solved = reference(Small()), solve(Small()).theta
+    for name, value in changed.items():
+        monkeypatch.setattr(Small, name, value)
+    after = reference(Small())
+    assert (after.nodes, after.actions) == (Small.grid_nodes, Small.action_levels[0])
+    assert after.dp != before.dp
+    assert not np.array_equal(solve(Small()).theta, solved)
+
+
+@pytest.mark.usefixtures("few")
+def test_a_reference_is_measured_once_per_content(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+    measure = references._measure
+
+    def counted(*arguments: Any) -> Reference:
+        calls.append(arguments)
+        return measure(*arguments)
+
+    monkeypatch.setattr(references, "_measure", counted)
+    first = reference(Small(), 50.0, 0.01)
+    np.testing.assert_equal(dataclasses.asdict(reference(Small(), 50.0, 0.01)), dataclasses.asdict(first))
+    assert len(calls) == 1
+    reference(Small(inertia=2e-4), 50.0, 0.01)
+    reference(Small(), 50.0, 0.0)
+    reference(Small(), 25.0, 0.01)
+    assert len(calls) == 4
+    for entry in (empty_cache / "references").iterdir():
+        entry.write_bytes(entry.read_bytes()[:-1])
+    np.testing.assert_equal(dataclasses.asdict(reference(Small(), 50.0, 0.01)), dataclasses.asdict(first))
+    assert len(calls) == 5
+
+
+@pytest.mark.parametrize(("frequency", "noise", "message"), [(33.3, 0.0, "33.25 or 33.5"), (50.0, -0.1, "0 or more")])
+def test_settings_out_of_range_are_refused(frequency: float, noise: float, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        reference(Pendulum(), frequency, noise)

@@ -1,0 +1,30 @@
+"""The figure of a solution: one labelled panel for the value and one per action."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+
+from replaybench.baselines.fuzzy_q_iteration import solve
+from replaybench.baselines.grid import plant_grid
+from replaybench.baselines.solution_figure import solution_figure
+from replaybench.envs.ode.magman import Magman
+from replaybench.envs.ode.pendulum import Pendulum
+from replaybench.envs.ode.plant import OdePlant
+
+
+@pytest.mark.parametrize("plant", [Pendulum(), Magman()], ids=lambda plant: plant.name)
+def test_panels_show_the_surfaces_in_physical_units(plant: OdePlant) -> None:
+    solution = solve(plant, grid=plant_grid(plant, (41, 31)))
+    figure = solution_figure(solution)
+    figure.savefig(io.BytesIO())
+    images = [(axes, axes.images[0]) for axes in figure.axes if axes.images]
+    assert len(images) == 1 + len(plant.action_names)
+    np.testing.assert_allclose(images[0][1].get_array(), solution.value_surface().T)
+    np.testing.assert_allclose(images[1][1].get_array(), solution.policy_surface()[..., 0].T)
+    assert images[0][0].get_ylabel() == f"{plant.state_names[1]} [{plant.state_units[1]}]"
+    left, right, bottom, top = images[0][1].get_extent()
+    assert left < plant.grid_low[0] < plant.grid_high[0] <= right + 1e-9 + solution.grid.spacing[0]
+    assert bottom < plant.grid_low[1] < plant.grid_high[1] < top

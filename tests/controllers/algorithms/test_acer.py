@@ -1,0 +1,442 @@
+"""ACER's update against Algorithm 3 written naively with torch's autograd, by hand, and the rules of a population."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from replaybench.controllers.agent import Task
+from replaybench.controllers.algorithms.acer import ACER, ACERConfig, make_settings
+from replaybench.controllers.algorithms.acer_update import (
+    action_value,
+    gradients,
+    log_ratio,
+    sample_actions,
+    value_coefficient,
+)
+from replaybench.controllers.losses.segments import Segments
+from replaybench.controllers.networks.mlp import PopulationMLP
+from replaybench.controllers.normaliser import NormaliseConfig
+from replaybench.data.errors import UserError
+from replaybench.data.policy_file import read_policy
+from replaybench.data.streams import next_normal
+from replaybench.experiments.training.cell import CellRun, run_cell
+from replaybench.experiments.training.study import Study
+
+S, A, B, K = 3, 2, 4, 5
+TASK = Task(observation_size=S, action_size=A, discount=0.9, reward_scale=0.5)
+SMALL = {"segment": K, "batch_size": B, "policy_hidden": (8, 8), "value_hidden": (8,), "advantage_hidden": (6,),
+         "output_scale": 1.0}  # fmt: skip
+LENGTHS = np.array([5, 3, 5, 1])
+
+
+def batch(members: int, seed: int, dtype: type = np.float32, steps: int = K) -> SimpleNamespace:
+    """Segments of `LENGTHS` steps, the last two of which end in a terminal state; zeros after them."""
+    rng = np.random.Generator(np.random.PCG64(seed))
+    own = (np.arange(K) < LENGTHS[:, None])[None, :, :, None]
+
+    def column(values: np.ndarray) -> np.ndarray:
+        padded = np.zeros((members, B, steps, values.shape[-1]), dtype)
+        padded[:, :, :K] = np.where(own, values, 0)
+        return padded
+
+    def normal(width: int) -> np.ndarray:
+        return rng.normal(size=(members, B, K, width))
+
+    terminated = np.zeros((members, B, K, 1))
+    terminated[:, 2, 4] = terminated[:, 3, 0] = 1
+    mean = 0.3 * normal(A)
+    columns = {"observation": column(normal(S)), "action": column(mean + 0.3 * normal(A)), "reward": column(normal(1)),
+               "next_observation": column(normal(S)), "terminated": column(terminated),
+               "behaviour_mean": column(mean)}  # fmt: skip
+    weights = rng.uniform(0.5, 1.5, (2, members, B)).astype(dtype)
+    return SimpleNamespace(
+        columns=columns, length=np.tile(LENGTHS.astype(np.uint16), (members, 1)), weight=weights[0],
+        actor_weight=weights[1], rate_factor=np.ones(members, dtype),
+    )  # fmt: skip
+
+
+class Peer:
+    """A network of member 0 in torch, evaluated row by row, with the gradients that autograd finds."""
+
+    def __init__(self, network: PopulationMLP, tanh: bool = False) -> None:
+        parts = [torch.tensor(part[0].copy(), requires_grad=True) for part in network.named_weights("").values()]
+        self.layers = list(zip(parts[::2], parts[1::2], strict=True))
+        self.tanh = tanh
+
+    def __call__(self, *inputs: torch.Tensor) -> torch.Tensor:
+        x = torch.cat(inputs, -1)
+        for depth, (weight, bias) in enumerate(self.layers):
+            x = x @ weight + bias
+            x = torch.relu(x) if depth < len(self.layers) - 1 else x
+        return torch.tanh(x) if self.tanh else x
+
+    def gradient(self) -> np.ndarray:
+        parts = [part for layer in self.layers for part in layer]
+        return np.concatenate(
+            [(torch.zeros_like(part) if part.grad is None else part.grad).numpy().ravel() for part in parts]
+        )
+
+
+def normal(mean: torch.Tensor, sigma: float) -> torch.distributions.Distribution:
+    return torch.distributions.Independent(torch.distributions.Normal(mean, sigma), 1)
+
+
+def algorithm3(agent: ACER, drawn: SimpleNamespace) -> dict[str, np.ndarray]:
+    """Return the gradients of member 0, one step after the other as the paper writes it."""
+    config, task, sigma = agent.config, agent.task, agent.config.sigma
+    policy, average = Peer(agent.policy_network, True), Peer(agent.average, True)
+    value, advantage = Peer(agent.value_network), Peer(agent.advantage)
+    stream = agent.draws.state[0].copy()
+    c = config.truncate_at if config.truncation else np.inf
+    total = float(LENGTHS.sum())
+    errors = np.zeros(B)
+
+    def sample(phi: torch.Tensor) -> torch.Tensor:
+        return phi.detach() + sigma * torch.tensor([next_normal(stream) for _ in range(A)], dtype=torch.float64)
+
+    for b, length in enumerate(LENGTHS):
+        x, a, r, x_next, over, mu = (torch.tensor(drawn.columns[name][0, b]) for name in (
+            "observation", "action", "reward", "next_observation", "terminated", "behaviour_mean"))  # fmt: skip
+        steps = []
+        for i in range(length):
+            phi = policy(x[i])
+            samples = (
+                [] if config.trajectory_weights or not config.dueling else [sample(phi) for _ in range(config.samples)]
+            )
+            other = None if config.trajectory_weights else sample(phi)
+            steps.append((phi, samples, other))
+
+        def q_of(x_i: torch.Tensor, action: torch.Tensor, samples: list[torch.Tensor]) -> torch.Tensor:
+            if not config.dueling:
+                return advantage(x_i, action)
+            u = torch.stack([advantage(x_i, sampled) for sampled in samples])
+            return value(x_i) + advantage(x_i, action) - u.mean(0)
+
+        last = length - 1
+        bootstrap = (1 - over[last]) * value(x_next[last]).detach()
+        ret, opc, product = bootstrap, bootstrap, torch.ones(1, dtype=torch.float64)
+        for i in range(last, -1, -1):
+            phi, samples, other = steps[i]
+            v = value(x[i])
+            statistics = phi.detach().requires_grad_()
+            f, behaviour = normal(statistics, sigma), normal(mu[i], sigma)
+            rho = (f.log_prob(a[i]) - behaviour.log_prob(a[i])).exp().detach()
+            product = product * rho
+            ret, opc = task.reward_scale * r[i] + task.discount * ret, task.reward_scale * r[i] + task.discount * opc
+            if config.trajectory_weights:
+                weight = product.clamp(max=c)
+                objective = weight * (ret - v.detach()) * f.log_prob(a[i])
+                critic = (weight * (ret - v).detach() * v).sum()
+                errors[b] += abs(float((ret - v).detach())) / length
+            else:
+                q, q_other = q_of(x[i], a[i], samples), q_of(x[i], other, samples).detach()
+                rho_other = (f.log_prob(other) - behaviour.log_prob(other)).exp().detach()
+                followed = opc if config.policy_return == "opc" and config.retrace else ret
+                bias = torch.clamp(1 - c / rho_other, min=0) * (q_other - v.detach())
+                objective = rho.clamp(max=c) * (followed - v.detach()) * f.log_prob(a[i]) + bias * f.log_prob(other)
+                critic = ((ret - q).detach() * q).sum()
+                if config.dueling:
+                    critic = critic + (rho.clamp(max=1) * (ret - q).detach() * v).sum()
+                else:
+                    critic = critic + (rho * (ret - v).detach() * v).sum()
+                errors[b] += abs(float((ret - q).detach())) / length
+            (z,) = torch.autograd.grad(objective.sum(), statistics)
+            if config.trust_region:
+                kl = torch.distributions.kl_divergence(normal(average(x[i]).detach(), sigma), normal(statistics, sigma))
+                (k,) = torch.autograd.grad(kl, statistics)
+                z = z - torch.clamp((k @ z - config.delta) / (k @ k), min=0) * k
+            loss = (
+                -float(drawn.actor_weight[0, b]) / total * (z * phi).sum() - float(drawn.weight[0, b]) / total * critic
+            )
+            loss.backward(retain_graph=True)
+            if config.trajectory_weights:
+                continue
+            if config.retrace:
+                ret = rho.clamp(max=1) ** (1 / A) * (ret - q.detach()) + v.detach()
+                opc = opc - q.detach() + v.detach()
+            else:
+                ret = rho * ret
+    return {"policy": policy.gradient(), "value": value.gradient(), "advantage": advantage.gradient(), "error": errors}
+
+
+VARIANTS = {
+    "default": {},
+    "retrace for the policy": {"policy_return": "ret"},
+    "importance sampling": {"retrace": False},
+    "plain critic": {"dueling": False},
+    "no trust region": {"trust_region": False},
+    "no truncation": {"truncation": False},
+    "TIS": {"trajectory_weights": True, "trust_region": False},
+    "Trust-TIS": {"trajectory_weights": True},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_gradients_are_those_of_algorithm_3(variant: str) -> None:
+    """All networks, float64, to 1e-11: with c = 1.2 and δ = 0.1, corrections and projections are at work."""
+    config = ACERConfig(**SMALL, **VARIANTS[variant], truncate_at=1.2, delta=0.1)
+    agent, drawn = ACER(config, TASK, 0, range(1), dtype=np.float64), batch(1, 0, np.float64)
+    agent.average.parameters += 0.05 * np.random.Generator(np.random.PCG64(1)).normal(
+        size=agent.average.parameters.shape
+    )
+    expected = algorithm3(agent, drawn)
+    td_error = agent.update(drawn)["td_error"]
+    np.testing.assert_allclose(td_error[0], expected["error"], atol=1e-12)
+    for name, network in agent.networks.items():
+        scale = np.abs(expected[name]).max()
+        assert scale > 0 or (name == "advantage" and config.trajectory_weights)
+        np.testing.assert_allclose(network.gradient[0], expected[name], atol=1e-11 * max(scale, 1), err_msg=name)
+
+
+def test_every_switch_changes_the_update() -> None:
+    """Else the comparison above could pass with a switch that does nothing."""
+    seen = set()
+    for settings in VARIANTS.values():
+        agent = ACER(ACERConfig(**SMALL, **settings, truncate_at=1.2, delta=0.1), TASK, 0, range(1), dtype=np.float64)
+        agent.average.parameters += 0.05
+        agent.update(batch(1, 0, np.float64))
+        seen.add((agent.policy_network.gradient.tobytes(), agent.value_network.gradient.tobytes()))
+    assert len(seen) == len(VARIANTS)
+
+
+def test_two_steps_by_hand() -> None:
+    """Every gradient of one segment of two steps, A = 1, n = 1, c = 1/2, σ = 1/2, γ = 1/2, δ = 1.
+
+    Step 0: μ = φ = 0, a = 1/2, so ρ = 1; V = 1, A(a) = 1/2, A(u) = 1/4, so Q̃ = 5/4; a′ = 1/4, A(a′) = 3/4, Q̃(a′) = 3/2.
+    Step 1: μ = a = 0, φ = s = √(ln 2 / 2), so ρ = e^(−2s²) = 1/2; V = 2, A(a) = 1, A(u) = 0, so Q̃ = 3; a′ = 0.
+    Rewards 1 and 2, V(x_2) = 4. Q_ret(1) = Q_opc(1) = 2 + 4/2 = 4.
+    Q_ret(0) = 1 + ½(½(4 − 3) + 2) = 2.25, Q_opc(0) = 1 + ½(4 − 3 + 2) = 2.5.
+    g(0) = ½(2.5 − 1)(½ − 0)/¼ + [1 − ½/1](3/2 − 1)(¼ − 0)/¼ = 1.5 + 0.25 = 1.75; with φ_a = −¼, k = 1 and z = 1.
+    g(1) = ½(4 − 2)(0 − s)/¼ = −4s, [1 − ½/½] = 0; with φ_a = φ, k = 0 and z = g.
+    V: (1 + 1)(2.25 − 1.25) = 2 and (1 + ½)(4 − 3) = 1.5. A: errors 1 and 1, against A(u). Means over 2 steps: halves.
+    """
+    s = np.sqrt(np.log(2) / 2)
+
+    def rows(*values: float) -> np.ndarray:
+        return np.array(values)[:, None]
+
+    settings = make_settings(
+        ACERConfig(samples=1, truncate_at=0.5, sigma=0.5, delta=1.0), Task(1, 1, discount=0.5, reward_scale=1.0)
+    )
+    one = np.ones((1, 1))
+    data = Segments(np.zeros((1, 3, 1)), rows(0.5, 0)[None], np.array([[1.0, 2.0]]), np.ones((1, 1), np.bool_),
+                    np.array([[2]]), one, one, np.ones(1))  # fmt: skip
+    d_phi, d_v, d_a, td_error = np.empty((2, 1)), np.empty((3, 1)), np.empty((4, 1)), np.empty(1)
+    gradients(data, 0, rows(0, 0), rows(0, s), rows(-0.25, s), rows(1, 2, 4), rows(0.5, 1, 0.25, 0), rows(0.25, 0),
+               rows(0.75, 0), settings, d_phi, d_v, d_a, td_error)  # fmt: skip
+    np.testing.assert_allclose(d_phi[:, 0], [-0.5, 2 * s])
+    np.testing.assert_allclose(d_v[:, 0], [-1.0, -0.75, 0.0])
+    np.testing.assert_allclose(d_a[:, 0], [-0.5, -0.5, 0.5, 0.5])
+    np.testing.assert_allclose(td_error, 1.0)
+
+
+def test_small_functions_by_hand() -> None:
+    # a = (1, 0), φ = (0.5, 0), μ = (0, 0.5), σ = 0.5: ((1 − 0.25) + (0.25 − 0))/0.5 = 2, clipped at 1.5.
+    vectors = (np.array([1.0, 0.0]), np.array([0.5, 0.0]), np.array([0.0, 0.5]))
+    assert log_ratio(*vectors, 0.5, 7.0) == pytest.approx(2.0)
+    assert log_ratio(*vectors, 0.5, 1.5) == 1.5
+    # (1 + min(1, ρ))(Q_ret − Q̃) and ρ (Q_ret − V) with Q_ret = 3, Q̃ = 1, V = 2.
+    assert value_coefficient(3.0, 1.0, 2.0, 4.0, True) == 4.0
+    assert value_coefficient(3.0, 1.0, 2.0, 0.5, True) == 3.0
+    assert value_coefficient(3.0, 1.0, 2.0, 4.0, False) == 4.0
+
+
+def test_the_dueling_estimate_has_mean_v() -> None:
+    """E_a[Q̃(x, a)] = V(x) over a, u ~ π (section 5.1): 20,000 estimates within 5 standard errors (alarm 6e-7)."""
+    count = 20_000
+    agent = ACER(ACERConfig(), TASK, 3, range(1), dtype=np.float64)
+    agent.advantage.parameters *= 5.0
+    x = np.tile(np.array([0.3, -0.7, 0.5]), (1, count, 1))
+    mean = agent.policy(x)[0]
+    noise = np.empty((count, A))
+    for r in range(count):
+        for j in range(A):
+            noise[r, j] = next_normal(agent.exploration.state[0])
+    action = mean + agent.config.sigma * noise
+    data = Segments(x, action[None], np.zeros((1, count)), np.ones((1, 1), np.bool_), np.array([[count]]),
+                    np.ones((1, 1)), np.ones((1, 1)), np.ones(1))  # fmt: skip
+    tried, other = np.empty((6 * count, A)), np.empty((count, A))
+    sample_actions(data, 0, mean, agent.draws.state[0], agent.settings, tried, other)
+    a = agent.advantage(np.tile(x, (1, 6, 1)), tried[None])[0]
+    v = np.full((count, 1), agent.value(x[:, :1])[0, 0])
+    q = np.array([action_value(a, v, r, count, agent.settings, a[r, 0]) for r in range(count)])
+    assert q.std() > 0.01
+    assert abs(q.mean() - v[0, 0]) < 5 * q.std() / np.sqrt(count)
+
+
+def learn(members: range, updates: int = 5, poison: int | None = None, steps: int = K, **changes: object) -> ACER:
+    agent = ACER(ACERConfig(**{**SMALL, "segment": steps, **changes}), TASK, 0, members)  # type: ignore[arg-type]
+    for update in range(updates):
+        drawn = batch(8, update, steps=steps)
+        mine = {name: array[list(members)] for name, array in vars(drawn).items() if name != "columns"}
+        columns = {name: array[list(members)] for name, array in drawn.columns.items()}
+        if poison is not None:
+            columns["reward"][poison] = np.nan
+        agent.update(SimpleNamespace(columns=columns, **mine))
+    return agent
+
+
+@pytest.mark.parametrize("changes", [{}, {"dueling": False}, {"trajectory_weights": True}], ids=str)
+def test_a_member_is_the_same_bit_for_bit_in_any_population(changes: dict[str, bool]) -> None:
+    together, alone = learn(range(8), **changes), learn(range(5, 6), **changes)
+    for name, array in alone.state_dict().items():
+        if name != "steps":
+            np.testing.assert_array_equal(together.state_dict()[name][5:6], array, err_msg=name)
+
+
+def test_a_failed_member_fails_alone_and_stays_failed() -> None:
+    """Also with padding, where a failed member's samples must not linger."""
+    healthy, ill = learn(range(8)), learn(range(8), poison=2)
+    others = np.arange(8) != 2
+    for name in healthy.networks:
+        assert np.isnan(ill.networks[name].parameters[2]).all()
+        np.testing.assert_array_equal(healthy.networks[name].parameters[others], ill.networks[name].parameters[others])
+    assert np.isnan(ill.act(np.zeros((8, S), np.float32))[2]).all()
+
+
+def test_padding_has_no_influence() -> None:
+    """Three more steps of padding leave every number as it is, and so does what stands in the padding."""
+    short, long = learn(range(8)), learn(range(8), steps=K + 3)
+    for name, array in short.state_dict().items():
+        np.testing.assert_array_equal(array, long.state_dict()[name], err_msg=name)
+    clean, dirty = batch(1, 0), batch(1, 0)
+    for column in dirty.columns.values():
+        column[:, np.arange(K) >= LENGTHS[:, None]] = 3.0
+    agents = [ACER(ACERConfig(**SMALL), TASK, 0, range(1)) for _ in range(2)]
+    errors = [agent.update(drawn)["td_error"] for agent, drawn in zip(agents, (clean, dirty), strict=True)]
+    np.testing.assert_array_equal(*errors)
+    np.testing.assert_array_equal(*(agent.policy_network.parameters for agent in agents))
+    np.testing.assert_array_equal(*(agent.advantage.parameters for agent in agents))
+
+
+def test_members_without_experience_stay_as_they_are() -> None:
+    agent, drawn = ACER(ACERConfig(**SMALL), TASK, 0, range(2)), batch(2, 0)
+    before = agent.policy_network.parameters.copy()
+    for column in drawn.columns.values():
+        column[1] = 0
+    drawn.length[1], drawn.weight[1], drawn.actor_weight[1], drawn.rate_factor[1] = 0, 0, 0, 0
+    agent.update(drawn)
+    np.testing.assert_array_equal(agent.policy_network.parameters[1], before[1])
+    assert not np.array_equal(agent.policy_network.parameters[0], before[0])
+
+
+def test_the_average_policy_follows_slowly() -> None:
+    agent = ACER(ACERConfig(**SMALL, average=0.9), TASK, 0, range(2), dtype=np.float64)
+    before = agent.average.parameters.copy()
+    agent.update(batch(2, 0, np.float64))
+    np.testing.assert_allclose(agent.average.parameters, 0.9 * before + 0.1 * agent.policy_network.parameters)
+
+
+def test_what_is_tried_is_a_sample_of_the_policy_stored_with_its_mean() -> None:
+    """Only active members draw; another observation moves the mean under the same noise."""
+    agent, other = ACER(ACERConfig(), TASK, 0, range(4)), ACER(ACERConfig(), TASK, 0, range(4))
+    observation, active = np.ones((4, S), np.float32), np.array([True, False, True, True])
+    tried = agent.explore(observation, np.ones(4, np.bool_))
+    np.testing.assert_allclose(tried.extras["behaviour_mean"], agent.act(observation), rtol=1e-6)
+    np.testing.assert_allclose(
+        tried.deviation, np.abs(tried.action - tried.extras["behaviour_mean"]).sum(axis=1), rtol=1e-6
+    )
+    again = agent.explore_again(-observation)
+    np.testing.assert_allclose(
+        again.action - again.extras["behaviour_mean"], tried.action - tried.extras["behaviour_mean"], atol=1e-6
+    )
+    other.explore(observation, active)
+    state, theirs = agent.exploration.state, other.exploration.state
+    np.testing.assert_array_equal(state[active], theirs[active])
+    assert (state[1] != theirs[1]).any()
+
+
+def test_samples_scatter_around_the_mean_with_the_fixed_deviation() -> None:
+    """4,000 standardised numbers: mean within 5 standard errors of 0, variance of 1 (alarm 1e-6)."""
+    agent, x = ACER(ACERConfig(), TASK, 0, range(2)), np.ones((2, 1000, S), np.float32)
+    z = (agent.sample(x) - agent.policy(x)) / agent.config.sigma
+    assert abs(z.mean()) < 5 / np.sqrt(z.size)
+    assert abs(z.var() - 1) < 5 * np.sqrt(2 / z.size)
+
+
+def test_metrics_by_hand() -> None:
+    """One own step of two: D_KL = (φ − φ_a)²/2σ²; where a = φ and μ lies 2σ away in one dimension, ρ = e² > 5."""
+    agent = ACER(ACERConfig(segment=2, batch_size=2), Task(S, 1, 0.9, 1.0), 0, range(1))
+    agent.average.parameters[:] = 0
+    x = np.zeros((1, 2, 2, S), np.float32)
+    x[:, :, 0] = 1
+    phi = agent.policy(x[:, :, 0])[:, 0, 0]
+    action, mean = (np.zeros((1, 2, 2, 1), np.float32) for _ in range(2))
+    action[:, :, 0] = phi
+    mean[:, :, 0] = phi + 0.6
+    found = agent.metrics({"observation": x, "action": action, "behaviour_mean": mean})
+    np.testing.assert_allclose(found["kl"], phi**2 / 0.18, rtol=1e-5)
+    np.testing.assert_allclose(found["ratio_truncated"], 1.0)
+
+
+def test_a_learner_that_normalises_equals_one_that_is_given_normalised_numbers() -> None:
+    """Statistics of observations on purpose far from 0 and 1; padding, which is normalised too, has no influence."""
+    on = NormaliseConfig(observations=True, clip=2.0, rewards=True)
+    agent, plain = (
+        ACER(ACERConfig(**SMALL, normalise=n), TASK, 0, range(2), dtype=np.float64) for n in (on, NormaliseConfig())
+    )
+    rng, everyone = np.random.Generator(np.random.PCG64(2)), np.ones(2, np.bool_)
+    for _ in range(20):
+        agent.explore(1.0 + 3.0 * rng.normal(size=(2, S)), everyone)
+        agent.followed(5.0 * rng.normal(size=2), np.zeros((2, S), np.float32), ~everyone, ~everyone, everyone)
+    drawn, given = batch(2, 0, np.float64), batch(2, 0, np.float64)
+    for name in ("observation", "next_observation"):
+        given.columns[name] = agent.normaliser.observations(drawn.columns[name])
+    factor = agent.normaliser.rewards.factor / TASK.reward_scale
+    given.columns["reward"] = drawn.columns["reward"] * factor[:, None, None, None]
+    np.testing.assert_allclose(agent.update(drawn)["td_error"], plain.update(given)["td_error"], rtol=1e-10)
+    for name, network in agent.networks.items():
+        np.testing.assert_allclose(network.gradient, plain.networks[name].gradient, rtol=1e-8, atol=1e-12)
+        assert np.abs(network.gradient).max() > 0
+    x = 4.0 * rng.normal(size=(2, 50, S))
+    seen = agent.normaliser.observations(x)
+    np.testing.assert_allclose(agent.policy(x), plain.policy(seen))
+    np.testing.assert_allclose(agent.value(x), plain.value(seen) / factor[:, None])
+    metrics = agent.metrics({name: np.repeat(array, K, axis=1) for name, array in drawn.columns.items()})
+    theirs = plain.metrics({name: np.repeat(array, K, axis=1) for name, array in given.columns.items()})
+    for name, values in metrics.items():
+        np.testing.assert_allclose(values, theirs[name], rtol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"sigma": 0.0}, {"delta": -1.0}, {"average": 1.5}, {"segment": 0}, {"samples": 0}, {"policy_hidden": (0,)},
+     {"replays_per_experience": 0.0}, {"replays_per_experience": -1.0}],
+    ids=str,
+)  # fmt: skip
+def test_wrong_settings_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(UserError, match="ACER"):
+        ACERConfig(**wrong)  # type: ignore[arg-type]
+
+
+def make_cell(learner: str, **settings: object) -> object:
+    return Study(
+        name="t", plants=("PendulumDCSC",), learners=(learner,), strategies=("FIFO[PER]",), seeds=2, episodes=4,
+        capacity=600, greedy_every=2, learner={learner: settings},
+    ).cells()[0]  # fmt: skip
+
+
+def test_stopped_and_resumed_equals_uninterrupted(tmp_path: Path) -> None:
+    cell = make_cell("ACER", replays_per_experience=4.0, on_policy=True)
+    whole = CellRun(cell)  # type: ignore[arg-type]
+    for _ in range(4):
+        whole.advance()
+    assert np.isfinite(whole.metrics["kl"]).all()
+    assert not run_cell(cell, tmp_path, "none", report=lambda episode: episode < 2)  # type: ignore[arg-type]
+    assert run_cell(cell, tmp_path, "final")  # type: ignore[arg-type]
+    for name, array in read_policy(tmp_path / "policy.safetensors")[1].items():
+        np.testing.assert_array_equal(array, whole.agent.weights()[name], err_msg=name)
+
+
+def test_without_replay_it_learns_on_policy() -> None:
+    """A3C: one update per episode on its own segments, in which ρ = 1 until the policy moves."""
+    settings = {"replays_per_experience": 0.0, "on_policy": True, "trajectory_weights": True, "trust_region": False}
+    run = CellRun(make_cell("ACER", **settings))  # type: ignore[arg-type]
+    for _ in range(2):
+        run.advance()
+    assert run.agent.steps[0] == 2  # type: ignore[attr-defined]

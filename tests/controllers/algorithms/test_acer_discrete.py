@@ -1,0 +1,379 @@
+"""Discrete ACER's update against Algorithm 2 written naively with torch's autograd, by hand; a population's rules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch.distributions import Categorical, kl_divergence
+
+from replaybench.controllers.agent import Actions, Task
+from replaybench.controllers.algorithms.acer_discrete import ACERDiscrete, ACERDiscreteConfig, _chosen
+from replaybench.controllers.algorithms.acer_discrete_update import (
+    Settings,
+    gradients,
+    policy_gradient,
+    probabilities,
+    to_logits,
+)
+from replaybench.controllers.losses.segments import Segments
+from replaybench.controllers.networks.mlp import PopulationMLP
+from replaybench.controllers.normaliser import NormaliseConfig
+from replaybench.data.errors import UserError
+from replaybench.data.policy_file import read_policy
+from replaybench.experiments.training.cell import CellRun, run_cell
+from replaybench.experiments.training.study import Study
+
+S, A, B, K, LEVELS = 3, 2, 4, 5, 3
+N = LEVELS**A
+TASK = Task(observation_size=S, action_size=A, discount=0.9, reward_scale=0.5)
+SMALL = {"segment": K, "batch_size": B, "policy_hidden": (8, 8), "critic_hidden": (8,), "levels": LEVELS,
+         "output_scale": 1.0}  # fmt: skip
+LENGTHS = np.array([5, 3, 5, 1])
+
+
+def batch(members: int, seed: int, dtype: type = np.float32, steps: int = K) -> SimpleNamespace:
+    """Segments of `LENGTHS` steps, the last two of which end in a terminal state; zeros after them."""
+    rng = np.random.Generator(np.random.PCG64(seed))
+    own = (np.arange(K) < LENGTHS[:, None])[None, :, :, None]
+
+    def column(values: np.ndarray) -> np.ndarray:
+        padded = np.zeros((members, B, steps, values.shape[-1]), dtype)
+        padded[:, :, :K] = np.where(own, values, 0)
+        return padded
+
+    terminated = np.zeros((members, B, K, 1))
+    terminated[:, 2, 4] = terminated[:, 3, 0] = 1
+    columns = {
+        "observation": column(rng.normal(size=(members, B, K, S))), "action": column(np.zeros((members, B, K, A))),
+        "reward": column(rng.normal(size=(members, B, K, 1))), "terminated": column(terminated),
+        "next_observation": column(rng.normal(size=(members, B, K, S))),
+        "behaviour": column(rng.dirichlet(np.ones(N), (members, B, K))),
+        "choice": column(rng.integers(N, size=(members, B, K, 1))),
+    }  # fmt: skip
+    weights = rng.uniform(0.5, 1.5, (2, members, B)).astype(dtype)
+    return SimpleNamespace(
+        columns=columns, length=np.tile(LENGTHS.astype(np.uint16), (members, 1)), weight=weights[0],
+        actor_weight=weights[1], rate_factor=np.ones(members, dtype),
+    )  # fmt: skip
+
+
+class Peer:
+    """A network of member 0 in torch, with the gradients that autograd finds."""
+
+    def __init__(self, network: PopulationMLP) -> None:
+        parts = [torch.tensor(part[0].copy(), requires_grad=True) for part in network.named_weights("").values()]
+        self.layers = list(zip(parts[::2], parts[1::2], strict=True))
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        for weight, bias in self.layers[:-1]:
+            x = torch.relu(x @ weight + bias)
+        return x @ self.layers[-1][0] + self.layers[-1][1]
+
+    def gradient(self) -> np.ndarray:
+        return np.concatenate([part.grad.numpy().ravel() for layer in self.layers for part in layer])
+
+
+def algorithm2(agent: ACERDiscrete, drawn: SimpleNamespace) -> dict[str, np.ndarray]:
+    """Return the gradients of member 0, one step after the other as the paper writes it."""
+    config, task = agent.config, agent.task
+    policy, average, critic = Peer(agent.policy_network), Peer(agent.average), Peer(agent.critic)
+    c = config.truncate_at if config.truncation else np.inf
+    total, errors = float(LENGTHS.sum()), np.zeros(B)
+    for b, length in enumerate(LENGTHS):
+        x, r, x_next, over, mu, chosen = (torch.tensor(drawn.columns[name][0, b]) for name in (
+            "observation", "reward", "next_observation", "terminated", "behaviour", "choice"))  # fmt: skip
+        last = length - 1
+        ahead = (torch.softmax(policy(x_next[last]), -1) * critic(x_next[last])).sum().detach()
+        ret = (1 - over[last, 0]) * ahead
+        for i in range(last, -1, -1):
+            a = int(chosen[i, 0])
+            phi, q = torch.softmax(policy(x[i]), -1), critic(x[i])
+            f = phi.detach().requires_grad_()
+            v, fixed, rho = (phi * q).sum().detach(), q.detach(), (f / mu[i]).detach()
+            ret = task.reward_scale * r[i, 0] + task.discount * ret
+            bias = torch.clamp(1 - c / rho, min=0) * f.detach() * (fixed - v)
+            objective = (
+                rho[a].clamp(max=c) * (ret - v) * f[a].log()
+                + (bias * f.log()).sum()
+                - config.entropy * (f * f.log()).sum()
+            )
+            (z,) = torch.autograd.grad(objective, f)
+            if config.trust_region:
+                # The divergence as a function of unconstrained probabilities, as the paper differentiates it.
+                fixed_average = torch.softmax(average(x[i]), -1).detach()
+                divergence = (fixed_average * (fixed_average.log() - f.log())).sum()
+                peer = kl_divergence(Categorical(fixed_average), Categorical(f.detach()))
+                torch.testing.assert_close(divergence.detach(), peer)
+                (k,) = torch.autograd.grad(divergence, f)
+                z = z - torch.clamp((k @ z - config.delta) / (k @ k), min=0) * k
+            delta = (ret - q[a]).detach()
+            loss = -float(drawn.actor_weight[0, b]) * (z * phi).sum() - float(drawn.weight[0, b]) * delta * q[a]
+            (loss / total).backward()
+            errors[b] += abs(float(delta)) / length
+            ret = rho[a].clamp(max=1) * delta + v if config.retrace else rho[a] * ret
+    return {"policy": policy.gradient(), "critic": critic.gradient(), "error": errors}
+
+
+VARIANTS = {
+    "default": {},
+    "importance sampling": {"retrace": False},
+    "no trust region": {"trust_region": False},
+    "no truncation": {"truncation": False},
+    "more entropy": {"entropy": 0.3},
+}
+
+
+def disturbed(config: ACERDiscreteConfig) -> ACERDiscrete:
+    """A learner in float64 whose average policy differs from its policy."""
+    agent = ACERDiscrete(config, TASK, 0, range(1), dtype=np.float64)
+    rng = np.random.Generator(np.random.PCG64(1))
+    agent.average.parameters += 0.2 * rng.normal(size=agent.average.parameters.shape)
+    return agent
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_gradients_are_those_of_algorithm_2(variant: str) -> None:
+    """Both networks, float64, to 1e-11: with c = 1.2 and δ = 0.1, corrections and projections are at work."""
+    config = ACERDiscreteConfig(**SMALL, truncate_at=1.2, delta=0.1, **VARIANTS[variant])
+    agent, drawn = disturbed(config), batch(1, 0, np.float64)
+    expected = algorithm2(agent, drawn)
+    td_error = agent.update(drawn)["td_error"]
+    np.testing.assert_allclose(td_error[0], expected["error"], atol=1e-12)
+    for name, network in agent.networks.items():
+        scale = np.abs(expected[name]).max()
+        assert scale > 0
+        np.testing.assert_allclose(network.gradient[0], expected[name], atol=1e-11 * max(scale, 1), err_msg=name)
+
+
+def test_every_switch_changes_the_update() -> None:
+    seen = set()
+    for settings in VARIANTS.values():
+        agent = disturbed(ACERDiscreteConfig(**SMALL, truncate_at=1.2, delta=0.1, **settings))
+        agent.update(batch(1, 0, np.float64))
+        seen.add(agent.policy_network.gradient.tobytes() + agent.critic.gradient.tobytes())
+    assert len(seen) == len(VARIANTS)
+
+
+def test_two_steps_by_hand() -> None:
+    """Every gradient of one segment of two steps and two actions, c = 1, γ = 1/2, δ = 1, no entropy.
+
+    Step 0: π = (½, ½), μ = (¼, ¾), a = 0: ρ = (2, ⅔); Q = (1, 3), V = 2. Step 1: π = (¼, ¾) = μ, a = 1; Q = (0, 4),
+    V = 3. Rewards 1 and 2; x_2 is terminal. Q_ret(1) = 2; Q_ret(0) = 1 + ½(1·(2 − 4) + 3) = 1.5.
+    g(0): 1·(1.5 − 2)/½ = −1 and [1 − ½]·(1 − 2) = −½ for action 0, [1 − 3/2]₊ = 0 for action 1: (−1.5, 0). With
+    φ_a = (½, ½), k = (−1, −1): kᵀg − δ = 0.5, ‖k‖² = 2, z = (−1.25, 0.25).
+    To logits: π_j (z_j − Σ π z) with Σ π z = −0.5: (−0.375, 0.375).
+    g(1): 1·(2 − 3)/¾ = −4/3 for action 1; with φ_a = (¾, ¼), k = (−3, −1/3): kᵀg = 4/9 < 1, z = g = (0, −4/3).
+    Σ π z = −1: (¼·1, ¾·(−1/3)) = (0.25, −0.25). Critic: 1.5 − 1 = 0.5 and 2 − 4 = −2. Losses are means over 2 steps.
+    """
+    settings = Settings(0.5, 0.0, 7.0, 1.0, 1.0, 1.0, 1.0, 0.01)
+    one = np.ones((1, 1))
+    data = Segments(np.zeros((1, 3, 1)), np.zeros((1, 2, 1)), np.array([[1.0, 2.0]]), np.zeros((1, 1), np.bool_),
+                    np.array([[2]]), one, one, np.ones(1))  # fmt: skip
+    pi, mu = np.array([[0.5, 0.5], [0.25, 0.75], [0.5, 0.5]]), np.array([[0.25, 0.75], [0.25, 0.75]])
+    average, q = np.array([[0.5, 0.5], [0.75, 0.25], [0.5, 0.5]]), np.array([[1.0, 3], [0, 4], [9, 9]])
+    d_logits, d_q, td_error = np.empty((3, 2)), np.empty((3, 2)), np.empty(1)
+    gradients(data, 0, np.array([0, 1]), mu, pi, np.log(pi), average, q, settings, d_logits, d_q, td_error)
+    np.testing.assert_allclose(-2 * d_logits, [[-0.375, 0.375], [0.25, -0.25], [0, 0]])
+    np.testing.assert_allclose(-2 * d_q, [[0.5, 0], [0, -2], [0, 0]])
+    np.testing.assert_allclose(td_error, 1.25)
+
+
+def test_the_expected_gradient_and_entropy_match_finite_differences() -> None:
+    """Σ_a [1 − c/ρ]₊ (Q − V) a with the weights fixed, and the entropy, differenced with respect to the logits."""
+    rng = np.random.Generator(np.random.PCG64(0))
+    logits, mu, q = rng.normal(size=4), rng.dirichlet(np.ones(4)), rng.normal(size=4)
+
+    def distribution(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        pi, log_pi = np.empty((1, 4)), np.empty((1, 4))
+        probabilities(x[None], pi, log_pi)
+        return pi[0], log_pi[0]
+
+    pi, log_pi = distribution(logits)
+    g, d_logits = np.empty(4), np.empty(4)
+    policy_gradient(pi, log_pi, mu, q, 2, 0.7, 1.1, 0.3, g)
+    to_logits(pi, g, 1.0, d_logits)
+    weights = np.maximum(1 - 1.1 * mu / pi, 0) * (q - pi @ q)
+
+    def objective(x: np.ndarray) -> float:
+        p, log_p = distribution(x)
+        return float(0.7 * log_p[2] + weights @ p - 0.3 * p @ log_p)
+
+    for j, step in enumerate(1e-6 * np.eye(4)):
+        slope = (objective(logits + step) - objective(logits - step)) / 2e-6
+        assert d_logits[j] == pytest.approx(slope, abs=1e-8)
+
+
+def test_probabilities_survive_large_logits_and_pass_nan() -> None:
+    pi, log_pi = np.empty((2, 2)), np.empty((2, 2))
+    probabilities(np.array([[1000.0, 0.0], [np.nan, 0.0]]), pi, log_pi)
+    np.testing.assert_allclose(pi[0], [1, 0])
+    np.testing.assert_allclose(log_pi[0], [0, -1000])
+    assert np.isnan(pi[1]).all()
+
+
+def learn(members: range, updates: int = 5, poison: int | None = None, steps: int = K) -> ACERDiscrete:
+    agent = ACERDiscrete(ACERDiscreteConfig(**{**SMALL, "segment": steps}), TASK, 0, members)  # type: ignore[arg-type]
+    for update in range(updates):
+        drawn = batch(8, update, steps=steps)
+        mine = {name: array[list(members)] for name, array in vars(drawn).items() if name != "columns"}
+        columns = {name: array[list(members)] for name, array in drawn.columns.items()}
+        if poison is not None:
+            columns["reward"][poison] = np.nan
+        agent.update(SimpleNamespace(columns=columns, **mine))
+    return agent
+
+
+def test_a_member_is_the_same_bit_for_bit_in_any_population() -> None:
+    together, alone = learn(range(8)).state_dict(), learn(range(5, 6)).state_dict()
+    for name in alone.keys() - {"steps"}:
+        np.testing.assert_array_equal(together[name][5:6], alone[name], err_msg=name)
+
+
+def test_a_failed_member_fails_alone_and_stays_failed() -> None:
+    healthy, ill = learn(range(8)), learn(range(8), poison=2)
+    others = np.arange(8) != 2
+    for name in healthy.networks:
+        assert np.isnan(ill.networks[name].parameters[2]).all()
+        np.testing.assert_array_equal(healthy.networks[name].parameters[others], ill.networks[name].parameters[others])
+    observation, everyone = np.zeros((8, S), np.float32), np.ones(8, np.bool_)
+    for action in (ill.act(observation), ill.explore(observation, everyone).action):
+        assert np.isnan(action[2]).all()
+        assert np.isfinite(action[others]).all()
+
+
+def test_padding_has_no_influence() -> None:
+    """Three more steps of padding leave every number as it is, and so does what stands in the padding."""
+    short, long = learn(range(8)), learn(range(8), steps=K + 3)
+    for name, array in short.state_dict().items():
+        np.testing.assert_array_equal(array, long.state_dict()[name], err_msg=name)
+    clean, dirty = batch(1, 0), batch(1, 0)
+    for column in dirty.columns.values():
+        column[:, np.arange(K) >= LENGTHS[:, None]] = 3.0
+    agents = [ACERDiscrete(ACERDiscreteConfig(**SMALL), TASK, 0, range(1)) for _ in range(2)]
+    errors = [agent.update(drawn)["td_error"] for agent, drawn in zip(agents, (clean, dirty), strict=True)]
+    np.testing.assert_array_equal(*errors)
+    np.testing.assert_array_equal(*(agent.policy_network.parameters for agent in agents))
+
+
+def test_choices_follow_the_probabilities() -> None:
+    """20,000 choices of 4, χ² with 3 degrees of freedom below its 1 − 1e-6 quantile, 30.7; an impossible one never."""
+    rng = np.random.Generator(np.random.PCG64(0))
+    probability = np.array([0.1, 0.4, 0.0, 0.2, 0.3])
+    counts = np.bincount(_chosen(np.tile(probability, (20_000, 1)), rng.random(20_000)), minlength=5)
+    expected = 20_000 * probability
+    possible = expected > 0
+    assert counts[2] == 0
+    assert ((counts - expected)[possible] ** 2 / expected[possible]).sum() < 30.7
+    np.testing.assert_array_equal(_chosen(probability, np.array(0.0)), 0)
+    np.testing.assert_array_equal(_chosen(probability, np.array(1 - 1e-16)), 4)
+
+
+def test_what_is_tried_is_stored_as_choice_and_probabilities() -> None:
+    agent = ACERDiscrete(ACERDiscreteConfig(**SMALL), TASK, 0, range(4))
+    other = ACERDiscrete(ACERDiscreteConfig(**SMALL), TASK, 0, range(4))
+    observation, active = np.ones((4, S), np.float32), np.array([True, False, True, True])
+    tried = agent.explore(observation, np.ones(4, np.bool_))
+    np.testing.assert_array_equal(tried.action, agent.table[tried.extras["choice"][:, 0].astype(int)])
+    np.testing.assert_allclose(tried.extras["behaviour"], agent.probability(observation[:, None])[:, 0], rtol=1e-6)
+    np.testing.assert_allclose(tried.deviation, np.abs(tried.action - agent.act(observation)).sum(axis=1))
+    np.testing.assert_array_equal(agent.explore_again(observation).action, tried.action)
+    other.explore(observation, active)
+    state, theirs = agent.exploration.state, other.exploration.state
+    np.testing.assert_array_equal(state[active], theirs[active])
+    assert (state[1] != theirs[1]).any()
+    assert agent.sample(np.ones((4, 7, S), np.float32)).shape == (4, 7, A)
+
+
+def test_value_and_metrics_by_hand() -> None:
+    """Zero policies are uniform: entropy ln 9, V the mean of Q; done with μ = 0.01 < (1/9)/10 is truncated."""
+    agent = ACERDiscrete(ACERDiscreteConfig(**{**SMALL, "segment": 2}), TASK, 0, range(1))  # type: ignore[arg-type]
+    agent.policy_network.parameters[:] = 0
+    agent.average.parameters[:] = 0
+    agent.average.parameters[0, -N] = np.log(2)  # the bias of the first choice: probabilities (2, 1, …)/10
+    x = np.ones((1, 2, 2, S), np.float32)
+    np.testing.assert_allclose(agent.value(x[:, 0]), agent.critic(x[:, 0]).mean(axis=2), rtol=1e-5)
+    behaviour = np.zeros((1, 2, 2, N), np.float32)
+    behaviour[:, :, 0, 0], behaviour[:, :, 0, 1:] = 0.01, 0.99 / 8
+    found = agent.metrics({"observation": x, "behaviour": behaviour, "choice": np.zeros((1, 2, 2, 1), np.float32)})
+    np.testing.assert_allclose(found["entropy"], np.log(9), rtol=1e-6)
+    np.testing.assert_allclose(found["kl"], 0.2 * np.log(0.2 * 9) + 0.8 * np.log(0.1 * 9), rtol=1e-4)
+    np.testing.assert_array_equal(found["ratio_truncated"], 1.0)
+
+
+def test_a_learner_that_normalises_equals_one_that_is_given_normalised_numbers() -> None:
+    """Statistics of observations on purpose far from 0 and 1; padding, which is normalised too, has no influence."""
+    on = NormaliseConfig(observations=True, clip=2.0, rewards=True)
+    agent, plain = (
+        ACERDiscrete(ACERDiscreteConfig(**SMALL, normalise=n), TASK, 0, range(2), dtype=np.float64)
+        for n in (on, NormaliseConfig())
+    )
+    rng, everyone = np.random.Generator(np.random.PCG64(2)), np.ones(2, np.bool_)
+    for _ in range(20):
+        agent.explore(1.0 + 3.0 * rng.normal(size=(2, S)), everyone)
+        agent.followed(5.0 * rng.normal(size=2), np.zeros((2, S), np.float32), ~everyone, ~everyone, everyone)
+    drawn, given = batch(2, 0, np.float64), batch(2, 0, np.float64)
+    for name in ("observation", "next_observation"):
+        given.columns[name] = agent.normaliser.observations(drawn.columns[name])
+    factor = agent.normaliser.rewards.factor / TASK.reward_scale
+    given.columns["reward"] = drawn.columns["reward"] * factor[:, None, None, None]
+    np.testing.assert_allclose(agent.update(drawn)["td_error"], plain.update(given)["td_error"], rtol=1e-10)
+    for name, network in agent.networks.items():
+        np.testing.assert_allclose(network.gradient, plain.networks[name].gradient, rtol=1e-8, atol=1e-12)
+        assert np.abs(network.gradient).max() > 0
+    x = 4.0 * rng.normal(size=(2, 50, S))
+    seen = agent.normaliser.observations(x)
+    np.testing.assert_allclose(agent.policy(x), plain.policy(seen))
+    np.testing.assert_allclose(agent.value(x), plain.value(seen) / factor[:, None])
+    metrics = agent.metrics({name: np.repeat(array, K, axis=1) for name, array in drawn.columns.items()})
+    theirs = plain.metrics({name: np.repeat(array, K, axis=1) for name, array in given.columns.items()})
+    for name, values in metrics.items():
+        np.testing.assert_allclose(values, theirs[name], rtol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"delta": 0.0}, {"entropy": -1.0}, {"segment": 0}, {"critic_hidden": (0,)},
+     {"replays_per_experience": 0.0, "on_policy": False}],
+    ids=str,
+)  # fmt: skip
+def test_wrong_settings_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(UserError, match="ACER-discrete"):
+        ACERDiscreteConfig(**wrong)  # type: ignore[arg-type]
+
+
+def test_too_many_actions_are_refused_before_anything_runs() -> None:
+    with pytest.raises(UserError, match="set levels to at most 5"):
+        ACERDiscrete.check(ACERDiscreteConfig(), Actions("Magman", 4), False)
+
+
+def test_stopped_and_resumed_equals_uninterrupted_and_learns_on_policy(tmp_path: Path) -> None:
+    """4 replays of an episode in 10 segments of 20 are 4 updates, one on policy comes before them."""
+    cell = Study(
+        name="t", plants=("PendulumDCSC",), learners=("ACER-discrete",), strategies=("FIFO[PER]",), seeds=2,
+        episodes=4, capacity=600, greedy_every=2, learner={"ACER-discrete": {"replays_per_experience": 4.0}},
+    ).cells()[0]  # fmt: skip
+    whole = CellRun(cell)
+    for _ in range(4):
+        whole.advance()
+    assert whole.agent.steps[0] == 4 * 5  # type: ignore[attr-defined]
+    assert np.isfinite(whole.metrics["entropy"]).all()
+    assert not run_cell(cell, tmp_path, "none", report=lambda episode: episode < 2)
+    assert run_cell(cell, tmp_path, "final")
+    for name, array in read_policy(tmp_path / "policy.safetensors")[1].items():
+        np.testing.assert_array_equal(array, whole.agent.weights()[name], err_msg=name)
+
+
+def test_without_replay_there_is_one_update_per_episode() -> None:
+    """A3C: only the update on the episode's own segments is left."""
+    cell = Study(
+        name="t", plants=("PendulumDCSC",), learners=("ACER-discrete",), strategies=("FIFO[Uniform]",), seeds=1,
+        episodes=2, learner={"ACER-discrete": {"replays_per_experience": 0.0}},
+    ).cells()[0]  # fmt: skip
+    run = CellRun(cell)
+    for _ in range(2):
+        run.advance()
+    assert run.agent.steps[0] == 2  # type: ignore[attr-defined]

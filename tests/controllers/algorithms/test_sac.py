@@ -1,0 +1,199 @@
+"""Soft actor-critic: the present version against Stable-Baselines3, the first against automatic differentiation."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from peers import TASK, A, B, Box, S, assert_equal_parameters, batch, in_double, train, weights
+from stable_baselines3 import SAC as PeerSAC
+
+from replaybench.controllers.algorithms.sac import SAC, SACConfig
+from replaybench.controllers.networks.mlp import PopulationMLP
+from replaybench.data.errors import UserError
+from replaybench.data.streams import Stream
+
+CRITICS = ("critic1", "critic2")
+FIRST = SACConfig(version="first", temperature=0.2, batch_size=B)
+
+
+@pytest.mark.parametrize("temperature", [None, 0.2])
+def test_present_version_equals_stable_baselines3(monkeypatch: pytest.MonkeyPatch, temperature: float | None) -> None:
+    """In float64 with the same samples, learned and fixed temperature: 1e-9 after 1 update and 1e-6 after 100."""
+    config = SACConfig(batch_size=B, temperature=temperature, first_temperature=0.5)
+    ours = SAC(config, TASK, 0, range(1), dtype=np.float64)
+    peer = PeerSAC(
+        "MlpPolicy", Box(), gamma=0.95, learning_rate=1e-3, ent_coef=temperature or "auto_0.5", device="cpu",
+        policy_kwargs={"net_arch": [64, 64], "optimizer_kwargs": {"eps": config.epsilon}},
+    )  # fmt: skip
+    actor = torch.nn.ModuleList([peer.actor.latent_pi, joined(peer.actor)])
+    pairs: list[tuple[PopulationMLP, torch.nn.Module]] = [(ours.networks["actor"], actor)]
+    for i, name in enumerate(CRITICS):
+        pairs += [(ours.networks[name], peer.critic.q_networks[i])]
+        pairs += [(ours.targets[name], peer.critic_target.q_networks[i])]
+    in_double(peer, pairs, monkeypatch)
+    split(peer.actor, actor[1])
+    if temperature is None:
+        peer.log_ent_coef.data = torch.log(torch.tensor([0.5], dtype=torch.float64))
+    else:
+        peer.ent_coef_tensor = peer.ent_coef_tensor.new_tensor(temperature, dtype=torch.float64)
+    stream, queue = Stream(0, range(1), "update"), []
+
+    def same_noise(*_: object, **__: object) -> torch.Tensor:
+        if not queue:  # the peer draws for the states first
+            queue.extend(torch.tensor(stream.normal(B * A).reshape(B, A)) for _ in range(2))
+        return queue.pop()
+
+    monkeypatch.setattr("torch.distributions.normal._standard_normal", same_noise)
+    for update in range(1, 101):
+        drawn = batch(1, update, np.float64)
+        train(peer, drawn)
+        ours.update(drawn)
+        if update in (1, 100):
+            actor[1].weight.data, actor[1].bias.data = (getattr(joined(peer.actor), p).data for p in ("weight", "bias"))
+            assert_equal_parameters(pairs, update)
+            if temperature is None:
+                known = np.exp(peer.log_ent_coef.item())
+                assert ours.metrics({})["temperature"][0] == pytest.approx(known, rel=1e-9)
+                assert known < 0.5
+
+
+def joined(actor: torch.nn.Module) -> torch.nn.Linear:
+    """Return the peer's two output layers as one, means first."""
+    layer = torch.nn.Linear(64, 2 * A).double()
+    layer.weight.data = torch.cat([actor.mu.weight.data, actor.log_std.weight.data]).double()
+    layer.bias.data = torch.cat([actor.mu.bias.data, actor.log_std.bias.data]).double()
+    return layer
+
+
+def split(actor: torch.nn.Module, layer: torch.nn.Linear) -> None:
+    """Give both output layers of the peer the weights of a joined one."""
+    for i, half in enumerate((actor.mu, actor.log_std)):
+        half.weight.data = layer.weight.data[i * A : (i + 1) * A].clone()
+        half.bias.data = layer.bias.data[i * A : (i + 1) * A].clone()
+
+
+class TorchNet:
+    """Member 0 of a network, as leaves of automatic differentiation."""
+
+    def __init__(self, network: PopulationMLP) -> None:
+        self.layers = [
+            [torch.tensor(part[0].copy(), requires_grad=True) for part in weights(network, layer)]
+            for layer in range(len(network.shape.layers))
+        ]
+        self.leaves = [part for layer in self.layers for part in layer]
+        self.adam = torch.optim.Adam(self.leaves, lr=1e-3, eps=1e-8)
+
+    def __call__(self, *inputs: torch.Tensor) -> torch.Tensor:
+        x = torch.cat(inputs, dim=1)
+        for weight, bias in self.layers[:-1]:
+            x = torch.relu(x @ weight + bias)
+        weight, bias = self.layers[-1]
+        return x @ weight + bias
+
+    def descend(self, loss: torch.Tensor) -> None:
+        for leaf, gradient in zip(self.leaves, torch.autograd.grad(loss, self.leaves, retain_graph=True), strict=True):
+            leaf.grad = gradient
+
+
+def first_version(nets: dict[str, TorchNet], slow: TorchNet, drawn: SimpleNamespace, noise: torch.Tensor) -> None:
+    """One update by the losses of Haarnoja et al. (2018a), all gradients before all steps."""
+    s, a, r, after, done, w, w_actor = (
+        torch.tensor(getattr(drawn, name)[0])
+        for name in ("observation", "action", "reward", "next_observation", "terminated", "weight", "actor_weight")
+    )
+    mean, log_std = nets["actor"](s).split(A, dim=1)
+    deviation = log_std.clamp(-20, 2).exp()
+    x = mean + deviation * noise
+    pi = torch.tanh(x)
+    density = torch.distributions.Normal(mean, deviation).log_prob(x) - torch.log(1 - pi**2 + 1e-6)
+    log_prob = density.sum(dim=1, keepdim=True)
+    q = torch.minimum(*(nets[name](s, pi) for name in CRITICS))
+    soft = (q - 0.2 * log_prob).detach()
+    y = (0.01 * r + 0.95 * (1 - done) * slow(after)).detach()
+    w, w_actor = w[:, None], w_actor[:, None]
+    nets["actor"].descend((w_actor * (0.2 * log_prob - q)).mean())
+    nets["value"].descend((w * 0.5 * (nets["value"](s) - soft) ** 2).mean())
+    for name in CRITICS:
+        nets[name].descend((w * 0.5 * (nets[name](s, a) - y) ** 2).mean())
+    for net in nets.values():
+        net.adam.step()
+    for target, source in zip(slow.leaves, nets["value"].leaves, strict=True):
+        target.data = 0.995 * target.data + 0.005 * source.data
+
+
+def test_first_version_equals_automatic_differentiation() -> None:
+    ours = SAC(FIRST, TASK, 0, range(1), dtype=np.float64)
+    theirs = {name: TorchNet(network) for name, network in ours.networks.items()}
+    slow, stream = TorchNet(ours.targets["value"]), Stream(0, range(1), "update")
+    rng = np.random.Generator(np.random.PCG64(5))
+    for update in range(10):
+        drawn = batch(1, update, np.float64)
+        drawn.weight, drawn.actor_weight = rng.random((1, B)), rng.random((1, B))
+        first_version(theirs, slow, drawn, torch.tensor(stream.normal(B * A).reshape(B, A)))
+        ours.update(drawn)
+        for network, net in [*((ours.networks[name], theirs[name]) for name in theirs), (ours.targets["value"], slow)]:
+            known = np.concatenate([leaf.detach().numpy().ravel() for leaf in net.leaves])
+            np.testing.assert_allclose(network.parameters[0], known, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("config", [SACConfig(batch_size=B), FIRST], ids=["present", "first"])
+def test_weights_reach_their_own_losses(config: SACConfig) -> None:
+    """Importance weights scale what is fitted to targets, actor weights the actor and the temperature."""
+    for zeroed, still in (
+        ("weight", {"critic1", "critic2", "value"}),
+        ("actor_weight", {"actor", "temperature"}),
+        ("rate_factor", {"actor", "temperature", "critic1", "critic2", "value"}),
+    ):
+        agent, drawn = SAC(config, TASK, 0, range(1)), batch(1, 0)
+        learned = {**agent.networks, "temperature": agent.log_temperature}
+        before = {name: network.parameters.copy() for name, network in learned.items()}
+        getattr(drawn, zeroed)[:] = 0.0
+        agent.update(drawn)
+        fixed = {"temperature"} if config.temperature else set()
+        for name, network in learned.items():
+            assert np.array_equal(network.parameters, before[name]) == (name in still | fixed), (zeroed, name)
+
+
+def test_the_temperature_follows_the_entropy() -> None:
+    """Too little entropy raises the temperature, too much lowers it (eq. 18)."""
+    for log_std, rises in ((-5.0, True), (0.0, False)):
+        agent = SAC(SACConfig(batch_size=B, actor_rate=1e-12), TASK, 0, range(2))
+        actor = agent.networks["actor"]
+        actor.parameters[:] = 0.0
+        weights(actor, 2)[1][:, A:] = log_std
+        for update in range(3):
+            agent.update(batch(2, update))
+        assert ((agent.metrics({})["temperature"] > 1.0) == rises).all()
+
+
+def test_explored_actions_are_samples_of_the_policy() -> None:
+    agent = SAC(SACConfig(), TASK, 0, range(4000))
+    agent.networks["actor"].parameters[:] = agent.networks["actor"].parameters[0]
+    observation = np.zeros((4000, S), np.float32)
+    mean, log_std = np.split(agent.networks["actor"](observation[:, None])[:, 0], 2, axis=1)
+    explored = agent.explore(observation, np.ones(4000, np.bool_))
+    epsilon = (np.arctanh(explored.action.astype(np.float64)) - mean) / np.exp(log_std)
+    assert np.abs(epsilon.mean(axis=0)).max() < 4 / np.sqrt(4000)
+    assert np.abs(epsilon.std(axis=0) - 1).max() < 4 / np.sqrt(2 * 4000)
+    np.testing.assert_array_equal(explored.deviation, np.abs(explored.action - np.tanh(mean)).sum(axis=1))
+    again = agent.sample(observation[:, None])
+    assert again.shape == (4000, 1, A)
+    assert np.abs(((np.arctanh(again[:, 0].astype(np.float64)) - mean) / np.exp(log_std)).std(axis=0) - 1).max() < 0.05
+    assert not np.array_equal(again[:, 0], explored.action)
+
+
+def test_a_policy_file_holds_the_mean_as_the_actor() -> None:
+    agent = SAC(SACConfig(), TASK, 0, range(3))
+    named = agent.weights()
+    assert named["actor.2.weight"].shape == named["log_std.weight"].shape == (3, 64, A)
+    np.testing.assert_array_equal(named["log_std.bias"], weights(agent.networks["actor"], 2)[1][:, A:])
+
+
+def test_the_first_version_asks_for_its_temperature() -> None:
+    with pytest.raises(UserError, match=r"fixed temperature; set it, e\.g\. temperature = 0\.2"):
+        SACConfig(version="first")
+    with pytest.raises(UserError, match="SAC: temperature must be a finite number above 0"):
+        SACConfig(temperature=0.0)

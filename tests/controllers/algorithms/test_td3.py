@@ -1,0 +1,99 @@
+"""The TD3 update against Stable-Baselines3, and its parts against the paper."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from peers import TASK, A, B, Box, assert_equal_parameters, batch, in_double, train
+from stable_baselines3 import TD3 as PeerTD3
+
+from replaybench.controllers.algorithms.td3 import TD3, TD3Config, smooth
+from replaybench.data.errors import UserError
+from replaybench.data.streams import Stream
+
+
+def test_update_equals_stable_baselines3(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In float64 with the same smoothing noise: 1e-9 after 1 update and 1e-6 after 100."""
+    config = TD3Config(batch_size=B)
+    ours = TD3(config, TASK, 0, range(1), dtype=np.float64)
+    peer = PeerTD3(
+        "MlpPolicy", Box(), gamma=0.95, learning_rate=1e-3, device="cpu",
+        policy_kwargs={"net_arch": [64, 64], "optimizer_kwargs": {"eps": config.epsilon}},
+    )  # fmt: skip
+    pairs = [
+        (nets[name], module)
+        for nets, actor, critic in (
+            (ours.networks, peer.actor, peer.critic), (ours.targets, peer.actor_target, peer.critic_target),
+        )
+        for name, module in (("actor", actor.mu), ("critic1", critic.q_networks[0]), ("critic2", critic.q_networks[1]))
+    ]  # fmt: skip
+    in_double(peer, pairs, monkeypatch)
+    stream = Stream(0, range(1), "update")
+
+    def same_noise(tensor: torch.Tensor, mean: float, deviation: float) -> torch.Tensor:
+        return tensor.copy_(mean + deviation * torch.tensor(stream.normal(B * A).reshape(B, A)))
+
+    monkeypatch.setattr(torch.Tensor, "normal_", same_noise)
+    for update in range(1, 101):
+        drawn = batch(1, update, np.float64)
+        train(peer, drawn)
+        ours.update(drawn)
+        if update in (1, 100):
+            assert_equal_parameters(pairs, update)
+
+
+def test_target_actions_are_smoothed_as_in_equation_14() -> None:
+    calm, wild = np.zeros((5000, 1)), np.full((5000, 1), 0.9)
+    stream = Stream(0, range(1), "update")
+    smooth(calm, stream.state[0], 0.2, 0.5)
+    smooth(wild, stream.state[0], 0.2, 0.5)
+    assert np.abs(calm).max() == 0.5
+    assert abs(calm.std() - 0.1990) < 4 * 0.2 / np.sqrt(2 * 5000)  # σ of N(0, 0.2²) clipped to ±2.5 σ
+    assert wild.max() == 1.0
+    assert wild.min() == pytest.approx(0.4)
+
+
+def test_td_error_is_the_mean_of_both_critics() -> None:
+    agent, drawn = TD3(TD3Config(batch_size=B, smoothing=0.0), TASK, 0, range(2)), batch(2, 0)
+    nets, targets = agent.networks, agent.targets
+    after = targets["actor"](drawn.next_observation)
+    future = np.minimum(*(targets[name](drawn.next_observation, after) for name in ("critic1", "critic2")))
+    y = 0.01 * drawn.reward + 0.95 * (1.0 - drawn.terminated) * future
+    both = [np.abs(y - nets[name](drawn.observation, drawn.action))[:, :, 0] for name in ("critic1", "critic2")]
+    np.testing.assert_allclose(agent.update(drawn)["td_error"], (both[0] + both[1]) / 2, rtol=2e-4, atol=2e-6)
+
+
+def test_actor_and_targets_move_every_other_update() -> None:
+    agent = TD3(TD3Config(batch_size=B), TASK, 0, range(1))
+    slow = {**agent.targets, "actor itself": agent.networks["actor"]}
+    for update in range(4):
+        before = {name: network.parameters.copy() for name, network in slow.items()}
+        agent.update(batch(1, update))
+        for name, network in slow.items():
+            assert np.array_equal(network.parameters, before[name]) == (update % 2 == 0), name
+
+
+def test_importance_weights_are_the_critics_and_actor_weights_the_actors() -> None:
+    for zeroed, still in (("weight", ("critic1", "critic2")), ("actor_weight", ("actor",))):
+        agent, drawn = TD3(TD3Config(batch_size=B, policy_delay=1), TASK, 0, range(1)), batch(1, 0)
+        before = {name: network.parameters.copy() for name, network in agent.networks.items()}
+        getattr(drawn, zeroed)[:] = 0.0
+        agent.update(drawn)
+        for name, network in agent.networks.items():
+            assert np.array_equal(network.parameters, before[name]) == (name in still), (zeroed, name)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"tau": 1.5}, r"TD3: tau must be in \[0, 1\], not 1.5"),
+        ({"smoothing": -0.1}, "TD3: smoothing must be finite and at least 0"),
+        ({"policy_delay": 0}, "TD3: policy_delay must be at least 1"),
+        ({"betas": (0.9, 1.0)}, "TD3: both betas"),
+        ({"actor_hidden": (64, 0)}, "all widths in actor_hidden"),
+    ],
+)
+def test_wrong_settings_are_named(settings: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        TD3Config(**settings)

@@ -1,0 +1,288 @@
+"""Exploration: distributions, decay, who draws, what is said of densities, and resumption of every form."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy.stats import chi2, norm, truncnorm
+
+from replaybench.controllers.agent import Task
+from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
+from replaybench.controllers.exploration.forms import ExplorationConfig, make_exploration
+from replaybench.controllers.exploration.gaussian_noise import GaussianNoise, RunningGaussian, truncated_normal
+from replaybench.controllers.exploration.parameter_noise import ParameterNoise, RunningParameterNoise, noisy_parameters
+from replaybench.controllers.exploration.process_noise import Exploration, ProcessNoise
+from replaybench.controllers.networks.mlp import PopulationMLP, Shape
+from replaybench.data.errors import UserError
+from replaybench.data.streams import Stream
+
+S, A = 3, 2
+FORMS = [ProcessNoise(), GaussianNoise(), GaussianNoise(truncate=3.0, clip=True), ParameterNoise(recent=8)]
+
+
+def small_actor(members: range) -> PopulationMLP:
+    actor = PopulationMLP(Shape((S, 16, 16, A), tanh=True), len(members))
+    actor.initialise(Stream(0, members, "initialisation"))
+    return actor
+
+
+def start(config: ExplorationConfig, members: range) -> Exploration:
+    return make_exploration(config, 7, members, A, 50.0, small_actor(members))
+
+
+def observations(members: range, count: int) -> np.ndarray:
+    """Return `[count, M, S]`, each member's own whoever is beside it."""
+    rows = [np.random.Generator(np.random.PCG64(m)).normal(size=(count, S)).astype(np.float32) for m in members]
+    return np.stack(rows, axis=1)
+
+
+def run(exploration: Exploration, members: range, episodes: int = 3, steps: int = 5) -> np.ndarray:
+    """Return the actions `[episodes · steps, M, A]` that come of policy actions 0."""
+    found = []
+    for episode in range(episodes):
+        exploration.start_episode(episode, np.ones(len(members), np.bool_))
+        for observation in observations(members, steps):
+            exploration.advance(observation, np.ones(len(members), np.bool_))
+            found.append(exploration.disturb(np.zeros((len(members), A), np.float32), observation).action)
+    return np.array(found)
+
+
+def chi_square(sample: np.ndarray, distribution: object, bins: int = 50) -> None:
+    """Test a sample against a distribution in cells of equal probability; false-alarm rate 1e-6."""
+    cells = np.minimum((distribution.cdf(sample) * bins).astype(int), bins - 1)
+    counts = np.bincount(cells.ravel(), minlength=bins)
+    expected = sample.size / bins
+    assert ((counts - expected) ** 2 / expected).sum() < chi2.isf(1e-6, bins - 1)
+
+
+def gaussian_sample(config: GaussianNoise, steps: int = 200) -> np.ndarray:
+    members = range(200)
+    exploration = RunningGaussian(config, 0, members, A)
+    return run(exploration, members, 1, steps)
+
+
+def test_gaussian_noise_is_gaussian_in_every_sample_and_dimension() -> None:
+    sample = gaussian_sample(GaussianNoise(sigma=0.3))
+    chi_square(sample, norm(scale=0.3))
+    for one, other in ((sample[1:], sample[:-1]), (sample[..., 0], sample[..., 1]), (sample[:, 1:], sample[:, :-1])):
+        correlation = np.corrcoef(one.ravel(), other.ravel())[0, 1]
+        assert abs(correlation) * np.sqrt(one.size) < norm.isf(1e-6)
+
+
+def test_truncated_noise_has_the_truncated_distribution_and_keeps_its_bound() -> None:
+    sample = gaussian_sample(GaussianNoise(sigma=0.3, truncate=1.5))
+    chi_square(sample, truncnorm(-1.5, 1.5, scale=0.3))
+    assert 1.49 * 0.3 < np.abs(sample).max() <= np.float32(1.5 * 0.3)
+
+
+@pytest.mark.parametrize("bound", [0.01, 3.0, 9.0, 40.0])
+def test_truncation_holds_at_the_ends_of_what_is_drawn(bound: float) -> None:
+    ends = truncated_normal(np.array([0.0, 2.0**-53, 0.5, 1 - 2.0**-53]), bound)
+    assert np.isfinite(ends).all()
+    np.testing.assert_allclose(ends[0], max(-bound, norm.ppf(norm.cdf(-bound))), rtol=1e-12)
+    assert ends[0] >= -bound
+    assert ends[0] <= ends[1] < ends[2] < ends[3]
+    assert ends[3] <= bound
+    np.testing.assert_allclose(ends[2], 0, atol=1e-15)
+
+
+def test_no_truncated_sample_is_far_policy_after_a_small_step_of_the_mean() -> None:
+    """With Δ = 0.1 σ and c_max = 5, log ρ stays within 3 · 0.1 + 0.005; an untruncated sample of this size does not."""
+    bounded, free = (gaussian_sample(GaussianNoise(truncate=truncate)) / 0.2 for truncate in (3.0, None))
+    log_weight = [np.abs(0.1 * z - 0.1**2 / 2).max() for z in (bounded, free)]
+    assert log_weight[0] <= 0.3051 < log_weight[1]
+
+
+def test_the_noise_decays_linearly_and_stays() -> None:
+    exploration = RunningGaussian(GaussianNoise(sigma=0.5, last_sigma=0.1, decay_episodes=5), 0, range(2), A)
+    found = []
+    for episode in range(8):
+        exploration.start_episode(episode, np.array([True, episode < 2]))
+        found.append(exploration.sigma[:, 0])
+    np.testing.assert_allclose([first for first, _ in found], [0.5, 0.4, 0.3, 0.2, 0.1, 0.1, 0.1, 0.1])
+    np.testing.assert_allclose([second for _, second in found], [0.5, *[0.4] * 7])
+    constant = RunningGaussian(GaussianNoise(sigma=0.5), 0, range(2), A)
+    constant.start_episode(499, np.ones(2, np.bool_))
+    assert (constant.sigma == 0.5).all()
+
+
+def test_gaussian_noise_tells_its_density() -> None:
+    """Actions pass ±1 unclipped, and their standardised form, by what is stored, is the noise that was drawn."""
+    members = range(200)
+    exploration = RunningGaussian(GaussianNoise(sigma=0.4, last_sigma=0.2, decay_episodes=2), 0, members, A)
+    exploration.start_episode(1, np.ones(200, np.bool_))
+    observation, policy = observations(members, 1)[0], np.full((200, A), 0.9, np.float32)
+    exploration.advance(observation, np.ones(200, np.bool_))
+    explored = exploration.disturb(policy, observation)
+    assert explored.action.max() > 1.0
+    np.testing.assert_array_equal(explored.extras["behaviour_mean"], policy)
+    np.testing.assert_allclose(explored.extras["behaviour_log_sigma"], np.log(0.2), rtol=1e-6)
+    z = (explored.action - explored.extras["behaviour_mean"]) / np.exp(explored.extras["behaviour_log_sigma"])
+    np.testing.assert_allclose(z, exploration.noise, atol=1e-5)
+    np.testing.assert_allclose(explored.deviation, np.abs(explored.action - policy).sum(axis=1), rtol=1e-6)
+    clipped = RunningGaussian(GaussianNoise(sigma=3.0, clip=True), 0, members, A)
+    clipped.advance(observation, np.ones(200, np.bool_))
+    explored = clipped.disturb(policy, observation)
+    assert np.abs(explored.action).max() == 1.0
+    assert not explored.extras
+
+
+@pytest.mark.parametrize("config", FORMS, ids=lambda config: config.form)
+def test_a_member_explores_the_same_in_any_population(config: ExplorationConfig) -> None:
+    together, alone = (run(start(config, members), members) for members in (range(6), range(4, 5)))
+    np.testing.assert_array_equal(together[:, 4:5], alone)
+    assert np.abs(together).min() > 0
+
+
+@pytest.mark.parametrize("config", FORMS, ids=lambda config: config.form)
+def test_who_waits_draws_nothing(config: ExplorationConfig) -> None:
+    members = range(3)
+    exploration = start(config, members)
+    run(exploration, members)
+    before = {name: array.copy() for name, array in exploration.state_dict().items()}
+    for observation in observations(members, 5):
+        exploration.advance(observation, np.array([True, False, True]))
+    changed = [name for name, array in exploration.state_dict().items() if not np.array_equal(array, before[name])]
+    assert changed
+    for name in changed:
+        np.testing.assert_array_equal(exploration.state_dict()[name][1], before[name][1])
+
+
+@pytest.mark.parametrize("config", FORMS, ids=lambda config: config.form)
+def test_an_episode_that_begins_leaves_the_others_as_they_are(config: ExplorationConfig) -> None:
+    """And draws nothing of theirs, in whatever round it begins."""
+    members = range(3)
+    exploration, other = start(config, members), start(config, members)
+    for one in (exploration, other):
+        run(one, members)
+    exploration.start_episode(7, np.array([True, False, True]))
+    own = exploration.state_dict()
+    for name, array in other.state_dict().items():
+        np.testing.assert_array_equal(own[name][1], array[1], err_msg=name)
+    assert any(not np.array_equal(own[name][0], array[0]) for name, array in other.state_dict().items())
+    observation, policy = observations(members, 1)[0], np.zeros((3, A), np.float32)
+    found = []
+    for one in (exploration, other):
+        one.advance(observation, np.ones(3, np.bool_))
+        found.append(one.disturb(policy, observation).action)
+    np.testing.assert_array_equal(found[0][1], found[1][1])
+
+
+@pytest.mark.parametrize("config", FORMS, ids=lambda config: config.form)
+def test_a_resumed_exploration_continues_bit_for_bit(config: ExplorationConfig) -> None:
+    """Also from the middle of an episode, by another population's object."""
+    members = range(3)
+    exploration, other = start(config, members), make_exploration(config, 1, members, A, 50.0, small_actor(members))
+    run(exploration, members)
+    other.load_state_dict({name: array.copy() for name, array in exploration.state_dict().items()})
+    observation, policy = observations(members, 1)[0], np.zeros((3, A), np.float32)
+    for one, two in zip(
+        exploration.disturb(policy, observation)[:2], other.disturb(policy, observation)[:2], strict=True
+    ):
+        np.testing.assert_array_equal(one, two)
+    np.testing.assert_array_equal(run(exploration, members, 4), run(other, members, 4))
+
+
+@pytest.mark.parametrize("config", FORMS, ids=lambda config: config.form)
+def test_the_same_noise_disturbs_another_observation(config: ExplorationConfig) -> None:
+    """`explore_again` draws nothing and, where it is asked for the same observation, says the same."""
+    agent = DDPG(DDPGConfig(exploration=config), Task(S, A, 0.95, 1.0), 0, range(4))
+    agent.start_episode(0, np.ones(4, np.bool_))
+    first, second = observations(range(4), 2)
+    explored = agent.explore(first, np.ones(4, np.bool_))
+    state = {name: array.copy() for name, array in agent.state_dict().items()}
+    elsewhere, again = agent.explore_again(second), agent.explore_again(first)
+    np.testing.assert_array_equal(again.action, explored.action)
+    assert not np.array_equal(elsewhere.action, explored.action)
+    for name, array in agent.state_dict().items():
+        np.testing.assert_array_equal(array, state[name])
+    np.testing.assert_allclose(explored.deviation, np.abs(explored.action - agent.act(first)).sum(axis=1), rtol=1e-6)
+    if isinstance(config, GaussianNoise):
+        np.testing.assert_allclose(explored.action - agent.act(first), elsewhere.action - agent.act(second), atol=1e-6)
+
+
+def test_weights_are_disturbed_by_sigma_and_drawn_anew_each_episode() -> None:
+    """χ² on (π̃ − π) / σ with a false-alarm rate of 1e-6; the noise of two episodes is uncorrelated."""
+    members = range(50)
+    actor = small_actor(members)
+    exploration = RunningParameterNoise(ParameterNoise(initial=0.3), 0, members, actor)
+    np.testing.assert_array_equal(exploration.disturbed.parameters, actor.parameters)
+    drawn = []
+    for episode in range(2):
+        exploration.start_episode(episode, np.ones(50, np.bool_))
+        drawn.append((exploration.disturbed.parameters - actor.parameters) / 0.3)
+    chi_square(drawn[0], norm)
+    correlation = np.corrcoef(drawn[0].ravel(), drawn[1].ravel())[0, 1]
+    assert abs(correlation) * np.sqrt(drawn[0].size) < norm.isf(1e-6)
+    assert np.isnan(exploration.distance).all()
+    np.testing.assert_array_equal(exploration.sigma, 0.3)
+
+
+def test_sigma_is_adapted_to_each_members_own_distance() -> None:
+    """Against NumPy on the latest observations; a member that has seen nothing keeps its σ."""
+    members = range(3)
+    exploration = RunningParameterNoise(
+        ParameterNoise(target=0.2, factor=1.5, recent=4), 0, members, small_actor(members)
+    )
+    seen = observations(members, 6)
+    for observation in seen:
+        exploration.advance(observation, np.array([True, True, False]))
+    exploration.sigma[:] = 1e-3, 3.0, 0.1
+    exploration.start_episode(1, np.ones(3, np.bool_))
+    latest = seen[-4:].transpose(1, 0, 2)
+    difference = exploration.actor(latest) - exploration.disturbed(latest)
+    expected = np.sqrt((difference.astype(np.float64) ** 2).mean(axis=(1, 2)))
+    np.testing.assert_allclose(exploration.distance[:2], expected[:2], rtol=1e-6)
+    assert expected[0] < 0.2 < expected[1]
+    np.testing.assert_allclose(exploration.sigma, [1.5e-3, 2.0, 0.1])
+
+
+def test_adaptation_brings_the_distance_to_the_target() -> None:
+    """On small actors whose weights move: σ settles where half of the distances exceed the target, here to 5 %."""
+    members = range(20)
+    actor = small_actor(members)
+    exploration = RunningParameterNoise(ParameterNoise(initial=1e-2, recent=64), 0, members, actor)
+    for observation in observations(members, 64):
+        exploration.advance(observation, np.ones(20, np.bool_))
+    distances = []
+    for episode in range(400):
+        actor.parameters *= np.float32(1.001)
+        exploration.start_episode(episode, np.ones(20, np.bool_))
+        distances.append(exploration.distance.copy())
+    assert np.mean(distances[1]) < 0.05
+    assert abs(np.median(distances[-100:]) / 0.2 - 1) < 0.05
+    assert len(np.unique(exploration.sigma)) > 1
+
+
+def test_only_weights_and_biases_are_disturbed() -> None:
+    """What lies behind a layer's bias, the gain and shift of its normalisation, is left alone."""
+    actor = small_actor(range(2))
+    assert noisy_parameters(actor).all()
+    (s, _, _), (h, _, second), (o, _, third) = (row[:3] for row in actor.network.plan[:3])
+    plan = np.array([[s, 16, 0], [h, 16, second + 32], [o, A, third + 64]])
+    normalised = SimpleNamespace(
+        parameters=np.zeros((2, actor.parameters.shape[1] + 64)), shape=actor.shape, network=SimpleNamespace(plan=plan)
+    )
+    noisy = noisy_parameters(normalised)
+    assert noisy.sum() == actor.parameters.shape[1]
+    assert not noisy[second : second + 32].any()
+    assert not noisy[third + 32 : third + 64].any()
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: GaussianNoise(sigma=0.0), "sigma and last_sigma must be finite and above 0"),
+        (lambda: GaussianNoise(last_sigma=float("nan")), "sigma and last_sigma"),
+        (lambda: GaussianNoise(truncate=-3.0), "truncate must be"),
+        (lambda: GaussianNoise(decay_episodes=0), "decay_episodes"),
+        (lambda: ParameterNoise(target=0.0), "target and initial"),
+        (lambda: ParameterNoise(factor=0.99), "factor must be"),
+        (lambda: ParameterNoise(recent=0), "recent must be"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(make: object, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        make()

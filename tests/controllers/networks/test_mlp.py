@@ -1,0 +1,197 @@
+"""Population networks against PyTorch's autograd, and the rules that make a population honest."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import layer_norm, softsign
+
+from replaybench.controllers.algorithms.ddpg import DDPGConfig
+from replaybench.controllers.networks.activations import ACTIVATIONS, Activation
+from replaybench.controllers.networks.matmul import matmul, padded
+from replaybench.controllers.networks.mlp import PopulationMLP, Shape, backward, forward
+from replaybench.data.streams import Stream
+
+M, B = 3, 5
+
+
+def make(shape: Shape, dtype: type = np.float64, members: int = M) -> PopulationMLP:
+    network = PopulationMLP(shape, members, dtype)
+    network.initialise(Stream(1, range(members), "initialisation"))
+    return network
+
+
+def by_torch(network: PopulationMLP, m: int, x: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, list]:
+    """Evaluate member m with autograd; returns the output and the leaves in the order of the flat parameters."""
+    shape, h = network.shape, x
+    leaves = {
+        name: torch.tensor(part[m].copy(), requires_grad=True) for name, part in network.named_weights("n").items()
+    }
+    for layer in range(len(shape.layers)):
+        if layer == shape.inject:
+            h = torch.cat([h, action], 1)
+        h = h @ leaves[f"n.{layer}.weight"] + leaves[f"n.{layer}.bias"]
+        if layer < len(shape.layers) - 1:
+            if shape.layer_norm:
+                h = layer_norm(h, h.shape[1:], leaves[f"n.{layer}.gain"], leaves[f"n.{layer}.shift"], 1e-5)
+            h = {"relu": torch.relu, "tanh": torch.tanh, "softsign": softsign}[shape.activation](h)
+    return (torch.tanh(h) if shape.tanh else h), list(leaves.values())
+
+
+SHAPES = [
+    Shape((2, 50, 50, 1), tanh=True),
+    Shape((2, 50, 50, 20, 1), actions=4, inject=1),
+    Shape((3, 7, 2), actions=2, inject=0),
+    Shape((3, 2)),
+    Shape((4, 33, 17, 9, 5, 3), actions=1, inject=4),
+    Shape((0, 32, 1), actions=3, inject=0),
+]
+VARIANTS = [
+    Shape((3, 33, 7, 2), actions=2, inject=inject, tanh=tanh, activation=activation, layer_norm=normalised)
+    for activation in ACTIVATIONS
+    for normalised in (False, True)
+    for tanh, inject in ((False, 0), (True, 1), (False, 2))
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES + VARIANTS)
+def test_forward_and_backward_equal_autograd(shape: Shape) -> None:
+    network = make(shape)
+    rng = np.random.Generator(np.random.PCG64(0))
+    # Gains of one and shifts of zero would hide them.
+    network.parameters += rng.normal(0.0, 0.1, network.parameters.shape)
+    x, action = rng.normal(size=(M, B, shape.sizes[0])), rng.normal(size=(M, B, shape.actions))
+    d_out = rng.normal(size=(M, B, shape.sizes[-1]))
+    tape, out = network.tape(B), np.empty((B, shape.sizes[-1]))
+    for m in range(M):
+        forward(network.network, m, tape, x[m], action[m], out)
+        joined = torch.tensor(action[m], requires_grad=True)
+        expected, leaves = by_torch(network, m, torch.tensor(x[m]), joined)
+        expected.backward(torch.tensor(d_out[m]))
+        np.testing.assert_allclose(out, expected.detach().numpy(), rtol=1e-12, atol=1e-14)
+        d_action = np.empty((B, shape.actions))
+        backward(network.network, m, tape, d_out[m], True, d_action)
+        gradient = np.concatenate([leaf.grad.numpy().ravel() for leaf in leaves])
+        np.testing.assert_allclose(network.gradient[m], gradient, rtol=1e-10, atol=1e-13)
+        if shape.actions:
+            np.testing.assert_allclose(d_action, joined.grad.numpy(), rtol=1e-10, atol=1e-13)
+            alone = np.empty_like(d_action)
+            network.gradient[m] = np.nan
+            backward(network.network, m, tape, d_out[m], False, alone)
+            np.testing.assert_array_equal(alone, d_action)
+            assert np.isnan(network.gradient[m]).all(), "without want_weights the gradient is left alone"
+
+
+@pytest.mark.parametrize(
+    ("states", "actions", "critic", "actor"),
+    [(2, 1, 3791, 2751), (2, 4, 3941, 2904)],
+    ids=["pendulum", "magman"],
+)
+def test_parameter_counts_of_table_8(states: int, actions: int, critic: int, actor: int) -> None:
+    config = DDPGConfig()
+    assert Shape((states, *config.actor_hidden, actions), tanh=True).parameter_count == actor
+    shape = Shape((states, *config.critic_hidden, 1), actions=actions, inject=config.action_layer)
+    assert shape.parameter_count == critic
+
+
+@pytest.mark.parametrize(("states", "actions", "critic", "actor"), [(2, 1, 122101, 121801), (2, 4, 123001, 122704)])
+def test_parameter_counts_of_the_large_networks(states: int, actions: int, critic: int, actor: int) -> None:
+    assert Shape((states, 400, 300, actions), tanh=True).parameter_count == actor
+    assert Shape((states, 400, 300, 1), actions=actions, inject=1).parameter_count == critic
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("normalised", [False, True])
+def test_members_do_not_depend_on_each_other_or_on_their_number(activation: Activation, normalised: bool) -> None:
+    shape = Shape((2, 50, 50, 20, 1), actions=1, inject=1, activation=activation, layer_norm=normalised)
+    many, one = make(shape, np.float32, 7), make(shape, np.float32, 1)
+    np.testing.assert_array_equal(many.parameters[:1], one.parameters)
+    x = np.linspace(-1, 1, 7 * 19 * 2, dtype=np.float32).reshape(7, 19, 2)
+    action = np.linspace(-1, 1, 7 * 19, dtype=np.float32).reshape(7, 19, 1)
+
+    def passes(network: PopulationMLP, members: slice) -> np.ndarray:
+        """Return outputs and gradients, one tape serving all members in turn."""
+        tape, out, found = network.tape(19), np.empty((19, 1), np.float32), []
+        for m in range(len(network.parameters)):
+            forward(network.network, m, tape, x[members][m], action[members][m], out)
+            backward(network.network, m, tape, out, True, np.empty((19, 0), np.float32))
+            found.append(np.concatenate([out[:, 0], network.gradient[m]]))
+        return np.array(found)
+
+    together = passes(many, slice(None))
+    np.testing.assert_array_equal(together[:1], passes(one, slice(1)))
+    np.testing.assert_array_equal(together[:, :19], many(x, action)[:, :, 0])
+    many.parameters[3] = np.nan
+    again = passes(many, slice(None))
+    assert np.isnan(again[3]).all()
+    np.testing.assert_array_equal(np.delete(again, 3, 0), np.delete(together, 3, 0))
+
+
+def test_fan_in_is_one_draw_per_parameter_over_the_root_of_the_inputs() -> None:
+    shape = Shape((2, 50, 50, 20, 1), actions=1, inject=1)
+    network = make(shape)
+    drawn = Stream(1, range(M), "initialisation").uniform(shape.parameter_count) * 2 - 1
+    start = 0
+    for inputs, outputs in shape.layers:
+        bias = start + inputs * outputs
+        np.testing.assert_array_equal(network.parameters[:, start:bias], drawn[:, start:bias] / np.sqrt(inputs))
+        np.testing.assert_array_equal(network.parameters[:, bias : bias + outputs], 0.0)
+        start = bias + outputs
+
+
+def spread(values: np.ndarray) -> float:
+    return float(np.abs(values).max())
+
+
+def test_xavier_bounds_and_a_scaled_output() -> None:
+    network = PopulationMLP(Shape((60, 64, 32, 40), layer_norm=True), 20, np.float64)
+    network.initialise(Stream(1, range(20), "initialisation"), "xavier", output_scale=0.1)
+    named = network.named_weights("critic")
+    for layer, (inputs, outputs) in enumerate(network.shape.layers):
+        bound = np.sqrt(6 / (inputs + outputs)) * (0.1 if layer == 2 else 1.0)
+        assert 0.99 * bound < spread(named[f"critic.{layer}.weight"]) <= bound
+        assert spread(named[f"critic.{layer}.bias"]) == 0
+    for layer in (0, 1):
+        np.testing.assert_array_equal(named[f"critic.{layer}.gain"], 1.0)
+        np.testing.assert_array_equal(named[f"critic.{layer}.shift"], 0.0)
+    assert "critic.2.gain" not in named
+
+
+def test_a_bounded_output_layer_draws_its_biases_too_and_leaves_the_others() -> None:
+    bounded, plain = (PopulationMLP(Shape((6, 64, 40)), 20) for _ in range(2))
+    bounded.initialise(Stream(1, range(20), "initialisation"), output_bound=3e-3)
+    plain.initialise(Stream(1, range(20), "initialisation"))
+    ours, theirs = bounded.named_weights("n"), plain.named_weights("n")
+    for part in ("weight", "bias"):
+        assert 0.99 * 3e-3 < spread(ours[f"n.1.{part}"]) <= np.float32(3e-3)
+        np.testing.assert_array_equal(ours[f"n.0.{part}"], theirs[f"n.0.{part}"])
+
+
+def test_named_weights_are_views_that_hold_every_parameter_once() -> None:
+    network = PopulationMLP(Shape((2, 5, 4, 3), actions=2, inject=1, layer_norm=True, activation="tanh"), M)
+    network.parameters[:] = np.arange(network.parameters.size).reshape(M, -1)
+    named = network.named_weights("actor")
+    flat = np.concatenate([part.reshape(M, -1) for part in named.values()], axis=1)
+    np.testing.assert_array_equal(flat, network.parameters)
+    assert [name.split(".")[2] for name in named] == ["weight", "bias", "gain", "shift"] * 2 + ["weight", "bias"]
+    named["actor.1.gain"][1, 2] = -7
+    assert (network.parameters[1] == -7).sum() == 1
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("rows", "columns", "depth"), [(1, 1, 1), (7, 3, 2), (15, 40, 9), (51, 50, 16)])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_matmul_equals_numpy(dtype: type, rows: int, columns: int, depth: int, transposed: bool) -> None:
+    rng = np.random.Generator(np.random.PCG64(0))
+    a, b = rng.normal(size=(rows, depth)).astype(dtype), rng.normal(size=(depth, columns)).astype(dtype)
+    stride = padded(columns, np.dtype(dtype).itemsize)
+    wide = np.full((depth, stride), np.nan, dtype)
+    wide[:, :columns] = b
+    c = np.full(rows * columns + 3, 7.0, dtype)
+    stored = np.ascontiguousarray(a.T) if transposed else a
+    a_row, a_col = (1, rows) if transposed else (depth, 1)
+    matmul(c, 0, columns, rows, columns, stored, 0, a_row, a_col, wide, 0, stride, depth)
+    tolerance = 1e-5 if dtype is np.float32 else 1e-12
+    np.testing.assert_allclose(c[:-3].reshape(rows, columns), a @ b, rtol=tolerance, atol=tolerance)
+    np.testing.assert_array_equal(c[-3:], 7.0)

@@ -1,0 +1,179 @@
+"""ReF-ER's schedules, β, the count of far-policy steps, and what learners with Gaussian exploration do with them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from replaybench.controllers.agent import Task
+from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
+from replaybench.controllers.algorithms.naf import NAF, NAFConfig
+from replaybench.controllers.exploration.gaussian_noise import GaussianNoise
+from replaybench.controllers.refer.far_count import FAR, RECOUNT, RHO, FarCount
+from replaybench.controllers.refer.rules import ReFER, near_policy
+from replaybench.data.errors import UserError
+from replaybench.replay.strategies.refer import ReFER as Both
+from replaybench.replay.strategies.refer import ReFER1, ReFER2
+
+S, A, B = 3, 2, 8
+TASK = Task(observation_size=S, action_size=A, discount=0.9, reward_scale=0.5)
+
+
+def test_c_max_and_rates_are_annealed() -> None:
+    refer = ReFER(Both(c=4.0, anneal=0.5), 1, 1e-3)
+    assert [refer.c_max(t) for t in (0, 2, 6)] == [5, 3, 2]
+    assert [refer.annealed(t) for t in (0, 2, 6)] == [1, 0.5, 0.25]
+
+
+def test_beta_falls_and_rises_by_equation_12_and_stays_at_its_fixed_points() -> None:
+    refer = ReFER(Both(far=0.1, beta=0.5, beta_rate=0.2), 4, 1e-3)
+    refer.beta[2:] = 0, 1
+    refer.weigh(np.array([0.11, 0.1, 0.5, 0.0]), 1)
+    np.testing.assert_allclose(refer.beta, [0.4, 0.6, 0, 1], rtol=1e-15)
+    assert (refer.beta[2:] == [0, 1]).all()
+    for _ in range(1000):
+        refer.weigh(np.array([1.0, 0.0, 1.0, 0.0]), 1)
+    np.testing.assert_allclose(refer.beta, [0, 1, 0, 1], atol=1e-12)
+
+
+def test_betas_step_is_the_annealed_learning_rate_unless_given() -> None:
+    refer = ReFER(Both(anneal=0.5), 1, 0.1)
+    refer.weigh(np.ones(1), 2)
+    assert refer.beta[0] == pytest.approx(1 - 0.1 / 2)
+    constant = ReFER(Both(anneal=0.5, beta_rate=0.1), 1, 0.3)
+    constant.weigh(np.ones(1), 2)
+    assert constant.beta[0] == pytest.approx(0.9)
+
+
+def test_each_variant_holds_its_rules() -> None:
+    found = [ReFER(settings, 1, 1e-3).rules(1) for settings in (None, ReFER1(), ReFER2(), Both(kl="pi_mu"))]
+    assert [(r.mask, r.pull, r.mu_pi) for r in found] == [
+        (False, False, True), (True, False, True), (False, True, True), (True, True, False)
+    ]  # fmt: skip
+    assert [r.limit for r in found] == [np.inf, np.inf, 1e3, np.inf]
+    alone = ReFER(ReFER1(), 1, 1e-3)
+    alone.weigh(np.ones(1), 1)
+    assert alone.beta[0] == 1
+
+
+def test_near_policy_is_an_open_interval_without_nan() -> None:
+    found = [near_policy(rho, 4.0) for rho in (0.25, 0.26, 1.0, 3.9, 4.0, np.nan)]
+    assert found == [False, True, True, True, False, False]
+
+
+def test_n_far_is_kept_exactly_and_judged_anew_as_c_max_shrinks() -> None:
+    rng = np.random.Generator(np.random.PCG64(2))
+    refer, steps = ReFER(Both(c=4.0, anneal=0.01), 2, 1e-3), np.zeros(1, np.int64)
+    rule, values = FarCount(refer, steps, 2), np.zeros((2, 20, 2), np.float32)
+    links = np.full((2, 20), -1, np.int32)
+    for update in range(1, RECOUNT + 1):
+        steps[0] = update
+        slots = np.full(2, (update - 1) % 20)
+        if update > 20:
+            rule.evicting(values, links, links, slots)
+        rule.stored(values, links, links, slots, np.ones(2, np.bool_))
+        idx = rng.integers(0, min(update, 20), (2, 4))
+        idx[0, 0] = -1
+        rho = np.exp(rng.normal(size=(2, 4)))
+        for m in range(2):
+            _, first = np.unique(idx[m], return_index=True)
+            rho[m] = [rho[m, first[list(idx[m][first]).index(slot)]] for slot in idx[m]]
+        rule.annotated(values, links, links, idx, {"rho": rho})
+        np.testing.assert_array_equal(rule.far, values[:, :, FAR].sum(axis=1))
+        np.testing.assert_array_equal(rule.stored_steps, min(update, 20))
+    c_max = refer.c_max(RECOUNT)
+    far = (values[:, :, RHO] >= c_max) | (values[:, :, RHO] <= 1 / c_max)
+    np.testing.assert_array_equal(rule.far, far.sum(axis=1))
+    np.testing.assert_array_equal(rule.fraction, far.mean(axis=1))
+
+
+LEARNERS: Any = [
+    (DDPG, DDPGConfig(batch_size=B, exploration=GaussianNoise(sigma=0.3))),
+    (NAF, NAFConfig(batch_size=B, exploration=GaussianNoise(sigma=0.3), bounded=False)),
+]
+
+
+def batch(seed: int, dtype: type = np.float64) -> SimpleNamespace:
+    rng = np.random.Generator(np.random.PCG64(seed))
+    mean = rng.normal(0, 0.3, (2, B, A))
+    columns = {"behaviour_mean": mean, "behaviour_log_sigma": np.full((2, B, A), np.log(0.3))}
+    return SimpleNamespace(
+        observation=rng.normal(size=(2, B, S)).astype(dtype), next_observation=rng.normal(size=(2, B, S)).astype(dtype),
+        action=(mean + 0.3 * rng.normal(size=mean.shape)).astype(dtype),
+        reward=rng.normal(size=(2, B, 1)).astype(dtype),
+        terminated=np.zeros((2, B, 1), dtype), weight=np.ones((2, B), dtype), actor_weight=np.ones((2, B), dtype),
+        rate_factor=np.ones(2, dtype), columns={name: column.astype(dtype) for name, column in columns.items()},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "config"), LEARNERS)
+def test_without_bound_and_with_beta_1_it_is_plain_replay_bit_for_bit(kind: Any, config: Any) -> None:
+    agents = [kind(config, TASK, 0, range(2), refer=refer) for refer in (None, Both(c=1e30, anneal=0.0), Both())]
+    for update in range(5):
+        for agent in agents:
+            agent.update(batch(update, np.float32))
+    plain, unbounded, bounded = (np.concatenate([n.parameters for n in a.networks.values()], axis=1) for a in agents)
+    np.testing.assert_array_equal(plain, unbounded)
+    assert not np.array_equal(plain, bounded)
+
+
+@pytest.mark.parametrize(("kind", "config"), LEARNERS)
+def test_far_policy_samples_have_no_influence_under_rule_1(kind: Any, config: Any) -> None:
+    found = []
+    for reward in (0.0, 1e3):
+        agent, drawn = kind(config, TASK, 0, range(2), dtype=np.float64, refer=ReFER1(c=1.0)), batch(0)
+        rho = kind(config, TASK, 0, range(2), dtype=np.float64).update(batch(0))["rho"]
+        far = (rho >= 2) | (rho <= 0.5)
+        assert far.any()
+        assert not far.all()
+        drawn.reward[far] = reward
+        agent.update(drawn)
+        found.append(agent.networks["critic" if kind is DDPG else "network"].parameters)
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize(("kind", "config"), LEARNERS)
+def test_with_beta_0_only_the_divergence_is_descended(kind: Any, config: Any) -> None:
+    """Gradients equal finite differences of the mean divergence in the policy's weights; NAF's of all its weights."""
+    agent, drawn = kind(config, TASK, 0, range(2), dtype=np.float64, refer=Both(beta=0.0)), batch(1)
+    network = agent.networks["actor" if kind is DDPG else "network"]
+
+    def divergence() -> np.ndarray:
+        mean = agent.policy(drawn.observation) if kind is DDPG else agent.mean(drawn.observation)
+        apart: np.ndarray = (mean - drawn.columns["behaviour_mean"]) / 0.3
+        return (apart**2).sum(axis=2).mean(axis=1) / 2
+
+    rng = np.random.Generator(np.random.PCG64(5))
+    checked = rng.integers(0, network.parameters.shape[1], 30)
+    expected = []
+    for p in checked:
+        sides = []
+        for step in (1e-6, -1e-6):
+            network.parameters[:, p] += step
+            sides.append(divergence())
+            network.parameters[:, p] -= step
+        expected.append((sides[0] - sides[1]) / 2e-6)
+    agent.update(drawn)
+    np.testing.assert_allclose(network.gradient[:, checked], np.transpose(expected), rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize(("kind", "config"), LEARNERS)
+def test_metrics_measure_the_divergence_from_what_is_stored(kind: Any, config: Any) -> None:
+    agent, drawn = kind(config, TASK, 0, range(2), refer=Both()), batch(1, np.float32)
+    stored = {"observation": drawn.observation, **drawn.columns}
+    mean = agent.policy(drawn.observation) if kind is DDPG else agent.mean(drawn.observation)
+    expected = (((mean - drawn.columns["behaviour_mean"]) / 0.3) ** 2).sum(axis=2).mean(axis=1) / 2
+    found = agent.metrics(stored)
+    assert tuple(found) == agent.metric_names == ("kl", "far", "beta")
+    np.testing.assert_allclose(found["kl"], expected, rtol=1e-4)
+    assert tuple(kind(config, TASK, 0, range(2)).metrics(stored)) == ("kl",)
+
+
+def test_exploration_without_density_is_refused() -> None:
+    with pytest.raises(UserError, match="DDPG: ReF-ER needs a behaviour density"):
+        DDPG(DDPGConfig(), TASK, 0, range(1), refer=Both())
+    with pytest.raises(UserError, match="NAF: ReF-ER needs a behaviour density"):
+        NAF(NAFConfig(exploration=GaussianNoise(clip=True)), TASK, 0, range(1), refer=Both())

@@ -1,0 +1,205 @@
+"""Running statistics against NumPy, and a learner that uses them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from replaybench.controllers.agent import Task
+from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
+from replaybench.controllers.normaliser import NormaliseConfig, Normaliser, ObservationNormaliser, RewardScale
+from replaybench.data.errors import UserError
+
+M, S, A, B = 4, 3, 2, 16
+BOTH = NormaliseConfig(observations=True, clip=5.0, rewards=True)
+
+
+def collected(steps: int = 60) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return observations `[T, M, S]` far from zero, rewards `[T, M]` and who was active `[T, M]`."""
+    rng = np.random.Generator(np.random.PCG64(3))
+    observation = (1000 + rng.normal(size=(steps, M, S)) * [0.5, 3.0, 0.0]).astype(np.float32)
+    active = rng.random((steps, M)) < 0.7
+    active[:, 3] = False
+    return observation, rng.normal(-5, 2, (steps, M)), active
+
+
+def told(members: slice = slice(None), config: NormaliseConfig = BOTH) -> tuple[ObservationNormaliser, RewardScale]:
+    observation, reward, active = (array[:, members] for array in collected())
+    scaler, rewards = ObservationNormaliser(config, active.shape[1], S), RewardScale(config, active.shape[1], 0.01)
+    for step in range(len(active)):
+        scaler.update(observation[step], active[step])
+        rewards.update(reward[step], active[step])
+    return scaler, rewards
+
+
+def test_statistics_are_numpys_over_what_each_member_collected() -> None:
+    (scaler, rewards), (observation, reward, active) = told(), collected()
+    for m in range(3):
+        seen = observation[active[:, m], m].astype(np.float64)
+        assert scaler.count[m] == rewards.count[m] == len(seen)
+        np.testing.assert_allclose(scaler.mean[m], seen.mean(axis=0), rtol=1e-12)
+        np.testing.assert_allclose(scaler.variance[m], seen.var(axis=0), rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(scaler.scale[m], 1 / np.maximum(seen.std(axis=0), 1e-2), rtol=1e-9)
+        np.testing.assert_allclose(rewards.factor[m], 1 / np.sqrt((reward[active[:, m], m] ** 2).mean()), rtol=1e-12)
+    np.testing.assert_array_equal(scaler.mean[3], 0)
+    np.testing.assert_array_equal(scaler.scale[3], 1)
+    assert rewards.factor[3] == 0.01
+
+
+def test_several_steps_at_once_are_the_same_as_one_by_one() -> None:
+    observation, reward, _ = collected()
+    everyone = np.ones(M, np.bool_)
+    one, many = (ObservationNormaliser(BOTH, M, S) for _ in range(2))
+    few, all_ = (RewardScale(BOTH, M, 1.0) for _ in range(2))
+    for step in range(len(reward)):
+        one.update(observation[step], everyone)
+        few.update(reward[step], everyone)
+    many.update(observation.transpose(1, 0, 2), everyone)
+    all_.update(reward.T[..., None], everyone)
+    for name, array in {**one.state_dict(), **few.state_dict()}.items():
+        np.testing.assert_array_equal(array, {**many.state_dict(), **all_.state_dict()}[name])
+
+
+def test_observations_are_standardised_and_bounded() -> None:
+    scaler, _ = told()
+    x = np.random.Generator(np.random.PCG64(0)).normal(1000, 4, (M, 5, 2, S)).astype(np.float32)
+    expected = np.clip((x - scaler.mean[:, None, None]) * scaler.scale[:, None, None], -5, 5)
+    found = scaler(x)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+    assert np.abs(found).max() == 5.0
+    free, _ = told(config=NormaliseConfig(observations=True))
+    assert np.abs(free(x)).max() > 5.0
+    x[0, 0, 0, 0] = np.nan
+    assert np.isnan(scaler(x)[0, 0, 0, 0])
+
+
+def test_the_first_samples_are_neither_lost_nor_blown_up() -> None:
+    """Identity before the first; zero at the first; two equal observations leave the least deviation."""
+    scaler, rewards = ObservationNormaliser(BOTH, 1, 1), RewardScale(BOTH, 1, 7.0)
+    one, everyone = np.ones((1, 1), np.float32), np.ones(1, np.bool_)
+    assert scaler(one * 3) == 3
+    assert rewards.factor == 7.0
+    scaler.update(one * 2, everyone)
+    assert scaler(one * 2) == 0
+    assert scaler(one * 3) == 1
+    scaler.update(one * 2, everyone)
+    np.testing.assert_allclose(scaler(one * np.float32(2.01)), 1.0, rtol=1e-4)
+    rewards.update(np.array([-4.0]), everyone)
+    assert rewards.factor == 0.25
+    nothing = RewardScale(BOTH, 1, 7.0)
+    nothing.update(np.zeros(1), everyone)
+    assert nothing.factor == 1e6
+
+
+def test_off_is_the_identity_and_holds_nothing() -> None:
+    scaler, rewards = told(config=NormaliseConfig())
+    x = np.ones((M, 2, S), np.float32)
+    assert scaler(x) is x
+    np.testing.assert_array_equal(rewards.factor, 0.01)
+    assert not scaler.state_dict()
+    assert not rewards.state_dict()
+
+
+def test_a_member_is_the_same_in_any_population_and_resumes_bit_for_bit() -> None:
+    (scaler, rewards), (alone, own) = told(), told(slice(1, 2))
+    state = {**scaler.state_dict(), **rewards.state_dict()}
+    for name, array in {**alone.state_dict(), **own.state_dict()}.items():
+        np.testing.assert_array_equal(array, state[name][1:2])
+    other = Normaliser(BOTH, M, S, 1.0)
+    other.load_state_dict({name: array.copy() for name, array in state.items()})
+    observation, reward, active = (array[0] for array in collected())
+    for mine in (scaler, other.observations):
+        mine.update(observation, active)
+    for mine in (rewards, other.rewards):
+        mine.update(reward, active)
+    for name, array in other.state_dict().items():
+        np.testing.assert_array_equal(array, state[name])
+
+
+def batch(seed: int, dtype: type = np.float64) -> SimpleNamespace:
+    rng = np.random.Generator(np.random.PCG64(seed))
+
+    def normal(*shape: int) -> np.ndarray:
+        return rng.normal(size=(M, B, *shape)).astype(dtype)
+
+    return SimpleNamespace(
+        observation=20 + 3 * normal(S), action=np.tanh(normal(A)), reward=100 * normal(1),
+        next_observation=20 + 3 * normal(S), terminated=(rng.random((M, B, 1)) < 0.2).astype(dtype),
+        weight=np.ones((M, B), dtype), actor_weight=np.ones((M, B), dtype), rate_factor=np.ones(M, dtype),
+    )  # fmt: skip
+
+
+def learner(config: NormaliseConfig, reward_scale: float = 0.01) -> DDPG:
+    task = Task(observation_size=S, action_size=A, discount=0.95, reward_scale=reward_scale)
+    return DDPG(DDPGConfig(normalise=config), task, 0, range(M), dtype=np.float64)
+
+
+def collect(agent: DDPG, drawn: SimpleNamespace) -> None:
+    """Let the agent collect what is in a batch, as the loop would."""
+    nobody, everyone = np.zeros(M, np.bool_), np.ones(M, np.bool_)
+    for b in range(B):
+        agent.explore(drawn.observation[:, b], everyone)
+        assert not agent.followed(drawn.reward[:, b, 0], drawn.next_observation[:, b], nobody, nobody, everyone)
+
+
+def test_a_learner_that_normalises_equals_one_that_is_given_normalised_numbers() -> None:
+    """Updates, policy and TD errors in float64; values are told in the task's units."""
+    agent = learner(BOTH)
+    for seed in range(5):
+        drawn = batch(seed)
+        collect(agent, drawn)
+    plain = learner(NormaliseConfig(), reward_scale=1.0)
+    scaler, factor = agent.normaliser.observations, agent.normaliser.rewards.factor
+    assert 1 / 150 < factor.min() < factor.max() < 1 / 70
+    for seed in range(5, 10):
+        raw = batch(seed)
+        scaled = SimpleNamespace(**vars(raw))
+        scaled.observation, scaled.next_observation = scaler(raw.observation), scaler(raw.next_observation)
+        scaled.reward = factor[:, None, None] * raw.reward
+        found, expected = agent.update(raw)["td_error"], plain.update(scaled)["td_error"]
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(agent.actor.parameters, plain.actor.parameters, rtol=1e-9, atol=1e-12)
+    np.testing.assert_array_equal(agent.policy(raw.observation), agent.actor(scaled.observation))
+    np.testing.assert_array_equal(agent.act(raw.observation[:, 0]), agent.actor(scaled.observation)[:, 0])
+    value = agent.critic(scaled.observation, agent.actor(scaled.observation))[:, :, 0]
+    np.testing.assert_allclose(agent.value(raw.observation), value * (0.01 / factor)[:, None])
+
+
+def test_a_learner_without_statistics_is_the_learner_that_never_heard_of_them() -> None:
+    agent, deaf = learner(NormaliseConfig()), learner(NormaliseConfig())
+    for seed in range(3):
+        drawn = batch(seed)
+        collect(agent, drawn)
+        agent.update(drawn)
+        deaf.update(drawn)
+    np.testing.assert_array_equal(agent.critic.parameters, deaf.critic.parameters)
+    assert not [name for name in (*agent.weights(), *agent.state_dict()) if name.startswith(("observation", "reward"))]
+
+
+def test_weights_carry_the_statistics_to_another_learner() -> None:
+    agent, other = learner(BOTH), learner(BOTH)
+    drawn = batch(0)
+    collect(agent, drawn)
+    agent.update(drawn)
+    other.load_weights({name: array.copy() for name, array in agent.weights().items()})
+    for one, two in zip(
+        *([a.policy(drawn.observation), a.value(drawn.observation)] for a in (agent, other)), strict=True
+    ):
+        np.testing.assert_array_equal(one, two)
+    assert {"observation.mean", "observation.scale", "observation.bound"} <= agent.weights().keys()
+    with pytest.raises(UserError, match="do not fit"):
+        learner(NormaliseConfig()).load_weights(agent.weights())
+
+
+@pytest.mark.parametrize("clip", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_bound_that_means_nothing_is_refused(clip: float) -> None:
+    with pytest.raises(UserError, match="clip must be a finite number above 0"):
+        NormaliseConfig(observations=True, clip=clip)
+
+
+def test_a_bound_on_nothing_is_refused() -> None:
+    with pytest.raises(UserError, match="observations = true"):
+        NormaliseConfig(clip=5.0)

@@ -1,0 +1,233 @@
+"""Logs: what is read, what is refused and in which words, and where recordings are cut."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from replaybench.data.errors import UserError
+from replaybench.data.logs import table
+from replaybench.data.logs.log import read_log, round_rate, sampling_rate, segments
+
+
+def text_log(folder: Path, text: str, name: str = "log.csv") -> Path:
+    path = folder / name
+    path.write_bytes(text.encode())
+    return path
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "time,angle\n0.0,1.5\n0.5,-2e-3\n",
+        "\ufefftime;angle\r\n0.0;1.5\r\n\r\n0.5;-2e-3\r\n",
+        "# time\tangle\n0.0\t1.5\n0.5\t-2e-3",
+        '"time", "angle"\n0.0, "1.5"\n0.5, -2e-3\n',
+        "\n time ,angle,\n0.0,1.5,\n0.5,-2e-3,\n",
+    ],
+    ids=["plain", "spreadsheet", "savetxt", "quoted", "trailing comma"],
+)
+def test_text_in_its_usual_forms_reads_the_same(tmp_path: Path, text: str) -> None:
+    log = read_log(text_log(tmp_path, text))
+    assert log.time is not None
+    assert log.time.tolist() == [0.0, 0.5]
+    assert list(log.columns) == ["time", "angle"]
+    assert log.column("angle").tolist() == [1.5, -2e-3]
+
+
+def test_npz_reads_any_plain_numbers_as_float64(tmp_path: Path) -> None:
+    path = tmp_path / "log.npz"
+    np.savez_compressed(path, t=np.array([0.0, 0.1], ">f4"), u=np.array([1, 2], np.uint8), on=np.array([True, False]))
+    log = read_log(path)
+    assert log.time is not None
+    assert log.time.dtype == np.float64
+    assert log.columns["u"].tolist() == [1.0, 2.0]
+    assert log.columns["on"].tolist() == [1.0, 0.0]
+
+
+def test_numpys_own_text_is_read(tmp_path: Path) -> None:
+    table = np.random.default_rng(0).normal(size=(20, 3))
+    table[:, 0] = np.arange(20)
+    np.savetxt(tmp_path / "log.txt", table, header="time,angle,voltage", delimiter=",")
+    log = read_log(tmp_path / "log.txt")
+    np.testing.assert_array_equal(np.stack(list(log.columns.values()), axis=1), table)
+
+
+def test_the_time_column_is_named_or_found_or_absent(tmp_path: Path) -> None:
+    path = text_log(tmp_path, "stamp,T,a\n5,1,0\n6,2,0\n")
+    by_name, by_custom = read_log(path, "stamp").time, read_log(path).time
+    assert by_name is not None
+    assert by_custom is not None
+    assert (by_name.tolist(), by_custom.tolist()) == ([5.0, 6.0], [1.0, 2.0])
+    assert read_log(text_log(tmp_path, "stamp,a\n5,0\n")).time is None
+    with pytest.raises(UserError, match=r"unknown column 'stmp'; did you mean stamp"):
+        read_log(path, "stmp")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"log.csv has no header row \(the file is empty\)"),
+        ("\n\n0.0,1.5\n0.5,2\n", r"has no header row \(line 3 holds numbers\); write the column names"),
+        ("time,angle\n0,1\n\n1,2,3\n", r"line 4 has 3 values, but the header in line 1 has 2 names"),
+        ("time,angle\n0,1\n1\n", r"line 3 has 1 values"),
+        ("angle,angle\n0,1\n", r"two columns named 'angle'; rename one"),
+        ("time,a\x00\n0,1\x00\n" + "0" * 200_000 + ",1\n", r"cannot be read: field larger than field limit"),
+    ],
+)
+def test_malformed_text_is_refused_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        read_log(text_log(tmp_path, text))
+
+
+def test_only_a_column_that_is_used_must_be_numeric_and_whole(tmp_path: Path) -> None:
+    log = read_log(text_log(tmp_path, "time,mode,angle,voltage\n0,auto,1,5\n\n1,manual,,6\n2,auto,inf,7\n"))
+    assert log.column("voltage").tolist() == [5.0, 6.0, 7.0]
+    with pytest.raises(UserError, match=r"column 'mode' cannot be used: line 2 holds 'auto', which is not a number"):
+        log.column("mode")
+    with pytest.raises(UserError, match=r"column 'angle' is nan at line 4 \(2 such rows\); mend them, or leave them"):
+        log.column("angle")
+    with pytest.raises(UserError, match=r"column 'angle' is inf at line 5 \(1 such rows\)"):
+        log.column("angle", np.array([True, False, True]))
+    assert log.column("angle", np.array([True, False, False]))[0] == 1.0
+
+
+def test_a_decimal_comma_is_named(tmp_path: Path) -> None:
+    log = read_log(text_log(tmp_path, "time;angle\n0;1,5\n"))
+    with pytest.raises(UserError, match=r"line 2 holds '1,5', which is not a number"):
+        log.column("angle")
+
+
+def test_files_that_are_no_logs_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no such file: .*missing.csv"):
+        read_log(tmp_path / "missing.csv")
+    with pytest.raises(UserError, match=r"a log is a .csv .*, .npz, .mat or .parquet file, not '.xlsx'"):
+        read_log(text_log(tmp_path, "x", "log.xlsx"))
+    (tmp_path / "latin.csv").write_bytes("time,größe\n0,1\n".encode("latin-1"))
+    with pytest.raises(UserError, match=r"latin.csv is not UTF-8 text"):
+        read_log(tmp_path / "latin.csv")
+    with pytest.raises(UserError, match=r"log.npz cannot be read: File is not a zip file"):
+        read_log(text_log(tmp_path, "time,angle\n", "log.npz"))
+
+
+def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "log.npz"
+    np.savez(path, time=np.arange(100.0))
+    content = bytearray(path.read_bytes())
+    content[400] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"log.npz cannot be read: Bad CRC-32"):
+        read_log(path)
+
+
+class Bomb:
+    """Unpickling it would fail the test."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return pytest.fail, ("unpickled",)
+
+
+def test_pickled_and_shaped_arrays_are_never_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "log.npz"
+    numbers = np.arange(2.0)
+    np.savez(path, time=numbers, angle=np.array([Bomb(), 1.0], object), state=np.zeros((2, 2)), note=np.array("rig 3"))
+    log = read_log(path)
+    assert list(log.columns) == ["time"]
+    with pytest.raises(UserError, match=r"column 'angle' cannot be used: it holds pickled Python objects"):
+        log.column("angle")
+    with pytest.raises(UserError, match=r"'state' cannot be used: it is an array \[2, 2\] of float64; save one 1-D"):
+        log.column("state")
+    with pytest.raises(UserError, match=r"'note' cannot be used"):
+        log.column("note")
+
+
+def test_unequal_columns_and_doubled_members_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "log.npz"
+    np.savez(path, time=np.arange(3.0), angle=np.arange(4.0))
+    with pytest.raises(UserError, match=r"one length, but 'angle' has 4 values and 'time' has 3"):
+        read_log(path)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.npy", b"")
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            archive.writestr("a.npy", b"")
+    with pytest.raises(UserError, match=r"two columns named 'a.npy'"):
+        read_log(path)
+
+
+def test_declared_sizes_are_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (1 << 50,)})
+    with zipfile.ZipFile(tmp_path / "lie.npz", "w") as archive:
+        archive.writestr("time.npy", header.getvalue() + bytes(16))
+    with pytest.raises(UserError, match=r"column 'time' cannot be used: it is damaged"):
+        read_log(tmp_path / "lie.npz", "time")
+    np.savez_compressed(tmp_path / "bomb.npz", time=np.zeros(1 << 16))
+    monkeypatch.setattr(table, "MAX_BYTES", 1 << 16)
+    with pytest.raises(UserError, match=r"bomb.npz unpacks to 0.000488 GiB; split it"):
+        read_log(tmp_path / "bomb.npz")
+
+
+@pytest.mark.parametrize("frequency", [10.0, 50.0, 1 / 0.03, 60.0, 125.0, 200.0, 12.5])
+def test_the_rate_of_a_clock_that_counts_milliseconds_is_found(frequency: float) -> None:
+    time = np.round(1e9 + np.arange(2000) / frequency, 3)
+    time = np.delete(time, slice(500, 700))
+    assert sampling_rate(time) == pytest.approx(frequency, rel=1e-3)
+    assert round_rate(sampling_rate(time)) == pytest.approx(frequency, rel=1e-12)
+    assert segments(time, frequency) == [slice(0, 500), slice(500, 1800)]
+
+
+@pytest.mark.parametrize("measured", [49.93, 50.06])
+def test_a_measured_rate_is_rounded_only_as_far_as_it_is_uncertain(measured: float) -> None:
+    assert round_rate(measured) == 50.0
+    assert round_rate(49.7) == 49.7
+
+
+def test_a_wrong_rate_says_what_to_type() -> None:
+    time = np.arange(100) / 50.0
+    assert segments(time, 50.0 / 1.009) == segments(time, 50.0 * 1.009) == [slice(0, 100)]
+    for wrong in (50.0 / 1.011, 50.0 * 1.011, 100.0):
+        with pytest.raises(UserError, match=r"is sampled at 50 Hz, not at .* Hz: use --frequency 50$"):
+            segments(time, wrong)
+    with pytest.raises(UserError, match=r"sampled at 0.05 Hz, not at 50 Hz: give time in s, not ms"):
+        segments(1e3 * time, 50.0)
+    for nonsense in (0.0, -50.0, float("nan"), float("inf")):
+        with pytest.raises(UserError, match="--frequency must be a positive number"):
+            segments(time, nonsense)
+
+
+@pytest.mark.parametrize("time", [[0.0, 0.1, 0.1, 0.2], [0.0, 0.1, 0.05, 0.2]])
+def test_time_must_increase(time: list[float]) -> None:
+    with pytest.raises(UserError, match=r"time does not increase at row 3 of the data \(0.1 s, then"):
+        segments(np.array(time), 10.0)
+
+
+def test_one_row_is_no_recording() -> None:
+    with pytest.raises(UserError, match="the log has 1 rows of data; a step takes two"):
+        sampling_rate(np.zeros(1))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    frequency=st.floats(1.0, 1000.0),
+    lengths=st.lists(st.integers(1, 30), min_size=1, max_size=6),
+    gap=st.floats(2.0, 1e4),
+    start=st.floats(-1e3, 1e6),
+    seed=st.integers(0, 1000),
+)
+def test_recordings_are_cut_exactly_at_their_gaps(
+    frequency: float, lengths: list[int], gap: float, start: float, seed: int
+) -> None:
+    lengths = [60, *lengths]  # most steps are samples, so that the median is one
+    jitter = np.random.default_rng(seed).uniform(-0.05, 0.05, sum(lengths))
+    periods = 1 + jitter - jitter.mean()  # the clock is right in the long run
+    periods[np.cumsum(lengths)[:-1]] = gap
+    time = start + np.cumsum(periods) / frequency
+    pieces = segments(time, frequency)
+    assert [piece.stop - piece.start for piece in pieces] == lengths
+    assert np.concatenate([np.arange(len(time))[piece] for piece in pieces]).tolist() == list(range(len(time)))

@@ -1,0 +1,418 @@
+"""Records: round trips whole and in parts, damage of every kind, files that pretend, memory."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from replaybench.data.errors import UserError
+from replaybench.data.records.compression import pack
+from replaybench.data.records.record import is_record, open_record, read_header, read_record, write_record
+from replaybench.data.records.sealed_file import BLOCK, HEAD, SealedFile, seal
+from replaybench.data.records.sealed_view import SealedView
+
+RNG = np.random.Generator(np.random.PCG64(0))
+ARRAYS = {
+    "strided": np.arange(60, dtype=np.float32).reshape(3, 10, 2)[:, ::2, :1],
+    "reversed": np.arange(12, dtype=np.int16).reshape(3, 4)[::-1, ::-1],
+    "numbers": np.arange(5, dtype=np.uint32),
+    "empty": np.zeros((0, 3)),
+    "hollow": np.zeros((3, 0, 2), np.float32),
+    "scalar": np.array(7.5),
+    "flags": np.array([[True, False]]),
+    "swapped": np.arange(4, dtype=">i4"),
+    "cube": np.linspace(0, 1, 24).reshape(2, 3, 4),
+    "columns": RNG.standard_normal((3, 30_000, 6), np.float32)[:, :, 1:3],
+    "units": RNG.standard_normal((2, 3000, 5, 3)).astype(np.float32),
+    "zeros": np.zeros((2, 70_000), np.uint8),
+}
+FACTS = {"plant": "Pendulum", "noise": 0.02, "nested": {"a": [1, 2]}}
+FORMS = (None, "gzip")
+
+
+@pytest.fixture(params=FORMS, ids=["plain", "packed"])
+def record(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    path = tmp_path / "x.h5"
+    write_record(path, "buffer", FACTS, ARRAYS, request.param)
+    return path
+
+
+def assert_as_written(path: Path) -> None:
+    header, arrays = read_record(path, "buffer")
+    assert header.facts == FACTS
+    assert arrays.keys() == ARRAYS.keys()
+    for name, array in ARRAYS.items():
+        np.testing.assert_array_equal(arrays[name], array)
+        assert (arrays[name].dtype, header.dtypes[name]) == (array.dtype, array.dtype.str)
+        assert header.shapes[name] == array.shape
+
+
+def refusal(path: Path, read: Callable[[Path], object] = read_record) -> str:
+    """Return the one line with which a file is refused; it names the file."""
+    with pytest.raises(UserError) as caught:
+        read(path)
+    assert "\n" not in str(caught.value)
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+def test_records_round_trip(record: Path) -> None:
+    assert_as_written(record)
+    assert read_header(record) == read_record(record)[0]
+    assert is_record(record)
+
+
+def test_records_are_ordinary_hdf5(record: Path) -> None:
+    """Whoever has h5py can read them, packed or not."""
+    with h5py.File(record) as file:
+        assert set(file) == ARRAYS.keys()
+        for name, array in ARRAYS.items():
+            np.testing.assert_array_equal(file[name][()], array)
+        assert bool(file["columns"].chunks) == (file["columns"].compression == "gzip")
+
+
+def test_packing_packs(tmp_path: Path) -> None:
+    smooth = np.sin(np.arange(400_000, dtype=np.float32) / 1000).reshape(2, -1, 1)
+    for form in FORMS:
+        write_record(tmp_path / f"{form}.h5", "buffer", {}, {"a": smooth}, form)
+    assert (tmp_path / "gzip.h5").stat().st_size < 0.8 * (tmp_path / "None.h5").stat().st_size
+
+
+@pytest.mark.parametrize("name", ["strided", "cube", "columns", "units", "zeros", "hollow"])
+def test_parts_are_parts(record: Path, name: str) -> None:
+    array = ARRAYS[name]
+    with open_record(record, "buffer") as opened:
+        for rows in (None, slice(1, 3), slice(2, None), slice(-2, None), slice(3, 1), slice(20_000, 10**9)):
+            cut = rows or slice(None)
+            np.testing.assert_array_equal(opened.read(name, rows=rows), array[:, cut])
+            for member in range(len(array)):
+                part = opened.read(name, member=member, rows=rows)
+                np.testing.assert_array_equal(part, array[member, cut])
+                assert part.dtype == array.dtype
+        assert opened.read("numbers", member=3) == 3
+
+
+def test_parts_that_are_not_there_are_named(record: Path) -> None:
+    with open_record(record) as opened:
+        with pytest.raises(UserError, match="unknown array 'colums'; did you mean columns"):
+            opened.read("colums")
+        with pytest.raises(UserError, match="members 0 to 2 of columns, not 3"):
+            opened.read("columns", member=3)
+        with pytest.raises(UserError, match="no such part"):
+            opened.read("numbers", rows=slice(1, 2))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_reading_one_member_touches_its_bytes_only(tmp_path: Path, form: Any) -> None:
+    """50 members of 640 kB: one costs its own blocks and the header's, a few rows a block."""
+    path, array = tmp_path / "x.h5", RNG.integers(0, 1 << 32, (50, 80_000, 2), np.uint32)
+    write_record(path, "buffer", FACTS, {"a": array, "b": array[:, :, 0]}, form)
+    with open_record(path) as opened:
+        header = opened.sealed.bytes_read
+        assert header < 0.02 * path.stat().st_size
+        np.testing.assert_array_equal(opened.read("a", member=31), array[31])
+        assert opened.sealed.bytes_read - header <= 640_000 + 6 * BLOCK
+        before = opened.sealed.bytes_read
+        np.testing.assert_array_equal(opened.read("a", member=7, rows=slice(500, 520)), array[7, 500:520])
+        assert opened.sealed.bytes_read - before <= 5 * BLOCK
+
+
+@pytest.fixture(scope="module")
+def flipped(tmp_path_factory: pytest.TempPathFactory) -> dict[str | None, Path]:
+    paths = {form: tmp_path_factory.mktemp("flips") / f"{form}.h5" for form in FORMS}
+    for form, path in paths.items():
+        write_record(path, "buffer", FACTS, ARRAYS, form)
+    return paths
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(form=st.sampled_from(FORMS), region=st.sampled_from(["head", "start", "anywhere", "end"]), data=st.data())
+def test_any_flipped_bit_is_refused(flipped: dict[str | None, Path], form: Any, region: str, data: Any) -> None:
+    """Head, HDF5's own structures, numbers, table: no bit of the file can change unseen, and none brings it down."""
+    path = flipped[form]
+    size = path.stat().st_size
+    low, high = {"head": (0, HEAD), "start": (HEAD, 8192), "anywhere": (0, size), "end": (size - 700, size)}[region]
+    at, bit = data.draw(st.integers(low, high - 1)), data.draw(st.integers(0, 7))
+    flip(path, at, bit)
+    try:
+        assert "damaged" in refusal(path) or at < 21
+    finally:
+        flip(path, at, bit)
+
+
+def flip(path: Path, at: int, bit: int = 0) -> None:
+    with path.open("r+b") as raw:
+        raw.seek(at)
+        byte = raw.read(1)[0] ^ (1 << bit)
+        raw.seek(at)
+        raw.write(bytes([byte]))
+
+
+def test_files_are_as_written_after_all_flips(flipped: dict[str | None, Path]) -> None:
+    for path in flipped.values():
+        assert_as_written(path)
+
+
+def test_damage_is_placed_and_spares_what_is_elsewhere(tmp_path: Path) -> None:
+    path, array = tmp_path / "x.h5", RNG.integers(0, 255, (4, 10 * BLOCK), np.uint8)
+    write_record(path, "buffer", FACTS, {"a": array})
+    at = path.read_bytes().index(array[2, 5 * BLOCK : 5 * BLOCK + 64].tobytes())
+    flip(path, at)
+    block = (at - HEAD) // BLOCK
+    first, last = HEAD + block * BLOCK, HEAD + (block + 1) * BLOCK - 1
+    assert f"bytes {first} to {last} do not match" in refusal(path)
+    assert read_header(path).facts == FACTS
+    with open_record(path) as opened:
+        np.testing.assert_array_equal(opened.read("a", member=0), array[0])
+        refusal(path, lambda _: opened.read("a", member=2))
+        np.testing.assert_array_equal(opened.read("a", member=3), array[3])
+        refusal(path, lambda _: opened.verify())
+
+
+@pytest.mark.parametrize("keep", [0, 1, 100, 600, -1, -33])
+def test_truncated_files_are_refused(record: Path, keep: int) -> None:
+    record.write_bytes(record.read_bytes()[:keep])
+    assert "damaged" in refusal(record) or keep in (0, 1)
+
+
+def test_appended_bytes_are_refused(record: Path) -> None:
+    record.write_bytes(record.read_bytes() + bytes(32))
+    assert "bytes, " in refusal(record)
+
+
+def test_a_file_cut_short_while_open_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    write_record(path, "buffer", FACTS, {"a": np.zeros((2, 10 * BLOCK), np.uint8)})
+    with open_record(path) as opened:
+        os.truncate(path, 3 * BLOCK)
+        assert "ends early" in refusal(path, lambda _: opened.read("a"))
+
+
+def test_a_disk_that_fails_is_one_line(record: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with open_record(record) as opened:
+        monkeypatch.setattr(os, "preadv", fail)
+        assert "Input/output error; check the disk" in refusal(record, lambda _: opened.verify())
+    assert "Input/output error" in refusal(record)
+
+
+def test_foreign_files_are_refused(tmp_path: Path) -> None:
+    foreign = tmp_path / "foreign.h5"
+    with h5py.File(foreign, "w") as file:
+        file["x"] = np.zeros(3)
+    assert "not a file that replaybench wrote" in refusal(foreign)
+    assert "no such file" in refusal(tmp_path / "missing.h5")
+
+
+def test_another_kind_is_refused(record: Path) -> None:
+    with pytest.raises(UserError, match="is a buffer file; a checkpoint file is needed"):
+        read_record(record, "checkpoint")
+
+
+@pytest.mark.parametrize("error", [UserError("x"), OSError("y"), KeyboardInterrupt(), MemoryError()], ids=repr)
+def test_a_failed_read_under_hdf5_comes_out_as_itself(
+    record: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever of the library's reads fails, it neither crashes, hangs nor hides the reason."""
+    true_read, seen = SealedFile.read, 0
+
+    def read(self: SealedFile, start: int, out: memoryview, threads: bool = True) -> None:
+        nonlocal seen
+        seen += not threads
+        if not threads and seen == failing:
+            raise error
+        true_read(self, start, out, threads)
+
+    monkeypatch.setattr(SealedFile, "read", read)
+    failing = 0
+    read_record(record)
+    total, seen = seen, 0
+    assert total > 20
+    for failing in range(1, total + 1):  # noqa: B007 - read by the patched function
+        seen = 0
+        with pytest.raises(type(error)) as caught:
+            read_record(record)
+        assert (type(caught.value), caught.value.args) == (type(error), error.args)
+
+
+def test_the_view_is_a_file(record: Path) -> None:
+    sealed = SealedFile(record)
+    with SealedView(sealed) as view:
+        assert view.readable()
+        assert view.seekable()
+        assert view.seek(0, os.SEEK_END) == HEAD + sealed.length
+        assert view.seek(HEAD - 4) == view.tell() == HEAD - 4
+        assert view.read(12) == bytes(4) + b"\x89HDF\r\n\x1a\n"
+    sealed.close()
+
+
+def tricked(path: Path, trick: str) -> None:
+    """Write what a stranger could send, its checksums in order."""
+    with h5py.File(path, "w", userblock_size=HEAD) as file:
+        file.attrs["kind"], file.attrs["facts"] = "buffer", "[]" if trick == "facts" else "{}"
+        if trick == "external":
+            file.create_dataset("x", (4,), "f4", external=[("/etc/hostname", 0, 16)])
+        elif trick == "virtual":
+            layout = h5py.VirtualLayout((4,), "f4")
+            layout[:] = h5py.VirtualSource("/etc/hostname", "y", (4,))
+            file.create_virtual_dataset("x", layout)
+        elif trick == "link":
+            file["x"] = h5py.ExternalLink("other.h5", "/y")
+        elif trick == "soft link":
+            file["y"], file["x"] = np.zeros(3), h5py.SoftLink("/y")
+        elif trick == "group":
+            file.create_group("x")
+        elif trick == "chunks":
+            file.create_dataset(
+                "x", (4, 4096), "f4", np.zeros((4, 4096)), chunks=(2, 4096), shuffle=True, compression=1
+            )
+        elif trick == "filter":
+            file.create_dataset("x", (4, 4096), "f4", np.zeros((4, 4096)), chunks=(1, 4096), compression="lzf")
+        elif trick == "checked":
+            options: dict[str, Any] = {"shuffle": True, "compression": "gzip", "fletcher32": True}
+            file.create_dataset("x", (4, 4096), "f4", np.zeros((4, 4096)), chunks=(1, 4096), **options)
+        elif trick == "compact":
+            plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+            plist.set_layout(h5py.h5d.COMPACT)
+            h5py.h5d.create(file.id, b"x", h5py.h5t.NATIVE_FLOAT, h5py.h5s.create_simple((4,)), plist)
+        elif trick == "odd bits":
+            kind = h5py.h5t.STD_I32LE.copy()
+            kind.set_precision(20)
+            h5py.h5d.create(file.id, b"x", kind, h5py.h5s.create_simple((4,)))
+        elif trick == "references":
+            file.create_dataset("x", (1,), h5py.ref_dtype)
+        elif trick == "text":
+            file["x"] = ["a", "b"]
+        elif trick == "unwritten":
+            file.create_dataset("x", (4, 1 << 30), "f4", chunks=(1, 1 << 16), shuffle=True, compression="gzip")
+        elif trick == "claims":
+            file.create_dataset("x", (1, 1 << 27), "f4", chunks=(1, 1 << 27), shuffle=True, compression="gzip")
+            file["x"].id.write_direct_chunk((0, 0), zlib.compress(bytes(1000)))
+        elif trick == "sparse":
+            file.create_dataset("x", (1 << 50,), "f4")
+    seal(path)
+
+
+TRICKS = ("external", "virtual", "link", "soft link", "group", "chunks", "filter", "checked", "compact", "odd bits")
+TRICKS += ("references", "text", "unwritten", "claims", "sparse", "facts")
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+def test_files_that_reach_outside_or_pretend_are_refused(tmp_path: Path, trick: str) -> None:
+    """A stranger can forge the checksums; what HDF5 could be made to do is refused by structure, on opening."""
+    tricked(tmp_path / "trick.h5", trick)
+    assert "not a plain record" in refusal(tmp_path / "trick.h5", read_header)
+
+
+@pytest.mark.parametrize("content", ["bomb", "short", "trailing", "noise", "unfiltered", "cut"])
+def test_packed_chunks_must_hold_what_their_shape_says(tmp_path: Path, content: str) -> None:
+    path, rows = tmp_path / "x.h5", np.arange(4096, dtype=np.uint32)
+    good = pack(rows, 4096)
+    stored = {
+        "bomb": zlib.compress(bytes(1 << 24)),
+        "short": zlib.compress(bytes(100)),
+        "trailing": good + b"x",
+        "noise": RNG.bytes(500),
+        "unfiltered": rows.tobytes(),
+        "cut": good[:-3],
+    }[content]
+    with h5py.File(path, "w", userblock_size=HEAD) as file:
+        file.attrs["kind"], file.attrs["facts"] = "buffer", "{}"
+        file.create_dataset("x", (2, 4096), "u4", chunks=(1, 4096), shuffle=True, compression="gzip")
+        file["x"].id.write_direct_chunk((0, 0), good)
+        file["x"].id.write_direct_chunk((1, 0), stored, 3 if content == "unfiltered" else 0)
+    seal(path)
+    with open_record(path) as opened:
+        np.testing.assert_array_equal(opened.read("x", member=0), rows)
+        assert "packed chunk" in refusal(path, lambda _: opened.read("x", member=1))
+
+
+class Computed:
+    """A column of squares that notes what it was asked for."""
+
+    shape, dtype = (3, 1_000_000), np.dtype(np.uint64)
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, slice]] = []
+
+    def __getitem__(self, key: tuple[int, slice]) -> Any:
+        self.asked.append(key)
+        member, rows = key
+        return member + np.arange(rows.start, rows.stop, dtype=self.dtype) ** 2
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_columns_are_computed_in_parts(tmp_path: Path, form: Any) -> None:
+    column = Computed()
+    write_record(tmp_path / "x.h5", "buffer", {}, {"squares": column}, form)
+    squares = read_record(tmp_path / "x.h5")[1]["squares"]
+    np.testing.assert_array_equal(squares, np.arange(3)[:, None] + np.arange(1_000_000) ** 2)
+    assert max(rows.stop - rows.start for _, rows in column.asked) * 8 <= 1 << 21
+    places = [member * 1_000_000 + row for member, rows in column.asked for row in (rows.start, rows.stop)]
+    assert places == sorted(places)
+    assert places[1:-1:2] == places[2::2]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("fault", ["shape", "type", "raises"])
+def test_a_column_that_breaks_its_word_leaves_the_old_file(tmp_path: Path, fault: str, form: Any) -> None:
+    class Broken(Computed):
+        def __getitem__(self, key: tuple[int, slice]) -> Any:
+            found = super().__getitem__(key)
+            if key[0] < 2:
+                return found
+            if fault == "raises":
+                raise RuntimeError("no")
+            return found[1:] if fault == "shape" else found.astype(np.float32)
+
+    path = tmp_path / "x.h5"
+    write_record(path, "buffer", FACTS, ARRAYS)
+    with pytest.raises(RuntimeError if fault == "raises" else ValueError, match="no"):
+        write_record(path, "buffer", {}, {"squares": Broken()}, form)
+    assert_as_written(path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["x.h5"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_writing_needs_no_second_copy_in_memory(tmp_path: Path, form: Any) -> None:
+    """Write 256 MB with strided columns: the resident memory of a fresh process grows by less than 64 MB."""
+    program = (
+        "import pathlib, re, sys, numpy as np\n"
+        "from replaybench.data.records.record import write_record\n"
+        "rows = np.ones((4, 2_000_000, 8), np.float32)\n"
+        "def kilobytes(what):\n"
+        "    return int(re.search(what + r':\\s+(\\d+)', open('/proc/self/status').read())[1])\n"
+        "now, arrays = kilobytes('VmRSS'), {'a': rows[:, :, :3], 'b': rows[:, :, 3:]}\n"
+        f"write_record(pathlib.Path(sys.argv[1]), 'buffer', {{}}, arrays, {form!r})\n"
+        "print(1024 * (kilobytes('VmHWM') - now))\n"
+    )
+    words = [sys.executable, "-c", program, str(tmp_path / "big.h5")]
+    grown = int(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+    assert grown < 64e6
+
+
+def test_a_process_that_met_a_damaged_record_ends_in_order(tmp_path: Path) -> None:
+    """HDF5 crashed at exit where an exception kept its handle of the file object open."""
+    path = tmp_path / "damaged.h5"
+    write_record(path, "buffer", {}, {"a": np.arange(1000.0)})
+    content = bytearray(path.read_bytes())
+    content[600] ^= 1
+    path.write_bytes(content)
+    for words in (["-m", "replaybench", "inspect", str(path)], ["-m", "replaybench", "replay", str(path)]):
+        ended = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+        assert ended.returncode == 2, ended.stderr
+        assert "damaged" in ended.stderr

@@ -1,0 +1,70 @@
+"""Tables that become one of several dataclasses, chosen by a key."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pytest
+
+from replaybench.data.configuration import build
+from replaybench.data.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    kind: Literal["scale", "none"] = "scale"
+    form: Literal["round"] = "round"
+    radius: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Oblong:
+    form: Literal["oblong"] = "oblong"
+    sides: tuple[float, float] = (1.0, 2.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thing:
+    shape: Round | Oblong = field(default_factory=Round)
+    hole: Round | Oblong | None = None
+    weight: float | None = None
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        ({}, Thing()),
+        ({"shape": {}}, Thing()),
+        ({"shape": {"radius": 3}}, Thing(shape=Round(radius=3.0))),
+        ({"shape": {"form": "round", "kind": "none"}}, Thing(shape=Round(kind="none"))),
+        ({"shape": {"form": "oblong", "sides": [3, 4]}}, Thing(shape=Oblong(sides=(3.0, 4.0)))),
+        ({"hole": {"form": "oblong"}, "weight": 2}, Thing(hole=Oblong(), weight=2.0)),
+        ({"hole": None, "weight": None}, Thing()),
+    ],
+)
+def test_a_table_names_its_form_and_what_is_made_reads_back(table: dict[str, Any], expected: Thing) -> None:
+    made = build(Thing, table, "thing")
+    assert made == expected
+    assert build(Thing, json.loads(json.dumps(dataclasses.asdict(made))), "thing") == made
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ({"shape": {"form": "rund"}}, "unknown form in thing: shape: 'rund'; did you mean round"),
+        ({"shape": {"form": ["round"]}}, "unknown form in thing: shape: "),
+        ({"shape": {"form": "oblong", "radius": 1.0}}, "unknown key in thing: shape: 'radius'; valid: form, sides"),
+        ({"shape": {"sides": [1, 2]}}, "unknown key in thing: shape: 'sides'"),
+        ({"shape": {"form": "oblong", "sides": 3}}, "thing: shape: sides must be a list"),
+        ({"shape": "round"}, "thing: shape must be a table, not 'round'"),
+        ({"shape": None}, "thing: shape must be a table, not None"),
+        ({"hole": 3}, "thing: hole must be a table, not 3"),
+    ],
+)
+def test_mistakes_are_one_line(table: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=words) as caught:
+        build(Thing, table, "thing")
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,183 @@
+"""The drafting task in the Navier–Stokes flow, on the coarsest grid."""
+
+import numpy as np
+import pytest
+
+from replaybench.data.errors import UserError
+from replaybench.envs.flow.navier_stokes.developed_wake import PHASES, developed_wake, rises
+from replaybench.envs.flow.navier_stokes.engine import HELD, NavierStokes
+from replaybench.envs.flow.navier_stokes.solver import Grid
+from replaybench.envs.flow.plant import LEFT, Drafting
+from replaybench.envs.population import PopulationEnv
+
+PLANT = Drafting(fidelity="navier-stokes", cells=8)
+QUICK = 10.0  # actions per T: an action is then four time steps
+
+
+def population(members: list[int], **settings) -> PopulationEnv:
+    return PopulationEnv(PLANT, len(members), members=members, frequency=QUICK, seed=3, **settings)
+
+
+def actions(steps: int, members: int) -> np.ndarray:
+    return np.random.Generator(np.random.PCG64(1)).uniform(-1, 1, (steps, members, 3)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def wake():
+    return developed_wake(Grid(8))
+
+
+def test_the_wake_sheds_periodically(wake) -> None:
+    """At 16 cells per D and in a wider box St is 0.204 and Cd 2.27; a coarse grid and near walls are forgiven a lot."""
+    assert 0.19 < 1.0 / wake.period < 0.27
+    assert 2.0 < 2.0 * wake.drag < 2.9
+    v = wake.snapshots[:, 1, 2 + 6 * 8, 2 + 5 * 8]  # on the middle line, 2 D behind the cylinder
+    assert v.max() > 0.2
+    assert v.min() < -0.2
+    np.testing.assert_allclose(v[: PHASES // 2], -v[PHASES // 2 :], atol=0.25 * np.ptp(v))
+
+
+def test_a_kept_wake_is_the_computed_one_and_a_damaged_one_is_computed_again(tmp_path, monkeypatch, capsys) -> None:
+    from replaybench.envs.flow.navier_stokes import developed_wake as module
+
+    monkeypatch.setenv("REPLAYBENCH_CACHE", str(tmp_path))
+    monkeypatch.setattr(module, "SETTLING", 24.0)
+    grid = Grid(8, 5.0, 4.0, 1.5)
+    computed = developed_wake.__wrapped__(grid)
+    assert "once" in capsys.readouterr().err
+    kept = developed_wake.__wrapped__(grid)
+    assert capsys.readouterr().err == ""
+    np.testing.assert_array_equal(computed.snapshots, kept.snapshots)
+    assert (computed.period, computed.drag) == (kept.period, kept.drag)
+    (path,) = (tmp_path / "flow").glob("*.h5")
+    path.write_bytes(path.read_bytes()[:1000])
+    np.testing.assert_array_equal(developed_wake.__wrapped__(grid).snapshots, kept.snapshots)
+
+
+def test_rises_are_found_between_samples() -> None:
+    time = np.arange(1000) * 0.1
+    np.testing.assert_allclose(rises(np.sin(time - 0.234))[:3] * 0.1, 0.234 + 2 * np.pi * np.arange(3), atol=2e-2)
+
+
+def test_a_member_is_the_same_bit_for_bit_in_any_population(wake) -> None:
+    together, alone = population([4, 2]), population([2])
+    steps = actions(6, 2)
+    np.testing.assert_array_equal(together.reset()[0][1:], alone.reset()[0])
+    for step in steps:
+        for many, one in zip(together.step(step)[:4], alone.step(step[1:])[:4], strict=True):
+            np.testing.assert_array_equal(many[1:], one)
+    np.testing.assert_array_equal(together._engine.fields[1:], alone._engine.fields)
+
+
+def test_a_kept_state_goes_on_bit_for_bit(wake) -> None:
+    env, other = population([0, 1], sensor_noise=0.01), population([0, 1], sensor_noise=0.01)
+    env.reset()
+    steps = actions(8, 2)
+    for step in steps[:3]:
+        env.step(step)
+    state = env.get_state()
+    expected = [env.step(step) for step in steps[3:]]
+    other.set_state(state)
+    for step, before in zip(steps[3:], expected, strict=True):
+        for left, right in zip(other.step(step)[:4], before[:4], strict=True):
+            np.testing.assert_array_equal(left, right)
+
+
+def test_a_masked_reset_leaves_the_others_alone(wake) -> None:
+    env = population([0, 1])
+    env.reset()
+    env.step(actions(1, 2)[0])
+    engine = env._engine
+    before = {name: array.copy() for name, array in engine.get_state().items()}
+    env.reset(options={"reset_mask": np.array([True, False])})
+    for name, array in engine.get_state().items():
+        np.testing.assert_array_equal(array[1], before[name][1], err_msg=name)
+    assert (engine.body[0, :3] != before["body"][0, :3]).all()
+    np.testing.assert_array_equal(engine.body[0, 3:], 0.0)
+
+
+def test_episodes_start_at_rest_behind_wakes_of_all_phases(wake) -> None:
+    env = population(list(range(6)))
+    observation = env.reset()[0]
+    engine = env._engine
+    np.testing.assert_array_equal(engine.observed[:, 3:6], 0.0)
+    assert (abs(engine.observed[:, 0] - 2.0) <= 0.5).all()
+    assert (abs(engine.observed[:, 1]) <= 0.5).all()
+    upstream = engine.fields[:, 1, 2 + 4 * 8 + 6, 2 + 5 * 8]  # beside the cylinder, far from the ellipses
+    assert len(np.unique(upstream)) == 6
+    assert np.isfinite(observation).all()
+    assert HELD > 0.0
+
+
+def test_leaving_the_box_ends_the_episode_and_costs(wake) -> None:
+    env = population([0])
+    env.reset()
+    rewards = []
+    for _ in range(60):
+        _, reward, terminated, truncated, info = env.step(np.array([[1.0, 0.0, 0.0]]))
+        rewards.append(reward[0])
+        if terminated[0]:
+            break
+    assert terminated[0]
+    assert not truncated[0]
+    assert rewards[-1] == -100.0
+    assert info["event"][0] == LEFT
+    assert info["left"][0]
+    np.testing.assert_allclose(rewards[:-1], -4.0 / QUICK)
+    x, y = env._engine.body[0, :2]
+    assert x > 4.0 or abs(y) > 1.0
+    assert x < 4.2
+    assert abs(y) < 1.2
+
+
+def test_sensors_see_the_flow_past_a_moving_ellipse() -> None:
+    """Velocities linear in place are interpolated exactly; the ellipse's own motion is taken off."""
+    engine = NavierStokes(PLANT, 1, 1.0)
+    x, y = (
+        corner + engine.grid.h * np.arange(n) for corner, n in zip(engine.grid.corner, engine.grid.shape, strict=True)
+    )
+    half = engine.grid.h / 2
+    engine.fields[0, 0] = 1.0 + 0.3 * x[:, None] - 0.7 * (y + half)
+    engine.fields[0, 1] = 0.2 - 0.1 * (x[:, None] + half) - 0.3 * y
+    engine.body[0] = 2.03, -0.41, 0.5, 0.6, -0.2, 0.9
+    engine._observe(0)
+    np.testing.assert_allclose(engine.observed[0, :6], engine.body[0])
+    turn = np.array([[np.cos(0.5), -np.sin(0.5)], [np.sin(0.5), np.cos(0.5)]])
+    for n, place in enumerate([(-0.55, 0.0), (0.55, 0.0), (0.0, -0.15), (0.0, 0.15)]):
+        dx, dy = turn @ place
+        px, py = 2.03 + dx, -0.41 + dy
+        own = 0.6 - 0.9 * dy, -0.2 + 0.9 * dx
+        fluid = 1.0 + 0.3 * px - 0.7 * py, 0.2 - 0.1 * px - 0.3 * py
+        np.testing.assert_allclose(engine.observed[0, 6 + 2 * n : 8 + 2 * n], np.subtract(fluid, own), rtol=1e-10)
+
+
+def test_vorticity_of_a_shear_and_a_picture(wake) -> None:
+    env = population([0], render_mode="rgb_array")
+    env.reset()
+    picture = env.render()[0]
+    assert picture.dtype == np.uint8
+    assert picture.shape == (320, 640, 3)
+    engine = env._engine
+    y = engine.grid.h * np.arange(engine.grid.shape[1])
+    engine.fields[0, 0], engine.fields[0, 1] = 0.4 * y, 0.0
+    vorticity, extent = engine.vorticity(0)
+    np.testing.assert_allclose(vorticity, -0.4, atol=1e-12)
+    assert vorticity.shape == (79, 95)
+    assert extent == pytest.approx((-4 + 1 / 16, 8 - 1 / 16, -5 + 1 / 16, 5 - 1 / 16))
+    assert (env.render()[0] != picture).any()
+
+
+@pytest.mark.parametrize("cells", [7, 12.5])
+def test_grids_that_cannot_be_are_refused(cells: float) -> None:
+    with pytest.raises(UserError, match="whole number of 8 or more"):
+        PopulationEnv(Drafting(fidelity="navier-stokes", cells=cells))
+
+
+def test_a_flow_that_has_blown_up_ends_its_episode(wake) -> None:
+    env = population([0, 1])
+    env.reset()
+    env._engine.fields[1] = np.nan
+    observation, reward, terminated, _, _ = env.step(np.zeros((2, 3)))
+    np.testing.assert_array_equal(terminated, [False, True])
+    assert reward[1] == -100.0
+    assert np.isfinite(observation).all()

@@ -1,0 +1,176 @@
+"""The Navier–Stokes time step against closed forms."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.fft import idct
+
+from replaybench.envs.flow.navier_stokes.bodies import Obstacle, half_circle
+from replaybench.envs.flow.navier_stokes.solver import Grid, Solver
+from replaybench.envs.flow.navier_stokes.sweeps import (
+    divergence,
+    fill_pads,
+    forward,
+    momentum_across,
+    momentum_along,
+    transport,
+)
+
+
+def noise(*shape: int) -> np.ndarray:
+    return np.random.Generator(np.random.PCG64(3)).normal(size=shape)
+
+
+def outflow_of_cells(grid: Grid, u: np.ndarray, v: np.ndarray) -> np.ndarray:
+    out = np.zeros(grid.size)
+    divergence(u, v, out, 1.0)
+    return out
+
+
+def test_the_pressure_equation_is_solved_to_round_off() -> None:
+    solver = Solver(Grid(8, 3.0, 2.0, 1.0), 400.0)
+    pressure = noise(*solver.grid.size)
+    around = np.pad(pressure, 1, mode="edge")
+    source = around[2:, 1:-1] + around[:-2, 1:-1] + around[1:-1, 2:] + around[1:-1, :-2] - 4 * pressure
+    found = solver.poisson(source)
+    np.testing.assert_allclose(found - found.mean(), pressure - pressure.mean(), atol=1e-12)
+
+
+def test_the_pressure_converges_to_a_manufactured_one_at_second_order() -> None:
+    def error(cells: int) -> float:
+        grid = Grid(cells, 3.0, 2.0, 1.0)
+        x = (np.arange(grid.size[0])[:, None] + 0.5) * grid.h
+        y = (np.arange(grid.size[1]) + 0.5) * grid.h
+        exact = np.cos(2 * np.pi * x / 3) * np.cos(1.5 * np.pi * y)
+        laplacian = -((2 * np.pi / 3) ** 2 + (1.5 * np.pi) ** 2) * exact
+        found = Solver(grid, 400.0).poisson(laplacian * grid.h**2)
+        return float(abs(found - found.mean() - exact).max())
+
+    assert math.log2(error(8) / error(16)) == pytest.approx(2.0, abs=0.1)
+
+
+def test_the_transform_is_that_of_its_definition() -> None:
+    """The eigenvectors of the difference equation across the stream are cosines of the middles of cells."""
+    one = np.eye(6)[2]
+    middles = np.cos(np.pi * 2 * (np.arange(6) + 0.5) / 6)
+    np.testing.assert_allclose(idct(one, type=2) * 6, middles, atol=1e-15)
+
+
+def test_what_is_projected_has_no_divergence() -> None:
+    solver = Solver(Grid(8, 3.0, 2.0, 1.0), 400.0)
+    grid, fields = solver.grid, solver.undisturbed()
+    u, v = 1.0 + noise(*grid.shape), noise(*grid.shape)
+    u[2], u[grid.size[0] + 2], v[:, 2], v[:, grid.size[1] + 2] = 1.0, 1.0, 0.0, 0.0
+    assert abs(outflow_of_cells(grid, u, v)).max() > 1.0
+    fastest = solver.project(fields, u, v, 0.01)
+    assert abs(outflow_of_cells(grid, fields[0], fields[1])).max() < 1e-13
+    inside = slice(2, grid.size[0] + 2), slice(2, grid.size[1] + 2)
+    assert fastest == abs(fields[(slice(2), *inside)]).max()
+
+
+@pytest.mark.parametrize("speed", [0.7, -0.7])
+def test_advection_carries_quadratics_exactly(speed: float) -> None:
+    """Across a face at 0, with the values of q(x) = 2 + 3x + 5x² at ±1/2 and ±3/2, the mean speed times q(0)."""
+    a, b, c, d = (np.full(3, 2 + 3 * x + 5 * x * x) for x in (-1.5, -0.5, 0.5, 1.5))
+    out = np.zeros(3)
+    transport(a, b, c, d, np.full(3, speed + 0.1), np.full(3, speed - 0.1), 0.25, out)
+    np.testing.assert_allclose(out, speed * 2.0 - 0.25 * 3.0, rtol=1e-14)
+
+
+def test_steps_of_changing_length_are_of_second_order() -> None:
+    """A rate that grows linearly in time is integrated exactly: from t = 0.3 by 0.2, the step before being 0.05."""
+    out, before = np.zeros(1), np.array([0.25])
+    zero, rate = np.zeros(1), np.array([0.3])
+    forward(zero, rate, before, zero, zero, 0.2, 0.5 * 0.2 / 0.05, 1.0, out)
+    assert out[0] == pytest.approx((0.5**2 - 0.3**2) / 2, rel=1e-14)
+    assert before[0] == 0.3
+
+
+def between_walls(u: np.ndarray, v: np.ndarray) -> None:
+    """Make all four sides slip walls: mirror images beyond them."""
+    nx = u.shape[0] - 5
+    fill_pads(u, v)
+    for k in range(2):
+        u[1 - k], u[nx + 3 + k] = -u[3 + k], -u[nx + 1 - k]
+        v[1 - k], v[nx + 2 + k] = v[2 + k], v[nx + 1 - k]
+    u[2] = u[nx + 2] = 0.0
+
+
+def test_taylor_green_vortices_decay_as_they_should_at_second_order() -> None:
+    """u = sin πx cos πy e^(−2π²νt), v alike, is a solution in a box with slip walls; its pressure is known too."""
+
+    def error(cells: int) -> tuple[float, float]:
+        grid, viscosity, end, steps = Grid(cells, 1.0, 1.0, 0.0), 0.01, 0.5, 4 * cells
+        solver = Solver(grid, 1.0 / viscosity)
+        fields = np.zeros((5, *grid.shape))
+        face = (np.arange(grid.shape[0])[:, None] - 2) * np.pi / cells
+        middle = face + 0.5 * np.pi / cells
+        fields[0], fields[1] = np.sin(face) * np.cos(middle.T), -np.cos(middle) * np.sin(face.T)
+        start, (u, v), rows = fields.copy(), np.zeros((2, *grid.shape)), np.zeros((4, grid.shape[1]))
+        between_walls(fields[0], fields[1])
+        dt = end / steps
+        for step in range(steps):
+            ratio = 0.5 if step else 0.0
+            momentum_along(fields, u, rows, dt, ratio, viscosity, grid.h)
+            momentum_across(fields, v, rows, dt, ratio, viscosity, grid.h)
+            u[2], u[cells + 2], v[:, 2], v[:, cells + 2] = 0.0, 0.0, 0.0, 0.0
+            solver.project(fields, u, v, dt)
+            between_walls(fields[0], fields[1])
+        inside = slice(2, cells + 2), slice(2, cells + 2)
+        decay = math.exp(-2 * np.pi**2 * viscosity * end)
+        pressure = 0.25 * decay**2 * (np.cos(2 * middle) + np.cos(2 * middle.T))[inside]
+        found = fields[2][inside] - fields[2][inside].mean()
+        return float(abs(fields[0] - decay * start[0])[inside].max()), float(abs(found - pressure).max())
+
+    coarse, fine = error(16), error(32)
+    assert 1.8 < math.log2(coarse[0] / fine[0]) < 3.0  # the upstream part of the interpolation errs by h³
+    assert math.log2(coarse[1] / fine[1]) > 1.8
+    assert fine[0] < 1e-4
+    assert fine[1] < 4e-4
+
+
+def test_the_undisturbed_stream_stays_as_it_is() -> None:
+    solver = Solver(Grid(8, 3.0, 2.0, 1.0), 400.0)
+    fields = solver.undisturbed()
+    for step in range(20):
+        assert solver.step(fields, 0.02, 0.02 if step else 0.0, lambda u, v, dt: None) == pytest.approx(1.0)
+    np.testing.assert_allclose(fields[0], 1.0, atol=1e-13)
+    np.testing.assert_allclose(fields[1:], 0.0, atol=1e-12)
+
+
+def test_a_vortex_is_carried_out_of_the_box_and_as_much_leaves_as_enters() -> None:
+    solver = Solver(Grid(8, 3.0, 2.0, 1.0), 400.0)
+    grid, fields = solver.grid, solver.undisturbed()
+    x = (np.arange(grid.shape[0])[:, None] - 2 + 0.5) * grid.h
+    y = (np.arange(grid.shape[1]) - 2) * grid.h
+    fields[1] += 0.3 * np.exp(-((x - 2.0) ** 2 + (y - 1.0) ** 2) / 0.05)
+    fill_pads(fields[0], fields[1])
+    dt = solver.longest_step
+    disturbed = []
+    for step in range(round(4.0 / dt)):
+        solver.step(fields, dt, dt if step else 0.0, lambda u, v, dt: None)
+        leaving = fields[0, grid.size[0] + 2, 2:-3]
+        assert leaving.mean() == pytest.approx(1.0, abs=1e-12)
+        disturbed.append(abs(fields[1]).max())
+    assert disturbed[0] > 0.1
+    assert disturbed[-1] < 0.02
+
+
+def test_a_symmetric_flow_stays_symmetric_unless_it_is_stirred() -> None:
+    solver = Solver(Grid(8, 6.0, 4.0, 2.0), 400.0)
+    cylinder = Obstacle(solver.grid, half_circle)
+    fields, dt = solver.undisturbed(), solver.longest_step
+    for step in range(200):
+        solver.step(fields, dt, dt if step else 0.0, lambda u, v, dt: cylinder.stop(u, v, dt))
+    u = fields[0, :, 2:-3]
+    assert abs(u - 1.0).max() > 0.5
+    np.testing.assert_allclose(u, u[:, ::-1], atol=1e-10)
+
+
+def test_steps_are_shorter_where_something_is_fast() -> None:
+    solver = Solver(Grid(16), 400.0)
+    assert solver.steps(1.0, 0.0) == solver.steps(1.0, 2.2) == 68
+    assert solver.steps(1.0, 4.4) == 136
+    assert solver.steps(1.0, math.inf) == solver.steps(1.0, math.nan) == 68 * 32
+    assert Solver(Grid(64), 10.0).longest_step == pytest.approx(0.2 * 10 / 64**2)

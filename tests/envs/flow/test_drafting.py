@@ -1,0 +1,181 @@
+"""The drafting task on the vortex wake: its start, its reward, its end, its rates and its pictures."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from replaybench.data.errors import UserError
+from replaybench.envs.flow.plant import LEFT, Drafting, half_turn, outside
+from replaybench.envs.population import PopulationEnv
+
+
+def actions(count: int, members: int, size: float = 0.3) -> np.ndarray:
+    rng = np.random.Generator(np.random.PCG64(2))
+    return rng.uniform(-size, size, (count, members, 3)).astype(np.float32)
+
+
+def state(env: PopulationEnv) -> np.ndarray:
+    return env.get_state()["state"]
+
+
+@pytest.mark.parametrize(("revision", "widest"), [("paper", math.pi / 8), ("january", math.pi / 4)])
+def test_starts_are_uniform_at_rest_and_behind_any_phase(revision: str, widest: float) -> None:
+    env = PopulationEnv(Drafting(revision=revision), 2000, seed=4)
+    env.reset()
+    found = state(env)
+    ranges = {0: (1.5, 1.0), 1: (-0.5, 1.0), 2: (-widest, 2 * widest), 7: (0.0, 1.0)}
+    for column, (low, width) in ranges.items():
+        assert stats.kstest(found[:, column], "uniform", (low, width)).pvalue > 1e-3
+    assert not found[:, 3:6].any()
+    assert abs(np.corrcoef(found[:, list(ranges)].T) - np.eye(4)).max() < 0.08
+    before = found[:, [0, 7]].copy()
+    env.reset()
+    assert (state(env)[:, [0, 7]] != before).all()
+
+
+def test_doing_nothing_lasts_about_four_actions() -> None:
+    env = PopulationEnv("Drafting", 512)
+    env.reset()
+    lived = np.zeros(512)
+    for _ in range(60):
+        terminated = env.step(np.zeros((512, 3)))[2]
+        lived += ~terminated
+    assert lived.mean() == pytest.approx(3, abs=1)
+    assert terminated.all()
+
+
+def test_reward_is_minus_actuation_until_the_box_is_left() -> None:
+    env = PopulationEnv("Drafting", 256)
+    env.reset()
+    over = np.zeros(256, np.bool_)
+    for action in actions(12, 256):
+        _, reward, terminated, truncated, infos = env.step(action)
+        cost = ((2.0 * action.astype(np.float64)) ** 2).sum(axis=1)
+        left, running = terminated & ~over, ~terminated
+        np.testing.assert_allclose(reward[running], -cost[running], rtol=1e-12)
+        np.testing.assert_array_equal(reward[left], -100.0)
+        np.testing.assert_array_equal(reward[over], 0.0)
+        np.testing.assert_allclose(infos["actuation"][~over], cost[~over], rtol=1e-12)
+        np.testing.assert_array_equal(infos["left"], terminated)
+        np.testing.assert_array_equal(infos["event"][left], LEFT)
+        x, y = state(env)[:, 0], state(env)[:, 1]
+        np.testing.assert_array_equal(terminated, (x < 1) | (x > 4) | (abs(y) > 1))
+        assert not truncated.any()
+        over |= terminated
+    assert 0 < over.sum() < 256
+    # The box is watched all the time: nobody is found far outside, whatever an action could have done until its end.
+    assert state(env)[over, 0].min() > 0.8
+    assert abs(state(env)[over, 1]).max() < 1.2
+
+
+def test_the_january_box_is_shorter() -> None:
+    assert Drafting(revision="january").box == (1.0, 3.0, 1.0)
+    assert not outside(1.0, -1.0, (1.0, 3.0, 1.0))
+    for lost in ((3.1, 0.0), (0.9, 0.0), (2.0, 1.1), (2.0, -1.1), (math.nan, 0.0), (2.0, math.nan)):
+        assert outside(*lost, (1.0, 3.0, 1.0))
+
+
+def test_units_of_action_mean_what_they_say() -> None:
+    """A quarter of the paper's unit of force, and an eighth of its unit of torque, are the default's."""
+    ours, papers = (PopulationEnv(Drafting(action_unit=unit), 16) for unit in ("default", "paper"))
+    ours.reset()
+    papers.reset()
+    for action in actions(3, 16):
+        first, second = ours.step(action), papers.step(action * np.float32([0.25, 0.25, 0.125]))
+        np.testing.assert_allclose(first[0], second[0], atol=1e-6)
+    assert Drafting(action_unit="paper").fingerprint() != Drafting().fingerprint()
+
+
+def test_two_halves_of_an_action_are_one() -> None:
+    """Neither the motion nor what a time in the wake costs depends on the rate, if the action is the same."""
+    once, twice = (PopulationEnv("Drafting", 64, frequency=rate) for rate in (1.0, 2.0))
+    assert (once.steps_per_episode, twice.steps_per_episode) == (400, 800)
+    once.reset()
+    twice.reset()
+    for action in actions(3, 64):
+        observation, reward = once.step(action)[:2]
+        halves = [twice.step(action), twice.step(action)]
+        stayed = ~halves[1][2]
+        np.testing.assert_allclose(halves[1][0], observation, atol=1e-4)
+        np.testing.assert_allclose((halves[0][1] + halves[1][1])[stayed], reward[stayed], rtol=1e-12)
+
+
+def test_truncated_after_400_actions_and_not_terminated() -> None:
+    env = PopulationEnv("Drafting", 1)
+    env.reset()
+    for _ in range(400):
+        snapshot: dict[str, Any] = env.get_state()
+        snapshot["state"][:] = (2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.15, 0.0)  # put back to where it started
+        env.set_state(snapshot)
+        truncated = env.step(np.zeros((1, 3)))[3]
+        assert not env.get_state()["terminated"]
+        assert truncated[0] == (env.get_state()["elapsed"][0] == 400)
+    assert truncated[0]
+
+
+def test_phase_and_coupling_are_hidden_and_saved() -> None:
+    env, other = PopulationEnv("Drafting", 8), PopulationEnv("Drafting", 8, seed=9)
+    env.reset()
+    given = actions(6, 8, 0.1)
+    env.step(given[0])
+    other.set_state(env.get_state())
+    for action in given[1:]:
+        for first, second in zip(env.step(action)[:4], other.step(action)[:4], strict=True):
+            np.testing.assert_array_equal(first, second)
+    assert env.single_observation_space.shape == (14,)
+    assert env.get_state()["state"].shape == (8, 8)
+
+
+def test_wild_actions_are_survived() -> None:
+    """The paper's unit lets an action throw the ellipse about; what is shown stays within its bounds."""
+    env = PopulationEnv(Drafting(action_unit="paper"), 64)
+    env.reset()
+    limit = env.single_observation_space.high
+    for action in np.sign(actions(8, 64)):
+        observation, reward = env.step(action)[:2]
+        assert np.isfinite(observation).all()
+        assert np.isfinite(reward).all()
+        assert (abs(observation) <= limit).all()
+
+
+def test_half_turns() -> None:
+    for angle in np.linspace(-9, 9, 100):
+        assert -math.pi / 2 <= half_turn(angle) < math.pi / 2
+        assert math.sin(2 * half_turn(angle)) == pytest.approx(math.sin(2 * angle), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "hint"),
+    [
+        ("fidelity", "waek", "did you mean wake"),
+        ("action_unit", "papers", "did you mean paper"),
+        ("revision", "jan", "january"),
+    ],
+)
+def test_unknown_names_are_refused(field: str, value: str, hint: str) -> None:
+    with pytest.raises(UserError, match=hint):
+        Drafting(**{field: value})
+
+
+def test_pictures_show_the_ellipse_where_it_is() -> None:
+    env = PopulationEnv("Drafting", 2, render_mode="rgb_array")
+    env.reset()
+    snapshot = env.get_state()
+    snapshot["state"][:, :3] = ((2.0, 0.5, 0.0), (3.0, -0.5, math.pi / 2))
+    env.set_state(snapshot)
+    frames = env.render()
+    assert frames is not None
+    for frame, (x, y), along in zip(frames, ((2.0, 0.5), (3.0, -0.5)), ((1, 0), (0, 1)), strict=True):
+        assert (frame.shape, frame.dtype) == ((320, 640, 3), np.uint8)
+        for place, inside in ((0.4, True), (0.6, False)):
+            column = round((x + place * along[0] + 1.0) / 7.0 * 640)
+            row = round((1.75 - y - place * along[1]) / 3.5 * 320)
+            assert (frame[row, column].sum() < 180) == inside
+        assert frame[160, 70].sum() < 180  # the cylinder
+    env.step(np.full((2, 3), 0.4))
+    later = env.render()
+    assert later is not None
+    assert all((one != other).any() for one, other in zip(frames, later, strict=True))

@@ -1,0 +1,193 @@
+"""The ellipse against equations written out once more, against SciPy, energy, and forces of the Navier–Stokes twin."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+
+from replaybench.envs.flow.ellipse import (
+    INERTIA_ACROSS,
+    INERTIA_ALONG,
+    INERTIA_TURNING,
+    accelerations,
+    loads,
+    move,
+    observe,
+    respond,
+    settled_coupling,
+)
+from replaybench.envs.flow.plant import SENSORS
+from replaybench.envs.flow.vortex_table import look_up, wake_table
+from replaybench.envs.flow.vortex_wake import PERIOD
+
+EVERYWHERE = (-9.0, 9.0, 9.0)
+
+
+def states(count: int) -> np.ndarray:
+    """Return ellipses as they move in the wake, `[count, 8]`."""
+    rng = np.random.Generator(np.random.PCG64(5))
+    low, high = (1.2, -0.8, -1.5, -0.6, -0.6, -1.5, 0.15, 0.0), (3.8, 0.8, 1.5, 0.6, 0.6, 1.5, 0.7, 1.0)
+    return rng.uniform(low, high, (count, 8))
+
+
+def stream() -> np.ndarray:
+    table = np.zeros_like(wake_table()).reshape(-1, 4)
+    table[:, 0] = 1.0
+    return table.ravel()
+
+
+def rates(state: np.ndarray, push: np.ndarray, table: np.ndarray) -> np.ndarray:
+    """Return dx/dt of a state, with the equations in matrix form."""
+    x, y, theta, _, _, omega, coupling, phase = state
+    axis, normal = np.array([math.cos(theta), math.sin(theta)]), np.array([-math.sin(theta), math.cos(theta)])
+    weaken = np.array([1.0, coupling, 1.0, coupling])
+    rear, front = (np.array(look_up(table, *((x, y) + s * 0.2887 * axis), phase % 1.0)) * weaken for s in (-1, 1))
+    water, carried = (rear + front)[:2] / 2, (rear + front)[2:] / 2
+    spin = omega - (front - rear)[:2] @ normal / (2 * 0.2887)
+    slip = state[3:5] - water
+    w = np.array([slip @ axis, slip @ normal])
+    effective = np.array([w[0], w[1] - 0.38 * spin * w[0] / np.hypot(*w)])
+    size = np.hypot(*effective)
+    c, s = effective / size
+    force = np.array([-0.127 * math.sqrt(size) * w[0], -0.5 * size**2 * s * (2.0 + 2.28 * s**2)])
+    force += omega * (0.785 - 0.142) * w[::-1] + np.array([push[:2] @ axis, push[:2] @ normal])
+    own = force / (0.157 + np.array([0.142, 0.785]))
+    torque = -(0.140 + 0.344 * c**8) * 0.754 * w[0] * w[1] - 0.018 * spin + push[2]
+    settled = 1 - 0.30 - 0.275 * (1 - math.tanh((x - 2.25) / 0.08)) * math.exp(-((y / 0.7) ** 4)) * abs(axis[0])
+    motion = carried + own[0] * axis + own[1] * normal
+    return np.array([*state[3:6], *motion, torque / 0.0328, (settled - coupling) / PERIOD, 1 / PERIOD])
+
+
+def moved(state: np.ndarray, push: np.ndarray) -> tuple[float, ...]:
+    x, y, theta, *others = state
+    return accelerations(x, y, math.cos(theta), math.sin(theta), *others, *push, wake_table())
+
+
+def test_the_rates_are_those_of_the_equations() -> None:
+    rng = np.random.Generator(np.random.PCG64(1))
+    for state in states(200):
+        push = rng.uniform(-0.3, 0.3, 3)
+        exact = rates(state, push, wake_table())
+        np.testing.assert_allclose(moved(state, push), exact[3:6], rtol=1e-9, atol=1e-10)
+        settled = settled_coupling(state[0], state[1], math.cos(state[2]))
+        assert (settled - state[6]) / PERIOD == pytest.approx(exact[6], abs=1e-12)
+
+
+def after(state: np.ndarray, table: np.ndarray, substeps: int) -> np.ndarray:
+    rows = state[None].copy()
+    assert not move(rows, 0, 0.05, -0.02, 0.01, EVERYWHERE, 1.0, substeps, table)
+    return rows[0]
+
+
+def oracle(state: np.ndarray, table: np.ndarray) -> np.ndarray:
+    push = np.array([0.05, -0.02, 0.01])
+    return solve_ivp(lambda _, x: rates(x, push, table), (0, 1), state, rtol=1e-8, atol=1e-9, max_step=0.1).y[:, -1]
+
+
+def test_a_step_of_an_action_is_accurate_against_scipy() -> None:
+    error = []
+    for state in states(24):
+        exact, ours = oracle(state, wake_table()), after(state, wake_table(), 20)
+        error.append(abs(ours - exact)[:6].max())
+        assert ours[7] == pytest.approx(exact[7] % 1.0, abs=1e-9)
+    assert np.median(error) < 3e-3
+    assert np.quantile(error, 0.9) < 1e-2
+
+
+def test_steps_converge_with_the_second_order() -> None:
+    """In the free stream, which has no kinks between nodes."""
+    table, found = stream(), []
+    for state in states(12):
+        exact = after(state, table, 2560)
+        np.testing.assert_allclose(exact[:7], oracle(state, table)[:7], rtol=0, atol=2e-5)
+        found.append([abs(after(state, table, n) - exact)[:7].max() for n in (40, 80, 160)])
+    error = np.median(found, axis=0)
+    np.testing.assert_allclose(error[:-1] / error[1:], 4.0, rtol=0.15)
+
+
+def test_kinetic_energy_is_kept_without_quasi_steady_forces() -> None:
+    """What turns and carries the added mass does no work: ideal water, its whole moment −(m₂ − m₁) w_ξ w_η."""
+
+    def ideal(_: float, state: np.ndarray) -> list[float]:
+        along, across, omega = state
+        forward, sideways = respond(along, across, omega, 0.0, 0.0)
+        torque = -(INERTIA_ACROSS - INERTIA_ALONG) * along * across
+        return [forward + omega * across, sideways - omega * along, torque / INERTIA_TURNING]
+
+    def energy(state: np.ndarray) -> float:
+        return float(0.5 * (np.array([INERTIA_ALONG, INERTIA_ACROSS, INERTIA_TURNING]) @ state**2))
+
+    start = np.array([0.9, 0.4, 1.3])
+    path = solve_ivp(ideal, (0, 20), start, rtol=1e-11, atol=1e-13).y
+    np.testing.assert_allclose([energy(state) for state in path.T], energy(start), rtol=1e-8)
+    assert np.ptp(path, axis=1).min() > 0.1  # it tumbles
+
+
+def test_edge_on_drag() -> None:
+    assert loads(-1.0, 0.0, 0.0) == pytest.approx((0.127, 0.0, 0.0), abs=1e-12)
+    assert np.isfinite(loads(0.0, 0.0, 0.0)).all()
+
+
+@pytest.mark.parametrize(
+    ("degrees", "drag", "lift", "torque"),
+    [(0, 0.119, 0.0, 0.0), (10, 0.141, -0.171, 0.062), (30, 0.397, -0.409, 0.092)],
+)
+def test_a_fixed_ellipse_feels_about_what_it_does_in_the_flow_itself(
+    degrees: float, drag: float, lift: float, torque: float
+) -> None:
+    """Within a quarter of the time-mean forces in the Navier–Stokes twin."""
+    angle = math.radians(degrees)
+    along, across, moment = loads(-math.cos(angle), math.sin(angle), 0.0)
+    ours = along * math.cos(angle) - across * math.sin(angle), along * math.sin(angle) + across * math.cos(angle)
+    np.testing.assert_allclose([*ours, moment], [drag, lift, torque], rtol=0.25, atol=1e-3)
+
+
+def held_force(x: float) -> float:
+    """Return the mean force along x on an ellipse held edge-on at (x, 0) [ρU²D]."""
+    coupling = settled_coupling(x, 0.0, 1.0)
+    phases = np.arange(200) / 200
+    pulls = [moved(np.array([x, 0, 0, 0, 0, 0, coupling, p]), np.zeros(3))[0] for p in phases]
+    return float(np.mean(pulls)) * INERTIA_ALONG
+
+
+def test_the_wake_shields_and_close_behind_the_cylinder_it_sucks() -> None:
+    assert abs(held_force(3.0)) <= 0.3 * 0.127
+    for x, in_the_flow_itself in ((2.0, -0.085), (3.0, -0.021)):
+        assert held_force(x) == pytest.approx(in_the_flow_itself, abs=0.03)
+    for x in (1.25, 1.5, 1.75, 2.0):
+        assert held_force(x) < 0.0
+
+
+def test_a_body_close_behind_weakens_shedding() -> None:
+    assert settled_coupling(1.5, 0.0, 1.0) == pytest.approx(0.15, abs=1e-6)
+    assert settled_coupling(1.5, 0.0, -0.5) == pytest.approx(0.425, abs=1e-6)
+    assert settled_coupling(3.0, 0.0, 1.0) == pytest.approx(0.70, abs=1e-6)
+    assert settled_coupling(1.5, 1.5, 1.0) == pytest.approx(0.70, abs=1e-6)
+
+
+def test_it_stops_where_it_leaves() -> None:
+    state = np.array([[1.02, 0.0, 0.0, -0.5, 0.0, 0.0, 0.15, 0.0]])
+    assert move(state, 0, -0.5, 0.0, 0.0, (1.0, 4.0, 1.0), 1.0, 20, wake_table())
+    assert 0.95 < state[0, 0] < 1.0
+
+
+def test_sensors_tell_the_water_from_the_body() -> None:
+    for state in states(20):
+        observed = np.zeros(14)
+        observe(state, wake_table(), observed)
+        x, y, theta, u, v, omega, coupling, phase = state
+        turn = np.array([[math.cos(theta), -math.sin(theta)], [math.sin(theta), math.cos(theta)]])
+        np.testing.assert_allclose(observed[:6], state[:6])
+        for n, place in enumerate(SENSORS):
+            arm = turn @ place
+            water = np.array(look_up(wake_table(), x + arm[0], y + arm[1], phase)[:2]) * (1.0, coupling)
+            body = np.array([u, v]) + omega * np.array([-arm[1], arm[0]])
+            np.testing.assert_allclose(observed[6 + 2 * n : 8 + 2 * n], water - body, atol=1e-12)
+
+
+def test_an_ellipse_turned_round_is_the_same() -> None:
+    for state in states(20):
+        turned = state + np.array([0, 0, math.pi, 0, 0, 0, 0, 0])
+        push = np.array([0.1, -0.2, 0.05])
+        np.testing.assert_allclose(moved(turned, push), moved(state, push), rtol=1e-9, atol=1e-9)

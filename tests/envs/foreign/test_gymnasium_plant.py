@@ -1,0 +1,322 @@
+"""Tasks of Gymnasium as plants: what they do there, member by member, and what is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete, Tuple
+from gymnasium.utils.env_checker import check_env
+from gymnasium.wrappers import RescaleAction
+
+from replaybench.data.errors import UserError
+from replaybench.data.streams import Stream
+from replaybench.envs.foreign.gymnasium_plant import GymnasiumPlant, _plant_of
+from replaybench.envs.population import PopulationEnv
+from replaybench.envs.registry import make_plant, plant_class
+from replaybench.envs.single import SingleEnv
+
+TASKS = ("gymnasium:Pendulum-v1", "gymnasium:MountainCarContinuous-v0", "gymnasium:Hopper-v5")
+NOISE = {"sensor_noise": 0.02, "actuator_noise": 0.05}
+every_task = pytest.mark.parametrize("name", TASKS)
+
+
+def actions_for(env: PopulationEnv, steps: int) -> np.ndarray:
+    rng = np.random.Generator(np.random.PCG64(3))
+    return rng.uniform(-1, 1, (steps, *env.action_space.shape)).astype(np.float32)
+
+
+def run(env: PopulationEnv, actions: np.ndarray) -> list[np.ndarray]:
+    """Return observations, rewards and flags, each `[T, M, ...]`."""
+    return [np.array(column) for column in zip(*(env.step(action)[:4] for action in actions), strict=True)]
+
+
+@every_task
+def test_a_member_is_gymnasiums_own_environment(name: str) -> None:
+    """Equal seed and actions give equal observations, rewards and ends, through a whole episode of Gymnasium's."""
+    env = PopulationEnv(name, 2, seed=5)
+    plant = env.plant
+    observation, _ = env.reset()
+    own = gymnasium.make(name.removeprefix("gymnasium:"))
+    draw = Stream(5, (0, 1), "initial state").uniform(1)[1, 0]
+    expected, _ = own.reset(seed=int(draw * 2**32))
+    np.testing.assert_array_equal(observation[1], plant.normalise_state(expected).astype(np.float32))
+    over = False
+    for action in actions_for(env, env.steps_per_episode):
+        physical = plant.denormalise_action(action[1]).astype(own.action_space.dtype)
+        expected, reward, terminated, truncated, _ = own.step(physical)
+        observation, rewards, ended, cut, _ = env.step(action)
+        np.testing.assert_array_equal(observation[1], plant.normalise_state(expected).astype(np.float32))
+        assert (rewards[1], ended[1], cut[1]) == (reward, terminated, truncated)
+        over = terminated or truncated
+        if over:
+            break
+    assert over
+    env.close()
+
+
+@every_task
+def test_members_equal_single_runs_and_share_nothing(name: str) -> None:
+    together = PopulationEnv(name, 3, members=[4, 0, 7], **NOISE)
+    together.reset()
+    actions = actions_for(together, 30)
+    columns = run(together, actions)
+    alone = PopulationEnv(name, 1, members=[7], **NOISE)
+    alone.reset()
+    for many, one in zip(columns, run(alone, actions[:, 2:]), strict=True):
+        np.testing.assert_array_equal(many[:, 2], one[:, 0])
+    together.close()
+    alone.close()
+
+
+@every_task
+def test_a_saved_state_continues_bit_for_bit_also_elsewhere(name: str) -> None:
+    env, other = PopulationEnv(name, 2, **NOISE), PopulationEnv(name, 2, **NOISE)
+    env.reset(seed=9)
+    actions = actions_for(env, 60)
+    run(env, actions[:20])
+    env.reset(options={"reset_mask": np.array([False, True])})  # members in different places of their episodes
+    run(env, actions[20:30])
+    state = env.get_state()
+    expected = run(env, actions[30:])
+    other.set_state(state)
+    env.set_state(state)
+    for again in (run(other, actions[30:]), run(env, actions[30:])):
+        for left, right in zip(expected, again, strict=True):
+            np.testing.assert_array_equal(left, right)
+    env.close()
+    other.close()
+
+
+@every_task
+def test_the_checker_finds_nothing(name: str) -> None:
+    check_env(SingleEnv(name), skip_render_check=True)
+
+
+def test_a_masked_reset_touches_only_masked_members() -> None:
+    env = PopulationEnv(TASKS[0], 3)
+    env.reset()
+    actions = actions_for(env, 20)
+    untouched = PopulationEnv(TASKS[0], 3)
+    untouched.reset()
+    run(env, actions[:5])
+    run(untouched, actions[:5])
+    env.reset(options={"reset_mask": np.array([True, False, False])})
+    left, right = run(env, actions[5:]), run(untouched, actions[5:])
+    for mine, theirs in zip(left, right, strict=True):
+        np.testing.assert_array_equal(mine[:, 1:], theirs[:, 1:])
+    assert (left[0][:, 0] != right[0][:, 0]).any()
+
+
+def test_declarations_are_read_from_the_task() -> None:
+    pendulum, hopper = plant_class(TASKS[0]), plant_class(TASKS[2])
+    assert pendulum is plant_class(TASKS[0])
+    assert issubclass(pendulum, GymnasiumPlant)
+    plant = make_plant(TASKS[0])
+    assert plant.name == TASKS[0]
+    assert (plant.action_low, plant.action_high) == ((-2.0,), (2.0,))
+    assert (plant.state_scale, plant.observation_limit) == ((1.0, 1.0, 8.0), (1.0, 1.0, 1.0))
+    assert (plant.frequency, plant.episode_seconds, plant.steps_per_episode(20)) == (20.0, 10.0, 200)
+    assert make_plant(TASKS[2]).frequency == 125.0  # 4 steps of 2 ms
+    assert set(make_plant(TASKS[2]).observation_limit) == {1e6}  # bounded by nothing
+    assert make_plant(TASKS[1]).frequency == 30.0  # by its frames per second
+    assert make_plant(TASKS[0]).fingerprint() != hopper().fingerprint()
+    assert "mujoco" in hopper().made_of()
+    assert "mujoco" not in pendulum().made_of()
+
+
+class Task(gymnasium.Env[Any, Any]):
+    """A counter that stops by itself after 3 steps, without end in sight."""
+
+    observation_space: Any = Box(np.array([-np.inf, -2, 0]), np.array([np.inf, 3.4e38, 4]), dtype=np.float64)
+    action_space: Any = Box(np.array([-1.0, 0.0]), np.array([1.0, 4.0]), dtype=np.float64)
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
+
+    def __init__(self, observation: Any = None, action: Any = None) -> None:
+        self.observation_space = observation or self.observation_space
+        self.action_space = action or self.action_space
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.count = 0
+        return np.array([1e9, -1.0, 0.0]), {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action)
+        self.count += 1
+        return np.array([-1e9, 5.0, self.count]), float(action[1]), False, self.count == 3, {}
+
+
+@pytest.fixture
+def registered() -> Iterator[Any]:
+    """Register tasks for one test: `registered("Name-v0", **how)`."""
+    before = dict(gymnasium.registry)
+
+    def register(identifier: str, **how: Any) -> str:
+        gymnasium.register(identifier, **{"entry_point": Task, "max_episode_steps": 10, **how})
+        return f"gymnasium:{identifier}"
+
+    yield register
+    gymnasium.registry.clear()
+    gymnasium.registry.update(before)
+    _plant_of.cache_clear()
+
+
+def test_a_tasks_own_truncation_ends_the_episode_and_is_none_of_the_plants(registered: Any) -> None:
+    name = registered("space/Counter-v0")
+    env = PopulationEnv(name, 2)
+    assert env.steps_per_episode == 10
+    assert env.plant.frequency == 1.0
+    env.reset()
+    columns = run(env, np.ones((5, 2, 2)))
+    observation, reward, terminated, truncated = columns
+    np.testing.assert_array_equal(truncated[:, 0], [False, False, True, True, True])
+    assert not terminated.any()
+    np.testing.assert_array_equal(reward[:, 1], [4, 4, 4, 0, 0])
+    # Unbounded ones are shown at the limit, bounds like 3.4e38 count as none, and [0, 4] becomes [-1, 1].
+    np.testing.assert_array_equal(observation[1, 0], np.float32([-1e6, 5.0, 0.0]))
+    state = env.get_state()
+    env.reset(options={"reset_mask": np.array([True, False])})
+    flags = env.step(np.zeros((2, 2)))[3]
+    np.testing.assert_array_equal(flags, [False, True])
+    env.set_state(state)
+    assert env.step(np.zeros((2, 2)))[3].all()
+
+
+VECTOR = Box(-1.0, 1.0, (2,))
+REFUSED = [
+    ({"observation": Box(0, 255, (96, 96, 3), np.uint8)}, {}, "its observation is a Box of shape (96, 96, 3)"),
+    ({"observation": Dict({"a": VECTOR})}, {}, "its observation is of kind Dict; supported is a one-dimensional Box"),
+    ({"observation": Tuple((VECTOR,))}, {}, "its observation is of kind Tuple"),
+    ({"observation": Discrete(5)}, {}, "its observation is of kind Discrete"),
+    ({"action": Dict({"a": VECTOR})}, {}, "its action is of kind Dict; supported are a one-dimensional Box"),
+    ({"action": Box(-np.inf, np.inf, (2,))}, {}, "its actions are unbounded; register it with the wrapper ClipAction"),
+    ({"action": Box(0, 3, (2,), np.int64)}, {}, "its actions are whole numbers (int64) in a Box; supported are"),
+    ({}, {"max_episode_steps": None}, "has no time limit; register it with max_episode_steps"),
+    ({"colour": "red"}, {}, "cannot be made: TypeError: "),
+]
+
+
+@pytest.mark.parametrize(("kwargs", "how", "told"), REFUSED, ids=[case[2][:40] for case in REFUSED])
+def test_what_cannot_be_controlled_is_refused_in_one_line(registered: Any, kwargs: Any, how: Any, told: str) -> None:
+    name = registered("Refused-v0", kwargs=kwargs, **how)
+    with pytest.raises(UserError, match=re.escape(told)) as caught:
+        make_plant(name)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("Pendulum", "unknown Gymnasium task 'Pendulum'; did you mean Pendulum-v1?"),
+        ("Pendulum-v7", "unknown Gymnasium task 'Pendulum-v7'; did you mean Pendulum-v1?"),
+        ("HalfChetah-v5", "unknown Gymnasium task 'HalfChetah-v5'; did you mean HalfCheetah-v5 or "),
+        ("xyzzy", "unknown Gymnasium task 'xyzzy'; gymnasium.pprint_registry() lists them"),
+        ("no_such:Name-v0", "gymnasium:no_such:Name-v0: the module no_such cannot be imported: No module named"),
+        ("no_such.py:Name-v0", "no plant file 'no_such.py'; give the path of a Python file that exists"),
+    ],
+)
+def test_unknown_tasks_are_told_in_one_line(name: str, told: str) -> None:
+    with pytest.raises(UserError, match=f"^{re.escape(told)}"):
+        make_plant(f"gymnasium:{name}")
+
+
+def test_other_rates_and_wrong_actions_are_refused() -> None:
+    with pytest.raises(UserError, match=r"^gymnasium:Pendulum-v1 runs at 20 Hz and no other rate, not at 50 Hz$"):
+        PopulationEnv(TASKS[0], frequency=50)
+    with pytest.raises(UserError, match="^gymnasium:Pendulum-v1 has no parameters, so that g cannot"):
+        make_plant(TASKS[0], g=1.0)
+    env = PopulationEnv(TASKS[0], 2, members=[3, 8])
+    env.reset()
+    with pytest.raises(UserError, match=r"actions have shape \(2, 3\); this population takes \(2, 1\)"):
+        env.step(np.zeros((2, 3)))
+    with pytest.raises(UserError, match=r"the action of member 8 is not a number"):
+        env.step([[0.0], [np.nan]])
+
+
+OWN_TASK = """
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box
+
+class Walk(gymnasium.Env):
+    observation_space = Box(-10.0, 10.0, (1,))
+    action_space = Box(-1.0, 1.0, (1,))
+    dt = 0.5
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.x = self.np_random.uniform(-1, 1, 1).astype(np.float32)
+        return self.x, {}
+
+    def step(self, action):
+        self.x = self.x + self.dt * action + self.np_random.normal(0, 0.1, 1).astype(np.float32)
+        return self.x, -abs(float(self.x[0])), bool(abs(self.x[0]) > 5), False, {}
+
+gymnasium.register("own/Walk-v0", Walk, max_episode_steps=8)
+"""
+
+
+def test_a_task_is_registered_by_its_file_and_its_noise_replayed(tmp_path: Path, registered: Any) -> None:
+    path = tmp_path / "walk.py"
+    path.write_text(OWN_TASK)
+    name = f"gymnasium:{path}:own/Walk-v0"
+    env = PopulationEnv(name, 2)
+    assert (env.plant.frequency, env.steps_per_episode) == (2.0, 8)
+    assert "walk.py" in env.plant.made_of()
+    env.reset()
+    actions = actions_for(env, 8)
+    run(env, actions[:3])
+    state = env.get_state()
+    expected = run(env, actions[3:])
+    env.set_state(state)
+    for left, right in zip(expected, run(env, actions[3:]), strict=True):
+        np.testing.assert_array_equal(left, right)
+    assert expected[3][-1].all()
+    before = env.plant.fingerprint()
+    path.write_text(OWN_TASK.replace("dt = 0.5", "dt = 0.25"))
+    with pytest.warns(UserWarning, match="Overriding environment own/Walk-v0"):
+        edited = make_plant(name)
+    assert edited.frequency == 4.0
+    assert edited.fingerprint() != before
+
+
+FACTORY = """
+import gymnasium
+from gymnasium.wrappers import TransformReward
+
+def easier():
+    return TransformReward(gymnasium.make("Pendulum-v1").unwrapped, lambda reward: 0.5 * reward)
+
+gymnasium.register("own/Easier-v0", easier, max_episode_steps=200)
+"""
+
+
+def test_a_task_is_the_same_in_every_folder_and_another_with_other_settings(
+    tmp_path: Path, registered: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What makes it counts, too, though neither its class nor its wrapper is the user's."""
+
+    def fingerprint(folder: str, source: str) -> str:
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "easier.py").write_text(source)
+        monkeypatch.chdir(tmp_path / folder)
+        gymnasium.registry.pop("own/Easier-v0", None)
+        _plant_of.cache_clear()
+        return make_plant("gymnasium:easier.py:own/Easier-v0").fingerprint()
+
+    here = fingerprint("here", FACTORY)
+    assert fingerprint("there", FACTORY) == here
+    assert fingerprint("elsewhere", FACTORY.replace("0.5", "0.25")) != here
+    scaled = [
+        registered(f"Scaled-v{i}", additional_wrappers=(RescaleAction.wrapper_spec(min_action=low, max_action=1.0),))
+        for i, low in enumerate((-1.0, -2.0, -1.0))
+    ]
+    made = [make_plant(name).made_of().replace(name[-9:], "") for name in scaled]
+    assert made[0] == made[2] != made[1]

@@ -1,0 +1,144 @@
+"""Plants whose simulator is a Python function."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from numpy.typing import NDArray
+from scipy.linalg import expm
+
+from replaybench.data.errors import UserError
+from replaybench.data.streams import Stream
+from replaybench.envs.foreign.python_plant import PythonPlant
+from replaybench.envs.population import PopulationEnv
+from replaybench.envs.registry import make_plant
+from replaybench.envs.single import SingleEnv
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mass(PythonPlant):
+    """A mass on a spring, stepped by its exact solution under a held force."""
+
+    stiffness: float = 4.0
+
+    name = "Mass"
+    state_names = ("position", "velocity")
+    state_units = ("m", "m/s")
+    action_names = ("force",)
+    action_units = ("N",)
+    state_center = (0.0, 0.0)
+    state_scale = (1.0, 2.0)
+    action_low = (-2.0,)
+    action_high = (2.0,)
+    initial_state = (0.5, 0.0)
+
+    def start(self, uniform: Vector) -> Vector:
+        return uniform - 0.5
+
+    def step(self, x: Vector, u: Vector, dt: float) -> tuple[Vector, float, bool]:
+        rest = np.array([u[0] / self.stiffness, 0.0])
+        after = rest + expm(np.array([[0.0, 1.0], [-self.stiffness, 0.0]]) * dt) @ (x - rest)
+        x[:], u[:] = np.nan, np.nan  # they are the function's own
+        return after, -abs(float(after[0])), bool(after[0] > 1.5)
+
+
+def test_it_moves_as_its_function_says_at_any_rate() -> None:
+    """At rest under a held force: x(t) = u/k (1 − cos √k t) + x₀ cos √k t + v₀/√k sin √k t."""
+    for frequency in (10, 50, 200):
+        env = PopulationEnv(Mass(), 3, frequency=frequency, seed=2)
+        env.reset()
+        x0 = env.get_state()["observed"]
+        np.testing.assert_array_equal(x0, Stream(2, range(3), "initial state").uniform(2) - 0.5)
+        for _ in range(frequency):
+            _, reward, _, _, _ = env.step(np.full((3, 1), 0.5))  # 1 N
+        cos, sin = math.cos(2.0), math.sin(2.0)
+        expected = 0.25 * (1 - cos) + x0[:, 0] * cos + x0[:, 1] / 2 * sin
+        np.testing.assert_allclose(env.get_state()["observed"][:, 0], expected, atol=1e-12)
+        np.testing.assert_allclose(reward, -abs(expected), atol=1e-12)
+
+
+def test_members_are_alone_end_alone_and_continue_from_a_saved_state() -> None:
+    settings = {"sensor_noise": 0.02, "actuator_noise": 0.02}
+    env, alone = PopulationEnv(Mass(stiffness=0.5), 3, **settings), PopulationEnv(Mass(stiffness=0.5), 1, **settings)
+    env.reset()
+    alone.reset()
+    push = np.array([[-0.2], [1.0], [0.1]])
+    ended = np.zeros(3, np.bool_)
+    for step in range(env.steps_per_episode):
+        if step == 50:
+            state = env.get_state()
+        observation, _, ended, _, _ = env.step(push)
+        np.testing.assert_array_equal(observation[:1], alone.step(push[:1])[0])
+    np.testing.assert_array_equal(ended, [False, True, False])
+    env.set_state(state)
+    for _ in range(50, env.steps_per_episode):
+        again = env.step(push)[0]
+    np.testing.assert_array_equal(again, observation)
+
+
+def test_the_checker_finds_nothing() -> None:
+    check_env(SingleEnv(Mass()), skip_render_check=True)
+
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "two_tank.py"
+BUGS = [
+    (
+        "out = self.outlet",
+        "out = 1 / 0 * self.outlet",
+        r"step from x = \[.*\] under u = \[.*\] fails: own.py, line \d+: Z",
+    ),
+    ("return 0.05 + 0.2 * uniform", "return 0.2 * uniforms", r"start fails: own.py, line \d+: NameError"),
+    ("return 0.05 + 0.2 * uniform", "return uniform[:1]", r"start returns a state of shape \(1,\); state_names has 2"),
+    ("return after, -abs(after[1] - WANTED)", "return after[:1], -1.0", r"step returns a state of shape \(1,\)"),
+    ("return after, -abs(after[1] - WANTED)", "return after, np.nan", "is not finite at the initial state"),
+    ("return after, -abs", "return -abs", "step from x = .* fails: own.py, ValueError: not enough values"),
+    ("def step(", "def stride(", "plant TwoTank does not define the method step"),
+    ("initial_state = (0.1, 0.05)", "initial_state = (0.1,)", "initial_state has 1 entries, state_names has 2"),
+]
+
+
+@pytest.mark.parametrize(("original", "replacement", "told"), BUGS, ids=[bug[1][:30] for bug in BUGS])
+def test_a_bug_is_one_line_that_names_file_and_line(tmp_path: Path, original: str, replacement: str, told: str) -> None:
+    source = EXAMPLE.read_text(encoding="utf-8")
+    assert original in source
+    path = tmp_path / "own.py"
+    path.write_text(source.replace(original, replacement, 1), encoding="utf-8")
+    with pytest.raises(UserError, match=told) as caught:
+        make_plant(f"{path}:TwoTank")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_bug_that_shows_later_is_told_as_well(tmp_path: Path) -> None:
+    path = tmp_path / "own.py"
+    text = EXAMPLE.read_text(encoding="utf-8").replace("overflows = ", "assert after[1] < 0.3\n        overflows = ")
+    path.write_text(text, encoding="utf-8")
+    env = PopulationEnv(f"{path}:TwoTank")
+    env.reset()
+    with pytest.raises(
+        UserError, match=r"^plant TwoTank: step from x = \[0.3.*fails: own.py, line \d+: AssertionError"
+    ):
+        for _ in range(env.steps_per_episode):
+            env.step([[1.0]])
+
+
+def test_an_edit_is_another_plant_wherever_it_is_made(tmp_path: Path) -> None:
+    (tmp_path / "wanted_level.py").write_text("WANTED = 0.15\n")
+    path = tmp_path / "own.py"
+    text = EXAMPLE.read_text(encoding="utf-8").replace(
+        "WANTED = 0.15", "import wanted_level\nWANTED = wanted_level.WANTED"
+    )
+    path.write_text(text, encoding="utf-8")
+    first = make_plant(f"{path}:TwoTank")
+    assert "wanted_level.py" in first.made_of()
+    assert "scipy" in first.made_of()
+    assert first.fingerprint() == make_plant(f"{path}:TwoTank").fingerprint()
+    before = first.fingerprint()
+    (tmp_path / "wanted_level.py").write_text("WANTED = 0.2\n")
+    assert first.fingerprint() != before

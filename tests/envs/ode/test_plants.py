@@ -1,0 +1,179 @@
+"""The two plants of de Bruin et al. (2018, appendix A), and what every plant owes its user when it is wrong."""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from replaybench.data.errors import UserError
+from replaybench.data.streams import Stream
+from replaybench.envs.interface.plant import Params, Vector
+from replaybench.envs.ode import rk4
+from replaybench.envs.ode.magman import Magman
+from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
+from replaybench.envs.ode.plant import OdePlant, wrap_angle
+from replaybench.envs.population import PopulationEnv
+
+
+def mean_rewards(plant: OdePlant, actions: np.ndarray) -> np.ndarray:
+    """Return the mean reward per step `[M]` of an episode under normalised actions `[T, M, A]`."""
+    env = PopulationEnv(plant, actions.shape[1])
+    env.reset()
+    assert len(actions) == env.steps_per_episode
+    return np.mean([env.step(action)[1] for action in actions], axis=0)
+
+
+def test_parameters_are_the_printed_ones() -> None:
+    assert Pendulum().params() == (9.41e-4, 5.5e-2, 9.81, 4.2e-2, 3e-6, 5.36e-2, 9.5)
+    assert PendulumDCSC().params() == (1.91e-4, *Pendulum().params()[1:])
+    assert Magman().params() == (3.2e-2, 1.613e-2, 5.52e-10, 1.75e-4, 0.025)
+
+
+def test_right_hand_sides_by_hand() -> None:
+    x, u = np.array([math.pi / 2, 2.0]), np.array([3.0])
+    expected = (-0.055 * 9.81 * 0.042 - (3e-6 + 0.0536**2 / 9.5) * 2 + 0.0536 / 9.5 * 3) / 9.41e-4
+    assert Pendulum.rhs(x, u, Pendulum().params()) == pytest.approx((2.0, expected), rel=1e-12)
+    x, u = np.array([0.035, 0.1]), np.array([0.6, 0.0, 0.0, 0.0])
+    force = -5.52e-10 * 0.01 / (0.01**2 + 1.75e-4) ** 3 * 0.6
+    assert Magman.rhs(x, u, Magman().params()) == pytest.approx((0.1, (force - 1.613e-3) / 0.032), rel=1e-12)
+
+
+def test_rewards_by_hand() -> None:
+    x = np.zeros(2)
+    reward = Pendulum.reward(x, np.array([-2.0]), np.array([-3.0, -4.0]), 0, Pendulum().params())
+    assert reward == pytest.approx(-(50 * (math.pi - 3) + 4 + 20), rel=1e-12)
+    for event, extra in ((0, 0.0), (1, 1.0)):
+        reward = Magman.reward(x, np.ones(4), np.array([0.105, -0.01]), event, Magman().params())
+        assert reward == pytest.approx(-(100 * 0.07 + 5 * 0.01 + extra), rel=1e-12)
+
+
+@pytest.mark.parametrize(("plant", "reward"), [(Pendulum(), -50 * math.pi), (Magman(), -3.5)])
+def test_doing_nothing_leaves_the_plant_at_its_start(plant: OdePlant, reward: float) -> None:
+    zero = plant.normalise_action(plant.zero_action)
+    np.testing.assert_allclose(mean_rewards(plant, np.tile(zero, (200, 1, 1))), reward, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("plant", "low", "high"),
+    # Reference values of independent prototypes: -163.5 (sd 3.3), -160.3, and -4.9 to -5.2 (sd 1.2) per episode.
+    [(Pendulum(), -164.2, -162.8), (PendulumDCSC(), -161.8, -159.8), (Magman(), -5.3, -4.8)],
+    ids=["Pendulum", "PendulumDCSC", "Magman"],
+)
+def test_a_random_controller_scores_as_in_the_prototypes(plant: OdePlant, low: float, high: float) -> None:
+    members, actions = 300, len(plant.action_names)
+    draws = Stream(0, range(members), "random controller").uniform(200 * actions)
+    rewards = mean_rewards(plant, (2 * draws - 1).reshape(members, 200, actions).transpose(1, 0, 2))
+    assert low < rewards.mean() < high
+    if plant.name == "Pendulum":
+        assert 2.8 < rewards.std() < 3.8
+
+
+def test_angles_are_wrapped_into_their_half_open_range() -> None:
+    for angle in (0.0, 3.0, -math.pi, math.pi, 3.2, -3.2, 7.0, -100.0, 1e9, math.nextafter(-math.pi, -4)):
+        wrapped = wrap_angle(angle)
+        assert -math.pi <= wrapped < math.pi
+        assert math.cos(wrapped - angle) == pytest.approx(1.0, abs=1e-12)
+    assert math.isnan(wrap_angle(math.nan))
+    after, _, _ = rk4.simulate(Pendulum(), [3.1, 10.0], [0.0], 0.02)
+    assert -math.pi < after[0] < -2.9
+
+
+@pytest.mark.parametrize(
+    ("start", "end"), [((-0.0349, -0.3), (-0.035, 0.01)), ((0.1049, 0.3), (0.105, -0.01))], ids=["low", "high"]
+)
+def test_a_wall_stops_the_ball_and_costs_one(start: tuple[float, float], end: tuple[float, float]) -> None:
+    plant = Magman()
+    after, reward, _ = rk4.simulate(plant, start, np.zeros(4), 0.01)  # one substep
+    np.testing.assert_array_equal(after, end)
+    assert reward == pytest.approx(-(100 * 0.07 + 5 * 0.01 + 1), rel=1e-12)
+    # A collision in the first of two substeps still counts, though the ball has left the wall since.
+    after, reward, _ = rk4.simulate(plant, start, np.zeros(4), 0.02)
+    assert abs(after[0] - end[0]) == pytest.approx(0.01 * 0.01, rel=0.01)
+    free = -(100 * abs(after[0] - 0.035) + 5 * abs(after[1]))
+    assert reward == pytest.approx(free - 1, rel=1e-12)
+
+
+def test_magnets_stand_where_the_parameter_says() -> None:
+    u = np.array([0.6, 0.0, 0.0, 0.0])
+    for plant, where in ((Magman(), 0.025), (Magman(first_magnet_at=0.0), 0.0)):
+        assert rk4.simulate(plant, [where, 0.0], u, 0.02)[0][1] == 0.0
+        assert (
+            rk4.simulate(plant, [where + 0.005, 0.0], u, 0.02)[0][1]
+            < 0
+            < rk4.simulate(plant, [where - 0.005, 0.0], u, 0.02)[0][1]
+        )
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"grid_nodes": (30, 31)}, {"grid_low": (-math.pi, -9.0), "grid_high": (math.pi, 9.0)}, {"action_levels": (7,)}],
+)
+def test_the_grid_of_dynamic_programming_is_no_part_of_a_fingerprint(
+    changed: dict[str, tuple[float, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Learners never see it: what they learned stays valid when it changes."""
+    before = Pendulum().fingerprint()
+    for name, value in changed.items():
+        monkeypatch.setattr(Pendulum, name, value)
+    assert Pendulum().fingerprint() == before
+
+
+def test_a_fingerprint_follows_content_and_nothing_else() -> None:
+    assert Pendulum().fingerprint() == Pendulum(inertia=9.41e-4).fingerprint()
+    prints = {
+        plant.fingerprint()
+        for plant in (Pendulum(), PendulumDCSC(), Pendulum(inertia=1.91e-4), Magman(), Magman(first_magnet_at=0))
+    }
+    assert len(prints) == 5
+    assert replace(Magman(), first_magnet_at=0).first_magnet_at == 0.0
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, "heavy", None])
+def test_parameters_must_be_finite_numbers(value: object) -> None:
+    with pytest.raises(UserError, match=r"^Pendulum: mass must be a finite number, not "):
+        Pendulum(mass=value)  # type: ignore[arg-type]
+
+
+def test_what_is_divided_by_must_be_positive() -> None:
+    with pytest.raises(UserError, match=r"^Pendulum: inertia must be positive, not 0$"):
+        Pendulum(inertia=0)
+    with pytest.raises(UserError, match=r"^Magman: mass must be positive, not -1.0$"):
+        Magman(mass=-1.0)
+
+
+def test_an_incomplete_plant_is_told_what_it_lacks() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Short(Pendulum):
+        state_units = ("rad",)
+
+    @dataclass(frozen=True, kw_only=True)
+    class Nameless(OdePlant):
+        gain: float = 1.0
+
+    with pytest.raises(UserError, match=r"^plant Short: state_units has 1 entries, state_names has 2$"):
+        Short()
+    with pytest.raises(UserError, match=r"^plant Nameless does not declare name$"):
+        Nameless()
+
+
+def test_functions_may_be_compiled_or_plain_and_parameters_few() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Integrator(OdePlant):
+        name = "Integrator"
+        state_names = state_units = action_names = action_units = ("x",)
+        state_center = initial_state = reference_state = (0.0,)
+        state_scale = action_high = (1.0,)
+        action_low = (-1.0,)
+
+        @staticmethod
+        def rhs(x: Vector, u: Vector, p: Params) -> tuple[float]:
+            return (u[0],)
+
+        @staticmethod
+        def reward(x: Vector, u: Vector, x_next: Vector, event: int, p: Params) -> float:
+            return x_next[0] - x[0]
+
+    after, reward, _ = rk4.simulate(Integrator(), [0.5], [1.0], 0.1)
+    assert after == pytest.approx([0.6])
+    assert reward == pytest.approx(0.1)

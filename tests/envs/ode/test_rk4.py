@@ -1,0 +1,111 @@
+"""The Runge-Kutta kernels against SciPy's adaptive integrator, the method's order, and energy."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+
+from replaybench.envs.ode import rk4
+from replaybench.envs.ode.magman import TRACK_HIGH, TRACK_LOW, Magman
+from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
+from replaybench.envs.ode.plant import OdePlant
+
+
+def oracle(plant: OdePlant, state: np.ndarray, u: np.ndarray, dt: float) -> np.ndarray:
+    """Integrate one state by SciPy, walls and wrapping left out."""
+    p, rhs = plant.params(), plant.rhs.py_func
+    return solve_ivp(lambda _, x: rhs(x, u, p), (0, dt), state, rtol=1e-10, atol=1e-12).y[:, -1]
+
+
+def random_states(plant: OdePlant, count: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.Generator(np.random.PCG64(1))
+    state = plant.denormalise_state(rng.uniform(-1, 1, (count, len(plant.state_names))))
+    return state, plant.denormalise_action(rng.uniform(-1, 1, (count, len(plant.action_names))))
+
+
+def integrate(plant: OdePlant, state: np.ndarray, u: np.ndarray, seconds: float, count: int) -> np.ndarray:
+    """Integrate with `count` equal Runge-Kutta steps."""
+    after, scratch = np.empty_like(state), np.empty(len(state))
+    flags = np.empty(len(state), np.bool_)
+    rk4.kernels(plant).simulate(state, u, seconds / count, count, plant.params(), after, scratch, flags)
+    return after
+
+
+@pytest.mark.parametrize("plant", [Pendulum(), PendulumDCSC()], ids=lambda plant: plant.name)
+def test_a_pendulum_step_is_accurate_to_a_millionth_of_the_range(plant: OdePlant) -> None:
+    state, u = random_states(plant, 60)
+    after, _, _ = rk4.simulate(plant, state, u, 0.02)
+    exact = np.array([oracle(plant, *row, 0.02) for row in zip(state, u, strict=True)])
+    error = after - exact
+    error[:, 0] = (error[:, 0] + math.pi) % (2 * math.pi) - math.pi
+    assert (abs(error) < 1e-6 * np.array([2 * math.pi, 60.0])).all()
+
+
+def test_a_magman_step_away_from_walls_is_accurate_to_a_ten_thousandth_of_the_range() -> None:
+    plant = Magman()
+    state, u = random_states(plant, 60)
+    exact = np.array([oracle(plant, *row, 0.02) for row in zip(state, u, strict=True)])
+    ends = np.stack([state[:, 0], exact[:, 0]])
+    free = ((ends > TRACK_LOW + 2e-3) & (ends < TRACK_HIGH - 2e-3)).all(axis=0)
+    assert free.sum() > 40
+    after, _, _ = rk4.simulate(plant, state, u, 0.02)
+    assert (abs(after - exact)[free] < 1e-4 * np.array([0.14, 0.8])).all()
+
+
+@pytest.mark.parametrize(
+    ("plant", "state", "u", "seconds"),
+    [
+        (Pendulum(), (1.0, 2.0), (1.5,), 0.1),
+        (Magman(), (0.03, 0.1), (0.1, 0.3, 0.2, 0.4), 0.04),
+    ],
+    ids=["pendulum", "magman"],
+)
+def test_the_error_falls_with_the_fourth_power_of_the_step(
+    plant: OdePlant, state: tuple[float, ...], u: tuple[float, ...], seconds: float
+) -> None:
+    start, action = np.array([state]), np.array([u])
+    exact = oracle(plant, start[0], action[0], seconds)
+    errors = [np.linalg.norm(integrate(plant, start, action, seconds, count)[0] - exact) for count in (8, 16, 32)]
+    orders = np.log2(np.array(errors[:-1]) / errors[1:])
+    assert (abs(orders - 4) < 0.2).all(), orders
+
+
+def test_energy_only_falls_without_input_and_stays_without_friction() -> None:
+    for lossy in (True, False):
+        plant = Pendulum() if lossy else Pendulum(damping=0.0, torque_constant=0.0)
+        state, energies = np.array([[2.5, 0.0]]), []
+        for _ in range(200):
+            energy = plant.inertia * state[0, 1] ** 2 / 2
+            energies.append(energy - plant.mass * plant.gravity * plant.length * math.cos(state[0, 0]))
+            state, _, _ = rk4.simulate(plant, state, [0.0], 0.02)
+        if lossy:
+            assert (np.diff(energies) < 1e-12).all()
+            assert energies[-1] < energies[0] - 0.01
+        else:
+            np.testing.assert_allclose(energies, energies[0], rtol=1e-6)
+
+
+def test_full_voltage_spins_up_to_the_no_load_speed() -> None:
+    plant = PendulumDCSC()
+    state = np.array([[0.0, 25.0]])
+    for _ in range(400):
+        state, _, _ = rk4.simulate(plant, state, [3.0], 0.02)
+    # u K / (R b + K²), around which gravity swings it
+    assert state[0, 1] == pytest.approx(3 * 0.0536 / (9.5 * 3e-6 + 0.0536**2), rel=0.05)
+
+
+@pytest.mark.parametrize(("dt", "count"), [(0.005, 1), (0.01, 1), (0.02, 2), (0.025, 3), (0.1, 10)])
+def test_substeps_are_at_most_ten_milliseconds(dt: float, count: int) -> None:
+    assert rk4.substeps(Pendulum(), dt) == count
+
+
+def test_simulate_broadcasts_and_leaves_its_arguments_alone() -> None:
+    plant = Magman()
+    state, u = np.full((3, 1, 2), 0.01), np.zeros((5, 4))
+    state.setflags(write=False)
+    after, reward, terminated = rk4.simulate(plant, state, u, 0.02)
+    assert (after.shape, reward.shape, terminated.shape) == ((3, 5, 2), (3, 5), (3, 5))
+    alone, _, _ = rk4.simulate(plant, [0.01, 0.01], np.zeros(4), 0.02)
+    assert alone.shape == (2,)
+    np.testing.assert_array_equal(after, np.broadcast_to(alone, after.shape))

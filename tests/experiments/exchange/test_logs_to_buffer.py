@@ -1,0 +1,361 @@
+"""A recording becomes a buffer: the steps, the units, the rewards, and what is refused or warned of."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from rich.console import Console
+from scipy.integrate import solve_ivp
+
+import replaybench
+from replaybench.data.errors import UserError
+from replaybench.data.logs.log import Log, read_log
+from replaybench.data.records.record import read_record, write_record
+from replaybench.envs.interface.plant import Params, Vector
+from replaybench.envs.ode.magman import Magman
+from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
+from replaybench.envs.ode.plant import OdePlant
+from replaybench.envs.ode.rk4 import simulate
+from replaybench.experiments.exchange.logs_to_buffer import convert, parse_columns
+from replaybench.experiments.exchange.summary import summary_table, wrap
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+RIG = {"angular velocity": "velocity"}
+Table = dict[str, NDArray[np.float64]]
+
+
+def pendulum_table(rows: int = 120, frequency: float = 50.0, seed: int = 0) -> Table:
+    """Return a noise-free pendulum recording under random voltages, columns named like the plant's."""
+    rng, plant = np.random.default_rng(seed), Pendulum()
+    state, voltage = np.zeros((rows, 2)), np.repeat(rng.uniform(-3, 3, rows // 10 + 1), 10)[:rows]
+    for t in range(rows - 1):
+        state[t + 1] = simulate(plant, state[t], voltage[t : t + 1], 1 / frequency)[0]
+    return {
+        "time": np.arange(rows) / frequency,
+        "angle": state[:, 0],
+        "angular_velocity": state[:, 1],
+        "voltage": voltage,
+    }
+
+
+def log_of(table: Table, time: bool = True) -> Log:
+    return Log(Path("rig.npz"), table, {}, table["time"] if time else None, None)
+
+
+def test_the_buffer_file_holds_the_recorded_steps(tmp_path: Path) -> None:
+    table, plant = pendulum_table(), Pendulum(damping=4e-6)
+    arrays, facts, summary = convert(log_of(table), plant)
+    write_record(tmp_path / "rig.h5", "buffer", facts, arrays)
+    header, stored = read_record(tmp_path / "rig.h5", "buffer")
+
+    assert {name: (array.shape, array.dtype.str) for name, array in stored.items()} == {
+        "observation": ((1, 119, 2), "<f4"),
+        "action": ((1, 119, 1), "<f4"),
+        "reward": ((1, 119, 1), "<f4"),
+        "next_observation": ((1, 119, 2), "<f4"),
+        "terminated": ((1, 119, 1), "<f4"),
+        "serial": ((1, 119), "<u4"),
+        "episode": ((1, 119), "<u4"),
+        "step": ((1, 119), "<u4"),
+        "offers": ((1,), "<i8"),
+        "collected": ((1,), "<i8"),
+        "count": ((1,), "<i8"),
+    }
+    assert stored["serial"][0].tolist() == list(range(1, 120))
+    assert stored["step"][0].tolist() == list(range(119))
+    assert (stored["offers"].item(), stored["collected"].item(), stored["count"].item()) == (119, 119, 119)
+    assert not stored["terminated"].any()
+    state = np.stack([table["angle"], table["angular_velocity"]], axis=1)
+    np.testing.assert_allclose(plant.denormalise_state(stored["observation"][0]), state[:-1], atol=1e-5)
+    np.testing.assert_allclose(plant.denormalise_state(stored["next_observation"][0]), state[1:], atol=1e-5)
+    np.testing.assert_allclose(plant.denormalise_action(stored["action"][0, :, 0]), table["voltage"][:-1], atol=1e-6)
+    assert header.facts == {
+        "source": "import",
+        "plant": "Pendulum",
+        "parameters": {field.name: getattr(plant, field.name) for field in dataclasses.fields(plant)},
+        "plant_fingerprint": plant.fingerprint(),
+        "frequency": 50.0,
+        "noise": None,
+        "strategy": None,
+        "log": "rig.npz",
+        "fields": {"observation": 2, "action": 1, "reward": 1, "next_observation": 2, "terminated": 1},
+        "columns": {"angle": "angle", "angular velocity": "angular_velocity", "voltage": "voltage"},
+        "version": replaybench.__version__,
+    }
+    assert (summary.rows, summary.transitions, summary.episodes, summary.inferred) == (120, 119, 1, True)
+    assert summary.seconds == pytest.approx(119 / 50)
+
+
+@pytest.mark.parametrize("plant", [Pendulum(), PendulumDCSC(inertia=5e-4), Magman()], ids=lambda plant: plant.name)
+def test_computed_rewards_are_the_plants(plant: OdePlant) -> None:
+    """The reward kernel of the plants on the same steps is the oracle, on walls and angles that wrap."""
+    rng, size = np.random.default_rng(3), len(plant.state_names)
+    x = plant.denormalise_state(rng.uniform(-0.6, 0.6, size))
+    table: Table = {"time": np.arange(200) * 0.02}
+    u = plant.denormalise_action(rng.uniform(-1, 1, (200, len(plant.action_names))))
+    rows, rewards = [x], []
+    for t in range(199):
+        x, reward, _ = simulate(plant, x, u[t], 0.02)
+        rows.append(x)
+        rewards.append(float(reward))
+    states = np.array(rows)
+    table |= {name: states[:, i] for i, name in enumerate(plant.state_names)}
+    table |= {name: u[:, i] for i, name in enumerate(plant.action_names)}
+    arrays, _, summary = convert(log_of(table), plant)
+    computed = arrays["reward"][0, :, 0]
+    if isinstance(plant, Magman):  # a log does not tell of collisions, which cost 1
+        hits = np.isclose(computed - rewards, 1.0, atol=1e-5)
+        assert 0 < hits.sum() < 40
+        computed = computed - hits
+    np.testing.assert_allclose(computed, rewards, rtol=1e-6)
+    assert summary.mean_reward == pytest.approx(arrays["reward"].mean(), rel=1e-5)
+    assert all(each.mismatch is not None and each.mismatch < 1e-9 for each in summary.states)
+
+
+def test_a_recording_of_an_independent_integrator_fits_the_model() -> None:
+    plant, u = PendulumDCSC(), np.array([2.0])
+    times = np.arange(100) / 100.0
+    solution = solve_ivp(lambda _, x: plant.rhs(x, u, plant.params()), (0, 1), [3.0, 5.0], t_eval=times, rtol=1e-10)
+    angle, velocity = solution.y
+    assert angle.max() > math.pi  # so that the encoder's angle is wrapped
+    table = {"time": times, "angle": angle, "angular velocity": velocity, "voltage": np.full(100, 2.0)}
+    arrays, _, summary = convert(log_of(table), plant)
+    recorded = plant.denormalise_state(arrays["observation"][0])
+    np.testing.assert_allclose(np.cos(recorded[:, 0]), np.cos(angle[:-1]), atol=1e-5)
+    assert np.abs(recorded[:, 0]).max() <= math.pi + 1e-6
+    for each in summary.states:
+        assert each.mismatch is not None
+        assert each.moved is not None
+        assert each.mismatch < 1e-3 * each.moved
+    assert not [warning for warning in summary.warnings if "model" in warning]
+
+
+def test_no_step_crosses_a_gap() -> None:
+    table = pendulum_table(100)
+    keep = np.r_[0:30, 33:34, 40:100]  # two gaps around a lonely row
+    gapped = {name: column[keep] for name, column in table.items()}
+    arrays, _, summary = convert(log_of(gapped), Pendulum(), frequency=50.0)
+    whole, _, _ = convert(log_of(table), Pendulum())
+    steps = np.r_[0:29, 40:99]
+    for name in ("observation", "action", "reward", "next_observation"):
+        np.testing.assert_array_equal(arrays[name], whole[name][:, steps])
+    assert arrays["episode"][0].tolist() == [0] * 29 + [1] * 59
+    assert (summary.transitions, summary.episodes, summary.rows) == (88, 2, 91)
+
+
+def test_one_row_is_no_step() -> None:
+    with pytest.raises(UserError, match=r"rig.npz has 1 rows of data; a step takes two"):
+        convert(log_of(pendulum_table(1), time=False), Pendulum(), frequency=50.0)
+
+
+def test_what_the_last_row_of_an_episode_lacks_is_not_missed() -> None:
+    table = pendulum_table(50)
+    table["voltage"][-1] = math.nan
+    assert convert(log_of(table), Pendulum())[2].transitions == 49
+    table["voltage"][20] = math.nan
+    with pytest.raises(UserError, match=r"'voltage' is nan at index 20 \(1 such rows\)"):
+        convert(log_of(table), Pendulum())
+    table = pendulum_table(50)
+    table["angle"][-1] = math.inf
+    with pytest.raises(UserError, match=r"'angle' is inf at index 49"):
+        convert(log_of(table), Pendulum())
+
+
+def test_recorded_rewards_and_ends_are_kept() -> None:
+    table = pendulum_table(50)
+    table |= {"Reward": np.arange(50.0), "done": np.isin(np.arange(50), (9, 30, 49)).astype(float)}
+    arrays, facts, summary = convert(log_of(table), Pendulum(), {"terminated": "done"})
+    steps = [t for t in range(49) if t not in (10, 31)]  # rows 10 and 31 hold the states in which episodes ended
+    assert arrays["reward"][0, :, 0].tolist() == steps
+    assert np.flatnonzero(arrays["terminated"][0, :, 0]).tolist() == [steps.index(9), steps.index(30)]
+    assert arrays["episode"][0].tolist() == [0] * 10 + [1] * 20 + [2] * 17
+    assert facts["columns"]["reward"] == "Reward"
+    assert summary.reward_from == "Reward"
+    assert "1 terminated steps lack the state in which they ended: left out" in summary.warnings
+
+
+class _EndsHigh(Pendulum):
+    name = "EndsHigh"
+
+    @staticmethod
+    def terminated(x_next: Vector, event: int, p: Params) -> bool:
+        return bool(x_next[1] > 1.0)
+
+
+def test_a_plants_own_end_splits_episodes() -> None:
+    table = pendulum_table(60) | {"angular_velocity": np.tile(np.linspace(0.0, 1.2, 6), 10)}
+    arrays, _, summary = convert(log_of(table), _EndsHigh())
+    assert summary.episodes == 10
+    assert arrays["terminated"][0, :, 0].tolist() == [0, 0, 0, 0, 1] * 10
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A recording spoiled in one way, and the words that must say so."""
+
+    change: Callable[[Table], Table]
+    message: str
+
+
+FAULTS = {
+    "rate": Fault(lambda t: t | {"time": t["time"] / 2}, r"sampled at 100 Hz, not at 50 Hz: use --frequency 100"),
+    "degrees": Fault(
+        lambda t: t | {"angular_velocity": np.rad2deg(t["angular_velocity"])},
+        r"angular velocity is \S+ in column 'angular_velocity' at index \d+ \(\d+ such rows\), "
+        r"beyond -84.42 … 84.42 rad/s: is the column in rad/s, not in .* deg or the like",
+    ),
+    "millivolt": Fault(lambda t: t | {"voltage": 1e3 * t["voltage"]}, r"beyond -3 … 3 V: .*Give it in V, or --clip-a"),
+    "missing": Fault(
+        lambda t: {name: t[name] for name in ("time", "angle", "voltage")},
+        r"no column called 'angular velocity', which is needed for that state of Pendulum; name it with "
+        r"--columns 'angular velocity=COLUMN' \(it has: time, angle, voltage\)",
+    ),
+    "action": Fault(lambda t: {n: t[n] for n in t if n != "voltage"}, r"'voltage', which is needed for that action"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_cannot_be_the_plant_is_refused(name: str) -> None:
+    log = log_of(FAULTS[name].change(pendulum_table(300)))
+    with pytest.raises(UserError, match=FAULTS[name].message):
+        convert(log, Pendulum(), frequency=50.0)
+
+
+def test_milliamperes_are_refused_with_the_bounds() -> None:
+    plant = Magman()
+    table: Table = {"time": np.arange(9) / 50.0, "position": np.zeros(9), "velocity": np.zeros(9)}
+    table |= {name: np.full(9, 0.3) for name in plant.action_names}
+    table["current 3 squared"] = np.r_[0.0, 0.0, np.full(7, 350.0)]
+    message = "current 3 squared is 350 in column 'current 3 squared' at index 2 (6 such rows), beyond 0 … 0.6 A²"
+    with pytest.raises(UserError, match=re.escape(message)):
+        convert(log_of(table), plant)
+    arrays, _, summary = convert(log_of(table), plant, clip_actions=True)
+    assert arrays["action"][0, :, 2].tolist() == [-1.0, -1.0] + [1.0] * 6
+    assert "6 actions were clipped to the plant's bounds" in summary.warnings
+
+
+def test_rounding_at_a_bound_is_no_fault() -> None:
+    table = pendulum_table(30)
+    table["voltage"] = np.full(30, 3.0 + 2e-6)
+    assert (convert(log_of(table), Pendulum())[0]["action"] == 1.0).all()
+    table["voltage"] = np.full(30, 3.0 + 4e-6)
+    with pytest.raises(UserError, match="voltage is 3 in column"):
+        convert(log_of(table), Pendulum())
+
+
+def test_an_angle_in_degrees_shows_as_a_model_error() -> None:
+    table = pendulum_table(200)
+    table["angle"] = np.rad2deg(table["angle"])
+    warnings = convert(log_of(table), Pendulum())[2].warnings
+    assert any(re.match(r"the plant's model misses angle by \S+ rad per step, where the", line) for line in warnings)
+    fine = convert(log_of(pendulum_table(200)), Pendulum())[2].warnings
+    assert not any("model" in line for line in fine)
+
+
+def test_actions_recorded_a_sample_late_show_as_a_model_error() -> None:
+    table = pendulum_table(200)
+    table["angular_velocity"] = np.r_[table["angular_velocity"][8:], np.zeros(8)]
+    warnings = convert(log_of(table), Pendulum())[2].warnings
+    assert any("model misses angular velocity" in line for line in warnings)
+
+
+def test_columns_are_matched_by_name_or_as_stated() -> None:
+    table = pendulum_table(30)
+    renamed = {"time": table["time"], "ANGLE": table["angle"], "w": table["angular_velocity"], "U": table["voltage"]}
+    _, facts, _ = convert(log_of(renamed), Pendulum(), parse_columns(["Angular_Velocity=w", "voltage=U"]))
+    assert facts["columns"] == {"angle": "ANGLE", "angular velocity": "w", "voltage": "U"}
+    with pytest.raises(UserError, match="unknown state or action 'angel'; did you mean angle"):
+        convert(log_of(renamed), Pendulum(), {"angel": "w"})
+    with pytest.raises(UserError, match="unknown column 'ANGEL'; did you mean ANGLE"):
+        convert(log_of(renamed), Pendulum(), {"angle": "ANGEL"})
+    with pytest.raises(UserError, match="--columns takes NAME=COLUMN, as in angle=theta, not 'angle'"):
+        parse_columns(["angle"])
+    with pytest.raises(UserError, match="--columns gives 'angle' twice"):
+        parse_columns(["angle=a", "angle=b"])
+    with pytest.raises(UserError, match="'angle' cannot be used: it is text"):
+        convert(Log(Path("x.csv"), table, {"angle": "it is text"}, table["time"], None), Pendulum(), {"angle": "angle"})
+
+
+def test_without_times_the_frequency_must_be_given() -> None:
+    log = log_of(pendulum_table(30), time=False)
+    with pytest.raises(UserError, match="has no column called time; name it with --time, or give --frequency"):
+        convert(log, Pendulum())
+    _, facts, summary = convert(log, Pendulum(), frequency=50.0)
+    assert (facts["frequency"], summary.inferred, summary.episodes) == (50.0, False, 1)
+
+
+def test_irregular_sampling_is_warned_of() -> None:
+    table = pendulum_table(200)
+    table["time"] = table["time"] + 0.004 * (np.arange(200) % 2)
+    warnings = convert(log_of(table), Pendulum())[2].warnings
+    assert any(line.startswith("100% of the sample times are over 10% off the period (worst 20") for line in warnings)
+
+
+def test_coverage_counts_bins_and_names_what_is_missing() -> None:
+    # Angles over the upper half turn, velocities in the middle of the grid ±15, and zero or full voltage.
+    rows = 2000
+    angle = np.linspace(0.0, math.pi - 1e-3, rows)
+    velocity = 1.5 * np.sin(np.arange(rows))
+    table = {"time": np.arange(rows) / 50.0, "angle": angle, "angular velocity": velocity}
+    summary = convert(log_of(table | {"voltage": 3.0 * (np.arange(rows) % 2)}), Pendulum())[2]
+    states = {each.name: each for each in summary.states}
+    assert states["angle"].visited == pytest.approx(11 / 21)
+    assert states["angle"].unvisited == (pytest.approx((-math.pi, -math.pi / 21)),)
+    assert states["angular velocity"].visited == pytest.approx(3 / 21)
+    assert states["angular velocity"].gaps() == "-15 … -2.14, 2.14 … 15"
+    assert summary.plane == pytest.approx(33 / 441)
+    (action,) = summary.actions
+    assert action.visited == pytest.approx(2 / 11)
+    assert action.gaps() == "-3 … -0.273, 0.273 … 2.45"
+    assert (
+        "the data never visit some states, where a learner can only guess: 93% of the plane of angle and angular "
+        "velocity; angle -3.14 … -0.15 rad; angular velocity -15 … -2.14, 2.14 … 15 rad/s"
+    ) in summary.warnings
+    assert any("never visit some actions" in line and "voltage -3 … -0.273" in line for line in summary.warnings)
+
+
+def test_the_example_recording_imports_and_its_summary_prints() -> None:
+    log = read_log(EXAMPLES / "rig_log.csv")
+    _, _, summary = convert(log, Pendulum(), RIG)
+    assert (summary.rows, summary.transitions, summary.episodes, summary.frequency) == (1000, 998, 2, 50.0)
+    assert not any("model" in line for line in summary.warnings)
+    console = Console(width=120, force_terminal=False)
+    with console.capture() as printed:
+        console.print(summary_table(summary))
+    text = printed.get()
+    assert "rig_log.csv → Pendulum: 1000 rows, 998 transitions in 2 episodes, 19.96 s at 50 Hz (from the" in text
+    assert re.search(r"│ angular velocity │ rad/s │ +-9\.8\d+ │ +9\.8\d+ │", text)
+    assert "computed by the plant" in text
+
+
+def test_the_example_recording_is_what_its_script_writes(tmp_path: Path) -> None:
+    spec = importlib.util.spec_from_file_location("make_rig_log", EXAMPLES / "make_rig_log.py")
+    assert spec is not None
+    assert spec.loader is not None
+    script: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    (tmp_path / "log.csv").write_text(script.record(), encoding="utf-8")
+    fresh, kept = read_log(tmp_path / "log.csv"), read_log(EXAMPLES / "rig_log.csv")
+    assert list(fresh.columns) == list(kept.columns)
+    for name in fresh.columns:
+        np.testing.assert_allclose(fresh.columns[name], kept.columns[name], atol=0.02)
+
+
+@settings(max_examples=200)
+@given(st.floats(-1e6, 1e6))
+def test_wrapping_keeps_the_angle_and_its_range(angle: float) -> None:
+    wrapped = float(wrap(np.array([angle]))[0])
+    assert -math.pi <= wrapped < math.pi
+    assert math.cos(wrapped - angle) == pytest.approx(1.0, abs=1e-9)

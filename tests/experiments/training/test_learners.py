@@ -1,0 +1,243 @@
+"""What studies can ask of learners: masks, ReF-ER, metrics, offline replay of whatever they stored; and refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from replaybench.controllers.registry import LEARNERS
+from replaybench.data.errors import UserError
+from replaybench.data.minari_dataset import read_dataset
+from replaybench.data.run_folder import RunFolder
+from replaybench.experiments.exchange.minari_export import export_buffer
+from replaybench.experiments.exchange.whole_episodes import whole_episodes
+from replaybench.experiments.figures.learner_metrics import metric_curves
+from replaybench.experiments.results.dataset import assemble
+from replaybench.experiments.sweep import plan
+from replaybench.experiments.training.cell import CellRun, run_cell
+from replaybench.experiments.training.offline import Outcome, offer, read_recording, replay_offline
+from replaybench.experiments.training.study import Study
+from replaybench.replay.strategies.notation import parse
+
+CART = "gymnasium:CartPole-v1"
+
+
+def study(named: str, strategy: str = "FULL[Uniform]", **changes: Any) -> Study:
+    settings: dict[str, Any] = {
+        "name": "t", "plants": ("PendulumDCSC",), "learners": (named,), "strategies": (strategy,), "seeds": 2,
+        "episodes": 7, "capacity": 2000, "greedy_every": 3, **changes,
+    }  # fmt: skip
+    return Study(**settings)
+
+
+def test_a_mask_makes_the_plant_partly_observed() -> None:
+    run = CellRun(study("DDPG", observe=("angle",)).cells()[0])
+    run.advance()
+    assert run.agent.task.observation_size == 1
+    assert run.replay.columns.fields["observation"] == 1
+    whole = CellRun(study("DDPG").cells()[0])
+    whole.advance()
+    assert run.env.get_state()["observed"].shape == whole.env.get_state()["observed"].shape
+    with pytest.raises(UserError, match=r"angel.*angle"):
+        study("DDPG", observe=("angel",)).cells()
+    with pytest.raises(UserError, match="Synth"):
+        study("DDPG", "Synth(action=0.2)*FIFO[Uniform]", observe=("angle",)).cells()
+
+
+@pytest.mark.parametrize(
+    ("learner", "strategy", "changes", "told"),
+    [
+        ("TD3", "FIFO[Uniform+ReFER]", {}, "TD3 does not heed ReF-ER"),
+        ("TD3", "FIFO[Uniform]", {"capacity": 63}, "smaller than a batch of 64"),
+        ("ACER", "FIFO[Uniform]", {"capacity": 199}, "smaller than a batch of 200"),
+        ("DQN", "FIFO[Uniform]", {"plants": ("Magman",)}, "levels"),
+        ("ACER-discrete", "FIFO[Uniform]", {"plants": ("Magman",)}, "levels"),
+        (
+            "DDPG",
+            "FULL[PER]",
+            {"plants": (CART,)},
+            f"^DDPG acts continuously, and {CART} takes choices; use DQN or ACER-d",
+        ),
+        ("NAF", "FIFO[Uniform+ReFER]", {"plants": (CART,)}, "^NAF acts continuously"),
+        (
+            "DQN",
+            "FULL[PER]",
+            {"plants": (CART,), "learner": {"DQN": {"levels": 15}}},
+            "levels = 15, but the plant takes 2",
+        ),
+        ("SAC", "FIFO[Uniform]", {"learner": {"SAC": {"temprature": 0.1}}}, "temperature"),
+        ("SACC", "FIFO[Uniform]", {}, "SAC"),
+        ("DDPG", "FIFO[Uniform+ReFER]", {}, "gaussian"),
+        ("DQN", "FIFO[Uniform]", {"learner": {"DQN": {"betas": [0.9, 1.0]}}}, r"below 1, not \[0.9, 1.0\]"),
+        ("ACER", "Synth(action=0.1)*FIFO[Uniform]", {"learner": {"ACER": {"segment": 1}}}, "trajectories"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_computed(
+    learner: str, strategy: str, changes: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(UserError, match=told):
+        study(learner, strategy, **changes).cells()
+
+
+@pytest.mark.parametrize(
+    ("learner", "strategy", "told"),
+    [("DDPG", "FarPol[Uniform]", "V-RACER"), ("V-RACER", "Synth(action=0.1)*FIFO[Uniform]", "Synth"),
+     ("ACER", "Synth(action=0.1)*FIFO[Uniform]", "Synth")],
+)  # fmt: skip
+def test_what_a_buffer_cannot_do_for_a_learner_is_refused_in_the_plan(
+    learner: str, strategy: str, told: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=told):
+        plan(study(learner, strategy), RunFolder(tmp_path), 1)
+
+
+def test_the_plan_counts_what_learners_store() -> None:
+    """V-RACER's μ and σ, 4 bytes each, and six traces with two links; ACER's μ, but a serial number per 50 steps."""
+
+    def needed(learner: str) -> int:
+        return plan(study(learner, "FIFO[Uniform]"), RunFolder(Path("nowhere")), 1).memory_bytes
+
+    ddpg = needed("DDPG")
+    # 2 members and 1400 steps, which all fit.
+    assert needed("V-RACER") - ddpg == 2 * 1400 * (2 * 4 + 6 * 4 + 2 * 4)
+    assert needed("ACER") - ddpg == 2 * 1400 * 4 - 2 * (1400 - 28) * 4
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_what_a_learner_stored_it_can_replay_offline(learner: str, tmp_path: Path) -> None:
+    strategy = "FIFO[Uniform+ReFER]" if learner == "V-RACER" else "FULL[Uniform]"
+    cell = study(learner, strategy).cells()[0]
+    assert run_cell(cell, tmp_path, "final")
+    recording = read_recording(tmp_path / "buffer.h5")
+    stored = 2000 if "FIFO" in strategy else 200 * cell.episodes
+    assert [len(order) for order in recording.orders] == [min(stored, 200 * cell.episodes)] * 2
+    assert len(list(whole_episodes(recording, 0, 200))) == cell.episodes
+    outcome = replay_offline(
+        recording, parse(strategy), updates=4, learner=learner, learners=3, capacity=None, root_seed=0,
+        progress=lambda done: None,
+    )  # fmt: skip
+    assert np.isfinite(outcome.reward).all()
+
+
+def test_what_was_chosen_is_replayed_offline_and_exported(tmp_path: Path) -> None:
+    """A task of Gymnasium with choices and noise, which shifts them: stored is what was commanded."""
+    cell = study("DQN", plants=(CART,), noise=(0.1,), episodes=2, update_every=100).cells()[0]
+    assert run_cell(cell, tmp_path, "final")
+    recording = read_recording(tmp_path / "buffer.h5")
+    assert set(np.unique(recording.arrays["action"])) == {-1.0, 1.0}
+
+    def offline(learner: str) -> Outcome:
+        return replay_offline(
+            recording, parse("FULL[PER]"), updates=4, learner=learner, learners=2, capacity=None, root_seed=0,
+            progress=lambda done: None,
+        )  # fmt: skip
+
+    assert (offline("DQN").reward >= 1).all()
+    with pytest.raises(UserError, match="^TD3 acts continuously"):
+        offline("TD3")
+    pytest.importorskip("minari")
+    written = export_buffer(tmp_path / "buffer.h5", "cart/pole-v0", root=tmp_path / "datasets")
+    assert written.steps + written.left_out == 2 * 1000
+    episodes = read_dataset(written.folder)[1]
+    assert len(episodes) == written.episodes
+    assert set(np.unique(np.concatenate([each.actions for each in episodes]))) == {-1.0, 1.0}
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_every_learner_can_normalise_what_it_sees(learner: str) -> None:
+    """Observations in other units are the same to it."""
+    table = {learner: {"normalise": {"observations": True, "clip": 5.0, "rewards": True}}}
+    run = CellRun(study(learner, "FIFO[Uniform]", learner=table).cells()[0])
+    for _ in range(run.agent.warmup_episodes + 2):
+        run.advance()
+    assert np.isfinite(run.reward[:, : run.episode]).all()
+    weights = run.agent.weights()
+    mean, scale = weights["observation.mean"], weights["observation.scale"]
+    assert (mean != 0).all()
+    states = np.random.Generator(np.random.PCG64(0)).normal(size=(2, 20, 2)).astype(np.float32)
+    before = run.agent.policy(states)
+    mean[:], scale[:] = 3 * mean, scale / 3
+    np.testing.assert_allclose(run.agent.policy(3 * states), before, rtol=1e-3, atol=1e-4)
+
+
+def test_what_a_buffer_lacks_is_named(tmp_path: Path) -> None:
+    assert run_cell(study("DDPG", episodes=2).cells()[0], tmp_path, "final")
+    recording = read_recording(tmp_path / "buffer.h5")
+    with pytest.raises(UserError, match="V-RACER replays behaviour_mean"):
+        replay_offline(
+            recording, parse("FULL[Uniform]"), updates=1, learner="V-RACER", learners=2, capacity=None, root_seed=0,
+            progress=lambda done: None,
+        )  # fmt: skip
+
+
+def test_behaviours_of_another_kind_are_not_taken_for_ones_own(tmp_path: Path) -> None:
+    """ACER stores means only, since its σ is fixed: those of V-RACER, whose σ is not, would give wrong ratios."""
+    assert run_cell(study("V-RACER", episodes=2).cells()[0], tmp_path, "final")
+    with pytest.raises(UserError, match="behaviour_log_sigma"):
+        replay_offline(
+            read_recording(tmp_path / "buffer.h5"), parse("FULL[Uniform]"), updates=1, learner="ACER", learners=2,
+            capacity=None, root_seed=0, progress=lambda done: None,
+        )  # fmt: skip
+
+
+def test_a_buffer_must_hold_a_batch_offline_too(tmp_path: Path) -> None:
+    assert run_cell(study("DDPG", episodes=1).cells()[0], tmp_path, "final")
+    with pytest.raises(UserError, match="smaller than a batch of 64"):
+        replay_offline(
+            read_recording(tmp_path / "buffer.h5"), parse("FIFO[Uniform]"), updates=1, learner="TD3", learners=2,
+            capacity=63, root_seed=0, progress=lambda done: None,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("named", ["ddpg", "DDPG:again"])
+def test_offline_settings_are_those_that_filled_the_buffer_however_it_is_named(named: str, tmp_path: Path) -> None:
+    assert run_cell(study("DDPG", episodes=1, learner={"DDPG": {"tau": 0.5}}).cells()[0], tmp_path, "final")
+    recording = read_recording(tmp_path / "buffer.h5")
+    assert recording.settings(named)["tau"] == 0.5
+    assert recording.settings("TD3") == {}
+
+
+@pytest.mark.parametrize("strategy", ["Drop(0.5)*FIFO[Uniform]", "Resv[Uniform]"])
+def test_steps_between_which_others_are_missing_are_not_linked_offline(strategy: str, tmp_path: Path) -> None:
+    """Returns must not run on over a gap: the step before it is cut off there, and bootstraps from its successor."""
+    assert run_cell(study("V-RACER", strategy, capacity=500).cells()[0], tmp_path, "final")
+    recording = read_recording(tmp_path / "buffer.h5")
+    run = CellRun(study("V-RACER", "FULL[Uniform]").cells()[0])
+    offer(recording, run.replay, run.agent)
+    traces = run.replay.traces
+    assert traces is not None
+    for m, order in enumerate(recording.orders):
+        serial, episode = (recording.arrays[name][m][order].astype(int) for name in ("serial", "episode"))
+        follows = (np.diff(serial) == 1) & (np.diff(episode) == 0)
+        assert 0 < follows.sum() < follows.size
+        place = np.arange(1, len(order))
+        np.testing.assert_array_equal(traces.previous[m, 1 : len(order)], np.where(follows, place - 1, -1))
+        np.testing.assert_array_equal(traces.view("truncated")[m, : len(order) - 1], ~follows)
+
+
+def test_a_learner_that_fails_leaves_the_figure_of_metrics_whole(tmp_path: Path) -> None:
+    cells = study("SAC", seeds=1).cells()
+    run_cell(cells[0], tmp_path, "none")
+    data = assemble(cells, {}, {cells[0].id: tmp_path})
+    data["metric_temperature"].values[..., -1] = np.nan
+    figure = metric_curves(data.isel(plant=0))
+    assert figure is not None
+    assert len(figure.axes[0].lines[0].get_xdata()) == 1
+
+
+def test_metrics_reach_the_dataset_and_a_figure(tmp_path: Path) -> None:
+    cells = study("V-RACER", "FIFO[Uniform+ReFER]").cells()
+    folders = {cell.id: tmp_path / cell.id for cell in cells}
+    for cell in cells:
+        run_cell(cell, folders[cell.id], "none")
+    data = assemble(cells, {}, folders)
+    kl = data["metric_kl"].squeeze()
+    assert kl.sizes == {"seed": 2, "greedy_episode": 2}
+    assert kl.values[:, 0] == pytest.approx(0.0)  # nothing is learned before the sixth episode
+    assert (kl.values[:, 1] > 0).all()
+    figure = metric_curves(data.isel(plant=0))
+    assert figure is not None
+    assert {axes.get_ylabel() for axes in figure.axes} == {"kl", "far", "beta", "sigma"}

@@ -1,0 +1,37 @@
+"""Learning from a recording, apart from the command line."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from replaybench.controllers.algorithms.ddpg import DDPG
+from replaybench.data.errors import UserError
+from replaybench.experiments.training.cell import run_cell
+from replaybench.experiments.training.offline import read_recording, replay_offline
+from replaybench.experiments.training.study import Study
+from replaybench.replay.strategies.notation import parse
+
+
+def test_statistics_are_the_recordings(tmp_path: Path) -> None:
+    """Of all that was recorded, whatever is kept of it; a stream, which is not read through, is refused."""
+    settings = {"DDPG": {"normalise": {"observations": True, "rewards": True}, "exploration": {"form": "parameter"}}}
+    study = Study(name="t", plants=("Pendulum",), strategies=("FULL[Uniform]",), seeds=2, episodes=2, learner=settings)
+    assert run_cell(study.cells()[0], tmp_path, buffers="final")
+    offline = partial(
+        replay_offline, strategy=parse("FIFO[PER]"), updates=5, learner="DDPG", learners=2, capacity=100, root_seed=0,
+        progress=lambda _: None,
+    )  # fmt: skip
+    recording = read_recording(tmp_path / "buffer.h5")
+    agent = offline(recording).agent
+    assert isinstance(agent, DDPG)
+    observations, rewards = agent.normaliser.observations, agent.normaliser.rewards
+    np.testing.assert_array_equal(observations.count, 400)
+    arrays = {name: recording.arrays[name][:, :400].astype(np.float64) for name in ("observation", "reward")}
+    np.testing.assert_allclose(observations.mean, arrays["observation"].mean(axis=1), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(rewards.mean_square, np.square(arrays["reward"]).mean(axis=(1, 2)), rtol=1e-9)
+    with pytest.raises(UserError, match="normalises by all that was collected"):
+        offline(read_recording(tmp_path / "buffer.h5", whole=False))

@@ -1,0 +1,257 @@
+"""Updates after every so many steps: episodes of members end apart; against a plain loop for one member."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from replaybench.baselines.reference_controllers import ZeroController, play
+from replaybench.controllers.registry import LEARNERS
+from replaybench.data.errors import UserError
+from replaybench.data.policy_file import read_policy
+from replaybench.data.records.record import read_record
+from replaybench.envs.population import PopulationEnv
+from replaybench.experiments import sweep
+from replaybench.experiments.training.cell import CellRun, run_cell
+from replaybench.experiments.training.study import Cell, Study, read_study, resolved, write_toml
+from replaybench.replay.storage.episode_starts import episode_and_step
+from replaybench.replay.strategies.setting import Context
+
+HERE = Path(__file__).parents[2] / "helpers"
+PLANT = f"{HERE / 'drifting.py'}:Drifting"
+SLOW = f"{HERE / 'drifting.py'}:SlowlyDrifting"
+STEPS = 20
+"""Of the plant's longest episode."""
+
+
+def make_study(strategy: str = "FULL[PER+IS]", plant: str = PLANT, **changes: Any) -> Study:
+    settings: dict[str, Any] = {
+        "name": "t", "plants": (plant,), "strategies": (strategy,), "noise": (0.02,), "seeds": 3, "episodes": 6,
+        "capacity": 100, "greedy_every": 3,
+    }  # fmt: skip
+    return Study(**settings | changes)
+
+
+def make_cell(strategy: str = "FULL[PER+IS]", plant: str = PLANT, **changes: Any) -> Cell:
+    return make_study(strategy, plant, **changes).cells()[0]
+
+
+def advanced(cell: Cell) -> CellRun:
+    run = CellRun(cell)
+    while run.episode < cell.episodes:
+        run.advance()
+    return run
+
+
+def naive(cell: Cell) -> tuple[CellRun, list[float], list[float], int]:
+    """Train one member step by step with the parts of a run, none of its loop; rewards and lengths of each round."""
+    run = CellRun(cell)
+    env, agent, replay, everyone = run.env, run.agent, run.replay, np.ones(1, np.bool_)
+    per_phase = cell.update_every * agent.replays_per_experience / agent.batch_size
+    phases = STEPS * cell.episodes // cell.update_every
+    seen: list[np.ndarray] = []
+    told: list[float] = []
+    lengths: list[float] = []
+    now, ended, total, length, updates = np.zeros((1, 2)), True, 0.0, 0, 0
+    for round_ in range(cell.episodes):
+        returns, lasted = [], []
+        for step in range(round_ * STEPS, (round_ + 1) * STEPS):
+            if ended:
+                agent.start_episode(round_, everyone)
+                now, info = env.reset()
+                total, length = 0.0, 0
+            seen.append(now)
+            tried, sensor_noise = agent.explore(now, everyone), info["sensor_noise"]
+            after, reward, terminated, truncated, info = env.step(tried.action)
+            ended = bool(terminated[0] or truncated[0])
+            row = {"observation": now, "action": tried.action, "reward": reward[:, None], "next_observation": after}
+            row |= {"terminated": terminated[:, None], "exploration": tried.deviation[:, None], **tried.extras}
+            row |= {"sensor_noise": sensor_noise, "actuator_noise": info["actuator_noise"]}
+            row |= agent.followed(reward, after, terminated, np.array([ended]), everyone)
+            replay.add(row, everyone, np.array([ended]))
+            total, length, now = total + float(reward[0]), length + 1, after
+            if ended:
+                returns.append(total)
+                lasted.append(length)
+            if (step + 1) % cell.update_every == 0:
+                phase = step // cell.update_every
+                due = int((phase + 1) * per_phase) - int(phase * per_phase)
+                for update in range(due):
+                    attended = seen[update * len(seen) // due]
+                    batch = replay.sample(Context(update, due, phase / (phases - 1), attended))
+                    replay.annotate(batch, agent.update(batch))
+                updates, seen = updates + due, []
+        told.append(float(np.mean(returns)))
+        lengths.append(float(np.mean(lasted)))
+        if (round_ + 1) % cell.greedy_every == 0:
+            play(agent.greedy(), run.evaluation)
+    return run, told, lengths, updates
+
+
+@pytest.mark.parametrize("every", [1, 7, 50])
+@pytest.mark.parametrize("strategy", ["FULL[PER+IS]", "FIFO[AER]"])
+def test_one_member_does_what_a_plain_loop_does(strategy: str, every: int) -> None:
+    """The same buffer, networks and lengths, bit for bit; a phase may be longer than a round, or cut by one."""
+    cell = make_cell(strategy, seeds=1, update_every=every)
+    run = advanced(cell)
+    expected, told, lengths, updates = naive(cell)
+    np.testing.assert_allclose(run.reward[0], told, rtol=1e-12)
+    np.testing.assert_array_equal(run.episode_steps[0], lengths)
+    assert min(lengths) < STEPS
+    assert int(run.agent.steps[0]) == updates == int(STEPS * 6 // every * every * 8 / 16)
+    ours, theirs = run.replay.state_dict(), expected.replay.state_dict()
+    assert ours.keys() == theirs.keys()
+    for name, array in ours.items():
+        np.testing.assert_array_equal(array, theirs[name], err_msg=name)
+    weights = expected.agent.weights()
+    for name, array in run.agent.weights().items():
+        np.testing.assert_array_equal(array, weights[name], err_msg=name)
+
+
+def test_rewards_and_lengths_are_those_of_the_stored_episodes() -> None:
+    """Of each round the mean over episodes that ended in it; each member's own, and the plant says mean or sum."""
+    for plant, by_return in ((PLANT, True), (SLOW, False)):
+        run = advanced(make_cell("FULL[Uniform]", plant, update_every=7))
+        starts = run.replay.episodes.starts
+        differ = set()
+        for m in range(3):
+            serial = run.replay.columns.serial[m]
+            order = np.argsort(serial)
+            rewards = run.replay.columns.column("reward")[m, order, 0].astype(np.float64)
+            ended = np.append(np.diff(episode_and_step(starts[m], serial[order])[0]) > 0, not run.episodes.active[m])
+            last = np.flatnonzero(ended)
+            episodes = np.split(rewards, last + 1)[: len(last)]
+            for round_ in range(6):
+                mine = [episode for episode, end in zip(episodes, last, strict=True) if end // STEPS == round_]
+                assert mine
+                told = np.mean([episode.sum() if by_return else episode.mean() for episode in mine])
+                assert run.reward[m, round_] == pytest.approx(told, rel=1e-6)
+                assert run.episode_steps[m, round_] == np.mean([len(episode) for episode in mine])
+            differ.add(tuple(last))
+        assert len(differ) == 3
+
+
+def test_players_are_told_of_as_the_plant_says() -> None:
+    """Doing nothing costs nothing here: 20 steps of reward 1."""
+    for plant, expected in ((PLANT, 20.0), (SLOW, 1.0)):
+        env = PopulationEnv(plant, 2)
+        np.testing.assert_allclose(play(ZeroController(env.plant), env), expected)
+
+
+def contents(folder: Path) -> dict[str, np.ndarray]:
+    files = {**read_record(folder / "buffer.h5")[1], **read_policy(folder / "policy.safetensors")[1]}
+    return files | read_record(folder / "scores.h5")[1]
+
+
+@pytest.mark.parametrize(
+    ("learner", "strategy", "every"),
+    [("DDPG", "FULL[PER+IS]", 7), ("DDPG", "FIFO[AER]", 50), ("ACER", "FIFO[Uniform]", 3), ("DQN", "Resv[ERE]", 1)],
+)
+def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, learner: str, strategy: str, every: int) -> None:
+    """From the midst of episodes, of segments and of phases."""
+    cell = make_cell(strategy, learners=(learner,), update_every=every, capacity=200)
+    assert run_cell(cell, tmp_path / "whole", "final")
+    for stop in range(1, 6):
+        assert not run_cell(cell, tmp_path / "parts", "final", report=lambda done, stop=stop: done < stop)
+    assert run_cell(cell, tmp_path / "parts", "final")
+    whole, parts = contents(tmp_path / "whole"), contents(tmp_path / "parts")
+    assert whole.keys() == parts.keys()
+    for name, array in whole.items():
+        np.testing.assert_array_equal(array, parts[name], err_msg=name)
+
+
+def learner_cell(learner: str, every: int = 3) -> Cell:
+    def cell(episodes: int) -> Cell:
+        return make_cell(
+            "FIFO[PER]", learners=(learner,), episodes=episodes, update_every=every, capacity=200, greedy_every=episodes
+        )
+
+    return cell(CellRun(cell(3)).agent.warmup_episodes + 3)
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_no_members_schedule_depends_on_anothers(learner: str) -> None:
+    """A member alone is the same bit for bit; and one that fails leaves the others as they are."""
+    cell = learner_cell(learner)
+    together, ill = CellRun(cell), CellRun(cell)
+    for array in ill.agent.weights().values():
+        array[1] = np.nan
+    for _ in range(cell.episodes):
+        together.advance()
+        ill.advance()
+    alone = advanced(dataclasses.replace(cell, first_member=2, members=1))
+    own, theirs = alone.agent.weights(), ill.agent.weights()
+    for name, array in together.agent.weights().items():
+        np.testing.assert_array_equal(array[2:], own[name], err_msg=name)
+        np.testing.assert_array_equal(array[[0, 2]], theirs[name][[0, 2]], err_msg=name)
+    for name, history in together.history().items():
+        np.testing.assert_array_equal(history[2:], alone.history()[name], err_msg=name)
+        np.testing.assert_array_equal(history[[0, 2]], ill.history()[name][[0, 2]], err_msg=name)
+    assert np.isnan(ill.reward[1]).all()
+    assert np.isfinite(together.reward).all()
+    assert (together.episode_steps < STEPS).any()
+    assert (together.episode_steps[0] != together.episode_steps[2]).any()
+
+
+def test_segments_end_where_episodes_end() -> None:
+    """Each stored unit holds successive steps of one episode, the last of which may have ended it."""
+    settings = {"ACER": {"segment": 6, "batch_size": 2}}
+    run = advanced(make_cell("FIFO[Uniform]", learners=("ACER",), learner=settings, capacity=2000, update_every=5))
+    column, assembly = run.replay.columns.column, run.replay.assembly
+    assert assembly is not None
+    ends = 0
+    for m, stored in enumerate(run.replay.count):
+        steps = 0
+        for slot in range(stored):
+            length = int(assembly.length[m, slot])
+            now, then = column("observation")[m, slot], column("next_observation")[m, slot]
+            np.testing.assert_array_equal(then[: length - 1], now[1:length])
+            terminated = column("terminated")[m, slot, :, 0]
+            assert not terminated[: length - 1].any()
+            ends += int(terminated[length - 1])
+            steps += length
+        assert steps + assembly.filled[m] == run.replay.collected[m] == 6 * STEPS
+    assert ends > 6
+
+
+def test_what_a_study_leaves_out_is_the_plants(tmp_path: Path) -> None:
+    study = make_study()
+    cells = study.cells()
+    assert {(cell.frequency, cell.update_every) for cell in cells} == {(10.0, 7)}
+    task = CellRun(cells[0]).agent.task
+    assert (task.discount, task.reward_scale) == (0.9, 1.0)
+    faster = CellRun(make_cell(frequency=(20.0,), discount="horizon")).agent.task
+    assert faster.discount == pytest.approx(0.9**0.5)
+    assert faster.reward_scale == 0.5
+    path = tmp_path / "t.toml"
+    path.write_text(write_toml(resolved(study, cells)), encoding="utf-8")
+    assert [cell.id for cell in read_study(path).cells()] == [cell.id for cell in cells]
+    assert make_cell(update_every=0).update_every == 0
+    assert make_cell(update_every=1).id != cells[0].id
+    both = make_study(plants=(PLANT, "Pendulum")).cells()
+    assert [(cell.frequency, cell.update_every) for cell in both] == [(10.0, 7), (50.0, 0)]
+
+
+def test_an_estimate_of_time_counts_updates_though_a_run_warms_up_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    probes: list[CellRun] = []
+
+    def kept(cell: Cell) -> CellRun:
+        probes.append(CellRun(cell))
+        return probes[-1]
+
+    monkeypatch.setattr(sweep, "CellRun", kept)
+    cell = make_cell("FIFO[Uniform]", learners=("V-RACER",), episodes=50)
+    assert cell.settings["warmup_episodes"] > 3
+    assert sweep.estimate_seconds([cell], 1) > 0
+    assert probes[0].agent.steps[0] > 0
+
+
+def test_what_cannot_be_scheduled_is_refused() -> None:
+    with pytest.raises(UserError, match="update_every must be at least 0 and at most 1000000000 steps, not -1"):
+        make_study(update_every=-1)
+    with pytest.raises(UserError, match=r"keeps everything, .* use FIFO with a capacity, or update_every = 0"):
+        make_cell("FULL[Uniform]", learners=("ACER",))

@@ -1,0 +1,181 @@
+"""Study files: defaults, grids, identity of cells, and one-line errors for everything that can be mistyped."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from replaybench.controllers.algorithms.ddpg import DDPGConfig
+from replaybench.data.configuration import build
+from replaybench.data.errors import UserError
+from replaybench.experiments.training.study import Study, read_study, resolved, write_toml
+
+BASE = 'name = "x"\nplants = ["Pendulum"]\nstrategies = ["FIFO[Uniform]"]\nseeds = 4\nepisodes = 10\n'
+
+
+HUGE = f"0x{'f' * 5000}"  # not a digit too many for a parser, but for whoever writes it out
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "study.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_grid_is_a_product_and_grids_are_united(tmp_path: Path) -> None:
+    text = BASE + (
+        "[[grid]]\nnoise = [0.0, 0.02]\nfrequency = [50, 100]\n"
+        '[[grid]]\nplants = ["Magman"]\nstrategies = ["fifo[uniform]", "FULL DB[PER_0.7]"]\n[[grid]]\nnoise=[0]\n'
+    )
+    cells = read_study(write(tmp_path, text)).cells()
+    found = [(c.plant, c.strategy, c.noise, c.frequency) for c in cells]
+    assert found == [
+        ("Pendulum", "FIFO[Uniform]", 0.0, 50.0),
+        ("Pendulum", "FIFO[Uniform]", 0.0, 100.0),
+        ("Pendulum", "FIFO[Uniform]", 0.02, 50.0),
+        ("Pendulum", "FIFO[Uniform]", 0.02, 100.0),
+        ("Magman", "FIFO[Uniform]", 0.0, 50.0),
+        ("Magman", "FULL[PER]", 0.0, 50.0),
+    ]
+    assert len({cell.id for cell in cells}) == 6
+
+
+def test_many_seeds_are_cut_into_blocks(tmp_path: Path) -> None:
+    cells = read_study(write(tmp_path, BASE + "block = 3\n")).cells()
+    assert [list(cell.seeds) for cell in cells] == [[0, 1, 2], [3]]
+
+
+@pytest.mark.parametrize("rule", ["converged", "paper"])
+def test_what_scores_are_measured_against_is_no_part_of_a_cell(tmp_path: Path, rule: str) -> None:
+    study = read_study(write(tmp_path, f'{BASE}reference = "{rule}"\n'))
+    assert study.reference == rule
+    assert [cell.id for cell in study.cells()] == [cell.id for cell in read_study(write(tmp_path, BASE)).cells()]
+    again = build(Study, tomllib.loads(write_toml(resolved(study, study.cells()))), "file")
+    assert again.reference == rule
+
+
+def test_resolved_study_reads_back_the_same(tmp_path: Path) -> None:
+    text = BASE + "[[grid]]\nnoise = [0.02]\n[learner.DDPG]\nl2 = 0.005\nexploration = { friction = 0.2 }\n"
+    study = read_study(write(tmp_path, text + "[plant.Pendulum]\ninertia = 1.91e-4\n"))
+    cells = study.cells()
+    again = read_study(write(tmp_path, write_toml(resolved(study, cells))))
+    assert [cell.id for cell in again.cells()] == [cell.id for cell in cells]
+    assert again.learner["DDPG"]["tau"] == 0.01
+    assert again.plant["Pendulum"]["mass"] == 5.5e-2
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        'exploration = { form = "gaussian", truncate = 3, sigma = 0.3 }\n',
+        'normalise = { observations = true, clip = 5 }\n[learner.DDPG.exploration]\nform = "parameter"\ntarget = 0.1\n',
+        'exploration = { form = "process", friction = 0.2 }\n',
+    ],
+)
+def test_forms_of_exploration_read_back(tmp_path: Path, table: str) -> None:
+    """From the resolved study, and from a cell's settings as files hold them."""
+    study = read_study(write(tmp_path, BASE + "[learner.DDPG]\n" + table))
+    cells = study.cells()
+    again = read_study(write(tmp_path, write_toml(resolved(study, cells))))
+    assert [cell.id for cell in again.cells()] == [cell.id for cell in cells]
+    assert cells[0].id != read_study(write(tmp_path, BASE)).cells()[0].id
+    settings = json.loads(json.dumps(cells[0].settings))
+    assert dataclasses.asdict(build(DDPGConfig, settings, "cell")) == cells[0].settings
+
+
+def test_whatever_changes_numbers_changes_the_identity(tmp_path: Path) -> None:
+    study = Study(name="a", plants=("Pendulum",), strategies=("FIFO[Uniform]",), seeds=2, episodes=10)
+    changes = [
+        {"root_seed": 1}, {"episodes": 11}, {"capacity": 99}, {"discount": "horizon"}, {"noise": (0.1,)},
+        {"frequency": (25.0,)}, {"strategies": ("FULL[PER]",)}, {"plant": {"Pendulum": {"inertia": 1e-3}}},
+        {"learner": {"DDPG": {"tau": 0.02}}}, {"learner": {"DDPG": {"exploration": {"friction": 0.1}}}},
+        {"seeds": 1}, {"greedy_every": 5},
+    ]  # fmt: skip
+    ids = [study.cells()[0].id] + [dataclasses.replace(study, **change).cells()[0].id for change in changes]
+    assert len(set(ids)) == len(ids)
+    same = [
+        {"name": "b"},
+        {"buffers": "none"},
+        {"learner": {"DDPG": {"tau": 0.01}}},
+        {"learner": {"DDPG": {"exploration": {"form": "process"}}}},
+        {"strategies": ("fifo[uniform]",)},
+    ]
+    assert {dataclasses.replace(study, **change).cells()[0].id for change in same} == {ids[0]}
+
+
+def test_an_edited_plant_file_is_another_cell(tmp_path: Path) -> None:
+    source = (Path(__file__).parents[3] / "examples" / "cart_pole.py").read_text(encoding="utf-8")
+    path = tmp_path / "own.py"
+    path.write_text(source, encoding="utf-8")
+    names = [line.split()[1].split("(")[0] for line in source.splitlines() if line.startswith("class ")]
+    study = Study(name="a", plants=(f"{path}:{names[-1]}",), strategies=("FIFO[Uniform]",), seeds=2, episodes=10)
+    before = study.cells()[0].id
+    path.write_text(source.replace("return ", "return 1.0 and ", 1), encoding="utf-8")
+    assert study.cells()[0].id != before
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (BASE + "episods = 3\n", "unknown key in .*'episods'; did you mean episodes"),
+        (BASE.replace("Pendulum", "Pendulm"), "unknown plant 'Pendulm'; did you mean Pendulum"),
+        (BASE.replace("FIFO", "FILO"), "unknown retention strategy 'FILO'; did you mean FIFO"),
+        (BASE + 'learners = ["DDPGG"]\n', "unknown learner 'DDPGG'; did you mean DDPG"),
+        (BASE + "noise = [-0.1]\n", "noise must be at least 0"),
+        (BASE + "noise = [nan]\n", "noise must be at least 0 and at most 10 normalised units, not nan"),
+        (BASE + "noise = [inf]\n", "noise must be at least 0 and at most 10 normalised units, not inf"),
+        (BASE + "noise = []\n", "noise is empty"),
+        (BASE + "[plant.Pendulm]\ninertia = 1.0\n", "'Pendulm'; did you mean Pendulum"),
+        (BASE + "[learner]\nDDPG = 3\n", "must be a table"),
+        (BASE + "[learner.DDPG]\nbatch_size = 0\n", "batch_size must be at least 1"),
+        (BASE + "[learner.DDPG]\naction_layer = 9\n", "action_layer must lie in"),
+        (BASE + "[learner.DDPG]\ntau = nan\n", "tau must be in"),
+        (BASE + "[learner.DDPG]\nactor_rate = -1.0\n", "actor_rate must be"),
+        (BASE + "[learner.DDPG]\nexploration = { friction = 2.0 }\n", "friction in"),
+        (BASE + '[learner.DDPG.exploration]\nform = "gausian"\n', "unknown form in .*'gausian'; did you mean gaussian"),
+        (BASE + "[learner.DDPG.exploration]\nsigma = 0.1\n", "unknown key in .*exploration: 'sigma'"),
+        (BASE + '[learner.DDPG.exploration]\nform = "parameter"\nfactor = 0.5\n', "factor must be"),
+        (BASE + "[learner.DDPG.normalise]\nclip = 5.0\n", "observations = true"),
+        (BASE.replace('"x"', '"../x"'), "usable as a folder name"),
+        (BASE + "frequency = [33.3]\n", "33.3 Hz .*use 33.25 or 33.5 Hz"),
+        (BASE + "frequency = [0]\n", "frequency must be above 0"),
+        (BASE.replace("seeds = 4", "seeds = 0"), "seeds must be at least 1"),
+        (BASE.replace("episodes = 10", "episodes = 2.5"), "episodes must be a whole number"),
+        (BASE + "root_seed = -1\n", "root_seed"),
+        (BASE + "update_every = -1\n", "update_every must be at least 0 and at most 1000000000, not -1"),
+        (BASE + "update_every = true\n", "update_every must be a whole number, not True"),
+        (BASE + 'buffers = "all"\n', "buffers must be one of 'final', 'compressed', 'none'"),
+        (BASE + 'reference = "finest"\n', "reference must be one of 'converged', 'paper'"),
+        (BASE + "[learner.DDPG]\nta = 1\n", "unknown key in .*'ta'; did you mean tau"),
+        (BASE + "[learner.DPG]\ntau = 1.0\n", "unknown name in table"),
+        (BASE + "[plant.Pendulum]\ninertai = 1.0\n", "did you mean inertia"),
+        (BASE + "[[grid]]\nnoises = [0.0]\n", "unknown key in .*did you mean noise"),
+        ("name = [", "not valid TOML"),
+        (BASE + f"capacity = {'9' * 5000}\n", "not valid TOML"),
+        (BASE + f"capacity = {HUGE}\n", "capacity must be at least 1 and .*, not a number of about 6021 digits"),
+        (BASE + f"noise = [{HUGE}]\n", "noise is too large: a number of about 6021 digits"),
+        (BASE + f"noise = {'[' * 5000}{']' * 5000}\n", "not valid TOML: it is nested too deeply"),
+        (BASE + f"[plant.Pendulum]\nlength = {HUGE}\n", "length must be a finite number"),
+        (BASE + "[plant.Pendulum]\nname = 1.0\n", "unknown parameter of Pendulum 'name'"),
+        (BASE.replace('"x"', '"a\\u0000b"'), "usable as a folder name"),
+        (BASE.replace('"x"', '"a\\u001b[31m"'), "usable as a folder name"),
+        (BASE.replace("Pendulum", "a\\u0000.py:Mine"), "no plant file"),
+        (BASE.replace("Pendulum", "gymnasium:..x:X-v0"), "the module ..x cannot be imported"),
+        (BASE + "frequency = [1e9]\n", "frequency must be above 0 and at most 100000 Hz"),
+        (BASE + "block = 1000000000000000000000000000000\n", "block must be at least 1"),
+        (BASE + "[[grid]]\nnoise = [11]\n", "noise must be at least 0 and at most 10 normalised units, not 11"),
+    ],
+)
+def test_mistakes_are_one_line(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(UserError, match=words) as caught:
+        read_study(write(tmp_path, text)).cells()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_study_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such study file"):
+        read_study(tmp_path / "none.toml")

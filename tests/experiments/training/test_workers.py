@@ -1,0 +1,219 @@
+"""Interruptions of every kind leave the numbers as they would have been."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+from distributed import Client
+
+from replaybench.data.policy_file import read_policy
+from replaybench.data.records.record import read_record
+from replaybench.data.run_folder import RunFolder
+from replaybench.experiments.results.dataset import ORIGINS, read_results
+
+LIMIT = 240
+
+
+def command(*words: object) -> list[str]:
+    return [sys.executable, "-m", "replaybench.experiments.cli", *map(str, words)]
+
+
+def start(*words: object) -> subprocess.Popen[str]:
+    """Start a sweep as the leader of a process group of its own."""
+    # What a shell runs in the background ignores interrupts, and so would its children.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    return subprocess.Popen(
+        command("sweep", *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def run(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command("sweep", *words), capture_output=True, text=True, timeout=LIMIT)
+
+
+def load(folder: Path) -> xr.Dataset:
+    return read_results(folder / "results.nc")
+
+
+def assert_same(one: Path, other: Path) -> None:
+    """Everything but who computed it, when and how fast is bit-identical, and so are buffers and policies."""
+    apart = ["seconds", *ORIGINS]
+    xr.testing.assert_identical(load(one).drop_vars(apart), load(other).drop_vars(apart))
+    for path in sorted(one.glob("cells/*/buffer.h5")):
+        assert_same_record(path, other / path.relative_to(one))
+    policies = sorted(one.glob("cells/*/policy.safetensors"))
+    assert policies
+    for path in policies:
+        weights, others = read_policy(path)[1], read_policy(other / path.relative_to(one))[1]
+        for name, array in weights.items():
+            np.testing.assert_array_equal(array, others[name], err_msg=name)
+
+
+def assert_same_record(one: Path, other: Path) -> None:
+    (first, arrays), (second, others) = read_record(one), read_record(other)
+    assert first.facts == second.facts
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(array, others[name], err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def longer_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("study") / "longer.toml"
+    path.write_text(
+        'name = "longer"\nseeds = 2\nepisodes = 80\ngreedy_every = 10\ncapacity = 3000\n'
+        'plants = ["PendulumDCSC"]\nstrategies = ["FIFO[Uniform]", "FULL[PER]", "Resv[Uniform]"]\n'
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(longer_study: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The uninterrupted run that all others are compared with."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    done = run(longer_study, "--output", folder, "--workers", 2)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def children(pid: int) -> list[int]:
+    """Process ids of the living children of a process."""
+    try:
+        listed = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    except OSError:
+        return []
+    return [int(child) for child in listed.split()]
+
+
+def wait_for_checkpoint(process: subprocess.Popen[str], folder: Path, known: set[tuple[Path, int]]) -> None:
+    """Wait until a checkpoint is written that was not there before, or the process has ended."""
+    deadline = time.monotonic() + 120
+    while process.poll() is None and not checkpoints(folder) - known:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def checkpoints(folder: Path) -> set[tuple[Path, int]]:
+    found = set()
+    for path in folder.glob("cells/*/checkpoint.h5"):
+        with contextlib.suppress(OSError):  # it may be gone again
+            found.add((path, path.stat().st_mtime_ns))
+    return found
+
+
+def test_killed_at_random_moments(longer_study: Path, whole: Path, tmp_path: Path) -> None:
+    """SIGKILL five times, each a random moment after a new checkpoint; workers follow, the last run completes."""
+    rng = np.random.Generator(np.random.PCG64(0))
+    folder = tmp_path / "run"
+    for kill in range(5):
+        before = checkpoints(folder)
+        process = start(longer_study, "--output", folder, "--workers", 2, "--checkpoint-seconds", 0.02)
+        wait_for_checkpoint(process, folder, before)
+        time.sleep(rng.uniform(0.0, 0.15))
+        assert process.poll() is None, f"kill {kill} came too late: {process.communicate()}"
+        orphans = children(process.pid)
+        process.kill()
+        process.communicate(timeout=30)
+        assert orphans
+        deadline = time.monotonic() + 20
+        while any(Path(f"/proc/{pid}").exists() for pid in orphans):
+            assert time.monotonic() < deadline, "workers outlive their coordinator"
+            time.sleep(0.05)
+    assert list(folder.glob("cells/*/checkpoint.h5"))
+    done = run(longer_study, "--output", folder, "--workers", 2)
+    assert done.returncode == 0, done.stderr
+    assert not list(folder.glob("cells/*/.*.partial"))
+    assert_same(whole, folder)
+
+
+def test_ctrl_c_writes_checkpoints_and_says_how_to_go_on(longer_study: Path, whole: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    process = start(longer_study, "--output", folder, "--workers", 2, "--checkpoint-seconds", 0.02)
+    wait_for_checkpoint(process, folder, set())
+    os.killpg(process.pid, signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130, told
+    assert "run the same command again to continue" in told
+    assert "Traceback" not in told
+    assert list(folder.glob("cells/*/checkpoint.h5"))
+    done = run(longer_study, "--output", folder, "--workers", 1)
+    assert done.returncode == 0, done.stderr
+    assert_same(whole, folder)
+
+
+def test_a_second_sweep_in_the_same_folder_is_refused(longer_study: Path, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    with folder.locked():
+        done = run(longer_study, "--output", folder.path)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "another sweep is working in" in done.stderr
+
+
+def test_a_finished_sweep_runs_nothing_again(longer_study: Path, whole: Path) -> None:
+    stamps = {path: path.stat().st_mtime_ns for path in whole.glob("cells/*/*")}
+    assert run(longer_study, "--output", whole).returncode == 0
+    assert {path: path.stat().st_mtime_ns for path in whole.glob("cells/*/*")} == stamps
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
+    """A real Dask scheduler and two single-threaded worker processes on loopback."""
+    address = tmp_path / "scheduler.json"
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": tmp_path}
+    dask = [sys.executable, "-m", "distributed.cli.dask_scheduler"]
+    scheduler = subprocess.Popen(
+        [*dask, "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(address)], **quiet
+    )
+    deadline = time.monotonic() + 60
+    while not address.exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    worker = [sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file", str(address)]
+    options = ["--nthreads", "1", "--no-nanny", "--no-dashboard", "--host", "127.0.0.1"]
+    workers = [subprocess.Popen([*worker, *options], **quiet) for _ in range(2)]
+    with Client(scheduler_file=str(address), set_as_default=False) as client:
+        client.wait_for_workers(2, timeout=60)
+        found = client.scheduler.address
+    yield found, workers
+    for process in (*workers, scheduler):
+        process.kill()
+        process.wait()
+
+
+def test_a_cluster_that_loses_a_worker_gives_the_same_results(
+    longer_study: Path, whole: Path, tmp_path: Path, cluster: tuple[str, list[subprocess.Popen[bytes]]]
+) -> None:
+    """The killed worker's cell is run again; only the coordinator writes into the folder."""
+    address, workers = cluster
+    process = start(longer_study, "--output", tmp_path / "run", "--cluster", address)
+    with Client(address, set_as_default=False) as client:
+        # A stopped process cannot finish its cell, so the kill hits it in the middle of one.
+        pids, victim = client.run(os.getpid), None
+        while victim is None:
+            assert process.poll() is None, process.communicate()[1]
+            time.sleep(0.02)
+            busy = {w for w, keys in client.processing().items() if any("run_cell_task" in str(key) for key in keys)}
+            victim = next((worker for worker in workers if worker.pid in {pids[name] for name in busy}), None)
+        os.kill(victim.pid, signal.SIGSTOP)
+        time.sleep(0.5)
+        assert process.poll() is None
+        victim.kill()
+    _, told = process.communicate(timeout=LIMIT)
+    assert process.returncode == 0, told
+    assert_same(whole, tmp_path / "run")
+
+
+def test_an_unreachable_cluster_is_one_line(longer_study: Path, tmp_path: Path) -> None:
+    done = run(longer_study, "--output", tmp_path / "run", "--cluster", "tcp://127.0.0.1:9")
+    assert done.returncode == 2
+    assert "no Dask scheduler answers" in done.stderr
+    assert done.stderr.count("\n") == 1

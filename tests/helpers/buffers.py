@@ -1,0 +1,74 @@
+"""What the tests of the replay wing share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.stats import chi2
+
+from replaybench.replay.buffer import Replay, step_fields
+from replaybench.replay.storage.units import STEP, Unit
+from replaybench.replay.strategies.notation import parse
+from replaybench.replay.strategies.strategy import Strategy
+
+ALARM = 1e-6
+"""False-alarm rate of every χ² test, whose seeds are fixed."""
+FIELDS = {**step_fields(2, 1), "exploration": 1}
+
+
+class FarRule:
+    """A learner's rule with the trace `far`, given with each step; an annotation `far` `[M, B]` renews it."""
+
+    names: tuple[str, ...] = ("far",)
+
+    def followed(self, values: Any, last: Any, experience: Any) -> None: ...
+
+    def evicting(self, values: Any, previous: Any, next: Any, slots: Any) -> None: ...
+
+    def stored(self, values: Any, previous: Any, next: Any, slots: Any, ended: Any) -> None: ...
+
+    def annotated(self, values: Any, previous: Any, next: Any, idx: Any, annotations: Any) -> None:
+        if "far" in annotations:
+            for m, b in np.argwhere(idx >= 0):
+                values[m, idx[m, b], self.names.index("far")] = annotations["far"][m, b]
+
+
+def rule_for(strategy: Strategy) -> FarRule | None:
+    """Return a rule for strategies that need one."""
+    return FarRule() if strategy.retention.traces else None
+
+
+def make(strategy: str, members: int = 1, capacity: int = 32, batch: int = 8, unit: Unit = STEP) -> Replay:
+    parsed = parse(strategy)
+    return Replay(parsed, FIELDS, capacity, 0, range(members), batch, unit, traces=rule_for(parsed))
+
+
+def fill(replay: Replay, count: int, start: int = 0, **given: Any) -> None:
+    """Offer experiences whose fields all hold their number, or what is given (broadcast to `[M, width]`)."""
+    members = len(replay.offers)
+    for number in range(start, start + count):
+        experience = {
+            name: np.full((members, width), given.get(name, number), np.float32)
+            for name, width in replay.columns.fields.items()
+        }
+        replay.add(experience, np.ones(members, np.bool_))
+
+
+def chi_square(counts: np.ndarray, expected: np.ndarray, scale: float = 1.0) -> None:
+    """Check counts; `scale` makes up for draws that exclude each other."""
+    counts, expected = np.ravel(counts), np.ravel(expected)
+    assert expected.min() >= 5, "too few draws for χ²"
+    assert counts.sum() == round(expected.sum())
+    statistic = scale * ((counts - expected) ** 2 / expected).sum()
+    assert statistic < chi2.isf(ALARM, len(counts) - 1), (statistic, counts, expected)
+
+
+def saved(replay: Replay) -> dict[str, np.ndarray]:
+    """Return a copy of the state, as a file would hold it."""
+    return {name: np.array(array) for name, array in replay.state_dict().items()}
+
+
+def set_errors(replay: Replay, errors: np.ndarray) -> None:
+    """Make `errors` `[M, n]` the |δ| of what is stored."""
+    replay.load_state_dict({**saved(replay), "td_error": np.asarray(errors, np.float32)})

@@ -1,0 +1,337 @@
+"""One member's replay buffer as the papers tell it: lists, sorting, sums from scratch, a few lines per strategy.
+
+The oracle of the tests. Its random numbers are NumPy's own generators on the documented seeds, its binomials SciPy's;
+it shares no code with `replaybench.replay` but the descriptions of strategies. Where a
+strategy draws by cumulative priority, a draw whose target lies within rounding error of the boundary of two experiences
+may give either (`Prediction.allowed`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import binom
+
+from replaybench.data.streams import PURPOSES
+from replaybench.replay.strategies.entry.synth import Synth
+from replaybench.replay.strategies.sampling.proportional import PERprop
+from replaybench.replay.strategies.sampling.recent import ERE
+from replaybench.replay.strategies.setting import Context
+from replaybench.replay.strategies.strategy import Strategy
+from replaybench.replay.strategies.weighting.interface import IS
+
+Step = Mapping[str, np.ndarray]
+ROUNDING = 1e-12
+
+
+class Random:
+    """The numbers in [0, 1) of one member and purpose."""
+
+    def __init__(self, root: int, member: int, purpose: str) -> None:
+        seed = np.random.SeedSequence(root, spawn_key=(member, PURPOSES.index(purpose)))
+        self.double = np.random.Generator(np.random.SFC64(seed)).random
+
+    def below(self, n: int) -> int:
+        return int(self.double() * n)
+
+
+@dataclass
+class Unit:
+    """What a slot holds: steps of one episode, and what strategies know of it."""
+
+    serial: int
+    steps: list[dict[str, np.ndarray]]
+    episode: int
+    first_step: int
+    arrived: int = 0
+    error: float = math.inf
+    priority: np.floating = np.float32(1)  # noqa: RUF009, immutable
+    replays: int = 0
+    synthetic: bool = False
+
+    @property
+    def exploration(self) -> float:
+        return mean([step["exploration"][0] for step in self.steps])
+
+
+def mean(values: Sequence[float]) -> float:
+    with np.errstate(invalid="ignore"):
+        value = np.float32(np.sum(np.asarray(values, np.float32))) / np.float32(len(values))
+    return math.inf if np.isnan(value) else float(value)
+
+
+@dataclass
+class Prediction:
+    """What a sample must be: for each draw the slots that are right, their probabilities, weights by draw."""
+
+    allowed: list[set[int]]
+    probability: dict[int, float]
+    rate_factor: float = 1.0
+
+
+def rank_segments(alpha: float, count: int, segments: int) -> list[range]:
+    """Cut ranks into segments of equal cumulative probability of rank^−α, each at least one rank wide.
+
+    Too few ranks: one each, and the last rank for all the segments that are left.
+    """
+    if count < segments:
+        return [range(min(b, count - 1), min(b, count - 1) + 1) for b in range(segments)]
+    cumulative = np.cumsum(np.arange(1, count + 1, dtype=float) ** -alpha)
+    edges = [0]
+    for b in range(1, segments):
+        below = int((cumulative <= cumulative[-1] * b / segments).sum())
+        edges.append(min(max(below, edges[-1] + 1), count - segments + b))
+    edges.append(count)
+    return [range(low, high) for low, high in itertools.pairwise(edges)]
+
+
+class NaiveReplay:
+    """The buffer of member `member`; `capacity` counts units."""
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        capacity: int,
+        root: int,
+        member: int,
+        batch: int,
+        steps: int = 1,
+        whole: bool = False,
+        model: Any = None,
+    ) -> None:
+        self.strategy, self.capacity, self.batch = strategy, capacity, batch
+        self.steps, self.whole, self.model = steps, whole, model
+        self.slots: list[Unit] = []
+        self.under_way: list[dict[str, np.ndarray]] = []
+        self.collected = self.offers = self.arrivals = self.turn = self.updates = 0
+        self.episode, self.step = 0, 0
+        self.largest = np.float32(1)
+        self.random = {name: Random(root, member, name) for name in ("retention", "sampling", "drop", "synthesis")}
+
+    def add(self, step: Step, ended: bool, td_error: float | None = None) -> None:
+        """Collect a step; where it completes a unit, offer that."""
+        self.collected += 1
+        self.under_way.append({name: np.array(value, np.float32) for name, value in step.items()})
+        length = len(self.under_way)
+        if ended or (length == self.steps and not self.whole):
+            new = Unit(self.collected - length + 1, self.under_way, self.episode, self.step - length + 1)
+            self.under_way = []
+            self._offer(new, td_error)
+        self.step += 1
+        if ended:
+            self.episode, self.step = self.episode + 1, 0
+
+    def _offer(self, new: Unit, td_error: float | None) -> None:
+        drop = self.strategy.drop
+        if drop is not None and self.random["drop"].double() < drop.probability:
+            return
+        self.offers += 1
+        fresh = len(self.slots) < self.capacity
+        slot = len(self.slots) if fresh else self._victim()
+        if slot is None or (self.strategy.synth and not self._synthesise(new, slot, fresh, self.strategy.synth)):
+            return
+        self.arrivals += 1
+        new.arrived, new.priority = self.arrivals, self.largest
+        if td_error is not None:
+            new.error = math.inf if math.isnan(td_error) else td_error
+        if fresh:
+            self.slots.append(new)
+        else:
+            self.slots[slot] = new
+
+    def _synthesise(self, new: Unit, slot: int, fresh: bool, synth: Synth) -> bool:
+        """Perhaps make a new experience synthetic; False where the slot is to be left as it is (`refresh`)."""
+        random = self.random["synthesis"]
+        chance = random.double()
+        if synth.refresh < 1 and not fresh:
+            if not self.slots[slot].synthetic:
+                return True  # the share of synthetic slots stays
+            if random.double() >= synth.refresh:
+                return False
+            chance *= synth.state + synth.action
+        of_state = chance < synth.state
+        if not of_state and chance >= synth.state + synth.action:
+            return True
+        step = new.steps[0]
+        if of_state:
+            step["observation"] = np.array([2 * random.double() - 1 for _ in step["observation"]], np.float32)
+            action, deviation, _ = self.model.explore(step["observation"][None])
+            step["action"] = np.asarray(action[0], np.float32)
+        else:
+            step["action"] = np.array([2 * random.double() - 1 for _ in step["action"]], np.float32)
+            deviation = self.model.deviation(step["observation"][None], step["action"][None])
+        successor, reward, terminated = self.model.simulate(step["observation"][None], step["action"][None])
+        step["next_observation"] = np.asarray(successor[0], np.float32)
+        step["reward"], step["terminated"] = np.array([reward[0]], np.float32), np.array([terminated[0]], np.float32)
+        step["exploration"] = np.array([deviation[0]], np.float32)
+        new.synthetic = True
+        return True
+
+    def _victim(self) -> int | None:
+        """The slot that a new experience overwrites; None if it is not kept."""
+        name, random = type(self.strategy.retention).__name__, self.random["retention"]
+        if name == "FIFO":
+            self.turn += 1
+            return (self.turn - 1) % self.capacity
+        if name == "Resv":  # enters with probability C/i in place of a uniform victim
+            place = random.below(self.offers)
+            return place if place < self.capacity else None
+        assert name in ("TDE", "Expl")
+        metric = (lambda unit: unit.error) if name == "TDE" else (lambda unit: unit.exploration)
+        smallest_first = sorted(range(self.capacity), key=lambda slot: (metric(self.slots[slot]), -slot))
+        return smallest_first[self._victim_rank(self.strategy.retention, random.double())]
+
+    def _victim_rank(self, retention: Any, chance: float) -> int:
+        if retention.segments is None:
+            cumulative = np.cumsum(np.arange(1, self.capacity + 1, dtype=float) ** -retention.alpha)
+            return min(int((cumulative <= chance * cumulative[-1]).sum()), self.capacity - 1)
+        wanted = max(3, self.capacity // 500) if retention.segments == "authors" else retention.segments
+        segments = rank_segments(retention.alpha, self.capacity, min(wanted, self.capacity))
+        place = chance * len(segments)
+        ranks = segments[int(place)]
+        return ranks[int((place - int(place)) * len(ranks))]
+
+    def sample(self, context: Context, attended: np.ndarray) -> Prediction:
+        """Predict the next batch."""
+        self.updates += 1
+        sampling = self.strategy.sampling
+        if not self.slots:
+            for _ in range(1 if type(sampling).__name__ == "AER" else self.batch):
+                self.random["sampling"].double()
+            return Prediction([{0}] * self.batch, {}, 0.0)
+        return getattr(self, f"_draw_{type(sampling).__name__}")(sampling, context, attended)
+
+    def _draw_Uniform(self, sampling: Any, context: Context, attended: np.ndarray) -> Prediction:  # noqa: N802
+        count = len(self.slots)
+        drawn = [{self.random["sampling"].below(count)} for _ in range(self.batch)]
+        return Prediction(drawn, dict.fromkeys(range(count), 1 / count))
+
+    def _draw_PER(self, sampling: Any, context: Context, attended: np.ndarray) -> Prediction:  # noqa: N802
+        ranked = sorted(range(len(self.slots)), key=lambda slot: (-self.slots[slot].error, slot))
+        segments = rank_segments(sampling.alpha, len(ranked), self.batch)
+        chance = dict.fromkeys(ranked, 0.0)
+        for ranks in segments:
+            for rank in ranks:
+                chance[ranked[rank]] += 1 / len(ranks) / self.batch
+        drawn = [{ranked[ranks[self.random["sampling"].below(len(ranks))]]} for ranks in segments]
+        return Prediction(drawn, chance)
+
+    def _draw_PERprop(self, sampling: Any, context: Context, attended: np.ndarray) -> Prediction:  # noqa: N802
+        return self._proportional(list(range(len(self.slots))))
+
+    def _draw_ERE(self, sampling: ERE, context: Context, attended: np.ndarray) -> Prediction:  # noqa: N802
+        count = len(self.slots)
+        size = self.capacity if self.strategy.retention.bounded else count
+        eta = sampling.eta + (sampling.last - sampling.eta) * context.progress
+        k, phase = context.update + 1, context.updates_in_phase
+        c_min = min(5000, size / 200) if sampling.c_min is None else sampling.c_min
+        c_k = min(max(int(max(size * eta ** (k * 1000 / phase), c_min)), 1), count)
+        newest_first = sorted(range(count), key=lambda slot: -self.slots[slot].arrived)[:c_k]
+        if sampling.priorities:
+            return self._proportional(newest_first[::-1])
+        drawn = [{newest_first[self.random["sampling"].below(c_k)]} for _ in range(self.batch)]
+        return Prediction(drawn, dict.fromkeys(newest_first, 1 / c_k))
+
+    def _proportional(self, slots: list[int]) -> Prediction:
+        """One draw from each of B equal parts of the priority of these slots, in this order."""
+        cumulative = np.cumsum([np.float64(self.slots[slot].priority) for slot in slots])
+        total, drawn = cumulative[-1], []
+        for b in range(self.batch):
+            target = total * (b + self.random["sampling"].double()) / self.batch
+            spread = total * ROUNDING
+            near = np.searchsorted(cumulative, [target - spread, target, target + spread], side="right")
+            drawn.append({slots[min(int(place), len(slots) - 1)] for place in near})
+        return Prediction(drawn, {slot: float(self.slots[slot].priority) / total for slot in slots})
+
+    def _draw_AER(self, sampling: Any, context: Context, attended: np.ndarray) -> Prediction:  # noqa: N802
+        widening = sampling.first + (1 - sampling.first) * min(1.0, context.progress / sampling.alpha)
+        candidates = self._distinct(min(math.ceil(widening * self.batch), len(self.slots)))
+        likeness = {slot: cosine(self.slots[slot].steps[0]["observation"], attended) for slot in candidates}
+        places = sorted(range(len(candidates)), key=lambda i: (-likeness[candidates[i]], i))[: self.batch]
+        kept = [candidates[i] for i in sorted(places)]
+        return Prediction([{kept[b % len(kept)]} for b in range(self.batch)], {}, widening)
+
+    def _distinct(self, n: int) -> list[int]:
+        """n distinct slots: drawn again where one repeats; where n is over half of them all, from a shrinking pool."""
+        random, count = self.random["sampling"], len(self.slots)
+        if count < 2 * n:
+            pool = list(range(count))
+            for i in range(n):
+                j = i + random.below(count - i)
+                pool[i], pool[j] = pool[j], pool[i]
+            return pool[:n]
+        drawn: list[int] = []
+        while len(drawn) < n:
+            slot = random.below(count)
+            if slot not in drawn:
+                drawn.append(slot)
+        return drawn
+
+    def weigh(self, context: Context, idx: Sequence[int], probability: dict[int, float]) -> np.ndarray:
+        """Weights of a batch on the critic's loss; counts its replays."""
+        if not self.slots:
+            return np.zeros(len(idx))
+        weighting, sampling = self.strategy.weighting, self.strategy.sampling
+        if weighting is None and isinstance(sampling, ERE) and sampling.priorities:
+            weighting = IS(0.6, 0.6, normalise=True, all_networks=True)  # Wang and Ross 2019, Algorithm 2
+        for_this = np.ones(len(idx))
+        if isinstance(weighting, IS):
+            beta = weighting.first + (weighting.last - weighting.first) * context.progress
+            for_this = np.array([(1 / (len(self.slots) * probability[slot])) ** beta for slot in idx])
+            return for_this / for_this.max() if weighting.normalise else for_this
+        return for_this if weighting is None else self._replay_weights(weighting.beta, context, idx)
+
+    def _replay_weights(self, beta: float, context: Context, idx: Sequence[int]) -> np.ndarray:
+        counts = []
+        for slot in idx:
+            self.slots[slot].replays += 1
+            counts.append(self.slots[slot].replays)
+        if len(self.slots) == self.capacity and self.strategy.retention.bounded:
+            phase_end = self.updates - 1 - context.update + context.updates_in_phase
+            n = max(1, round(self.capacity * phase_end / self.offers))
+            expected = self.batch * phase_end / self.offers
+        else:
+            n, expected = self.updates, self.updates * self.batch / len(self.slots)
+        if expected > 0.5 * n:  # one batch draws an experience several times: draws are counted, not updates
+            n *= self.batch
+        reached = binom(n, min(1.0, expected / n)).sf(np.arange(max(*counts, math.ceil(expected)) + 1) - 1)
+        usual = reached[1 : math.ceil(expected) + 1].sum() / expected
+        return (reached[counts] / usual) ** beta
+
+    @property
+    def weighs_all_networks(self) -> bool:
+        sampling, weighting = self.strategy.sampling, self.strategy.weighting
+        by_default = weighting is None and isinstance(sampling, ERE) and sampling.priorities is not None
+        return by_default or (isinstance(weighting, IS) and weighting.all_networks)
+
+    def annotate(self, idx: Sequence[int], serial: Sequence[int], errors: np.ndarray) -> None:
+        """Take δ `[B]`, or `[B, steps]`, of what was drawn, unless it is gone; later ones stand."""
+        for slot, number, error in zip(idx, serial, np.abs(errors), strict=True):
+            if slot < len(self.slots) and self.slots[slot].serial == number:
+                unit = self.slots[slot]
+                own = np.atleast_1d(error)[: len(unit.steps)] if errors.ndim > 1 else [error]
+                unit.error = mean(own)
+                self._prioritise(unit)
+
+    def _prioritise(self, unit: Unit) -> None:
+        sampling = self.strategy.sampling
+        rule = sampling.priorities if isinstance(sampling, ERE) else sampling
+        if not isinstance(rule, PERprop):
+            return
+        if not math.isfinite(unit.error):
+            unit.priority = self.largest
+            return
+        unit.priority = np.float32((unit.error + rule.epsilon) ** rule.alpha)
+        self.largest = max(self.largest, unit.priority)
+
+
+def cosine(one: np.ndarray, other: np.ndarray) -> float:
+    """Cosine of the angle between two states; 0 with a zero vector."""
+    pairs = [(float(a), float(b)) for a, b in zip(one, other, strict=True)]
+    size = math.sqrt(sum(b * b for _, b in pairs) * sum(a * a for a, _ in pairs))
+    return sum(a * b for a, b in pairs) / size if size > 0 else 0.0

@@ -1,0 +1,88 @@
+"""Stable-Baselines3 as a peer: in float64, with our weights, batches and noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from stable_baselines3.common.type_aliases import ReplayBufferSamples
+
+from replaybench.controllers.agent import Task
+from replaybench.controllers.networks.mlp import PopulationMLP
+
+S, A, B = 3, 2, 16
+TASK = Task(observation_size=S, action_size=A, discount=0.95, reward_scale=0.01)
+Pairs = Sequence[tuple[PopulationMLP, torch.nn.Module]]
+
+
+def batch(members: int, seed: int, dtype: type = np.float32) -> SimpleNamespace:
+    """Invent a batch; the weights of its samples are 1."""
+    rng = np.random.Generator(np.random.PCG64(seed))
+
+    def normal(*shape: int) -> np.ndarray:
+        return rng.normal(size=(members, B, *shape)).astype(dtype)
+
+    return SimpleNamespace(
+        observation=normal(S), action=np.tanh(normal(A)), reward=100 * normal(1), next_observation=normal(S),
+        terminated=(rng.random((members, B, 1)) < 0.2).astype(dtype), weight=np.ones((members, B), dtype),
+        actor_weight=np.ones((members, B), dtype),
+        rate_factor=np.ones(members, dtype),
+    )  # fmt: skip
+
+
+class Box(gymnasium.Env):
+    """A task that gives Stable-Baselines3 its sizes; it is never stepped."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (S,), np.float64)
+    action_space: gymnasium.Space = gymnasium.spaces.Box(-1, 1, (A,), np.float32)
+
+    def reset(self, **_: object) -> tuple[np.ndarray, dict]:
+        return np.zeros(S), {}
+
+
+def weights(network: PopulationMLP, layer: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return views of a layer's weight `[M, in, out]` and bias `[M, out]`."""
+    named = network.named_weights("n")
+    return named[f"n.{layer}.weight"], named[f"n.{layer}.bias"]
+
+
+def linears(*modules: torch.nn.Module) -> list[torch.nn.Linear]:
+    return [layer for module in modules for layer in module.modules() if isinstance(layer, torch.nn.Linear)]
+
+
+def in_double(peer: Any, pairs: Pairs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bring the peer to float64 and give it our member 0's weights; its linear layers hold the transposed matrix."""
+    # The peer casts observations to float32 on their way in.
+    monkeypatch.setattr("stable_baselines3.common.policies.preprocess_obs", lambda observation, *_, **__: observation)
+    peer.policy.double()
+    for network, module in pairs:
+        for layer, target in enumerate(linears(module)):
+            weight, bias = weights(network, layer)
+            target.weight.data = torch.tensor(weight[0].T.copy())
+            target.bias.data = torch.tensor(bias[0].copy())
+    peer._setup_learn(100)
+
+
+def train(peer: Any, drawn: SimpleNamespace, actions: np.ndarray | None = None) -> None:
+    """Do one update of the peer on member 0's batch."""
+    tensors = {
+        "observations": drawn.observation[0], "actions": drawn.action[0] if actions is None else actions,
+        "next_observations": drawn.next_observation[0], "dones": drawn.terminated[0],
+        "rewards": TASK.reward_scale * drawn.reward[0],
+    }  # fmt: skip
+    samples = ReplayBufferSamples(**{name: torch.tensor(array) for name, array in tensors.items()})
+    peer.replay_buffer = SimpleNamespace(sample=lambda *_, **__: samples)
+    peer.train(1, B)
+
+
+def assert_equal_parameters(pairs: Pairs, update: int) -> None:
+    """Check what the issue asks for: 1e-9 after 1 update, 1e-6 after 100."""
+    for network, module in pairs:
+        parts = [part for layer in linears(module) for part in (layer.weight.detach().numpy().T, layer.bias.detach())]
+        theirs = np.concatenate([np.ravel(part) for part in parts])
+        assert np.abs(network.parameters[0] - theirs).max() < (1e-9 if update == 1 else 1e-6), f"update {update}"

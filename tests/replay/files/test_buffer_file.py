@@ -1,0 +1,120 @@
+"""A buffer file continues as the buffer that was written would have, whole or member by member."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from replaybench.data.errors import UserError
+from replaybench.data.records.record import open_record, read_record, write_record
+from replaybench.replay.buffer import Replay, step_fields
+from replaybench.replay.files.buffer_file import load_replay, replay_arrays, replay_facts
+from replaybench.replay.storage.units import STEP, Unit, segment
+from replaybench.replay.strategies.notation import parse
+from replaybench.replay.strategies.setting import Context
+
+MEMBERS = (4, 7, 9)
+FIELDS = {**step_fields(2, 1), "exploration": 1}
+STRATEGIES = ("FULL[PER+IS]", "Drop(0.3)*TDE[ERE+PER]", "Resv[PERprop+FIS]", "Expl[AER]")
+
+
+def use(replay: Replay, rounds: int, seed: int, unit: Unit = STEP) -> list[np.ndarray]:
+    """Add an episode of 20 steps and replay twice, again and again; return all that was drawn, `[M, …]` each."""
+    drawn = []
+    for number in range(rounds):
+        # One generator per member, so that a member does the same whoever is beside it.
+        rngs = [np.random.Generator(np.random.PCG64([seed, number, member])) for member in replay.members]
+
+        def random(*shape: int, rngs: list[np.random.Generator] = rngs) -> np.ndarray:
+            return np.stack([rng.normal(size=shape).astype(np.float32) for rng in rngs])
+
+        for step in range(20):
+            experience = {name: np.abs(random(width)) for name, width in FIELDS.items()}
+            replay.add(experience, np.ones(len(rngs), np.bool_), np.full(len(rngs), step == 19))
+        for update in range(2):
+            batch = replay.sample(Context(update, 2, 0.5, random(2)))
+            drawn += [batch.idx.copy(), batch.serial.copy(), batch.weight.copy(), batch.reward.copy()]
+            steps = (unit.steps,) if unit.steps > 1 else ()
+            replay.annotate(batch, {"td_error": random(replay.batch_size, *steps)})
+    return drawn
+
+
+def write(path: Path, strategy: str, unit: Unit = STEP, compression: str | None = None) -> Replay:
+    capacity = 2000 if "FULL" in strategy else 90
+    replay = Replay(parse(strategy), FIELDS, capacity, 3, MEMBERS, 8, unit)
+    use(replay, 8, seed=0, unit=unit)
+    write_record(path, "buffer", replay_facts(replay), replay_arrays(replay), "gzip" if compression else None)
+    return replay
+
+
+@pytest.mark.parametrize("unit", [STEP, segment(6)], ids=["step", "segment"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_loaded_buffer_continues_with_identical_draws(tmp_path: Path, strategy: str, unit: Unit) -> None:
+    replay = write(tmp_path / "buffer.h5", strategy, unit)
+    whole, one = load_replay(tmp_path / "buffer.h5"), load_replay(tmp_path / "buffer.h5", members=[7])
+    expected, found, alone = (use(each, 6, seed=1, unit=unit) for each in (replay, whole, one))
+    for mine, theirs, single in zip(expected, found, alone, strict=True):
+        np.testing.assert_array_equal(theirs, mine)
+        np.testing.assert_array_equal(single[0], mine[1])
+
+
+def test_one_member_is_loaded_without_reading_the_others(tmp_path: Path) -> None:
+    replay = Replay(parse("FULL[PER]"), FIELDS, 40_000, 0, range(8), 8)
+    replay.episodes.step(replay.collected, np.ones(8, np.bool_), np.zeros(8, np.bool_))
+    replay.columns.rows[:] = 1
+    replay.columns.serial[:] = np.arange(1, 40_001)
+    for count in (replay.count, replay.offers, replay.collected):
+        count[:] = 40_000
+    replay.orders["td_error"].load_keys(np.ones((8, 40_000), np.float32))
+    path = tmp_path / "buffer.h5"
+    write_record(path, "buffer", replay_facts(replay), replay_arrays(replay))
+    with open_record(path) as record:
+        assert record.read("observation", member=3).shape == (40_000, 2)
+        assert record.sealed.bytes_read < path.stat().st_size / 8
+
+
+def test_every_experience_knows_its_episode_and_step(tmp_path: Path) -> None:
+    write(tmp_path / "buffer.h5", "Resv[Uniform]", compression="gzip")
+    _, arrays = read_record(tmp_path / "buffer.h5", "buffer")
+    number = arrays["serial"].astype(int) - 1
+    np.testing.assert_array_equal(arrays["episode"], number // 20)
+    np.testing.assert_array_equal(arrays["step"], number % 20)
+
+
+def test_what_cannot_continue_says_so(tmp_path: Path) -> None:
+    replay = write(tmp_path / "buffer.h5", "FIFO[Uniform]")
+    with pytest.raises(UserError, match=r"^[^\n]*buffer.h5 holds members 4, 7, 9, not 5$"):
+        load_replay(tmp_path / "buffer.h5", members=[5])
+    facts = {name: value for name, value in replay_facts(replay).items() if name != "batch_size"}
+    write_record(tmp_path / "foreign.h5", "buffer", facts, replay_arrays(replay))
+    with pytest.raises(UserError, match="batch_size"):
+        load_replay(tmp_path / "foreign.h5")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "unit", "name", "change"),
+    [
+        ("FIFO[Uniform]", STEP, "count", 1000),
+        ("FIFO[Uniform]", STEP, "count", -1),
+        ("FIFO[ERE]", STEP, "offers", -1),
+        ("FIFO[PER]", STEP, "td_error", np.nan),
+        ("FIFO[PERprop]", STEP, "priority", np.nan),
+        ("Resv[ERE+PER]", STEP, "priority", -1),
+        ("Resv[ERE]", STEP, "age_place", 200),
+        ("Resv[ERE]", STEP, "age_end", 10_000),
+        ("FIFO[Uniform]", segment(6), "unit_filled", 7),
+    ],
+)
+def test_a_file_that_would_lead_kernels_astray_is_refused(
+    tmp_path: Path, strategy: str, unit: Unit, name: str, change: float
+) -> None:
+    """Checksums say that a file is as it was written, not that its writer meant well."""
+    path = tmp_path / "buffer.h5"
+    write(path, strategy, unit)
+    header, arrays = read_record(path, "buffer")
+    arrays[name][..., -1] = change
+    write_record(path, "buffer", header.facts, arrays)
+    with pytest.raises(UserError, match="does not say how to continue its buffer"):
+        load_replay(path)

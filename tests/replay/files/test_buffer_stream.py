@@ -1,0 +1,215 @@
+"""Streaming from a file: block-shuffled, exactly; equally often over passes; little memory; resumable."""
+
+from __future__ import annotations
+
+import itertools
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+from replaybench.data.errors import UserError
+from replaybench.data.records.record import write_record
+from replaybench.replay.batch import ReplayBatch
+from replaybench.replay.files.buffer_stream import BufferStream
+from replaybench.replay.strategies.setting import Context
+
+ALARM = 1e-6
+FIELDS = {"observation": 2, "action": 1, "reward": 1, "next_observation": 2, "terminated": 1}
+
+
+def write_buffer(path: Path, counts: list[int], steps: int = 1, **changes: Any) -> Path:
+    """Write a buffer whose numbers tell member and slot: 10⁶ · member + slot, and serial numbers one higher."""
+    m, n = len(counts), max(counts)
+    number = 1_000_000 * np.arange(m)[:, None] + np.arange(n)
+    shape = (steps,) if steps > 1 else ()
+    arrays: dict[str, Any] = {
+        name: np.broadcast_to(number.reshape(m, n, *(1 for _ in shape), 1), (m, n, *shape, width)).astype(np.float32)
+        for name, width in FIELDS.items()
+    }
+    arrays["serial"] = np.tile(np.arange(1, n + 1, dtype=np.uint32), (m, 1))
+    arrays["count"] = np.array(counts)
+    if steps > 1:
+        arrays["length"] = (number % steps + 1).astype(np.uint16)
+    arrays.update(changes)
+    write_record(path, "buffer", {"fields": FIELDS}, {k: a for k, a in arrays.items() if a is not None})
+    return path
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_buffer(tmp_path_factory.mktemp("stream") / "b.h5", [1010, 1010, 1010])
+
+
+def open_stream(path: Path, members: Any = range(3), batch: int = 16, **options: Any) -> BufferStream:
+    return BufferStream(path, batch, 0, members, **{"block_rows": 50, "held": 4, **options})
+
+
+def drawn(stream: BufferStream, batches: int) -> np.ndarray:
+    """Return the slots of the next batches, `[M, batches · B]`."""
+    return np.concatenate([stream.sample().idx.copy() for _ in range(batches)], axis=1)
+
+
+def test_batches_are_those_of_a_buffer(path: Path) -> None:
+    with open_stream(path) as stream:
+        for batch in itertools.islice(stream, 200):
+            assert batch.columns.keys() == FIELDS.keys()
+            for name, width in FIELDS.items():
+                column = batch.columns[name]
+                assert (column.shape, column.dtype) == ((3, 16, width), np.float32)
+                expected = 1_000_000 * np.arange(3)[:, None] + batch.idx
+                np.testing.assert_array_equal(column, np.repeat(expected[:, :, None], width, axis=2))
+            np.testing.assert_array_equal(batch.serial, batch.idx + 1)
+            np.testing.assert_array_equal(batch.probability, np.full((3, 16), 1 / 1010))
+            assert (batch.weight == 1).all()
+            assert (batch.actor_weight == 1).all()
+            assert (batch.rate_factor == 1).all()
+        batch = stream.sample(Context(update=3, updates_in_phase=7))
+        assert (batch.update, batch.updates_in_phase, batch.length) == (3, 7, None)
+        stream.annotate(batch, {"td_error": batch.weight})
+
+
+@pytest.mark.parametrize("replays", [1.0, 4.0])
+def test_over_passes_every_experience_is_drawn_equally_often(path: Path, replays: float) -> None:
+    """χ² over all slots, false-alarm rate 1e-6; passes cut off at both ends add under 2 % to the statistic."""
+    passes = int(60 / replays)
+    with open_stream(path, members=range(6), batch=101, replays=replays) as stream:
+        idx = drawn(stream, int(10 * replays * passes))
+        begun = stream.passes.begun + stream.passes.place / stream.passes.blocks - 1
+    np.testing.assert_allclose(begun, passes, atol=0.2)
+    counts = np.bincount(idx.ravel(), minlength=1010)
+    expected = 6 * replays * passes
+    statistic = ((counts - expected) ** 2 / expected).sum()
+    assert chi2.ppf(ALARM, 1009) < statistic < chi2.isf(ALARM, 1009)
+
+
+def test_every_pass_visits_every_block_once_in_an_order_of_its_own(path: Path) -> None:
+    with open_stream(path) as stream:
+        orders = []
+        for _ in range(3):
+            orders.append([[stream.passes.following(m) for _ in range(21)] for m in range(3)])
+    flat = [order for of_pass in orders for order in of_pass]
+    assert all(sorted(order) == list(range(21)) for order in flat)
+    assert len({tuple(order) for order in flat}) == 9
+
+
+def test_batches_come_from_few_blocks_which_are_replaced_in_turn(path: Path) -> None:
+    """Block-shuffled as documented: in one turn 4 blocks; each block stays for 4 turns of ~48 draws."""
+    with open_stream(path, batch=12) as stream:
+        edges, held = np.arange(22) * 1010 // 21, []
+        for _ in range(101):
+            idx = stream.sample().idx[0]
+            held.append(set(stream._number[0].tolist()))
+            assert set((np.searchsorted(edges, idx, side="right") - 1).tolist()) <= held[-1]
+            assert len(held[-1]) in (3, 4)  # at the border of two passes, a block may be held for both
+    changes = sum(now != then for then, now in itertools.pairwise(held))
+    assert changes in (24, 25)
+
+
+def test_a_recording_that_fits_is_drawn_uniformly(path: Path) -> None:
+    with open_stream(path, held=21, batch=500) as stream:
+        counts = np.bincount(drawn(stream, 100)[0], minlength=1010)
+        assert not stream.passes.begun.any()
+    expected = 100 * 500 / 1010
+    assert ((counts - expected) ** 2 / expected).sum() < chi2.isf(ALARM, 1009)
+
+
+def test_draws_depend_on_root_and_member_only(path: Path) -> None:
+    with open_stream(path) as all_members, open_stream(path, members=[2, 1]) as some, open_stream(path) as again:
+        everyone, part = drawn(all_members, 100), drawn(some, 100)
+        np.testing.assert_array_equal(part, everyone[[2, 1]])
+        np.testing.assert_array_equal(drawn(again, 100), everyone)
+    assert len(np.unique(everyone[:, :50], axis=0)) == 3
+    with BufferStream(path, 16, 1, range(3), block_rows=50, held=4) as other:
+        assert (drawn(other, 100) != everyone).any()
+
+
+def test_learners_share_recordings_in_turn_or_as_told(path: Path) -> None:
+    with open_stream(path, members=range(5)) as stream:
+        assert stream.recordings == [0, 1, 2, 0, 1]
+    with open_stream(path, members=range(2), recordings=[2, 2]) as stream:
+        reward = stream.sample().reward
+        assert (reward // 1_000_000 == 2).all()
+        assert (reward[0] != reward[1]).any()
+
+
+def test_a_resumed_stream_draws_the_same(path: Path) -> None:
+    with open_stream(path) as stream, open_stream(path) as resumed:
+        drawn(stream, 333)
+        state = {name: array.copy() for name, array in stream.state_dict().items()}
+        following = [stream.sample().reward.copy() for _ in range(100)]
+        resumed.load_state_dict(state)
+        for reward in following:
+            np.testing.assert_array_equal(resumed.sample().reward, reward)
+
+
+def test_recordings_of_unequal_length_and_empty_ones(tmp_path: Path) -> None:
+    path = write_buffer(tmp_path / "b.h5", [700, 0, 120])
+    with open_stream(path) as stream:
+        idx = drawn(stream, 500)
+        assert [int(of.max()) for of in idx] == [699, 0, 119]
+        batch = stream.sample()
+    for muted in (batch.weight, batch.actor_weight, batch.rate_factor[:, None]):
+        assert [bool(of.any()) for of in muted] == [True, False, True]
+    assert not batch.reward[1].any()
+
+
+def test_units_of_several_steps_are_streamed_whole(tmp_path: Path) -> None:
+    path = write_buffer(tmp_path / "b.h5", [300, 300], steps=5)
+    with open_stream(path, members=range(2)) as stream:
+        batch: ReplayBatch = stream.sample()
+        assert batch.observation.shape == (2, 16, 5, 2)
+        np.testing.assert_array_equal(batch.reward[0, :, 4, 0], batch.idx[0])
+        assert batch.length is not None
+        np.testing.assert_array_equal(batch.length[0], batch.idx[0] % 5 + 1)
+
+
+def test_memory_stays_bounded_while_the_file_is_larger(tmp_path: Path) -> None:
+    """64 MB of file: the stream holds under 4 MB of it, and says so itself."""
+    path = write_buffer(tmp_path / "b.h5", [400_000] * 5)
+    assert path.stat().st_size > 60e6
+    blocks = 5 * 16 * 256 * (4 * 7 + 4)
+    with BufferStream(path, 16, 0, range(5), block_rows=256) as stream:
+        stream.sample()
+    tracemalloc.start()
+    with BufferStream(path, 64, 0, range(5), block_rows=256) as stream:
+        tracemalloc.reset_peak()
+        for _ in range(400):
+            stream.sample()
+        peak = tracemalloc.get_traced_memory()[1]
+        bytes_held = stream.bytes_held
+        assert stream.passes.place.sum() > 100
+    tracemalloc.stop()
+    assert blocks < bytes_held < 4e6
+    assert peak < bytes_held + 5e5
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"count": np.array([0, 0])}, "holds no experiences"),
+        ({"count": np.array([5, 101])}, "holds no experiences"),
+        ({"count": np.array([5.0, 6.0])}, "holds no experiences"),
+        ({"count": np.array([5])}, "lacks what a buffer file needs"),
+        ({"serial": None}, "lacks what a buffer file needs"),
+        ({"reward": np.zeros((2, 99, 1), np.float32)}, "reward has shape"),
+        ({"reward": None}, "reward has shape"),
+        ({"reward": np.zeros((2, 100, 3, 1), np.float32)}, "shape"),
+    ],
+)
+def test_files_that_do_not_fit_are_refused(tmp_path: Path, changes: dict[str, Any], complaint: str) -> None:
+    path = write_buffer(tmp_path / "b.h5", [100, 100], **changes)
+    with pytest.raises(UserError, match=complaint):
+        open_stream(path)
+
+
+def test_wrong_arguments_are_named(path: Path) -> None:
+    with pytest.raises(UserError, match="recordings 0 to 2, not 3"):
+        open_stream(path, recordings=[0, 1, 3])
+    with pytest.raises(UserError, match="above 0"):
+        open_stream(path, replays=0.0)
+    with pytest.raises(ValueError, match="one for each"):
+        open_stream(path, recordings=[0])

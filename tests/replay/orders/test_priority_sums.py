@@ -1,0 +1,104 @@
+"""Trees of sums against plain addition."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from replaybench.data.kernel import kernel
+from replaybench.replay.orders.priority_sums import (
+    SumState,
+    make_sums,
+    sum_before,
+    sum_find,
+    sum_rebuild,
+    sum_search,
+    sum_set,
+    sum_total,
+    sum_update,
+)
+
+SIZES = [1, 2, 15, 16, 17, 255, 256, 257, 4095, 4097, 70_000]
+
+
+def assert_sums(state: SumState, m: int, leaf: np.ndarray, rng: np.random.Generator) -> None:
+    """Check totals, sums before positions, and what is found, for `leaf` `[P]`."""
+    np.testing.assert_array_equal(state.leaf[m, : leaf.size], leaf)
+    cumulative = np.cumsum(leaf.astype(np.longdouble))
+    total = float(cumulative[-1])
+    assert sum_total(state, m) == pytest.approx(total, rel=1e-14)
+    for position in rng.integers(0, leaf.size, 20):
+        before = float(cumulative[position] - leaf[position])
+        assert sum_before(state, m, position) == pytest.approx(before, rel=1e-13, abs=1e-13 * total)
+    if total == 0:
+        return
+    targets = np.r_[0.0, rng.random(40) * total, np.nextafter(total, 0), total, total * 1.001]
+    searched = np.full(targets.size, -1, np.int64)
+    sum_search(state, m, targets.copy(), searched)
+    for target, together in zip(targets, searched, strict=True):
+        found = sum_find(state, m, target)
+        assert found == together
+        assert leaf[found] > 0
+        low, high = np.searchsorted(cumulative, [target - 1e-12 * total, target + 1e-12 * total], side="right")
+        last = np.flatnonzero(leaf)[-1]
+        assert min(low, last) <= found <= min(high, last)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_everything_after_random_changes(size: int) -> None:
+    """One at a time and in batches, with repeats and positions to skip; members apart; zeros at both ends."""
+    rng = np.random.Generator(np.random.PCG64(size))
+    state, leaf = make_sums(3, size), np.zeros((3, size), np.float32)
+    for turn in range(6):
+        for m in range(3):
+            for position in rng.integers(0, size, 40):
+                leaf[m, position] = rng.choice([0.0, rng.exponential(), 1e-6, 1e6])
+                sum_set(state, m, position, leaf[m, position])
+            batch = rng.integers(-1, size, 64 if turn % 2 else 5)
+            priority = rng.exponential(size=batch.size).astype(np.float32)
+            sum_update(state, m, batch, priority)
+            for position, new in zip(batch, priority, strict=True):
+                if position >= 0:
+                    leaf[m, position] = new
+        for m in range(3):
+            assert_sums(state, m, leaf[m], rng)
+
+
+@given(
+    st.integers(1, 600),
+    st.lists(st.tuples(st.integers(0, 599), st.floats(0, 2.0**100, width=32)), max_size=60),
+)
+@settings(deadline=None, max_examples=60)
+def test_sums_depend_on_the_leaves_alone(size: int, changes: list[tuple[int, float]]) -> None:
+    """Bit for bit: a tree that was changed is the tree that is added up from its leaves."""
+    changed, rebuilt = make_sums(1, size), make_sums(1, size)
+    for position, priority in changes:
+        sum_set(changed, 0, position % size, priority)
+    positions = np.array([position % size for position, _ in changes], np.int64)
+    together = make_sums(1, size)
+    sum_update(together, 0, positions, np.array([priority for _, priority in changes], np.float32))
+    rebuilt.leaf[:] = changed.leaf
+    sum_rebuild(rebuilt, 0)
+    for one, other, third in zip(changed, rebuilt, together, strict=True):
+        np.testing.assert_array_equal(one, other)
+        np.testing.assert_array_equal(one, third)
+
+
+@kernel
+def _walk(state: SumState, rounds: int) -> None:
+    for i in range(rounds):
+        sum_set(state, 0, i * 7919 % 5000, 1e6 if i % 2 else 1e-6)
+    for i in range(5000):
+        sum_set(state, 0, i, 0.0)
+    sum_set(state, 0, 4321, 1e-6)
+
+
+def test_nothing_drifts() -> None:
+    """After 200,000 changes by twelve orders of magnitude, the only priority left is the whole sum, exactly."""
+    state = make_sums(1, 5000)
+    _walk(state, 200_000)
+    assert sum_total(state, 0) == np.float32(1e-6)
+    assert sum_find(state, 0, 0.0) == sum_find(state, 0, 9e-7) == 4321
+    assert sum_before(state, 0, 4321) == 0.0

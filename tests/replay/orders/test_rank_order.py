@@ -1,0 +1,431 @@
+"""The order against a sorted list, its structure against its own promises, and its memory against the bound."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba import njit
+from numpy.typing import NDArray
+
+from replaybench.replay.orders.rank_order import (
+    INNER,
+    LEAF,
+    LEAST_INNER,
+    LEAST_LEAF,
+    Order,
+    order_rank,
+    order_remove,
+    order_select,
+    order_select_many,
+    order_set,
+    order_size,
+    order_update,
+    order_update_all,
+)
+
+NOTHING = 2**64 - 1
+ROOT, HEIGHT, SIZE, FREE, USED = 0, 1, 2, 5, 7
+
+
+@njit
+def set_all(state, m, slots, keys):
+    for b in range(slots.size):
+        order_set(state, m, slots[b], keys[b])
+
+
+@njit
+def remove_ranks(state, m, ranks):
+    for rank in ranks:
+        order_remove(state, m, order_select(state, m, rank))
+
+
+@njit
+def select_all(state, m):
+    return np.array([order_select(state, m, rank) for rank in range(order_size(state, m))])
+
+
+@njit
+def rank_all(state, m, slots):
+    return np.array([order_rank(state, m, slot) for slot in slots])
+
+
+def oracle(keys: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Return the slots in order, by sorting."""
+    present = np.flatnonzero(~np.isnan(keys))
+    return present[np.lexsort((present, -keys[present]))]
+
+
+def as_stored(keys: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.where(np.isnan(keys), np.float32(np.inf), keys)
+
+
+def assert_order(order: Order, m: int, keys: NDArray[np.float32]) -> None:
+    expected = oracle(keys)
+    assert order_size(order.state, m) == expected.size
+    np.testing.assert_array_equal(order.keys()[m], keys)
+    if expected.size:
+        np.testing.assert_array_equal(select_all(order.state, m), expected)
+        together = np.empty(expected.size, np.int64)
+        order_select_many(order.state, m, np.arange(expected.size), together)
+        np.testing.assert_array_equal(together, expected)
+        np.testing.assert_array_equal(rank_all(order.state, m, expected), np.arange(expected.size))
+    absent = np.flatnonzero(np.isnan(keys))
+    if absent.size:
+        assert set(rank_all(order.state, m, absent)) == {-1}
+
+
+def live_nodes(order: Order, m: int) -> tuple[int, int]:
+    """Check a member's tree from the root down and return how many inner nodes and leaves it holds."""
+    state = order.state
+    head = state.head[m]
+    seen: tuple[list[int], list[int]] = ([], [])
+    leaves: list[NDArray[np.uint64]] = []
+
+    def entries_under(node: int, level: int, low: int, high: int) -> int:
+        kind = int(level == 0)
+        assert node not in seen[kind]
+        seen[kind].append(node)
+        row = (state.bound, state.leaf)[kind][m, node]
+        width = int(np.sum(row != NOTHING))
+        assert (row[width:] == NOTHING).all()
+        assert (np.diff(row[:width].astype(object)) > 0).all()
+        if level != head[HEIGHT]:
+            assert width >= (LEAST_INNER, LEAST_LEAF)[kind]
+        if width:
+            assert low <= row[0]
+            assert row[width - 1] < high
+        if level == 0:
+            leaves.append(row[:width])
+            return width
+        assert width >= 2
+        assert row[0] == low
+        assert (state.before[m, node, width:] == 2**31 - 1).all()
+        bounds = [*(int(bound) for bound in row[:width]), high]
+        total = 0
+        for j in range(width):
+            assert state.before[m, node, j] == total
+            total += entries_under(int(state.child[m, node, j]), level - 1, bounds[j], bounds[j + 1])
+        return total
+
+    assert entries_under(int(head[ROOT]), int(head[HEIGHT]), 0, NOTHING) == head[SIZE]
+    stored = np.concatenate(leaves)
+    slots = (stored & np.uint64(2**32 - 1)).astype(np.int64)
+    np.testing.assert_array_equal(state.image[m, slots], stored >> np.uint64(32))
+    assert np.count_nonzero(state.image[m]) == slots.size
+
+    for kind, rows in enumerate((state.bound, state.leaf)):
+        node, free = int(head[FREE + kind]), 0
+        while node >= 0:
+            assert node not in seen[kind]
+            node, free = int(rows[m, node, 0]) - 1, free + 1
+        assert len(seen[kind]) + free == head[USED + kind] <= rows.shape[1]
+    return len(seen[0]), len(seen[1])
+
+
+def bytes_of(nodes: NDArray[np.int64] | tuple[int, int]) -> int:
+    return int(nodes[0] * INNER * (8 + 4 + 4) + nodes[1] * LEAF * 8)
+
+
+KEYS = st.one_of(
+    st.floats(width=32),
+    st.sampled_from([0.0, -0.0, 1.0, math.nan, math.inf, -math.inf]),
+)
+
+
+@settings(deadline=None, max_examples=120)
+@given(data=st.data(), capacity=st.sampled_from([1, 2, 3, 65]), members=st.sampled_from([1, 8]))
+def test_single_operations_match_a_sorted_list(data: st.DataObject, capacity: int, members: int) -> None:
+    order = Order(members, capacity)
+    keys = np.full((members, capacity), np.nan, np.float32)
+    operation = st.tuples(st.integers(0, members - 1), st.integers(0, capacity - 1), st.one_of(st.none(), KEYS, KEYS))
+    for m, slot, key in data.draw(st.lists(operation, max_size=50)):
+        if key is None:
+            order_remove(order.state, m, slot)
+            keys[m, slot] = np.nan
+        else:
+            order_set(order.state, m, slot, key)
+            keys[m, slot] = np.inf if math.isnan(key) else key
+        expected = oracle(keys[m])
+        assert order_size(order.state, m) == expected.size
+        if expected.size:
+            rank = data.draw(st.integers(0, expected.size - 1))
+            assert order_select(order.state, m, rank) == expected[rank]
+            assert order_rank(order.state, m, expected[rank]) == rank
+    for m in range(members):
+        assert_order(order, m, keys[m])
+        live_nodes(order, m)
+
+
+RUN = st.tuples(
+    st.sampled_from(["scatter", "ties", "ascending", "descending", "narrow", "infinite", "batch", "thin", "drop"]),
+    st.integers(0, 7),
+    st.floats(0.0, 1.0),
+    st.integers(0, 2**32 - 1),
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    capacity=st.sampled_from([64, 65, 130, 700, 2500, 9000]),
+    members=st.sampled_from([1, 8]),
+    runs=st.lists(RUN, min_size=1, max_size=10),
+)
+def test_long_runs_match_a_sorted_list(capacity: int, members: int, runs: list[tuple[str, int, float, int]]) -> None:
+    """Runs of hundreds of operations reach every way of splitting, sharing and merging, up to three levels."""
+    order = Order(members, capacity)
+    keys = np.full((members, capacity), np.nan, np.float32)
+    for kind, member, share, seed in runs:
+        m = member % members
+        rng = np.random.default_rng(seed)
+        count = int(share * capacity)
+        slots = rng.permutation(capacity)[:count]
+        if kind in ("thin", "drop"):
+            size = int(order_size(order.state, m))
+            start = int(share * size)
+            doomed = oracle(keys[m])[::2] if kind == "thin" else oracle(keys[m])[start : start + size // 2]
+            for slot in doomed:
+                order_remove(order.state, m, slot)
+            keys[m, doomed] = np.nan
+        else:
+            new = {
+                "scatter": rng.standard_normal(count),
+                "ties": rng.integers(-1, 2, count),
+                "ascending": np.arange(count),
+                "descending": -np.arange(count),
+                "narrow": 0.5 + 1e-6 * rng.random(count),
+                "infinite": rng.choice([np.nan, np.inf, -np.inf], count),
+                "batch": rng.random(count),
+            }[kind].astype(np.float32)
+            if kind == "infinite":
+                slots = np.sort(slots)
+            if kind == "batch":
+                slots = rng.integers(0, max(count // 2, 1), count)  # some twice: the last key stands
+                order_update(order.state, m, slots, new)
+            else:
+                set_all(order.state, m, slots, new)
+            for slot, key in zip(slots, as_stored(new), strict=True):
+                keys[m, slot] = key
+        live_nodes(order, m)
+    for m in range(members):
+        assert_order(order, m, keys[m])
+
+
+WIDTHS = [1, 2, LEAF - 1, LEAF, LEAF + 1, 2 * LEAF, LEAF * INNER - 1, LEAF * INNER, LEAF * INNER + 1, 20_000]
+PATTERNS = {
+    "random": lambda rng, shape: rng.random(shape),
+    "equal": lambda rng, shape: np.full(shape, rng.integers(3)),
+    "ties": lambda rng, shape: rng.integers(0, 3, shape),
+    "infinite": lambda rng, shape: np.full(shape, np.nan),
+    "rising": lambda rng, shape: np.arange(np.prod(shape)).reshape(shape),
+    "falling": lambda rng, shape: -np.arange(np.prod(shape)).reshape(shape),
+    "near": lambda rng, shape: 1e3 + rng.random(1) + 1e-3 * rng.random(shape),
+}
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    capacity=st.sampled_from(WIDTHS),
+    members=st.sampled_from([1, 3]),
+    batches=st.lists(
+        st.tuples(st.sampled_from(sorted(PATTERNS)), st.sampled_from([0, 1, 15, 16, 17, 64, 700]), st.booleans()),
+        min_size=1,
+        max_size=12,
+    ),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_batches_match_a_sorted_list(
+    capacity: int, members: int, batches: list[tuple[str, int, bool]], seed: int
+) -> None:
+    """Batches hold slots twice or thrice, absent ones, ones to be skipped, and ones that keep their key."""
+    rng = np.random.default_rng(seed)
+    order = Order(members, capacity)
+    keys = np.full((members, capacity), np.nan, np.float32)
+    if seed % 2:
+        keys[:] = rng.random(keys.shape)
+        order.load_keys(keys)
+    for pattern, width, close in batches:
+        slots = rng.integers(-1, capacity, (members, width))
+        if close:
+            slots = np.minimum(slots, rng.integers(0, 5))
+        new = PATTERNS[pattern](rng, slots.shape).astype(np.float32)
+        order_update_all(order.state, slots, new)
+        for m in range(members):
+            for slot, key in zip(slots[m], as_stored(new[m]), strict=True):
+                if slot >= 0:
+                    keys[m, slot] = key
+            live_nodes(order, m)
+    for m in range(members):
+        assert_order(order, m, keys[m])
+
+
+def test_long_batches_change_what_was_planned() -> None:
+    """Splits and merges at every level come between the plan and the deed, many times over."""
+    rng = np.random.default_rng(5)
+    order, keys = Order(2, 30_000), np.zeros((2, 30_000), np.float32)
+    order.load_keys(keys)
+    for turn in range(12):
+        slots = np.stack([rng.permutation(30_000) for _ in range(2)])
+        kind = [rng.random(slots.shape), np.sort(slots, 1) * (-1.0) ** turn, slots // 5000][turn % 3]
+        new = kind.astype(np.float32)
+        order_update_all(order.state, slots, new)
+        for m in range(2):
+            keys[m, slots[m]] = new[m]
+            live_nodes(order, m)
+            assert_order(order, m, keys[m])
+    assert order.state.head[:, 3].min() > 50  # inner nodes split, merged or evened out
+    assert order.used_bytes <= 23 * 60_000
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_batch_outlives_the_root_it_was_planned_under(seed: int) -> None:
+    """The first of two smallest leaves to lose an entry merges with the other one, which then is the root."""
+    rng = np.random.default_rng(seed)
+    order, keys = Order(1, 2 * LEAF), np.full(2 * LEAF, np.nan, np.float32)
+    keys[: LEAF + 1] = rng.random(LEAF + 1)
+    order.load_keys(keys[None])
+    for rank in (LEAF, 0):
+        keys[order_select(order.state, 0, rank)] = np.nan
+        remove_ranks(order.state, 0, np.array([rank]))
+    assert order.state.head[0, HEIGHT] == 1
+    slots = rng.permutation(np.flatnonzero(~np.isnan(keys)))
+    new = rng.random(slots.size).astype(np.float32)
+    order_update(order.state, 0, slots, new)
+    keys[slots] = new
+    assert order.state.head[0, HEIGHT] == 0
+    live_nodes(order, 0)
+    assert_order(order, 0, keys)
+
+
+def test_a_full_root_loses_children() -> None:
+    rng = np.random.default_rng(4)
+    order = Order(1, 5000)
+    keys = rng.random(5000).astype(np.float32)
+    slots = iter(range(5000))
+    while order.state.head[0, HEIGHT] < 1 or order.state.bound[0, order.state.head[0, ROOT], INNER - 1] == NOTHING:
+        slot = next(slots)
+        order_set(order.state, 0, slot, keys[slot])
+    keys[slot + 1 :] = np.nan
+    for _ in range(4):
+        doomed = oracle(keys)[: slot // 5]
+        remove_ranks(order.state, 0, np.zeros(doomed.size, np.int64))
+        keys[doomed] = np.nan
+        live_nodes(order, 0)
+        assert_order(order, 0, keys)
+
+
+def test_members_do_not_touch_each_other() -> None:
+    rng = np.random.default_rng(1)
+    together, alone = Order(8, 500), [Order(1, 500) for _ in range(8)]
+    for _ in range(60):
+        m = int(rng.integers(8))
+        others = [row for row in range(8) if row != m]
+        before = [array[others].copy() for array in together.state if array.dtype != np.uint64]
+        slots, keys = rng.integers(0, 500, 200), rng.random(200, np.float32)
+        order_update(together.state, m, slots, keys)
+        order_update(alone[m].state, 0, slots, keys)
+        after = [array[others] for array in together.state if array.dtype != np.uint64]
+        for one, other in zip(before, after, strict=True):
+            assert one.tobytes() == other.tobytes()
+    for m in range(8):
+        assert live_nodes(together, m) == live_nodes(alone[m], 0)
+        np.testing.assert_array_equal(select_all(together.state, m), select_all(alone[m].state, 0))
+        np.testing.assert_array_equal(together.state.head[m], alone[m].state.head[0])
+
+
+@pytest.mark.parametrize("direction", [1.0, -1.0])
+def test_drifting_keys_leave_the_tree_low_and_full(direction: float) -> None:
+    """All keys move steadily, eight times through the buffer: the tree is as one that was just filled."""
+    capacity = 20_000
+    order = Order(1, capacity)
+    slots = np.arange(capacity)
+    for turn in range(8):
+        keys = (direction * (turn * capacity + slots)).astype(np.float32)
+        set_all(order.state, 0, slots, keys)
+        inner, leaves = live_nodes(order, 0)
+        assert order.state.head[0, HEIGHT] == 2
+        assert bytes_of((inner, leaves)) <= 20 * capacity
+    assert bytes_of(order.state.head[0, USED:]) <= 20 * capacity
+    assert_order(order, 0, np.asarray([keys])[0])
+
+
+def test_keys_restore_all_ranks_and_the_order_goes_on() -> None:
+    rng = np.random.default_rng(2)
+    for capacity in (1, LEAF, LEAF + 1, 2 * LEAF, LEAF * INNER, LEAF * INNER + 1, 3000):
+        keys = rng.standard_normal((3, capacity)).astype(np.float32).round(1)
+        keys[rng.random((3, capacity)) < 0.2] = np.nan
+        keys[rng.random((3, capacity)) < 0.2] = np.inf
+        keys[2] = np.nan
+        order, copy = Order(3, capacity), Order(3, capacity)
+        for m in range(3):
+            present = rng.permutation(np.flatnonzero(~np.isnan(keys[m])))
+            set_all(order.state, m, present, keys[m, present])
+        set_all(copy.state, 0, np.arange(capacity), rng.random(capacity).astype(np.float32))
+        copy.load_keys(order.keys())
+        for m in range(3):
+            assert_order(copy, m, keys[m])
+            live_nodes(copy, m)
+            slots, new = rng.integers(0, capacity, 500), rng.random(500).astype(np.float32)
+            order_update(order.state, m, slots, new)
+            order_update(copy.state, m, slots, new)
+            np.testing.assert_array_equal(select_all(copy.state, m), select_all(order.state, m))
+            live_nodes(copy, m)
+
+
+@pytest.mark.parametrize("shape", [(2, 5), (3, 4), (2,), (2, 4, 1)])
+def test_load_keys_refuses_another_shape(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=rf"keys have shape {re.escape(str(shape))}, this order \(2, 4\)"):
+        Order(2, 4).load_keys(np.zeros(shape))
+
+
+def test_keys_of_the_first_slots_only() -> None:
+    """A buffer that is not full saves no more than it holds; loading it leaves no other slot in the order."""
+    order, copy = Order(1, 200), Order(1, 200)
+    set_all(order.state, 0, np.arange(70), np.arange(70, dtype=np.float32))
+    set_all(copy.state, 0, np.arange(200), np.ones(200, np.float32))
+    assert order.keys(70).shape == (1, 70)
+    copy.load_keys(order.keys(70))
+    assert_order(copy, 0, order.keys()[0])
+    assert order_size(copy.state, 0) == 70
+
+
+@pytest.mark.parametrize("capacity", [1_000, 10_000, 100_000, 10_000_000])
+def test_reserved_memory_is_below_24_bytes_per_experience(capacity: int) -> None:
+    order = Order(2, capacity)
+    assert sum(array.nbytes for array in order.state) <= 23 * 2 * capacity
+
+
+@pytest.mark.parametrize("capacity", [10_000, 100_000])
+def test_used_memory_is_bounded_under_adversarial_workloads(capacity: int) -> None:
+    """Nodes ever used stay below 24 bytes per experience, key included, and nodes in use follow the size."""
+    rng = np.random.default_rng(3)
+    order = Order(1, capacity)
+    slots = np.arange(capacity)
+
+    def check(bytes_per_experience: float) -> None:
+        assert bytes_of(order.state.head[0, USED:]) + 4 * capacity <= bytes_per_experience * capacity
+        live, size = live_nodes(order, 0), int(order_size(order.state, 0))
+        assert bytes_of(live) <= 19 * size + 3 * bytes_of((1, 1))
+
+    set_all(order.state, 0, slots, np.full(capacity, np.inf, np.float32))
+    check(18.5)
+    set_all(order.state, 0, rng.permutation(capacity), rng.random(capacity).astype(np.float32))
+    check(18.5)
+    for round_ in range(6):
+        size = int(order_size(order.state, 0))
+        remove_ranks(order.state, 0, np.arange(size // 2))  # each second rank: all leaves run low together
+        check(23.0)
+        absent = np.flatnonzero(np.isnan(order.keys()[0]))
+        set_all(order.state, 0, absent, np.full(absent.size, round_ % 3, np.float32))  # all to one place
+        check(23.0)
+    while order_size(order.state, 0) > capacity // 100:
+        size = int(order_size(order.state, 0))
+        remove_ranks(order.state, 0, np.arange(size - 1, size - 1 - size // 3, -1))  # victims: smallest first
+        check(23.0)
+    set_all(order.state, 0, slots[::-1].copy(), slots.astype(np.float32))
+    check(23.0)
+    assert_order(order, 0, slots[::-1].astype(np.float32))

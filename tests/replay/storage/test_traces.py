@@ -1,0 +1,299 @@
+"""Numbers along episodes against an account in plain Python, wherever retention puts and evicts the steps.
+
+The toy rule keeps the discounted return of each step: rewards to the end of what is linked, and behind that what the
+learner thought of the next state when it was last seen.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from buffers import saved
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from replaybench.data.errors import UserError
+from replaybench.data.records.record import read_record, write_record
+from replaybench.replay.buffer import Replay, step_fields
+from replaybench.replay.files.buffer_file import load_replay, replay_arrays, replay_facts
+from replaybench.replay.storage.units import episode
+from replaybench.replay.strategies.notation import parse
+from replaybench.replay.strategies.strategy import RETENTIONS
+
+FIELDS = {**step_fields(2, 1), "exploration": 1}
+MEMBERS, BATCH, DISCOUNT = 3, 4, np.float32(0.5)
+FORMS = [*RETENTIONS, "Drop(0.3)*FIFO", "Drop(0.3)*Resv", "Drop(0.3)*FarPol"]
+
+
+class ReturnRule:
+    """`tail` is the value of what follows a step as far as that is not stored, `goal` its discounted return."""
+
+    names = ("reward", "tail", "goal", "far")
+
+    def followed(self, values: Any, last: Any, experience: Any) -> None:
+        self.last = last
+        for m in np.flatnonzero(last >= 0):
+            values[m, last[m], 1] = experience["value"][m, 0]
+
+    def evicting(self, values: Any, previous: Any, next: Any, slots: Any) -> None:
+        for m in np.flatnonzero(slots >= 0):
+            if previous[m, slots[m]] >= 0:
+                values[m, previous[m, slots[m]], 1] = values[m, slots[m], 2]
+
+    def stored(self, values: Any, previous: Any, next: Any, slots: Any, ended: Any) -> None:
+        for m in range(len(slots)):
+            if slots[m] < 0:
+                self.sweep(values, previous, next, m, self.last[m])
+            elif ended[m]:
+                self.sweep(values, previous, next, m, slots[m])
+
+    def annotated(self, values: Any, previous: Any, next: Any, idx: Any, annotations: Any) -> None:
+        for m, b in np.argwhere(idx >= 0):
+            values[m, idx[m, b], 0] = annotations["reward"][m, b]
+            self.sweep(values, previous, next, m, idx[m, b])
+
+    def sweep(self, values: Any, previous: Any, next: Any, m: int, slot: int) -> None:
+        while slot >= 0:
+            after = next[m, slot]
+            ahead = values[m, after, 2] if after >= 0 else values[m, slot, 1]
+            values[m, slot, 2] = values[m, slot, 0] + DISCOUNT * ahead
+            slot = previous[m, slot]
+
+
+@dataclass
+class Step:
+    episode: int
+    reward: np.float32
+    far: float
+    tail: np.float32 = np.float32(0)  # noqa: RUF009, immutable
+    goal: np.float32 = np.float32(0)  # noqa: RUF009, immutable
+
+
+class Account:
+    """One member's stored steps by serial number; neighbours are those whose numbers and episodes say so."""
+
+    def __init__(self) -> None:
+        self.steps: dict[int, Step] = {}
+        self.episode = 0
+
+    def beside(self, serial: int, by: int) -> Step | None:
+        """Return the stored neighbour of a step that is stored, or has just been collected."""
+        own = self.steps[serial].episode if serial in self.steps else self.episode
+        there = self.steps.get(serial + by)
+        return there if there is not None and there.episode == own else None
+
+    def add(self, serial: int, held: set[int], step: Step, value: np.float32, ended: bool) -> None:
+        before = self.beside(serial, -1)
+        if before is not None:
+            before.tail = value
+        for gone in set(self.steps) - held:
+            predecessor = self.beside(gone, -1)
+            if predecessor is not None:
+                predecessor.tail = self.steps[gone].goal
+            del self.steps[gone]
+        if serial in held:
+            self.steps[serial] = step
+            if ended:
+                self.sweep(serial)
+        elif before is not None:
+            self.sweep(serial - 1)
+        self.episode += ended
+
+    def sweep(self, serial: int) -> None:
+        while True:
+            step, after = self.steps[serial], self.beside(serial, 1)
+            step.goal = step.reward + DISCOUNT * (after.goal if after else step.tail)
+            if self.beside(serial, -1) is None:
+                return
+            serial -= 1
+
+
+class Pair:
+    """A population's buffer and each member's account, which are told the same."""
+
+    def __init__(self, form: str, capacity: int, seed: int) -> None:
+        self.strategy = parse(f"{form}[PER]")
+        self.capacity = capacity if self.strategy.retention.bounded else 2000
+        self.rng = np.random.Generator(np.random.PCG64(seed))
+        self.accounts = [Account() for _ in range(MEMBERS)]
+        self.replay = self.fresh()
+        self.late: list[tuple[Any, np.ndarray]] = []
+
+    def fresh(self) -> Replay:
+        return Replay(self.strategy, FIELDS, self.capacity, 0, range(MEMBERS), BATCH, traces=ReturnRule())
+
+    def add(self, count: int) -> None:
+        for _ in range(count):
+            step = {name: self.rng.normal(size=(MEMBERS, w)).astype(np.float32) for name, w in FIELDS.items()}
+            step["value"] = self.rng.normal(size=(MEMBERS, 1)).astype(np.float32)
+            step["far"] = (self.rng.random((MEMBERS, 1)) < 0.5).astype(np.float32)
+            active, ended = self.rng.random(MEMBERS) < 0.9, self.rng.random(MEMBERS) < [0.1, 0.2, 0.4]
+            self.replay.add(step, active, ended)
+            for m in np.flatnonzero(active):
+                held = set(self.replay.columns.serial[m, : self.replay.count[m]].tolist())
+                new = Step(self.accounts[m].episode, step["reward"][m, 0], float(step["far"][m, 0]))
+                serial = int(self.replay.collected[m])
+                self.accounts[m].add(serial, held, new, step["value"][m, 0], bool(ended[m]))
+
+    def draw(self) -> None:
+        batch = self.replay.sample()
+        kept = dataclasses.replace(batch, idx=batch.idx.copy(), serial=batch.serial.copy())
+        self.late.append((kept, self.rng.normal(size=batch.idx.shape).astype(np.float32)))
+
+    def annotate(self) -> None:
+        """The learner answers, after whatever has been stored meanwhile."""
+        for batch, reward in self.late:
+            self.replay.annotate(batch, {"td_error": reward, "reward": reward})
+            for m, account in enumerate(self.accounts):
+                for serial, number in zip(batch.serial[m].tolist(), reward[m], strict=True):
+                    if serial in account.steps:
+                        account.steps[serial].reward = number
+                        account.sweep(serial)
+        self.late = []
+
+    def reload(self) -> None:
+        state = saved(self.replay)
+        self.replay = self.fresh()
+        self.replay.load_state_dict(state)
+        for name, array in saved(self.replay).items():
+            np.testing.assert_array_equal(array, state[name], err_msg=name)
+
+    def compare(self) -> None:
+        traces = self.replay.traces
+        assert traces is not None
+        for m, account in enumerate(self.accounts):
+            serial = self.replay.columns.serial[m, : self.replay.count[m]].tolist()
+            slot_of = {number: slot for slot, number in enumerate(serial)}
+            assert set(serial) == set(account.steps)
+            for slot, number in enumerate(serial):
+                step = account.steps[number]
+                for links, by in ((traces.previous, -1), (traces.next, 1)):
+                    assert links[m, slot] == (slot_of[number + by] if account.beside(number, by) else -1)
+                assert traces.values[m, slot].tolist() == [step.reward, step.tail, step.goal, step.far]
+            latest = account.steps.get(int(self.replay.collected[m]))
+            goes_on = latest is not None and latest.episode == account.episode
+            assert traces.last[m] == (slot_of[int(self.replay.collected[m])] if goes_on else -1)
+        assert (traces.next[self.replay.columns.serial == 0] == -1).all()
+
+
+OPERATION = st.one_of(
+    st.tuples(st.just("add"), st.integers(1, 25)), st.sampled_from([("draw",), ("annotate",), ("reload",)])
+)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(1, 30), st.integers(0, 2**32), st.lists(OPERATION, min_size=3, max_size=12))
+def test_any_sequence_keeps_links_and_numbers(
+    form: str, capacity: int, seed: int, operations: list[tuple[Any, ...]]
+) -> None:
+    pair = Pair(form, capacity, seed)
+    pair.add(5)
+    pair.draw()
+    for name, *arguments in operations:
+        getattr(pair, name)(*arguments)
+        pair.compare()
+    pair.add(40)
+    pair.annotate()
+    pair.compare()
+
+
+def filled(form: str = "Resv", seed: int = 1) -> Pair:
+    pair = Pair(form, 20, seed)
+    for _ in range(5):
+        pair.add(12)
+        pair.draw()
+        pair.annotate()
+    return pair
+
+
+def test_numbers_are_seen_by_name() -> None:
+    traces = filled().replay.traces
+    assert traces is not None
+    np.testing.assert_array_equal(traces.view("goal"), traces.values[:, :, 2])
+    assert np.shares_memory(traces.view("goal"), traces.values)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_loaded_buffer_continues_bit_for_bit(tmp_path: Path, form: str) -> None:
+    one = filled(form)
+    path = tmp_path / "buffer.h5"
+    write_record(path, "buffer", replay_facts(one.replay), replay_arrays(one.replay))
+    two = filled(form)
+    two.replay = load_replay(path, traces=ReturnRule())
+    for pair in (one, two):
+        for _ in range(3):
+            pair.add(12)
+            pair.draw()
+            pair.annotate()
+        pair.compare()
+    for name, array in saved(one.replay).items():
+        np.testing.assert_array_equal(saved(two.replay)[name], array, err_msg=name)
+    alone = load_replay(path, members=[1], traces=ReturnRule())
+    assert alone.traces is not None
+    assert alone.traces.values.shape == (1, alone.slots, 4)
+
+
+def test_a_file_with_traces_needs_their_rule(tmp_path: Path) -> None:
+    path, plain = tmp_path / "buffer.h5", tmp_path / "plain.h5"
+    replay = filled().replay
+    write_record(path, "buffer", replay_facts(replay), replay_arrays(replay))
+    with pytest.raises(UserError, match=r"buffer.h5 holds the traces reward, tail, goal, far, not none: give .* rule"):
+        load_replay(path)
+    other = Replay(parse("FIFO[Uniform]"), FIELDS, 8, 0, range(1), 2)
+    write_record(plain, "buffer", replay_facts(other), replay_arrays(other))
+    with pytest.raises(UserError, match=r"plain.h5 holds no traces, not reward, tail, goal, far: give .* no rule"):
+        load_replay(plain, traces=ReturnRule())
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("trace_next", 20, "to a slot that holds none"),
+        ("trace_previous", -2, "to a slot that holds none"),
+        ("trace_next", "itself", "from step to step"),
+        ("trace_previous", "another", "from step to step"),
+        ("trace_last", 99, "latest step"),
+        ("trace_last", "older", "latest step"),
+    ],
+)
+def test_links_that_would_lead_kernels_astray_are_refused(
+    tmp_path: Path, name: str, change: int | str, words: str
+) -> None:
+    replay = filled("FIFO").replay
+    state = saved(replay)
+    if change == "itself":
+        state[name][1, 3] = 3
+    elif change == "another":
+        state[name][1, state["trace_previous"][1].argmax()] = -1
+    elif change == "older":
+        state[name][1] = state["serial"][1].argmin()
+    else:
+        state[name][1, ...] = change
+    with pytest.raises(ValueError, match=words):
+        replay.load_state_dict(state)
+    path = tmp_path / "buffer.h5"
+    write_record(path, "buffer", replay_facts(replay), {**replay_arrays(replay), **state})
+    with pytest.raises(UserError, match="does not say how to continue its buffer"):
+        load_replay(path, traces=ReturnRule())
+    assert read_record(path, "buffer")[0].facts["traces"] == list(ReturnRule.names)
+
+
+def test_what_has_no_trajectories_is_refused() -> None:
+    with pytest.raises(UserError, match="traces follow single steps: replay steps, not units of 9"):
+        Replay(parse("FIFO[Uniform]"), FIELDS, 90, 0, range(1), 2, episode(9), traces=ReturnRule())
+    with pytest.raises(UserError, match="Synth alters single experiences, which breaks the trajectories"):
+        Replay(parse("Synth(state=0.1)*FIFO[Uniform]"), FIELDS, 90, 0, range(1), 2, traces=ReturnRule())
+
+
+@pytest.mark.parametrize("names", [("value", "value"), ("value", "next")])
+def test_names_must_be_their_own(names: tuple[str, ...]) -> None:
+    rule = ReturnRule()
+    rule.names = names  # type: ignore[assignment]
+    with pytest.raises(ValueError, match="names of their own"):
+        Replay(parse("FIFO[Uniform]"), FIELDS, 90, 0, range(1), 2, traces=rule)

@@ -1,0 +1,169 @@
+"""FarPol against an account in lists: which episode makes room, in which order, and after a reload."""
+
+from __future__ import annotations
+
+import dataclasses
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from buffers import FIELDS, FarRule, saved
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from replaybench.data.errors import UserError
+from replaybench.replay.buffer import Replay
+from replaybench.replay.storage.units import segment
+from replaybench.replay.strategies.notation import parse
+
+MEMBERS, BATCH = 3, 4
+
+
+class Account:
+    """One member's steps as [serial, episode, far]; `victims` are the serials that go next, the first one first."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.steps: list[list[Any]] = []
+        self.victims: list[int] = []
+
+    def add(self, serial: int, episode: int, far: float) -> None:
+        if len(self.steps) == self.capacity:
+            if not self.victims:
+                self.choose(episode)
+            gone = self.victims.pop(0)
+            self.steps = [step for step in self.steps if step[0] != gone]
+        self.steps.append([serial, episode, far])
+
+    def choose(self, under_way: int) -> None:
+        episodes = sorted({step[1] for step in self.steps})
+        candidates = [episode for episode in episodes if episode != under_way] or episodes
+        flags = {e: [far for _, episode, far in self.steps if episode == e] for e in candidates}
+        chosen = max(candidates, key=lambda e: (Fraction(int(sum(flags[e])), len(flags[e])), -e))
+        self.victims = sorted(serial for serial, episode, _ in self.steps if episode == chosen)
+
+
+class Pair:
+    def __init__(self, strategy: str, capacity: int, seed: int) -> None:
+        self.strategy, self.capacity = strategy, capacity
+        self.rng = np.random.Generator(np.random.PCG64(seed))
+        self.accounts = [Account(capacity) for _ in range(MEMBERS)]
+        self.episode, self.length = np.zeros(MEMBERS, int), np.zeros(MEMBERS, int)
+        self.replay = self.fresh()
+
+    def fresh(self) -> Replay:
+        return Replay(parse(self.strategy), FIELDS, self.capacity, 0, range(MEMBERS), BATCH, traces=FarRule())
+
+    def add(self, count: int) -> None:
+        for _ in range(count):
+            step = {name: np.zeros((MEMBERS, width), np.float32) for name, width in FIELDS.items()}
+            far = (self.rng.random((MEMBERS, 1)) < 0.4).astype(np.float32)
+            active = self.rng.random(MEMBERS) < 0.8
+            ended = self.rng.random(MEMBERS) < 0.25
+            before = self.replay.offers.copy()
+            self.replay.add({**step, "far": far}, active, ended)
+            for m, account in enumerate(self.accounts):
+                if self.replay.offers[m] > before[m]:
+                    account.add(int(self.replay.collected[m]), int(self.episode[m]), float(far[m, 0]))
+                self.episode[m] += active[m] and ended[m]
+            self.compare()
+
+    def annotate(self, late: int) -> None:
+        """Some of what was drawn is another's slot by now."""
+        batch = self.replay.sample()
+        drawn = dataclasses.replace(batch, idx=batch.idx.copy(), serial=batch.serial.copy())
+        self.add(late)
+        far = np.tile((self.rng.random((MEMBERS, 1)) < 0.5).astype(np.float32), BATCH)
+        self.replay.annotate(drawn, {"far": far})
+        for m, account in enumerate(self.accounts):
+            for step in account.steps:
+                if step[0] in drawn.serial[m]:
+                    step[2] = float(far[m, 0])
+
+    def reload(self) -> None:
+        state = saved(self.replay)
+        self.replay = self.fresh()
+        self.replay.load_state_dict(state)
+
+    def compare(self) -> None:
+        for m, account in enumerate(self.accounts):
+            held = self.replay.columns.serial[m, : self.replay.count[m]].tolist()
+            assert sorted(held) == [step[0] for step in account.steps]
+
+
+OPERATION = st.one_of(
+    st.tuples(st.just("add"), st.integers(1, 20)),
+    st.tuples(st.just("annotate"), st.integers(0, 4)),
+    st.just(("reload",)),
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.sampled_from(["", "Drop(0.4)*"]), st.integers(1, 24), st.integers(0, 2**32), st.lists(OPERATION, max_size=12))
+def test_what_is_stored_is_what_the_account_holds(
+    entry: str, capacity: int, seed: int, operations: list[tuple[Any, ...]]
+) -> None:
+    pair = Pair(f"{entry}FarPol[Uniform]", capacity, seed)
+    pair.add(2 * capacity)
+    for name, *arguments in operations:
+        getattr(pair, name)(*arguments)
+    pair.add(capacity)
+
+
+def episodes(replay: Replay, *far: list[int]) -> None:
+    """Add whole episodes of one member, whose steps are far-policy or not."""
+    for flags in far:
+        for t, flag in enumerate(flags):
+            step = {name: np.zeros((1, width), np.float32) for name, width in FIELDS.items()}
+            over = np.array([t == len(flags) - 1])
+            replay.add({**step, "far": np.full((1, 1), flag, np.float32)}, np.ones(1, np.bool_), over)
+
+
+def kept(replay: Replay) -> list[int]:
+    return sorted(replay.columns.serial[0, : replay.count[0]].tolist())
+
+
+def make(capacity: int) -> Replay:
+    return Replay(parse("FarPol[Uniform]"), FIELDS, capacity, 0, range(1), BATCH, traces=FarRule())
+
+
+def test_the_farthest_episode_goes_first_from_its_oldest_step() -> None:
+    replay = make(9)
+    episodes(replay, [0, 0, 0], [1, 0, 1], [1, 0, 0])
+    episodes(replay, [0])
+    assert kept(replay) == [1, 2, 3, 5, 6, 7, 8, 9, 10]
+    episodes(replay, [1])
+    assert kept(replay) == [1, 2, 3, 6, 7, 8, 9, 10, 11]  # it goes on with the victim, whatever comes in
+    episodes(replay, [0, 0])
+    assert kept(replay) == [1, 2, 3, 7, 8, 9, 10, 12, 13]  # and then takes the new farthest
+
+
+def test_without_far_steps_it_is_first_in_first_out() -> None:
+    replay = make(6)
+    episodes(replay, *[[0, 0]] * 7)
+    assert kept(replay) == list(range(9, 15))
+
+
+def test_the_episode_under_way_is_spared_unless_nothing_else_is_stored() -> None:
+    replay = make(4)
+    episodes(replay, [0], [1, 1, 1, 0])
+    assert kept(replay) == [2, 3, 4, 5]
+    replay = make(4)
+    episodes(replay, [1] * 9)
+    assert kept(replay) == [6, 7, 8, 9]
+
+
+def test_a_learner_without_the_trace_is_refused() -> None:
+    with pytest.raises(UserError, match=r"FarPol\[Uniform\] selects by the trace 'far', which this learner does not"):
+        Replay(parse("FarPol[Uniform]"), FIELDS, 10, 0, range(1), BATCH)
+    with pytest.raises(UserError, match="traces follow single steps: replay steps, not units of 3"):
+        Replay(parse("FarPol[Uniform]"), FIELDS, 10, 0, range(1), BATCH, segment(3), traces=FarRule())
+
+
+@pytest.mark.parametrize("victim", [[-1, 2], [3, 2], [1, 2**40]])
+def test_a_victim_that_was_never_collected_is_refused(victim: list[int]) -> None:
+    replay = make(4)
+    episodes(replay, [0, 0, 0], [0, 0, 0])
+    with pytest.raises(ValueError, match="none that was collected"):
+        replay.load_state_dict({**saved(replay), "far_victim": np.array([victim])})

@@ -1,0 +1,178 @@
+"""ERE: its schedule, and how often each experience is replayed (Wang and Ross 2019, Figure 1)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from buffers import chi_square, fill, make
+
+from replaybench.data.errors import UserError
+from replaybench.replay.buffer import Replay
+from replaybench.replay.strategies.sampling.recent import ERE
+from replaybench.replay.strategies.setting import Context
+
+
+def schedule(ere: ERE, size: int, updates: int, progress: float = 0.0, stored: int | None = None) -> np.ndarray:
+    """Return c_k for k = 1 … K."""
+    count = np.array([size if stored is None else stored])
+    return np.array([ere.newest(Context(k, updates, progress), size, count)[0] for k in range(updates)])
+
+
+def expected_draws(c: np.ndarray, size: int, batch: int) -> np.ndarray:
+    """Return Σ_k B / c_k · [i ≤ c_k] for i = 1 … N, the newest first."""
+    per_range = np.bincount(c, weights=batch / c, minlength=size + 1)
+    return per_range[::-1].cumsum()[::-1][1:]
+
+
+@pytest.mark.parametrize(("eta", "c_min"), [(0.996, 5000), (0.994, 5000), (0.999, 5000), (0.996, 1000), (0.9, 20_000)])
+def test_the_schedule(eta: float, c_min: int) -> None:
+    k = np.arange(1, 1001)
+    expected = np.maximum(1e6 * eta**k, c_min)
+    c = schedule(ERE(eta, c_min), 1_000_000, 1000)
+    np.testing.assert_array_equal(c, np.floor(expected))
+    coarse = schedule(ERE(eta, c_min), 1_000_000, 100)  # the same range in fewer updates
+    np.testing.assert_array_equal(coarse, c[9::10])
+
+
+def test_eta_moves_to_one() -> None:
+    c = [schedule(ERE(0.996), 1_000_000, 1000, progress)[499] for progress in (0.0, 0.5, 1.0)]
+    assert c == [int(1e6 * 0.996**500), int(1e6 * 0.998**500), 1_000_000]
+    assert schedule(ERE(0.99, last=0.99), 1_000_000, 10, 1.0)[0] == int(1e6 * 0.99**100)
+
+
+def test_the_least_range() -> None:
+    """5000 for the paper's million, a 200th of smaller buffers, never more than what is stored."""
+    assert schedule(ERE(0.5), 1_000_000, 10)[-1] == 5000
+    assert schedule(ERE(0.5), 10_000, 10)[-1] == 50
+    assert schedule(ERE(0.5), 100, 10)[-1] == 1
+    assert schedule(ERE(0.5, c_min=300), 10_000, 10)[-1] == 300
+    assert set(schedule(ERE(0.996), 10_000, 10, stored=40)) == {40}
+    assert set(schedule(ERE(0.996), 10_000, 10, stored=7_000)[:1]) == {int(10_000 * 0.996**100)}
+
+
+def test_a_buffer_without_a_size_is_as_large_as_what_it_stores() -> None:
+    count = np.array([10_000, 300])
+    assert ERE(0.996).newest(Context(0, 10), None, count).tolist() == [int(10_000 * 0.996**100), int(300 * 0.996**100)]
+    assert ERE(0.5).newest(Context(0, 10), None, count).tolist() == [50, 1]
+
+
+def test_figure_1_in_closed_form() -> None:
+    """N = 10⁶, K = 1000, B = 256, η = 0.996: the newest is drawn about 10,000 times as often as the oldest.
+
+    The closed form says 13,400: Σ_k η^−k against η^−1 for the oldest of the widest range; the last 4000 experiences
+    lie beyond c₁ and are not drawn at all.
+    """
+    size, updates, batch = 1_000_000, 1000, 256
+    c = schedule(ERE(0.996), size, updates)
+    draws = expected_draws(c, size, batch)
+    assert draws.sum() == pytest.approx(updates * batch)
+    assert (np.diff(draws) <= 0).all()
+    assert draws[0] == pytest.approx(batch / size * np.sum(0.996 ** -np.arange(1.0, 1001)), rel=1e-4)
+    assert np.count_nonzero(draws == 0) == 4000
+    ratio = draws[0] / draws[c[0] - 1]
+    assert ratio == pytest.approx((0.996**-1000 - 1) / (1 / 0.996 - 1), rel=1e-4)
+    assert 1e4 < ratio < 1.4e4
+
+
+def test_figure_1_other_settings() -> None:
+    """A larger η or c_min favours older ones; c_min = N gives uniform sampling."""
+    size, updates, batch = 1_000_000, 1000, 256
+
+    def draws(eta: float, c_min: int) -> np.ndarray:
+        return expected_draws(schedule(ERE(eta, c_min), size, updates), size, batch)
+
+    old = slice(500_000, 900_000)
+    assert draws(0.994, 5000)[old].sum() < draws(0.996, 5000)[old].sum() < draws(0.999, 5000)[old].sum()
+    assert draws(0.996, 5000)[0] > draws(0.996, 100_000)[0] > draws(0.996, 500_000)[0]
+    np.testing.assert_allclose(draws(0.996, size), updates * batch / size)
+
+
+def ages(replay: Replay, idx: np.ndarray) -> np.ndarray:
+    """Return how many stored experiences of the same member are newer than each drawn one."""
+    serial = replay.columns.serial[:, : replay.count[0]]
+    rank = serial.shape[1] - 1 - np.argsort(np.argsort(serial, axis=1), axis=1)
+    return np.take_along_axis(rank, idx, axis=1)
+
+
+@pytest.mark.parametrize("retention", ["FIFO", "FULL", "Resv", "TDE"])
+@pytest.mark.parametrize("size", [60, 97])
+def test_replay_counts_are_the_closed_form(retention: str, size: int) -> None:
+    """Over whole phases, in a ring that has turned over, one that is not full, and where any slot is renewed."""
+    members, updates, batch, phases = 100, 20, 16, 8
+    ere = ERE(0.9985, c_min=15, last=0.9985)
+    replay = make(f"{retention}[{ere_text(ere)}]", members, size, batch)
+    fill(replay, size if retention == "FULL" else 160)
+    c = schedule(ere, size, updates)
+    counts = np.zeros(size)
+    for _ in range(phases):
+        for k in range(updates):
+            idx = replay.sample(Context(k, updates)).idx
+            age = ages(replay, idx)
+            assert age.max() < c[k]
+            counts += np.bincount(age.ravel(), minlength=size)
+    expected = expected_draws(c, size, batch) * members * phases
+    drawn = expected > 0
+    assert not counts[~drawn].any()
+    chi_square(counts[drawn], expected[drawn])
+
+
+def ere_text(ere: ERE) -> str:
+    return f"ERE({ere.eta}, c_min={ere.c_min}, last={ere.last})"
+
+
+@pytest.mark.parametrize("retention", ["FIFO", "Resv", "FULL"])
+def test_priorities_inside_the_newest(retention: str) -> None:
+    """ERE+PER draws the newest c_k only, among them in proportion to priority."""
+    members, size, newest = 300, 40, 25
+    replay = make(f"{retention}[ERE(0.0001, c_min={newest}, last=0.0001)+PER(1.0)]", members, size, 32)
+    fill(replay, 40 if retention == "FULL" else 55)
+    weights = np.linspace(1, 4, size)
+    for _ in range(30):
+        batch = replay.sample()
+        replay.annotate(batch, {"td_error": weights[ages(replay, batch.idx)].astype(np.float32)})
+    replay.batch_size = 1
+    expected = weights[:newest] / weights[:newest].sum()
+    counts = np.zeros(size)
+    for _ in range(100):
+        batch = replay.sample()
+        age = ages(replay, batch.idx)
+        counts += np.bincount(age.ravel(), minlength=size)
+        np.testing.assert_allclose(batch.probability, expected[np.minimum(age, newest - 1)], rtol=1e-5)
+    assert not counts[newest:].any()
+    chi_square(counts[:newest], 100 * members * expected)
+
+
+def test_order_of_age_survives_saving() -> None:
+    one, two = (make("Resv[ERE(0.99)+PER]", 2, 30) for _ in range(2))
+    fill(one, 100)
+    one.annotate(one.sample(), {"td_error": np.full((2, 8), 3, np.float32)})
+    two.load_state_dict({name: array.copy() for name, array in one.state_dict().items()})
+    for number in range(200):
+        for replay in (one, two):
+            fill(replay, 1, number)
+        np.testing.assert_array_equal(one.sample(Context(2, 9)).idx, two.sample(Context(2, 9)).idx)
+
+
+def test_an_annotation_of_a_member_without_experiences_changes_nothing() -> None:
+    """Its rows of zeros were never stored: no priority, and no trace in what its first experience gets."""
+    for text in ("Resv[ERE+PER]", "FIFO[ERE+PER]", "FIFO[PERprop]"):
+        replay = make(text, members=2, capacity=64, batch=4)
+        experience = {name: np.ones((2, width), np.float32) for name, width in replay.columns.fields.items()}
+        replay.add(experience, np.array([True, False]))
+        batch = replay.sample()
+        assert (batch.weight[1] == 0).all()
+        replay.annotate(batch, {"td_error": np.full((2, 4), 100, np.float32)})
+        assert not replay.sampling.sums.leaf[1].any()
+        assert replay.sampling.largest[1] == 1.0
+
+
+@pytest.mark.parametrize("capacity", [100, None])
+def test_a_c_min_beyond_all_that_is_stored_leaves_uniform_sampling(capacity: int | None) -> None:
+    newest = ERE(c_min=10**23).newest(Context(), capacity, np.array([1, 20, 100]))
+    np.testing.assert_array_equal(newest, [1, 20, 100])
+
+
+@pytest.mark.parametrize("wrong", [{"eta": 0.0}, {"eta": 1.1}, {"last": 0.0}, {"eta": np.nan}, {"c_min": 0}])
+def test_parameters_are_checked(wrong: dict[str, float]) -> None:
+    with pytest.raises(UserError, match="ERE"):
+        ERE(**wrong)

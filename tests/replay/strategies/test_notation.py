@@ -1,0 +1,166 @@
+"""The strategy language: canonical round trip, aliases, and errors that say where and what instead."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from replaybench.data.errors import UserError
+from replaybench.replay.strategies.entry.synth import Drop, Synth
+from replaybench.replay.strategies.notation import Strategy, parse
+from replaybench.replay.strategies.retention.far_policy import FarPol
+from replaybench.replay.strategies.retention.interface import FIFO, FULL, TDE, Expl, Resv
+from replaybench.replay.strategies.sampling.attentive import AER
+from replaybench.replay.strategies.sampling.interface import Uniform
+from replaybench.replay.strategies.sampling.proportional import PERprop
+from replaybench.replay.strategies.sampling.rank_based import PER
+from replaybench.replay.strategies.sampling.recent import ERE
+from replaybench.replay.strategies.strategy import ENTRIES, RETENTIONS, SAMPLINGS, WEIGHTINGS
+from replaybench.replay.strategies.weighting.interface import FIS, IS
+
+probabilities = st.floats(0, 1) | st.integers(0, 1)
+exponents = st.floats(0, 1e6) | st.integers(0, 5)
+positive = st.floats(0, 1e6, exclude_min=True)
+segments = st.none() | st.just("authors") | st.integers(1, 10**6)
+proportional = st.builds(PERprop, exponents, positive)
+eta = st.floats(0, 1, exclude_min=True)
+shares = st.tuples(st.floats(0, 0.5), st.floats(0, 0.5), probabilities).filter(lambda s: s[0] + s[1] > 0)
+
+PARTS = {
+    FIFO: st.builds(FIFO),
+    FULL: st.builds(FULL),
+    Resv: st.builds(Resv),
+    TDE: st.builds(TDE, exponents, segments),
+    Expl: st.builds(Expl, exponents, segments),
+    FarPol: st.builds(FarPol),
+    Uniform: st.builds(Uniform),
+    PER: st.builds(PER, exponents),
+    PERprop: proportional,
+    AER: st.builds(AER, st.floats(1, 1e6) | st.integers(1, 9), st.floats(0, 1, exclude_min=True)),
+    ERE: st.builds(ERE, eta, st.none() | st.integers(1, 10**6), eta, st.none() | proportional),
+    IS: st.builds(IS, probabilities, probabilities, st.booleans(), st.booleans()),
+    FIS: st.builds(FIS, probabilities),
+    Drop: st.builds(Drop, st.just("rate") | st.floats(0, 1, exclude_max=True)),
+    Synth: shares.map(lambda s: Synth(*s)),
+}
+"""All values that each part takes."""
+
+
+def test_every_part_has_a_round_trip() -> None:
+    assert set(PARTS) == {kind for kinds in (RETENTIONS, SAMPLINGS, WEIGHTINGS, ENTRIES) for kind in kinds.values()}
+
+
+@st.composite
+def strategies(draw: st.DrawFn) -> Strategy:
+    retention = draw(st.one_of([PARTS[kind] for kind in RETENTIONS.values()]))
+    sampling = draw(st.one_of([PARTS[kind] for kind in SAMPLINGS.values()]))
+    weighting = draw(st.none() | PARTS[FIS] | (st.none() if sampling.why_no_importance else PARTS[IS]))
+    return Strategy(retention, sampling, weighting, draw(st.none() | PARTS[Drop]), draw(st.none() | PARTS[Synth]))
+
+
+@given(strategies())
+@settings(max_examples=400, deadline=None)
+def test_canonical_text_parses_to_the_same_strategy(strategy: Strategy) -> None:
+    assert parse(str(strategy)) == strategy
+    assert str(parse(str(strategy))) == str(strategy)
+    assert str(strategy).isascii()
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("FIFO[Uniform]", "FIFO[Uniform]"),
+        (" fifo [ uniform ] ", "FIFO[Uniform]"),
+        ("FULL DB[PER]", "FULL[PER]"),
+        ("full_db[PER]", "FULL[PER]"),
+        ("resv[PER_0.7]", "Resv[PER]"),
+        ("reservoir[PER_0.5]", "Resv[PER(0.5)]"),
+        ("expl_1.2[Uniform]", "Expl(1.2)[Uniform]"),
+        ("tde_1.2[PER_0.7]", "TDE(1.2)[PER]"),
+        ("TDE[Uniform]", "TDE[Uniform]"),
+        ("TDE(1.0)[Uniform]", "TDE[Uniform]"),
+        ("Expl(1.2, segments=none)[Uniform]", "Expl(alpha=1.2, segments=none)[Uniform]"),
+        ("Expl(1.2, authors)[Uniform]", "Expl(1.2)[Uniform]"),
+        ("TDE(segments=5)[Uniform]", "TDE(segments=5)[Uniform]"),
+        ("FULL[PER(0.5)+IS]", "FULL[PER(0.5)+IS]"),
+        ("FULL[PER(alpha=0.5)]", "FULL[PER(0.5)]"),
+        ("FULL[PER(1)]", "FULL[PER(1.0)]"),
+        ("FULL[PER+IS(0.4→1)]", "FULL[PER+IS(0.4)]"),
+        ("FULL[PER+IS(0.4)]", "FULL[PER+IS(0.4)]"),
+        ("FULL[PER+IS(0.4->0.9)]", "FULL[PER+IS(first=0.4, last=0.9)]"),
+        ("FULL[PER+IS(last=0.9)]", "FULL[PER+IS(last=0.9)]"),
+        ("FULL[PER+IS(normalise=true)]", "FULL[PER+IS(normalise=true)]"),
+        ("FIFO[uniform+fis]", "FIFO[Uniform+FIS]"),
+        ("FIFO[aer]", "FIFO[AER]"),
+        ("FIFO[AER(4, alpha=1)]", "FIFO[AER(first=4.0, alpha=1.0)]"),
+        ("FIFO[ERE+PER]", "FIFO[ERE+PER]"),
+        ("FIFO[ERE+PERprop(0.9)]", "FIFO[ERE+PER(0.9)]"),
+        ("FIFO[ERE(0.99, c_min=100)+PER+FIS]", "FIFO[ERE(eta=0.99, c_min=100)+PER+FIS]"),
+        ("Drop(rate)*FIFO[Uniform]", "Drop(rate)*FIFO[Uniform]"),
+        ("Drop*FIFO[Uniform]", "Drop(rate)*FIFO[Uniform]"),
+        ("Drop(0.5)·Synth(action=0.2)·FIFO[Uniform]", "Drop(0.5)*Synth(action=0.2)*FIFO[Uniform]"),
+        ("Synth(state=0.1)*Drop(0.5)*FIFO[Uniform]", "Drop(0.5)*Synth(state=0.1)*FIFO[Uniform]"),
+    ],
+)
+def test_spellings(text: str, canonical: str) -> None:
+    assert str(parse(text)) == canonical
+
+
+def test_parts() -> None:
+    assert parse("FULL[PER(0.5)+IS]") == Strategy(FULL(), PER(0.5), IS())
+    assert parse("Resv[Uniform]") == Strategy(Resv(), Uniform())
+    assert parse("FIFO[Uniform]").retention == FIFO()
+    assert parse("expl_1.2[PER]") == Strategy(Expl(1.2), PER(0.7))
+    assert parse("FIFO[ERE+PER]").sampling == ERE(priorities=PERprop())
+    assert parse("FIFO[ERE+PER]").weights == IS(0.6, 0.6, normalise=True, all_networks=True)
+    assert parse("FIFO[ERE]").weights is None
+    assert parse("Drop(0.5)*Synth(0.1, 0.2, 0.3)*FIFO[Uniform]") == Strategy(
+        FIFO(), Uniform(), None, Drop(0.5), Synth(0.1, 0.2, 0.3)
+    )
+
+
+def test_equal_strategies_read_alike() -> None:
+    assert str(Strategy(TDE(1), PER(1))) == str(Strategy(TDE(1.0), PER(1.0))) == "TDE[PER(1.0)]"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("FIFO", "Retention[Sampling]"),
+        ("FIFO[Uniform", "Retention[Sampling]"),
+        ("FILO[Uniform]", "did you mean FIFO"),
+        ("FIFO[Unifrm]", "did you mean Uniform"),
+        ("FIFO[PER+SI]", "did you mean IS"),
+        ("Dorp*FIFO[PER]", "did you mean Drop"),
+        ("FIFO[PER(x)]", "must be a number"),
+        ("TDE(segments=x)[PER]", "must be a whole number or authors or none"),
+        ("Drop(x)*FIFO[PER]", "must be a number or rate"),
+        ("FIFO[PER(beta=1)]", "unknown parameter of PER"),
+        ("FIFO[PER(0.7, 2)]", "takes 1 parameter"),
+        ("FIFO[PER(0.7, alpha=0.7)]", "alpha twice"),
+        ("FIFO(3)[PER]", "takes no parameter"),
+        ("FULL(100)[PER]", "keeps everything and has no capacity"),
+        ("FIFO[Uniform+IS]", "its draws have equal chances, so all weights would be 1"),
+        ("FIFO[ERE+IS]", "all draws of a batch have equal chances"),
+        ("FIFO[AER+IS]", "the chances of its draws are not known"),
+        ("FIFO[PER+IS+FIS]", "name one of them"),
+        ("FIFO[PER+FIS+IS]", "name one of them"),
+        ("FIFO[PER+IS+IS]", "IS twice"),
+        ("FIFO[PER+FIS+IS+FIS]", "FIS twice"),
+        ("FIFO[ERE+PER+PER]", "PER twice"),
+        ("Drop*Drop(0.5)*FIFO[PER]", "Drop twice"),
+        ("FIFO[PER+PER]", "unknown sampling modifier"),
+        ("FIFO[PER(-1)]", "finite number ≥ 0"),
+        ("FIFO[PER(nan)]", "finite number ≥ 0"),
+        ("FIFO[PER+IS(2)]", "[0, 1]"),
+        ("FIFO[PER+IS(normalise=1)]", "true or false"),
+        ("FIFO[?]", "at character 6"),
+        ("FIFO[]", "cannot read"),
+    ],
+)
+def test_errors_are_one_line_with_the_remedy(text: str, words: str) -> None:
+    with pytest.raises(UserError) as caught:
+        parse(text)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
