@@ -19,6 +19,9 @@ FOLDER = Path(__file__).parent
 TOLERANCE = 1e-6
 """Relative. What is left between processors is a last place of float32, a tenth of this."""
 
+WITH = "with "
+"""How names begin that hold no numbers but say which version of another's package made those of the case."""
+
 Measured = Mapping[str, ArrayLike]
 Numbers = dict[str, list[float]]
 
@@ -51,6 +54,6 @@ def differing(found: Numbers, golden: Numbers) -> dict[str, float]:
         if here.shape != there.shape or (np.isnan(here) != np.isnan(there)).any():
             differences[name] = np.inf
         elif there.size:
-            largest = max(float(np.nanmax(np.abs(there), initial=0)), np.finfo(np.float32).tiny)
+            largest = max(float(np.nanmax(np.abs(there), initial=0)), float(np.finfo(np.float32).eps))
             differences[name] = float(np.nanmax(np.abs(here - there), initial=0)) / largest
     return {name: value for name, value in differences.items() if not value <= TOLERANCE}
