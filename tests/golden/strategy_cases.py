@@ -14,10 +14,10 @@ from golden_store import Measured
 
 from replaybench.data.errors import UserError
 from replaybench.replay.buffer import Replay, step_fields
-from replaybench.replay.notation import parse
-from replaybench.replay.setting import Context
-from replaybench.replay.strategies import ENTRIES, RETENTIONS, SAMPLINGS, WEIGHTINGS
-from replaybench.replay.units import STEP, Unit, episode, segment
+from replaybench.replay.storage.units import STEP, Unit, episode, segment
+from replaybench.replay.strategies.notation import parse
+from replaybench.replay.strategies.setting import Context
+from replaybench.replay.strategies.strategy import ENTRIES, RETENTIONS, SAMPLINGS, WEIGHTINGS
 
 MEMBERS, CAPACITY, BATCH, STEPS, EPISODES, UPDATES = 2, 64, 8, 20, 12, 4
 FIELDS = {**step_fields(2, 1), "exploration": 1}
