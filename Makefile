@@ -5,10 +5,10 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 DEMO   := examples/demo.toml
 
-.PHONY: help demo test bench tables docs clean
+.PHONY: help demo test bench tables mutants docs clean
 
 help:                ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(STAMP)       ## Install, run the demo study (about 4 minutes on 2 cores), print its scores
 	$(BIN)/replaybench sweep $(DEMO)
@@ -32,6 +32,9 @@ bench: $(STAMP)      ## Time everything against its peers, side by side, and sto
 
 tables: $(STAMP)     ## Write the numbers of the documents anew from the stored results
 	$(BIN)/python -m benchmarks.tables
+
+mutants: $(STAMP)    ## Break the package on purpose, place by place, and see which tests notice (about an hour)
+	$(BIN)/python benchmarks/mutants.py
 
 docs: $(STAMP)       ## Check the documentation: every link, command and example in it
 	$(BIN)/pytest -q tests/test_docs.py

@@ -338,7 +338,7 @@ def test_a_reference_is_measured_once_per_content(empty_cache: Path, monkeypatch
     assert len(calls) == 5
 
 
-@pytest.mark.parametrize(("frequency", "noise", "message"), [(33.3, 0.0, "33.25 or 33.5"), (50.0, -0.1, "0 or more")])
+@pytest.mark.parametrize(("frequency", "noise", "message"), [(33.3, 0.0, "33.25 or 33.5"), (50.0, -0.1, "at least 0")])
 def test_settings_out_of_range_are_refused(frequency: float, noise: float, message: str) -> None:
     with pytest.raises(UserError, match=message):
         reference(Pendulum(), frequency, noise)

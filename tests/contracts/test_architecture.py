@@ -50,6 +50,22 @@ def test_the_walk_sees_the_wings() -> None:
     assert any("replaybench.envs.population" in imports(file) for file in FILES if wing(file) == "experiments")
 
 
+COUNTED_UP = {"Composition"}
+"""Classes that are filled in as a file is read."""
+
+
+def test_descriptions_and_results_cannot_be_changed() -> None:
+    """Strategies, settings and studies are hashed, compared and shared: every data class is frozen."""
+    found = 0
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and node.name not in COUNTED_UP:
+                made = [ast.unparse(one) for one in node.decorator_list if "dataclass" in ast.unparse(one)]
+                found += len(made)
+                assert all("frozen=True" in one for one in made), f"{path}: {node.name}"
+    assert found > 50
+
+
 GENERATORS = {"Generator", "SeedSequence", "PCG64", "SFC64"}
 
 

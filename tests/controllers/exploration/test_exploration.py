@@ -13,7 +13,7 @@ from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
 from replaybench.controllers.exploration.forms import ExplorationConfig, make_exploration
 from replaybench.controllers.exploration.gaussian_noise import GaussianNoise, RunningGaussian, truncated_normal
 from replaybench.controllers.exploration.parameter_noise import ParameterNoise, RunningParameterNoise, noisy_parameters
-from replaybench.controllers.exploration.process_noise import Exploration, ProcessNoise
+from replaybench.controllers.exploration.process_noise import Exploration, ProcessNoise, draw_active
 from replaybench.controllers.networks.mlp import PopulationMLP, Shape
 from replaybench.data.errors import UserError
 from replaybench.data.streams import Stream
@@ -271,9 +271,64 @@ def test_only_weights_and_biases_are_disturbed() -> None:
     assert not noisy[third + 32 : third + 64].any()
 
 
+def test_the_process_is_the_papers() -> None:
+    """u ← u + 5.14 N − 0.3 u from rest, clipped to ±1 as it leaves; the amplitude is 1 first and 0.1 at episode 500."""
+    members, everyone = range(3), np.ones(3, np.bool_)
+    exploration, normal = start(ProcessNoise(), members), np.zeros((3, A))
+    twin, u = Stream(7, members, "exploration"), np.zeros((3, A))
+    for episode, amplitude in ((0, 1.0), (100, 1 - 0.9 * 100 / 499), (499, 0.1), (900, 0.1)):
+        exploration.start_episode(episode, everyone)
+        u[:] = 0.0
+        for observation in observations(members, 4):
+            draw_active(twin.state, everyone, normal)
+            u += 5.14 * normal - 0.3 * u
+            exploration.advance(observation, everyone)
+            explored = exploration.disturb(np.zeros((3, A), np.float32), observation)
+            np.testing.assert_allclose(explored.action, amplitude * np.clip(u, -1, 1), rtol=1e-6)
+        assert np.abs(u).max() > 1
+
+
+def test_constants_of_the_process_per_second() -> None:
+    """At four times the rate: half the diffusion a sample, and the same friction in four."""
+    slow, fast, sample = (
+        make_exploration(ProcessNoise(per_second=second), 0, [0], A, frequency, small_actor(range(1)))
+        for second, frequency in ((True, 50.0), (True, 200.0), (False, 200.0))
+    )
+    assert (slow.diffusion, slow.friction) == (5.14, pytest.approx(0.3))
+    assert fast.diffusion == pytest.approx(5.14 / 2)
+    assert (1 - fast.friction) ** 4 == pytest.approx(0.7)
+    assert (sample.diffusion, sample.friction) == (5.14, pytest.approx(0.3))
+
+
+def test_settings_at_their_bounds_are_taken() -> None:
+    ProcessNoise(diffusion=0.0, friction=0.0, first_amplitude=0.0, last_amplitude=0.0, decay_episodes=1)
+    ProcessNoise(diffusion=0.5, friction=1.0, first_amplitude=1.0, last_amplitude=1.0)
+    GaussianNoise(sigma=1e-3, last_sigma=1e-3, decay_episodes=1, truncate=1e-3)
+    GaussianNoise(sigma=5.0, last_sigma=5.0)
+    ParameterNoise(target=1e-3, initial=1e-3, factor=1.0, recent=1)
+    ParameterNoise(target=5.0, initial=5.0)
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
+        (lambda: ProcessNoise(diffusion=-0.1), "diffusion must be finite and ≥ 0"),
+        (lambda: ProcessNoise(diffusion=float("nan")), "diffusion"),
+        (lambda: ProcessNoise(diffusion=float("inf")), "diffusion"),
+        (lambda: ProcessNoise(friction=-0.1), "friction in"),
+        (lambda: ProcessNoise(friction=1.1), "friction in"),
+        (lambda: ProcessNoise(first_amplitude=-0.1), "amplitudes"),
+        (lambda: ProcessNoise(first_amplitude=1.1), "amplitudes"),
+        (lambda: ProcessNoise(last_amplitude=-0.1), "amplitudes"),
+        (lambda: ProcessNoise(last_amplitude=1.1), "amplitudes"),
+        (lambda: ProcessNoise(decay_episodes=0), "decay_episodes must be at least 1"),
+        (lambda: GaussianNoise(sigma=float("inf")), "sigma and last_sigma"),
+        (lambda: GaussianNoise(last_sigma=0.0), "sigma and last_sigma"),
+        (lambda: GaussianNoise(truncate=float("inf")), "truncate must be"),
+        (lambda: ParameterNoise(target=float("inf")), "target and initial"),
+        (lambda: ParameterNoise(initial=0.0), "target and initial"),
+        (lambda: ParameterNoise(initial=float("inf")), "target and initial"),
+        (lambda: ParameterNoise(factor=float("inf")), "factor must be"),
         (lambda: GaussianNoise(sigma=0.0), "sigma and last_sigma must be finite and above 0"),
         (lambda: GaussianNoise(last_sigma=float("nan")), "sigma and last_sigma"),
         (lambda: GaussianNoise(truncate=-3.0), "truncate must be"),

@@ -26,9 +26,11 @@ def victims(replay: Replay, offers: int, draws: int) -> np.ndarray:
 
 def test_fifo_keeps_the_newest() -> None:
     replay = make("FIFO[Uniform]", capacity=10)
-    fill(replay, 37)
-    assert sorted(replay.columns.column("reward")[0, :, 0]) == list(range(27, 37))
-    assert sorted(replay.columns.serial[0]) == list(range(28, 38))
+    fill(replay, 10)
+    for offered in range(11, 38):
+        fill(replay, 1, offered - 1)
+        assert sorted(replay.columns.column("reward")[0, :, 0]) == list(range(offered - 10, offered))
+        assert sorted(replay.columns.serial[0]) == list(range(offered - 9, offered + 1))
 
 
 def test_full_keeps_everything_and_refuses_more_than_it_was_made_for() -> None:
@@ -77,7 +79,7 @@ def test_victims_by_segments(segments: str, parts: int) -> None:
     chi_square(victims(replay, capacity, draws)[:capacity], 50 * draws * chance[exploration])
 
 
-@pytest.mark.parametrize(("capacity", "parts"), [(100, 3), (1500, 3), (5000, 10)])
+@pytest.mark.parametrize(("capacity", "parts"), [(100, 3), (1999, 3), (5000, 10)])
 def test_the_authors_cut_capacity_by_500_but_at_least_in_three(capacity: int, parts: int) -> None:
     """The first part is as wide as that of so many parts, and a third (tenth) of the victims come from it."""
     replay = make("Expl(1.0)[Uniform]", members=200, capacity=capacity)
