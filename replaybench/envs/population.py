@@ -20,7 +20,7 @@ from replaybench.data.errors import UserError
 from replaybench.data.streams import Stream
 from replaybench.envs.interface.checks import NanActions, Role, check_population, check_seed, reset_mask, seen_states
 from replaybench.envs.interface.plant import Parameter, Plant
-from replaybench.envs.interface.signals import Signals, clip_actions
+from replaybench.envs.interface.signals import Ranges, Signals, clip_actions
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.plant import with_equations
 from replaybench.envs.registry import make_plant
@@ -118,7 +118,8 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         self.action_space = batch_space(self.single_action_space, num_envs)
 
         root = check_seed(seed)
-        self._signals = Signals(self.plant, self.members, sensor_noise, actuator_noise, root, role, wrap_noisy_angle)
+        ranges = _ranges(self.plant, wrap_noisy_angle)
+        self._signals = Signals(ranges, self.members, sensor_noise, actuator_noise, root, role)
         self._starts = Stream(root, self.members, _STARTS[role])
         self._elapsed = np.zeros(num_envs, np.int64)
         self._truncated = np.zeros(num_envs, np.bool_)
@@ -269,3 +270,17 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
             "actuator_noise": self._signals.actuator_error.copy(),
             **self._engine.infos(),
         }
+
+
+def _ranges(plant: Plant, wrap_noisy_angle: bool) -> Ranges:
+    """Return what normalises a plant's signals; noisy angles are brought back into their range if asked for."""
+    middle, half = plant.action_range()
+    return Ranges(
+        center=np.array(plant.state_center, np.float64),
+        scale=np.array(plant.state_scale, np.float64),
+        limit=np.array(plant.observation_limit, np.float64),
+        middle=middle,
+        half=half,
+        choices=np.array(plant.action_choices or (0,) * len(middle), np.int64),
+        wrap=np.array(plant.periodic, np.bool_) & wrap_noisy_angle,
+    )

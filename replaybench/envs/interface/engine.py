@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.streams import Stream
-
-if TYPE_CHECKING:
-    from replaybench.envs.interface.signals import Signals
+from replaybench.envs.interface.signals import Signals
 
 
 class Engine(ABC):

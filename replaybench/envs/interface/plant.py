@@ -17,11 +17,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from replaybench.data.errors import UserError, shown
 from replaybench.envs.interface.checks import whole_steps
+from replaybench.envs.interface.engine import Engine
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from replaybench.envs.interface.engine import Engine
 
 Vector = NDArray[np.float64]
 """A short float64 array `[S]` or `[A]` in physical units."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,6 @@ from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream, next_normal
 from replaybench.envs.interface.checks import Role
 from replaybench.envs.interface.physical_action import physical_action
-from replaybench.envs.interface.plant import Plant
 
 _PURPOSES: Final[dict[Role, tuple[str, str]]] = {
     "training": ("sensor", "actuator"),
@@ -20,16 +19,35 @@ _PURPOSES: Final[dict[Role, tuple[str, str]]] = {
 }
 
 
+class Ranges(NamedTuple):
+    """What normalises a plant's signals.
+
+    Attributes:
+        center, scale: float64 `[S]`, by which states are normalised.
+        limit: float64 `[S]`, bound on |normalised state| within which a simulation is taken at its word.
+        middle, half: float64 `[A]`, of the physical action range.
+        choices: int64 `[A]`, how many values each action takes; 0 where it is continuous.
+        wrap: bool `[S]`, which noisy angles are brought back.
+    """
+
+    center: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    limit: NDArray[np.float64]
+    middle: NDArray[np.float64]
+    half: NDArray[np.float64]
+    choices: NDArray[np.int64]
+    wrap: NDArray[np.bool_]
+
+
 class Signals:
     """The actions and observations of a population at one instant, with the streams that disturb them.
 
     Args:
-        plant: the plant.
+        ranges: what normalises them.
         members: member numbers `[M]`.
         sensor_noise, actuator_noise: standard deviations, normalised.
         seed: root seed of the streams.
         role: whose streams to draw from.
-        wrap_noisy_angle: bring noisy angles back into their range.
 
     Attributes:
         action: float32 `[M, A]`, as commanded, within ±1.
@@ -37,33 +55,25 @@ class Signals:
         true_state: float32 `[M, S]`, what they would say without noise.
         sensor_error: float32 `[M, S]`, the noise that is in `observation`.
         actuator_error: float32 `[M, A]`, the noise put on the last action.
-        center, scale: float64 `[S]`, by which states are normalised.
-        middle, half: float64 `[A]`, of the physical action range.
-        choices: int64 `[A]`, how many values each action takes; 0 where it is continuous.
-        wrap: bool `[S]`, which noisy angles are brought back.
+        ranges: as given.
         sensor, actuator: the streams.
     """
 
     def __init__(
         self,
-        plant: Plant,
+        ranges: Ranges,
         members: Sequence[int],
         sensor_noise: float,
         actuator_noise: float,
         seed: int,
         role: Role,
-        wrap_noisy_angle: bool,
     ) -> None:
-        shape, commands = (len(members), len(plant.state_names)), (len(members), len(plant.action_names))
+        self.ranges = ranges
+        shape, commands = (len(members), len(ranges.center)), (len(members), len(ranges.middle))
         self.sensor_noise, self.actuator_noise = float(sensor_noise), float(actuator_noise)
         self.action, self.actuator_error = np.zeros(commands, np.float32), np.zeros(commands, np.float32)
         self.observation, self.true_state = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
         self.sensor_error = np.zeros(shape, np.float32)
-        self.center, self.scale = np.array(plant.state_center, np.float64), np.array(plant.state_scale, np.float64)
-        self.limit = np.array(plant.observation_limit, np.float64)
-        self.middle, self.half = plant.action_range()
-        self.choices = np.array(plant.action_choices or (0,) * commands[1], np.int64)
-        self.wrap = np.array(plant.periodic, np.bool_) & wrap_noisy_angle
         self._physical = np.zeros(commands)
         self.sensor, self.actuator = (Stream(seed, members, purpose) for purpose in _PURPOSES[role])
 
@@ -76,7 +86,7 @@ class Signals:
         """Return the physical actions `[M, A]` that reach the plant; the array is overwritten by the next call."""
         _disturb(
             *(self.action, running, self.actuator.state, self.actuator_noise, self.actuator_error),
-            *(self.middle, self.half, self.choices, self._physical),
+            *(self.ranges.middle, self.ranges.half, self.ranges.choices, self._physical),
         )
         return self._physical
 
@@ -87,7 +97,8 @@ class Signals:
         the limit, one that is not a number at 0.
         """
         _sense(
-            *(observed, chosen, self.center, self.scale, self.limit, self.sensor.state, self.sensor_noise),
+            *(observed, chosen, self.ranges.center, self.ranges.scale, self.ranges.limit),
+            *(self.sensor.state, self.sensor_noise),
             *(self.observation, self.true_state, self.sensor_error),
         )
 

@@ -11,7 +11,6 @@ from replaybench.data.streams import Stream
 from replaybench.envs.interface.engine import Engine
 from replaybench.envs.interface.signals import Signals
 from replaybench.envs.ode import rk4
-from replaybench.envs.ode.plant import OdePlant
 
 
 class RungeKutta(Engine):
@@ -23,7 +22,7 @@ class RungeKutta(Engine):
         frequency: samples per second [Hz].
     """
 
-    def __init__(self, plant: OdePlant, num_envs: int, frequency: float) -> None:
+    def __init__(self, plant: rk4.Equations, num_envs: int, frequency: float) -> None:
         self.plant = plant
         super().__init__(num_envs, len(plant.state_names), frequency)
         self._kernels = rk4.kernels(plant)
@@ -52,9 +51,10 @@ class RungeKutta(Engine):
 
     def step(self, signals: Signals, running: NDArray[np.bool_]) -> None:
         """Disturb, advance and sense in one kernel."""
+        ranges = signals.ranges
         self._kernels.step(
             *(self.observed, signals.action, running, self._substep, self._substeps, self._params),
-            *(signals.middle, signals.half, signals.choices, signals.center, signals.scale, signals.wrap),
+            *(ranges.middle, ranges.half, ranges.choices, ranges.center, ranges.scale, ranges.wrap),
             *(signals.sensor.state, signals.sensor_noise, signals.actuator.state, signals.actuator_noise),
             *(signals.observation, signals.true_state, signals.sensor_error, signals.actuator_error),
             *(self.reward, self.terminated, self.event),
@@ -62,8 +62,9 @@ class RungeKutta(Engine):
 
     def sense(self, signals: Signals, chosen: NDArray[np.bool_]) -> None:
         """Write what the sensors say; noisy angles may be brought back into their range."""
+        ranges = signals.ranges
         self._kernels.observe(
-            *(self.observed, chosen, signals.center, signals.scale, signals.wrap),
+            *(self.observed, chosen, ranges.center, ranges.scale, ranges.wrap),
             *(signals.sensor.state, signals.sensor_noise),
             *(signals.observation, signals.true_state, signals.sensor_error),
         )

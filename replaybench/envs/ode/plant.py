@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numba import njit
@@ -16,13 +16,12 @@ from numba.core.dispatcher import Dispatcher
 
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
+from replaybench.envs.interface.engine import Engine
 from replaybench.envs.interface.plant import Params, Plant, Vector, check_count
+from replaybench.envs.ode.engine import RungeKutta
 from replaybench.envs.ode.function_hash import content_hash
+from replaybench.envs.ode.rk4 import FUNCTIONS
 
-if TYPE_CHECKING:
-    from replaybench.envs.interface.engine import Engine
-
-FUNCTIONS: Final = ("rhs", "reward", "project", "terminated")
 _PER_STATE: Final = ("initial_state", "reference_state")
 _GRID: Final = ("grid_nodes", "grid_low", "grid_high")
 
@@ -90,8 +89,6 @@ class OdePlant(Plant):
 
     def engine(self, num_envs: int, frequency: float) -> Engine:
         """Return what moves `num_envs` members, sampled at `frequency` [Hz]."""
-        from replaybench.envs.ode.engine import RungeKutta
-
         return RungeKutta(self, num_envs, frequency)
 
     def made_of(self) -> str:

@@ -15,7 +15,7 @@ import re
 import sys
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import numba
 import numpy as np
@@ -26,7 +26,37 @@ from replaybench.data.cache import cache_dir, store_text
 from replaybench.data.streams import next_normal
 from replaybench.envs.interface.physical_action import physical_action
 from replaybench.envs.ode.function_hash import content_hash, importable
-from replaybench.envs.ode.plant import FUNCTIONS, OdePlant
+
+FUNCTIONS: Final = ("rhs", "reward", "project", "terminated")
+"""What a plant's equations consist of; `replaybench.envs.ode.plant` says what each returns."""
+
+
+class Equations(Protocol):
+    """What the kernels ask of a plant, whose `FUNCTIONS` are compiled ones."""
+
+    @property
+    def name(self) -> str:
+        """Name of the plant."""
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """One name a state `[S]`."""
+
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """One name an action `[A]`."""
+
+    @property
+    def initial_state(self) -> tuple[float, ...]:
+        """The physical state `[S]` in which episodes begin."""
+
+    @property
+    def max_substep(self) -> float:
+        """Longest Runge-Kutta step [s]."""
+
+    def params(self) -> tuple[float, ...]:
+        """Return the functions' argument `p`."""
+
 
 # One sample of one member, from `x` to `x_next`. It is written into the kernels, not called by them: Numba counts
 # references to arrays around calls, which costs more than the arithmetic. The slopes of each state are variables,
@@ -143,13 +173,13 @@ class Kernels(NamedTuple):
     path: str | None
 
 
-def kernels(plant: OdePlant) -> Kernels:
+def kernels(plant: Equations) -> Kernels:
     """Return the kernels of a plant; the parameters are arguments of theirs, so classes share them."""
     functions = tuple(getattr(plant, name) for name in FUNCTIONS)
     return _kernels(functions, len(plant.state_names), len(plant.action_names), plant.name)
 
 
-def substeps(plant: OdePlant, dt: float) -> int:
+def substeps(plant: Equations, dt: float) -> int:
     """Return the number of equal Runge-Kutta steps in a sample of `dt` seconds.
 
     Raises:
@@ -161,7 +191,7 @@ def substeps(plant: OdePlant, dt: float) -> int:
 
 
 def simulate(
-    plant: OdePlant, state: ArrayLike, u: ArrayLike, dt: float
+    plant: Equations, state: ArrayLike, u: ArrayLike, dt: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
     """Step any states of a plant once, without noise.
 
