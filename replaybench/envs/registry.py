@@ -1,4 +1,7 @@
-"""Plants by name, or by the file in which a user keeps one. Importing this file imports no plant."""
+"""Plants by name: the package's own, those that installed packages offer, users' files, Gymnasium's tasks.
+
+Importing this file imports no plant.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,10 @@ import dataclasses
 import importlib
 import importlib.util
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from replaybench.data.errors import UserError, unknown
+from replaybench.data.plugins import class_offered, in_file, offered
 
 if TYPE_CHECKING:
     from replaybench.envs.interface.plant import Parameter, Plant
@@ -19,6 +22,9 @@ GYMNASIUM: Final = "gymnasium:"
 
 OWN: Final = ("path/to/file.py:ClassName", f"{GYMNASIUM}Name-v0")
 """How plants are named that do not come with the package."""
+
+GROUP: Final = "replaybench.plants"
+"""Entry points under which installed packages offer plants."""
 
 
 class Entry(NamedTuple):
@@ -72,13 +78,22 @@ def plant_names() -> tuple[str, ...]:
     return tuple(_PLANTS)
 
 
+def offered_names() -> tuple[str, ...]:
+    """Return the names of the plants that other installed packages offer."""
+    return tuple(name for name in offered(GROUP) if name not in _PLANTS)
+
+
 def is_installed(name: str) -> bool:
     """Return whether a name can be taken from a file of unknown origin: making that plant runs installed code only.
 
-    That is so for the package's own plants and for tasks that are registered with Gymnasium already, but not where a
-    file or a module would be imported first.
+    That is so for the plants of this and other installed packages and for tasks that are registered with Gymnasium
+    already, but not where a file or a module would be imported first.
     """
-    return name in _PLANTS or (name.startswith(GYMNASIUM) and ":" not in name.removeprefix(GYMNASIUM))
+    return (
+        name in _PLANTS
+        or name in offered(GROUP)
+        or (name.startswith(GYMNASIUM) and ":" not in name.removeprefix(GYMNASIUM))
+    )
 
 
 def missing(name: str) -> str:
@@ -109,7 +124,7 @@ def make_plant(name: str, /, **parameters: Parameter) -> Plant:
         if parameter not in fields:
             raise unknown(f"parameter of {plant.name}", parameter, fields)
     made = plant(**parameters)
-    if name not in _PLANTS and not name.startswith(GYMNASIUM):
+    if in_file(name):
         from replaybench.envs.foreign.user_file import try_out
 
         try_out(made, name)
@@ -122,19 +137,22 @@ def plant_class(name: str) -> type[Plant]:
         from replaybench.envs.foreign.gymnasium_plant import plant_of
 
         return plant_of(name)
-    path, colon, class_name = name.rpartition(":")
     if name in _PLANTS:
         if lacking := missing(name):
             raise UserError(f"plant {name} needs {_needed(_PLANTS[name])}: {lacking}")
         found: type[Plant] = getattr(importlib.import_module(_PLANTS[name].module), name)
         return found
-    if colon and path.endswith(".py"):
+    if place := in_file(name):
         from replaybench.envs.foreign.user_file import plant_in_file
 
-        return plant_in_file(Path(path), class_name)
+        return plant_in_file(place)
+    if name in offered(GROUP):
+        from replaybench.envs.interface.plant import Plant
+
+        return class_offered(offered(GROUP)[name], "plant", Plant)
     if name.endswith(".py"):
         raise UserError(f"{name!r} names no plant in the file; write {name}:ClassName")
-    raise unknown("plant", name, [*_PLANTS, *OWN])
+    raise unknown("plant", name, [*_PLANTS, *offered_names(), *OWN])
 
 
 def register_gymnasium() -> None:

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.envs.bullet.model import Floats, Model, Readings
-from replaybench.envs.bullet.plant import INTERVAL, BulletPlant
+from replaybench.envs.bullet.plant import BulletPlant
+from replaybench.envs.bullet.task import INTERVAL
 
 POLE: Final = 0.6  # length of each [m]
 FASTEST: Final = 100.0  # Bullet lets no joint move faster [rad/s, m/s]

@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError
 from replaybench.data.streams import Stream
-from replaybench.envs.bullet.local_worlds import make_worlds
-from replaybench.envs.bullet.model import Readings
-from replaybench.envs.bullet.plant import INTERVAL, BulletPlant, pace
+from replaybench.envs.bullet.local_worlds import LocalWorlds, Worlds
+from replaybench.envs.bullet.model import Model, Readings
+from replaybench.envs.bullet.remote_worlds import WorkerWorlds
+from replaybench.envs.bullet.task import INTERVAL, BulletTask, pace
 from replaybench.envs.interface.engine import Engine
+from replaybench.envs.interface.threads import thread_count
 
 
 class BulletEngine(Engine):
@@ -32,7 +34,7 @@ class BulletEngine(Engine):
         frequency: samples per second [Hz].
     """
 
-    def __init__(self, plant: BulletPlant, num_envs: int, frequency: float) -> None:
+    def __init__(self, plant: BulletTask, num_envs: int, frequency: float) -> None:
         self.plant = plant
         self._worlds = make_worlds(plant.model, num_envs)
         self._now = Readings(plant.model, self._worlds.rows)
@@ -122,3 +124,11 @@ class BulletEngine(Engine):
     def _move(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> None:
         self._before.rows[running] = self._now.rows[running]
         self._worlds.step(action, running)
+
+
+def make_worlds(model: Model, num_envs: int) -> Worlds:
+    """Return the worlds of `num_envs` members, in as many processes as `threads` allows."""
+    processes = min(thread_count(), num_envs)
+    if processes == 1:
+        return LocalWorlds(model, np.zeros((num_envs, model.width)))
+    return WorkerWorlds(model, num_envs, processes)

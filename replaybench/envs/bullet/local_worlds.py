@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from replaybench.envs.bullet.model import Floats, Model
 from replaybench.envs.bullet.world import World
-from replaybench.envs.interface.threads import thread_count
 
 Mask = NDArray[np.bool_]
 
@@ -42,16 +41,6 @@ class Worlds(Protocol):
 
     def close(self) -> None:
         """Free clients and processes; a second call does nothing."""
-
-
-def make_worlds(model: Model, num_envs: int) -> Worlds:
-    """Return the worlds of `num_envs` members, in as many processes as `threads` allows."""
-    processes = min(thread_count(), num_envs)
-    if processes == 1:
-        return LocalWorlds(model, np.zeros((num_envs, model.width)))
-    from replaybench.envs.bullet.remote_worlds import WorkerWorlds
-
-    return WorkerWorlds(model, num_envs, processes)
 
 
 class LocalWorlds:

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.envs.bullet.model import Floats, Model, Readings
-from replaybench.envs.bullet.plant import INTERVAL, BulletPlant
+from replaybench.envs.bullet.plant import BulletPlant
+from replaybench.envs.bullet.task import INTERVAL
 
 TARGET: Final = 1000.0  # distance of the flag along x [m]
 SPEED_SCALE: Final = 0.1  # of joint speeds [s/rad], in observations and in the cost of electricity alike

@@ -20,13 +20,12 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError, unknown
+from replaybench.data.plugins import import_file
 from replaybench.envs.foreign.engine import Moved, Replayed
 from replaybench.envs.foreign.gymnasium_spaces import action_range, handed_over, normalisation
 from replaybench.envs.foreign.source_hash import made_of
-from replaybench.envs.foreign.user_file import import_file
 from replaybench.envs.interface.engine import Engine
 from replaybench.envs.interface.plant import Plant, Vector
-from replaybench.envs.registry import GYMNASIUM
 
 Environment = gymnasium.Env[Any, Any]
 
@@ -86,7 +85,7 @@ def plant_of(name: str) -> type[GymnasiumPlant]:
     Raises:
         UserError: there is no such task, it cannot be made, or it cannot be controlled as a plant.
     """
-    path = Path(name.removeprefix(GYMNASIUM).rpartition(":")[0])
+    path = Path(name.partition(":")[2].rpartition(":")[0])
     return _plant_of(name, path.read_bytes() if path.suffix == ".py" and path.is_file() else b"")
 
 
@@ -152,9 +151,9 @@ def _float64(observation: Any) -> NDArray[np.float64]:
 
 def _spec(name: str) -> EnvSpec:
     """Find how a task is registered, after importing the module or file in front of its id."""
-    module, _, identifier = name.removeprefix(GYMNASIUM).rpartition(":")
+    module, _, identifier = name.partition(":")[2].rpartition(":")
     if module.endswith(".py"):
-        import_file(Path(module))
+        import_file(Path(module), "task")
     elif module:
         try:
             importlib.import_module(module)
@@ -175,7 +174,7 @@ def _no_such_task(identifier: str) -> UserError:
         return unknown("Gymnasium task", identifier, versions or known.values())
     return UserError(
         f"unknown Gymnasium task {identifier!r}; gymnasium.pprint_registry() lists them, and "
-        f"{GYMNASIUM}MODULE:{identifier} imports the module that registers it"
+        f"gymnasium:MODULE:{identifier} imports the module that registers it"
     )
 
 

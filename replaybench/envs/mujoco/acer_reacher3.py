@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream
 from replaybench.envs.interface.plant import Vector
-from replaybench.envs.mujoco.plant import MujocoPlant, Observed, positions, velocities
+from replaybench.envs.mujoco.plant import MujocoPlant
 from replaybench.envs.mujoco.rewards import Array, Mask
+from replaybench.envs.mujoco.task import Observed, positions, velocities
 from replaybench.envs.ode.plant import wrap_angle
 
 LINKS: Final = (0.12, 0.10, 0.08)

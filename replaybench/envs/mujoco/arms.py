@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream
 from replaybench.envs.interface.plant import Vector
-from replaybench.envs.mujoco.plant import MujocoPlant, Observed
+from replaybench.envs.mujoco.plant import MujocoPlant
 from replaybench.envs.mujoco.rewards import Array, Mask, control_cost
+from replaybench.envs.mujoco.task import Observed
 
 _GOAL_RADIUS: Final = 0.2  # goals are drawn within it [m]
 _FASTEST: Final = 10.0  # clip of the double pendulum's observed velocities and constraint force (v5)

@@ -19,10 +19,10 @@ from replaybench.data.streams import Stream
 from replaybench.envs.interface.engine import Engine
 from replaybench.envs.interface.threads import thread_count
 from replaybench.envs.mujoco.model import reset_quietly
+from replaybench.envs.mujoco.task import MujocoTask
 
 if TYPE_CHECKING:
     from replaybench.envs.mujoco.drawing import MujocoCanvas
-    from replaybench.envs.mujoco.plant import MujocoPlant
 
 BLOWN_UP: Final = 1
 """Bit of `event`: the simulation left all bounds. The member has terminated, where it last was, with reward 0."""
@@ -44,7 +44,7 @@ class MujocoEngine(Engine):
         marker: float64 `[M, 2]`, where members were after their last step, from which the next one is measured.
     """
 
-    def __init__(self, plant: MujocoPlant, num_envs: int, frequency: float, threads: int | None = None) -> None:
+    def __init__(self, plant: MujocoTask, num_envs: int, frequency: float, threads: int | None = None) -> None:
         import mujoco
 
         self.plant, self.model = plant, plant.model()

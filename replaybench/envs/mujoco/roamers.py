@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.envs.interface.plant import Vector
-from replaybench.envs.mujoco.plant import FORCE_LIMIT, MujocoPlant, Observed, positions, velocities
+from replaybench.envs.mujoco.plant import MujocoPlant
 from replaybench.envs.mujoco.rewards import judge_roamer, look_past_xy
+from replaybench.envs.mujoco.task import FORCE_LIMIT, Observed, positions, velocities
 
 _SPATIAL: Final = (("torque x", "N m"), ("torque y", "N m"), ("torque z", "N m"),
                    ("force x", "N"), ("force y", "N"), ("force z", "N"))  # fmt: skip

@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from replaybench.envs.mujoco.plant import MujocoPlant, positions, velocities
+from replaybench.envs.mujoco.plant import MujocoPlant
 from replaybench.envs.mujoco.rewards import judge_runner, look_past_x
+from replaybench.envs.mujoco.task import positions, velocities
 
 _ROOT: Final = ("rootx", "rootz", "rooty")
 _SLIDES: Final = ("rootx", "rootz")

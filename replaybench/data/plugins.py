@@ -1,0 +1,124 @@
+"""Classes that do not come with the package: in a user's file, or offered by an installed package.
+
+Plants, strategies and learners are all named in the same three ways: by a name of the package's own, by a name under
+which an installed package offers one as an entry point, or as `path/to/file.py:ClassName`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import sys
+import traceback
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, NamedTuple
+
+from replaybench.data.errors import UserError, unknown
+
+_IN_FILE: Final = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)\Z")
+
+
+class InFile(NamedTuple):
+    """A class in a user's file."""
+
+    path: Path
+    class_name: str
+
+
+def in_file(name: str) -> InFile | None:
+    """Read `path/to/file.py:ClassName`; None where a name is of another kind."""
+    match = _IN_FILE.match(name)
+    return InFile(Path(match["path"]), match["name"]) if match else None
+
+
+def class_in_file(place: InFile, kind: str, base: type) -> type[Any]:
+    """Return the class of that name in a file.
+
+    Args:
+        place: where it is.
+        kind: what it is to be, for people: "plant", "learner".
+        base: the class from which it must be derived.
+
+    Raises:
+        UserError: there is no such file or class, it cannot be imported, or the class is of another kind.
+    """
+    classes = vars(import_file(place.path, kind))
+    if place.class_name not in classes:
+        mine = [
+            name
+            for name, value in classes.items()
+            if isinstance(value, type) and issubclass(value, base) and not value.__module__.startswith("replaybench.")
+        ]
+        raise unknown(f"{kind} in {place.path}", place.class_name, mine)
+    found = classes[place.class_name]
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise UserError(f"{place.class_name} in {place.path} is no {kind}; derive it from {base.__name__}")
+    return found
+
+
+def import_file(path: Path, kind: str) -> ModuleType:
+    """Import a user's file as a module; an edited file is another module, so that it is read again.
+
+    Raises:
+        UserError: there is no such file, or it cannot be imported; the line is named.
+    """
+    if not path.is_file():
+        raise UserError(f"no {kind} file {str(path)!r}; give the path of a Python file that exists")
+    path = path.resolve()
+    content = hashlib.sha256(str(path).encode() + b"\0" + path.read_bytes()).hexdigest()[:16]
+    name = f"replaybench_{kind}_{path.stem}_{content}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UserError(f"{str(path)!r} cannot be imported; give a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.insert(0, os.fspath(path.parent))  # as when the file is run: it may import its neighbours
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[name]
+        if isinstance(error, UserError | KeyboardInterrupt):
+            raise
+        raise UserError(f"{kind} file {path} cannot be imported: {reason(error, path)}") from error
+    finally:
+        sys.path.remove(os.fspath(path.parent))
+    return module
+
+
+@cache
+def offered(group: str) -> dict[str, EntryPoint]:
+    """Return what installed packages offer in a group of entry points, by name."""
+    return {entry.name: entry for entry in entry_points(group=group)}
+
+
+def class_offered(entry: EntryPoint, kind: str, base: type) -> type[Any]:
+    """Import what an installed package offers.
+
+    Raises:
+        UserError: it cannot be imported, or is of another kind.
+    """
+    try:
+        found = entry.load()
+    except Exception as error:
+        raise UserError(f"{kind} {entry.name} of an installed package cannot be imported: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise UserError(f"{entry.value}, which an installed package offers as {kind} {entry.name}, is none")
+    return found
+
+
+def reason(error: BaseException, path: Path) -> str:
+    """Say in one line what went wrong, and at which line of the file."""
+    if isinstance(error, SyntaxError):
+        return f"line {error.lineno}: {error.msg}"
+    lines = [
+        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).name == path.name
+    ]
+    place = f"line {lines[-1]}: " if lines else ""
+    return f"{place}{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
