@@ -36,13 +36,14 @@ def in_file(name: str) -> InFile | None:
     return InFile(Path(match["path"]), match["name"]) if match else None
 
 
-def class_in_file(place: InFile, kind: str, base: type) -> type[Any]:
+def class_in_file(place: InFile, kind: str, base: type, derive_from: str = "") -> type[Any]:
     """Return the class of that name in a file.
 
     Args:
         place: where it is.
         kind: what it is to be, for people: "plant", "learner".
         base: the class from which it must be derived.
+        derive_from: what to say of that to people; the name of `base` if empty.
 
     Raises:
         UserError: there is no such file or class, it cannot be imported, or the class is of another kind.
@@ -57,7 +58,9 @@ def class_in_file(place: InFile, kind: str, base: type) -> type[Any]:
         raise unknown(f"{kind} in {place.path}", place.class_name, mine)
     found = classes[place.class_name]
     if not (isinstance(found, type) and issubclass(found, base)):
-        raise UserError(f"{place.class_name} in {place.path} is no {kind}; derive it from {base.__name__}")
+        raise UserError(
+            f"{place.class_name} in {place.path} is no {kind}; derive it from {derive_from or base.__name__}"
+        )
     return found
 
 

@@ -153,7 +153,7 @@ def _spec(name: str) -> EnvSpec:
     """Find how a task is registered, after importing the module or file in front of its id."""
     module, _, identifier = name.partition(":")[2].rpartition(":")
     if module.endswith(".py"):
-        import_file(Path(module), "task")
+        import_file(Path(module), "plant")
     elif module:
         try:
             importlib.import_module(module)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 from replaybench.data.errors import UserError
@@ -18,8 +17,8 @@ def plant_in_file(place: InFile) -> type[Plant]:
     Raises:
         UserError: there is no such file or class, it cannot be imported, or the class is no plant.
     """
-    found = class_in_file(place, "plant", Plant)
-    if not dataclasses.is_dataclass(found) or "__dataclass_params__" not in vars(found):
+    found: type[Plant] = class_in_file(place, "plant", Plant, "OdePlant or PythonPlant")
+    if "__dataclass_params__" not in vars(found):
         raise UserError(
             f"{place.class_name} in {place.path} needs @dataclass(frozen=True, kw_only=True) in front of it"
         )
