@@ -6,25 +6,19 @@ Importing this file imports no plant.
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import importlib.util
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from replaybench.data.errors import UserError, unknown
-from replaybench.data.plugins import class_offered, in_file, offered
+from replaybench.data.registry import Registry
+from replaybench.data.user_file import IN_FILE, in_file
 
 if TYPE_CHECKING:
     from replaybench.envs.interface.plant import Parameter, Plant
 
 GYMNASIUM: Final = "gymnasium:"
 """What stands before the id of a task that is registered with Gymnasium."""
-
-OWN: Final = ("path/to/file.py:ClassName", f"{GYMNASIUM}Name-v0")
-"""How plants are named that do not come with the package."""
-
-GROUP: Final = "replaybench.plants"
-"""Entry points under which installed packages offer plants."""
 
 
 class Entry(NamedTuple):
@@ -73,14 +67,19 @@ _PLANTS: Final = {
 }
 
 
+PLANTS: Final = Registry(
+    kind="plant",
+    own={name: f"{entry.module}:{name}" for name, entry in _PLANTS.items()},
+    base="replaybench.envs.interface.plant:Plant",
+    group="replaybench.plants",
+    derive_from="OdePlant or PythonPlant",
+    also_named=(IN_FILE, f"{GYMNASIUM}Name-v0"),
+)
+
+
 def plant_names() -> tuple[str, ...]:
     """Return the names of the plants that come with the package, available or not."""
     return tuple(_PLANTS)
-
-
-def offered_names() -> tuple[str, ...]:
-    """Return the names of the plants that other installed packages offer."""
-    return tuple(name for name in offered(GROUP) if name not in _PLANTS)
 
 
 def is_installed(name: str) -> bool:
@@ -89,16 +88,13 @@ def is_installed(name: str) -> bool:
     That is so for the plants of this and other installed packages and for tasks that are registered with Gymnasium
     already, but not where a file or a module would be imported first.
     """
-    return (
-        name in _PLANTS
-        or name in offered(GROUP)
-        or (name.startswith(GYMNASIUM) and ":" not in name.removeprefix(GYMNASIUM))
-    )
+    registered = name.startswith(GYMNASIUM) and ":" not in name.removeprefix(GYMNASIUM)
+    return registered or name in PLANTS.names()
 
 
 def missing(name: str) -> str:
-    """Return the command that installs what a plant of `plant_names()` lacks here; empty if it lacks nothing."""
-    entry = _PLANTS[name]
+    """Return the command that installs what a plant of that name lacks here; empty if it lacks nothing."""
+    entry = _PLANTS.get(name, Entry(""))
     here = not entry.needs or importlib.util.find_spec(entry.needs) is not None
     if here and not (entry.outgrown_by and _has_outgrown(*entry.outgrown_by)):
         return ""
@@ -125,7 +121,7 @@ def make_plant(name: str, /, **parameters: Parameter) -> Plant:
             raise unknown(f"parameter of {plant.name}", parameter, fields)
     made = plant(**parameters)
     if in_file(name):
-        from replaybench.envs.foreign.user_file import try_out
+        from replaybench.envs.foreign.trial import try_out
 
         try_out(made, name)
     return made
@@ -137,22 +133,12 @@ def plant_class(name: str) -> type[Plant]:
         from replaybench.envs.foreign.gymnasium_plant import plant_of
 
         return plant_of(name)
-    if name in _PLANTS:
-        if lacking := missing(name):
-            raise UserError(f"plant {name} needs {_needed(_PLANTS[name])}: {lacking}")
-        found: type[Plant] = getattr(importlib.import_module(_PLANTS[name].module), name)
-        return found
-    if place := in_file(name):
-        from replaybench.envs.foreign.user_file import plant_in_file
-
-        return plant_in_file(place)
-    if name in offered(GROUP):
-        from replaybench.envs.interface.plant import Plant
-
-        return class_offered(offered(GROUP)[name], "plant", Plant)
-    if name.endswith(".py"):
-        raise UserError(f"{name!r} names no plant in the file; write {name}:ClassName")
-    raise unknown("plant", name, [*_PLANTS, *offered_names(), *OWN])
+    if name in _PLANTS and (lacking := missing(name)):
+        raise UserError(f"plant {name} needs {_needed(_PLANTS[name])}: {lacking}")
+    found: type[Plant] = PLANTS.load(name)
+    if in_file(name) and "__dataclass_params__" not in vars(found):
+        raise UserError(f"{name} needs @dataclass(frozen=True, kw_only=True) in front of it")
+    return found
 
 
 def register_gymnasium() -> None:

@@ -61,7 +61,7 @@ def arrays_of(folder: Path) -> dict[str, np.ndarray]:
     return {**scores, **read_record(folder / "buffer.h5")[1], **read_policy(folder / "policy.safetensors")[1]}
 
 
-@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize("learner", LEARNERS.own)
 def test_a_plant_that_takes_choices_is_learned_or_refused_before_compute(learner: str) -> None:
     """The refusal names learner, plant, and those that fit, which are all that choose."""
     plant = "gymnasium:CartPole-v1"
@@ -69,7 +69,7 @@ def test_a_plant_that_takes_choices_is_learned_or_refused_before_compute(learner
         name="t", plants=(plant,), learners=(learner,), strategies=("FIFO[Uniform]",), seeds=2, episodes=1,
         update_every=250, capacity=600, noise=(0.01,),
     )  # fmt: skip
-    choosing = [name for name in LEARNERS if load_learner(name)[0].chooses]
+    choosing = [name for name in LEARNERS.own if load_learner(name)[0].chooses]
     if learner in choosing:
         run = CellRun(study.cells()[0])
         run.advance()

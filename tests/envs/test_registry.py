@@ -9,7 +9,7 @@ import pytest
 
 from replaybench.data.errors import UserError
 from replaybench.envs.ode.magman import Magman
-from replaybench.envs.registry import OWN, is_installed, make_plant, missing, plant_class, plant_names
+from replaybench.envs.registry import PLANTS, is_installed, make_plant, missing, plant_class, plant_names
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cart_pole.py"
 
@@ -38,7 +38,7 @@ def test_a_plant_is_made_from_a_file_that_is_read_again_when_edited(tmp_path: Pa
     ("name", "parameters", "message"),
     [
         ("Pendulm", {}, "unknown plant 'Pendulm'; did you mean Pendulum or PendulumDCSC?"),
-        ("x", {}, f"unknown plant 'x'; valid: {', '.join(sorted([*plant_names(), *OWN]))}"),
+        ("x", {}, f"unknown plant 'x'; valid: {', '.join(sorted([*plant_names(), *PLANTS.also_named]))}"),
         ("Pendulum", {"inertai": 1.0}, "unknown parameter of Pendulum 'inertai'; did you mean inertia?"),
         ("nowhere.py:A", {}, "no plant file 'nowhere.py'; give the path of a Python file that exists"),
         ("nowhere.py", {}, "'nowhere.py' names no plant in the file; write nowhere.py:ClassName"),

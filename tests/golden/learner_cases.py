@@ -73,7 +73,7 @@ def options(learner: str) -> dict[str, dict[str, Any]]:
 
 CASES: dict[str, tuple[str, dict[str, Any], str]] = {}
 """Learner, its settings, and the end of the strategy, by case."""
-for _learner in LEARNERS:
+for _learner in LEARNERS.own:
     CASES[_learner] = (_learner, {}, "")
     CASES |= {f"{_learner} {option}": (_learner, settings, "") for option, settings in options(_learner).items()}
 CASES |= {case: (*chosen, "") for case, chosen in FURTHER.items()}

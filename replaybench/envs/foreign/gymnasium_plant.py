@@ -20,10 +20,10 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError, unknown
-from replaybench.data.plugins import import_file
+from replaybench.data.source_hash import made_of
+from replaybench.data.user_file import import_file
 from replaybench.envs.foreign.engine import Moved, Replayed
 from replaybench.envs.foreign.gymnasium_spaces import action_range, handed_over, normalisation
-from replaybench.envs.foreign.source_hash import made_of
 from replaybench.envs.interface.engine import Engine
 from replaybench.envs.interface.plant import Plant, Vector
 

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from replaybench.data.errors import UserError
-from replaybench.data.plugins import reason
+from replaybench.data.source_hash import made_of
 from replaybench.data.streams import Stream
-from replaybench.envs.foreign.source_hash import made_of
+from replaybench.data.user_file import reason
 from replaybench.envs.interface.engine import Engine
 from replaybench.envs.interface.plant import Plant, Vector, check_count
 

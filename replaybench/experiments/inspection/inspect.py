@@ -154,12 +154,12 @@ def show_names(console: Console, what: str) -> None:
 
 
 def _plants() -> Table:
-    from replaybench.envs.registry import missing, plant_class, plant_names
+    from replaybench.envs.registry import PLANTS, missing, plant_class
 
     table = Table(title="Plants (or path/to/file.py:ClassName for your own, or gymnasium:Name-v0)", box=box.SIMPLE_HEAD)
     for heading in ("name", "states and actions", "parameters", "episode"):
         table.add_column(heading)
-    for name in plant_names():
+    for name in PLANTS.names():
         if lacking := missing(name):
             table.add_row(name, f"not available here: {escape(lacking)}", end_section=True)
             continue
@@ -210,7 +210,7 @@ def _learners() -> Table:
     table = Table(title="Learners", box=box.SIMPLE_HEAD)
     for heading in ("name", "settings", ""):
         table.add_column(heading)
-    for name in LEARNERS:
+    for name in LEARNERS.names():
         kind, config = load_learner(name)
         settings = "\n".join(f"{key} = {value}" for key, value in _flat(dataclasses.asdict(config())).items())
         table.add_row(name, settings, _first_line(kind))

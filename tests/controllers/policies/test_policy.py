@@ -19,7 +19,7 @@ from replaybench.data.policy_file import write_policy
 S, A = 3, 2
 TASK = Task(observation_size=S, action_size=A, discount=0.95, reward_scale=1.0)
 STATES = np.random.Generator(np.random.PCG64(0)).normal(size=(40, S)).astype(np.float32)
-every_learner = pytest.mark.parametrize("learner", LEARNERS)
+every_learner = pytest.mark.parametrize("learner", LEARNERS.own)
 
 
 def stored(learner: str, folder: Path) -> tuple[Agent, Path]:

@@ -106,7 +106,7 @@ def test_the_plan_counts_what_learners_store() -> None:
     assert needed("ACER") - ddpg == 2 * 1400 * 4 - 2 * (1400 - 28) * 4
 
 
-@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize("learner", LEARNERS.own)
 def test_what_a_learner_stored_it_can_replay_offline(learner: str, tmp_path: Path) -> None:
     strategy = "FIFO[Uniform+ReFER]" if learner == "V-RACER" else "FULL[Uniform]"
     cell = study(learner, strategy).cells()[0]
@@ -146,7 +146,7 @@ def test_what_was_chosen_is_replayed_offline_and_exported(tmp_path: Path) -> Non
     assert set(np.unique(np.concatenate([each.actions for each in episodes]))) == {-1.0, 1.0}
 
 
-@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize("learner", LEARNERS.own)
 def test_every_learner_can_normalise_what_it_sees(learner: str) -> None:
     """Observations in other units are the same to it."""
     table = {learner: {"normalise": {"observations": True, "clip": 5.0, "rewards": True}}}

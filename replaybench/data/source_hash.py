@@ -1,7 +1,7 @@
 """What other people's code is made of: versions of packages, and the content of files that belong to none.
 
-A result is stale once the code behind it has changed. Code that is not compiled here can do anything, so unlike
-`replaybench.envs.ode.function_hash` this looks at whole modules: those that define a class or function, and what they
+A result is stale once the code behind it has changed. Code that is not compiled here can do anything, so unlike the
+hash of a plant's compiled functions this looks at whole modules: those that define a class or function, and what they
 import.
 """
 

@@ -1,8 +1,4 @@
-"""Classes that do not come with the package: in a user's file, or offered by an installed package.
-
-Plants, strategies and learners are all named in the same three ways: by a name of the package's own, by a name under
-which an installed package offers one as an entry point, or as `path/to/file.py:ClassName`.
-"""
+"""Classes in users' files, named `path/to/file.py:ClassName`: plants, strategies and learners alike."""
 
 from __future__ import annotations
 
@@ -12,15 +8,16 @@ import os
 import re
 import sys
 import traceback
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 from replaybench.data.errors import UserError, unknown
 
-_IN_FILE: Final = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)\Z")
+IN_FILE: Final = "path/to/file.py:ClassName"
+"""How a class in a user's file is named."""
+
+_NAME: Final = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)\Z")
 
 
 class InFile(NamedTuple):
@@ -32,7 +29,7 @@ class InFile(NamedTuple):
 
 def in_file(name: str) -> InFile | None:
     """Read `path/to/file.py:ClassName`; None where a name is of another kind."""
-    match = _IN_FILE.match(name)
+    match = _NAME.match(name)
     return InFile(Path(match["path"]), match["name"]) if match else None
 
 
@@ -93,27 +90,6 @@ def import_file(path: Path, kind: str) -> ModuleType:
     finally:
         sys.path.remove(os.fspath(path.parent))
     return module
-
-
-@cache
-def offered(group: str) -> dict[str, EntryPoint]:
-    """Return what installed packages offer in a group of entry points, by name."""
-    return {entry.name: entry for entry in entry_points(group=group)}
-
-
-def class_offered(entry: EntryPoint, kind: str, base: type) -> type[Any]:
-    """Import what an installed package offers.
-
-    Raises:
-        UserError: it cannot be imported, or is of another kind.
-    """
-    try:
-        found = entry.load()
-    except Exception as error:
-        raise UserError(f"{kind} {entry.name} of an installed package cannot be imported: {error}") from error
-    if not (isinstance(found, type) and issubclass(found, base)):
-        raise UserError(f"{entry.value}, which an installed package offers as {kind} {entry.name}, is none")
-    return found
 
 
 def reason(error: BaseException, path: Path) -> str:
