@@ -1,4 +1,4 @@
-"""Our SAC beside Stable-Baselines3's on locomotion: a figure, and a table of returns with their intervals.
+"""Our SAC beside Stable-Baselines3's on locomotion: the figure, and what the table of returns is made from.
 
     python benchmarks/locomotion_figure.py
 
@@ -8,6 +8,7 @@ It reads what `locomotion.toml` and `locomotion_peer.py` have left in `benchmark
 from __future__ import annotations
 
 import csv
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import xarray as xr
 
 from replaybench.experiments.figures.style import PALETTE, new_figure, save, style
+from replaybench.experiments.results.dataset import read_results
 from replaybench.experiments.results.statistics import interval
 
 FOLDER = Path(__file__).parent / "results" / "locomotion"
@@ -25,7 +27,7 @@ WINDOW = 5000
 TASKS = {"MujocoHopper": "Hopper", "MujocoHalfCheetah": "HalfCheetah"}
 
 Curves = dict[str, tuple[np.ndarray, np.ndarray]]
-"""By name: returns in windows `[seeds, windows]`, and after the last step, greedy `[seeds]`."""
+"""By name: returns in windows `[seeds, windows]`, and of the first greedy episode after the last step `[seeds]`."""
 
 
 def ours(data: xr.Dataset, plant: str) -> tuple[np.ndarray, np.ndarray]:
@@ -42,7 +44,7 @@ def in_windows(reward: np.ndarray) -> np.ndarray:
 
 
 def theirs(path: Path, steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the peer's returns, averaged as ours are; the greedy ones are means over ten episodes."""
+    """Return the peer's returns, averaged as ours are; of its ten greedy episodes the first, as we have one."""
     with path.open(newline="") as file:
         rows = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
     curves, last = [], []
@@ -52,7 +54,7 @@ def theirs(path: Path, steps: int) -> tuple[np.ndarray, np.ndarray]:
         told = np.array([row["return"] for row in mine])
         training = np.array([row["greedy"] == 0 for row in mine])
         curves.append([told[training & (ended == number)].mean() for number in range(steps // ROUND)])
-        last.append(told[~training].mean())
+        last.append(told[~training][0])
     return in_windows(np.array(curves)), np.array(last)
 
 
@@ -70,25 +72,27 @@ def draw(axes: Any, task: str, curves: Curves) -> None:
     axes.set(title=task, xlabel="steps (thousands)", ylabel="return")
 
 
+@functools.cache
+def both_sides() -> dict[str, Curves]:
+    """Return the curves of both sides by task."""
+    data, found = read_results(FOLDER / "results.nc"), {}
+    for plant, task in TASKS.items():
+        mine = ours(data, plant)
+        peer = theirs(FOLDER / f"sb3-{task}.csv", mine[0].shape[1] * WINDOW)
+        found[task] = {"replaybench": mine, "Stable-Baselines3": peer}
+    return found
+
+
 def main() -> None:
-    data = xr.open_dataset(FOLDER / "results.nc", engine="h5netcdf")
-    print("| task | learner | seeds | return, last 10,000 steps [95 %] | greedy at the end [95 %] |")
-    print("| --- | --- | --- | --- | --- |")
     with style():
         caption = (
             "SAC, 64-64 units, batch 64, one update per step, 5 seeds each: mean over seeds with 95 % intervals, "
-            "training episodes, exploration included. Dots: greedy episodes after the last step."
+            "training episodes, exploration included. Dots: one greedy episode of each seed after its last step."
         )
         figure = new_figure(8.4, 3.2, "Our SAC and Stable-Baselines3's on Gymnasium's locomotion", caption)
         panels = figure.subplots(1, len(TASKS))
-        for axes, (plant, task) in zip(panels, TASKS.items(), strict=True):
-            mine = ours(data, plant)
-            peer = theirs(FOLDER / f"sb3-{task}.csv", mine[0].shape[1] * WINDOW)
-            curves: Curves = {"replaybench": mine, "Stable-Baselines3": peer}
+        for axes, (task, curves) in zip(panels, both_sides().items(), strict=True):
             draw(axes, task, curves)
-            for name, (returns, greedy) in curves.items():
-                final = interval(returns[:, -10_000 // WINDOW :].mean(axis=1))
-                print(f"| {task} | {name} | {len(returns)} | {final} | {interval(greedy)} |")
         panels[0].legend(loc="upper left")
         print(save(figure, FOLDER, "beside-sb3"))
 

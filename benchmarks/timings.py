@@ -13,7 +13,7 @@ for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUM
     os.environ[_name] = "1"
 
 import argparse
-import datetime
+import contextlib
 import json
 import statistics
 import sys
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).resolve().parent / "results" / "speed"
-PEERS = ("stable_baselines3", "torch", "cpprb", "mujoco", "pybullet")
+PEERS = ("stable_baselines3", "cpprb")
 REPETITIONS = 7
 
 
@@ -106,19 +106,16 @@ def timed(work: Callable[[], object], amount: float) -> float:
 
 def circumstances(note: str = "") -> dict[str, Any]:
     """Return when, where and from what a measurement is made: date, commit, processor, load, versions."""
-    from replaybench.data.run_folder import describe_machine
+    from replaybench.data.provenance import this_code, utc_now
 
-    facts: dict[str, Any] = describe_machine()
-    versions = dict(facts["versions"])
+    code, versions = this_code(), dict(this_code().versions)
     for name in PEERS:
-        try:
+        with contextlib.suppress(PackageNotFoundError):
             versions[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return {
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "commit": facts["git_commit"],
-        "processor": facts["machine"]["processor"],
+        "date": utc_now(),
+        "commit": f"{code.commit}-dirty" if code.dirty else code.commit,
+        "processor": code.processor,
         "cores": os.cpu_count(),
         "load": round(os.getloadavg()[0], 2),
         "versions": versions,

@@ -1,0 +1,17 @@
+"""Write the marked tables and values of all pages anew."""
+
+from __future__ import annotations
+
+from benchmarks.tables.pages import PAGES, ROOT, rewritten
+
+
+def main() -> None:
+    for page in PAGES:
+        old, new = page.read_text(encoding="utf-8"), rewritten(page)
+        if old != new:
+            page.write_text(new, encoding="utf-8")
+            print(f"{page.relative_to(ROOT)} changed")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""Every learner's results, those with memory, and what ReF-ER does to how far policies drift."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from benchmarks.tables.stored import Cell, cell, cells, looks, made, results, runs
+from benchmarks.tables.text import between, captioned, number, significant, table
+
+ORDER = ("V-RACER", "TD3", "SAC", "DDPG", "NAF", "ACER", "DQN", "ACER-discrete")
+PARTIAL = {
+    "V-RACER:memory": "V-RACER with memory",
+    "V-RACER:none": "V-RACER without",
+    "DDPG:memory": "DDPG with memory",
+}
+RULES = {
+    "FIFO[Uniform]": "plain",
+    "FIFO[Uniform+ReFER-1]": "ReF-ER-1",
+    "FIFO[Uniform+ReFER-2]": "ReF-ER-2",
+    "FIFO[Uniform+ReFER]": "ReF-ER",
+}
+FAR = 0.1
+"""The share of far-policy steps at which ReF-ER aims, D."""
+
+
+def texts() -> dict[str, str]:
+    return {"learners": _learners(), "learners.naf": _failing(), **_memory(), **_refer()}
+
+
+def _digits(found: Cell) -> int:
+    return 1 if found.plant.startswith("Pendulum") else 2
+
+
+def _mu(found: Cell, digits: int) -> str:
+    return between(*(found[f"mu_final_{bound}"] for bound in ("mean", "low", "high")), digits)
+
+
+def _learners() -> str:
+    rows = []
+    for found in sorted(cells("learners"), key=lambda c: (c.plant != "PendulumDCSC", ORDER.index(c.learner))):
+        digits = _digits(found)
+        rise = found.data["rise_time"].values
+        rows.append([
+            f"{found.learner} {found.strategy}",
+            found.plant,
+            f"{number(found.final.mean(), digits)} ({number(float(np.median(found.final)), digits)})",
+            f"{number(found.greedy.mean(), digits)} ({number(float(np.median(found.greedy)), digits)})",
+            _mu(found, 3),
+            f"{(found.data['mu_final'].values >= 0.8).sum()} of {rise.size}",
+            number(float(np.median(rise)), 0),
+            number(found["dead"], 0),
+        ])  # fmt: skip
+    caption = (
+        f"{runs('learners')}, default settings, one strategy each, {made('learners')}. Reward per step: mean (median) "
+        "over seeds of the last 100 training episodes, exploration included; greedy: mean (median) over seeds of each "
+        f"seed's mean of the greedy episodes after training episodes {looks('learners')}; episodes to 0.8: median over "
+        "seeds of the first training episode with μ_r ≥ 0.8. The bar is μ_final ≥ 0.8 in three of four seeds."
+    )
+    headings = (
+        "learner, strategy", "plant", "reward per step", "greedy", "μ_final [95 %]", "seeds at 0.8", "episodes to 0.8",
+        "dead",
+    )  # fmt: skip
+    return captioned(caption, table(headings, rows))
+
+
+def _failing() -> str:
+    """Say how many of NAF's policies on magman are far below dynamic programming without their exploration."""
+    greedy, span = cell("learners", plant="Magman", learner="NAF").greedy, results("learners").sel(plant="Magman")
+    bar = span["reference_random"].item() + 0.8 * (span["reference_dp"].item() - span["reference_random"].item())
+    return f"{(greedy < bar).sum()} of {greedy.size} seeds stay below μ_r = 0.8"
+
+
+def _memory() -> dict[str, str]:
+    rows = [
+        [
+            f"{PARTIAL[found.learner]}, {found.strategy}",
+            number(found.final.mean(), 1),
+            number(found.greedy.mean(), 1),
+            _mu(found, 2),
+        ]
+        for found in cells("partial")
+    ]
+    caption = (
+        f"{runs('partial')}, {made('partial')}. Means over seeds: reward per step of the last 100 training episodes, "
+        f"and of the greedy episodes after training episodes {looks('partial')}."
+    )
+    headings = ("learner", "reward per step, last 100", "greedy", "μ_final [95 %]")
+    mu = {name: number(cell("partial", learner=name)["mu_final_mean"]) for name in PARTIAL}
+    return {
+        "partial": captioned(caption, table(headings, rows)),
+        "partial.with": mu["V-RACER:memory"],
+        "partial.without": mu["V-RACER:none"],
+    }
+
+
+def _refer() -> dict[str, str]:
+    data = results("refer")
+    rows, values, far = [], {}, []
+    every = int(data["greedy_episode"].values[0])
+    hundreds = (data["greedy_episode"].values - 1) // 100
+    order = sorted(cells("refer"), key=lambda c: (c.learner, c.plant != "PendulumDCSC", list(RULES).index(c.strategy)))
+    for found in order:
+        divergence = found.data["metric_kl"].values.mean(axis=0)
+        parts = [divergence[hundreds == part].mean() for part in range(hundreds.max() + 1)]
+        values[found.plant, found.learner, RULES[found.strategy]] = [*parts, divergence.mean()]
+        share = found.data["metric_far"].values if "metric_far" in found.data else np.full((1, 1), np.nan)
+        known = bool(np.isfinite(share).all())
+        if known and found.strategy == "FIFO[Uniform+ReFER]":
+            far.append((share > FAR).mean())
+        first = found.strategy == "FIFO[Uniform]"
+        rows.append([
+            f"{found.plant}, {found.learner}" if first else "",
+            RULES[found.strategy],
+            ", ".join(map(significant, parts)),
+            significant(float(divergence.mean())),
+            f"{number(share.mean(), 3)}, {number(100 * (share > FAR).mean(), 0)} %" if known else "–",
+            _mu(found, 2),
+            number(found["dead"], 0),
+        ])  # fmt: skip
+    caption = (
+        f"{runs('refer')}, N = 20,000, {made('refer')}. D_KL(μ‖π) over the stored experiences by a fresh forward pass, "
+        f"looked at every {every} episodes: mean over seeds and the looks of each hundred episodes, and over all "
+        f"looks. Far: mean share of far-policy steps, and in how many of all looks it is above D = {FAR}. DDPG "
+        "explores with σ = 0.2."
+    )
+    headings = ("plant, learner", "replay", "D_KL by hundred episodes", "all", "far", "μ_final [95 %]", "dead")
+
+    def factors(plant: str) -> np.ndarray:
+        plain, with_rule = (np.array(values[plant, "DDPG", rule]) for rule in ("plain", "ReF-ER"))
+        found: np.ndarray = plain / with_rule
+        return found
+
+    pendulum, magman = factors("PendulumDCSC"), factors("Magman")
+    return {
+        "refer": captioned(caption, table(headings, rows)),
+        "refer.pendulum": number(pendulum[-1], 0),
+        "refer.magman": number(magman[-1], 0),
+        "refer.by-hundred": re.sub(r" (?=\S+$)", " ", ", ".join(number(f, 0 if f >= 10 else 1) for f in pendulum[:-1])),
+        "refer.far": f"{number(100 * min(far), 0)} to {number(100 * max(far), 0)} %",
+    }

@@ -1,0 +1,96 @@
+"""Do the paper's orderings hold, and how noisy is what is replayed: rewards and scores by strategy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from benchmarks.tables.stored import Cell, cell, cells, looks, made, results, runs
+from benchmarks.tables.text import between, captioned, number, table
+
+PAPER = {
+    "Expl[Uniform]": (0.993, 0.991, 0.999),
+    "Expl[PER]": (1.036, 1.021, 0.999),
+    "TDE[Uniform]": (1.073, 1.019, 1.001),
+    "TDE[PER]": (1.157, 1.092, 0.999),
+}
+"""What de Bruin et al. (2018) print in table 6 of PendulumDCSC, divided by σ √(2/π)."""
+
+
+def texts() -> dict[str, str]:
+    return {
+        "orderings": _compared("orderings"),
+        **_orderings(),
+        **_noise(),
+    }
+
+
+def _row(found: Cell) -> list[str]:
+    digits = 1 if found.plant.startswith("Pendulum") else 2
+    return [
+        found.plant,
+        "5e-3, printed" if found.learner.endswith("printed-l2") else "0",
+        found.strategy,
+        f"{number(found.final.mean(), digits)} ({number(float(np.median(found.final)), digits)})",
+        number(found.greedy.mean(), digits),
+        between(*(found[f"mu_final_{bound}"] for bound in ("mean", "low", "high")), 3),
+        number(found["dead"], 0),
+    ]
+
+
+def _compared(study: str) -> str:
+    caption = (
+        f"{runs(study)} at 50 Hz without noise, {made(study)}. Reward per step: mean (median) over seeds of the last "
+        "100 training episodes, exploration included; greedy: mean over seeds of the greedy episodes after training "
+        f"episodes {looks(study)}; μ_final: mean over seeds with its 95 % interval."
+    )
+    headings = ("plant", "critic L2", "strategy", "reward per step", "greedy", "μ_final [95 %]", "dead")
+    return captioned(caption, table(headings, map(_row, cells(study))))
+
+
+def _apart(upper: Cell, lower: Cell) -> float:
+    """Return by how much two intervals are apart; negative where they overlap."""
+    return upper["mu_final_low"] - lower["mu_final_high"]
+
+
+def _orderings() -> dict[str, str]:
+    def found(plant: str, strategy: str, printed: bool) -> Cell:
+        learner = "DDPG:printed-l2" if printed else "DDPG"
+        return cell("orderings", plant=plant, learner=learner, strategy=strategy)
+
+    printed = found("PendulumDCSC", "FIFO[Uniform]", True)
+    costs = {
+        name: found("Magman", strategy, False)["mu_final_mean"] - found("Magman", strategy, True)["mu_final_mean"]
+        for name, strategy in (("fifo", "FIFO[Uniform]"), ("per", "FULL[PER]"))
+    }
+    plain = _apart(found("PendulumDCSC", "FULL[PER]", False), found("PendulumDCSC", "FIFO[Uniform]", False))
+    return {
+        "orderings.dead": f"{number(printed['dead'], 0)} of {printed.data.sizes['seed']}",
+        "orderings.magman-fifo": number(costs["fifo"], 2),
+        "orderings.magman-per": number(costs["per"], 2),
+        "orderings.apart": number(plain, 3),
+    }
+
+
+def _noise() -> dict[str, str]:
+    rows, widths, angle = [], [], {}
+    for found in cells("replayed_noise"):
+        noise = found.data["replayed_noise"].values / (found.data["noise"].item() * np.sqrt(2 / np.pi))
+        paper = PAPER.get(found.strategy, ()) if found.plant == "PendulumDCSC" else ()
+        shown = [number(mean, 3) for mean in noise.mean(axis=0)]
+        shown = [f"{ours} [{theirs:.3f}]" for ours, theirs in zip(shown, paper, strict=True)] if paper else shown
+        mu = between(*(found[f"mu_final_{bound}"] for bound in ("mean", "low", "high")))
+        rows.append([f"{found.plant} {found.strategy}", *shown, mu])
+        widths.append(1.96 * noise.std(axis=0, ddof=1).max() / np.sqrt(len(noise)))
+        angle[found.plant, found.strategy] = noise.mean(axis=0)[0]
+    caption = (
+        f"{runs('replayed_noise')} at 50 Hz, σ = {results('replayed_noise')['noise'].item():g} on sensors and "
+        f"actuator, C = 10⁴, {made('replayed_noise')}. Mean absolute noise in the experiences of all batches, divided "
+        f"by its mean in what was collected (σ · √(2/π)); 95 % intervals are ±{number(max(widths), 3)} or narrower. In "
+        "brackets what de Bruin et al. (2018) print in table 6, divided alike."
+    )
+    signals = ("angle", "velocity", "voltage")
+    off = angle["Pendulum", "Expl[PER]"] - angle["Pendulum", "TDE[Uniform]"]
+    return {
+        "noise": captioned(caption, table(("strategy", *signals, "μ_final [95 %]"), rows)),
+        "noise.places": number(off, 3),
+    }

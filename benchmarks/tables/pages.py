@@ -1,0 +1,24 @@
+"""Which pages are filled, and from which modules."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from benchmarks.tables import learners, orderings, plants, speeds, tasks
+from benchmarks.tables.marks import filled
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = (ROOT / "README.md", ROOT / "benchmarks/README.md", *sorted((ROOT / "docs").glob("*.md")))
+MODULES = (orderings, learners, tasks, plants, speeds)
+
+
+@functools.cache
+def texts() -> dict[str, str]:
+    """Return all tables and values by name."""
+    return {name: text for module in MODULES for name, text in module.texts().items()}
+
+
+def rewritten(page: Path) -> str:
+    """Return a page as it should be."""
+    return filled(page.read_text(encoding="utf-8"), texts())

@@ -1,0 +1,172 @@
+"""Timings beside peers, from `results/speed`."""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import Any
+
+from benchmarks.tables.stored import RESULTS
+from benchmarks.tables.text import captioned, listed, number, significant, table
+
+Row = dict[str, Any]
+SHOWN = {"stable_baselines3": "Stable-Baselines3", "torch": "torch", "cpprb": "cpprb", "mujoco": "MuJoCo"}
+HEADINGS = ("what", "replaybench", "peer", "ratio", "asked for")
+
+
+def texts() -> dict[str, str]:
+    return {
+        "speed": _captioned("speed", _beside(_rows("speed"))),
+        "speed-learners": _captioned("bench_learners", _beside(_updates())),
+        "speed-plants": _captioned("bench_mujoco", _beside(_plants())),
+        "speed-replay": _captioned("bench_replay", _replay()),
+        "speed-growth": _growth(),
+        **_values(),
+    }
+
+
+@functools.cache
+def _stored(script: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((RESULTS / "speed" / f"{script}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def _rows(script: str, *sections: str) -> list[Row]:
+    """Return the timings of some sections of a script, or of all."""
+    stored = _stored(script)
+    return [row for name in sections or stored for row in stored[name]["timings"]]
+
+
+def _captioned(script: str, text: str) -> str:
+    return captioned(_made(script), text)
+
+
+def _made(script: str) -> str:
+    """Say when, where and beside what a script's timings were taken."""
+    made = [section["made"] for section in _stored(script).values()]
+    dates = sorted({each["date"][:10] for each in made})
+    commits = sorted({each["commit"][:7] for each in made if each["commit"]})
+    loads = [each["load"] for each in made if each["load"] is not None]
+    versions = made[-1]["versions"]
+    peers = [f"{name} {versions[key]}" for key, name in SHOWN.items() if key in versions]
+    notes = sorted({each["note"] for each in made if "note" in each})
+    facts = [made[-1]["processor"], f"{made[-1]['cores']} cores"]
+    facts += [f"load average {number(min(loads), 1)} to {number(max(loads), 1)}"] if loads else []
+    commit = f" at commit {listed(commits)}" if commits else ""
+    text = f"Measured {listed(dates)}{commit} on {', '.join(facts)}; {listed(peers)}."
+    return " ".join([text, *(f"*{note[0].upper()}{note[1:]}.*" for note in notes)])
+
+
+def amount(value: float, unit: str) -> str:
+    """Return a value with its unit, for people."""
+    if unit.endswith("/s"):
+        if value >= 1e6:
+            return f"{number(value / 1e6, 1)} M{unit}" if unit == "/s" else f"{number(value, 0)} {unit}"
+        return f"{number(value, 0)} {unit}"
+    return f"{significant(value)} {unit}"
+
+
+def _asked(row: Row) -> str:
+    if "least_ratio" in row:
+        return f"{row['least_ratio']:g}×"
+    if "most" in row:
+        return f"≤ {row['most']:g} {row['unit']}"
+    return f"≥ {number(row['least'], 0)}" if "least" in row else ""
+
+
+def _place(row: Row) -> str:
+    names = {"members": "M =", "batch": "batch", "capacity": "C =", "units": "units", "processes": "processes:"}
+    return "".join(f", {names.get(name, name)} {number(value, 0)}" for name, value in row.get("at", {}).items())
+
+
+def _beside(rows: list[Row]) -> str:
+    """Return the table of timings beside their peers."""
+    return table(
+        HEADINGS,
+        [
+            [
+                row["what"] + _place(row),
+                amount(row["ours"], row["unit"]),
+                f"{amount(row['peer'], row['unit'])} ({row['rival']})" if "peer" in row else "",
+                f"{significant(row['ratio'])}×" if "ratio" in row else "",
+                _asked(row),
+            ]
+            for row in rows
+        ],
+    )
+
+
+def _updates() -> list[Row]:
+    sections = [name for name in _stored("bench_learners") if not name.startswith("sweep")]
+    return [
+        {**row, "what": f"{row['what']} ({number(row['more']['% of peak'], 0)} % of peak)"}
+        for row in _rows("bench_learners", *sections)
+    ]
+
+
+def _plants() -> list[Row]:
+    scripts = ("bench_mujoco", "bench_bullet", "bench_flow")
+    return [row for name in scripts if (RESULTS / "speed" / f"{name}.json").is_file() for row in _rows(name)]
+
+
+def _power(value: float) -> str:
+    return f"10{'⁰¹²³⁴⁵⁶⁷⁸⁹'[len(str(int(value))) - 1]}"
+
+
+def _replay() -> str:
+    """Return the table of batches replayed: a line for each pair and capacity, columns by batch."""
+    found: dict[tuple[str, str, float], dict[float, Row]] = {}
+    for row in _rows("bench_replay", "peer", "house"):
+        found.setdefault((row["what"], row["rival"], row["at"]["capacity"]), {})[row["at"]["batch"]] = row
+    lines, before = [], ("", "")
+    for (what, rival, capacity), row in sorted(found.items(), key=lambda item: ("cpprb" not in item[0][1],)):
+        bounds = {f"{each['least_ratio']:.2g}×" for each in row.values() if "least_ratio" in each}
+        lines.append([
+            "" if (what, rival) == before else f"{what} ({rival})",
+            _power(capacity),
+            *(word for batch in (16, 256) for word in _millions(row[batch])),
+            ", ".join(sorted(bounds, reverse=True)) or "measured",
+        ])  # fmt: skip
+        before = what, rival
+    return table(("what (beside)", "C", "batch 16", "ratio", "batch 256", "ratio", "asked for"), lines)
+
+
+def _millions(row: Row) -> tuple[str, str]:
+    ours, peer = (significant(row[side] / 1e6) for side in ("ours", "peer"))
+    return f"{ours} ({peer})", f"{significant(row['ratio'])}×"
+
+
+def _growth() -> str:
+    rows = _rows("bench_replay", "growth")
+    names = list(dict.fromkeys(row["what"] for row in rows))
+    places: dict[tuple[float, float], list[str]] = {}
+    for row in rows:
+        places.setdefault((row["at"]["members"], row["at"]["capacity"]), []).append(number(row["ours"], 0))
+    return table(("M", "C", *names), [[str(m), _power(c), *cells] for (m, c), cells in places.items()])
+
+
+def _values() -> dict[str, str]:
+    files = {row["what"]: row for row in _rows("bench_files")}
+    written = files["a buffer written"]
+    victims = [row for row in _rows("bench_replay", "victims") if row["what"] in ("TDE[Uniform]", "Expl[Uniform]")]
+    draws, adds = ([value(row) for row in victims] for value in (lambda r: r["ours"], lambda r: r["more"]["whole add"]))
+    single = [r for r in _rows("bench_replay", "growth") if r["at"]["members"] == 1 and r["what"] == "FIFO[Uniform]"]
+    calls = [16 * row["ours"] / 1000 for row in single]
+    return {
+        "victims": f"{significant(min(draws))} to {significant(max(draws))} µs",
+        "victims.add": f"{significant(min(adds))} to {significant(max(adds))} µs",
+        "memory": ", ".join(f"{row['what']} {number(row['ours'], 1)}" for row in _rows("bench_replay", "memory")),
+        "single-call": f"{significant(min(calls))} to {significant(max(calls))} µs",
+        "sweep": f"{number(_rows('bench_learners', 'sweep:V-RACER')[0]['ours'], 0)} %",
+        "files.size": f"{number(written['at']['GB'], 2)} GB, {written['at']['members']} members",
+        "files.made": _made("bench_files"),
+        "files.write": f"{significant(written['ours'])} s",
+        "files.plain": f"{significant(written['peer'])} s",
+        "files.ratio": f"{significant(written['ratio'])}×",
+        "files.memory": f"{number(files['memory beside the buffer']['ours'], 0)} MB",
+        "files.read": f"{significant(files['all read and verified']['ours'])} s",
+        "files.one": f"{significant(files['one member read and verified']['ours'])} s",
+        "files.packed": significant(files["packed, written"]["more"]["of the size"]),
+        "files.pack": f"{significant(files['packed, written']['ours'])} s",
+        "files.unpack": f"{significant(files['packed, all read']['ours'])} s",
+    }

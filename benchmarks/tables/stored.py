@@ -1,0 +1,102 @@
+"""Stored results of studies, cell by cell, and how they were made."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from benchmarks.tables.text import listed
+from replaybench.experiments.results.dataset import last_of, read_results
+
+RESULTS = Path(__file__).resolve().parents[1] / "results"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One point of a study: rewards `[seeds, episodes]`, of greedy episodes `[seeds, looks]`, and its scores."""
+
+    plant: str
+    learner: str
+    strategy: str
+    data: xr.Dataset
+    last: int
+
+    @property
+    def final(self) -> np.ndarray:
+        """Mean of each seed's last training episodes, which make its final score. [seeds]"""
+        means: np.ndarray = self.data["reward"].values[:, -self.last :].mean(axis=1)
+        return means
+
+    def looks(self, last: int) -> np.ndarray:
+        """Mean of each seed's greedy episodes of the last so many training episodes. [seeds]"""
+        late = self.data["greedy_episode"].values > self.data.sizes["episode"] - last
+        means: np.ndarray = self.data["reward_greedy"].values[:, late].mean(axis=1)
+        return means
+
+    @property
+    def greedy(self) -> np.ndarray:
+        """Mean of each seed's greedy episodes among the last training episodes. [seeds]"""
+        return self.looks(self.last)
+
+    def __getitem__(self, name: str) -> float:
+        return float(self.data[name])
+
+
+@functools.cache
+def results(study: str) -> xr.Dataset:
+    """Return a study's stored results, their checksum verified."""
+    return read_results(RESULTS / study / "results.nc")
+
+
+def cells(study: str) -> Iterator[Cell]:
+    """Yield those cells that hold results, in the study's order."""
+    data = results(study)
+    axes = ("plant", "learner", "strategy", "noise", "frequency")
+    there = data["reward"].isel(seed=0, episode=0).notnull().transpose(*axes)
+    for place in np.argwhere(there.values):
+        here = data.isel(dict(zip(axes, place.tolist(), strict=True)))
+        names = (str(here[axis].item()) for axis in axes[:3])
+        yield Cell(*names, here, last_of(data.isel(plant=place[0])))
+
+
+def cell(study: str, **point: str) -> Cell:
+    """Return the only cell at a point."""
+    (found,) = (c for c in cells(study) if all(getattr(c, axis) == value for axis, value in point.items()))
+    return found
+
+
+def looks(study: str, last: int | None = None) -> str:
+    """Say which episodes the greedy episodes of the last so many training episodes followed."""
+    data = results(study)
+    last = last_of(data.isel(plant=0)) if last is None else last
+    return listed([e for e in data["greedy_episode"].values if e > data.sizes["episode"] - last])
+
+
+def runs(study: str, unit: str = "episodes") -> str:
+    """Say how many runs of which length a study holds."""
+    sizes = results(study).sizes
+    return f"{sizes['seed']} seeds × {sizes['episode']} {unit}"
+
+
+def made(study: str) -> str:
+    """Say from which code a study's results are, and whether they were scored anew since."""
+    data = results(study)
+    if "commit" in data.coords:
+        commits = sorted({str(commit) for commit in data["commit"].values.ravel() if commit})
+    else:  # older runs say it once for all cells
+        told = json.loads((RESULTS / study / "provenance.json").read_text(encoding="utf-8"))
+        commits = [told["git_commit"]]
+    text = f"made at commit {listed([commit[:7] for commit in commits])}, numerics version {data.attrs['numerics_version']}"
+    return f"{text} (scored anew {data.attrs['rescored']})" if "rescored" in data.attrs else text
+
+
+def facts(path: str) -> Any:
+    """Return a stored JSON file."""
+    return json.loads((RESULTS / path).read_text(encoding="utf-8"))

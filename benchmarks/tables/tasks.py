@@ -1,0 +1,133 @@
+"""Learning on tasks whose episodes are told by their return: locomotion, CartPole, Roboschool's, drafting."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from benchmarks.locomotion_figure import WINDOW, both_sides
+from benchmarks.tables.stored import Cell, cell, cells, looks, made, results, runs
+from benchmarks.tables.text import captioned, number, spread, table
+from replaybench.experiments.results.statistics import interval
+
+
+def texts() -> dict[str, str]:
+    return {**_locomotion(), **_cartpole(), **_roboschool(), **_drafting()}
+
+
+def _locomotion() -> dict[str, str]:
+    rows, apart = [], {}
+    for task, sides in both_sides().items():
+        for name, (returns, greedy) in sides.items():
+            rows.append([task, name, spread(returns[:, -10_000 // WINDOW :].mean(axis=1), 0), spread(greedy, 0)])
+        (ours, _), (peer, _) = sides.values()
+        pairs = [(interval(a), interval(b)) for a, b in zip(ours.T, peer.T, strict=True)]
+        apart[task] = [i for i, (a, b) in enumerate(pairs) if a.high < b.low or b.high < a.low]
+        points = len(pairs)
+    (seeds,) = {len(returns) for sides in both_sides().values() for returns, _ in sides.values()}
+    caption = (
+        f"{seeds} seeds a side, {made('locomotion')}. Returns of training episodes are averaged over rounds of 1000 "
+        "steps, then over rounds. Greedy: on both sides one episode of each seed after its last step."
+    )
+    headings = ("task", "learner", "return, last 10,000 steps [95 %]", "greedy at the end [95 %]")
+    told = [
+        f"{task} {len(places)} of {points}"
+        + (f" (from {places[0] * WINDOW:,} to {(places[-1] + 1) * WINDOW:,} steps)" if places else "")
+        for task, places in apart.items()
+    ]
+    return {
+        "locomotion": captioned(caption, table(headings, rows)),
+        "locomotion.apart": ", ".join(told),
+    }
+
+
+def _cartpole() -> dict[str, str]:
+    data, rows = results("cartpole"), []
+    late = 25  # rounds whose greedy episodes are averaged: the last five
+    for found in cells("cartpole"):
+        high = f"{(found.final >= 400).sum()} of {found.final.size}"
+        rows.append([found.strategy, spread(found.final, 0), spread(found.looks(late), 0), high])
+    names = ("reference_random", "reference_zero")
+    random, first = (number(data[name].item(), 0) for name in names)
+    rows.append(["random choices / always the first", f"{random} / {first}", "", ""])
+    caption = (
+        f"{runs('cartpole', 'rounds')} of 500 steps, {made('cartpole')}. Returns, means over "
+        "seeds with 95 % intervals: over the last tenth of training, exploration included, and of the greedy episodes "
+        f"after rounds {looks('cartpole', late)}."
+    )
+    headings = ("strategy", "training", "greedy", "seeds that end at 400 or more")
+    return {"cartpole": captioned(caption, table(headings, rows))}
+
+
+def _roboschool() -> dict[str, str]:
+    found = {
+        name: {c.strategy: c for c in cells(f"roboschool-{name}") if c.learner == "DDPG"}
+        for name in ("pendulum", "reacher")
+    }
+    pendulum, reacher = found.values()
+    rows = [
+        [name, spread(a.final, 0), spread(a.looks(30), 0), spread(b.final, 1), spread(b.looks(100), 1)]
+        for name, a, b in ((name, pendulum[name], reacher[name]) for name in pendulum)
+    ]
+    doing = [
+        f"{number(data['reference_random'].item(), digits)} / {number(data['reference_zero'].item(), digits)}"
+        for data, digits in ((results("roboschool-pendulum"), 0), (results("roboschool-reacher"), 1))
+    ]
+    rows.append(["random / no action", doing[0], "", doing[1], ""])
+    seeds = results("roboschool-pendulum").sizes["seed"]
+    caption = (
+        f"{seeds} seeds, {made('roboschool-pendulum')}; reacher: {made('roboschool-reacher')}. Returns, means over "
+        "seeds with 95 % intervals: over the last tenth of training, exploration included, and of the greedy episodes "
+        f"after rounds {looks('roboschool-pendulum', 30)} (reacher: {looks('roboschool-reacher', 100)})."
+    )
+    headings = ("retention", "double pendulum, training", "greedy", "reacher, training", "greedy")
+    held = [name for name, found in pendulum.items() if (_best(found, 30) >= 9300).all()]
+    free = {c.strategy: c for c in cells("roboschool-reacher") if c.learner == "DDPG:no-decay"}
+    return {
+        "roboschool": captioned(caption, table(headings, rows)),
+        "roboschool.held": ", ".join(held) or "none",
+        "roboschool.no-decay": ", ".join(f"{spread(found.final, 1)} under {name}" for name, found in free.items()),
+    }
+
+
+def _best(found: Cell, last: int) -> np.ndarray:
+    """Return each seed's best greedy episode of the last so many rounds. [seeds]"""
+    best: np.ndarray = _late(found, last).max(axis=1)
+    return best
+
+
+def _late(found: Cell, last: int) -> np.ndarray:
+    """Return the greedy episodes of the last so many rounds. [seeds, looks]"""
+    late = found.data["greedy_episode"].values > found.data.sizes["episode"] - last
+    episodes: np.ndarray = found.data["reward_greedy"].values[:, late]
+    return episodes
+
+
+def _drafting() -> dict[str, str]:
+    rows = []
+    for found in sorted(cells("drafting"), key=lambda c: (c.learner != "DDPG", c.strategy == "FIFO[Uniform]")):
+        steps = found.data["episode_steps"].values[:, -found.last :]
+        best = _best(found, found.last)
+        rows.append([
+            f"{found.learner}, {found.strategy}",
+            spread(found.final, 0),
+            f"{number(steps.mean(), 0)} of 400",
+            spread(found.greedy, 0),
+            f"{number(best.min(), 0)} to {number(best.max(), 0)}",
+        ])  # fmt: skip
+    caption = (
+        f"{runs('drafting', 'rounds')} of 400 steps, {made('drafting')}. Means over seeds and "
+        "the last tenth of the rounds: return of training episodes, exploration included, actions survived, and return "
+        f"of the greedy episodes after rounds {looks('drafting')}; and each seed's best of these."
+    )
+    headings = ("learner", "return, training [95 %]", "actions survived", "greedy [95 %]", "best greedy of each seed")
+    followed = cell("drafting", learner="DDPG", strategy="FIFO[Uniform+ReFER]")
+    plain = cell("drafting", learner="DDPG", strategy="FIFO[Uniform]")
+    best = _best(followed, followed.last)
+    lost = (_late(followed, followed.last) < -60).mean()
+    middle = plain.data["episode_steps"].values.mean(axis=0)
+    return {
+        "drafting": captioned(caption, table(headings, rows)),
+        "drafting.best": f"{number(-best.max() / 400, 2)} to {number(-best.min() / 400, 2)}",
+        "drafting.lost": f"{number(100 * lost, 0)} %",
+        "drafting.plain-best": number(max(middle[i : i + 120].mean() for i in range(0, 1200, 120)), 0),
+    }

@@ -1,0 +1,56 @@
+"""Every measurement in the documents is what the stored files say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks.tables import pages
+from benchmarks.tables.marks import filled, names, unmarked
+from benchmarks.tables.text import number, significant
+
+MEASUREMENT = re.compile(
+    r"−\d+\.?\d* \[|\d \[[−\d]|\d+(\.\d+)?× (as|faster|slower|cheaper)|\d (updates|steps|actions|items|M)?/s\b"
+)
+"""How measurements look: means with intervals, factors, rates."""
+
+
+@pytest.mark.parametrize("page", pages.PAGES, ids=lambda page: f"{page.parent.name}-{page.name}")
+def test_pages_are_as_the_stored_files_say(page: Path) -> None:
+    assert page.read_text(encoding="utf-8") == pages.rewritten(page), "run `make tables`"
+
+
+def test_every_text_is_shown_somewhere() -> None:
+    shown = set().union(*(names(page.read_text(encoding="utf-8")) for page in pages.PAGES))
+    assert set(pages.texts()) == shown
+
+
+@pytest.mark.parametrize("page", pages.PAGES, ids=lambda page: f"{page.parent.name}-{page.name}")
+def test_no_measurement_stands_outside_marked_places(page: Path) -> None:
+    assert not MEASUREMENT.findall(unmarked(page.read_text(encoding="utf-8")))
+
+
+def test_marks() -> None:
+    page = "a <!--v:one-->old<!--/--> b\n<!-- table: two -->\nold\n<!-- end -->\n"
+    done = filled(page, {"one": "1.5", "two": "| x |"})
+    assert done == "a <!--v:one-->1.5<!--/--> b\n<!-- table: two -->\n\n| x |\n\n<!-- end -->\n"
+    assert filled(done, {"one": "1.5", "two": "| x |"}) == done
+    with pytest.raises(KeyError, match="two"):
+        filled(page, {"one": "1.5"})
+    with pytest.raises(ValueError, match="no other end"):
+        filled("a <!--v:one-->1.5 b", {"one": "1.5"})
+    with pytest.raises(ValueError, match="is a table"):
+        filled(page, {"one": "1\n2", "two": ""})
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.0436, "0.044"), (1630.0, "1,600"), (26.4, "26"), (-0.5, "−0.50"), (2.1e22, "above 10²²")]
+)
+def test_significant(value: float, text: str) -> None:
+    assert significant(value) == text
+
+
+def test_number() -> None:
+    assert [number(-1234.56, 1), number(-0.001), number(float("nan"))] == ["−1,234.6", "0.00", "–"]
