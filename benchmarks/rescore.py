@@ -16,8 +16,8 @@ import numpy as np
 import xarray as xr
 
 from replaybench import NUMERICS_VERSION
-from replaybench.data.run_folder import RunFolder
 from replaybench.data.configuration import build
+from replaybench.data.run_folder import RunFolder
 from replaybench.experiments.figures.all_figures import draw_figures
 from replaybench.experiments.rescoring import rescore
 from replaybench.experiments.results.dataset import read_results, write_results
@@ -44,7 +44,9 @@ def main() -> None:
         write_results(folder.results, new)
         study = build(Study, tomllib.loads(folder.study.read_text(encoding="utf-8")), str(folder.study))
         draw_figures(new, folder, study.cells())
-        print(f"{name}: dynamic programming {old['reference_dp'].values.ravel()} → {new['reference_dp'].values.ravel()}")
+        print(
+            f"{name}: dynamic programming {old['reference_dp'].values.ravel()} → {new['reference_dp'].values.ravel()}"
+        )
 
 
 if __name__ == "__main__":

@@ -93,7 +93,8 @@ def made(study: str) -> str:
     else:  # older runs say it once for all cells
         told = json.loads((RESULTS / study / "provenance.json").read_text(encoding="utf-8"))
         commits = [told["git_commit"]]
-    text = f"made at commit {listed([commit[:7] for commit in commits])}, numerics version {data.attrs['numerics_version']}"
+    text = f"made at commit {listed([commit[:7] for commit in commits])}"
+    text += f", numerics version {data.attrs['numerics_version']}"
     return f"{text} (scored anew {data.attrs['rescored']})" if "rescored" in data.attrs else text
 
 
