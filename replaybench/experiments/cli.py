@@ -17,6 +17,7 @@ from tyro.conf import Positional
 from replaybench.data.bounds import Count, Hertz, Noise, RootSeed, Seconds, Seeds, Whole, Workers
 from replaybench.data.errors import UserError, unknown
 from replaybench.experiments.cli_options import check_options, one_line, parameter_values, take_plant_parameters
+from replaybench.experiments.interruption import exit_status, termination_raises
 from replaybench.experiments.terminal import make_console, prepare_streams, printable
 
 
@@ -59,7 +60,7 @@ def sweep(
     if dry_run:
         _show_plan(console, read, folder, count)
         return 0
-    data, drawn, complete = run(
+    data, drawn, status = run(
         read,
         folder,
         workers=count,
@@ -74,10 +75,9 @@ def sweep(
     print(f"cells    {folder / 'cells'} (scores, policies{', buffers' if read.buffers != 'none' else ''})")
     for path in drawn:
         print(f"figure   {path}")
-    if not complete:
+    if status:
         print("stopped before the end; run the same command again to continue", file=sys.stderr)
-        return 130
-    return 0
+    return status
 
 
 def _workers(asked: int | None) -> int:
@@ -279,7 +279,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     prepare_streams()
     try:
-        sys.exit(_run(words))
+        with termination_raises():
+            sys.exit(_run(words))
     except UserError as error:
         _fail(2, str(error))
     except BrokenPipeError:
@@ -289,8 +290,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _fail(2, f"{error.filename or 'input or output'}: {error.strerror or error}")
     except MemoryError as error:
         _fail(2, f"not enough memory ({error}); ask for fewer seeds, episodes or slots")
-    except KeyboardInterrupt:
-        _fail(130, "stopped")
+    except KeyboardInterrupt as interruption:
+        _fail(exit_status(interruption), str(interruption) or "stopped")
 
 
 def _fail(status: int, reason: str) -> NoReturn:

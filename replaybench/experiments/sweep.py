@@ -10,6 +10,7 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +23,14 @@ from replaybench.data.atomic import write_text
 from replaybench.data.errors import UserError
 from replaybench.data.run_folder import RunFolder
 from replaybench.envs.registry import make_plant
+from replaybench.experiments.interruption import Interrupted
 from replaybench.experiments.progress import Display
 from replaybench.experiments.provenance import write_provenance
 from replaybench.experiments.training.cell import CellRun
+from replaybench.experiments.training.cluster import run_on_cluster
 from replaybench.experiments.training.study import Cell, Study, resolved, write_toml
-from replaybench.experiments.training.workers import (
-    Interrupted,
-    Task,
-    cluster_executors,
-    local_executors,
-    run_cell_task,
-    run_tasks,
-    store_files,
-)
+from replaybench.experiments.training.tasks import Report, Run, Task, run_cell_task, store_files
+from replaybench.experiments.training.workers import run_locally
 from replaybench.replay.buffer import Replay
 
 _WORKER_BYTES = 400 << 20  # an interpreter with the compiled kernels loaded
@@ -157,7 +153,7 @@ def _steps(cell: Cell) -> int:
     return make_plant(cell.plant, **cell.parameters).steps_per_episode(cell.frequency)
 
 
-def reference_task(cell: Cell, rule: Rule | None) -> Reference:
+def reference_task(cell: Cell, rule: Rule | None, report: Report) -> Reference:
     """Compute, or fetch from the cache, what a cell's scores are measured against."""
     return reference(make_plant(cell.plant, **cell.parameters), cell.frequency, cell.noise, rule)
 
@@ -171,7 +167,7 @@ def sweep(
     checkpoint_seconds: float,
     console: Console,
     figures: Callable[[Any, RunFolder, Sequence[Cell]], list[Path]],
-) -> tuple[Any, list[Path], bool]:
+) -> tuple[Any, list[Path], int]:
     """Run a study into a folder, or continue there.
 
     Args:
@@ -181,7 +177,7 @@ def sweep(
         figures: draws the figures of a dataset.
 
     Returns:
-        The dataset, the paths of the figures, and whether the sweep is complete (False after Ctrl-C).
+        The dataset, the paths of the figures, and the exit status: 0, or 130 or 143 where Ctrl-C or SIGTERM came.
 
     Raises:
         UserError: the sweep cannot run here, does not fit, or its folder is in use.
@@ -204,9 +200,9 @@ def sweep(
         home = None if cluster else folder
         for cell in ordered:
             where = (home and home.cell(cell.id), study.buffers, checkpoint_seconds)
-            tasks.append(Task(cell.id, run_cell_task, (cell, *where)))
-        complete, references = True, dict[str, Reference]()
-        executors = cluster_executors(cluster) if cluster else local_executors(workers)
+            tasks.append(Task(cell.id, run_cell_task, (cell, *where), stops=True))
+        status, references = 0, dict[str, Reference]()
+        run: Run = partial(run_on_cluster, cluster) if cluster else partial(run_locally, workers)
         with Display(console, todo.cells, todo.open) as display:
 
             def finish(key: str, result: Any) -> None:
@@ -218,12 +214,12 @@ def sweep(
                 display.complete(key)
 
             try:
-                run_tasks(tasks, executors, display.advance, finish)
-            except Interrupted:
-                complete = False
+                run(tasks, display.advance, finish)
+            except Interrupted as interruption:
+                status = interruption.status
         known = {point: references[f"{point}"] for point in points if f"{point}" in references}
         data = assemble(todo.cells, known, {cell.id: folder.cell(cell.id) for cell in todo.cells})
         write_results(folder.results, data)
-        write_provenance(folder, study.name, todo.cells, complete)
-        drawn = figures(data, folder, todo.cells) if complete else []
-    return data, drawn, complete
+        write_provenance(folder, study.name, todo.cells, complete=not status)
+        drawn = figures(data, folder, todo.cells) if not status else []
+    return data, drawn, status

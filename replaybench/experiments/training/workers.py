@@ -1,192 +1,247 @@
-"""Hand cells to workers through `concurrent.futures.Executor`, here or on a cluster, and survive every interruption.
+"""Tasks in processes of this machine, each at the other end of a pipe.
 
-A local worker writes its cell's files itself; a worker on a cluster sends them back, and the coordinator writes them:
-the same function does both. A worker that is lost loses at most its cell, which is run again.
+Orders go down the pipe, progress and results come up. There is nothing else between the processes, no queue and no
+semaphore, so nothing is left of them in whatever way they end: a worker whose pipe closes ends too, and one that is
+lost loses at most its task, which another does again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import multiprocessing
-import multiprocessing.connection
 import os
 import queue
 import signal
 import sys
-import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from pathlib import Path
-from typing import Any, NamedTuple
+import traceback
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
+from typing import Any, Final
 
-from replaybench.data.atomic import atomic_path
 from replaybench.data.errors import UserError
-from replaybench.experiments.training.study import Buffers, Cell
+from replaybench.experiments.interruption import STOPPED_AT_ONCE, Interrupted, interruptions
+from replaybench.experiments.training.tasks import Finish, Task, Watch
 
-ATTEMPTS = 3
-
-_progress: Any = None
-_stop: Any = None
-
-
-class Task(NamedTuple):
-    """A function to call in a worker; `key` names it in progress reports."""
-
-    key: str
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...]
+ATTEMPTS: Final = 3
+_TICK: Final = 0.2
+_PATIENCE: Final = 10.0
+_STOP: Final = "stop"
+_END: Final = "end"
+_THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
-class Interrupted(Exception):  # noqa: N818 - not an error
-    """The user asked to stop; checkpoints are written."""
-
-
-Watch = Callable[[str, int], None]
-"""Called with a cell's id and the number of episodes it has done."""
-
-Finish = Callable[[str, Any], None]
-"""Called with a task's key and its result, in the coordinator, as soon as it is there."""
-
-
-def run_cell_task(
-    cell: Cell, folder: Path | None, buffers: Buffers, checkpoint_seconds: float
-) -> dict[str, bytes] | bool:
-    """Run a cell in a worker.
-
-    Returns:
-        Whether it is complete; or, without a `folder` to write to, the content of its files by name.
-    """
-    from replaybench.experiments.training.cell import run_cell
-
-    def report(episode: int) -> bool:
-        if _progress is not None:
-            _progress.put((cell.id, episode))
-        return _stop is None or not _stop.is_set()
-
-    if folder is not None:
-        return run_cell(cell, folder, buffers, checkpoint_seconds, report)
-    with tempfile.TemporaryDirectory() as scratch:
-        run_cell(cell, Path(scratch), buffers, checkpoint_seconds=float("inf"))
-        return {path.name: path.read_bytes() for path in Path(scratch).iterdir()}
-
-
-def store_files(folder: Path, files: dict[str, bytes]) -> None:
-    """Write a cell's files as a worker on a cluster sent them; `scores.h5` last, because it marks completion."""
-    for name in sorted(files, key=lambda name: name == "scores.h5"):
-        with atomic_path(folder / name) as temporary:
-            temporary.write_bytes(files[name])
-
-
-def run_tasks(tasks: Sequence[Task], executors: Iterator[Any], watch: Watch, finish: Finish) -> None:
-    """Run all tasks; a broken executor is replaced, and what it had not finished is run again.
-
-    Args:
-        executors: yields context managers, each giving an executor.
+def run_locally(count: int, tasks: Sequence[Task], watch: Watch, finish: Finish) -> None:
+    """Run tasks in `count` processes of one thread each.
 
     Raises:
-        Interrupted: on Ctrl-C, after local cells have written their checkpoints.
+        Interrupted: on Ctrl-C or SIGTERM, after cells under way have written their checkpoints.
+        KeyboardInterrupt: on a second Ctrl-C, at once.
+        UserError: a task's worker died time and again. As after any failure of a task, others write checkpoints first.
     """
-    left = {task.key: task for task in tasks}
-
-    def finished(key: str, result: Any) -> None:
-        finish(key, result)
-        del left[key]
-
-    for attempt in range(1, ATTEMPTS + 1):
+    crew = _Crew(tasks, watch, finish)
+    with interruptions() as seen, contextlib.closing(crew):
+        fault = None
         try:
-            with next(executors) as executor:
-                _drain(executor, list(left.values()), watch, finished)
+            while crew.unfinished and not seen:
+                crew.hand_out(count)
+                crew.listen()
+        except Exception as error:
+            fault = error
+        if not (crew.unfinished or fault):
             return
-        except BrokenProcessPool:
-            if attempt == ATTEMPTS:
-                raise UserError(
-                    f"a worker process died {ATTEMPTS} times, probably for lack of memory; use fewer --workers"
-                ) from None
+        if crew.stop() and not fault:
+            print("stopping: what is under way comes to its next checkpoint first", file=sys.stderr, flush=True)
+        asked = len(seen)
+        while crew.busy and len(seen) == asked:
+            try:
+                crew.listen()
+            except Exception as error:
+                fault = fault or error
+        if len(seen) > asked:
+            raise KeyboardInterrupt(STOPPED_AT_ONCE)
+        raise fault or Interrupted(seen[0])
 
 
-def _drain(executor: Executor, tasks: Sequence[Task], watch: Watch, finish: Finish) -> None:
-    futures: dict[Future[Any], str] = {}
-    pending: set[Future[Any]] = set()
-    try:
-        for task in tasks:
-            futures[executor.submit(task.function, *task.arguments)] = task.key
-        pending = set(futures)
-        while pending:
-            done, pending = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
-            _relay(watch)
-            for future in done:
-                # Dropped at once: a cell from a cluster brings its whole buffer.
-                finish(futures.pop(future), future.result())
-    except BaseException as error:
-        running = [future for future in futures if not future.cancel() and not future.done()]
-        if _stop is not None:
-            _stop.set()
-            if isinstance(error, KeyboardInterrupt) and running:
-                print("stopping: what is under way comes to its next checkpoint first", file=sys.stderr, flush=True)
-            wait(running)
-        if isinstance(error, KeyboardInterrupt):
-            raise Interrupted from None
-        if type(error).__module__.startswith("distributed"):
+class _Crew:
+    """Workers and what they have to do."""
+
+    def __init__(self, tasks: Sequence[Task], watch: Watch, finish: Finish) -> None:
+        self.waiting = deque(tasks)
+        self._workers: list[_Worker] = []
+        self._watch, self._finish = watch, finish
+        self._lost: Counter[str] = Counter()
+
+    @property
+    def unfinished(self) -> bool:
+        return bool(self.waiting or self.busy)
+
+    @property
+    def busy(self) -> list[_Worker]:
+        return [worker for worker in self._workers if worker.task]
+
+    def hand_out(self, count: int) -> None:
+        """Give tasks to idle workers, `count` in all."""
+        idle = (worker for worker in list(self._workers) if not worker.task)
+        new = (self._hire() for _ in range(count - len(self._workers)))
+        for worker in itertools.chain(idle, new):
+            if not self.waiting:
+                return
+            worker.begin(self.waiting.popleft())
+
+    def _hire(self) -> _Worker:
+        self._workers.append(_Worker())
+        return self._workers[-1]
+
+    def listen(self) -> None:
+        """Take what workers have to say, if anything within a moment."""
+        by_pipe = {worker.pipe: worker for worker in self._workers}
+        for pipe in wait(list(by_pipe), _TICK):
+            worker = by_pipe[pipe]  # type: ignore[index]
+            try:
+                kind, content = worker.pipe.recv()
+            except (EOFError, OSError):
+                self._bury(worker)
+                continue
+            task = worker.task
+            assert task is not None
+            if kind == "progress":
+                self._watch(task.key, content)
+                continue
+            worker.task = None
+            if kind == "failed":
+                raise content
+            if content is not False:  # a cell that was stopped
+                self._finish(task.key, content)
+
+    def _bury(self, worker: _Worker) -> None:
+        """Let another worker do what a dead one was doing."""
+        self._workers.remove(worker)
+        died = worker.kill()
+        if (task := worker.task) is None:
+            return
+        self._lost[task.key] += 1
+        if self._lost[task.key] == ATTEMPTS:
             raise UserError(
-                f"the cluster gave up ({type(error).__name__}); see its workers' logs, then run again"
-            ) from error
-        raise
+                f"a worker process died {ATTEMPTS} times at the same task ({died}), probably for lack of memory; "
+                "use fewer --workers or a smaller block"
+            )
+        self.waiting.appendleft(task)
+
+    def stop(self) -> bool:
+        """Ask for checkpoints; return whether there are any to wait for. What writes none is ended at once."""
+        self.waiting.clear()
+        for worker in self.busy:
+            if worker.task and worker.task.stops:
+                worker.tell(_STOP)
+            else:
+                self._workers.remove(worker)
+                worker.kill()
+        return bool(self.busy)
+
+    def close(self) -> None:
+        """End all workers: idle ones in peace."""
+        for worker in self._workers:
+            if worker.task:
+                worker.kill()
+            else:
+                worker.tell(_END)
+        for worker in self._workers:
+            worker.leave()
 
 
-def _relay(watch: Watch) -> None:
-    with contextlib.suppress(queue.Empty):
-        while _progress is not None:
-            key, episode = _progress.get_nowait()
-            watch(key, episode)
+class _Worker:
+    """A process, and the pipe to it.
 
-
-def local_executors(workers: int) -> Iterator[Any]:
-    """Yield process pools of `workers` processes, one thread each."""
-    global _progress, _stop
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
-        os.environ.setdefault(name, "1")
-    context = multiprocessing.get_context("spawn")
-    while True:
-        _progress, _stop = context.Queue(), context.Event()
-        yield ProcessPoolExecutor(workers, context, _start_worker, (_progress, _stop))
-
-
-def cluster_executors(address: str) -> Iterator[Any]:
-    """Yield executors of a Dask scheduler.
-
-    Raises:
-        UserError: the extra is not installed, or no scheduler answers.
+    Attributes:
+        task: what it is doing.
     """
-    try:
-        from distributed import Client
-    except ImportError:
-        raise UserError("--cluster needs the extra: pip install 'replaybench[cluster]'") from None
-    while True:
-        try:
-            client = Client(address, timeout="10s", set_as_default=False)
-        except (OSError, ValueError) as error:
-            raise UserError(f"no Dask scheduler answers at {address}: {error}") from None
-        yield _cluster_executor(client)
+
+    def __init__(self) -> None:
+        for name in _THREADS:
+            os.environ.setdefault(name, "1")
+        context = multiprocessing.get_context("spawn")
+        self.task: Task | None = None
+        self.pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs,))
+        with _signals_blocked():
+            self._process.start()
+        theirs.close()
+
+    def begin(self, task: Task) -> None:
+        self.task = task
+        self.tell(task)
+
+    def tell(self, order: Task | str) -> None:
+        with contextlib.suppress(OSError):  # that it is dead is seen when it is listened to
+            self.pipe.send(order)
+
+    def kill(self) -> str:
+        """End it, if it has not ended, and say how it did."""
+        self.pipe.close()
+        self._process.join(0.5)  # so that a death of its own is told as what it was
+        self._process.kill()
+        self._process.join()
+        code = self._process.exitcode or 0
+        return signal.Signals(-code).name if code < 0 else f"exit status {code}"
+
+    def leave(self) -> None:
+        """Wait for its end, not forever."""
+        self.pipe.close()
+        self._process.join(_PATIENCE)
+        self._process.kill()
+        self._process.join()
 
 
 @contextlib.contextmanager
-def _cluster_executor(client: Any) -> Iterator[Executor]:
-    with client, client.get_executor(pure=False) as executor:
-        yield executor
+def _signals_blocked() -> Iterator[None]:
+    """Start a process within which neither Ctrl-C nor SIGTERM is ever seen, not even while it starts."""
+    resource_tracker.ensure_running()  # which would else be started within, and unblock them
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _start_worker(progress: Any, stop: Any) -> None:
-    """Prepare a worker: Ctrl-C is the coordinator's to handle, and a worker does not outlive it."""
-    global _progress, _stop
-    _progress, _stop = progress, stop
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_follow, args=(parent.sentinel,), daemon=True).start()
+def _serve(pipe: Connection) -> None:
+    """Do tasks until there are no more: the work of a worker process."""
+    tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+    stop = threading.Event()
+    threading.Thread(target=_heed, args=(pipe, tasks, stop), daemon=True).start()
+
+    def report(done: int) -> bool:
+        _send(pipe, "progress", done)
+        return not stop.is_set()
+
+    while (task := tasks.get()) is not None:
+        try:
+            answer = "done", task.function(*task.arguments, report)
+        except Exception as error:
+            if not isinstance(error, UserError):
+                error.add_note("".join(traceback.format_exception(error)))
+            answer = "failed", error
+        _send(pipe, *answer)
 
 
-def _follow(sentinel: int) -> None:
-    multiprocessing.connection.wait([sentinel])
-    os._exit(1)
+def _send(pipe: Connection, kind: str, content: Any) -> None:
+    try:
+        pipe.send((kind, content))
+    except OSError:
+        os._exit(1)  # nobody is listening
+
+
+def _heed(pipe: Connection, tasks: queue.SimpleQueue[Task | None], stop: threading.Event) -> None:
+    """Take orders; whoever gave them may die, and a worker does not outlive its coordinator."""
+    while True:
+        try:
+            order = pipe.recv()
+        except (EOFError, OSError):
+            os._exit(1)
+        if order == _STOP:
+            stop.set()
+        else:
+            tasks.put(None if order == _END else order)

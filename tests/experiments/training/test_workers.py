@@ -94,6 +94,11 @@ def children(pid: int) -> list[int]:
     return [int(child) for child in listed.split()]
 
 
+def workers_of(pid: int) -> list[int]:
+    """Process ids of a sweep's workers."""
+    return [child for child in children(pid) if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
 def wait_for_checkpoint(process: subprocess.Popen[str], folder: Path, known: set[tuple[Path, int]]) -> None:
     """Wait until a checkpoint is written that was not there before, or the process has ended."""
     deadline = time.monotonic() + 120
@@ -135,18 +140,65 @@ def test_killed_at_random_moments(longer_study: Path, whole: Path, tmp_path: Pat
     assert_same(whole, folder)
 
 
-def test_ctrl_c_writes_checkpoints_and_says_how_to_go_on(longer_study: Path, whole: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interruption_writes_checkpoints_and_says_how_to_go_on(
+    sent: signal.Signals, status: int, longer_study: Path, whole: Path, tmp_path: Path
+) -> None:
+    """Ctrl-C, which terminals send to the whole process group, and SIGTERM, which `timeout` sends twice."""
     folder = tmp_path / "run"
     process = start(longer_study, "--output", folder, "--workers", 2, "--checkpoint-seconds", 0.02)
     wait_for_checkpoint(process, folder, set())
-    os.killpg(process.pid, signal.SIGINT)
+    os.killpg(process.pid, sent)
+    if sent == signal.SIGTERM:
+        os.kill(process.pid, sent)
     _, told = process.communicate(timeout=60)
-    assert process.returncode == 130, told
+    assert process.returncode == status, told
     assert "run the same command again to continue" in told
     assert "Traceback" not in told
     assert list(folder.glob("cells/*/checkpoint.h5"))
     done = run(longer_study, "--output", folder, "--workers", 1)
     assert done.returncode == 0, done.stderr
+    assert_same(whole, folder)
+
+
+def test_a_second_ctrl_c_stops_at_once(longer_study: Path, tmp_path: Path) -> None:
+    """Workers that do not answer are no reason to wait."""
+    process = start(longer_study, "--output", tmp_path / "run", "--workers", 2, "--checkpoint-seconds", 0.02)
+    wait_for_checkpoint(process, tmp_path / "run", set())
+    workers = workers_of(process.pid)
+    for pid in workers:
+        os.kill(pid, signal.SIGSTOP)
+    process.send_signal(signal.SIGINT)
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("stopping:")
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert told.startswith("replaybench: stopped at once; finished cells and checkpoints are kept")
+    assert told.count("\n") == 1
+    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+
+
+def test_a_sweep_holds_nothing_that_outlives_it(longer_study: Path, tmp_path: Path) -> None:
+    """Semaphores with names stay in shared memory after SIGKILL: there are none."""
+    process = start(longer_study, "--output", tmp_path / "run", "--workers", 2, "--checkpoint-seconds", 0.02)
+    wait_for_checkpoint(process, tmp_path / "run", set())
+    family = [process.pid, *children(process.pid)]
+    assert len(family) > 2
+    held = [line for pid in family for line in Path(f"/proc/{pid}/maps").read_text().splitlines() if "/dev/shm" in line]
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=30)
+    assert not held
+
+
+def test_a_killed_worker_costs_only_its_own_cell(longer_study: Path, whole: Path, tmp_path: Path) -> None:
+    """Another worker goes on from the checkpoint."""
+    folder = tmp_path / "run"
+    process = start(longer_study, "--output", folder, "--workers", 2, "--checkpoint-seconds", 0.02)
+    wait_for_checkpoint(process, folder, set())
+    os.kill(workers_of(process.pid)[0], signal.SIGKILL)
+    _, told = process.communicate(timeout=LIMIT)
+    assert process.returncode == 0, told
     assert_same(whole, folder)
 
 

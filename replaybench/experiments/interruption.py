@@ -1,0 +1,75 @@
+"""Ctrl-C and SIGTERM mean the same: bring what is under way to where it can be continued, and end."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+STOPPED_AT_ONCE = "stopped at once; finished cells and checkpoints are kept, run the same command again to continue"
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which means what Ctrl-C means."""
+
+
+class Interrupted(Exception):  # noqa: N818 - not an error
+    """The user, or the system, asked to stop; checkpoints are written.
+
+    Args:
+        cause: what was caught.
+    """
+
+    def __init__(self, cause: KeyboardInterrupt) -> None:
+        super().__init__()
+        self.status = exit_status(cause)
+
+
+def exit_status(cause: KeyboardInterrupt) -> int:
+    """Return the exit status that tells a shell which signal ended a command: 130 or 143."""
+    return 128 + (signal.SIGTERM if isinstance(cause, Terminated) else signal.SIGINT)
+
+
+@contextlib.contextmanager
+def termination_raises() -> Iterator[None]:
+    """Let SIGTERM raise `Terminated` in the main thread, once: what comes twice, as from `timeout`, is meant once."""
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise Terminated
+
+    with _handlers({signal.SIGTERM: terminate}):
+        yield
+
+
+@contextlib.contextmanager
+def interruptions() -> Iterator[list[KeyboardInterrupt]]:
+    """Yield a list to which Ctrl-C and the first SIGTERM add what they would else raise, wherever that would hit."""
+    seen: list[KeyboardInterrupt] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT:
+            seen.append(KeyboardInterrupt())
+        elif not seen:
+            seen.append(Terminated())
+
+    with _handlers({signal.SIGINT: note, signal.SIGTERM: note}):
+        yield seen
+
+
+@contextlib.contextmanager
+def _handlers(wanted: dict[signal.Signals, Callable[[int, FrameType | None], None]]) -> Iterator[None]:
+    """Handle signals for a while; those that are ignored, as in a shell's background, stay so."""
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        before = {number: signal.getsignal(number) for number in wanted}
+        before = {number: known for number, known in before.items() if known not in (signal.SIG_IGN, None)}
+    for number in before:
+        signal.signal(number, wanted[number])
+    try:
+        yield
+    finally:
+        for number, known in before.items():
+            signal.signal(number, known)

@@ -1,0 +1,67 @@
+"""Tasks on a Dask cluster, whose workers need no folder in common with this machine."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
+from typing import Any
+
+from replaybench.data.errors import UserError
+from replaybench.experiments.interruption import Interrupted
+from replaybench.experiments.training.tasks import Finish, Task, Watch
+
+_TICK = 0.2
+
+
+def run_on_cluster(address: str, tasks: Sequence[Task], watch: Watch, finish: Finish) -> None:
+    """Run tasks on the workers of the scheduler at an address; they report no progress.
+
+    Raises:
+        Interrupted: on Ctrl-C or SIGTERM.
+        UserError: the extra is not installed, no scheduler answers, or the cluster is lost.
+    """
+    futures: dict[Future[Any], str] = {}
+    with _executor(address) as executor:
+        try:
+            for task in tasks:
+                futures[executor.submit(task.function, *task.arguments, unwatched)] = task.key
+            pending = set(futures)
+            while pending:
+                done, pending = wait(pending, timeout=_TICK, return_when=FIRST_COMPLETED)
+                for future in done:
+                    # Dropped at once: a cell from a cluster brings its whole buffer.
+                    finish(futures.pop(future), future.result())
+        except BaseException as error:
+            for future in futures:
+                future.cancel()
+            if isinstance(error, KeyboardInterrupt):
+                raise Interrupted(error) from None
+            raise
+
+
+def unwatched(done: int) -> bool:
+    """Report to nobody; nobody asks to stop."""
+    return True
+
+
+@contextlib.contextmanager
+def _executor(address: str) -> Iterator[Executor]:
+    try:
+        from distributed import Client
+    except ImportError:
+        raise UserError("--cluster needs the extra: pip install 'replaybench[cluster]'") from None
+    try:
+        client = Client(address, timeout="10s", set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise UserError(f"no Dask scheduler answers at {address}: {error}") from None
+    try:
+        with client, client.get_executor(pure=False) as executor:
+            yield executor
+    except Exception as error:
+        if isinstance(error, CancelledError) or type(error).__module__.startswith("distributed"):
+            raise UserError(
+                f"the cluster gave up ({type(error).__name__}); finished cells are kept, see its scheduler's and "
+                "workers' logs, then run again"
+            ) from error
+        raise

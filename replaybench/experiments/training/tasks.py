@@ -1,0 +1,71 @@
+"""What is to be done, whoever does it: tasks, and how a cell is run as one.
+
+`workers.py` runs tasks in processes of this machine, `cluster.py` on those of a Dask cluster. A local worker writes
+its cell's files itself; a worker on a cluster sends them back, and the coordinator writes them: one function does both.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from replaybench.data.atomic import atomic_path
+from replaybench.experiments.training.study import Buffers, Cell
+
+Report = Callable[[int], bool]
+"""Called by a task with the number of rounds it has done; returns False to ask it to stop."""
+
+Watch = Callable[[str, int], None]
+"""Called with a cell's id and the number of rounds it has done."""
+
+Finish = Callable[[str, Any], None]
+"""Called with a task's key and its result, in the coordinator, as soon as it is there."""
+
+
+class Task(NamedTuple):
+    """A function to call in a worker with these arguments and a `Report`.
+
+    Attributes:
+        key: its name in reports.
+        function: can be pickled, as its arguments and what it returns.
+        arguments: all but the `Report`.
+        stops: whether it heeds the report's answer; what does not is ended at once when a sweep is interrupted.
+    """
+
+    key: str
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    stops: bool = False
+
+
+class Run(Protocol):
+    """Runs tasks to their end."""
+
+    def __call__(self, tasks: Sequence[Task], watch: Watch, finish: Finish, /) -> None:
+        """Raise `Interrupted` on Ctrl-C or SIGTERM, after local cells have written their checkpoints."""
+
+
+def run_cell_task(
+    cell: Cell, folder: Path | None, buffers: Buffers, checkpoint_seconds: float, report: Report
+) -> dict[str, bytes] | bool:
+    """Run a cell in a worker.
+
+    Returns:
+        Whether it is complete; or, without a `folder` to write to, the content of its files by name.
+    """
+    from replaybench.experiments.training.cell import run_cell
+
+    if folder is not None:
+        return run_cell(cell, folder, buffers, checkpoint_seconds, report)
+    with tempfile.TemporaryDirectory() as scratch:
+        run_cell(cell, Path(scratch), buffers, checkpoint_seconds=float("inf"))
+        return {path.name: path.read_bytes() for path in Path(scratch).iterdir()}
+
+
+def store_files(folder: Path, files: dict[str, bytes]) -> None:
+    """Write a cell's files as a worker on a cluster sent them; `scores.h5` last, because it marks completion."""
+    for name in sorted(files, key=lambda name: name == "scores.h5"):
+        with atomic_path(folder / name) as temporary:
+            temporary.write_bytes(files[name])
