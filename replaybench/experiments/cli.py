@@ -58,7 +58,9 @@ def sweep(
     folder, count = output or Path("runs") / read.name, _workers(workers)
     console = make_console()
     if dry_run:
-        _show_plan(console, read, folder, count)
+        from replaybench.experiments.plan_report import show_plan
+
+        show_plan(console, read, folder, count)
         return 0
     data, drawn, status = run(
         read,
@@ -84,30 +86,6 @@ def _workers(asked: int | None) -> int:
     if asked is None:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return asked
-
-
-def _show_plan(console: Any, study: Any, folder: Path, workers: int) -> None:
-    from rich.table import Table
-
-    from replaybench.data.run_folder import RunFolder
-    from replaybench.experiments.sweep import check_room, estimate_seconds, gigabytes, plan
-
-    todo = plan(study, RunFolder(folder), workers)
-    table = Table(title=f"{study.name}: {len(todo.cells)} cells, {len(todo.open)} to run")
-    for heading in ("cell", "plant", "learner", "strategy", "noise", "Hz", "seeds", "episodes", "updates", ""):
-        table.add_column(heading)
-    open_ids = {cell.id for cell in todo.open}
-    for cell in todo.cells:
-        state = "to run" if cell.id in open_ids else "complete"
-        numbers = (f"{cell.noise:g}", f"{cell.frequency:g}", str(cell.members), str(cell.episodes))
-        schedule = f"every {cell.update_every} steps" if cell.update_every else "after each episode"
-        table.add_row(cell.id, cell.plant, cell.learner, cell.strategy, *numbers, schedule, state)
-    console.print(table)
-    check_room(todo, folder)
-    minutes = estimate_seconds(todo.open, workers) / 60
-    print(f"time    about {minutes:.1f} min on {workers} worker(s) of this machine, references not counted")
-    print(f"memory  about {gigabytes(todo.memory_bytes)}")
-    print(f"disk    about {gigabytes(todo.disk_bytes)} in {folder}")
 
 
 def baseline(

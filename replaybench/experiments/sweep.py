@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from replaybench.data.errors import UserError
 from replaybench.data.run_folder import RunFolder
 from replaybench.envs.registry import make_plant
 from replaybench.experiments.interruption import Interrupted
+from replaybench.experiments.plan_report import replaced
 from replaybench.experiments.progress import Display
 from replaybench.experiments.provenance import write_provenance
 from replaybench.experiments.training.cell import CellRun
@@ -58,7 +59,7 @@ def plan(study: Study, folder: RunFolder, workers: int) -> Plan:
     cells = study.cells()
     todo = [cell for cell in cells if not (folder.cell(cell.id) / "scores.h5").is_file()]
     built: dict[str, Replay] = {}
-    sizes = sorted((_cell_bytes(cell, _buffer(cell, built)) for cell in todo), reverse=True)
+    sizes = sorted(_for_each(todo, lambda cell: _cell_bytes(cell, _buffer(cell, built))), reverse=True)
     disk = sum(size for size in sizes) if study.buffers != "none" else 0
     # While a cell runs, its checkpoint holds its buffer too.
     disk += sum(sizes[:workers]) + (50 << 20)
@@ -145,8 +146,22 @@ def estimate_seconds(cells: Sequence[Cell], workers: int) -> float:
             probe.advance()
             seconds.append(time.perf_counter() - began)
     per_step = min(seconds) / (_steps(first) * first.members)  # the first round may compile
-    work = [per_step * _steps(cell) * cell.members * cell.episodes for cell in cells]
+    work = [per_step * steps for steps in _for_each(cells, _total_steps)]
     return max(sum(work) / workers, max(work))
+
+
+def _for_each(cells: Sequence[Cell], value: Callable[[Cell], int]) -> list[int]:
+    """Return a value of each cell, computed once for all that differ in their seeds only."""
+    known: dict[Any, int] = {}
+    return [known[cell.kind] if cell.kind in known else known.setdefault(cell.kind, value(cell)) for cell in cells]
+
+
+def _weighed(cells: Sequence[Cell]) -> Iterator[tuple[int, Cell]]:
+    return zip(_for_each(cells, _total_steps), cells, strict=True)
+
+
+def _total_steps(cell: Cell) -> int:
+    return _steps(cell) * cell.members * cell.episodes
 
 
 def _steps(cell: Cell) -> int:
@@ -192,10 +207,12 @@ def sweep(
     with folder.locked():
         folder.remove_partial_files()
         todo = plan(study, folder, workers)
+        if notice := replaced(folder, study, todo.cells):
+            console.print(notice, markup=False, highlight=False)
         write_text(folder.study, write_toml(resolved(study, todo.cells)))
         points = {(cell.plant, cell.frequency, cell.noise): cell for cell in todo.cells}
         # The dearest cells first, so that no worker is left alone with one at the end.
-        ordered = sorted(todo.open, key=lambda cell: -_steps(cell) * cell.members * cell.episodes)
+        ordered = [cell for _, cell in sorted(_weighed(todo.open), key=lambda weighed: -weighed[0])]
         tasks = [Task(f"{point}", reference_task, (cell, study.reference)) for point, cell in points.items()]
         home = None if cluster else folder
         for cell in ordered:

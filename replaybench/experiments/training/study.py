@@ -7,6 +7,7 @@ its numbers, so a run folder can be continued, extended and compared. Nothing he
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import itertools
 import json
@@ -126,16 +127,24 @@ class Study:
             UserError: a name or value that cannot be run.
         """
         found: dict[str, Cell] = {}
+        plants: dict[str, tuple[Plant, str]] = {}  # reading a plant's source takes longer than all else here
         for grid in self.grids():
             axes = (grid.plants, grid.learners, grid.strategies, grid.noise, grid.frequency or (None,))
             for plant, learner, strategy, noise, frequency in itertools.product(*axes):
+                if plant not in plants:
+                    made = make_plant(plant, **self.plant.get(plant, {}))
+                    plants[plant] = made, made.fingerprint()
+                point = self._cell(plant, *plants[plant], learner, strategy, noise, frequency)
                 for first in range(0, self.seeds, self.block):
-                    cell = self._cell(plant, learner, strategy, noise, frequency, first)
+                    members = min(self.block, self.seeds - first)
+                    cell = dataclasses.replace(point, first_member=first, members=members)
                     found.setdefault(cell.id, cell)
         return list(found.values())
 
-    def _cell(self, plant: str, learner: str, strategy: str, noise: float, rate: float | None, first: int) -> Cell:
-        made = make_plant(plant, **self.plant.get(plant, {}))
+    def _cell(
+        self, plant: str, made: Plant, fingerprint: str, learner: str, strategy: str, noise: float, rate: float | None
+    ) -> Cell:
+        """Return a grid point's first cell."""
         frequency = made.frequency if rate is None else rate
         steps = made.steps_per_episode(frequency) * self.episodes
         every = made.update_every if self.update_every is None else self.update_every
@@ -157,14 +166,14 @@ class Study:
         return Cell(
             plant=plant,
             parameters={f.name: getattr(made, f.name) for f in dataclasses.fields(made)},
-            fingerprint=made.fingerprint(),
+            fingerprint=fingerprint,
             learner=learner,
             settings=dataclasses.asdict(settings),
             strategy=str(parsed),
             noise=abs(noise),  # −0.0 is 0.0
             frequency=frequency,
-            first_member=first,
-            members=min(self.block, self.seeds - first),
+            first_member=0,
+            members=min(self.block, self.seeds),
             root_seed=self.root_seed,
             episodes=self.episodes,
             capacity=self.capacity,
@@ -218,10 +227,16 @@ class Cell:
     device: str = "cpu"
     numerics: int = NUMERICS_VERSION
 
-    @property
+    @functools.cached_property
     def id(self) -> str:
         """Content hash: equal ids mean equal numbers."""
-        return hashlib.sha256(json.dumps(dataclasses.asdict(self), sort_keys=True).encode()).hexdigest()[:16]
+        settings = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def kind(self) -> tuple[str | float, ...]:
+        """What cells of one study have in common that differ in nothing but which seeds they hold."""
+        return self.plant, self.learner, self.strategy, self.noise, self.frequency, self.members
 
     @property
     def label(self) -> str:

@@ -101,7 +101,7 @@ def workers_of(pid: int) -> list[int]:
 
 def wait_for_checkpoint(process: subprocess.Popen[str], folder: Path, known: set[tuple[Path, int]]) -> None:
     """Wait until a checkpoint is written that was not there before, or the process has ended."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + LIMIT
     while process.poll() is None and not checkpoints(folder) - known:
         assert time.monotonic() < deadline
         time.sleep(0.01)

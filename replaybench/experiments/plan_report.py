@@ -1,0 +1,97 @@
+"""What a sweep says before it runs: its cells and what they need, and what of an earlier study it replaces."""
+
+from __future__ import annotations
+
+import itertools
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+
+from replaybench.data.documents import read_toml
+from replaybench.data.errors import UserError
+from replaybench.data.run_folder import RunFolder
+from replaybench.experiments.training.study import Cell, Study, resolved, write_toml
+
+_MOST_ROWS: Final = 200
+_MOST_CHANGES: Final = 4
+_HEADINGS: Final = ("cell", "plant", "learner", "strategy", "noise", "Hz", "seeds", "episodes", "updates", "")
+
+
+def show_plan(console: Console, study: Study, folder: Path, workers: int) -> None:
+    """Print the grid points of a study, what their cells need in time, memory and disk, and what would be replaced.
+
+    Raises:
+        UserError: a cell cannot be run, or all of them do not fit.
+    """
+    from replaybench.experiments.sweep import check_room, estimate_seconds, gigabytes, plan
+
+    todo = plan(study, RunFolder(folder), workers)
+    table = Table(title=f"{study.name}: {len(todo.cells)} cells, {len(todo.open)} to run")
+    for heading in _HEADINGS:
+        table.add_column(heading)
+    points: dict[tuple[Any, ...], list[Cell]] = {}
+    for cell in todo.cells:
+        points.setdefault(cell.kind[:-1], []).append(cell)
+    open_ids = {cell.id for cell in todo.open}
+    for blocks in itertools.islice(points.values(), _MOST_ROWS):
+        table.add_row(*_row(blocks, sum(cell.id in open_ids for cell in blocks)))
+    console.print(table)
+    if len(points) > _MOST_ROWS:
+        print(f"… and {len(points) - _MOST_ROWS} further grid points")
+    check_room(todo, folder)
+    minutes = estimate_seconds(todo.open, workers) / 60
+    print(f"time    about {minutes:.1f} min on {workers} worker(s) of this machine, references not counted")
+    print(f"memory  about {gigabytes(todo.memory_bytes)}")
+    print(f"disk    about {gigabytes(todo.disk_bytes)} in {folder}")
+    if notice := replaced(RunFolder(folder), study, todo.cells):
+        console.print(notice, markup=False, highlight=False)
+
+
+def _row(blocks: Sequence[Cell], missing: int) -> tuple[str, ...]:
+    """Describe the cells of one grid point, a block of seeds each, of which so many are to be run."""
+    cell, count = blocks[0], len(blocks)
+    state = {0: "complete", count: "to run"}.get(missing, f"{missing} of {count} to run")
+    numbers = (f"{cell.noise:g}", f"{cell.frequency:g}", str(sum(each.members for each in blocks)), str(cell.episodes))
+    schedule = f"every {cell.update_every} steps" if cell.update_every else "after each episode"
+    name = cell.id if count == 1 else f"{count} blocks"
+    return name, cell.plant, cell.learner, cell.strategy, *numbers, schedule, state
+
+
+def replaced(folder: RunFolder, study: Study, cells: Sequence[Cell]) -> str | None:
+    """Say what a sweep replaces in a folder that holds another study; None where it holds none, or this one."""
+    if not folder.study.is_file():
+        return None
+    try:
+        before = dict(_flat(read_toml(folder.study)))
+    except UserError as error:
+        changes = [str(error)]
+    else:
+        after = dict(_flat(tomllib.loads(write_toml(resolved(study, cells)))))
+        keys = [key for key in {**before, **after} if before.get(key) != after.get(key)]
+        changes = [f"{key} was {before.get(key, 'not there')}, is {after.get(key, 'not there')}" for key in keys]
+    ids = {cell.id for cell in cells}
+    others = sum(path.parent.name not in ids for path in folder.path.glob("cells/*/scores.h5"))
+    if not changes and not others:
+        return None
+    told = changes[:_MOST_CHANGES]
+    if len(changes) > len(told):
+        told.append(f"{len(changes) - len(told)} further changes")
+    why = f" ({'; '.join(told)})" if told else " by its cells' ids (made by another version, or with other plant code)"
+    kept = f"; {others} finished cell(s) of it stay in cells/, outside these results" if others else ""
+    return (
+        f"note: {folder.path} holds another study{why}: study.toml, results.nc, provenance.json and figures of the "
+        f"same names are replaced{kept}; choose another --output to keep both"
+    )
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted names and values of nested tables."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

@@ -1,0 +1,89 @@
+"""What a sweep says before it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from replaybench.data.records.record import write_record
+from replaybench.data.run_folder import RunFolder
+from replaybench.experiments import plan_report
+from replaybench.experiments.plan_report import replaced, show_plan
+from replaybench.experiments.training import study as studies
+from replaybench.experiments.training.study import Study, resolved, write_toml
+
+
+def make_study(**changes: object) -> Study:
+    settings = {"name": "t", "plants": ("PendulumDCSC",), "strategies": ("FIFO[Uniform]",), "episodes": 3, "seeds": 2}
+    return Study(**(settings | changes))  # type: ignore[arg-type]
+
+
+def store(folder: RunFolder, study: Study) -> None:
+    """Leave what a finished sweep leaves, as far as it is looked at."""
+    cells = study.cells()
+    folder.path.mkdir(exist_ok=True)
+    folder.study.write_text(write_toml(resolved(study, cells)), encoding="utf-8")
+    for cell in cells:
+        write_record(folder.cell(cell.id) / "scores.h5", "scores", {}, {"reward": np.zeros(1)})
+
+
+def test_a_changed_study_says_what_it_replaces(tmp_path: Path) -> None:
+    folder, first = RunFolder(tmp_path / "run"), make_study()
+    assert replaced(folder, first, first.cells()) is None
+    store(folder, first)
+    assert replaced(folder, first, first.cells()) is None
+    longer = make_study(episodes=4)
+    told = replaced(folder, longer, longer.cells())
+    assert told is not None
+    assert "episodes was 3, is 4" in told
+    assert "results.nc" in told
+    assert "1 finished cell(s) of it stay in cells/" in told
+    wider = make_study(noise=(0.0, 0.1))
+    told = replaced(folder, wider, wider.cells())
+    assert told is not None
+    assert "finished" not in told, "all that is there belongs to it"
+    folder.study.write_text("[[[")
+    told = replaced(folder, first, first.cells())
+    assert told is not None
+    assert "not valid TOML" in told
+
+
+def test_cells_of_another_version_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, study = RunFolder(tmp_path / "run"), make_study()
+    store(folder, study)
+    folder.cell(study.cells()[0].id).rename(folder.cell("0123456789abcdef"))
+    told = replaced(folder, study, study.cells())
+    assert told is not None
+    assert "made by another version" in told
+
+
+def test_a_plan_of_many_blocks_asks_once_for_what_they_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A plant's source is read once, not for each of 2000 blocks: of 100,000 that took 15 minutes."""
+    asked = []
+    make_plant = studies.make_plant
+
+    def counted(name: str, **parameters: float) -> object:
+        asked.append(name)
+        return make_plant(name, **parameters)
+
+    monkeypatch.setattr(studies, "make_plant", counted)
+    monkeypatch.setattr("replaybench.experiments.sweep.make_plant", counted)
+    show_plan(Console(width=150), make_study(seeds=2000, block=1), tmp_path / "run", 2)
+    told = capsys.readouterr().out
+    assert "2000 cells, 2000 to run" in told
+    assert "2000 blocks" in told
+    assert len(told.splitlines()) < 15
+    assert len(asked) < 10
+
+
+def test_long_tables_are_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(plan_report, "_MOST_ROWS", 2)
+    show_plan(Console(width=150), make_study(noise=tuple(np.arange(5) / 10)), tmp_path / "run", 2)
+    assert "… and 3 further grid points" in capsys.readouterr().out
