@@ -1,4 +1,4 @@
-"""The two sweeps of fuzzy Q-iteration, `θ ← R + γ max_j Φ(x′) θ`, as kernels (Buşoniu et al. 2010).
+"""The sweeps of fuzzy Q-iteration, `θ ← R + γ max_j Φ(x′) θ`, as kernels (Buşoniu et al. 2010).
 
 The maximum stands outside the interpolation and runs over all U actions, so it is what costs time. Most of it can be
 spared without changing a bit of the result: rounding is monotonic, so an action whose value another action matches
@@ -23,8 +23,13 @@ Int64Array = NDArray[np.int64]
 
 @kernel
 def contenders(
-    theta: Float64Array, corners: Int32Array, best: Int32Array, start: Int64Array, table: Float64Array
-) -> Float64Array:
+    theta: Float64Array,
+    corners: Int32Array,
+    best: Int32Array,
+    start: Int64Array,
+    choice: Int32Array,
+    table: Float64Array,
+) -> tuple[Int32Array, Float64Array]:
     """Copy out, cell by cell, the values of the actions that can be best somewhere in the cell.
 
     An action stays unless the best action of some corner is at least as good at all corners. Where the corners
@@ -35,10 +40,12 @@ def contenders(
         corners: `[C, K]`.
         best: written, the best action of each node `[N]`.
         start: written, `[C + 1]`; the contenders of cell c are the rows from `start[c]` to `start[c + 1]`.
-        table: room for them, `[any, K]`.
+        choice: room for them, `[any]`.
+        table: room for their values, `[any, K]`.
 
     Returns:
-        The table: the values of each contender at the corners `[rows, K]`, a larger array where `table` was small.
+        The action of each contender `[rows]` and its values at the corners `[rows, K]`, larger arrays where there was
+        too little room.
     """
     cells, K = corners.shape
     nodes, U = theta.shape
@@ -52,6 +59,9 @@ def contenders(
             larger = np.empty((2 * table.shape[0] + U, K))
             larger[:row] = table[:row]
             table = larger
+            longer = np.empty(table.shape[0], np.int32)
+            longer[:row] = choice[:row]
+            choice = longer
         corner = corners[c]
         rival = best[corner[0]]
         agree = True
@@ -60,6 +70,7 @@ def contenders(
         if agree:
             for k in range(K):
                 table[row, k] = theta[corner[k], rival]
+            choice[row] = rival
             row += 1
             continue
         stays[:] = np.inf
@@ -80,9 +91,10 @@ def contenders(
             if stays[a] > 0.0:
                 for k in range(K):
                     table[row, k] = theta[corner[k], a]
+                choice[row] = a
                 row += 1
     start[cells] = row
-    return table
+    return choice, table
 
 
 @kernel
@@ -162,4 +174,96 @@ def asynchronous(
             elif value > theta[i, best[i]]:
                 best[i] = j
             pair += 1
+    return largest
+
+
+@kernel
+def places(
+    corners: Int32Array, start: Int64Array, choice: Int32Array, count: Int32Array
+) -> tuple[Int64Array, Int64Array, Int32Array]:
+    """Find the pairs whose values stand in the table of contenders, and where.
+
+    Args:
+        corners: `[C, K]`.
+        start: `[C + 1]`, and the actions `choice` `[rows]` of the contenders.
+        count: zeros `[N, U]`, left as such.
+
+    Returns:
+        The numbers of the P pairs `[P]`, and `first` `[P + 1]`: the places of pair p in the flat table are the entries
+        from `first[p]` to `first[p + 1]` of the last array `[rows K]`.
+    """
+    (cells, K), U = corners.shape, count.shape[1]
+    flat = count.reshape(-1)
+    for c in range(cells):
+        for row in range(start[c], start[c + 1]):
+            for k in range(K):
+                flat[corners[c, k] * U + choice[row]] += 1
+    pairs = np.flatnonzero(flat)
+    first = np.empty(len(pairs) + 1, np.int64)
+    first[0] = 0
+    for p in range(len(pairs)):
+        first[p + 1] = first[p] + flat[pairs[p]]
+        flat[pairs[p]] = p
+    used, where = np.zeros(len(pairs), np.int32), np.empty(first[-1], np.int32)
+    for c in range(cells):
+        for row in range(start[c], start[c + 1]):
+            for k in range(K):
+                p = flat[corners[c, k] * U + choice[row]]
+                where[first[p] + used[p]] = row * K + k
+                used[p] += 1
+    flat[pairs] = 0
+    return pairs, first, where
+
+
+@kernel
+def evaluate(
+    cell: Int32Array,
+    weight: Float64Array,
+    reward: Float64Array,
+    discount: float,
+    start: Int64Array,
+    table: Float64Array,
+    first: Int64Array,
+    where: Int32Array,
+    backwards: bool,
+) -> float:
+    """Sweep in place over the pairs whose values stand in the table, with no other contenders than these.
+
+    What a value says of itself, where a successor stays in a cell of its own node, is solved for at once: near a rest
+    the values would otherwise creep towards their end by γ a sweep.
+
+    Args:
+        cell: of the successors of these P pairs `[P]`, as their `weight` `[P, K]` and `reward` `[P]`.
+        discount: γ.
+        start: `[C + 1]`.
+        table: the contenders' values `[rows, K]`, written.
+        first: `[P + 1]`, and `where` each pair stands in the table, as `places` returns them.
+        backwards: sweep from the last pair to the first.
+
+    Returns:
+        The largest change.
+    """
+    flat = table.reshape(-1)
+    K, last = weight.shape[1], cell.shape[0] - 1
+    largest = 0.0
+    for n in range(last + 1):
+        p = last - n if backwards else n
+        before, after = start[cell[p]], start[cell[p] + 1]
+        old, own, mine = flat[where[first[p]]], 0.0, -1
+        for place in where[first[p] : first[p + 1]]:
+            row = place // K
+            if before <= row < after:
+                own, mine = discount * weight[p, place - row * K], row
+        best = -np.inf
+        for row in range(before, after):
+            value = 0.0
+            for k in range(K):
+                value += weight[p, k] * table[row, k]
+            value = reward[p] + discount * value
+            if row == mine:
+                value = (value - own * old) / (1.0 - own)
+            best = max(best, value)
+        largest = max(largest, abs(best - old))
+        for place in where[first[p] : first[p + 1]]:
+            flat[place] = best
     return largest

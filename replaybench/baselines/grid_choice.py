@@ -34,8 +34,8 @@ FACTOR: Final = 1.4
 """How many times the nodes on each axis a refined grid has."""
 CLOSE: Final = 0.005
 """Change of the greedy return, as a part of its distance from random control, below which a grid is fine enough."""
-MOST_PAIRS: Final = 2_500_000
-"""Pairs of node and action that a refined grid may have: some 100 MB."""
+MOST_PAIRS: Final = 10_000_000
+"""Pairs of node and action that a refined grid may have: some 600 MB."""
 MOST_SUBSTEPS: Final = 200_000_000
 """Runge-Kutta steps that simulating one sample from all of them may take, about ten seconds."""
 SMALLEST_SPAN: Final = 0.2

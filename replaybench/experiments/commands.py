@@ -39,8 +39,9 @@ def show_baseline(
     output: Path | None,
 ) -> None:
     """Solve a plant, print convergence and scores, draw value and policy."""
-    from replaybench.baselines.fuzzy_q_iteration import Variant, solve
+    from replaybench.baselines.fuzzy_q_iteration import solve
     from replaybench.baselines.grid_choice import reference_solution
+    from replaybench.baselines.iteration import Variant
     from replaybench.baselines.solution_figure import solution_figure
     from replaybench.experiments.figures.style import save, style
 

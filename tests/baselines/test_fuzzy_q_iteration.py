@@ -5,15 +5,16 @@ from __future__ import annotations
 import dataclasses
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from replaybench.baselines import fuzzy_q_iteration, fuzzy_sweeps
-from replaybench.baselines.fuzzy_q_iteration import TOLERANCE, action_grid, solve, suboptimality, transitions
+from replaybench.baselines.fuzzy_q_iteration import TOLERANCE, reference_discount, solve, suboptimality
 from replaybench.baselines.grid import Grid, plant_grid
+from replaybench.baselines.iteration import Variant, action_grid, transitions
 from replaybench.baselines.reference_controllers import GreedyController
 from replaybench.baselines.references import episode_rewards
 from replaybench.baselines.solution import Solution
@@ -85,7 +86,8 @@ def synchronous_sweep(theta: NDArray[np.float64], problem: dict[str, Any]) -> tu
     """One sweep by the kernels, from a table that is too small at first."""
     grid, after = problem["grid"], theta.copy()
     best, start = np.zeros(grid.size, np.int32), np.zeros(len(grid.corners) + 1, np.int64)
-    table = fuzzy_sweeps.contenders(after, grid.corners, best, start, np.empty((1, grid.corners.shape[1])))
+    room = np.empty(1, np.int32), np.empty((1, grid.corners.shape[1]))
+    _, table = fuzzy_sweeps.contenders(after, grid.corners, best, start, *room)
     transition = problem["cell"], problem["weight"], problem["reward"]
     change = fuzzy_sweeps.synchronous(after, *transition, GAMMA, start, table)
     return after, change
@@ -119,6 +121,32 @@ def test_an_asynchronous_sweep_uses_each_value_at_once() -> None:
         np.testing.assert_array_equal(theta[np.arange(grid.size), best], theta.max(axis=1))
 
 
+@pytest.mark.parametrize(("plant", "nodes"), [(Pendulum(), (12, 9)), (Magman(), (7, 5))])
+def test_evaluation_brings_the_contenders_to_rest_among_themselves(plant: OdePlant, nodes: tuple[int, ...]) -> None:
+    """A sweep with no other contenders than before then changes none of their values."""
+    problem = small(plant, *nodes)
+    grid, after = problem["grid"], [problem[name] for name in ("cell", "weight", "reward")]
+    theta = np.random.default_rng(0).normal(size=(grid.size, len(problem["actions"])))
+    best, start = np.zeros(grid.size, np.int32), np.zeros(len(grid.corners) + 1, np.int64)
+    room = np.empty(1, np.int32), np.empty((1, grid.corners.shape[1]))
+    choice, table = fuzzy_sweeps.contenders(theta, grid.corners, best, start, *room)
+    pairs, first, where = fuzzy_sweeps.places(grid.corners, start, choice, count := np.zeros(theta.shape, np.int32))
+    assert not count.any()
+    assert 0 < len(pairs) < theta.size
+    rows = start[-1]
+    standing = grid.corners[np.repeat(np.arange(len(grid.corners)), np.diff(start))] * theta.shape[1]
+    np.testing.assert_array_equal(np.unique(standing + choice[:rows, None]), pairs)
+    np.testing.assert_array_equal(table[:rows], theta.reshape(-1)[standing + choice[:rows, None]])
+    for sweep in range(800):
+        own = [array[pairs] for array in after]
+        change = fuzzy_sweeps.evaluate(*own, GAMMA, start, table, first, where, sweep % 2 == 1)
+    assert change < 1e-9
+    values = table.reshape(-1)[where]
+    np.testing.assert_array_equal(values, np.repeat(values[first[:-1]], np.diff(first)))
+    fuzzy_sweeps.synchronous(theta, *after, GAMMA, start, table)
+    np.testing.assert_allclose(theta.reshape(-1)[pairs], values[first[:-1]], rtol=0, atol=1e-8)
+
+
 def test_values_of_a_walk_to_the_end_are_the_closed_form() -> None:
     plant = Walk()
     solution = solve(plant, 1.0, discount=0.9)
@@ -132,18 +160,24 @@ def test_values_of_a_walk_to_the_end_are_the_closed_form() -> None:
     np.testing.assert_array_equal(reward, -1.0)  # four steps are all the episode has
 
 
+@pytest.mark.parametrize("frequency", [10.0, 50.0])
 @pytest.mark.parametrize("plant", [Five(), PendulumDCSC(), Magman()])
-def test_both_variants_reach_the_same_values(plant: OdePlant) -> None:
-    grid = plant_grid(plant, (41, 31))
-    one, other = (solve(plant, grid=grid, variant=variant) for variant in ("synchronous", "asynchronous"))
-    largest = np.abs(transitions(plant, 50.0, grid, one.actions)[2]).max()
-    apart = 2 * GAMMA * TOLERANCE * largest / (1 - GAMMA)
+def test_all_variants_reach_the_same_values(plant: OdePlant, frequency: float) -> None:
+    """Each to within what the stopping threshold leaves open, `2 γ ε / (1 − γ)`."""
+    grid, discount = plant_grid(plant, (41, 41)), reference_discount(plant, frequency)
+    one, other, fast = (solve(plant, frequency, grid=grid, variant=variant) for variant in get_args(Variant)[::-1])
+    assert (one.variant, other.variant, fast.variant) == ("asynchronous", "synchronous", "modified")
+    largest = np.abs(transitions(plant, frequency, grid, one.actions)[2]).max()
+    apart = 2 * discount * TOLERANCE * largest / (1 - discount)
     np.testing.assert_allclose(one.theta, other.theta, rtol=0, atol=apart)
-    assert other.sweeps <= one.sweeps
+    np.testing.assert_allclose(fast.theta, other.theta, rtol=0, atol=apart)
+    assert one.sweeps <= other.sweeps
+    assert fast.convergence[-1] <= TOLERANCE * largest
+    assert fast.sweeps < other.sweeps / 2
 
 
 def test_sweeps_contract_by_the_discount_and_stop_at_the_tolerance() -> None:
-    solution = solve(Five(), grid=plant_grid(Five(), (40, 41)))
+    solution = solve(Five(), grid=plant_grid(Five(), (40, 41)), variant="synchronous")
     largest = np.abs(transitions(Five(), 50.0, solution.grid, solution.actions)[2]).max()
     change = solution.convergence
     np.testing.assert_array_less(change, GAMMA ** np.arange(len(change)) * largest * (1 + 1e-12))
@@ -213,13 +247,13 @@ def test_bounds_of_suboptimality() -> None:
 def test_a_solution_is_computed_once_per_content(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     grid = Grid((9, 9), (-math.pi, -15.0), (math.pi, 15.0), (True, False))
     calls: list[OdePlant] = []
-    iterate = fuzzy_q_iteration._iterate
+    iterate = fuzzy_q_iteration.iterate
 
     def counted(plant: OdePlant, *rest: Any) -> Any:
         calls.append(plant)
         return iterate(plant, *rest)
 
-    monkeypatch.setattr(fuzzy_q_iteration, "_iterate", counted)
+    monkeypatch.setattr(fuzzy_q_iteration, "iterate", counted)
 
     def again(**settings: Any) -> Solution:
         inertia = settings.pop("inertia", 9.41e-4)
