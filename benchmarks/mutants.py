@@ -69,7 +69,7 @@ FILES = {  # name, which stays when files move and draws the places: what is bro
     ),
     "experiments/stats": ("experiments/results/statistics.py", "experiments/results/test_statistics.py"),
     "experiments/study": ("experiments/training/study.py", "experiments/training/test_study.py"),
-    "experiments/results": ("experiments/results/dataset.py", "experiments/test_results.py"),
+    "experiments/results": ("experiments/results/dataset.py", "experiments/results/test_assembly.py"),
 }
 RULES = "contracts/test_architecture.py::test_descriptions_and_results_cannot_be_changed"
 """Run beside each file's own tests."""

@@ -13,7 +13,7 @@ from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
 from replaybench.controllers.exploration.forms import ExplorationConfig, make_exploration
 from replaybench.controllers.exploration.gaussian_noise import GaussianNoise, RunningGaussian, truncated_normal
 from replaybench.controllers.exploration.parameter_noise import ParameterNoise, RunningParameterNoise, noisy_parameters
-from replaybench.controllers.exploration.process_noise import Exploration, ProcessNoise, draw_active
+from replaybench.controllers.exploration.process_noise import Exploration, ProcessNoise, decayed, draw_active
 from replaybench.controllers.networks.mlp import PopulationMLP, Shape
 from replaybench.data.errors import UserError
 from replaybench.data.streams import Stream
@@ -228,15 +228,15 @@ def test_sigma_is_adapted_to_each_members_own_distance() -> None:
     )
     seen = observations(members, 6)
     for observation in seen:
-        exploration.advance(observation, np.array([True, True, False]))
-    exploration.sigma[:] = 1e-3, 3.0, 0.1
+        exploration.advance(observation, np.array([True, False, True]))
+    exploration.sigma[:] = 1e-3, 0.1, 3.0
     exploration.start_episode(1, np.ones(3, np.bool_))
     latest = seen[-4:].transpose(1, 0, 2)
     difference = exploration.actor(latest) - exploration.disturbed(latest)
     expected = np.sqrt((difference.astype(np.float64) ** 2).mean(axis=(1, 2)))
-    np.testing.assert_allclose(exploration.distance[:2], expected[:2], rtol=1e-6)
-    assert expected[0] < 0.2 < expected[1]
-    np.testing.assert_allclose(exploration.sigma, [1.5e-3, 2.0, 0.1])
+    np.testing.assert_allclose(exploration.distance[[0, 2]], expected[[0, 2]], rtol=1e-6)
+    assert expected[0] < 0.2 < expected[2]
+    np.testing.assert_allclose(exploration.sigma, [1.5e-3, 0.1, 2.0])
 
 
 def test_adaptation_brings_the_distance_to_the_target() -> None:
@@ -300,6 +300,20 @@ def test_constants_of_the_process_per_second() -> None:
     assert (sample.diffusion, sample.friction) == (5.14, pytest.approx(0.3))
 
 
+def test_what_decays_is_there_at_the_last_of_its_episodes() -> None:
+    np.testing.assert_allclose(decayed(1.0, 0.1, 1, np.array([0, 1, 2])), [1.0, 0.1, 0.1], rtol=1e-12)
+    exploration = RunningGaussian(GaussianNoise(sigma=0.5, last_sigma=0.1), 0, range(1), A)
+    for episode, sigma in ((498, 0.1 + 0.4 / 499), (499, 0.1), (500, 0.1)):
+        exploration.start_episode(episode, np.ones(1, np.bool_))
+        assert exploration.sigma == pytest.approx(sigma, rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", [ProcessNoise, GaussianNoise, ParameterNoise])
+def test_settings_are_named(kind: type) -> None:
+    with pytest.raises(TypeError, match="positional"):
+        kind("process")
+
+
 def test_settings_at_their_bounds_are_taken() -> None:
     ProcessNoise(diffusion=0.0, friction=0.0, first_amplitude=0.0, last_amplitude=0.0, decay_episodes=1)
     ProcessNoise(diffusion=0.5, friction=1.0, first_amplitude=1.0, last_amplitude=1.0)
@@ -323,6 +337,8 @@ def test_settings_at_their_bounds_are_taken() -> None:
         (lambda: ProcessNoise(last_amplitude=1.1), "amplitudes"),
         (lambda: ProcessNoise(decay_episodes=0), "decay_episodes must be at least 1"),
         (lambda: GaussianNoise(sigma=float("inf")), "sigma and last_sigma"),
+        (lambda: GaussianNoise(sigma=0.0, last_sigma=0.1), "sigma and last_sigma"),
+        (lambda: GaussianNoise(last_sigma=float("inf")), "sigma and last_sigma"),
         (lambda: GaussianNoise(last_sigma=0.0), "sigma and last_sigma"),
         (lambda: GaussianNoise(truncate=float("inf")), "truncate must be"),
         (lambda: ParameterNoise(target=float("inf")), "target and initial"),

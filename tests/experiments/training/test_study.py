@@ -179,3 +179,49 @@ def test_mistakes_are_one_line(tmp_path: Path, text: str, words: str) -> None:
 def test_a_missing_study_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such study file"):
         read_study(tmp_path / "none.toml")
+
+
+def test_defaults_are_the_papers_runs() -> None:
+    study = Study(name="x", plants=("Pendulum",), strategies=("FIFO[Uniform]",))
+    assert (study.seeds, study.episodes, study.capacity, study.noise) == (50, 3000, 10_000, (0.0,))
+    assert (study.block, study.greedy_every, study.root_seed) == (50, 10, 0)
+    assert (study.discount, study.buffers, study.device, study.replayed_noise) == ("fixed", "final", "cpu", False)
+    (cell,) = study.cells()
+    assert (cell.first_member, cell.members, cell.update_every) == (0, 50, 0)
+
+
+def test_a_cell_says_which_it_is(tmp_path: Path) -> None:
+    text = BASE + "block = 3\nnoise = [0.02]\nfrequency = [100]\n"
+    first, second = read_study(write(tmp_path, text)).cells()
+    assert first.label == "Pendulum DDPG FIFO[Uniform] noise 0.02 100 Hz seeds 0–2"
+    assert second.label.endswith("seeds 3–3")
+    assert len(first.id) == 16
+    assert dataclasses.replace(first, settings=dict(reversed(first.settings.items()))).id == first.id
+    with pytest.raises(UserError, match="plant Pendulum is not the one this cell was made for"):
+        dataclasses.replace(first, fingerprint="0").make_plant()
+
+
+def made(**changes: object) -> Study:
+    return Study(**{"name": "x", "plants": ("Pendulum",), "strategies": ("FIFO[Uniform]",), "episodes": 10, **changes})
+
+
+def test_room_for_a_batch_and_steps_for_an_update_are_enough() -> None:
+    made(capacity=16).cells()
+    made(capacity=15, strategies=("FULL[Uniform]",)).cells()
+    made(update_every=2000).cells()
+    made(strategies=("Synth(state=0.1)*FIFO[Uniform]",)).cells()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"capacity": 15}, "capacity 15 is smaller than a batch of 16"),
+        ({"update_every": 2001}, "update_every = 2001 is more than the 2000 steps of a run"),
+        ({"strategies": ("Synth(state=0.1)*FIFO[Uniform]",), "observe": ("angle",)}, "needs all states; leave observe"),
+        ({"strategies": ("Synth(state=0.1)*FIFO[Uniform]",), "learners": ("ACER",)}, "replays trajectories"),
+        ({"strategies": ("FULL[Uniform]",), "learners": ("ACER",), "update_every": 100}, "keeps everything"),
+    ],
+)
+def test_what_cannot_be_replayed_is_refused(changes: dict[str, object], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        made(**changes).cells()

@@ -83,6 +83,31 @@ def test_an_error_of_zero_can_still_be_drawn(alpha: float) -> None:
     batch = replay.sample()
     assert batch.idx[0].tolist() == list(range(8))
     np.testing.assert_allclose(batch.probability, 1 / 8)
+    least = max((1e-6) ** alpha, 2.0**-126)  # the smallest normal number
+    np.testing.assert_allclose(saved(replay)["priority"], least, rtol=1e-6)
+
+
+def test_a_loaded_buffer_draws_as_the_one_that_was_saved() -> None:
+    one, two = (make("FIFO[PERprop]", members=2, capacity=8, batch=4) for _ in range(2))
+    fill(one, 20)
+    for _ in range(10):
+        batch = one.sample()
+        one.annotate(batch, {"td_error": (1.0 + batch.idx).astype(np.float32)})
+    two.load_state_dict(saved(one))
+    for _ in range(10):
+        first, second = one.sample(), two.sample()
+        np.testing.assert_array_equal(first.idx, second.idx)
+        np.testing.assert_array_equal(first.probability, second.probability)
+
+
+@pytest.mark.parametrize("wrong", [-1.0, np.inf, np.nan])
+def test_priorities_by_which_nothing_can_be_drawn_are_refused(wrong: float) -> None:
+    replay = make("FIFO[PERprop]", capacity=8)
+    fill(replay, 8)
+    state = saved(replay)
+    state["priority"][0, 3] = wrong
+    with pytest.raises(ValueError, match="negative or not finite"):
+        replay.load_state_dict(state)
 
 
 def test_parameters_are_checked() -> None:

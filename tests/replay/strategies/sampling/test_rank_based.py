@@ -84,3 +84,18 @@ def test_a_change_of_batch_size_cuts_anew() -> None:
 def test_the_exponent_is_checked(alpha: float) -> None:
     with pytest.raises(UserError, match="finite number"):
         PER(alpha)
+
+
+def test_segments_are_cut_once_per_size_of_the_buffer_and_cost_no_slot_anything() -> None:
+    replay = make("FULL[PER]", members=2, capacity=100, batch=8)
+    fill(replay, 90)
+    replay.sample()
+    edges, before = replay.sampling.edges, replay.sampling.edges.copy()
+    replay.sample()
+    assert replay.sampling.edges is edges
+    fill(replay, 10)
+    replay.sample()
+    assert replay.sampling.edges is edges
+    assert (edges[:, -1] == 100).all()
+    assert (before[:, -1] == 90).all()
+    assert PER().slot_bytes(in_turn=True) == PER().slot_bytes(in_turn=False) == 0

@@ -8,6 +8,7 @@ from buffers import chi_square, fill, make
 
 from replaybench.data.errors import UserError
 from replaybench.replay.buffer import Replay
+from replaybench.replay.strategies.sampling.proportional import PERprop
 from replaybench.replay.strategies.sampling.recent import ERE
 from replaybench.replay.strategies.setting import Context
 
@@ -176,3 +177,13 @@ def test_a_c_min_beyond_all_that_is_stored_leaves_uniform_sampling(capacity: int
 def test_parameters_are_checked(wrong: dict[str, float]) -> None:
     with pytest.raises(UserError, match="ERE"):
         ERE(**wrong)
+
+
+def test_what_it_asks_of_the_learner_and_costs() -> None:
+    plain, prioritised = ERE(), ERE(priorities=PERprop())
+    assert (plain.feedback, prioritised.feedback) == (("phase",), ("phase", "td_error"))
+    assert [plain.slot_bytes(in_turn) for in_turn in (True, False)] == [0, 15]
+    assert [prioritised.slot_bytes(in_turn) for in_turn in (True, False)] == [6, 21]
+    assert "equal chances" in plain.why_no_importance
+    assert prioritised.why_no_importance == ""
+    ERE(eta=1.0, c_min=1, last=1.0)
