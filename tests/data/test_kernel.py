@@ -1,44 +1,123 @@
-"""The kernel cache: a second process compiles nothing, and no edit is missed."""
+"""The kernel cache: a second process compiles nothing, no edit is missed, and damage is as good as absence."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import replaybench
 
 PROGRAM = """
 import numpy as np
-from replaybench.controllers.networks.mlp import PopulationMLP, Shape, _forward_all
-from replaybench.data.kernel import kernel_digest
-out = PopulationMLP(Shape((2, 3, 1)), 1)(np.ones((1, 1, 2), np.float32))
-stats = _forward_all.stats
-print(kernel_digest(), sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
+from replaybench.data.own import scaled
+print(scaled(np.full(1, 2.0)), sum(scaled.stats.cache_hits.values()), sum(scaled.stats.cache_misses.values()))
+"""
+DAMAGE = """
+import importlib, os, sys
+import numpy as np
+from pathlib import Path
+from replaybench.data import own
+
+def found():
+    importlib.reload(own)
+    assert own.scaled(np.full(1, 2.0)) == 4
+    return sum(own.scaled.stats.cache_hits.values()) == 1
+
+assert not found() and found()
+for ending in ("nbi", "nbc"):
+    (file,) = Path(os.environ["REPLAYBENCH_CACHE"]).rglob(f"*.{ending}")
+    whole = file.read_bytes()
+    half = len(whole) // 2
+    for damaged in (b"", b"no pickle", whole[:half], whole[:half] + bytes([whole[half] ^ 85]) + whole[half + 1 :]):
+        file.write_bytes(damaged)
+        assert not found(), (ending, damaged[:20])
+        assert found(), (ending, damaged[:20])
+print(0, 0, 0)
+"""
+KERNEL = """
+from replaybench.data.generated import twice
+from replaybench.data.kernel import kernel
+from replaybench.data.own_constants import GAIN
+
+@kernel
+def scaled(x):
+    return GAIN * twice(x[0])
+"""
+GENERATOR = """
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+def _twice(context, value):
+    def codegen(context, builder, signature, args):
+        return builder.fmul(args[0], ir.Constant(args[0].type, 2.0))
+    return types.float64(types.float64), codegen
+
+twice = intrinsic(_twice)
 """
 
 
-def run(package: Path, cache: Path) -> tuple[str, int, int]:
-    environment = {"PYTHONPATH": str(package), "REPLAYBENCH_CACHE": str(cache), "PATH": ""}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, env=environment, cwd=package
-    )
-    digest, hits, misses = done.stdout.split()
-    return digest, int(hits), int(misses)
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A package with one kernel, a plain call of `intrinsic` and a constant in files of their own, and an empty one."""
+    data = tmp_path / "package" / "replaybench" / "data"
+    data.mkdir(parents=True)
+    for name in ("kernel.py", "cache.py"):
+        shutil.copy(Path(replaybench.__file__).parent / "data" / name, data)
+    files = {"own": KERNEL, "generated": GENERATOR, "own_constants": "GAIN = 1.0\n", "other": "", "__init__": ""}
+    for name, text in files.items():
+        (data / f"{name}.py").write_text(text)
+    (data.parent / "__init__.py").write_text("")
+    return data
 
 
-def test_second_process_compiles_nothing_and_an_edit_elsewhere_is_seen(tmp_path: Path) -> None:
-    copy = tmp_path / "package"
-    shutil.copytree(
-        Path(replaybench.__file__).parent, copy / "replaybench", ignore=shutil.ignore_patterns("__pycache__")
-    )
-    cache = tmp_path / "cache"
-    first, second = run(copy, cache), run(copy, cache)
-    assert first[1:] == (0, 1)
-    assert second == (first[0], 1, 0)
-    called = copy / "replaybench" / "controllers" / "networks" / "matmul.py"
-    called.write_text(called.read_text() + "\n")
-    third = run(copy, cache)
-    assert third[0] != first[0]
-    assert third[1:] == (0, 1)
+def run(package: Path, program: str = PROGRAM) -> tuple[float, int, int]:
+    """Return what the kernel says, and whether it was found and missed in the cache."""
+    root = package.parent.parent
+    environment = {"PYTHONPATH": str(root), "REPLAYBENCH_CACHE": str(root / "cache"), "PATH": ""}
+    command = [sys.executable, "-W", "error", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=root)
+    assert done.returncode == 0, done.stderr
+    said, hits, misses = done.stdout.split()
+    return float(said), int(hits), int(misses)
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def test_a_second_process_compiles_nothing_and_no_edit_is_missed(package: Path) -> None:
+    assert run(package) == (4, 0, 1)
+    edit(package / "other.py", "", "# the kernel does not reach this file\n")
+    assert run(package) == (4, 1, 0)
+    edit(package / "own_constants.py", "1.0", "3.0")
+    assert run(package) == (12, 0, 1)
+    edit(package / "generated.py", "2.0", "5.0")
+    assert run(package) == (30, 0, 1)
+    assert run(package) == (30, 1, 0)
+
+
+def test_damage_is_a_miss_and_is_mended(package: Path) -> None:
+    run(package, DAMAGE)
+
+
+def test_a_folder_that_cannot_be_written_costs_only_time(package: Path) -> None:
+    (package.parent.parent / "cache").write_text("a file where a folder is wanted")
+    assert run(package) == (4, 0, 1)
+    assert not list(package.rglob("*.nb?"))
+
+
+def test_what_kernels_are_made_of_is_named_where_they_are() -> None:
+    """A kernel's file reaches by imports what it is made of: no relative imports, no overloads of others' functions."""
+    for path in Path(replaybench.__file__).parent.rglob("*.py"):
+        source = path.read_text(encoding="utf-8")
+        assert not re.search(r"^\s*from\s+\.", source, re.MULTILINE), path
+        for function in re.findall(r"^@overload\((\w+)", source, re.MULTILINE):
+            assert re.search(rf"^def {function}\(", source, re.MULTILINE), (path, function)

@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from replaybench.data.bounds import STEPS
 from replaybench.data.cache import cache_dir, store_text
+from replaybench.data.kernel import cached_beside_source, compiler
 from replaybench.data.streams import next_normal
 from replaybench.envs.interface.physical_action import physical_action
 from replaybench.envs.ode.function_hash import content_hash, importable
@@ -97,17 +98,16 @@ TEMPLATE: Final = f'''\
 import math
 
 import numpy as np
-from numba import njit
 
 
-@njit(cache=CACHED, forceinline=True, error_model="numpy")
+@compiled(forceinline=True, error_model="numpy")
 def observe(state, members, center, scale, wrap, sensor, sensor_sigma, observation, truth, sensor_noise):
     for m in range(state.shape[0]):
         if not members[m]:
             continue
 {_SENSE}
 
-@njit(cache=CACHED, forceinline=True, error_model="numpy")
+@compiled(forceinline=True, error_model="numpy")
 def step(state, action, members, h, substeps, p, middle, half, choices, center, scale, wrap,
          sensor, sensor_sigma, actuator, actuator_sigma,
          observation, truth, sensor_noise, actuator_noise, reward, terminated, event):
@@ -138,7 +138,7 @@ def step(state, action, members, h, substeps, p, middle, half, choices, center, 
         event[m] = happened
 {_SENSE}
 
-@njit(cache=CACHED, forceinline=True, error_model="numpy")
+@compiled(forceinline=True, error_model="numpy")
 def simulate(state, action, h, substeps, p, next_state, reward, terminated):
     x, x_next, y, u = np.empty(S), np.empty(S), np.empty(S), np.empty(A)
     for n in range(state.shape[0]):
@@ -220,7 +220,7 @@ def _kernels(functions: tuple[Callable[..., Any], ...], states: int, actions: in
     rhs, reward, project, terminated = functions
     source = _unroll(TEMPLATE, states)
     content = content_hash((*functions, next_normal, physical_action), exact=True)
-    made_of = f"{numba.__version__} {states} {actions} {content} {source}"
+    made_of = f"{compiler()} {states} {actions} {content} {source}"
     # Named after the class that defines the motion, so that plants that differ in parameters share the file.
     owner = re.sub(r"\W", "_", rhs.__qualname__.rpartition(".")[0] or plant)
     name = f"{owner}_{hashlib.sha256(made_of.encode()).hexdigest()[:20]}"
@@ -258,7 +258,7 @@ def _unroll(template: str, states: int) -> str:
 
 def _execute(source: str, name: str, values: dict[str, Any], *, cached: bool) -> Kernels:
     module = ModuleType(name)
-    module.__dict__.update(values, CACHED=cached)
+    module.__dict__.update(values, compiled=cached_beside_source if cached else numba.njit)
     # Machine code from the cache looks its module up by name, and its symbols carry that name.
     sys.modules[name] = module
     exec(compile(source, values["__file__"], "exec"), module.__dict__)

@@ -126,6 +126,17 @@ def test_an_edit_is_picked_up_wherever_it_is(folder: Path) -> None:
     assert fourth["fingerprint"] == first["fingerprint"], "comments and docstrings are not content"
 
 
+def test_damaged_machine_code_is_compiled_again(folder: Path) -> None:
+    first = run(folder)
+    machine_code = list((folder / "cache").rglob("*.nb?"))
+    for path in machine_code:
+        path.write_bytes(path.read_bytes()[:-100])
+    second = run(folder)
+    assert len(machine_code) == 2
+    assert second["after"] == first["after"]
+    assert second["compiled"] == first["compiled"]
+
+
 def test_a_cache_that_cannot_be_written_costs_only_time(folder: Path) -> None:
     (folder / "file").write_text("")
     answer = run(folder, REPLAYBENCH_CACHE=str(folder / "file" / "cache"))
