@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.tables.stored import Cell, cell, cells, looks, made, results, runs
-from benchmarks.tables.text import between, captioned, number, table
+from benchmarks.tables.stored import RESULTS, Cell, cell, cells, looks, made, results, runs
+from benchmarks.tables.text import between, captioned, listed, number, spread, table, wrapped
 
 PAPER = {
     "Expl[Uniform]": (0.993, 0.991, 0.999),
@@ -19,6 +19,7 @@ PAPER = {
 def texts() -> dict[str, str]:
     return {
         "orderings": _compared("orderings"),
+        "separation": _separation(),
         **_orderings(),
         **_noise(),
     }
@@ -50,6 +51,22 @@ def _compared(study: str) -> str:
 def _apart(upper: Cell, lower: Cell) -> float:
     """Return by how much two intervals are apart; negative where they overlap."""
     return upper["mu_final_low"] - lower["mu_final_high"]
+
+
+def _separation() -> str:
+    """Return the table of two strategies at many seeds and what it says of them, or that it is still to be made."""
+    if not (RESULTS / "separation" / "results.nc").is_file():
+        return "*Its results are not stored yet.*"
+    fifo, per = (cell("separation", strategy=name) for name in ("FIFO[Uniform]", "FULL[PER]"))
+    gap, pairs = _apart(per, fifo), per.data["mu_final"].values - fifo.data["mu_final"].values
+    apart = f"separated by {number(gap, 3)}" if gap > 0 else f"not separated, they overlap by {number(-gap, 3)}"
+    medians = [f"{number(float(np.median(c.data['mu_final'])), 3)} under {c.strategy}" for c in (fifo, per)]
+    verdict = (
+        f"FULL[PER] beside FIFO[Uniform]: the intervals of μ_final are {apart}; difference in pairs of equal seeds "
+        f"{spread(pairs, 3)}, FULL[PER] ahead in {(pairs > 0).sum()} of {pairs.size}; medians {listed(medians)}."
+    )
+    figure = "![Pendulum without L2](results/separation/figures/learning_curves-PendulumDCSC.png)"
+    return "\n\n".join([_compared("separation"), wrapped(verdict), figure])
 
 
 def _orderings() -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from typing import Any
 
 from benchmarks.tables.stored import RESULTS
@@ -21,6 +22,7 @@ def texts() -> dict[str, str]:
         "speed-plants": _captioned("bench_mujoco", _beside(_plants())),
         "speed-replay": _captioned("bench_replay", _replay()),
         "speed-growth": _growth(),
+        **_bytes(),
         **_values(),
     }
 
@@ -143,6 +145,16 @@ def _growth() -> str:
     for row in rows:
         places.setdefault((row["at"]["members"], row["at"]["capacity"]), []).append(number(row["ours"], 0))
     return table(("M", "C", *names), [[str(m), _power(c), *cells] for (m, c), cells in places.items()])
+
+
+def _bytes() -> dict[str, str]:
+    """Return what an experience costs under each strategy, rounded up."""
+    used = {row["what"]: row["ours"] for row in _rows("bench_replay", "memory")}
+    names = {
+        "TDE": "TDE[Uniform]", "Expl": "Expl[Uniform]", "PER": "FULL[PER]", "PERprop": "FULL[PERprop]",
+        "ERE": "Resv[ERE]", "ERE-PER": "Resv[ERE+PER]",
+    }  # fmt: skip
+    return {f"bytes.{short}": f"{math.ceil(used[name])} B" for short, name in names.items()}
 
 
 def _values() -> dict[str, str]:

@@ -53,9 +53,14 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines).replace("|  |", "| |").replace("|  |", "| |")
 
 
+def wrapped(text: str) -> str:
+    """Return a paragraph in lines as long as the pages'."""
+    return "\n".join(textwrap.wrap(text, 130, break_on_hyphens=False))
+
+
 def captioned(caption: str, body: str) -> str:
-    """Return a table below what it shows, which is wrapped as the pages are."""
-    return "\n".join(textwrap.wrap(caption, 130, break_on_hyphens=False)) + "\n\n" + body
+    """Return a table below what it shows."""
+    return f"{wrapped(caption)}\n\n{body}"
 
 
 def listed(items: Sequence[object]) -> str:
