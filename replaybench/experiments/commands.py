@@ -99,6 +99,8 @@ def reference_table(plant: str, frequency: float, noise: float, found: Reference
         interpolated: found.interpolated,
         "DP, greedy policy, mean": found.dp_mean if noise else np.nan,
         best + one: found.dp,
+        "DP, greedy in values averaged over the noise": found.dp_averaged,
+        "DP, greedy on a model observer of the state": found.dp_observer,
     }
     for controller, reward in rows.items():
         if np.isfinite(reward):

@@ -61,6 +61,19 @@ def test_the_grid_behind_a_score_is_shown_and_stored(tmp_path: Path) -> None:
     assert data["reference_grid"].item() == GOOD.grid
 
 
+def test_references_that_know_the_noise_are_rows(tmp_path: Path) -> None:
+    """Of every noise level that has them, with their μ_r, which may pass 1; without noise there are none."""
+    told = shown(finished(tmp_path, dataclasses.replace(GOOD, dp_averaged=-13.0, dp_observer=-6.0)))
+    (averaged,) = [line for line in told.splitlines() if "DP, values averaged over the noise" in line]
+    (observer,) = [line for line in told.splitlines() if "DP, on a model observer" in line]
+    assert averaged.split()[-2:] == ["-13.00", "1.05"]
+    assert observer.split()[-2:] == ["-6.00", "1.10"]
+    assert "averaged" not in shown(finished(tmp_path, GOOD))
+    console = Console(width=200, file=io.StringIO())
+    console.print(reference_table("PendulumDCSC", 50.0, 0.02, dataclasses.replace(GOOD, dp_averaged=-13.0)))
+    assert "DP, greedy in values averaged over the noise" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
 def test_no_score_is_a_dash_and_says_why(tmp_path: Path) -> None:
     told = shown(finished(tmp_path, HOPELESS))
     assert "50 Hz, noise 0: no μ_r, because dynamic programming (-157) is hardly better than random" in told

@@ -44,6 +44,8 @@ EPISODE_LABELS: Final = ("training episode", "round of training")
 _ALWAYS: Final = ("reference_random", "reference_dp")
 REFERENCES: Final[dict[str, tuple[str, Any]]] = {
     "reference_dp": ("dynamic programming", "-"),
+    "reference_dp_averaged": ("the same, values averaged over the noise", (0, (8, 1.5))),
+    "reference_dp_observer": ("the same, on a model observer", (0, (8, 1.5, 1, 1.5))),
     "reference_lqr": ("linear-quadratic regulator", (0, (5, 2))),
     "reference_zero": ("doing nothing", (0, (1, 1.5))),
     "reference_random": ("random actions", (0, (5, 1.5, 1, 1.5))),
@@ -180,7 +182,7 @@ def _draw_greedy(axes: Axes, series: Series, episode: NDArray[np.int64], mean: F
 
 def _draw_references(axes: Axes, data: xr.Dataset, normalised: bool) -> set[str]:
     """Draw the level of each reference, random and DP always, the others if in view; return the names of the drawn."""
-    levels = {name: float(_scaled(data, data[name], normalised)) for name in REFERENCES}
+    levels = {name: float(_scaled(data, data[name], normalised)) for name in REFERENCES if name in data}
     always = [level for name, level in levels.items() if name in _ALWAYS and np.isfinite(level)]
     low, high = axes.get_ylim()
     margin = 0.04 * (high - low)

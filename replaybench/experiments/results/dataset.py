@@ -131,6 +131,8 @@ def add_references(data: xr.Dataset, references: References) -> None:
         "reference_dp": ("dp", "of the dynamic-programming controller (mu_r = 1)"),
         "reference_zero": ("zero", "of doing nothing"),
         "reference_lqr": ("lqr", "of the linear-quadratic regulator"),
+        "reference_dp_averaged": ("dp_averaged", "of dynamic programming with values averaged over the noise"),
+        "reference_dp_observer": ("dp_observer", "of dynamic programming on a model observer of the state"),
     }
     for name, (field, whose) in kinds.items():
         _blank(data, name, axes, f"mean reward per step, or return, {whose}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
+from typing import Any, Final
 
 import numpy as np
 import xarray as xr
@@ -10,8 +11,14 @@ from rich import box
 from rich.table import Table
 
 from replaybench.baselines.references import no_score
-from replaybench.experiments.results.dataset import last_of, lengths_vary, told_by
+from replaybench.experiments.results.dataset import last_of, lengths_vary, mu_r, told_by
 from replaybench.experiments.results.statistics import Interval, interval
+
+NOISE_AWARE: Final = {
+    "reference_dp_averaged": "DP, values averaged over the noise",
+    "reference_dp_observer": "DP, on a model observer",
+}
+"""References that know the noise, under which μ_r = 1 is no upper bound."""
 
 
 def score_tables(data: xr.Dataset) -> list[Table]:
@@ -41,7 +48,20 @@ def score_tables(data: xr.Dataset) -> list[Table]:
             _mean(cell["rise_time_mean"].values, 0) + (f" ({censored} never)" if censored else ""),
             f"{int(cell['dead'])}/{int(cell['failed'])}",
         )
+    for plant, table in tables.items():
+        _add_noise_aware(table, data.sel(plant=plant))
     return list(tables.values())
+
+
+def _add_noise_aware(table: Table, data: xr.Dataset) -> None:
+    """Add, below the learners of one plant, the references that know the noise: their greedy reward and its μ_r."""
+    for rate, noise in itertools.product(data["frequency"].values, data["noise"].values):
+        here = data.sel(frequency=rate, noise=noise)
+        for name, label in NOISE_AWARE.items():
+            if name in here and np.isfinite(here[name]):
+                steps = [""] if lengths_vary(data) else []
+                scores = _mean(here[name].values), *steps, _mean(mu_r(here, here[name]).values)
+                table.add_row(f"{rate:g}", f"{noise:g}", label, "", *scores)
 
 
 def noise_tables(data: xr.Dataset) -> list[Table]:

@@ -88,6 +88,17 @@ def test_one_cell_gives_curves_and_scores_and_equal_data_equal_bytes(tmp_path: P
     assert first == [path.with_suffix(".svg").read_bytes() for path in draw_figures(data, folder, cells)]
 
 
+def test_references_that_know_the_noise_are_lines_in_view(tmp_path: Path) -> None:
+    better = dataclasses.replace(USABLE, dp_averaged=-30.0, dp_observer=-25.0)
+    data, _, _ = results(tmp_path, reference=better)
+    (axes,) = learning_curves(data.sel(plant="PendulumDCSC")).axes
+    levels = [float(np.asarray(line.get_ydata())[0]) for line in axes.lines if len(np.asarray(line.get_xdata())) == 2]
+    span = DP - RANDOM
+    assert {round((reward - RANDOM) / span, 6) for reward in (-30.0, -25.0)} <= {round(level, 6) for level in levels}
+    older = data.drop_vars(["reference_dp_averaged", "reference_dp_observer"])
+    assert len(learning_curves(older.sel(plant="PendulumDCSC")).axes[0].lines) == len(axes.lines) - 2
+
+
 def test_full_grid_with_missing_cells_and_failed_runs(tmp_path: Path) -> None:
     found = results(tmp_path, noise=(0.0, 0.05), frequency=(50.0, 100.0), missing=(0, 4, 5, 6), failing=(1,))
     kinds = drawn_kinds(draw_figures(*found))
