@@ -153,37 +153,35 @@ def sum_find(state: SumState, m: int, target: float) -> int:
 
 @kernel
 def sum_search(state: SumState, m: int, target: NDArray[np.float64], position: NDArray[np.int64]) -> None:
-    """Do `sum_find` for each of `target[B]`, which is used up, into `position[B]`.
-
-    All go down together, so that they wait for their cache lines at the same time.
-    """
-    borrowed = borrow(state)
+    """Do `sum_find` for each of `target[B]`, which is used up, into `position[B]`."""
     position[:] = 0
-    for i in range(state.level.size - 1, -1, -1):
-        for b in range(target.size):
-            passed, target[b] = _pass(borrowed.sums, m, state.level[i] + (position[b] << 4), target[b])
-            position[b] = (position[b] << 4) + passed
-            if i > 0:
-                _request_node(borrowed, m, state.level[i - 1] + (position[b] << 4))
-            else:
-                request(state.leaf, m * state.leaf.shape[1] + (position[b] << 4))
-    for b in range(target.size):
-        passed, target[b] = _pass(borrowed.leaf, m, position[b] << 4, target[b])
-        position[b] = (position[b] << 4) + passed
+    sum_descend(state, m, np.full(target.size, state.level.size + 1), target, position)
 
 
 @kernel
-def sum_before(state: SumState, m: int, position: int) -> float:
-    """Return the sum of the priorities of all earlier positions."""
-    total, node = 0.0, position // 16
-    for j in range(node * 16, position):
-        total += state.leaf[m, j]
-    for i in range(state.level.size):
-        parent = node // 16
-        for j in range(parent * 16, node):
-            total += state.sums[m, state.level[i] + j]
-        node = parent
-    return total
+def sum_descend(
+    state: SumState, m: int, level: NDArray[np.int64], target: NDArray[np.float64], position: NDArray[np.int64]
+) -> None:
+    """Find each of `target[B]`, which is used up, below its own node `position[B]` of `level[B]`, there.
+
+    Nodes of level 0 are positions; the one node of the highest level + 1 is the whole tree. All go down together, so
+    that they wait for their cache lines at the same time.
+    """
+    borrowed = borrow(state)
+    for i in range(state.level.size - 1, -1, -1):
+        for b in range(target.size):
+            if level[b] > i + 1:
+                passed, target[b] = _pass(borrowed.sums, m, state.level[i] + (position[b] << 4), target[b])
+                position[b] = (position[b] << 4) + passed
+            if level[b] > i:
+                if i > 0:
+                    _request_node(borrowed, m, state.level[i - 1] + (position[b] << 4))
+                else:
+                    request(state.leaf, m * state.leaf.shape[1] + (position[b] << 4))
+    for b in range(target.size):
+        if level[b] > 0:
+            passed, target[b] = _pass(borrowed.leaf, m, position[b] << 4, target[b])
+            position[b] = (position[b] << 4) + passed
 
 
 @kernel

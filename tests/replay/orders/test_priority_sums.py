@@ -11,7 +11,6 @@ from replaybench.data.kernel import kernel
 from replaybench.replay.orders.priority_sums import (
     SumState,
     make_sums,
-    sum_before,
     sum_find,
     sum_rebuild,
     sum_search,
@@ -19,19 +18,17 @@ from replaybench.replay.orders.priority_sums import (
     sum_total,
     sum_update,
 )
+from replaybench.replay.sums_within import cover_range, cover_room, cover_search
 
 SIZES = [1, 2, 15, 16, 17, 255, 256, 257, 4095, 4097, 70_000]
 
 
 def assert_sums(state: SumState, m: int, leaf: np.ndarray, rng: np.random.Generator) -> None:
-    """Check totals, sums before positions, and what is found, for `leaf` `[P]`."""
+    """Check totals and what is found, for `leaf` `[P]`."""
     np.testing.assert_array_equal(state.leaf[m, : leaf.size], leaf)
     cumulative = np.cumsum(leaf.astype(np.longdouble))
     total = float(cumulative[-1])
     assert sum_total(state, m) == pytest.approx(total, rel=1e-14)
-    for position in rng.integers(0, leaf.size, 20):
-        before = float(cumulative[position] - leaf[position])
-        assert sum_before(state, m, position) == pytest.approx(before, rel=1e-13, abs=1e-13 * total)
     if total == 0:
         return
     targets = np.r_[0.0, rng.random(40) * total, np.nextafter(total, 0), total, total * 1.001]
@@ -101,4 +98,42 @@ def test_nothing_drifts() -> None:
     _walk(state, 200_000)
     assert sum_total(state, 0) == np.float32(1e-6)
     assert sum_find(state, 0, 0.0) == sum_find(state, 0, 9e-7) == 4321
-    assert sum_before(state, 0, 4321) == 0.0
+
+
+@kernel
+def _search_within(
+    state: SumState, m: int, ranges: np.ndarray, share: np.ndarray, position: np.ndarray
+) -> tuple[float, int]:
+    """Find the positions at these shares of the sum of `ranges` `[1 or 2, 2]`; return that sum and how many nodes."""
+    cover, count = cover_room(state), 0
+    for r in range(ranges.shape[0]):
+        count = cover_range(state, m, ranges[r, 0], ranges[r, 1], cover, count)
+    total = cover.upto[count]
+    cover_search(state, m, cover, count, share * total, position)
+    return total, count
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_ranges_are_as_if_nothing_lay_outside(size: int) -> None:
+    """Exact sums of whole numbers, and what is found in them, beside 1e30 everywhere else; ends at all places."""
+    rng = np.random.Generator(np.random.PCG64(size))
+    state, share = make_sums(2, size), np.sort(np.r_[0.0, rng.random(60), 1.0])
+    for turn in range(40):
+        first, last = sorted(rng.integers(0, size, 2).tolist())
+        inside = np.arange(first, last + 1)
+        ranges = [[first, last + 1]]
+        if turn % 2 and first and last < size - 1:  # past the end of a ring
+            inside = np.r_[last:size, 0 : first + 1]
+            ranges = [[last, size], [0, first + 1]]
+        state.leaf[1, :size] = 1e30
+        state.leaf[1, inside] = rng.integers(0, 3, inside.size) if turn % 3 else 1
+        state.leaf[1, inside[rng.integers(inside.size)]] = 2
+        sum_rebuild(state, 1)
+        position = np.empty(share.size, np.int64)
+        total, nodes = _search_within(state, 1, np.array(ranges), share, position)
+        cumulative = np.cumsum(state.leaf[1, inside], dtype=np.float64)
+        assert total == cumulative[-1]
+        assert nodes <= 32 * (state.level.size + 1) * len(ranges)
+        places = np.searchsorted(cumulative, share * total, side="right")
+        places[-1] = np.flatnonzero(state.leaf[1, inside])[-1]  # of a target that rounding has put at the end
+        np.testing.assert_array_equal(position, inside[places])

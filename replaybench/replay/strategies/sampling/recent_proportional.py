@@ -17,17 +17,15 @@ from replaybench.replay.orders.age_order import AgeLog, AgeState, age_place, age
 from replaybench.replay.orders.priority_sums import (
     SumState,
     make_sums,
-    sum_before,
     sum_rebuild,
-    sum_search,
     sum_set,
-    sum_total,
     sum_update,
 )
 from replaybench.replay.strategies.sampling.interface import Draws
 from replaybench.replay.strategies.sampling.proportional import PERprop, priority_of, read_priority
 from replaybench.replay.strategies.sampling.recent import ERE, RunningERE
 from replaybench.replay.strategies.setting import Context, Floats, Indices, Setting, State
+from replaybench.replay.sums_within import Cover, cover_range, cover_room, cover_search
 
 
 class RunningEREPER(RunningERE):
@@ -111,39 +109,35 @@ def _set_priorities(
 def _draw_ring(
     stream: NDArray[np.uint64], sums: SumState, newest: Indices, offers: Indices, capacity: int, draws: Draws
 ) -> None:
-    batch = draws.idx.shape[1]
-    target = np.empty(batch)
+    cover = cover_room(sums)
     for m in range(draws.idx.shape[0]):
-        head = (offers[m] - 1) % capacity
-        tail = (offers[m] - newest[m]) % capacity
-        total, before = sum_total(sums, m), sum_before(sums, m, tail)
-        within = sum_before(sums, m, head + 1) - before
-        if tail > head:
-            within += total
-        for b in range(batch):
-            target[b] = before + within * ((b + next_double(stream[m])) / batch)
-            target[b] -= total if target[b] >= total else 0.0
-        sum_search(sums, m, target, draws.idx[m])
-        for b in range(batch):
-            slot = draws.idx[m, b]
-            if (head - slot) % capacity >= newest[m]:  # rounding has passed an end of the range
-                slot = head if 2 * b >= batch else tail
-            draws.idx[m, b] = slot
-            draws.probability[m, b] = sums.leaf[m, slot] / within
+        head, tail = (offers[m] - 1) % capacity, (offers[m] - newest[m]) % capacity
+        if tail <= head:
+            nodes = cover_range(sums, m, tail, head + 1, cover, 0)
+        else:
+            nodes = cover_range(sums, m, tail, capacity, cover, 0)
+            nodes = cover_range(sums, m, 0, head + 1, cover, nodes)
+        _draw_covered(stream[m], sums, m, cover, nodes, draws)
 
 
 @kernel
 def _draw_log(stream: NDArray[np.uint64], ages: AgeState, newest: Indices, count: Indices, draws: Draws) -> None:
-    batch = draws.idx.shape[1]
-    target = np.empty(batch)
+    cover = cover_room(ages.priority)
     for m in range(draws.idx.shape[0]):
         tail = age_place(ages, m, count[m], newest[m] - 1)
-        before = sum_before(ages.priority, m, tail)
-        within = sum_total(ages.priority, m) - before
-        for b in range(batch):
-            target[b] = before + within * ((b + next_double(stream[m])) / batch)
-        sum_search(ages.priority, m, target, draws.idx[m])
-        for b in range(batch):
-            place = max(draws.idx[m, b], tail)
-            draws.idx[m, b] = ages.slot_at[m, place]
-            draws.probability[m, b] = ages.priority.leaf[m, place] / within
+        nodes = cover_range(ages.priority, m, tail, ages.end[m], cover, 0)
+        _draw_covered(stream[m], ages.priority, m, cover, nodes, draws)
+        for b in range(draws.idx.shape[1]):
+            draws.idx[m, b] = ages.slot_at[m, draws.idx[m, b]]
+
+
+@kernel
+def _draw_covered(stream: NDArray[np.uint64], sums: SumState, m: int, cover: Cover, nodes: int, draws: Draws) -> None:
+    """Draw a position from each of B equal parts of the covered priority."""
+    batch, within = draws.idx.shape[1], cover.upto[nodes]
+    target = np.empty(batch)
+    for b in range(batch):
+        target[b] = within * ((b + next_double(stream)) / batch)
+    cover_search(sums, m, cover, nodes, target, draws.idx[m])
+    for b in range(batch):
+        draws.probability[m, b] = sums.leaf[m, draws.idx[m, b]] / within

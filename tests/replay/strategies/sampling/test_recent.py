@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from buffers import chi_square, fill, make
+from buffers import chi_square, fill, make, saved
 
 from replaybench.data.errors import UserError
 from replaybench.replay.buffer import Replay
@@ -141,6 +141,34 @@ def test_priorities_inside_the_newest(retention: str) -> None:
         np.testing.assert_allclose(batch.probability, expected[np.minimum(age, newest - 1)], rtol=1e-5)
     assert not counts[newest:].any()
     chi_square(counts[:newest], 100 * members * expected)
+
+
+@pytest.mark.parametrize("retention", ["FIFO", "FULL", "Resv"])
+@pytest.mark.parametrize("old", [1e28, 1e30])
+def test_a_huge_error_that_is_older_than_the_window_leaves_it_alone(retention: str, old: float) -> None:
+    """Draws and weights among the newest are exact, whatever is summed up beside them."""
+    members, size, newest = 300, 400, 290
+    replay = make(f"{retention}[ERE(0.0001, c_min={newest}, last=0.0001)+PER(1.0)]", members, size, 1)
+    fill(replay, size if retention == "FULL" else 555)
+    weights = np.linspace(1, 4, size)
+    weights[newest + 60 :: 7] = old
+    weights = weights.astype(np.float32).astype(np.float64)
+    state, slots = saved(replay), np.tile(np.arange(size), (members, 1))
+    replay.load_state_dict({**state, "priority": weights[ages(replay, slots)].astype(np.float32)})
+    expected = weights[:newest] / weights[:newest].sum()
+    counts = np.zeros(size)
+    for _ in range(40):
+        batch = replay.sample()
+        age = ages(replay, batch.idx)
+        counts += np.bincount(age.ravel(), minlength=size)
+        np.testing.assert_allclose(batch.probability, expected[np.minimum(age, newest - 1)], rtol=1e-12)
+        np.testing.assert_array_equal(batch.weight, 1.0)
+    assert not counts[newest:].any()
+    chi_square(counts[:newest], 40 * members * expected)
+    replay.batch_size = 8
+    batch = replay.sample()
+    raw = batch.probability**-0.6
+    np.testing.assert_allclose(batch.weight, raw / raw.max(axis=1, keepdims=True), rtol=1e-6)
 
 
 def test_order_of_age_survives_saving() -> None:
