@@ -231,7 +231,8 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
 
     def close_extras(self, **kwargs: Any) -> None:
         """End the engine's processes, if it has any."""
-        self._engine.close()
+        if hasattr(self, "_engine"):  # Gymnasium also closes what could not be made
+            self._engine.close()
 
     def _frame(self, member: int) -> NDArray[np.uint8]:
         frame = self._engine.frame(member)

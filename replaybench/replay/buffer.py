@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.replay.batch import ReplayBatch
-from replaybench.replay.orders.rank_order import Order, order_update_all
+from replaybench.replay.orders.rank_order import Order, order_arrive_all, order_update_all
 from replaybench.replay.storage.columns import Columns, gather, write
 from replaybench.replay.storage.episode_starts import EpisodeStarts
 from replaybench.replay.storage.noise_tally import FIELDS, ReplayedNoise
@@ -92,7 +92,7 @@ class Replay:
         self.collected, self.offers, self.count = (np.zeros(m, np.int64) for _ in range(3))
         self.episodes = EpisodeStarts(m)
         self.updates = 0
-        self.orders = {name: Order(m, self.slots) for name in strategy.orders}
+        self.orders = {name: Order(m, self.slots, name in strategy.retention.orders) for name in strategy.orders}
         bounded = strategy.retention.bounded
         self.traces = Traces(traces, m, self.slots) if traces is not None else None
         setting = Setting(
@@ -159,7 +159,7 @@ class Replay:
         write(self.columns.rows, self.columns.serial, slots, serials, row)
         self.count += slots == self.count
         for metric, order in self.orders.items():
-            order_update_all(order.state, slots[:, None], self._keys(metric, experience, row)[:, None])
+            order_arrive_all(order.state, slots, self._keys(metric, experience, row))
         self.sampling.stored(slots)
         if self.weighting is not None:
             self.weighting.stored(slots)
@@ -183,7 +183,7 @@ class Replay:
 
         A member that stores nothing yet gets rows of zeros with weights and learning-rate factor 0.
         """
-        context = context or Context()
+        context = (context or Context())._replace(updates_before=self.updates)
         draws, empty = self._draws, self.count == 0
         self.updates += 1
         self.sampling.draw(context, np.maximum(self.count, 1), self.offers, draws)
@@ -255,7 +255,7 @@ class Replay:
         """Make every |δ| in rank order unknown again, as before the first use, for learners that have seen nothing."""
         if "td_error" in self.orders:
             order = self.orders["td_error"]
-            order.load_keys(np.where(np.isnan(order.keys()), np.nan, np.inf))
+            order.load_keys(np.where(np.isnan(order.keys()), np.nan, np.inf), self.columns.serial)
 
     def state_dict(self, lazy: bool = False) -> dict[str, Any]:
         """Return the whole buffer by name, cut to the slots in use; every array begins with M.
@@ -312,7 +312,7 @@ class Replay:
             keys = self._stored_keys(name, state)
             if ((~np.isnan(keys)).sum(axis=1) != self.count).any():
                 raise ValueError(f"its {name} does not rank as many experiences as it stores")
-            order.load_keys(keys)
+            order.load_keys(keys, serial)
 
     def _stored_keys(self, metric: str, state: Mapping[str, NDArray[Any]]) -> Floats:
         keys = np.asarray(state[metric], np.float32)

@@ -183,7 +183,9 @@ class NaiveReplay:
             return place if place < self.capacity else None
         assert name in ("TDE", "Expl")
         metric = (lambda unit: unit.error) if name == "TDE" else (lambda unit: unit.exploration)
-        smallest_first = sorted(range(self.capacity), key=lambda slot: (metric(self.slots[slot]), -slot))
+        smallest_first = sorted(
+            range(self.capacity), key=lambda slot: (metric(self.slots[slot]), self.slots[slot].arrived)
+        )
         return smallest_first[self._victim_rank(self.strategy.retention, random.double())]
 
     def _victim_rank(self, retention: Any, chance: float) -> int:
@@ -212,7 +214,9 @@ class NaiveReplay:
         return Prediction(drawn, dict.fromkeys(range(count), 1 / count))
 
     def _draw_PER(self, sampling: Any, context: Context, attended: np.ndarray) -> Prediction:  # noqa: N802
-        ranked = sorted(range(len(self.slots)), key=lambda slot: (-self.slots[slot].error, slot))
+        by_age = type(self.strategy.retention).__name__ == "TDE"  # whose order it shares, read from the other end
+        tie = (lambda slot: -self.slots[slot].arrived) if by_age else (lambda slot: slot)
+        ranked = sorted(range(len(self.slots)), key=lambda slot: (-self.slots[slot].error, tie(slot)))
         segments = rank_segments(sampling.alpha, len(ranked), self.batch)
         chance = dict.fromkeys(ranked, 0.0)
         for ranks in segments:
@@ -229,6 +233,8 @@ class NaiveReplay:
         size = self.capacity if self.strategy.retention.bounded else count
         eta = sampling.eta + (sampling.last - sampling.eta) * context.progress
         k, phase = context.update + 1, context.updates_in_phase
+        if sampling.phase is not None:
+            k, phase = (self.updates - 1) % sampling.phase + 1, sampling.phase
         c_min = min(5000, size / 200) if sampling.c_min is None else sampling.c_min
         c_k = min(max(int(max(size * eta ** (k * 1000 / phase), c_min)), 1), count)
         newest_first = sorted(range(count), key=lambda slot: -self.slots[slot].arrived)[:c_k]

@@ -34,6 +34,7 @@ from replaybench.experiments.results.statistics import last_episodes
 from replaybench.experiments.training.episodes import Episodes
 from replaybench.experiments.training.loop import training_episode, training_steps, update_phase
 from replaybench.experiments.training.plant_model import PlantModel
+from replaybench.experiments.training.schedule import updates_after, with_phases
 from replaybench.experiments.training.study import Buffers, Cell
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.files.buffer_file import RecordArrays, replay_arrays, replay_facts
@@ -72,8 +73,8 @@ class CellRun:
         self.env = PopulationEnv(plant, cell.members, **common)
         self.evaluation = PopulationEnv(plant, cell.members, role="evaluation", **common)
         self.agent = make_agent(cell, plant)
-        self.strategy = parse(cell.strategy).at(cell.frequency)
         steps, segment = self.env.steps_per_episode, self.agent.segment
+        self.strategy = with_phases(parse(cell.strategy).at(cell.frequency), self.agent, steps, cell.update_every)
         longest = -(-steps // segment) * segment
         self.replay = Replay(
             self.strategy,
@@ -88,8 +89,7 @@ class CellRun:
             self.agent.window,
         )
         self.phases = steps * cell.episodes // cell.update_every if cell.update_every else cell.episodes
-        uses = (cell.update_every or steps) * self.strategy.entering * self.agent.replays_per_experience
-        self.updates_per_phase = uses / (self.agent.batch_size * segment)
+        self.updates_per_phase = updates_after(cell.update_every or steps, self.strategy, self.agent)
         self.episodes = Episodes(self.env)
         self.episode = 0
         self.reward, self.episode_steps = (np.full((cell.members, cell.episodes), np.nan) for _ in range(2))

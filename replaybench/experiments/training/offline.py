@@ -29,6 +29,7 @@ from replaybench.envs.registry import is_installed, make_plant
 from replaybench.experiments.training.cell import make_task, stored_fields
 from replaybench.experiments.training.loop import update_once
 from replaybench.experiments.training.plant_model import PlantModel
+from replaybench.experiments.training.schedule import updates_after, with_phases
 from replaybench.experiments.training.unit_steps import as_steps
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.files.buffer_stream import BufferStream
@@ -231,6 +232,8 @@ def replay_offline(
         raise UserError(f"{learner} follows experiences along their episodes, which --stream tears apart; leave it out")
     if not recording.arrays and agent.normaliser.on:
         raise UserError(f"{learner} normalises by all that was collected, which --stream does not read; leave it out")
+    strategy = strategy.at(recording.frequency)
+    with_phases(strategy, agent, plant.steps_per_episode(recording.frequency), every=0)
     env = PopulationEnv(
         plant,
         learners,
@@ -242,15 +245,13 @@ def replay_offline(
         observe=recording.observe,
         nan_actions="fail",
     )
-    strategy = strategy.at(recording.frequency)
     source: Replay | BufferStream
     if recording.arrays:
         source = _filled(recording, strategy, capacity, root_seed, members, PlantModel(env, agent))
     else:
         turns, uses = recording.sources(learners), agent.replays_per_experience
         source = BufferStream(recording.path, agent.batch_size, root_seed, members, recordings=turns, replays=uses)
-    uses = env.steps_per_episode * strategy.entering * agent.replays_per_experience
-    phase = max(1, round(uses / (agent.batch_size * agent.segment)))
+    phase = max(1, round(updates_after(env.steps_per_episode, strategy, agent)))
     marks = np.unique(np.linspace(0, updates, EVALUATIONS + 1).astype(np.int64))
     rewards = [play(agent.greedy(), env)]
     for update in range(updates):

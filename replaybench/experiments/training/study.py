@@ -29,6 +29,7 @@ from replaybench.envs.interface.checks import seen_states
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import with_equations
 from replaybench.envs.registry import make_plant
+from replaybench.experiments.training.schedule import with_phases
 from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.strategy import Strategy
 
@@ -163,6 +164,7 @@ class Study:
         kind.check(settings, actions, parsed.refer is not None)
         kind.check_runs_on(self.device, settings, parsed.refer is not None)
         self._check_room(parsed, settings, every)
+        with_phases(parsed.at(frequency), settings, made.steps_per_episode(frequency), every)
         return Cell(
             plant=plant,
             parameters={f.name: getattr(made, f.name) for f in dataclasses.fields(made)},

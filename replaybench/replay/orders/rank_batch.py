@@ -24,6 +24,7 @@ from replaybench.replay.orders.node_vectors import (
     remove_leaf,
     request,
 )
+from replaybench.replay.orders.rank_ages import positions_of, slot_at, take_position
 from replaybench.replay.orders.rank_tree import (
     CHANGES,
     HEIGHT,
@@ -69,7 +70,7 @@ def order_select_many(state: OrderState, m: int, ranks: Indices, slots: Indices)
                     request(borrowed.before, row + j)
                     request(borrowed.child, row + j)
     for b in range(ranks.size):
-        slots[b] = np.int64(borrowed.leaf[m, slots[b], ranks[b]] & np.uint64(0xFFFF_FFFF))
+        slots[b] = slot_at(borrowed, m, int(np.int64(borrowed.leaf[m, slots[b], ranks[b]] & np.uint64(0xFFFF_FFFF))))
 
 
 @kernel
@@ -87,13 +88,15 @@ def _request_node(state: OrderState, m: int, node: int, leaf: bool) -> None:
 
 
 @kernel
-def _make_plan(state: OrderState, m: int, slots: Indices, keys: NDArray[np.float32], start: int, plan: Indices) -> None:
+def _make_plan(
+    state: OrderState, m: int, positions: Indices, keys: NDArray[np.float32], start: int, plan: Indices
+) -> None:
     """Find where a chunk's entries, the old ones and the new ones, lie or belong, and ask for those rows."""
     count, height = 0, state.head[m, HEIGHT]
-    for b in range(start, min(start + _CHUNK, slots.size)):
-        if slots[b] >= 0:
-            plan[count, _ENTRY] = np.int64(entry_of(state.image[m, slots[b]], slots[b]))
-            plan[count + 1, _ENTRY] = np.int64(entry_of(image_of(keys[b]), slots[b]))
+    for b in range(start, min(start + _CHUNK, positions.size)):
+        if positions[b] >= 0:
+            plan[count, _ENTRY] = np.int64(entry_of(state.image[m, positions[b]], positions[b]))
+            plan[count + 1, _ENTRY] = np.int64(entry_of(image_of(keys[b]), positions[b]))
             count += 2
     for k in range(count):
         plan[k, _LEAF_AT] = state.head[m, ROOT]
@@ -140,12 +143,12 @@ def _carry_out(state: OrderState, plan: Indices) -> None:
     m, count = plan[-1, _MEMBER], plan[-1, _COUNT]
     for k in range(0, count, 2):
         old, new = np.uint64(plan[k, _ENTRY]), np.uint64(plan[k + 1, _ENTRY])
-        slot, image = int(new & np.uint64(0xFFFF_FFFF)), np.uint32(new >> np.uint64(32))
-        current = state.image[m, slot]
+        position, image = int(new & np.uint64(0xFFFF_FFFF)), np.uint32(new >> np.uint64(32))
+        current = state.image[m, position]
         if current == image:
             continue
         if not current or current != old >> np.uint64(32) or plan[-1, _INNER_CHANGES] != state.head[m, CHANGES]:
-            place(state, m, slot, image)
+            place(state, m, position, image)
             continue
         if plan[-1, _LEAF_CHANGES] != state.head[m, CHANGES + 1]:
             _find_leaf(state, m, plan, k)
@@ -156,35 +159,52 @@ def _carry_out(state: OrderState, plan: Indices) -> None:
             remove_leaf(state.leaf, leaf_row(state, m, plan[k, _LEAF_AT]), old)
             _count_path(state, plan, k + 1, height, 1)
             insert_leaf(state.leaf, leaf_row(state, m, plan[k + 1, _LEAF_AT]), new)
-            state.image[m, slot] = image
+            state.image[m, position] = image
         else:
-            place(state, m, slot, image)
+            place(state, m, position, image)
 
 
 @kernel
-def _update(state: OrderState, first: int, slots: Indices, keys: NDArray[np.float32]) -> None:
+def _update(state: OrderState, first: int, positions: Indices, keys: NDArray[np.float32]) -> None:
     plans = np.empty((2, *_PLAN), np.int64)
-    capacity, parts = state.image.shape[1], -(-slots.shape[1] // _CHUNK)
-    chunks = slots.shape[0] * parts
+    width, parts = state.image.shape[1], -(-positions.shape[1] // _CHUNK)
+    chunks = positions.shape[0] * parts
     for turn in range(chunks + 2 if chunks else 0):
         row, start = turn // parts, turn % parts * _CHUNK
         if turn < chunks:
-            for b in range(start, min(start + _CHUNK, slots.shape[1])):
-                request(state.image, (first + row) * capacity + max(slots[row, b], 0))
+            for b in range(start, min(start + _CHUNK, positions.shape[1])):
+                request(state.image, (first + row) * width + max(positions[row, b], 0))
         if 0 < turn <= chunks:
             row, start = (turn - 1) // parts, (turn - 1) % parts * _CHUNK
-            _make_plan(state, first + row, slots[row], keys[row], start, plans[turn & 1])
+            _make_plan(state, first + row, positions[row], keys[row], start, plans[turn & 1])
         if turn > 1:
             _carry_out(state, plans[1 - (turn & 1)])
 
 
 @kernel
 def order_update(state: OrderState, m: int, slots: Indices, keys: NDArray[np.float32]) -> None:
-    """Do `order_set` for each of `slots[B]` and `keys[B]` in turn, skipping slots below 0."""
-    _update(borrow(state), m, slots.reshape((1, slots.size)), keys.reshape((1, keys.size)))
+    """Do `order_set` for each of `slots[B]` and `keys[B]` in turn, skipping slots below 0.
+
+    Where ties go by age, slots that are not in the order are skipped too.
+    """
+    borrowed = borrow(state)
+    _update(borrowed, m, positions_of(borrowed, m, slots.reshape((1, slots.size))), keys.reshape((1, keys.size)))
 
 
 @kernel
 def order_update_all(state: OrderState, slots: Indices, keys: NDArray[np.float32]) -> None:
     """Do `order_update` for all members, `slots[M, B]` and `keys[M, B]`; no member waits for its first rows."""
-    _update(borrow(state), 0, slots, keys)
+    borrowed = borrow(state)
+    _update(borrowed, 0, positions_of(borrowed, 0, slots), keys)
+
+
+@kernel
+def order_arrive_all(state: OrderState, slots: Indices, keys: NDArray[np.float32]) -> None:
+    """Give the new occupants of `slots[M]` their `keys[M]`, skipping slots below 0; they are the newest."""
+    borrowed = borrow(state)
+    positions = slots.copy().reshape((slots.size, 1))
+    if state.position_of.shape[1]:
+        for m in range(slots.size):
+            if slots[m] >= 0:
+                positions[m, 0] = take_position(borrowed, m, slots[m])
+    _update(borrowed, 0, positions, keys.reshape((keys.size, 1)))

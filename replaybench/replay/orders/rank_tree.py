@@ -1,7 +1,7 @@
 """The tree under `replaybench.replay.orders.rank_order`: nodes of sorted entries, split and merged on the way down.
 
-The module docstring there says what the structure is and why. This file knows entries and nodes; slots, keys and ranks
-are the order's business. `leaf` tells in all functions which kind of node is meant.
+The module docstring there says what the structure is and why. This file knows positions, entries and nodes; what has
+its key at a position is the order's business. `leaf` tells in all functions which kind of node is meant.
 """
 
 from __future__ import annotations
@@ -31,20 +31,25 @@ _SHARES_INNER: Final = 25
 NOTHING: Final = np.uint64(0xFFFF_FFFF_FFFF_FFFF)  # pads `leaf` and `bound`; no key has this image
 _FAR: Final = np.int32(0x7FFF_FFFF)  # pads `before`
 
-ROOT, HEIGHT, SIZE, CHANGES, FREE, USED = 0, 1, 2, 3, 5, 7  # columns of `head`; the last three for inner nodes, leaves
+# Columns of `head`; CHANGES, FREE and USED are two, for inner nodes and leaves.
+ROOT, HEIGHT, SIZE, CHANGES, FREE, USED, TAKEN = 0, 1, 2, 3, 5, 7, 9
 
 
 class OrderState(NamedTuple):
-    """The arrays of M members with C slots each, as kernels take them: L leaves and I inner nodes.
+    """The arrays of M members with C slots and P positions each, as kernels take them: L leaves and I inner nodes.
+
+    Positions are slots, unless ties go by age (`replaybench.replay.orders.rank_ages`).
 
     Attributes:
-        image: uint32 `[M, C]`, each slot's key as `image_of` writes it, 0 where the slot is absent.
+        image: uint32 `[M, P]`, the key at each position as `image_of` writes it, 0 where there is none.
         leaf: uint64 `[M, L, LEAF]`, ascending entries.
         bound: uint64 `[M, I, INNER]`, lower bounds of the children's entries.
         before: int32 `[M, I, INNER]`, how many entries lie under earlier children of the same node.
         child: int32 `[M, I, INNER]`, node numbers: leaves below the lowest inner nodes, else inner nodes.
-        head: int64 `[M, 9]`, root, height, size, and for inner nodes and leaves each: how often one was split, merged
-            or evened out, the first free one, and the number ever used.
+        head: int64 `[M, 10]`, root, height, size, and for inner nodes and leaves each: how often one was split, merged
+            or evened out, the first free one, and the number ever used; last, the position taken last.
+        slot_at: int32 `[M, P]`, the slot that took each position; empty if ties do not go by age.
+        position_of: int32 `[M, C]`, each slot's position, −1 where the slot is absent; empty likewise.
     """
 
     image: NDArray[np.uint32]
@@ -53,13 +58,15 @@ class OrderState(NamedTuple):
     before: NDArray[np.int32]
     child: NDArray[np.int32]
     head: NDArray[np.int64]
+    slot_at: NDArray[np.int32]
+    position_of: NDArray[np.int32]
 
 
 @kernel
 def image_of(key: float) -> np.uint32:
     """Map a float32 key to 32 bits that ascend as keys descend; NaN counts as +inf.
 
-    On bits the map is its own inverse. Only a NaN would have the image 0, which therefore marks absent slots.
+    On bits the map is its own inverse. Only a NaN would have the image 0, which therefore marks absent keys.
     """
     value = np.float32(key) + np.float32(0.0)  # turns -0.0 into 0.0
     bits = np.float32(np.inf if np.isnan(value) else value).view(np.uint32)
@@ -67,8 +74,8 @@ def image_of(key: float) -> np.uint32:
 
 
 @kernel
-def entry_of(image: np.uint32, slot: int) -> np.uint64:
-    return (np.uint64(image) << np.uint64(32)) | np.uint64(slot)
+def entry_of(image: np.uint32, position: int) -> np.uint64:
+    return (np.uint64(image) << np.uint64(32)) | np.uint64(position)
 
 
 @kernel
@@ -221,15 +228,15 @@ def _grow(state: OrderState, m: int) -> None:
 
 
 @kernel
-def place(state: OrderState, m: int, slot: int, image: np.uint32) -> None:
-    """Move a slot to where its new image belongs; image 0 takes it out."""
-    old = state.image[m, slot]
+def place(state: OrderState, m: int, position: int, image: np.uint32) -> None:
+    """Move a position to where its new image belongs; image 0 takes it out."""
+    old = state.image[m, position]
     if old != image:
         if old:
-            _delete(state, m, entry_of(old, slot))
+            _delete(state, m, entry_of(old, position))
         if image:
-            _insert(state, m, entry_of(image, slot))
-        state.image[m, slot] = image
+            _insert(state, m, entry_of(image, position))
+        state.image[m, position] = image
 
 
 @kernel
@@ -267,6 +274,48 @@ def _delete(state: OrderState, m: int, entry: np.uint64) -> None:
         state.head[m, HEIGHT] -= 1
         state.head[m, CHANGES] += 1
         _discard(state, m, root, False)
+
+
+@kernel
+def _build_level(
+    state: OrderState, m: int, entry: NDArray[np.uint64], before: NDArray[np.int32], child: NDArray[np.int32]
+) -> int:
+    """Build the next level over these columns, replace them by one for each of its nodes, and return how many."""
+    leaf, count = state.head[m, HEIGHT] < 0, entry.size
+    width = LEAF if leaf else INNER
+    nodes = max(1, -(-count // width), count // (width * 11 // 16))  # about as wide as random updates leave them
+    for g in range(nodes):
+        start, stop = g * count // nodes, (g + 1) * count // nodes
+        node = new_node(state, m, leaf)
+        for j in range(stop - start):
+            if leaf:
+                state.leaf[m, node, j] = entry[start + j]
+            else:
+                state.bound[m, node, j], state.child[m, node, j] = entry[start + j], child[start + j]
+                state.before[m, node, j] = before[start + j] - before[start]
+        if count:
+            entry[g], before[g] = entry[start], before[start]
+        child[g] = node
+    state.head[m, HEIGHT] += 1
+    return nodes
+
+
+@kernel
+def build(state: OrderState, m: int) -> None:
+    """Rebuild a member's tree from its images: sort, then build level upon level."""
+    entry = np.empty(state.image.shape[1] + 1, np.uint64)
+    count = 0
+    for position in range(state.image.shape[1]):
+        if state.image[m, position]:
+            entry[count] = entry_of(state.image[m, position], position)
+            count += 1
+    entry[:count].sort()
+    before, child = np.arange(count).astype(np.int32), np.empty(max(count, 1), np.int32)
+    state.head[m, :TAKEN] = (-1, -1, count, 0, 0, -1, -1, 0, 0)
+    while state.head[m, HEIGHT] < 0 or count > 1:
+        count = _build_level(state, m, entry[:count], before, child)
+        entry[0] = 0
+    state.head[m, ROOT] = child[0]
 
 
 def rows(members: int, nodes: int, width: int, dtype: type[np.generic]) -> NDArray[Any]:

@@ -67,10 +67,10 @@ class StrategyLearner(OffPolicyAlgorithm):
             )
         super()._setup_model()
         strategy = self.strategy_buffer.strategy
-        if isinstance(strategy.sampling, ERE) and self._phase_updates() == 1:
+        if isinstance(strategy.sampling, ERE) and strategy.sampling.phase is None and self._phase_updates() == 1:
             raise UserError(
                 f"{strategy} draws by the place of an update in its phase, and these settings make phases of one "
-                'update; give e.g. train_freq=(1, "episode"), gradient_steps=-1'
+                'update; give ERE(phase=1000), or e.g. train_freq=(1, "episode"), gradient_steps=-1'
             )
 
     def _collected_at_once(self) -> int:

@@ -55,9 +55,11 @@ class Context(NamedTuple):
         update, updates_in_phase: which update of its phase this is, from 0, and of how many.
         progress: 0 at the first episode of the run, 1 at its end.
         state: the state `[M, S]` that each agent attends to, as it was observed; None where nothing asks for it.
+        updates_before: how many updates of the whole run came before this one; `Replay` fills it in.
     """
 
     update: int = 0
     updates_in_phase: int = 1
     progress: float = 0.0
     state: Floats | None = None
+    updates_before: int = 0

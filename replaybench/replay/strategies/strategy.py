@@ -86,7 +86,8 @@ class Strategy:
     def slot_bytes(self) -> int:
         """About how many bytes a slot costs beside its row."""
         own = 2 * isinstance(self.weights, FIS) + 4 * isinstance(self.retention, FarPol)
-        return 4 + 20 * len(self.orders) + own + self.sampling.slot_bytes(self.in_turn)
+        by_age = 10 * len(self.retention.orders)
+        return 4 + 20 * len(self.orders) + by_age + own + self.sampling.slot_bytes(self.in_turn)
 
     def __str__(self) -> str:
         from replaybench.replay.strategies.notation import write

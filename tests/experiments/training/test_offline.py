@@ -35,3 +35,17 @@ def test_statistics_are_the_recordings(tmp_path: Path) -> None:
     np.testing.assert_allclose(rewards.mean_square, np.square(arrays["reward"]).mean(axis=(1, 2)), rtol=1e-9)
     with pytest.raises(UserError, match="normalises by all that was collected"):
         offline(read_recording(tmp_path / "buffer.h5", whole=False))
+
+
+def test_ere_without_a_phase_is_refused(tmp_path: Path) -> None:
+    """Phases are those after an episode, here of a single update; named ones hold offline too."""
+    learner = {"DDPG": {"replays_per_experience": 0.1}}
+    study = Study(name="t", plants=("Pendulum",), strategies=("FULL[Uniform]",), seeds=1, episodes=1, learner=learner)
+    assert run_cell(study.cells()[0], tmp_path, buffers="final")
+    offline = partial(
+        replay_offline, read_recording(tmp_path / "buffer.h5"), updates=3, learner="DDPG", learners=1, capacity=None,
+        root_seed=0, progress=lambda _: None,
+    )  # fmt: skip
+    with pytest.raises(UserError, match=r"^FIFO\[ERE\] narrows .* 200 steps are followed by 1\.2; name the length"):
+        offline(parse("FIFO[ERE]"))
+    assert np.isfinite(offline(parse("FIFO[ERE(phase=2)]")).reward).all()

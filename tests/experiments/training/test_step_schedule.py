@@ -19,6 +19,7 @@ from replaybench.experiments import sweep
 from replaybench.experiments.training.cell import CellRun, run_cell
 from replaybench.experiments.training.study import Cell, Study, read_study, resolved, write_toml
 from replaybench.replay.storage.episode_starts import episode_and_step
+from replaybench.replay.strategies.sampling.recent import ERE
 from replaybench.replay.strategies.setting import Context
 
 HERE = Path(__file__).parents[2] / "helpers"
@@ -149,7 +150,7 @@ def contents(folder: Path) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize(
     ("learner", "strategy", "every"),
-    [("DDPG", "FULL[PER+IS]", 7), ("DDPG", "FIFO[AER]", 50), ("ACER", "FIFO[Uniform]", 3), ("DQN", "Resv[ERE]", 1)],
+    [("DDPG", "FULL[PER+IS]", 7), ("DDPG", "FIFO[AER]", 50), ("ACER", "FIFO[Uniform]", 3), ("DQN", "Resv[ERE+PER]", 1)],
 )
 def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, learner: str, strategy: str, every: int) -> None:
     """From the midst of episodes, of segments and of phases."""
@@ -248,6 +249,38 @@ def test_an_estimate_of_time_counts_updates_though_a_run_warms_up_first(monkeypa
     assert cell.settings["warmup_episodes"] > 3
     assert sweep.estimate_seconds([cell], 1) > 0
     assert probes[0].agent.steps[0] > 0
+
+
+@pytest.mark.parametrize(("every", "phase"), [(0, None), (1, 10), (7, 10), (50, None)])
+def test_ere_acts_along_the_updates_of_an_episode(
+    every: int, phase: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However few updates are done at once: 20 steps are followed by 10. More than an episode's are their own phase."""
+    seen: list[int] = []
+    newest = ERE.newest
+
+    def kept(self: ERE, context: Context, capacity: int | None, count: Any) -> Any:
+        found = newest(self, context, 10**6, np.array([10**6]))
+        seen.append(int(found[0]))
+        return newest(self, context, capacity, count)
+
+    monkeypatch.setattr(ERE, "newest", kept)
+    run = advanced(make_cell("FIFO[ERE(0.999, last=0.999)]", seeds=1, update_every=every, episodes=5))
+    assert run.strategy == dataclasses.replace(
+        run.strategy, sampling=dataclasses.replace(run.strategy.sampling, phase=phase)
+    )
+    updates = 10 if every < 50 else 25
+    expected = [int(1e6 * 0.999 ** (k * 1000 / updates)) for k in range(1, updates + 1)]
+    assert seen == (expected * 5)[: len(seen)]
+    assert len(seen) == int(run.agent.steps[0]) >= 45
+
+
+def test_ere_without_a_phase_is_refused() -> None:
+    seldom = {"DDPG": {"replays_per_experience": 1.0}}
+    for every, steps in ((0, 20), (1, 20), (25, 25)):
+        with pytest.raises(UserError, match=rf"^FIFO\[ERE\] narrows .* {steps} steps are followed by 1\.\d+; name the"):
+            make_cell("FIFO[ERE]", update_every=every, learner=seldom)
+        assert make_cell("FIFO[ERE(phase=30)]", update_every=every, learner=seldom).strategy == "FIFO[ERE(phase=30)]"
 
 
 def test_what_cannot_be_scheduled_is_refused() -> None:

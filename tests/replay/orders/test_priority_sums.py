@@ -18,7 +18,7 @@ from replaybench.replay.orders.priority_sums import (
     sum_total,
     sum_update,
 )
-from replaybench.replay.sums_within import cover_range, cover_room, cover_search
+from replaybench.replay.orders.range_sums import cover_range, cover_room, cover_search
 
 SIZES = [1, 2, 15, 16, 17, 255, 256, 257, 4095, 4097, 70_000]
 

@@ -18,6 +18,7 @@ from replaybench.replay.orders.rank_order import (
     LEAST_INNER,
     LEAST_LEAF,
     Order,
+    order_arrive_all,
     order_rank,
     order_remove,
     order_select,
@@ -429,3 +430,39 @@ def test_used_memory_is_bounded_under_adversarial_workloads(capacity: int) -> No
     set_all(order.state, 0, slots[::-1].copy(), slots.astype(np.float32))
     check(23.0)
     assert_order(order, 0, slots[::-1].astype(np.float32))
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 5, 65, 1000])
+def test_where_ties_go_by_age_the_newest_is_first(capacity: int) -> None:
+    """Against sorting by key, then arrival; many ties, members apart, saved and loaded on the way."""
+    rng = np.random.Generator(np.random.PCG64(capacity))
+    order, members = Order(3, capacity, by_age=True), np.arange(3)
+    keys, arrived = np.full((3, capacity), np.nan, np.float32), np.zeros((3, capacity), np.uint32)
+    few = np.array([-1, 0, 0, 0, 0, 2, np.inf], np.float32)
+    for turn in range(8):
+        for number in range(capacity):
+            slots, new = rng.integers(-1, capacity, 3), rng.choice(few, 3)
+            order_arrive_all(order.state, slots, new)
+            stored = slots >= 0
+            keys[members[stored], slots[stored]] = new[stored]
+            arrived[members[stored], slots[stored]] = turn * capacity + number + 1
+        slots, new = rng.integers(-1, capacity, (3, 40)), rng.choice(few, (3, 40))
+        order_update_all(order.state, slots, new)
+        for m in range(3):
+            for slot, key in zip(slots[m], new[m], strict=True):
+                if slot >= 0 and not np.isnan(keys[m, slot]):  # of those that are there
+                    keys[m, slot] = key
+            gone = int(rng.integers(capacity))
+            order_remove(order.state, m, gone)
+            keys[m, gone] = np.nan
+            present = np.flatnonzero(~np.isnan(keys[m]))
+            expected = present[np.lexsort((-arrived[m, present].astype(np.int64), -keys[m, present]))]
+            np.testing.assert_array_equal(select_all(order.state, m), expected)
+            np.testing.assert_array_equal(rank_all(order.state, m, expected), np.arange(expected.size))
+            assert order_rank(order.state, m, gone) == -1
+            live_nodes(order, m)
+        np.testing.assert_array_equal(order.keys(), keys)
+        np.testing.assert_array_equal(order.column(capacity)[1:, : capacity // 2], keys[1:, : capacity // 2])
+        if turn % 3 == 2:
+            order = Order(3, capacity, by_age=True)
+            order.load_keys(keys, arrived)

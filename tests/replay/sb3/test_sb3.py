@@ -516,8 +516,9 @@ def test_learners_learn_and_are_saved(kind: type[StrategyLearner], strategy: str
 
 
 def test_learners_refuse_what_they_cannot_serve() -> None:
-    with pytest.raises(UserError, match='make phases of one update; give e.g. train_freq=\\(1, "episode"\\)'):
+    with pytest.raises(UserError, match=r"make phases of one update; give ERE\(phase=1000\), or e.g. train_freq"):
         learner(StrategySAC, "FIFO[ERE]", gradient_steps=1)
+    learner(StrategySAC, "FIFO[ERE(phase=1000)]", gradient_steps=1)
     with pytest.raises(UserError, match="make phases of one update"):
         learner(StrategyTD3, "FIFO[ERE]", train_freq=1, gradient_steps=-1)
     with pytest.raises(UserError, match="needs replay_buffer_class=StrategyReplayBuffer"):

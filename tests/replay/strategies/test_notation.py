@@ -38,7 +38,9 @@ PARTS = {
     PER: st.builds(PER, exponents),
     PERprop: proportional,
     AER: st.builds(AER, st.floats(1, 1e6) | st.integers(1, 9), st.floats(0, 1, exclude_min=True)),
-    ERE: st.builds(ERE, eta, st.none() | st.integers(1, 10**6), eta, st.none() | proportional),
+    ERE: st.builds(
+        ERE, eta, st.none() | st.integers(1, 10**6), eta, st.none() | st.integers(2, 10**6), st.none() | proportional
+    ),
     IS: st.builds(IS, probabilities, probabilities, st.booleans(), st.booleans()),
     FIS: st.builds(FIS, probabilities),
     Drop: st.builds(Drop, st.just("rate") | st.floats(0, 1, exclude_max=True)),
@@ -97,6 +99,7 @@ def test_canonical_text_parses_to_the_same_strategy(strategy: Strategy) -> None:
         ("FIFO[ERE+PER]", "FIFO[ERE+PER]"),
         ("FIFO[ERE+PERprop(0.9)]", "FIFO[ERE+PER(0.9)]"),
         ("FIFO[ERE(0.99, c_min=100)+PER+FIS]", "FIFO[ERE(eta=0.99, c_min=100)+PER+FIS]"),
+        ("FIFO[ERE(phase=1000)+PER]", "FIFO[ERE(phase=1000)+PER]"),
         ("Drop(rate)*FIFO[Uniform]", "Drop(rate)*FIFO[Uniform]"),
         ("Drop*FIFO[Uniform]", "Drop(rate)*FIFO[Uniform]"),
         ("Drop(0.5)·Synth(action=0.2)·FIFO[Uniform]", "Drop(0.5)*Synth(action=0.2)*FIFO[Uniform]"),

@@ -169,7 +169,8 @@ class _Ranked:
 
     `segments` cuts the ranks into that many parts of equal probability and draws uniformly inside one of them;
     "authors" takes max(3, C/500) of them, as the authors' code does, None draws from rank^−α exactly, which differs
-    at the extreme head only. Of equal metrics the higher slot counts as the smaller.
+    at the extreme head only. Of equal metrics the oldest experience's counts as the smallest, as in the authors' sorted
+    list: those of a learner that rarely explores are nearly all 0.
     """
 
     alpha: float = 1.0

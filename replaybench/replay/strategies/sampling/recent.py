@@ -22,6 +22,7 @@ from replaybench.replay.strategies.setting import Context, Indices, Setting, Sta
 class ERE:
     """Update k of the K of a phase draws from the newest c_k = max(N·η^(k·1000/K), c_min) experiences.
 
+    With `phase` every K = `phase` updates of the run are one, whenever they are done; else phases are the schedule's.
     η moves linearly from `eta` to `last` over the run. N is the buffer's size; a FULL buffer has none, so there N is
     what it stores. c_min is min(5000, N/200) unless given: the paper's 5000 for its buffer of 10⁶. c_k is rounded
     down and clipped to what is stored. With `priorities` (written `ERE+PER`) the draws among the newest c_k are
@@ -31,6 +32,7 @@ class ERE:
     eta: float = 0.996
     c_min: int | None = None
     last: float = 1.0
+    phase: int | None = None
     priorities: PERprop | None = None
     orders = ()
     attends = False
@@ -41,6 +43,8 @@ class ERE:
                 raise UserError(f"ERE: η must lie in (0, 1], not {eta:g}")
         if self.c_min is not None and self.c_min < 1:
             raise UserError(f"ERE: c_min must be at least 1, not {self.c_min}")
+        if self.phase is not None and self.phase < 2:
+            raise UserError(f"ERE: a phase must be at least 2 updates long, not {self.phase}")
 
     @property
     def feedback(self) -> tuple[str, ...]:
@@ -56,7 +60,10 @@ class ERE:
     def newest(self, context: Context, capacity: int | None, count: Indices) -> Indices:
         """Return c_k `[M]` for buffers that store `count` `[M]`; capacity None means as large as that."""
         eta = self.eta + (self.last - self.eta) * context.progress
-        share = eta ** ((context.update + 1) * 1000 / context.updates_in_phase)
+        k, updates = context.update + 1, context.updates_in_phase
+        if self.phase is not None:
+            k, updates = context.updates_before % self.phase + 1, self.phase
+        share = eta ** (k * 1000 / updates)
         if capacity is not None:
             least = min(5000.0, capacity / 200) if self.c_min is None else float(self.c_min)
             return np.minimum(count, max(1, int(min(max(capacity * share, least), capacity))))

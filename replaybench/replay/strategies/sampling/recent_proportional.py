@@ -21,11 +21,11 @@ from replaybench.replay.orders.priority_sums import (
     sum_set,
     sum_update,
 )
+from replaybench.replay.orders.range_sums import Cover, cover_range, cover_room, cover_search
 from replaybench.replay.strategies.sampling.interface import Draws
 from replaybench.replay.strategies.sampling.proportional import PERprop, priority_of, read_priority
 from replaybench.replay.strategies.sampling.recent import ERE, RunningERE
 from replaybench.replay.strategies.setting import Context, Floats, Indices, Setting, State
-from replaybench.replay.sums_within import Cover, cover_range, cover_room, cover_search
 
 
 class RunningEREPER(RunningERE):

@@ -93,12 +93,38 @@ def test_the_authors_cut_capacity_by_500_but_at_least_in_three(capacity: int, pa
         chi_square(first, np.full(len(first), first.sum() / len(first)))
 
 
-def test_of_equal_metrics_the_higher_slot_goes_first() -> None:
+def test_of_equal_metrics_the_oldest_goes_first() -> None:
     """With α = 100 the first rank is as good as certain; errors that are not known yet are infinite, so go last."""
     replay = make("TDE(100.0, segments=none)[Uniform]", capacity=5)
     fill(replay, 5)
     set_errors(replay, np.array([[2, 1, np.inf, 1, 2]]))
-    assert victims(replay, 5, 50).tolist() == [0, 0, 0, 50, 0, 0]
+    assert victims(replay, 5, 50).tolist() == [0, 50, 0, 0, 0, 0]
+    fill(replay, 1)  # in slot 1, and unknown
+    assert victims(replay, 6, 50).tolist() == [0, 0, 0, 50, 0, 0]
+    set_errors(replay, np.array([[2, 1, np.inf, 1, 2]]))  # slot 1 is the newest now
+    assert victims(replay, 6, 50).tolist() == [0, 0, 0, 50, 0, 0]
+
+
+@pytest.mark.parametrize("text", ["Expl(100.0, segments=none)", "TDE(100.0, segments=none)"])
+def test_where_all_metrics_are_equal_the_newest_stay(text: str) -> None:
+    """As FIFO keeps them, over many turns, and from a saved buffer too."""
+    one, two = (make(f"{text}[Uniform]", members=3, capacity=21) for _ in range(2))
+    fill(one, 200, exploration=0.0)
+    two.load_state_dict(saved(one))
+    for number in range(200, 300):
+        for replay in (one, two):
+            fill(replay, 1, number, exploration=0.0)
+            assert sorted(replay.columns.serial[0].tolist()) == list(range(number - 19, number + 2))
+
+
+def test_experiences_without_exploration_do_not_stay_for_ever() -> None:
+    """97 % zeros, as of an ε-greedy learner, with the default law: the oldest of them is a few turns old."""
+    rng = np.random.Generator(np.random.PCG64(5))
+    replay = make("Expl(1.0)[Uniform]", members=1, capacity=200)
+    for number in range(6000):
+        fill(replay, 1, number, exploration=float(rng.random() < 0.03))
+    stored = replay.columns.column("exploration")[0, :, 0]
+    assert replay.columns.serial[0][stored == 0].min() > 6000 - 2000
 
 
 def test_exploration_of_what_stays_rises() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from buffers import chi_square, fill, make, saved
@@ -55,6 +57,27 @@ def test_a_buffer_without_a_size_is_as_large_as_what_it_stores() -> None:
     count = np.array([10_000, 300])
     assert ERE(0.996).newest(Context(0, 10), None, count).tolist() == [int(10_000 * 0.996**100), int(300 * 0.996**100)]
     assert ERE(0.5).newest(Context(0, 10), None, count).tolist() == [50, 1]
+
+
+def test_a_phase_of_its_own_goes_on_over_those_of_the_schedule() -> None:
+    """One update after each step, as SAC has it: c_k falls over K of them as over an episode's."""
+    ere, count = ERE(0.996, phase=1000), np.array([1_000_000])
+    c = [int(ere.newest(Context(0, 1, updates_before=k), 1_000_000, count)[0]) for k in range(2500)]
+    whole = schedule(ERE(0.996), 1_000_000, 1000)
+    np.testing.assert_array_equal(c, np.r_[whole, whole, whole[:500]])
+
+
+def test_a_buffer_counts_the_updates_of_a_phase_also_when_it_was_saved() -> None:
+    ere = "ERE(0.9995, c_min=1, last=0.9995, phase=5)"
+    one, c = make(f"FIFO[{ere}]", 200, 60, 16), schedule(ERE(0.9995, 1, 0.9995), 60, 5)
+    fill(one, 75)
+    for number in range(13):
+        if number == 7:
+            two = make(f"FIFO[{ere}]", 200, 60, 16)
+            two.load_state_dict(saved(one))
+            one = two
+        fill(one, 1, number)
+        assert ages(one, one.sample(Context(0, 1)).idx).max() == c[number % 5] - 1
 
 
 def test_figure_1_in_closed_form() -> None:
@@ -201,8 +224,10 @@ def test_a_c_min_beyond_all_that_is_stored_leaves_uniform_sampling(capacity: int
     np.testing.assert_array_equal(newest, [1, 20, 100])
 
 
-@pytest.mark.parametrize("wrong", [{"eta": 0.0}, {"eta": 1.1}, {"last": 0.0}, {"eta": np.nan}, {"c_min": 0}])
-def test_parameters_are_checked(wrong: dict[str, float]) -> None:
+@pytest.mark.parametrize(
+    "wrong", [{"eta": 0.0}, {"eta": 1.1}, {"last": 0.0}, {"eta": np.nan}, {"c_min": 0}, {"phase": 1}]
+)
+def test_parameters_are_checked(wrong: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="ERE"):
         ERE(**wrong)
 

@@ -1,0 +1,56 @@
+"""How many updates follow how many steps, and what is a phase for strategies that act along one.
+
+Where learners are updated after each episode, its updates are a phase, as in Wang & Ross (2019). Where they are updated
+every so many steps, ERE's phases are as long as the longest episode's all the same, and go on from one to the next.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Protocol
+
+from replaybench.data.errors import UserError
+from replaybench.replay.strategies.sampling.recent import ERE
+from replaybench.replay.strategies.strategy import Strategy
+
+
+class Replaying(Protocol):
+    """A learner, or its settings. A `segment` of steps is replayed as one, if there is such a number."""
+
+    @property
+    def batch_size(self) -> int: ...
+
+    @property
+    def replays_per_experience(self) -> float: ...
+
+
+def updates_after(steps: int, strategy: Strategy, learner: Replaying) -> float:
+    """Return how many updates follow so many steps, in the mean."""
+    uses = steps * strategy.entering * learner.replays_per_experience
+    return float(uses / (learner.batch_size * getattr(learner, "segment", 1)))
+
+
+def with_phases(strategy: Strategy, learner: Replaying, steps: int, every: int) -> Strategy:
+    """Return the strategy with the length of ERE's phases written out, where that is not the schedule's own.
+
+    Args:
+        strategy: any strategy, at its control rate.
+        learner: who replays.
+        steps: of the longest episode.
+        every: steps after which the learner is updated, 0 for after each episode.
+
+    Raises:
+        UserError: there would be phases of a single update.
+    """
+    sampling = strategy.sampling
+    if not isinstance(sampling, ERE) or sampling.phase is not None:
+        return strategy
+    updates = updates_after(max(steps, every), strategy, learner)
+    if updates < 2:
+        raise UserError(
+            f"{strategy} narrows to the newest during a phase of updates, and {max(steps, every)} steps are followed "
+            f"by {updates:.2g}; name the length of a phase, e.g. ERE(phase=1000), or raise replays_per_experience"
+        )
+    if not 0 < every < steps:
+        return strategy
+    return dataclasses.replace(strategy, sampling=dataclasses.replace(sampling, phase=int(updates)))
