@@ -6,6 +6,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
 from replaybench.envs.interface.plant import Plant
@@ -30,8 +31,24 @@ class SingleEnv(gymnasium.Env[Float32Array, Float32Array]):
         self.population = PopulationEnv(plant, 1, render_mode=render_mode, **settings)
         self.render_mode = render_mode
         self.metadata = {**self.metadata, "render_fps": self.population.metadata["render_fps"]}
+        self._spec: EnvSpec | None = None
         self.observation_space = self.population.single_observation_space
         self.action_space = self.population.single_action_space
+
+    @property
+    def spec(self) -> EnvSpec | None:  # type: ignore[override]
+        """What Gymnasium made this of, with the steps of an episode at the rate in force as `max_episode_steps`.
+
+        They depend on the rate, which the registered id leaves open, and the plant itself ends its episodes by them: a
+        time limit in the registry would cut episodes at higher rates short.
+        """
+        return self._spec
+
+    @spec.setter
+    def spec(self, value: EnvSpec | None) -> None:
+        self._spec = value
+        if value is not None:
+            value.max_episode_steps = self.population.steps_per_episode
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

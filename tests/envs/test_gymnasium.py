@@ -91,3 +91,19 @@ def test_an_id_alone_finds_its_module_in_a_fresh_process() -> None:
     code = 'import gymnasium; gymnasium.make("replaybench.envs:replaybench/Pendulum-v0").reset(seed=0)'
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
     register_gymnasium()  # a second time changes nothing, and warns of nothing
+
+
+@pytest.mark.parametrize(("settings", "steps"), [({}, 200), ({"frequency": 100}, 400), ({"frequency": 25}, 100)])
+def test_the_spec_tells_the_steps_of_an_episode_and_nothing_cuts_it_short(
+    settings: dict[str, float], steps: int
+) -> None:
+    """Also when it is made again from that spec, as recorders of data sets do; then with a time limit that agrees."""
+    first = gymnasium.make("replaybench/Pendulum-v0", **settings)
+    again = gymnasium.make(first.spec)
+    for env in (first, again):
+        assert env.spec.max_episode_steps == steps
+        env.reset(seed=0)
+        ends = [env.step(np.zeros(1, np.float32))[3] for _ in range(steps)]
+        assert ends == [False] * (steps - 1) + [True]
+        env.close()
+    check_env(again.unwrapped, skip_render_check=True)
