@@ -3,7 +3,7 @@
 That package needs the abandoned `gym`, of which it uses no more than names: stand-ins are enough to run it here. Before
 they are compared, its tasks are told what this project reads differently:
 
-- its walkers' mean place counts the floor and massless helper links; here, only bodies;
+- its walkers' mean place counts the floor among their links, which Roboschool's does not; the floor is left out;
 - joints at their limits cost it 0.1 each; Roboschool's 0.2 are used here;
 - it reads the places of links as they were one physics step before;
 - it shows foot contacts one sample late, and lets a half cheetah run on after its end;
@@ -75,9 +75,7 @@ def begin(peer: Any, env: PopulationEnv, member: int) -> None:
     client.getLinkState = partial(
         import_module("pybullet").getLinkState, computeForwardKinematics=1, physicsClientId=client._client
     )
-    for name in [name for name in peer.robot.parts if name.startswith("link") or name == "floor"]:
-        if isinstance(env.plant, Walker):
-            del peer.robot.parts[name]
+    peer.robot.parts.pop("floor", None)
     peer.robot.calc_state()
     peer.potential = peer.robot.calc_potential()
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.data.errors import UserError
 from replaybench.envs.bullet.model import Floats, Model, Readings
 from replaybench.envs.bullet.plant import BulletPlant
 from replaybench.envs.bullet.task import INTERVAL
@@ -48,12 +49,15 @@ class Walker(BulletPlant):
 
     substeps: float = 4.0
     start_noise: float = 0.1  # joints start within ± this [rad]
+    place: str = "links"  # mean of what a walker's place is: all "links", as in Roboschool, or "bodies" alone
 
     file: ClassVar[str]
     joints: ClassVar[dict[str, tuple[float, float, float]]]
     """Lower and upper end [rad] of each joint's range, and its greatest torque [N m]."""
     links: ClassVar[tuple[str, ...]]
     """The bodies beside the torso."""
+    helpers: ClassVar[tuple[str, ...]]
+    """Links without mass that Bullet puts between the bodies, one for each degree of freedom but the last."""
     feet: ClassVar[tuple[str, ...]]
     start_height: ClassVar[float]
     """Of the torso [m]."""
@@ -81,8 +85,18 @@ class Walker(BulletPlant):
         cls.action_low, cls.action_high = tuple((-torque).tolist()), tuple(torque.tolist())
         cls.model = Model(
             file=cls.file, floor=True, gravity=9.8, joints=tuple(cls.joints), motors=len(cls.joints),
-            parts=cls.links, root="torso", feet=cls.feet,
+            parts=(*cls.links, *cls.helpers), root="torso", feet=cls.feet,
         )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.place not in ("links", "bodies"):
+            raise UserError(f"{self.name}: place is {self.place!r}; give links or bodies")
+
+    @property
+    def _counted(self) -> int:
+        """How many of the parts count for the walker's place."""
+        return len(self.links) + (len(self.helpers) if self.place == "links" else 0)
 
     @property
     def observation_limit(self) -> tuple[float, ...]:
@@ -96,7 +110,7 @@ class Walker(BulletPlant):
     def observe(self, now: Readings) -> Floats:
         """Return physical states `[M, S]`."""
         yaw = now.attitude[:, 2]
-        x, y = _middle(now)
+        x, y = _middle(now, self._counted)
         bearing = np.arctan2(-y, TARGET - x) - yaw
         cosine, sine = np.cos(yaw), np.sin(yaw)
         forward = cosine * now.speed[:, 0] + sine * now.speed[:, 1]
@@ -121,7 +135,7 @@ class Walker(BulletPlant):
         terms = np.stack(
             [
                 np.where(alive, 1.0, -1.0),
-                (_distance(before) - _distance(now)) / INTERVAL,
+                (_distance(before, self._counted) - _distance(now, self._counted)) / INTERVAL,
                 ELECTRICITY * power + STALL_TORQUE * heat,
                 JOINT_AT_LIMIT * (np.abs(relative) > AT_LIMIT).sum(axis=1),
                 FOOT_COLLISION * now.on_other.sum(axis=1),
@@ -136,18 +150,25 @@ class Walker(BulletPlant):
         return upright
 
 
-def _middle(now: Readings) -> tuple[Floats, Floats]:
-    """Return x and y `[M]` of the mean place of all bodies [m]: Roboschool's place of a walker."""
-    bodies = now.place.shape[1] + 1
-    total = now.root[:, :2] + now.place[:, :, :2].sum(axis=1)
-    return total[:, 0] / bodies, total[:, 1] / bodies
+def _middle(now: Readings, parts: int) -> tuple[Floats, Floats]:
+    """Return x and y `[M]` of the mean place of the torso and the first so many parts [m]: the place of a walker.
+
+    Roboschool (`load_robot_joints`, `calc_state`) counts every link, helpers included, which weighs the torso and the
+    upper ends of the limbs more than their ends; in hopper and walker most progress of a fall is theirs.
+    """
+    total = now.root[:, :2] + now.place[:, :parts, :2].sum(axis=1)
+    return total[:, 0] / (parts + 1), total[:, 1] / (parts + 1)
 
 
-def _distance(now: Readings) -> Floats:
+def _distance(now: Readings, parts: int) -> Floats:
     """Return the distance from the flag `[M]` [m]."""
-    x, y = _middle(now)
+    x, y = _middle(now, parts)
     distance: Floats = np.hypot(TARGET - x, y)
     return distance
+
+
+def _helpers(*numbers: int) -> tuple[str, ...]:
+    return tuple(f"link0_{number}" for number in numbers)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,6 +183,7 @@ class BulletHopper(Walker):
         "foot_joint": (math.radians(-45), math.radians(45), 0.75 * 100),
     }
     links = ("thigh", "leg", "foot")
+    helpers = _helpers(2, 3, 4, 6, 8, 10)
     feet = ("foot",)
     start_height = 1.25
 
@@ -181,6 +203,7 @@ class BulletWalker2d(Walker):
         "foot_left_joint": (math.radians(-45), math.radians(45), 0.4 * 30),
     }
     links = ("thigh", "leg", "foot", "thigh_left", "leg_left", "foot_left")
+    helpers = _helpers(2, 3, 4, 6, 8, 10, 12, 14, 16)
     feet = ("foot", "foot_left")
     start_height = 1.25
 
@@ -200,6 +223,7 @@ class BulletHalfCheetah(Walker):
         "ffoot": (-3.1, -0.3, 0.9 * 30),
     }
     links = ("bthigh", "bshin", "bfoot", "fthigh", "fshin", "ffoot")
+    helpers = _helpers(2, 3, 4, 6, 8, 10, 12, 14, 16)
     feet = ("ffoot", "fshin", "fthigh", "bfoot", "bshin", "bthigh")
     start_height = 0.7
 
@@ -227,6 +251,7 @@ class BulletAnt(Walker):
         for side, number in (("front_left", 1), ("front_right", 2), ("left_back", 3), ("right_back", 4))
         for part in (f"{side}_leg", f"aux_{number}", f"{side}_foot")
     )
+    helpers = _helpers(3, 5, 8, 10, 13, 15, 18, 20)
     feet = ("front_left_foot", "front_right_foot", "left_back_foot", "right_back_foot")
     start_height = 0.75
 

@@ -61,7 +61,7 @@ def judged(plant: BulletPlant, before: Readings, now: Readings, action: Any) -> 
 def standing(plant: Walker, *, forward: float = 0.0, **columns: Any) -> Readings:
     """Return readings at the start, all bodies moved `forward` [m], joints in the middle of their ranges."""
     low, high, _ = np.array(list(plant.joints.values())).T
-    place = np.full((len(plant.links), 3), [forward, 0.0, 0.0])
+    place = np.full((len(plant.model.parts), 3), [forward, 0.0, 0.0])
     usual = {"root": [forward, 0.0, plant.start_height], "place": place, "position": (low + high) / 2}
     return readings(plant, **(usual | columns))
 
@@ -154,6 +154,35 @@ def test_when_a_walker_falls(plant: Walker, columns: dict[str, Any], alive: bool
     terms, ended = judged(plant, now, now, np.zeros(len(plant.joints)))
     assert terms["alive"] == (1.0 if alive else -1.0)
     assert ended is not alive
+
+
+@pytest.mark.parametrize("kind", WALKERS, ids=lambda kind: kind.__name__)
+def test_a_walkers_place_is_the_mean_of_its_links(kind: type[Walker]) -> None:
+    """Of every one that Bullet has, as in Roboschool; or of those with mass."""
+    world = World(kind.model)
+    world.pace(pace(INTERVAL / 4, 4), 4)
+    rows = moved(world, 3, 40, list(kind().action_high))
+    bullet, body = world._bullet, world._body
+    names, places, masses = [], [], []
+    for link in range(bullet.getNumJoints(body, physicsClientId=world.client)):
+        names.append(bullet.getJointInfo(body, link, physicsClientId=world.client)[12].decode())
+        places.append(bullet.getLinkState(body, link, 0, 1, physicsClientId=world.client)[0][:2])
+        masses.append(bullet.getDynamicsInfo(body, link, physicsClientId=world.client)[0])
+    if "torso" not in names:  # the base itself; of the others the base is fixed to the world
+        places.append(bullet.getBasePositionAndOrientation(body, physicsClientId=world.client)[0][:2])
+        masses.append(1.0)
+    world.close()
+    before, now = (Readings(kind.model, row[None]) for row in (rows[0], rows[-1]))
+    for place, counted in (("links", np.ones(len(masses), bool)), ("bodies", np.array(masses) > 0)):
+        x, y = np.array(places)[counted].mean(axis=0)
+        plant = kind(place=place)
+        start = plant.judge(before, before, np.zeros((1, len(plant.joints))))[0][0, 1]
+        gained = plant.judge(before, now, np.zeros((1, len(plant.joints))))[0][0, 1] * INTERVAL
+        first = plant.judge(standing(plant), before, np.zeros((1, len(plant.joints))))[0][0, 1] * INTERVAL
+        assert start == 0.0
+        assert first + gained == pytest.approx(1000.0 - math.hypot(1000.0 - x, y), abs=1e-7)
+    with pytest.raises(UserError, match="place is 'feet'; give links or bodies"):
+        kind(place="feet")
 
 
 def test_an_ant_that_stands_and_does_nothing() -> None:
