@@ -36,7 +36,7 @@ class SingleEnv(gymnasium.Env[Float32Array, Float32Array]):
         self.action_space = self.population.single_action_space
 
     @property
-    def spec(self) -> EnvSpec | None:  # type: ignore[override]
+    def spec(self) -> EnvSpec | None:
         """What Gymnasium made this of, with the steps of an episode at the rate in force as `max_episode_steps`.
 
         They depend on the rate, which the registered id leaves open, and the plant itself ends its episodes by them: a
