@@ -69,7 +69,8 @@ def structures(replay: Replay) -> int:
 def test_bytes_per_experience(retention: str, sampling: str) -> None:
     replay = make(f"{retention}[{sampling}]", capacity=CAPACITY, batch=16)
     churn(replay)
-    assert bytes_per_experience(replay) <= 24 * structures(replay)
+    by_age = len(replay.strategy.retention.orders)
+    assert bytes_per_experience(replay) <= 24 * structures(replay) + 10 * by_age
     assert replay.strategy.slot_bytes == pytest.approx(4 + bytes_per_experience(replay), rel=0.25)
 
 
