@@ -152,7 +152,8 @@ def test_reference_values(
     assert found.random == pytest.approx(random, rel=0.05)
     assert found.random_sd == pytest.approx(random_sd, rel=0.1)
     assert found.zero == pytest.approx(zero, rel=1e-4)
-    assert found.sweeps == sweeps
+    assert found.sweeps <= 10
+    assert solve(plant, variant="synchronous").sweeps == sweeps
     assert (found.nodes, found.discount, found.rule) == (plant.grid_nodes, 0.95, "paper")
     assert found.usable
     np.testing.assert_allclose(normalise([found.random, found.dp], found), [0.0, 1.0])
