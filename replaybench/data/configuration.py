@@ -25,8 +25,8 @@ def build(kind: type[T], table: Mapping[str, Any], where: str, *, others: bool =
     """Make a dataclass or named tuple of `kind` from a table; `where` names the table in errors.
 
     Args:
-        others: whether keys that `kind` does not have are passed over, in nested tables too, as in files that later
-            versions may have written; else they are refused.
+        others: for files, whose every fault must name them: keys that `kind` does not have are passed over, in nested
+            tables too, as a later version may have written them. Else they are refused.
 
     Raises:
         UserError: an unknown key, a missing one, or a value of the wrong type or beyond its bounds.
@@ -40,7 +40,11 @@ def build(kind: type[T], table: Mapping[str, Any], where: str, *, others: bool =
         if must and name not in table:
             raise UserError(f"{where}: {name!r} is missing")
     known = {key: value for key, value in table.items() if key in required}
-    return kind(**{key: _convert(value, hints[key], f"{where}: {key}", others) for key, value in known.items()})
+    converted = {key: _convert(value, hints[key], f"{where}: {key}", others) for key, value in known.items()}
+    try:
+        return kind(**converted)
+    except UserError as error:
+        raise (UserError(f"{where}: {error}") if others else error) from None
 
 
 def check_bounds(settings: Any, where: str) -> None:

@@ -10,9 +10,12 @@ import json
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from replaybench.data.errors import UserError
+
+DEEPEST: Final = 50
+"""Levels of tables and lists within each other that are read."""
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -52,4 +55,17 @@ def _parse(parser: Callable[[Any], Any], text: str | bytes, fault: str) -> dict[
         raise UserError(f"{fault}: {' '.join(str(error).split())}") from None
     if not isinstance(found, dict):
         raise UserError(f"{fault}: it holds no table")
+    if _depth(found) > DEEPEST:
+        raise UserError(f"{fault}: it is nested more than {DEEPEST} levels deep")
     return found
+
+
+def _depth(table: dict[str, Any]) -> int:
+    """Return how many levels of tables and lists there are, level by level: recursion would meet its own end."""
+    level: list[Any] = [table]
+    depth = 0
+    while level:
+        inner = (value.values() if isinstance(value, dict) else value for value in level)
+        level = [entry for values in inner for entry in values if isinstance(entry, dict | list)]
+        depth += 1
+    return depth

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.atomic import atomic_path
+from replaybench.data.documents import parse_json
 from replaybench.data.errors import UserError
 
 FORMAT = "replaybench policy 1"
@@ -52,8 +53,7 @@ def read_policy(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         raise UserError(f"{path} is a safetensors file, but not one that replaybench wrote")
     if metadata.get("blake2b") != _digest(metadata.get("facts", ""), weights):
         raise UserError(f"{path} is damaged: its content does not match its checksum; restore or remake it")
-    facts: dict[str, Any] = json.loads(metadata["facts"])
-    return facts, weights
+    return parse_json(metadata.get("facts", ""), f"{path} is damaged: its facts are no JSON object"), weights
 
 
 def _digest(facts: str, weights: Mapping[str, NDArray[Any]]) -> str:

@@ -159,13 +159,13 @@ def show_replay(
         )
         progress.update(task, description="references")
         found = reference(recording.plant, recording.frequency, recording.noise)
-    facts = recording.header.facts
+    facts = recording.facts
     title = f"{recording.plant.name}, {recording.frequency:g} Hz: {told(found)}, mean over learners [95 %]"
     table = Table(title=title, box=box.SIMPLE_HEAD)
     for heading in ("learning", "reward", "μ_r"):
         table.add_column(heading, justify="left" if heading == "learning" else "right")
-    online = [("online", facts.get("reward_greedy"), facts.get("strategy"))]
-    online.append(("online, exploring", facts.get("reward_final"), facts.get("strategy")))
+    online = [("online", facts.reward_greedy, facts.strategy)]
+    online.append(("online, exploring", facts.reward_final, facts.strategy))
     for kind, rewards, named in online:
         if rewards:
             _add_scores(table, f"{kind}: {named}", np.array(rewards, float), found)
@@ -178,8 +178,8 @@ def show_replay(
         "strategy": label,
         "learner": learner,
         "updates": updates,
-        "plant": facts["plant"],
-        "parameters": facts["parameters"],
+        "plant": facts.plant,
+        "parameters": facts.parameters,
         "frequency": recording.frequency,
         "noise": recording.noise,
         "root_seed": root_seed,

@@ -27,7 +27,8 @@ def show_plan(console: Console, study: Study, folder: Path, workers: int) -> Non
     Raises:
         UserError: a cell cannot be run, or all of them do not fit.
     """
-    from replaybench.experiments.sweep import check_room, estimate_seconds, gigabytes, plan
+    from replaybench.data.memory import gigabytes
+    from replaybench.experiments.sweep import check_room, estimate_seconds, plan
 
     todo = plan(study, RunFolder(folder), workers)
     table = Table(title=f"{study.name}: {len(todo.cells)} cells, {len(todo.open)} to run")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +20,7 @@ from replaybench.baselines.references import Reference, reference
 from replaybench.controllers.device import check_device
 from replaybench.data.atomic import write_text
 from replaybench.data.errors import UserError
+from replaybench.data.memory import available_memory, gigabytes
 from replaybench.data.run_folder import RunFolder
 from replaybench.envs.registry import make_plant
 from replaybench.experiments.interruption import Interrupted
@@ -111,25 +111,6 @@ def check_room(plan: Plan, folder: Path, local: bool = True) -> None:
             f"this sweep needs about {gigabytes(plan.memory_bytes)} of memory, {gigabytes(memory)} are free; "
             "use fewer --workers, a smaller block, or fewer episodes"
         )
-
-
-def available_memory() -> int:
-    """Return the bytes of memory that new processes can have, within the limit of a container."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        limit, used = (int(Path(f"/sys/fs/cgroup/memory.{name}").read_text()) for name in ("max", "current"))
-    except (OSError, ValueError):  # no container, or one without a limit
-        return free
-    return min(free, limit - used)
-
-
-def gigabytes(count: int) -> str:
-    """Write a number of bytes for people."""
-    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.0f} MB"
 
 
 def estimate_seconds(cells: Sequence[Cell], workers: int) -> float:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.atomic import atomic_path
+from replaybench.data.documents import parse_json
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.records.array_check import Stored, plain_arrays
 from replaybench.data.records.array_writer import Column, fill
@@ -75,9 +76,7 @@ class Record:
     def __init__(self, path: Path, sealed: SealedFile, view: SealedView, file: h5py.File) -> None:
         self.path, self.sealed, self._view = path, sealed, view
         self._stored = plain_arrays(path, file, HEAD + sealed.length)
-        facts = json.loads(file.attrs["facts"])
-        if not isinstance(facts, dict):
-            raise UserError(f"{path} is not a plain record: its facts are no JSON object")
+        facts = parse_json(str(file.attrs["facts"]), f"{path} is not a plain record: its facts are no JSON object")
         shapes = {name: stored.shape for name, stored in self._stored.items()}
         dtypes = {name: stored.dtype.str for name, stored in self._stored.items()}
         self.header = Header(str(file.attrs["kind"]), facts, shapes, dtypes)

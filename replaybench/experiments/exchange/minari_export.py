@@ -66,16 +66,15 @@ def export_buffer(
     if folder.exists():
         raise UserError(f"{folder} exists already; remove it or choose another id, the next version for example")
     recording = read_recording(path, plant_name)
-    if recording.observe:
-        raise UserError(
-            f"{path} holds {', '.join(recording.observe)} only; a dataset of {recording.plant.name} needs all states"
-        )
+    if recording.facts.observe:
+        seen = ", ".join(recording.facts.observe)
+        raise UserError(f"{path} holds {seen} only; a dataset of {recording.plant.name} needs all states")
     chosen = _choose(recording, member)
     limit = _limit(recording)
     whole = [pieces for index in chosen for pieces in whole_episodes(recording, index, limit)]
     stored = sum(len(recording.orders[index]) for index in chosen)
     if not whole:
-        strategy = recording.header.facts.get("strategy") or "its recording"
+        strategy = recording.facts.strategy or "its recording"
         raise UserError(
             f"{path} holds no whole episode: {strategy} kept {stored} steps, but of every episode some are missing or "
             "made up; export a FULL buffer, or a FIFO of more slots"
@@ -135,7 +134,7 @@ def _scores(recording: Recording, steps: int | None) -> tuple[float | None, floa
 
 def _env_spec(recording: Recording, limit: int | None) -> EnvSpec | None:
     """Return how Gymnasium makes the plant as it was recorded; None for a plant in a file of the user's."""
-    name, plant = recording.header.facts["plant"], recording.plant
+    name, plant = recording.facts.plant, recording.plant
     if name not in plant_names() or limit is None:
         return None
     import gymnasium
@@ -157,25 +156,25 @@ def _own(plant: Plant) -> dict[str, float]:
 
 
 def _metadata(recording: Recording, recordings: int, low: float | None, high: float | None) -> dict[str, Any]:
-    facts, plant = recording.header.facts, recording.plant
-    learner = (facts.get("cell") or {}).get("learner")
+    facts, plant = recording.facts, recording.plant
+    learner = facts.cell.learner if facts.cell else None
     signals = ", ".join(plant.state_names), ", ".join(plant.action_names)
     metadata: dict[str, Any] = {
         "description": (
             f"{recordings} recording(s) of {plant.name} at {recording.frequency:g} Hz. Observations are normalised "
             f"states ({signals[0]}), actions are normalised commands ({signals[1]}); rewards are unscaled."
         ),
-        "algorithm_name": f"{learner}, {facts['strategy']}" if learner else "recorded elsewhere",
+        "algorithm_name": f"{learner}, {facts.strategy}" if learner else "recorded elsewhere",
         "requirements": [f"replaybench>={replaybench.__version__}"],
         "replaybench": {
-            "plant": facts["plant"],
+            "plant": facts.plant,
             "parameters": dataclasses.asdict(plant),
             "plant_fingerprint": plant.fingerprint(),
             "frequency": recording.frequency,
-            "noise": facts["noise"],
-            "strategy": facts.get("strategy"),
-            "source": facts.get("source"),
-            "version": facts.get("version"),
+            "noise": facts.noise,
+            "strategy": facts.strategy,
+            "source": facts.source,
+            "version": facts.version,
         },
     }
     if low is not None:

@@ -39,7 +39,7 @@ def whole_episodes(recording: Recording, index: int, limit: int | None) -> Itera
     episode, step = _places(recording, member, slots)
     order = np.lexsort((step, episode))
     slots, episode, step = slots[order], episode[order], step[order]
-    recorded_elsewhere = recording.header.facts.get("source") == "import"
+    recorded_elsewhere = recording.facts.source == "import"
     cuts = np.flatnonzero(np.diff(episode)) + 1
     for mine, place in zip(np.split(slots, cuts), np.split(step, cuts), strict=True):
         observation, follows = arrays["observation"][member, mine], arrays["next_observation"][member, mine]

@@ -1,4 +1,4 @@
-"""What a table says of each array of a record, and what a buffer must keep to; both in parts that fit memory."""
+"""What a table says of each array of a record, and what the values of a buffer must keep to; both in parts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError
 from replaybench.data.records.record import Record
-from replaybench.experiments.inspection.buffer_pieces import BufferPieces
+from replaybench.replay.files.buffer_schema import BufferFile
 
 _PART: Final = 1 << 24
 
@@ -42,16 +42,13 @@ def array_row(name: str, shape: tuple[int, ...], pieces: Iterable[NDArray[Any]])
     return (name, " × ".join(map(str, shape)), dtype, *values)
 
 
-def check_buffer(record: Record) -> None:
-    """Check what every buffer promises: distinct serial numbers, counts that fit.
+def check_buffer(file: BufferFile) -> None:
+    """Check what every buffer promises of the values in it: distinct serial numbers, in the range of those collected.
 
     Raises:
         UserError: it does not hold.
     """
-    buffer = BufferPieces(record)
-    for m, (stored, offers, collected) in enumerate(zip(buffer.count, buffer.offers, buffer.collected, strict=True)):
-        if not stored <= offers <= collected:
-            raise UserError(f"{record.path}: member {m} stores {stored} of {offers} offers of {collected} experiences")
-        serial = record.read("serial", m, slice(0, int(stored)))
+    for m, (stored, collected) in enumerate(zip(file.count, file.collected, strict=True)):
+        serial = file.record.read("serial", m, slice(0, int(stored)))
         if len(np.unique(serial)) != stored or (stored and (serial.min() < 1 or serial.max() > collected)):
-            raise UserError(f"{record.path}: member {m} has repeated or impossible serial numbers")
+            raise UserError(f"{file.path}: member {m} has repeated or impossible serial numbers")

@@ -11,10 +11,10 @@ from typing import Final
 
 import numpy as np
 
-from replaybench.data.records.record import Record
 from replaybench.experiments.inspection.buffer_pieces import BufferPieces, Integers, Piece
 from replaybench.experiments.inspection.float_histogram import Counted
 from replaybench.experiments.inspection.state_visits import Axis, Visits, nameless_axes
+from replaybench.replay.files.buffer_schema import BufferFile
 
 MOST_AGE_BINS: Final = 60
 _OF_STEPS: Final = ("exploration", "reward")
@@ -78,23 +78,21 @@ class Composition:
     visits: Visits | None = None
 
 
-def measure(record: Record, member: int | None = None, axes: list[Axis] | None = None) -> Composition:
+def measure(file: BufferFile, member: int | None = None, axes: list[Axis] | None = None) -> Composition:
     """Count what a buffer holds.
 
     Args:
-        record: an open buffer file.
+        file: an open buffer file.
         member: place of the only member to look at; None for all of them, pooled.
         axes: the states; None where the plant is not known.
 
     Raises:
-        UserError: there is no such member; the file is damaged, lacks what every buffer has, or contradicts itself.
+        UserError: there is no such member; the file is damaged, or contradicts itself.
     """
-    buffer = BufferPieces(record)
+    buffer = BufferPieces(file)
     members = buffer.choose(member)
     collected = buffer.collected[members]
-    found = Composition(
-        members, buffer.steps, collected, buffer.offers[members], buffer.count[members], Ages(collected)
-    )
+    found = Composition(members, buffer.steps, collected, file.offers[members], buffer.count[members], Ages(collected))
     shapes = buffer.shapes
     found.quantities = {name: Counted() for name in ("age", *_OF_SLOTS, *_OF_STEPS) if name == "age" or name in shapes}
     if "synthetic" in shapes:

@@ -17,6 +17,7 @@ from replaybench.experiments.inspection.composition import Composition
 from replaybench.experiments.inspection.composition_report import QUANTITIES, whose
 from replaybench.experiments.inspection.float_histogram import Counted
 from replaybench.experiments.inspection.state_visits import Axis, Visits
+from replaybench.replay.files.buffer_schema import BufferFacts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,7 +41,7 @@ def check_figure(path: Path) -> None:
         raise UserError(f"{path} exists already; remove it or choose another --figure")
 
 
-def draw_composition(found: Composition, facts: dict[str, Any], plant: Plant | None, path: Path) -> None:
+def draw_composition(found: Composition, facts: BufferFacts, plant: Plant | None, path: Path) -> None:
     """Draw what `measure` found, and write it to `path`, atomically.
 
     Args:
@@ -55,12 +56,12 @@ def draw_composition(found: Composition, facts: dict[str, Any], plant: Plant | N
             figure.savefig(temporary, format=kind, dpi=150, metadata=dates.get(kind))
 
 
-def _draw(found: Composition, facts: dict[str, Any], plant: Plant | None) -> Figure:
+def _draw(found: Composition, facts: BufferFacts, plant: Plant | None) -> Figure:
     names = list(found.quantities)
     planes = found.visits.planes if found.visits is not None else []
     grid = _Grid(len(names), len(planes))
     # A file's words are no formulas.
-    title = f"{plant_name(str(facts.get('plant')))}: {whose(found, facts)}".replace("$", r"\$")
+    title = f"{plant_name(str(facts.plant))}: {whose(found, facts)}".replace("$", r"\$")
     figure = new_figure(grid.width, _HEIGHT * grid.rows, title, _caption(found, plant is not None))
     cells = figure.add_gridspec(grid.rows, grid.columns, width_ratios=grid.ratios)
     for place, name in enumerate(names):

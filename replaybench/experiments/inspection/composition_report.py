@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from rich.console import Console
@@ -13,13 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from replaybench.data.errors import UserError
-from replaybench.data.records.record import Record, open_record
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.registry import is_installed, make_plant
 from replaybench.experiments.inspection.buffer_pieces import BufferPieces, Integers
 from replaybench.experiments.inspection.composition import Composition, measure
 from replaybench.experiments.inspection.coverage_report import LOOK, coverage, percent
 from replaybench.experiments.inspection.state_visits import Axis, plant_axes
+from replaybench.replay.files.buffer_schema import BufferFacts, BufferFile, open_buffer
 
 SHARES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
 _BAR: Final = 36
@@ -59,10 +59,9 @@ def show_composition(
     Raises:
         UserError: there is no such member or plant, or the file is damaged or contradicts itself.
     """
-    with open_record(path, "buffer") as record:
-        plant, axes = known_plant(record, plant_name)
-        found = measure(record, member, axes)
-        facts = record.header.facts
+    with open_buffer(path) as file:
+        plant, axes = known_plant(file, plant_name)
+        found, facts = measure(file, member, axes), file.facts
     console.print(whose(found, facts), style="bold", highlight=False, markup=False)
     console.print(_counts(found))
     if found.stored:
@@ -77,17 +76,17 @@ def show_composition(
 
 
 def check_choice(path: Path, member: int | None, plant_name: str | None) -> None:
-    """Refuse a member or a plant that a buffer file does not have, before anything is shown.
+    """Refuse a buffer file that is none, or a member or a plant that it does not have, before anything is shown.
 
     Raises:
-        UserError: there is no such member or plant, or the file is damaged.
+        UserError: it is damaged or contradicts itself, or there is no such member or plant.
     """
-    with open_record(path, "buffer") as record:
-        known_plant(record, plant_name)
-        BufferPieces(record).choose(member)
+    with open_buffer(path) as file:
+        known_plant(file, plant_name)
+        BufferPieces(file).choose(member)
 
 
-def known_plant(record: Record, plant_name: str | None) -> tuple[Plant | None, list[Axis] | None]:
+def known_plant(file: BufferFile, plant_name: str | None) -> tuple[Plant | None, list[Axis] | None]:
     """Return the plant of a buffer and its states, if they are known.
 
     A file's word is not enough to run a Python file: a plant that lives in one is named by the user.
@@ -95,32 +94,31 @@ def known_plant(record: Record, plant_name: str | None) -> tuple[Plant | None, l
     Raises:
         UserError: the plant that the user names is not there or does not fit.
     """
-    facts, states = record.header.facts, record.header.shapes.get("observation", (0,))[-1]
-    named = plant_name or facts.get("plant")
-    if plant_name is None and not is_installed(str(named)):
+    facts, states = file.facts, file.facts.fields.get("observation", 0)
+    named = plant_name or facts.plant or ""
+    if plant_name is None and not is_installed(named):
         return None, None
     try:
-        plant = make_plant(str(named), **(facts.get("parameters") or {}))
+        plant = make_plant(named, **facts.parameters)
         axes = plant_axes(plant)
-    except (UserError, TypeError, ValueError, ArithmeticError) as error:
+    except (UserError, ArithmeticError) as error:
         if plant_name is not None:
-            raise UserError(f"{plant_name} does not fit {record.path}: {error}") from None
+            raise UserError(f"{plant_name} does not fit {file.path}: {error}") from None
         return None, None
     if axes is None or len(axes) != states:
         if plant_name is not None:
-            raise UserError(f"{record.path} holds {states} states, {plant_name} has {len(plant.state_names)}")
+            raise UserError(f"{file.path} holds {states} states, {plant_name} has {len(plant.state_names)}")
         return None, None
     return plant, axes
 
 
-def whose(found: Composition, facts: dict[str, Any]) -> str:
+def whose(found: Composition, facts: BufferFacts) -> str:
     """Say whose composition it is."""
     if len(found.members) > 1:
-        return f"composition of {facts.get('strategy') or 'a recording'}, {len(found.members)} members pooled"
-    numbers = facts.get("members")
-    number = numbers[found.members[0]] if isinstance(numbers, list) and len(numbers) > found.members[0] else None
-    seed = "" if number in (None, found.members[0]) else f" (seed {number})"
-    return f"composition of {facts.get('strategy') or 'a recording'}, member {found.members[0]}{seed}"
+        return f"composition of {facts.strategy or 'a recording'}, {len(found.members)} members pooled"
+    number = facts.members[found.members[0]] if facts.members else found.members[0]
+    seed = "" if number == found.members[0] else f" (seed {number})"
+    return f"composition of {facts.strategy or 'a recording'}, member {found.members[0]}{seed}"
 
 
 def _counts(found: Composition) -> Table:

@@ -14,13 +14,14 @@ from rich.text import Text
 from replaybench.envs.interface.plant import Plant
 from replaybench.experiments.inspection.buffer_pieces import Integers
 from replaybench.experiments.inspection.state_visits import BINS, FINE, Axis, Visits
+from replaybench.replay.files.buffer_schema import BufferFacts
 
 LOOK: Final[dict[str, Any]] = {"box": box.SIMPLE_HEAD, "title_justify": "left"}
 """How the tables of a composition look."""
 _SHADES: Final = "░▒▓█"
 
 
-def coverage(visits: Visits, facts: dict[str, Any], plant: Plant | None) -> Iterator[Table | Text]:
+def coverage(visits: Visits, facts: BufferFacts, plant: Plant | None) -> Iterator[Table | Text]:
     """Yield the coverage of each state as a table, and of two states a picture of their plane."""
     table = Table(title="states in which stored experiences begin, as observed", **LOOK)
     table.add_column("")
@@ -41,7 +42,7 @@ def coverage(visits: Visits, facts: dict[str, Any], plant: Plant | None) -> Iter
     if both is not None:
         notes.append(f"both states together: {both:.0%} of 21 × 21 bins visited")
     if plant is None:
-        named = f"the plant {facts.get('plant')} is not known here"
+        named = f"the plant {facts.plant} is not known here"
         notes.append(f"{named}; if you trust its file, say --plant path/to/file.py:ClassName")
     yield Text("".join(f" {note}\n" for note in notes), style="dim")
     if len(visits.axes) == 2:

@@ -18,6 +18,7 @@ from replaybench.data.policy_file import read_policy
 from replaybench.data.records.record import is_record, open_record, read_header
 from replaybench.data.run_folder import RunFolder
 from replaybench.experiments.inspection.array_table import array_row, check_buffer, parts
+from replaybench.replay.files.buffer_schema import BufferFile
 
 if TYPE_CHECKING:
     from replaybench.envs.interface.plant import Parameter
@@ -53,7 +54,7 @@ def show_file(
         from replaybench.experiments.inspection.composition_figure import check_figure
 
         check_figure(figure)
-    if buffer and (member is not None or plant is not None):
+    if buffer:
         from replaybench.experiments.inspection.composition_report import check_choice
 
         check_choice(path, member, plant)
@@ -85,7 +86,7 @@ def _show_one(console: Console, path: Path, verify: bool) -> None:
             rows = [array_row(name, shape, parts(record, name)) for name, shape in header.shapes.items()]
             record.verify()
             if verify and header.kind == "buffer":
-                check_buffer(record)
+                check_buffer(BufferFile(record))
         _show(console, path, header.kind, header.facts, rows)
 
 

@@ -21,7 +21,7 @@ from replaybench.controllers.agent import Actions, Agent, Task
 from replaybench.controllers.registry import load_learner
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError
-from replaybench.data.records.record import Header, Record, open_record
+from replaybench.data.records.record import Record
 from replaybench.envs.interface.checks import seen_states
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.population import PopulationEnv
@@ -32,6 +32,7 @@ from replaybench.experiments.training.plant_model import PlantModel
 from replaybench.experiments.training.schedule import updates_after, with_phases
 from replaybench.experiments.training.unit_steps import as_steps
 from replaybench.replay.buffer import Replay, step_fields
+from replaybench.replay.files.buffer_schema import BufferFacts, BufferFile, open_buffer
 from replaybench.replay.files.buffer_stream import BufferStream
 from replaybench.replay.storage.units import Unit
 from replaybench.replay.strategies.setting import Context
@@ -51,7 +52,8 @@ class Recording:
     """
 
     path: Path
-    header: Header
+    facts: BufferFacts
+    shapes: Mapping[str, tuple[int, ...]]
     plant: Plant
     frequency: float
     noise: float
@@ -77,22 +79,17 @@ class Recording:
 
     def task(self) -> Task:
         """Return the control problem of those who filled the buffer, their discount and reward scale included."""
-        cell = self.header.facts.get("cell") or {}
-        return make_task(self.plant, self.frequency, cell.get("discount", "fixed"), self.observe)
-
-    @property
-    def observe(self) -> list[str]:
-        """Names of the states that were observed; all if empty."""
-        return list(self.header.facts.get("observe") or ())
+        cell = self.facts.cell
+        return make_task(self.plant, self.frequency, cell.discount if cell else "fixed", self.facts.observe)
 
     def settings(self, learner: str) -> dict[str, Any]:
         """Return the settings with which `learner` filled the buffer; empty (defaults) for another learner or a log.
 
         As in studies, case does not matter and what follows a colon is a label.
         """
-        cell = self.header.facts.get("cell") or {}
-        mine, theirs = (name.partition(":")[0].casefold() for name in (learner, cell.get("learner", "")))
-        return dict(cell["settings"]) if mine == theirs else {}
+        cell = self.facts.cell
+        mine, theirs = (name.partition(":")[0].casefold() for name in (learner, cell.learner if cell else ""))
+        return dict(cell.settings) if cell and mine == theirs else {}
 
     def check_fields(self, learner: str, fields: Mapping[str, int]) -> None:
         """Check that the file holds what a learner needs stored, `fields` by width.
@@ -101,12 +98,12 @@ class Recording:
             UserError: it does not.
         """
         for name, width in fields.items():
-            if self.header.shapes.get(name, ())[-1:] != (width,):
+            if self.facts.fields.get(name) != width:
                 raise UserError(
                     f"{learner} replays {name} ({width} numbers), which {self.path} does not hold; "
                     f"use a buffer that {learner} filled with these settings, or another learner"
                 )
-        others = [name for name in self.header.shapes if name.startswith("behaviour") and name not in fields]
+        others = [name for name in self.shapes if name.startswith("behaviour") and name not in fields]
         if fields and others:
             raise UserError(
                 f"{self.path} was filled by another kind of policy, whose {', '.join(others)} {learner} does not heed; "
@@ -139,53 +136,44 @@ def read_recording(path: Path, plant_name: str | None = None, whole: bool = True
     Raises:
         UserError: the file is damaged, is no buffer, or does not fit its plant.
     """
-    with open_record(path, "buffer") as record:
-        return _checked(path, record, plant_name, whole)
+    with open_buffer(path) as file:
+        return _read(file, plant_name, whole)
 
 
-def _checked(path: Path, record: Record, plant_name: str | None, whole: bool) -> Recording:
-    header, facts = record.header, record.header.facts
+def _read(file: BufferFile, plant_name: str | None, whole: bool) -> Recording:
+    path, facts = file.path, file.facts
+    named, frequency = file.fact("plant"), file.fact("frequency")
+    if plant_name is None and not is_installed(named):
+        raise UserError(f"{path} names the plant {named!r}; if you trust that file, say so with --plant {named}")
     try:
-        named = str(facts["plant"])
-        if plant_name is None and not is_installed(named):
-            raise UserError(f"{path} names the plant {named!r}; if you trust that file, say so with --plant {named}")
-        plant = make_plant(plant_name or named, **facts["parameters"])
-        frequency, noise = float(facts["frequency"]), float(facts["noise"] or 0.0)
-        slots, count = header.shapes["serial"], record.read("count")
-        observe = facts.get("observe") or ()
-        seen_states(plant.name, plant.state_names, observe)
-        fields = step_fields(len(observe or plant.state_names), len(plant.action_names))
-        shapes = {name: header.shapes[name] for name in fields}
-        unit = tuple(shapes["observation"][2:-1])
-        units = {"length": (slots, header.shapes["length"])} if unit else {}
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(f"{path} lacks what a buffer file needs: {error}") from None
-    if len(slots) != 2 or count.shape != slots[:1] or not count.size or count.min() < 1 or count.max() > slots[1]:
-        raise UserError(f"{path} holds no experiences, or its counts do not fit its arrays")
+        plant = make_plant(plant_name or named, **facts.parameters)
+        seen_states(plant.name, plant.state_names, facts.observe)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    fields = step_fields(len(facts.observe or plant.state_names), len(plant.action_names))
     for name, width in fields.items():
-        if shapes[name] != (*slots, *unit, width):
+        if facts.fields.get(name) != width:
             raise UserError(
-                f"{path}: {name} has shape {shapes[name]}, {plant.name} needs {(*slots, *unit, width)}; "
+                f"{path}: {name} holds {facts.fields.get(name, 0)} numbers, {plant.name} needs {width}; "
                 "the buffer belongs to another plant"
             )
-    if len(unit) > 1 or any(mine != theirs for mine, theirs in units.values()):
-        raise UserError(f"{path}: the lengths of its units do not fit its slots")
-    if unit and not whole:
-        raise UserError(f"{path} holds segments of {unit[0]} steps, which cannot be streamed; leave --stream out")
+    if not file.count.all():
+        raise UserError(f"{path} holds no experiences of recording {int(file.count.argmin())}")
+    if file.steps > 1 and not whole:
+        raise UserError(f"{path} holds segments of {file.steps} steps, which cannot be streamed; leave --stream out")
+    record, count = file.record, file.count
     sound = [m for m, stored in enumerate(count) if _is_finite(record, m, int(stored), list(fields))]
     if not sound:
         raise UserError(f"{path}: every recording in it holds NaN or infinity; its runs failed")
-    arrays = {name: record.read(name) for name in header.shapes} if whole else {}
-    if unit:
-        known = facts.get("fields")
-        arrays = as_steps(arrays, {name: width for name, width in (known or fields).items() if name in arrays})
+    arrays = {name: record.read(name) for name in file.shapes} if whole else {}
+    if arrays and file.steps > 1:
+        arrays = as_steps(arrays, facts.fields)
         count = arrays["count"]
     orders = [np.argsort(arrays["serial"][m, : count[m]], kind="stable") for m in sound] if whole else []
     failed = len(count) - len(sound)
-    changed = facts.get("plant_fingerprint") not in (None, plant.fingerprint())
-    return Recording(path, header, plant, frequency, noise, arrays, sound, orders, failed, changed)
+    changed = facts.plant_fingerprint not in (None, plant.fingerprint())
+    noise = facts.noise or 0.0
+    return Recording(path, facts, file.shapes, plant, frequency, noise, arrays, sound, orders, failed, changed)
 
 
 def _is_finite(record: Record, member: int, stored: int, fields: list[str]) -> bool:
@@ -217,7 +205,7 @@ def replay_offline(
     """
     plant, members = recording.plant, range(learners)
     kind, config = load_learner(learner)
-    configured = build(config, recording.settings(learner), f"settings of {learner}")
+    configured = build(config, recording.settings(learner), f"settings of {learner} in {recording.path}")
     actions = Actions(plant.name, len(plant.action_names), plant.action_choices)
     kind.check(configured, actions, strategy.refer is not None)
     with_rule = {} if strategy.refer is None else {"refer": strategy.refer}
@@ -242,7 +230,7 @@ def replay_offline(
         actuator_noise=recording.noise,
         seed=root_seed,
         role="evaluation",
-        observe=recording.observe,
+        observe=recording.facts.observe,
         nan_actions="fail",
     )
     source: Replay | BufferStream
@@ -283,7 +271,7 @@ def _filled(
             "use Synth(action=…) before FIFO, FULL, Resv or TDE"
         )
     agent = model.agent
-    known = stored_fields(recording.plant, observe=recording.observe)
+    known = stored_fields(recording.plant, observe=recording.facts.observe)
     fields = {name: width for name, width in known.items() if name in recording.arrays} | dict(agent.fields)
     room = capacity or _room(recording, agent.segment)
     unit = Unit(agent.segment)

@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError
-from replaybench.data.records.record import Record, open_record
+from replaybench.data.memory import available_memory, gigabytes
+from replaybench.data.records.record import Record
 from replaybench.replay.buffer import Replay
+from replaybench.replay.files.buffer_schema import BufferFile, open_buffer
 from replaybench.replay.storage.episode_starts import numbering
 from replaybench.replay.storage.traces import TraceRule
-from replaybench.replay.storage.units import Unit
 from replaybench.replay.strategies.entry.synth import Model
 from replaybench.replay.strategies.notation import parse
 
@@ -80,36 +81,50 @@ def load_replay(
     Raises:
         UserError: the file is missing, damaged, no buffer, or does not say how to continue.
     """
-    with open_record(path, "buffer") as record:
-        facts = record.header.facts
+    with open_buffer(path) as file:
+        facts, known = file.facts, list(file.fact("members") or range(file.members))
+        wanted = known if members is None else list(members)
+        for member in wanted:
+            if member not in known:
+                raise UserError(f"{path} holds members {', '.join(map(str, known))}, not {member}")
+        kept, given = (", ".join(names) for names in (facts.traces, traces.names if traces else ()))
+        if kept != given:
+            raise UserError(
+                f"{path} holds {f'the traces {kept}' if kept else 'no traces'}, not {given or 'none'}: "
+                f"give load_replay {'the rule of the learner that made them' if kept else 'no rule'} as traces"
+            )
+        places = None if members is None else [known.index(member) for member in wanted]
+        capacity = file.fact("capacity")
+        _check_room(file, len(wanted), capacity)
         try:
-            known = [int(m) for m in facts["members"]]
-            wanted = known if members is None else list(members)
-            for member in wanted:
-                if member not in known:
-                    raise UserError(f"{path} holds members {', '.join(map(str, known))}, not {member}")
-            kept, given = (", ".join(names) for names in (facts.get("traces", ()), traces.names if traces else ()))
-            if kept != given:
-                raise UserError(
-                    f"{path} holds {f'the traces {kept}' if kept else 'no traces'}, not {given or 'none'}: "
-                    f"give load_replay {'the rule of the learner that made them' if kept else 'no rule'} as traces"
-                )
-            places = None if members is None else [known.index(member) for member in wanted]
             replay = Replay(
-                parse(facts["strategy"]).at(float(facts.get("frequency") or 50.0)),
-                {str(name): int(width) for name, width in facts["fields"].items()},
-                int(facts["capacity"]),
-                int(facts["root_seed"]),
+                parse(file.fact("strategy")).at(facts.frequency or 50.0),
+                facts.fields,
+                capacity,
+                file.fact("root_seed"),
                 wanted,
-                int(facts["batch_size"]),
-                Unit(**facts["unit"]),
+                file.fact("batch_size"),
+                facts.unit,
                 model,
                 traces,
-                int(facts.get("window", 1)),
+                facts.window,
             )
-            replay.load_state_dict(RecordArrays(record, members=places))
+            replay.load_state_dict(RecordArrays(file.record, members=places))
         except UserError as error:
             raise UserError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError, MemoryError) as error:
             raise UserError(f"{path} does not say how to continue its buffer: {error!r}; replay it offline") from None
     return replay
+
+
+def _check_room(file: BufferFile, members: int, capacity: int) -> None:
+    """Refuse a buffer that is larger than memory, before it is made."""
+    steps, unit = sum(file.facts.fields.values()), file.facts.unit
+    if unit.steps != file.steps or capacity // unit.steps < file.slots:
+        raise UserError(f"{file.path}: {capacity} steps in units of {unit.steps} are not its {file.slots} slots")
+    needed, free = 4 * members * capacity * (steps + 1), available_memory()
+    if needed > free:
+        raise UserError(
+            f"{file.path} asks for a buffer of {gigabytes(needed)}, {gigabytes(free)} are free: load fewer members, or "
+            "stream it"
+        )

@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
-from replaybench.data.records.record import open_record
 from replaybench.data.streams import Stream, next_below
 from replaybench.replay.batch import ReplayBatch
-from replaybench.replay.files.file_check import file_form
+from replaybench.replay.files.buffer_schema import open_buffer
 from replaybench.replay.files.shuffled_blocks import Passes
 from replaybench.replay.storage.columns import Columns, gather
 from replaybench.replay.strategies.setting import Context, Floats, Indices, State
@@ -77,18 +76,19 @@ class BufferStream:
         if recordings is not None and len(recordings) != len(members):
             raise ValueError(f"{len(members)} members replay {len(recordings)} recordings; name one for each")
         self._stack = ExitStack()
-        self.record = self._stack.enter_context(open_record(path, "buffer"))
+        file = self._stack.enter_context(open_buffer(path))
         try:
-            form = file_form(path, self.record, recordings)
+            file.check_recordings(recordings or ())
         except BaseException:
             self.close()
             raise
-        turns = [member % len(form.count) for member in members]
+        self.record = file.record
+        turns = [member % file.members for member in members]
         self.recordings = turns if recordings is None else list(recordings)
-        self.count = form.count[self.recordings]
+        self.count = file.count[self.recordings]
         m, self.block_rows, self.held, self.replays = len(members), block_rows, held, replays
-        self.columns = Columns(m, held * block_rows, form.fields, form.steps)
-        self._lengths = np.zeros((m, held * block_rows), np.uint16) if form.steps > 1 else None
+        self.columns = Columns(m, held * block_rows, file.facts.fields, file.steps)
+        self._lengths = np.zeros((m, held * block_rows), np.uint16) if file.steps > 1 else None
         self.passes = Passes(Stream(root, members, "stream"), -(-self.count // block_rows))
         self._drawn, self._oldest = np.zeros(m), np.zeros(m, np.int64)
         self._number = np.full((m, held), -1)
