@@ -178,7 +178,8 @@ def sweep(
     Raises:
         UserError: the sweep cannot run here, does not fit, or its folder is in use.
     """
-    from replaybench.experiments.results.dataset import assemble, write_results
+    from replaybench.experiments.results.dataset import assemble
+    from replaybench.experiments.results.results_file import write_results
 
     folder = RunFolder(output)
     planned = plan(study, folder, workers)

@@ -18,7 +18,8 @@ from replaybench.data.records.record import write_record
 from replaybench.experiments import rescoring
 from replaybench.experiments.commands import reference_table
 from replaybench.experiments.rescoring import rescore
-from replaybench.experiments.results.dataset import assemble, read_results, write_results
+from replaybench.experiments.results.dataset import assemble
+from replaybench.experiments.results.results_file import read_results, write_results
 from replaybench.experiments.results.tables import score_tables
 from replaybench.experiments.training.study import Study
 

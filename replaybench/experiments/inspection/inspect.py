@@ -118,7 +118,8 @@ def _flat(facts: dict[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def _show_results(console: Console, path: Path) -> None:
-    from replaybench.experiments.results.dataset import describe, read_results
+    from replaybench.experiments.results.dataset import describe
+    from replaybench.experiments.results.results_file import read_results
     from replaybench.experiments.results.tables import score_tables
 
     data = read_results(path)

@@ -1,4 +1,4 @@
-"""From finished cells to one labelled dataset, kept in a file.
+"""From finished cells to one labelled dataset.
 
 The dataset's axes are those of the study: plant, learner, strategy, noise, frequency, seed, episode. Points that the
 study does not hold, or that are not run yet, are NaN. Rewards are unscaled and what the plant tells of an episode
@@ -9,7 +9,6 @@ episode, and rewards are means over the episodes that ended in it.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +20,6 @@ import xarray as xr
 import replaybench
 from replaybench.baselines.grid_choice import SMALLEST_SPAN, Rule
 from replaybench.baselines.references import Reference
-from replaybench.data.atomic import atomic_path
 from replaybench.data.errors import UserError
 from replaybench.data.provenance import Stint
 from replaybench.data.records.record import read_record
@@ -31,7 +29,6 @@ from replaybench.experiments.training.study import Cell, axis_values
 
 AXES = ("plant", "learner", "strategy", "noise", "frequency")
 SCORES = ("final", "best", "rise")
-_DIGEST_BYTES = 32
 References = Mapping[tuple[str, float, float], Reference]
 
 
@@ -208,9 +205,9 @@ def add_scores(data: xr.Dataset) -> None:
     curves = mu_r(data, data["reward"]).transpose(*AXES, "seed", "episode")
     shape = curves.shape[:-1]
     for name in SCORES:
-        _blank(data, _key(name), (*AXES, "seed"), _MEANINGS[name])
+        _blank(data, score_key(name), (*AXES, "seed"), _MEANINGS[name])
         for bound in ("mean", "low", "high"):
-            _blank(data, f"{_key(name)}_{bound}", AXES, f"{bound} over seeds of: {_MEANINGS[name]}")
+            _blank(data, f"{score_key(name)}_{bound}", AXES, f"{bound} over seeds of: {_MEANINGS[name]}")
     for name in ("failed", "dead", "censored"):
         _blank(data, name, AXES, f"number of {name} runs")
     last = [last_of(data.isel(plant=plant)) for plant in range(data.sizes["plant"])]
@@ -223,10 +220,10 @@ def add_scores(data: xr.Dataset) -> None:
         scores = score(curves.values[place][present], failed, last[place[AXES.index("plant")]])
         for name in SCORES:
             values = getattr(scores, name)
-            data[_key(name)].values[place][present] = values
+            data[score_key(name)].values[place][present] = values
             found = interval(values)
             for bound in ("mean", "low", "high"):
-                data[f"{_key(name)}_{bound}"].values[place] = getattr(found, bound)
+                data[f"{score_key(name)}_{bound}"].values[place] = getattr(found, bound)
         for name in ("failed", "dead", "censored"):
             data[name].values[place] = getattr(scores, name).sum()
 
@@ -238,39 +235,9 @@ _MEANINGS = {
 }
 
 
-def _key(name: str) -> str:
+def score_key(name: str) -> str:
+    """Return the name under which a dataset holds one of the `SCORES`."""
     return {"final": "mu_final", "best": "mu_max", "rise": "rise_time"}[name]
-
-
-def write_results(path: Path, data: xr.Dataset) -> None:
-    """Write netCDF-4 atomically, with a checksum behind the end of the file, where HDF5 does not look.
-
-    It is made in memory: the HDF5 library crashes at exit when a disk takes no more of a file that it holds open.
-
-    Raises:
-        UserError: the disk is full or the folder cannot be written; what was at `path` is untouched.
-    """
-    packed = {str(name): {"zlib": True, "complevel": 4} for name in data.data_vars if data[name].ndim > len(AXES)}
-    content = data.to_netcdf(engine="h5netcdf", encoding=packed)
-    with atomic_path(path) as temporary, temporary.open("wb") as raw:
-        raw.write(content)
-        raw.write(hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest())
-
-
-def read_results(path: Path) -> xr.Dataset:
-    """Read results whole, their checksum verified before the HDF5 library sees them.
-
-    Raises:
-        UserError: the file is missing, damaged or foreign.
-    """
-    if not path.is_file():
-        raise UserError(f"no such file: {path}")
-    content = path.read_bytes()
-    body, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
-    if hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest() != digest:
-        raise UserError(f"{path} is damaged, or not a file that replaybench wrote: its checksum does not match")
-    with xr.open_dataset(path, engine="h5netcdf") as data:
-        return data.load()
 
 
 def describe(data: xr.Dataset) -> str:

@@ -17,7 +17,7 @@ import resource, signal, sys
 from pathlib import Path
 import numpy as np, xarray as xr
 from replaybench.data.errors import UserError
-from replaybench.experiments.results.dataset import write_results
+from replaybench.experiments.results.results_file import write_results
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 try:

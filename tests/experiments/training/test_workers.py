@@ -19,7 +19,8 @@ from distributed import Client
 from replaybench.data.policy_file import read_policy
 from replaybench.data.records.record import read_record
 from replaybench.data.run_folder import RunFolder
-from replaybench.experiments.results.dataset import ORIGINS, read_results
+from replaybench.experiments.results.dataset import ORIGINS
+from replaybench.experiments.results.results_file import read_results
 
 LIMIT = 240
 
