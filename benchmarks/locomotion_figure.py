@@ -16,7 +16,7 @@ import numpy as np
 import xarray as xr
 
 from replaybench.experiments.figures.style import PALETTE, new_figure, save, style
-from replaybench.experiments.results.dataset import read_results
+from replaybench.experiments.results.results_file import read_results
 from replaybench.experiments.results.statistics import interval
 
 FOLDER = Path(__file__).parent / "results" / "locomotion"

@@ -20,7 +20,7 @@ from replaybench.data.configuration import build
 from replaybench.data.run_folder import RunFolder
 from replaybench.experiments.figures.all_figures import draw_figures
 from replaybench.experiments.rescoring import rescore
-from replaybench.experiments.results.dataset import read_results, write_results
+from replaybench.experiments.results.results_file import read_results, write_results
 from replaybench.experiments.training.study import Study
 
 RESULTS = Path(__file__).parent / "results"

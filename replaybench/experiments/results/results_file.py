@@ -78,7 +78,7 @@ Labelled = tuple[tuple[str, ...], NDArray[Any]]
 
 @dataclass(frozen=True)
 class ResultsFacts:
-    """The attributes of a results file."""
+    """What must be among the attributes of a results file, and of which type; others may be there."""
 
     version: str
     numerics_version: int
@@ -115,14 +115,14 @@ def read_results(path: Path) -> xr.Dataset:
         raise UserError(f"{path} is damaged, or not a file that replaybench wrote: its checksum does not match")
     with _one_line(path), h5py.File(io.BytesIO(body), "r") as file:
         told = {str(key): _plain(file.attrs[key]) for key in file.attrs if not str(key).startswith("_")}
-        facts = build(ResultsFacts, told, f"the attributes of {path}", others=True)
+        build(ResultsFacts, told, f"the attributes of {path}", others=True)
         arrays = {name: _array(path, file, name) for name in file}
         meanings = {
             name: {"long_name": str(_plain(file[name].attrs["long_name"]))}
             for name in arrays
             if "long_name" in file[name].attrs
         }
-    return _dataset(path, facts, arrays, meanings)
+    return _dataset(path, told, arrays, meanings)
 
 
 @contextmanager
@@ -167,7 +167,7 @@ def _axis(dataset: Any, number: int) -> str:
 
 
 def _dataset(
-    path: Path, facts: ResultsFacts, arrays: Mapping[str, Labelled], meanings: Mapping[str, dict[str, str]]
+    path: Path, told: Mapping[str, Any], arrays: Mapping[str, Labelled], meanings: Mapping[str, dict[str, str]]
 ) -> xr.Dataset:
     """Check arrays against each other and against what results hold, and label them."""
     for name in (*_NEEDED_AXES, *_NEEDED):
@@ -190,7 +190,7 @@ def _dataset(
     return xr.Dataset(
         {name: array for name, array in labelled.items() if name not in coordinates},
         {name: array for name, array in labelled.items() if name in coordinates},
-        vars(facts),
+        {key: value for key, value in told.items() if isinstance(value, str | int | float)},
     )
 
 

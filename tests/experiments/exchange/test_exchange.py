@@ -91,7 +91,8 @@ def buffer(path: Path, arrays: Arrays, plant: Plant | None = None, **facts: Any)
         "frequency": 50.0,
         "noise": 0.01,
         "strategy": "FULL[PER]",
-        "cell": {"learner": "DDPG"},
+        "fields": {name: array.shape[-1] for name, array in arrays.items() if array.ndim == 3},
+        "cell": {"learner": "DDPG", "settings": {}},
     }
     write_record(path, "buffer", {**about, **facts}, arrays)
     return path
