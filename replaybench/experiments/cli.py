@@ -16,6 +16,7 @@ from tyro.conf import Positional
 
 from replaybench.data.bounds import Count, Hertz, Noise, RootSeed, Seconds, Seeds, Whole, Workers
 from replaybench.data.errors import UserError, unknown
+from replaybench.experiments.address_space import check_address_space
 from replaybench.experiments.cli_options import check_options, one_line, parameter_values, take_plant_parameters
 from replaybench.experiments.interruption import exit_status, termination_raises
 from replaybench.experiments.terminal import make_console, prepare_streams, printable
@@ -267,7 +268,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except OSError as error:
         _fail(2, f"{error.filename or 'input or output'}: {error.strerror or error}")
     except MemoryError as error:
-        _fail(2, f"not enough memory ({error}); ask for fewer seeds, episodes or slots")
+        _fail(2, " ".join(f"not enough memory; ask for fewer seeds, episodes or slots. {error}".split()))
     except KeyboardInterrupt as interruption:
         _fail(exit_status(interruption), str(interruption) or "stopped")
 
@@ -290,7 +291,9 @@ def _run(words: list[str]) -> int:
     words = take_plant_parameters(words)
     if words[0] in COMMANDS:
         check_options(words, COMMANDS[words[0]])
-    return _parse(words)()
+    command = _parse(words)
+    check_address_space()
+    return command()
 
 
 def _parse(words: Sequence[str]) -> Callable[[], int]:

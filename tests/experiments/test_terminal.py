@@ -51,3 +51,14 @@ def test_a_stream_that_cannot_encode_gets_escapes(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         assert b"\\udcff.h5: scores file" in done.stdout
         assert seen in done.stdout
+
+
+@pytest.mark.parametrize("command", ["list", "baseline"])
+def test_too_little_address_space_is_one_line(command: str) -> None:
+    """Libraries would fail in many ways: unmapped segments, OpenBLAS that ends the process, arrays that do not fit."""
+    limited = ["bash", "-c", 'ulimit -v 600000; exec "$@"', "-", sys.executable, "-m", "replaybench"]
+    words = [command, "Pendulum"] if command == "baseline" else [command]
+    done = subprocess.run([*limited, *words], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("replaybench: the address space of a process is limited to 0.6 GiB")
+    assert done.stderr.count("\n") == 1

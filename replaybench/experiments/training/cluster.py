@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
 from typing import Any
@@ -55,6 +56,7 @@ def _executor(address: str) -> Iterator[Executor]:
         client = Client(address, timeout="10s", set_as_default=False)
     except (OSError, ValueError) as error:
         raise UserError(f"no Dask scheduler answers at {address}: {error}") from None
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # a loss is told below, in one line
     try:
         with client, client.get_executor(pure=False) as executor:
             yield executor

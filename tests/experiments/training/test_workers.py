@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -218,8 +219,14 @@ def test_a_finished_sweep_runs_nothing_again(longer_study: Path, whole: Path) ->
     assert {path: path.stat().st_mtime_ns for path in whole.glob("cells/*/*")} == stamps
 
 
+class Cluster(NamedTuple):
+    address: str
+    scheduler: subprocess.Popen[bytes]
+    workers: list[subprocess.Popen[bytes]]
+
+
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
     """A real Dask scheduler and two single-threaded worker processes on loopback."""
     address = tmp_path / "scheduler.json"
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": tmp_path}
@@ -236,17 +243,17 @@ def cluster(tmp_path: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]
     with Client(scheduler_file=str(address), set_as_default=False) as client:
         client.wait_for_workers(2, timeout=60)
         found = client.scheduler.address
-    yield found, workers
+    yield Cluster(found, scheduler, workers)
     for process in (*workers, scheduler):
         process.kill()
         process.wait()
 
 
 def test_a_cluster_that_loses_a_worker_gives_the_same_results(
-    longer_study: Path, whole: Path, tmp_path: Path, cluster: tuple[str, list[subprocess.Popen[bytes]]]
+    longer_study: Path, whole: Path, tmp_path: Path, cluster: Cluster
 ) -> None:
     """The killed worker's cell is run again; only the coordinator writes into the folder."""
-    address, workers = cluster
+    address, _, workers = cluster
     process = start(longer_study, "--output", tmp_path / "run", "--cluster", address)
     with Client(address, set_as_default=False) as client:
         # A stopped process cannot finish its cell, so the kill hits it in the middle of one.
@@ -263,6 +270,22 @@ def test_a_cluster_that_loses_a_worker_gives_the_same_results(
     _, told = process.communicate(timeout=LIMIT)
     assert process.returncode == 0, told
     assert_same(whole, tmp_path / "run")
+
+
+def test_a_cluster_that_loses_its_scheduler_is_one_line(longer_study: Path, tmp_path: Path, cluster: Cluster) -> None:
+    """What was finished is kept."""
+    process = start(longer_study, "--output", tmp_path / "run", "--cluster", cluster.address)
+    deadline = time.monotonic() + LIMIT
+    while not list(tmp_path.glob("run/cells/*/scores.h5")):
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    cluster.scheduler.kill()
+    _, told = process.communicate(timeout=LIMIT)
+    assert process.returncode == 2, told
+    assert told.startswith("replaybench: the cluster gave up (CancelledError); finished cells are kept")
+    assert told.count("\n") == 1, told
+    assert list(tmp_path.glob("run/cells/*/scores.h5"))
 
 
 def test_an_unreachable_cluster_is_one_line(longer_study: Path, tmp_path: Path) -> None:
