@@ -192,9 +192,10 @@ def test_import_then_replay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_baseline_takes_the_plants_own_parameters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call("baseline", "Pendulum", "--inertia", "1.91e-4", "--output", tmp_path / "b") == 0
+    assert call("baseline", "Pendulum", "--inertia", "1.91e-4", "--reference", "paper", "--output", tmp_path / "b") == 0
     told = capsys.readouterr().out
     assert "synchronous" in told
+    assert "200 × 201 nodes, 15 actions, as declared" in told
     assert "DP, greedy policy" in told
     assert (tmp_path / "b" / "solution.png").stat().st_size > 10_000
     assert "did you mean inertia" in refused(capsys, "baseline", "Pendulum", "--parameters", "inertai=1")
