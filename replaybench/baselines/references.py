@@ -45,6 +45,7 @@ from replaybench.baselines.reference_controllers import (
     play,
 )
 from replaybench.data.cache import cache_dir
+from replaybench.data.configuration import build
 from replaybench.data.errors import UserError
 from replaybench.data.records.record import read_header, write_record
 from replaybench.envs.interface.plant import Plant, Told
@@ -199,9 +200,8 @@ def reference(plant: Plant, frequency: float | None = None, noise: float = 0.0, 
     ]
     key = hashlib.sha256(json.dumps(depends_on).encode()).hexdigest()
     path = cache_dir() / "references" / f"{key[:32]}.h5"
-    with contextlib.suppress(OSError, UserError, TypeError):  # absent, or damaged
-        facts = read_header(path, _KIND).facts
-        return Reference(**{**facts, "nodes": tuple(facts.get("nodes", ()))})
+    with contextlib.suppress(OSError, UserError):  # absent, or damaged
+        return build(Reference, read_header(path, _KIND).facts, str(path))
     found = _measure(plant, float(frequency), float(noise), rule)
     with contextlib.suppress(OSError, UserError):  # the cache spares time and is never needed
         write_record(path, _KIND, dataclasses.asdict(found), {})

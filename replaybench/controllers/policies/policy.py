@@ -6,8 +6,9 @@ A policy file says which learner it holds, with which settings; the learner is r
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from replaybench.controllers.agent import Agent, Task
 from replaybench.controllers.memory.learner import RememberingLearner
 from replaybench.controllers.registry import load_learner
+from replaybench.data.bounds import Hertz, Within
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError
 from replaybench.data.policy_file import read_policy
@@ -26,6 +28,26 @@ def policy_facts(learner: str, agent: Agent, frequency: float) -> dict[str, Any]
     """Return what a policy file must say so that `load_policy` can rebuild its learner."""
     settings = dataclasses.asdict(agent.config)
     return {"learner": learner, "settings": settings, "task": agent.task._asdict(), "frequency": frequency}
+
+
+_SIZES: Final = Within(1, 100_000, "numbers")
+
+
+@dataclass(frozen=True)
+class PolicyForm:
+    """What a policy file says of its learner."""
+
+    learner: str
+    settings: dict[str, Any]
+    task: Task
+    frequency: Hertz
+
+
+@dataclass(frozen=True)
+class PolicyFacts:
+    """The facts of a policy file that `load_policy` needs."""
+
+    policy: PolicyForm
 
 
 class Policy:
@@ -97,13 +119,12 @@ def load_policy(path: Path | str, member: int = 0) -> Policy:
     """
     path = Path(path)
     facts, weights = read_policy(path)
-    try:
-        known = facts["policy"]
-        name, settings, frequency = str(known["learner"]), known["settings"], float(known["frequency"])
-        choices = tuple(int(count) for count in known["task"].get("action_choices", ()))
-        task = Task(**{**known["task"], "action_choices": choices})
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise UserError(f"{path} does not say which learner it holds; it was written by an older version") from None
+    known = build(PolicyFacts, facts, f"the facts of {path}", others=True).policy
+    name, settings, frequency, task = known.learner, known.settings, known.frequency, known.task
+    for size in (task.observation_size, task.action_size):
+        _SIZES.check(size, f"the facts of {path}: an observation or action")
+    if not weights or any(array.ndim == 0 for array in weights.values()):
+        raise UserError(f"{path} holds no weights of members")
     members = len(next(iter(weights.values())))
     if not 0 <= member < members:
         raise UserError(f"{path} holds members 0 to {members - 1}, not {member}")

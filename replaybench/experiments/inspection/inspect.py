@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from replaybench.data.documents import read_toml
 from replaybench.data.errors import UserError
 from replaybench.data.policy_file import read_policy
 from replaybench.data.records.record import is_record, open_record, read_header
@@ -133,6 +134,7 @@ def _show_folder(console: Console, path: Path, verify: bool) -> None:
     folder = RunFolder(path)
     if not folder.study.is_file():
         raise UserError(f"{path} is not a run folder (it holds no study.toml)")
+    read_toml(folder.study)  # damage is one line
     complete = sorted(folder.path.glob("cells/*/scores.h5"))
     started = sorted(folder.path.glob("cells/*/checkpoint.h5"))
     state = f"{path}: run folder, {len(complete)} cells complete, {len(started)} under way"

@@ -16,6 +16,7 @@ from typing import Any, cast, get_args
 
 import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 
 import replaybench
 from replaybench.baselines.grid_choice import SMALLEST_SPAN, Rule
@@ -71,6 +72,7 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
                 raise UserError(f"{error}: remove {path.parent} and run the sweep again") from None
             point = {axis: getattr(cell, axis) for axis in AXES}
             where = {**point, "seed": list(cell.seeds)}
+            _check_scores(path, cell, arrays)
             for name in ("reward", "reward_greedy", "episode_steps"):
                 data[name].loc[where] = arrays[name]
             for name in (name for name in arrays if name.startswith("metric_")):
@@ -90,6 +92,18 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
         "reward": "unscaled, mean per step or return as told_by says; training episodes include exploration",
     }
     return data
+
+
+def _check_scores(path: Path, cell: Cell, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Refuse a score file whose arrays are not those of its cell."""
+    greedy = (cell.members, cell.episodes // cell.greedy_every)
+    due = dict.fromkeys(("reward", "episode_steps"), (cell.members, cell.episodes)) | {"reward_greedy": greedy}
+    due |= {name: greedy for name in arrays if name.startswith("metric_")}
+    if "replayed_noise" in arrays:
+        due["replayed_noise"] = (cell.members, len(_signals(cell)))
+    for name, shape in due.items():
+        if name not in arrays or arrays[name].shape != shape:
+            raise UserError(f"{path}: {name} is not of shape {shape}: remove {path.parent} and run the sweep again")
 
 
 ORIGINS = {

@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from replaybench.baselines.reference_controllers import play
 from replaybench.controllers.agent import Agent, Task
 from replaybench.controllers.policies.policy import policy_facts
 from replaybench.controllers.registry import load_learner
+from replaybench.data.bounds import Whole
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError
 from replaybench.data.policy_file import write_policy
@@ -47,6 +49,14 @@ SAMPLE = 256
 
 Report = Callable[[int], bool]
 """Called with the number of rounds done so far; returns False to ask the cell to stop."""
+
+
+@dataclass(frozen=True)
+class CheckpointFacts:
+    """What a checkpoint says of itself, beside who computed it: the cell's id and the number of rounds done."""
+
+    id: str
+    episode: Whole
 
 
 class CellRun:
@@ -248,13 +258,13 @@ def _run(run: CellRun, folder: Path, buffers: Buffers, checkpoint_seconds: float
     if checkpoint.exists():
         try:
             with open_record(checkpoint, "checkpoint") as record:
-                known = record.header.facts
-                if known["id"] != cell.id:
+                known = build(CheckpointFacts, record.header.facts, f"the facts of {checkpoint}", others=True)
+                if known.id != cell.id or known.episode >= cell.episodes:
                     raise UserError(f"{checkpoint} is the checkpoint of another cell")
                 record.verify()
-                earlier = read_stints(checkpoint, known)
-                run.load_state_dict(record, known["episode"])
-        except (UserError, ValueError) as error:
+                earlier = read_stints(checkpoint, record.header.facts)
+                run.load_state_dict(record, known.episode)
+        except (UserError, ValueError, LookupError) as error:
             raise UserError(f"{error}: remove {checkpoint} to run this cell from its start") from None
     watch, saved = Stopwatch(earlier), time.monotonic()
     while run.episode < cell.episodes:

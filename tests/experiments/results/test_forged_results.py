@@ -190,6 +190,19 @@ def test_inspect_says_so_with_status_2(sound: Path, tmp_path: Path, capsys: pyte
         assert said.err.count("\n") == 1
 
 
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"name = [", b"a = " + b"[" * 5000, b"a = " + b"9" * 5000])
+def test_inspect_of_a_folder_with_a_damaged_study(
+    content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "study.toml").write_bytes(content)
+    with pytest.raises(SystemExit) as ended:
+        main(["inspect", str(tmp_path)])
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert said.startswith(f"replaybench: {tmp_path / 'study.toml'} is not valid TOML")
+    assert said.count("\n") == 1
+
+
 def test_what_is_read_is_what_was_written(sound: Path) -> None:
     with xr.open_dataset(sound, engine="h5netcdf") as data:
         xr.testing.assert_identical(read_results(sound), data.load())
