@@ -210,6 +210,14 @@ def test_room_for_a_batch_and_steps_for_an_update_are_enough() -> None:
     made(capacity=15, strategies=("FULL[Uniform]",)).cells()
     made(update_every=2000).cells()
     made(strategies=("Synth(state=0.1)*FIFO[Uniform]",)).cells()
+    made(strategies=("FULL[Uniform]",), update_every=100).cells()
+    made(observe=("angle",)).cells()
+    made(learners=("ACER",), update_every=100).cells()
+    (cell,) = made(learners=("ACER",)).cells()
+    room = cell.settings["batch_size"] * cell.settings["segment"]
+    made(learners=("ACER",), capacity=room).cells()
+    with pytest.raises(UserError, match=f"smaller than a batch of {room}"):
+        made(learners=("ACER",), capacity=room - 1).cells()
 
 
 @pytest.mark.parametrize(

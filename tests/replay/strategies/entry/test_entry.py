@@ -226,3 +226,10 @@ def test_synthesis_needs_a_model_and_single_steps() -> None:
     with pytest.raises(UserError, match="breaks the trajectory"):
         make("Synth(state=0.1)*FIFO[Uniform]", unit=segment(2))
     assert Synth(0.1).refresh == 1.0
+
+
+def test_which_slots_are_synthetic_is_kept_only_where_they_are_renewed() -> None:
+    plain, renewed = (build(f"Synth({text})*FIFO[Uniform]", 2, 40) for text in ("state=0.1", "state=0.1, refresh=0.9"))
+    assert plain.synth.synthetic.shape == (2, 0)
+    assert renewed.synth.synthetic.shape == (2, 40)
+    assert ("synthetic" in plain.state_dict(), "synthetic" in renewed.state_dict()) == (False, True)
