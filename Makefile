@@ -33,7 +33,7 @@ bench: $(STAMP)      ## Time everything against its peers, side by side, and sto
 tables: $(STAMP)     ## Write the numbers of the documents anew from the stored results
 	$(BIN)/python -m benchmarks.tables
 
-mutants: $(STAMP)    ## Break the package on purpose, place by place, and see which tests notice (about an hour)
+mutants: $(STAMP)    ## Break the package on purpose, place by place, and see which tests notice (about half an hour)
 	$(BIN)/python benchmarks/mutants.py
 
 docs: $(STAMP)       ## Check the documentation: every link, command and example in it

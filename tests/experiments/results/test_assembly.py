@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import xarray as xr
@@ -59,6 +61,18 @@ def made(tmp_path: Path) -> tuple[xr.Dataset, list[Cell]]:
         for noise in (0.0, 0.02)
     }
     return dataset.assemble(everything, references, {cell.id: tmp_path / cell.id for cell in everything}), everything
+
+
+@pytest.mark.parametrize("facts", [None, {"seconds": 1.0}])
+def test_a_cell_that_cannot_be_read_is_named_with_the_remedy(tmp_path: Path, facts: dict[str, Any] | None) -> None:
+    cell = cells()[0]
+    path = tmp_path / "scores.h5"
+    if facts is None:
+        path.write_bytes(b"no HDF5")
+    else:
+        write_record(path, "scores", facts, arrays(cell))
+    with pytest.raises(UserError, match="scores.h5.*: remove .* and run the sweep again"):
+        dataset.assemble([cell], {}, {cell.id: tmp_path})
 
 
 def place(cell: Cell) -> dict[str, Any]:
@@ -128,7 +142,7 @@ def test_references_stand_beside_and_close_ends_give_no_score(made: tuple[xr.Dat
 
 
 def test_rounds_are_told_from_episodes() -> None:
-    for every, word, last in ((0, "episodes", EPISODES), (200, "rounds", 2)):
+    for every, word, last in ((0, "episodes", EPISODES), (1, "rounds", 2), (200, "rounds", 2)):
         data = dataset.assemble(cells(update_every=every, plants=("Magman",)), {}, {c.id: Path("none") for c in
                                 cells(update_every=every, plants=("Magman",))}).isel(plant=0)  # fmt: skip
         assert (dataset.counted_in(data), dataset.in_rounds(data)) == (word, every > 0)
@@ -155,6 +169,9 @@ def test_a_file_reads_back_and_damage_is_one_line(tmp_path: Path, made: tuple[xr
         dataset.read_results(path).drop_vars(dataset.ORIGINS), made[0].drop_vars(dataset.ORIGINS)
     )
     content = path.read_bytes()
+    with h5py.File(io.BytesIO(content[:-32])) as file:
+        packed = {name: file[name].compression for name in ("reward", "reward_greedy", "mu_final_mean", "reference_dp")}
+    assert packed == {"reward": "gzip", "reward_greedy": "gzip", "mu_final_mean": None, "reference_dp": None}
     for damaged in (content[:-1], b"x" + content[1:], content[:100], content[:-1] + bytes([content[-1] ^ 1])):
         path.write_bytes(damaged)
         with pytest.raises(UserError, match="its checksum does not match"):
@@ -165,5 +182,6 @@ def test_a_file_reads_back_and_damage_is_one_line(tmp_path: Path, made: tuple[xr
 
 def test_what_a_dataset_holds_is_said_in_short() -> None:
     data = xr.Dataset({"b": ("seed", np.zeros(20)), "a": ("episode", np.zeros(21))}, {"seed": np.arange(20)})
-    said = json.loads(dataset.describe(data))
-    assert said == {"axes": {"seed": list(range(20)), "episode": "21 values"}, "variables": ["a", "b"]}
+    said = dataset.describe(data)
+    assert said.splitlines()[1] == '  "axes": {'
+    assert json.loads(said) == {"axes": {"seed": list(range(20)), "episode": "21 values"}, "variables": ["a", "b"]}
