@@ -87,7 +87,7 @@ class Watched:
             require(np.array_equal(stored, column, equal_nan=True), f"other numbers of {name}")
         require(bool(np.isfinite(batch.weight).all() and (batch.weight >= 0).all()), "a weight that is none")
         self.samples += batch.idx.size
-        if self.watch and not replay.heeds_learner:
+        if self.watch and not replay.uses_feedback:
             self._unheeded(batch)
         return batch
 

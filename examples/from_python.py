@@ -2,6 +2,7 @@
 
 from replaybench.controllers.agent import Task
 from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
+from replaybench.controllers.setting import LearnerSetting
 from replaybench.envs.population import PopulationEnv
 from replaybench.experiments.training.loop import training_episode, update_phase
 from replaybench.replay.buffer import Replay, step_fields
@@ -12,7 +13,7 @@ def main(episodes: int = 100, members: int = 8) -> float:
     """Train `members` learners and return their mean reward per step in the last episode."""
     env = PopulationEnv("PendulumDCSC", members, frequency=50, sensor_noise=0.02, seed=1)
     task = Task(observation_size=2, action_size=1, discount=0.95, reward_scale=env.plant.reward_scale)
-    agent = DDPG(DDPGConfig(), task, root=1, members=range(members))
+    agent = DDPG(DDPGConfig(), LearnerSetting(task, root=1, members=range(members)))
     replay = Replay(parse("Resv[PER+IS]"), step_fields(2, 1), 10_000, 1, range(members), agent.batch_size)
     for episode in range(episodes):
         seen = training_episode(env, agent, replay, episode)

@@ -143,13 +143,13 @@ class Agent(Protocol):
         Members that are not `active` `[M]` wait for the others and must draw nothing.
         """
 
-    def explore_again(self, observation: Floats) -> Explored:
+    def re_explore(self, observation: Floats) -> Explored:
         """Return what `explore` would have returned for another observation `[M, S]`; nothing is drawn."""
 
     def greedy(self) -> Any:
         """Return what acts without exploration, `act(observation [M, S]) -> [M, A]`, in an episode that begins."""
 
-    def followed(
+    def on_step(
         self,
         reward: NDArray[np.float64],
         successor: Floats,
@@ -159,7 +159,7 @@ class Agent(Protocol):
     ) -> Mapping[str, Floats]:
         """Learn of what an action led to, `[M]` each, successor `[M, S]`; return what is to be stored with it."""
 
-    def recalled(
+    def on_recorded_step(
         self, experience: Mapping[str, Floats], ended: NDArray[np.bool_], active: NDArray[np.bool_]
     ) -> Mapping[str, Floats]:
         """Learn of a recorded experience `[M, width]`, which it did not choose; return what is to be stored with it."""

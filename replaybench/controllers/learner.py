@@ -1,7 +1,7 @@
-"""What all learners share: names for their networks, what a policy file holds, what a checkpoint holds.
+"""What all learners share, so that a learner's page is the algorithm: which networks, how to act, what an update does.
 
-A learner's page sets `networks` (learned and kept in policy files), `targets` (slow copies, under the name of the
-network that they follow), `adams` and, where it has further arrays that change, overrides `_further`.
+The base makes `networks` (learned and kept in policy files) and `targets` (slow copies, under the names of the networks
+that they follow), and hands batches to kernels. Where a page has further arrays that change, it overrides `_further`.
 """
 
 from __future__ import annotations
@@ -12,20 +12,36 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers.agent import Actions, Batch, Floats, Task
-from replaybench.controllers.device import OnDevice
-from replaybench.controllers.networks.adam import Adam
+from replaybench.controllers.action_table import ActionLevels
+from replaybench.controllers.agent import Actions, Batch, Floats
+from replaybench.controllers.device import check_device
+from replaybench.controllers.experiences import Experiences
+from replaybench.controllers.exploration.process_noise import Explored
+from replaybench.controllers.memory.config import MemoryConfig
+from replaybench.controllers.networks.adam import Adam, make_adam
 from replaybench.controllers.networks.greedy_form import PolicyForm
-from replaybench.controllers.networks.network import Population
+from replaybench.controllers.networks.mlp import PopulationMLP, Shape
+from replaybench.controllers.networks.network import AnyTape, Inputs, Learned, make_network
 from replaybench.controllers.normaliser import Normaliser
 from replaybench.controllers.registry import name_of
+from replaybench.controllers.saving import SavedLearner
+from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.errors import UserError
 
-Arrays = dict[str, NDArray[Any]]
 
-
-class Learner:
+class Learner(SavedLearner):
     """Base of the learners' pages.
+
+    Args:
+        config: the learner's settings.
+        setting: what it learns, and who its members are.
+        shapes: of its networks by name, in the order in which their weights are drawn.
+        slow: names of those that have slow copies.
+        memory: of all its networks, if any.
+        initial: how weights are drawn; see `PopulationMLP.initialise`.
+
+    Raises:
+        UserError: ReF-ER is asked for, or a device, and learners of this kind cannot do with that.
 
     Attributes:
         fields: widths of what must be stored with each experience beside ⟨s, a, r, s′⟩.
@@ -35,13 +51,9 @@ class Learner:
         on_policy: whether an update on the newest experiences precedes those on replayed ones.
         warmup_episodes: episodes, or rounds of steps, before the first update.
         warming_up: whether the present one is among them, as whoever trains the learner says.
-        normaliser: what scales observations and rewards, if asked to. `explore` is to tell it of
-            observations, as `followed` does of rewards.
-        chooses: whether its actions are choices out of a finite set.
-        heeds_refer: whether the constructor takes a strategy's ReF-ER as `refer`.
-        on_device: what updates the networks, where that is not done on the CPU.
+        discrete: whether its actions are choices out of a finite set.
+        supports_refer: whether it can learn with a strategy's ReF-ER.
         metric_names: what `metrics` returns.
-        steps: int64 `[1]`, updates done.
     """
 
     fields: Mapping[str, int] = {}
@@ -51,18 +63,81 @@ class Learner:
     on_policy = False
     warmup_episodes = 0
     warming_up = False
-    chooses = False
-    heeds_refer = False
-    on_device: OnDevice | None = None
+    discrete = False
+    supports_refer = False
     metric_names: tuple[str, ...] = ()
-    normaliser: Normaliser
-    task: Task
-    networks: Mapping[str, Population]
-    targets: Mapping[str, Population]
-    adams: dict[str, Adam]
-    steps: NDArray[np.int64]
-
     config: Any
+
+    def __init__(
+        self,
+        config: Any,
+        setting: LearnerSetting,
+        shapes: Mapping[str, Shape],
+        slow: Iterable[str] = (),
+        memory: MemoryConfig | None = None,
+        **initial: Any,
+    ) -> None:
+        self.check_runs_on(setting.device, config, setting.refer is not None)
+        check_device(setting.device)
+        if setting.refer is not None:
+            self.check_refer(config)
+        self.config, self.setting, self.task = config, setting, setting.task
+        self.batch_size, self.replays_per_experience = config.batch_size, config.replays_per_experience
+        self.segment = getattr(config, "segment", self.segment)
+        self.on_policy = getattr(config, "on_policy", self.on_policy)
+        self.warmup_episodes = getattr(config, "warmup_episodes", self.warmup_episodes)
+        members, task, dtype = len(setting.members), setting.task, setting.dtype
+        self.normaliser = Normaliser(config.normalise, members, task.observation_size, task.reward_scale, dtype)
+        self.steps = np.zeros(1, np.int64)
+        self._nothing = np.empty((members, config.batch_size, 0), np.float32)
+        self.networks = {name: make_network(memory, shape, members, dtype) for name, shape in shapes.items()}
+        self.targets = {name: make_network(memory, shapes[name], members, dtype) for name in slow}
+        stream = setting.stream("initialisation")
+        for network in self.networks.values():
+            network.initialise(stream, **initial)
+        self._aim_targets()
+
+    def _make_adams(self, rates: Mapping[str, float], **settings: Any) -> dict[str, Adam]:
+        """Return an optimiser for each of the networks, with its learning rate."""
+        return {name: make_adam(network, rates[name], **settings) for name, network in self.networks.items()}
+
+    def _numbers(self, first: Any, size: int = 1) -> PopulationMLP:
+        """Return learned numbers `[M, size]` that do not depend on anything, and what they are at first.
+
+        They are the bias of a network without inputs, which Adam, policy files and checkpoints treat like any other.
+        """
+        numbers = PopulationMLP(Shape((0, size)), len(self.setting.members), self.setting.dtype)
+        numbers.parameters[:] = first
+        return numbers
+
+    def learned(self, name: str, samples: int | None = None) -> Learned:
+        """Return what an update of this network works on, with room for so many samples, else for a batch."""
+        return self._with_tape(name, self.networks[name].tape(samples or self.batch_size))
+
+    def _with_tape(self, name: str, tape: AnyTape) -> Learned:
+        network = self.networks[name]
+        return Learned(network.network, self.targets.get(name, network).parameters, self.adams[name], tape)
+
+    def seen(self, observation: Floats) -> Floats:
+        """Return observations `[M, …, S]` as networks are given them."""
+        return self.normaliser.observations(observation)
+
+    def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
+        """Begin a training episode of the chosen `members` `[M]`; nothing lasts for one unless a page says so."""
+
+    def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
+        """Return the action to try, `[M, A]`, for observations `[M, S]`; only `active` `[M]` members draw."""
+        self.normaliser.observations.update(observation, active)
+        self._advance(observation, active)
+        return self.re_explore(observation)
+
+    def _advance(self, observation: Floats, active: NDArray[np.bool_]) -> None:
+        """Draw what `re_explore` makes of a policy in this step, for the `active` members."""
+        raise NotImplementedError
+
+    def re_explore(self, observation: Floats) -> Explored:
+        """Return what `explore` would have returned for another observation `[M, S]`; nothing is drawn."""
+        raise NotImplementedError
 
     def policy(self, observation: Floats) -> Floats:
         """Return the greedy actions `[M, N, A]` for observations `[M, N, S]`."""
@@ -82,16 +157,28 @@ class Learner:
 
     @classmethod
     def check(cls, config: Any, actions: Actions, refer: bool) -> None:
-        """Check that learners of this kind can do with these settings, these actions, and with ReF-ER if it is asked.
+        """Check that learners of this kind can do with these settings, these actions, and ReF-ER if it is asked for.
 
         Raises:
             UserError: they cannot; says what to do instead.
         """
-        if actions.choices and not cls.chooses:
+        if actions.choices and not cls.discrete:
             raise UserError(
                 f"{name_of(cls)} acts continuously, and {actions.plant} takes choices; use DQN or ACER-discrete"
             )
-        if refer and not cls.heeds_refer:
+        if cls.discrete:
+            ActionLevels(config.levels, actions.size, actions.choices)
+        if refer:
+            cls.check_refer(config)
+
+    @classmethod
+    def check_refer(cls, config: Any) -> None:
+        """Check that learners of this kind, with these settings, can learn with ReF-ER.
+
+        Raises:
+            UserError: they cannot.
+        """
+        if not cls.supports_refer:
             raise UserError(f"{name_of(cls)} does not heed ReF-ER; use it with DDPG, NAF or V-RACER")
 
     @classmethod
@@ -103,6 +190,31 @@ class Learner:
         """
         if device != "cpu":
             raise UserError(f'{name_of(cls)} runs on the CPU only; set device = "cpu"')
+
+    def inputs(self, batch: Batch) -> tuple[Inputs, Inputs]:
+        """Return what networks are evaluated on, for the samples of a batch and for their successors."""
+        return self.seen(batch.observation), self.seen(batch.next_observation)
+
+    def behaviours(self, batch: Batch) -> tuple[Floats, Floats]:
+        """Return mean and log σ of what chose each action, `[M, B, A]`; `[M, B, 0]` where that is not known."""
+        return self._nothing, self._nothing
+
+    def rate_factor(self, batch: Batch) -> Floats:
+        """Return the factor on each member's learning rates in this update, `[M]`."""
+        return batch.rate_factor
+
+    def experiences(self, batch: Batch) -> Experiences:
+        """Return a batch of single experiences as kernels see it."""
+        observation, next_observation = self.inputs(batch)
+        return Experiences(
+            observation, batch.action, batch.reward, next_observation, batch.terminated, batch.weight,
+            batch.actor_weight, self.rate_factor(batch), *self.behaviours(batch), self.normaliser.rewards.factor,
+            self.task.discount,
+        )  # fmt: skip
+
+    def annotations(self, batch: Batch) -> Floats:
+        """Return room for a number of each sample, `[M, B]`."""
+        return np.empty(batch.weight.shape, self.setting.dtype)
 
     def update(self, batch: Batch) -> Mapping[str, Floats]:
         """Learn from a batch; return annotations `[M, B]` for the experiences in it."""
@@ -116,16 +228,11 @@ class Learner:
         for batch in batches:
             self.update(batch)
 
-    def fetch(self, *names: str) -> None:
-        """Bring `trained` arrays of these names, or all of them, up to date, should they be kept on a device."""
-        if self.on_device is not None:
-            self.on_device.fetch(*names)
-
     def greedy(self) -> Any:
         """Return what acts without exploration, `act(observation [M, S]) -> [M, A]`, in an episode that begins."""
         return self
 
-    def followed(
+    def on_step(
         self,
         reward: NDArray[np.float64],
         successor: Floats,
@@ -137,7 +244,7 @@ class Learner:
         self.normaliser.rewards.update(reward, active)
         return {}
 
-    def recalled(
+    def on_recorded_step(
         self, experience: Mapping[str, Floats], ended: NDArray[np.bool_], active: NDArray[np.bool_]
     ) -> Mapping[str, Floats]:
         """Learn of a recorded experience `[M, width]`, which it did not choose; return what is to be stored with it."""
@@ -152,65 +259,3 @@ class Learner:
     def act(self, observation: Floats) -> Floats:
         """Return the greedy actions `[M, A]` for observations `[M, S]`."""
         return self.policy(observation[:, None])[:, 0]
-
-    def weights(self) -> dict[str, NDArray[np.generic]]:
-        """Return the networks layer by layer: weights `[M, in, out]`, biases `[M, out]`; and what normalises.
-
-        Where observations are normalised, networks take clip((s − mean) · scale, ±bound) of `observation.mean`,
-        `observation.scale` `[M, S]` and `observation.bound` `[M]`.
-        """
-        self.fetch()
-        named: dict[str, NDArray[np.generic]] = {}
-        for name, network in self.networks.items():
-            named.update(network.named_weights(name))
-        return {**named, **self.normaliser.state_dict()}
-
-    def load_weights(self, weights: Mapping[str, NDArray[np.generic]]) -> None:
-        """Take over `weights` of as many members, the targets with them; optimisers and exploration stay as they are.
-
-        Raises:
-            UserError: the weights are those of other networks.
-        """
-        mine = self.weights()
-        shapes, theirs = ({name: array.shape for name, array in named.items()} for named in (mine, weights))
-        if shapes != theirs:
-            kind = name_of(type(self))
-            raise UserError(
-                f"these weights do not fit the networks of this {kind}; build it with the settings they had"
-            )
-        for name, array in mine.items():
-            array[...] = weights[name]
-        self._aim_targets()
-        self._push()
-
-    def _aim_targets(self) -> None:
-        for name, target in self.targets.items():
-            target.parameters[:] = self.networks[name].parameters
-
-    def _push(self) -> None:
-        if self.on_device is not None:
-            self.on_device.push()
-
-    def trained(self) -> Arrays:
-        """Return the arrays `[M, P]` that updates change: networks, targets, Adam's moments."""
-        return {
-            **{name: network.parameters for name, network in self.networks.items()},
-            **{f"{name}_target": target.parameters for name, target in self.targets.items()},
-            **{f"{name}_first": adam.first for name, adam in self.adams.items()},
-            **{f"{name}_second": adam.second for name, adam in self.adams.items()},
-        }
-
-    def state_dict(self) -> Arrays:
-        """Return networks, targets, optimisers, and whatever else the next updates and actions depend on."""
-        self.fetch()
-        return {**self.trained(), "steps": self.steps, **self.normaliser.state_dict(), **self._further()}
-
-    def _further(self) -> Arrays:
-        """Return further arrays that change, such as random streams; they are overwritten in place on loading."""
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from `state_dict`, bit for bit."""
-        for name, array in self.state_dict().items():
-            array[...] = state[name]
-        self._push()

@@ -73,7 +73,7 @@ class ObservationNormaliser:
         """Take in collected observations `[M, …, S]` of the `active` `[M]` members."""
         if self.on:
             rows = np.ascontiguousarray(observation).reshape(len(self.mean), -1, self.mean.shape[1])
-            _take_in(rows, active, self.count, self.mean, self.variance, self.scale)
+            _update_moments(rows, active, self.count, self.mean, self.variance, self.scale)
 
     def __call__(self, observation: NDArray[Any]) -> NDArray[Any]:
         """Return observations `[M, …, S]` normalised."""
@@ -114,7 +114,7 @@ class RewardScale:
     def update(self, reward: NDArray[Any], active: NDArray[np.bool_]) -> None:
         """Take in collected rewards `[M, …]` of the `active` `[M]` members."""
         if self.on:
-            _weigh(reward.reshape(len(self.count), -1), active, self.count, self.mean_square, self.factor)
+            _update_mean_square(reward.reshape(len(self.count), -1), active, self.count, self.mean_square, self.factor)
 
     def restored(self, value: NDArray[Any]) -> NDArray[Any]:
         """Return values `[M, N]` of scaled rewards in units of rewards times the fixed factor."""
@@ -160,7 +160,7 @@ class Normaliser:
 
 
 @kernel
-def _take_in(
+def _update_moments(
     rows: NDArray[Any],
     active: NDArray[np.bool_],
     count: NDArray[np.int64],
@@ -204,7 +204,7 @@ def _standardise(
 
 
 @kernel
-def _weigh(
+def _update_mean_square(
     reward: NDArray[Any],
     active: NDArray[np.bool_],
     count: NDArray[np.int64],

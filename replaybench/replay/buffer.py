@@ -109,7 +109,7 @@ class Replay:
         self.batch_size = batch_size
 
     @property
-    def heeds_learner(self) -> bool:
+    def uses_feedback(self) -> bool:
         """Whether what it keeps or draws depends on what a learner's updates return."""
         return self.strategy.by_td_error or self.traces is not None
 

@@ -69,7 +69,7 @@ def test_a_plant_that_takes_choices_is_learned_or_refused_before_compute(learner
         name="t", plants=(plant,), learners=(learner,), strategies=("FIFO[Uniform]",), seeds=2, episodes=1,
         update_every=250, capacity=600, noise=(0.01,),
     )  # fmt: skip
-    choosing = [name for name in LEARNERS.own if load_learner(name)[0].chooses]
+    choosing = [name for name in LEARNERS.own if load_learner(name)[0].discrete]
     if learner in choosing:
         run = CellRun(study.cells()[0])
         run.advance()
@@ -165,8 +165,8 @@ def test_what_is_explored_can_be_asked_again(learner: str) -> None:
     agent.start_episode(0, np.ones(MEMBERS, np.bool_))
     first = agent.explore(observation, np.ones(MEMBERS, np.bool_))
     before = {name: array.copy() for name, array in agent.state_dict().items()}
-    agent.explore_again(-observation)
-    again = agent.explore_again(observation)
+    agent.re_explore(-observation)
+    again = agent.re_explore(observation)
     for name, array in agent.state_dict().items():
         np.testing.assert_array_equal(array, before[name], err_msg=name)
     np.testing.assert_array_equal(first.action, again.action)

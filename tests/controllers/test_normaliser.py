@@ -10,6 +10,7 @@ import pytest
 from replaybench.controllers.agent import Task
 from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
 from replaybench.controllers.normaliser import NormaliseConfig, Normaliser, ObservationNormaliser, RewardScale
+from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.errors import UserError
 
 M, S, A, B = 4, 3, 2, 16
@@ -134,7 +135,7 @@ def batch(seed: int, dtype: type = np.float64) -> SimpleNamespace:
 
 def learner(config: NormaliseConfig, reward_scale: float = 0.01) -> DDPG:
     task = Task(observation_size=S, action_size=A, discount=0.95, reward_scale=reward_scale)
-    return DDPG(DDPGConfig(normalise=config), task, 0, range(M), dtype=np.float64)
+    return DDPG(DDPGConfig(normalise=config), LearnerSetting(task, 0, range(M), dtype=np.float64))
 
 
 def collect(agent: DDPG, drawn: SimpleNamespace) -> None:
@@ -142,7 +143,7 @@ def collect(agent: DDPG, drawn: SimpleNamespace) -> None:
     nobody, everyone = np.zeros(M, np.bool_), np.ones(M, np.bool_)
     for b in range(B):
         agent.explore(drawn.observation[:, b], everyone)
-        assert not agent.followed(drawn.reward[:, b, 0], drawn.next_observation[:, b], nobody, nobody, everyone)
+        assert not agent.on_step(drawn.reward[:, b, 0], drawn.next_observation[:, b], nobody, nobody, everyone)
 
 
 def test_a_learner_that_normalises_equals_one_that_is_given_normalised_numbers() -> None:

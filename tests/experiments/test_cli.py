@@ -14,6 +14,7 @@ import pytest
 import xarray as xr
 
 from replaybench.controllers.registry import LEARNERS
+from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.policy_file import read_policy
 from replaybench.data.records.record import read_record
 from replaybench.experiments.cli import COMMANDS, main
@@ -157,7 +158,7 @@ def test_replay_offers_experiences_in_their_original_order(buffers: dict[tuple[s
 
     recording = read_recording(buffers["PendulumDCSC", "FIFO[Uniform]"])
     replay = Replay(parse("FIFO[Uniform]"), step_fields(2, 1), 100, 0, range(3), 4)
-    offer(recording, replay, DDPG(DDPGConfig(), recording.task(), 0, range(3)))
+    offer(recording, replay, DDPG(DDPGConfig(), LearnerSetting(recording.task(), 0, range(3))))
     for m in range(3):
         newest = recording.orders[m][-100:]
         expected = recording.arrays["observation"][m, newest]

@@ -6,25 +6,24 @@ Retrace targets; the policy gradient is truncated, corrected and projected into 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from replaybench.controllers import checks
 from replaybench.controllers.agent import Batch, Task
-from replaybench.controllers.algorithms.acer_update import Settings, update_members
+from replaybench.controllers.algorithms.acer_update import ACERNumbers, update_members
 from replaybench.controllers.exploration.process_noise import Explored, draw_active
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.losses.segments import as_segments, rows
-from replaybench.controllers.networks.adam import make_adam
 from replaybench.controllers.networks.greedy_form import PolicyForm
 from replaybench.controllers.networks.mlp import Floats, PopulationMLP, Shape
-from replaybench.controllers.normaliser import NormaliseConfig, Normaliser
+from replaybench.controllers.normaliser import NormaliseConfig
+from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.errors import UserError
-from replaybench.data.streams import Stream
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +97,7 @@ class ACERConfig:
             raise UserError("ACER: set on_policy or replays_per_experience above 0, else nothing is learned")
 
 
-def make_settings(config: ACERConfig, task: Task) -> Settings:
+def numbers_of(config: ACERConfig, task: Task) -> ACERNumbers:
     """Translate a configuration for a task."""
     power, cap, policy = 1.0 / task.action_size, 1.0, config.policy_return == "opc"
     if config.trajectory_weights:
@@ -106,7 +105,7 @@ def make_settings(config: ACERConfig, task: Task) -> Settings:
     elif not config.retrace:
         power, cap, policy = 1.0, np.inf, False
     bound = config.truncate_at if config.truncation else np.inf
-    return Settings(
+    return ACERNumbers(
         discount=task.discount,
         sigma=config.sigma,
         samples=config.samples if config.dueling else 0,
@@ -127,74 +126,43 @@ def make_settings(config: ACERConfig, task: Task) -> Settings:
 
 
 class ACER(Learner):
-    """M independent learners with policy, average policy, V and A (or Q) networks.
-
-    Args:
-        config: settings.
-        task: sizes, discount and reward scale.
-        root, members: seed of the study and member numbers `[M]`.
-        frequency: control rate in Hz; unused.
-        dtype: float32; float64 for comparisons in tests.
-    """
+    """M independent learners with policy, average policy, V and A (or Q) networks."""
 
     metric_names = ("kl", "ratio_truncated")
+    networks: dict[str, PopulationMLP]
 
-    def __init__(
-        self,
-        config: ACERConfig,
-        task: Task,
-        root: int,
-        members: Sequence[int],
-        frequency: float = 50.0,
-        dtype: DTypeLike = np.float32,
-    ) -> None:
-        m, s, a = len(members), task.observation_size, task.action_size
-        policy = Shape((s, *config.policy_hidden, a), tanh=True)
-        self.config, self.task, self.settings = config, task, make_settings(config, task)
-        self.batch_size, self.replays_per_experience = config.batch_size, config.replays_per_experience
-        self.segment, self.on_policy, self.warmup_episodes = config.segment, config.on_policy, config.warmup_episodes
-        self.fields = {"behaviour_mean": a}
-        self.policy_network, self.average = (PopulationMLP(policy, m, dtype) for _ in range(2))
-        self.value_network = PopulationMLP(Shape((s, *config.value_hidden, 1)), m, dtype)
-        self.advantage = PopulationMLP(Shape((s, *config.advantage_hidden, 1), actions=a, inject=0), m, dtype)
-        self.networks = {"policy": self.policy_network, "value": self.value_network, "advantage": self.advantage}
-        self.targets = {"policy": self.average}
-        stream = Stream(root, members, "initialisation")
-        for network in self.networks.values():
-            network.initialise(stream, output_scale=config.output_scale)
-        self._aim_targets()
-        rates = {"policy": config.policy_rate, "value": config.critic_rate, "advantage": config.critic_rate}
-        self.adams = {name: make_adam(network, rates[name]) for name, network in self.networks.items()}
-        self.normaliser = Normaliser(config.normalise, m, s, task.reward_scale, dtype)
-        self.exploration, self.draws = Stream(root, members, "exploration"), Stream(root, members, "update")
-        self.steps = np.zeros(1, np.int64)
-        self._noise = np.zeros((m, a))
-        batch = config.batch_size * config.segment
-        self._tapes = (
-            self.policy_network.tape(batch),
-            self.value_network.tape(batch + config.batch_size),
-            self.advantage.tape(batch * (1 + self.settings.samples)),
-            self.advantage.tape(batch),
-        )
+    def __init__(self, config: ACERConfig, setting: LearnerSetting) -> None:
+        m, s, a = len(setting.members), setting.task.observation_size, setting.task.action_size
+        shapes = {
+            "policy": Shape((s, *config.policy_hidden, a), tanh=True),
+            "value": Shape((s, *config.value_hidden, 1)),
+            "advantage": Shape((s, *config.advantage_hidden, 1), actions=a, inject=0),
+        }
+        super().__init__(config, setting, shapes, slow=["policy"], output_scale=config.output_scale)
+        self.policy_network, self.value_network, self.advantage = self.networks.values()
+        self.average, self.numbers = self.targets["policy"], numbers_of(config, setting.task)
+        self.fields, self._noise = {"behaviour_mean": a}, np.zeros((m, a))
+        self.exploration, self.draws = setting.stream("exploration"), setting.stream("update")
+        rate = config.critic_rate
+        self.adams = self._make_adams({"policy": config.policy_rate, "value": rate, "advantage": rate})
+        batch, tried = config.batch_size * config.segment, 1 + self.numbers.samples
+        rooms = {"policy": batch, "value": batch + config.batch_size, "advantage": batch * tried}
+        learned = (self.learned(name, room) for name, room in rooms.items())
+        self._policy, self._value, self._advantage = learned
+        self._other_tape = self.advantage.tape(batch)
 
-    def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
-        """Nothing lasts for an episode."""
-
-    def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
-        """Return a sample of the policy `[M, A]`, unbounded; the mean goes with it. Only `active` `[M]` draw."""
-        self.normaliser.observations.update(observation, active)
+    def _advance(self, observation: Floats, active: NDArray[np.bool_]) -> None:
         draw_active(self.exploration.state, active, self._noise)
-        return self.explore_again(observation)
 
-    def explore_again(self, observation: Floats) -> Explored:
-        """Return the same for another observation, with the noise of the present step."""
+    def re_explore(self, observation: Floats) -> Explored:
+        """Return an unbounded sample of the policy `[M, A]`, with the noise of the present step."""
         mean = self.act(observation).astype(np.float32)
         action = (mean + self.config.sigma * self._noise).astype(np.float32)
         return Explored(action, np.abs(action - mean).sum(axis=1), {"behaviour_mean": mean})
 
     def policy(self, observation: Floats) -> Floats:
         """Return the policy's means `[M, N, A]` for observations `[M, N, S]`."""
-        return self.policy_network(self.normaliser.observations(observation))
+        return self.policy_network(self.seen(observation))
 
     def sample(self, observation: Floats) -> Floats:
         """Return samples of the policy `[M, N, A]`, unbounded."""
@@ -208,7 +176,7 @@ class ACER(Learner):
 
     def value(self, observation: Floats) -> Floats:
         """Return V `[M, N]`, in units of the reward times the task's `reward_scale`."""
-        return self.normaliser.rewards.restored(self.value_network(self.normaliser.observations(observation))[:, :, 0])
+        return self.normaliser.rewards.restored(self.value_network(self.seen(observation))[:, :, 0])
 
     def metrics(self, stored: Mapping[str, Floats]) -> dict[str, NDArray[Any]]:
         """Return the mean D_KL(average ‖ policy) over stored steps and the share of them with ρ > c, `[M]` each."""
@@ -216,7 +184,7 @@ class ACER(Learner):
         width, members = self.task.action_size, len(self._noise)
         observation = column["observation"].reshape(members, -1, self.task.observation_size)
         action, behaviour = (column[name].reshape(members, -1, width) for name in ("action", "behaviour_mean"))
-        mean, average = self.policy(observation), self.average(self.normaliser.observations(observation))
+        mean, average = self.policy(observation), self.average(self.seen(observation))
         # Padding: an action that was sampled differs from its mean.
         own = (action != behaviour).any(axis=2)
         steps = np.maximum(own.sum(axis=1), 1)
@@ -232,25 +200,11 @@ class ACER(Learner):
     def update(self, batch: Batch) -> dict[str, Floats]:
         """Do one update of all networks; return `td_error` `[M, B]`, the mean |Q_ret − Q̃| of each segment before it."""
         self.steps += 1
-        kind = self.policy_network.parameters.dtype
-        td_error = np.zeros(batch.weight.shape, kind)
-        update_members(
-            self.policy_network.network,
-            self.average.network,
-            self.value_network.network,
-            self.advantage.network,
-            *self._tapes,
-            self.adams["policy"],
-            self.adams["value"],
-            self.adams["advantage"],
-            as_segments(batch, self.normaliser, kind),
-            rows(batch, "behaviour_mean", kind),
-            self.draws.state,
-            self.settings,
-            int(self.steps[0]),
-            td_error,
-        )
-        return {"td_error": td_error}
+        kind, delta = self.setting.dtype, self.annotations(batch)
+        data, behaviour = as_segments(batch, self.normaliser, kind), rows(batch, "behaviour_mean", kind)
+        nets, stream = (self._policy, self._value, self._advantage, self._other_tape), self.draws.state
+        update_members(*nets, data, behaviour, stream, self.numbers, int(self.steps[0]), delta)
+        return {"td_error": delta}
 
     def _further(self) -> dict[str, NDArray[Any]]:
         return {"exploration_stream": self.exploration.state, "draws_stream": self.draws.state}

@@ -6,28 +6,28 @@ from once as it came (Algorithm 1), then segments are replayed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 from scipy.special import log_softmax, softmax
 
 from replaybench.controllers import checks
 from replaybench.controllers.action_table import ActionLevels
-from replaybench.controllers.agent import Actions, Batch, Task
-from replaybench.controllers.algorithms.acer_discrete_update import Settings, update_members
+from replaybench.controllers.agent import Batch
+from replaybench.controllers.algorithms.acer_discrete_update import ACERDiscreteNumbers, update_members
 from replaybench.controllers.exploration.process_noise import Explored
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.losses.segments import as_segments, rows
-from replaybench.controllers.networks.adam import make_adam
 from replaybench.controllers.networks.greedy_form import PolicyForm
 from replaybench.controllers.networks.mlp import Floats, PopulationMLP, Shape
-from replaybench.controllers.normaliser import NormaliseConfig, Normaliser
+from replaybench.controllers.normaliser import NormaliseConfig
+from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
-from replaybench.data.streams import Stream, next_double
+from replaybench.data.streams import next_double
 
 Doubles = NDArray[np.float64]
 
@@ -95,15 +95,22 @@ class ACERDiscreteConfig:
             raise UserError(f"{name}: set on_policy or replays_per_experience above 0, else nothing is learned")
 
 
+def numbers_of(config: ACERDiscreteConfig, discount: float) -> ACERDiscreteNumbers:
+    """Translate a configuration."""
+    return ACERDiscreteNumbers(
+        discount=discount,
+        entropy=config.entropy,
+        log_bound=config.log_ratio_bound,
+        cap=1.0 if config.retrace else np.inf,
+        control=float(config.retrace),
+        bound=config.truncate_at if config.truncation else np.inf,
+        delta=config.delta if config.trust_region else np.inf,
+        tau=1.0 - config.average,
+    )
+
+
 class ACERDiscrete(Learner):
     """M independent learners with policy, average policy and critic networks.
-
-    Args:
-        config: settings.
-        task: sizes, discount and reward scale.
-        root, members: seed of the study and member numbers `[M]`.
-        frequency: control rate in Hz; unused.
-        dtype: float32; float64 for comparisons in tests.
 
     Raises:
         UserError: there are more than 1000 actions, or the plant takes others.
@@ -112,74 +119,30 @@ class ACERDiscrete(Learner):
         table: float32 `[n, A]`, the actions.
     """
 
-    chooses = True
+    discrete = True
     metric_names = ("kl", "ratio_truncated", "entropy")
+    networks: dict[str, PopulationMLP]
+    targets: dict[str, PopulationMLP]
 
-    def __init__(
-        self,
-        config: ACERDiscreteConfig,
-        task: Task,
-        root: int,
-        members: Sequence[int],
-        frequency: float = 50.0,
-        dtype: DTypeLike = np.float32,
-    ) -> None:
-        m, s = len(members), task.observation_size
+    def __init__(self, config: ACERDiscreteConfig, setting: LearnerSetting) -> None:
+        task = setting.task
         self.table = ActionLevels(config.levels, task.action_size, task.action_choices).table
-        n = len(self.table)
-        self.config, self.task = config, task
-        self.batch_size, self.replays_per_experience = config.batch_size, config.replays_per_experience
-        self.segment, self.on_policy, self.warmup_episodes = config.segment, config.on_policy, config.warmup_episodes
-        self.fields = {"choice": 1, "behaviour": n}
-        policy = Shape((s, *config.policy_hidden, n))
-        self.policy_network, self.average = (PopulationMLP(policy, m, dtype) for _ in range(2))
-        self.critic = PopulationMLP(Shape((s, *config.critic_hidden, n)), m, dtype)
-        self.networks = {"policy": self.policy_network, "critic": self.critic}
-        self.targets = {"policy": self.average}
-        stream = Stream(root, members, "initialisation")
-        for network in self.networks.values():
-            network.initialise(stream, output_scale=config.output_scale)
-        self._aim_targets()
-        rates = {"policy": config.policy_rate, "critic": config.critic_rate}
-        self.adams = {name: make_adam(network, rates[name]) for name, network in self.networks.items()}
-        self.normaliser = Normaliser(config.normalise, m, s, task.reward_scale, dtype)
-        self.exploration = Stream(root, members, "exploration")
-        self.steps = np.zeros(1, np.int64)
-        self._uniform = np.zeros(m)
-        self._settings = Settings(
-            discount=task.discount,
-            entropy=config.entropy,
-            log_bound=config.log_ratio_bound,
-            cap=1.0 if config.retrace else np.inf,
-            control=float(config.retrace),
-            bound=config.truncate_at if config.truncation else np.inf,
-            delta=config.delta if config.trust_region else np.inf,
-            tau=1.0 - config.average,
-        )
+        s, n = task.observation_size, len(self.table)
+        shapes = {"policy": Shape((s, *config.policy_hidden, n)), "critic": Shape((s, *config.critic_hidden, n))}
+        super().__init__(config, setting, shapes, slow=["policy"], output_scale=config.output_scale)
+        self.policy_network, self.critic = self.networks.values()
+        self.average, self.numbers = self.targets["policy"], numbers_of(config, task.discount)
+        self.fields, self._uniform = {"choice": 1, "behaviour": n}, np.zeros(len(setting.members))
+        self.exploration = setting.stream("exploration")
+        self.adams = self._make_adams({"policy": config.policy_rate, "critic": config.critic_rate})
         batch = config.batch_size * (config.segment + 1)
-        self._tapes = (self.policy_network.tape(batch), self.critic.tape(batch))
+        self._policy, self._critic = (self.learned(name, batch) for name in shapes)
 
-    @classmethod
-    def check(cls, config: ACERDiscreteConfig, actions: Actions, refer: bool) -> None:
-        """Check the actions, too.
+    def _advance(self, observation: Floats, active: NDArray[np.bool_]) -> None:
+        _draw_uniform(self._uniform, self.exploration.state, active)
 
-        Raises:
-            UserError: there are too many, the plant takes others, or ReF-ER is asked for.
-        """
-        super().check(config, actions, refer)
-        ActionLevels(config.levels, actions.size, actions.choices)
-
-    def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
-        """Nothing lasts for an episode."""
-
-    def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
-        """Return a sample of the policy `[M, A]`; the probabilities go with it. Only `active` `[M]` members draw."""
-        self.normaliser.observations.update(observation, active)
-        _draw(self._uniform, self.exploration.state, active)
-        return self.explore_again(observation)
-
-    def explore_again(self, observation: Floats) -> Explored:
-        """Return the same for another observation, with the draw of the present step."""
+    def re_explore(self, observation: Floats) -> Explored:
+        """Return a sample of the policy `[M, A]` with the draw of the present step; the probabilities go with it."""
         probability = self.probability(observation[:, None])[:, 0]
         choice = _chosen(probability, self._uniform)
         action = self._actions(choice, probability)
@@ -192,7 +155,7 @@ class ACERDiscrete(Learner):
         return np.asarray(softmax(self._logits(observation), axis=2))
 
     def _logits(self, observation: Floats) -> Floats:
-        return self.policy_network(self.normaliser.observations(observation))
+        return self.policy_network(self.seen(observation))
 
     def policy(self, observation: Floats) -> Floats:
         """Return the most probable actions `[M, N, A]` for observations `[M, N, S]`; NaN where a member has failed."""
@@ -214,7 +177,7 @@ class ACERDiscrete(Learner):
 
     def value(self, observation: Floats) -> Floats:
         """Return V = Σ_a π(a) Q(a) `[M, N]`, in units of the reward times the task's `reward_scale`."""
-        q = self.critic(self.normaliser.observations(observation))
+        q = self.critic(self.seen(observation))
         return self.normaliser.rewards.restored((self.probability(observation) * q).sum(axis=2))
 
     def metrics(self, stored: Mapping[str, Floats]) -> dict[str, NDArray[Any]]:
@@ -229,7 +192,7 @@ class ACERDiscrete(Learner):
         own = behaviour.sum(axis=2) > 0.5
         steps = np.maximum(own.sum(axis=1), 1)
         log_pi = log_softmax(self._logits(observation), axis=2)
-        log_average = log_softmax(self.average(self.normaliser.observations(observation)), axis=2)
+        log_average = log_softmax(self.average(self.seen(observation)), axis=2)
         chosen = choice.astype(np.int64)
         done = np.exp(np.take_along_axis(log_pi, chosen, axis=2)[:, :, 0])
         truncated = done > self.config.truncate_at * np.take_along_axis(behaviour, chosen, axis=2)[:, :, 0]
@@ -241,23 +204,12 @@ class ACERDiscrete(Learner):
     def update(self, batch: Batch) -> dict[str, Floats]:
         """Do one update of both networks; return `td_error` `[M, B]`, each segment's mean |Q_ret − Q| before it."""
         self.steps += 1
-        kind = self.policy_network.parameters.dtype
-        td_error = np.zeros(batch.weight.shape, kind)
-        update_members(
-            self.policy_network.network,
-            self.average.network,
-            self.critic.network,
-            *self._tapes,
-            self.adams["policy"],
-            self.adams["critic"],
-            as_segments(batch, self.normaliser, kind),
-            rows(batch, "choice", kind)[:, :, 0].astype(np.int64),
-            rows(batch, "behaviour", kind),
-            self._settings,
-            int(self.steps[0]),
-            td_error,
-        )
-        return {"td_error": td_error}
+        kind, delta = self.setting.dtype, self.annotations(batch)
+        choice, behaviour = rows(batch, "choice", kind)[:, :, 0].astype(np.int64), rows(batch, "behaviour", kind)
+        data = as_segments(batch, self.normaliser, kind)
+        step = int(self.steps[0])
+        update_members(self._policy, self._critic, data, choice, behaviour, self.numbers, step, delta)
+        return {"td_error": delta}
 
     def _further(self) -> dict[str, NDArray[Any]]:
         return {"exploration_stream": self.exploration.state}
@@ -271,7 +223,7 @@ def _chosen(probability: Floats, uniform: Doubles) -> NDArray[np.int64]:
 
 
 @kernel
-def _draw(uniform: Doubles, stream: NDArray[np.uint64], active: NDArray[np.bool_]) -> None:
+def _draw_uniform(uniform: Doubles, stream: NDArray[np.uint64], active: NDArray[np.bool_]) -> None:
     for m in range(uniform.size):
         if active[m]:
             uniform[m] = next_double(stream[m])

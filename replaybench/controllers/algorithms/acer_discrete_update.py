@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from replaybench.controllers.losses.segment_returns import clipped, correction, retrace, traces, truncated_weights
 from replaybench.controllers.losses.segments import Segments
 from replaybench.controllers.losses.trust_region import project
-from replaybench.controllers.networks.adam import Adam, adam_step, track
-from replaybench.controllers.networks.mlp import Floats, Network, Tape, backward, forward
+from replaybench.controllers.networks.adam import adam_step, track
+from replaybench.controllers.networks.mlp import Floats, backward, forward
+from replaybench.controllers.networks.network import Learned, slow_copy
 from replaybench.data.kernel import kernel
 
 Doubles = NDArray[np.float64]
@@ -23,7 +24,7 @@ _LEAST = 1e-6
 """Probabilities below this count as this in quotients: a softmax can round to 0."""
 
 
-class Settings(NamedTuple):
+class ACERDiscreteNumbers(NamedTuple):
     """What the kernel computes, in numbers: traces are min(cap, ρ); `control` is 0 where returns do without Q."""
 
     discount: float
@@ -89,34 +90,35 @@ def to_logits(pi: Doubles, z: Doubles, scale: float, d_logits: Floats) -> None:
 
 @kernel
 def update_members(
-    policy: Network, average: Network, critic: Network, policy_tape: Tape, critic_tape: Tape, policy_adam: Adam,
-    critic_adam: Adam, data: Segments, choice: NDArray[np.int64], behaviour: Floats, settings: Settings, step: int,
-    td_error: Floats,
+    policy: Learned, critic: Learned, data: Segments, choice: NDArray[np.int64], behaviour: Floats,
+    numbers: ACERDiscreteNumbers, step: int, td_error: Floats,
 ) -> None:  # fmt: skip
     """One update of every member; the symbols are those of Algorithm 2."""
     count, n = data.observation.shape[1], behaviour.shape[2]
-    kind = policy.parameters.dtype
+    kind = policy.network.parameters.dtype
     logits, d_logits = np.zeros((count, n), kind), np.zeros((count, n), kind)
     q, d_q, nothing = np.zeros((count, n), kind), np.zeros((count, n), kind), np.zeros((count, 0), kind)
     pi, log_pi, pi_average = np.empty((count, n)), np.empty((count, n)), np.empty((count, n))
+    average = slow_copy(policy)
     for m in range(data.length.shape[0]):
-        forward(average, m, policy_tape, data.observation[m], nothing, logits)
+        observation, rate = data.observation[m], data.rate_factor[m]
+        forward(average, m, policy.tape, observation, nothing, logits)
         probabilities(logits, pi_average, log_pi)
-        forward(policy, m, policy_tape, data.observation[m], nothing, logits)
+        forward(policy.network, m, policy.tape, observation, nothing, logits)
         probabilities(logits, pi, log_pi)
-        forward(critic, m, critic_tape, data.observation[m], nothing, q)
-        gradients(data, m, choice[m], behaviour[m], pi, log_pi, pi_average, q, settings, d_logits, d_q, td_error[m])
-        backward(policy, m, policy_tape, d_logits, True, nothing)
-        adam_step(policy, m, policy_adam, step, data.rate_factor[m])
-        backward(critic, m, critic_tape, d_q, True, nothing)
-        adam_step(critic, m, critic_adam, step, data.rate_factor[m])
-        track(average, policy, m, settings.tau)
+        forward(critic.network, m, critic.tape, observation, nothing, q)
+        gradients(data, m, choice[m], behaviour[m], pi, log_pi, pi_average, q, numbers, d_logits, d_q, td_error[m])
+        backward(policy.network, m, policy.tape, d_logits, True, nothing)
+        adam_step(policy.network, m, policy.adam, step, rate)
+        backward(critic.network, m, critic.tape, d_q, True, nothing)
+        adam_step(critic.network, m, critic.adam, step, rate)
+        track(average, policy.network, m, numbers.tau)
 
 
 @kernel
 def gradients(
     data: Segments, m: int, choice: NDArray[np.int64], behaviour: Floats, pi: Doubles, log_pi: Doubles,
-    pi_average: Doubles, q: Floats, settings: Settings, d_logits: Floats, d_q: Floats, td_error: Floats,
+    pi_average: Doubles, q: Floats, numbers: ACERDiscreteNumbers, d_logits: Floats, d_q: Floats, td_error: Floats,
 ) -> None:  # fmt: skip
     """Write the gradients of one member's losses, averaged over the batch's steps, with respect to logits and Q."""
     length = data.length[m]
@@ -134,22 +136,22 @@ def gradients(
         own, first = length[b], b * steps
         for t in range(own):
             r, done = first + t, choice[first + t]
-            ratio[t] = clipped(np.log(at_least(pi[r, done]) / at_least(behaviour[r, done])), settings.log_bound)
+            ratio[t] = clipped(np.log(at_least(pi[r, done]) / at_least(behaviour[r, done])), numbers.log_bound)
             q_done[t] = q[r, done]
-            q_used[t], v_used[t] = settings.control * q_done[t], settings.control * v[r]
+            q_used[t], v_used[t] = numbers.control * q_done[t], numbers.control * v[r]
         future = v[count + b] if data.goes_on[m, b] else 0.0
-        traces(ratio[:own], 1.0, settings.cap, trace)
+        traces(ratio[:own], 1.0, numbers.cap, trace)
         reward = data.reward[m, first : first + own]
-        retrace(reward, q_used[:own], v_used[:own], trace, future, settings.discount, ret)
-        truncated_weights(ratio[:own], settings.bound, 0.0, weight)
+        retrace(reward, q_used[:own], v_used[:own], trace, future, numbers.discount, ret)
+        truncated_weights(ratio[:own], numbers.bound, 0.0, weight)
         error = 0.0
         for t in range(own):
             r, done = first + t, choice[first + t]
             likely = weight[t] * (ret[t] - v[r])
-            policy_gradient(pi[r], log_pi[r], behaviour[r], q[r], done, likely, settings.bound, settings.entropy, g)
+            policy_gradient(pi[r], log_pi[r], behaviour[r], q[r], done, likely, numbers.bound, numbers.entropy, g)
             for i in range(n):
                 k[i] = -pi_average[r, i] / at_least(pi[r, i])
-            project(g, k, settings.delta)
+            project(g, k, numbers.delta)
             to_logits(pi[r], g, -data.actor_weight[m, b] / total, d_logits[r])
             d_q[r, done] = -data.weight[m, b] / total * (ret[t] - q_done[t])
             error += np.abs(ret[t] - q_done[t])

@@ -1,6 +1,6 @@
 """ACER's update of every member: Wang et al. (2017), Algorithm 3, with the variants of appendix E as numbers.
 
-Kernels on arrays of replayed segments; which variant is asked for is said by `Settings`, and nothing here knows of
+Kernels on arrays of replayed segments; which variant is asked for is said by `ACERNumbers`, and nothing here knows of
 configurations, replay or plants.
 """
 
@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from replaybench.controllers.losses.segment_returns import clipped, correction, retrace, traces, truncated_weights
 from replaybench.controllers.losses.segments import Segments
 from replaybench.controllers.losses.trust_region import project
-from replaybench.controllers.networks.adam import Adam, adam_step, track
-from replaybench.controllers.networks.mlp import Floats, Network, Tape, backward, forward
+from replaybench.controllers.networks.adam import adam_step, track
+from replaybench.controllers.networks.mlp import Floats, Tape, backward, forward
+from replaybench.controllers.networks.network import Learned, slow_copy
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import next_normal
 
 
-class Settings(NamedTuple):
+class ACERNumbers(NamedTuple):
     """What the kernel computes, in numbers.
 
     Traces are min(cap, ρ^power), of the critic's return and of the policy's; `control` is 0 where returns do without
@@ -69,7 +70,7 @@ def value_coefficient(ret: float, q: float, v: float, rho: float, dueling: bool)
 
 @kernel
 def sample_actions(
-    data: Segments, m: int, mean: Floats, stream: NDArray[np.uint64], settings: Settings, tried: Floats, other: Floats
+    data: Segments, m: int, mean: Floats, stream: NDArray[np.uint64], numbers: ACERNumbers, tried: Floats, other: Floats
 ) -> None:
     """Write a, u_1…u_n below each other into tried `[(1 + n) B·K, A]`, and a′ into other `[B·K, A]`.
 
@@ -82,70 +83,69 @@ def sample_actions(
         own = r % steps < length[r // steps]
         for j in range(actions):
             tried[r, j] = data.action[m, r, j]
-        for i in range(1, settings.samples + 2):
+        for i in range(1, numbers.samples + 2):
             for j in range(actions):
-                u = mean[r, j] + settings.sigma * next_normal(stream) if own else 0.0
-                if i <= settings.samples:
+                u = mean[r, j] + numbers.sigma * next_normal(stream) if own else 0.0
+                if i <= numbers.samples:
                     tried[i * count + r, j] = u
                 else:
                     other[r, j] = u
 
 
 @kernel
-def action_value(a: Floats, v: Floats, r: int, count: int, settings: Settings, own: float) -> float:
+def action_value(a: Floats, v: Floats, r: int, count: int, numbers: ACERNumbers, own: float) -> float:
     """Return Q̃ of row r (eq. 13), given its A of the action concerned; Q itself without the dueling network."""
-    if not settings.dueling:
+    if not numbers.dueling:
         return own
     mean = 0.0
-    for i in range(1, settings.samples + 1):
+    for i in range(1, numbers.samples + 1):
         mean += a[i * count + r, 0]
-    estimate: float = v[r, 0] + own - mean / settings.samples
+    estimate: float = v[r, 0] + own - mean / numbers.samples
     return estimate
 
 
 @kernel
 def update_members(
-    policy: Network, average: Network, value: Network, advantage: Network,
-    policy_tape: Tape, value_tape: Tape, tried_tape: Tape, other_tape: Tape,
-    policy_adam: Adam, value_adam: Adam, advantage_adam: Adam,
-    data: Segments, behaviour: Floats, stream: NDArray[np.uint64], settings: Settings, step: int, td_error: Floats,
+    policy: Learned, value: Learned, advantage: Learned, other_tape: Tape,
+    data: Segments, behaviour: Floats, stream: NDArray[np.uint64], numbers: ACERNumbers, step: int, td_error: Floats,
 ) -> None:  # fmt: skip
     """One update of every member; the symbols are those of Algorithm 3."""
     count, actions = data.action.shape[1:]
-    segments, blocks = data.length.shape[1], 1 + settings.samples
-    observations, kind = data.observation.shape[2], policy.parameters.dtype
+    segments, blocks = data.length.shape[1], 1 + numbers.samples
+    observations, kind = data.observation.shape[2], policy.network.parameters.dtype
     phi, d_phi = np.zeros((count, actions), kind), np.zeros((count, actions), kind)
     phi_average, other = np.zeros_like(phi), np.zeros_like(phi)
     v, d_v = np.zeros((count + segments, 1), kind), np.zeros((count + segments, 1), kind)
     a, d_a = np.zeros((blocks * count, 1), kind), np.zeros((blocks * count, 1), kind)
     a_other, tried = np.zeros((count, 1), kind), np.zeros((blocks * count, actions), kind)
     repeated, nothing = np.zeros((blocks * count, observations), kind), np.zeros((count + segments, 0), kind)
+    average = slow_copy(policy)
     for m in range(data.action.shape[0]):
         observation, rate = data.observation[m, :count], data.rate_factor[m]
-        forward(average, m, policy_tape, observation, nothing, phi_average)
-        forward(policy, m, policy_tape, observation, nothing, phi)
-        forward(value, m, value_tape, data.observation[m], nothing, v)
-        if not settings.trajectory:
-            sample_actions(data, m, phi, stream[m], settings, tried, other)
+        forward(average, m, policy.tape, observation, nothing, phi_average)
+        forward(policy.network, m, policy.tape, observation, nothing, phi)
+        forward(value.network, m, value.tape, data.observation[m], nothing, v)
+        if not numbers.trajectory:
+            sample_actions(data, m, phi, stream[m], numbers, tried, other)
             for i in range(blocks):
                 repeated[i * count : (i + 1) * count] = observation
-            forward(advantage, m, other_tape, observation, other, a_other)
-            forward(advantage, m, tried_tape, repeated, tried, a)
-        gradients(data, m, behaviour[m], phi, phi_average, v, a, other, a_other, settings, d_phi, d_v, d_a, td_error[m])
-        backward(policy, m, policy_tape, d_phi, True, nothing)
-        adam_step(policy, m, policy_adam, step, rate)
-        backward(value, m, value_tape, d_v, True, nothing)
-        adam_step(value, m, value_adam, step, rate)
-        if not settings.trajectory:
-            backward(advantage, m, tried_tape, d_a, True, nothing)
-            adam_step(advantage, m, advantage_adam, step, rate)
-        track(average, policy, m, settings.tau)
+            forward(advantage.network, m, other_tape, observation, other, a_other)
+            forward(advantage.network, m, advantage.tape, repeated, tried, a)
+        gradients(data, m, behaviour[m], phi, phi_average, v, a, other, a_other, numbers, d_phi, d_v, d_a, td_error[m])
+        backward(policy.network, m, policy.tape, d_phi, True, nothing)
+        adam_step(policy.network, m, policy.adam, step, rate)
+        backward(value.network, m, value.tape, d_v, True, nothing)
+        adam_step(value.network, m, value.adam, step, rate)
+        if not numbers.trajectory:
+            backward(advantage.network, m, advantage.tape, d_a, True, nothing)
+            adam_step(advantage.network, m, advantage.adam, step, rate)
+        track(average, policy.network, m, numbers.tau)
 
 
 @kernel
 def gradients(
     data: Segments, m: int, behaviour: Floats, phi: Floats, phi_average: Floats, v: Floats, a: Floats, other: Floats,
-    a_other: Floats, settings: Settings, d_phi: Floats, d_v: Floats, d_a: Floats, td_error: Floats,
+    a_other: Floats, numbers: ACERNumbers, d_phi: Floats, d_v: Floats, d_a: Floats, td_error: Floats,
 ) -> None:  # fmt: skip
     """Write the gradients of one member's losses, averaged over the batch's steps, with respect to φ, V and A."""
     length, action = data.length[m], data.action[m]
@@ -154,45 +154,45 @@ def gradients(
     q, values, ret, followed = np.empty(steps), np.empty(steps), np.empty(steps), np.empty(steps)
     ratio, trace, weight = np.empty(steps), np.empty(steps), np.empty(steps)
     g, k = np.empty(actions), np.empty(actions)
-    variance = settings.sigma**2
+    variance = numbers.sigma**2
     d_phi[:], d_v[:], d_a[:] = 0, 0, 0
     for b in range(length.size):
         n, first = length[b], b * steps
         reward = data.reward[m, first : first + n]
         for t in range(n):
             r = first + t
-            ratio[t] = log_ratio(action[r], phi[r], behaviour[r], settings.sigma, settings.log_bound)
-            q[t] = settings.control * action_value(a, v, r, count, settings, a[r, 0])
-            values[t] = settings.control * v[r, 0]
+            ratio[t] = log_ratio(action[r], phi[r], behaviour[r], numbers.sigma, numbers.log_bound)
+            q[t] = numbers.control * action_value(a, v, r, count, numbers, a[r, 0])
+            values[t] = numbers.control * v[r, 0]
         future = np.float64(v[count + b, 0]) if data.goes_on[m, b] else 0.0
-        traces(ratio[:n], settings.power, settings.cap, trace)
-        retrace(reward, q[:n], values[:n], trace, future, settings.discount, ret)
-        traces(ratio[:n], settings.policy_power, settings.policy_cap, trace)
-        retrace(reward, q[:n], values[:n], trace, future, settings.discount, followed)
-        truncated_weights(ratio[:n], settings.bound, settings.carry, weight)
+        traces(ratio[:n], numbers.power, numbers.cap, trace)
+        retrace(reward, q[:n], values[:n], trace, future, numbers.discount, ret)
+        traces(ratio[:n], numbers.policy_power, numbers.policy_cap, trace)
+        retrace(reward, q[:n], values[:n], trace, future, numbers.discount, followed)
+        truncated_weights(ratio[:n], numbers.bound, numbers.carry, weight)
         error = 0.0
         for t in range(n):
             r = first + t
-            q_other = action_value(a, v, r, count, settings, a_other[r, 0])
-            ratio_other = log_ratio(other[r], phi[r], behaviour[r], settings.sigma, settings.log_bound)
-            bias = correction(np.exp(ratio_other), settings.correct_from) * (q_other - v[r, 0])
+            q_other = action_value(a, v, r, count, numbers, a_other[r, 0])
+            ratio_other = log_ratio(other[r], phi[r], behaviour[r], numbers.sigma, numbers.log_bound)
+            bias = correction(np.exp(ratio_other), numbers.correct_from) * (q_other - v[r, 0])
             for j in range(actions):
                 likely = weight[t] * (followed[t] - v[r, 0]) * (action[r, j] - phi[r, j])
                 g[j] = (likely + bias * (other[r, j] - phi[r, j])) / variance
                 k[j] = (phi[r, j] - phi_average[r, j]) / variance
-            project(g, k, settings.delta)
+            project(g, k, numbers.delta)
             for j in range(actions):
                 d_phi[r, j] = -data.actor_weight[m, b] / total * g[j]
             share = data.weight[m, b] / total
-            if settings.trajectory:
+            if numbers.trajectory:
                 delta = ret[t] - v[r, 0]
                 d_v[r, 0] = -share * weight[t] * delta
             else:
-                q_t = action_value(a, v, r, count, settings, a[r, 0])
+                q_t = action_value(a, v, r, count, numbers, a[r, 0])
                 delta = ret[t] - q_t
-                d_v[r, 0] = -share * value_coefficient(ret[t], q_t, v[r, 0], np.exp(ratio[t]), settings.dueling)
+                d_v[r, 0] = -share * value_coefficient(ret[t], q_t, v[r, 0], np.exp(ratio[t]), numbers.dueling)
                 d_a[r, 0] = -share * delta
-                for i in range(1, settings.samples + 1):
-                    d_a[i * count + r, 0] = share * delta / settings.samples
+                for i in range(1, numbers.samples + 1):
+                    d_a[i * count + r, 0] = share * delta / numbers.samples
             error += np.abs(delta)
         td_error[b] = error / max(1, n)

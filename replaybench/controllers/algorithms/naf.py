@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
 
-from replaybench.controllers.agent import Actions, Batch, Task
+from replaybench.controllers.agent import Batch
 from replaybench.controllers.checks import betas, between, counts, positive, widths
-from replaybench.controllers.exploration.forms import make_exploration
-from replaybench.controllers.exploration.gaussian_noise import GaussianNoise
-from replaybench.controllers.exploration.process_noise import Explored, ProcessNoise
+from replaybench.controllers.experiences import Experiences, outcome
+from replaybench.controllers.exploration.forms import GaussianNoise, ProcessNoise
+from replaybench.controllers.exploration.learner import DeterministicLearner
 from replaybench.controllers.losses.gaussian import divergence_gradient, importance_weights
 from replaybench.controllers.losses.quadratic_advantage import Form, action_values, means, output_size
+from replaybench.controllers.losses.td import td_error
 from replaybench.controllers.memory.config import MemoryConfig
-from replaybench.controllers.memory.learner import RememberingLearner
-from replaybench.controllers.memory.memory import FIELD, Memory, feed_forward, make_network
-from replaybench.controllers.networks.adam import Adam, adam_step, make_adam, track
-from replaybench.controllers.networks.greedy_form import PolicyForm
+from replaybench.controllers.networks.adam import adam_step, track
+from replaybench.controllers.networks.greedy_form import PolicyForm, Squash
 from replaybench.controllers.networks.mlp import Floats, Shape
-from replaybench.controllers.networks.network import (
-    AnyTape,
-    Approximator,
-    Inputs,
-    differentiate,
-    evaluate,
-    of_member,
-    outputs_of,
-)
-from replaybench.controllers.normaliser import NormaliseConfig, Normaliser
-from replaybench.controllers.refer.density import Density, need_density
-from replaybench.controllers.refer.rules import Rules, Settings, near_policy
+from replaybench.controllers.networks.network import Learned, differentiate, evaluate, of_member, outputs_of, slow_copy
+from replaybench.controllers.normaliser import NormaliseConfig
+from replaybench.controllers.refer.rules import Rules, gives_gradient
+from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.kernel import kernel
-from replaybench.data.streams import Stream
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,81 +59,20 @@ class NAFConfig:
         widths("NAF", hidden=self.hidden)
 
 
-class NAF(RememberingLearner):
+class NAF(DeterministicLearner):
     """M independent networks, each with a slow copy: V, the best action m, and L of the advantage.
 
-    Args:
-        config: settings.
-        task: sizes, discount and reward scale.
-        root, members: seed of the study and member numbers `[M]`.
-        frequency: control rate in Hz (exploration with `per_second`).
-        dtype: float32; float64 for comparisons in tests.
-        refer: ReF-ER as the strategy states it; needs Gaussian exploration.
-
-    Raises:
-        UserError: ReF-ER is asked for and the exploration has no density.
+    ReF-ER needs Gaussian exploration.
     """
 
-    heeds_refer = True
-
-    def __init__(
-        self,
-        config: NAFConfig,
-        task: Task,
-        root: int,
-        members: Sequence[int],
-        frequency: float = 50.0,
-        dtype: DTypeLike = np.float32,
-        refer: Settings | None = None,
-    ) -> None:
-        m, s, a = len(members), task.observation_size, task.action_size
-        shape = Shape((s, *config.hidden, output_size(a)))
-        self.config, self.task = config, task
-        self.batch_size, self.replays_per_experience = config.batch_size, config.replays_per_experience
-        self.network, self.network_target = (make_network(config.memory, shape, m, dtype) for _ in range(2))
-        self.network.initialise(Stream(root, members, "initialisation"))
-        self.adam = make_adam(self.network, config.learning_rate, betas=config.betas, epsilon=config.epsilon)
-        self.networks, self.targets = {"network": self.network}, {"network": self.network_target}
-        self.adams = {"network": self.adam}
-        self._aim_targets()
-        self.normaliser = Normaliser(config.normalise, m, s, task.reward_scale, dtype)
-        self.memory = Memory(config.memory, self.networks)
+    def __init__(self, config: NAFConfig, setting: LearnerSetting) -> None:
+        task = setting.task
+        shapes = {"network": Shape((task.observation_size, *config.hidden, output_size(task.action_size)))}
+        super().__init__(config, setting, shapes, shapes, "network", config.learning_rate)
+        self.network = self.networks["network"]
+        self.adams = self._make_adams({"network": config.learning_rate}, betas=config.betas, epsilon=config.epsilon)
         self.form = Form(0.5 if config.half else 1.0, config.bounded, config.diagonal == "softplus")
-        self.exploration = make_exploration(config.exploration, root, members, a, frequency, self.network)
-        self.steps = np.zeros(1, np.int64)
-        self.density = Density("NAF", refer, self.exploration, self.steps, m, a, config.learning_rate)
-        self.fields, self.window = {**self.density.fields, **self.memory.fields}, self.memory.window
-        self.traces, self.metric_names = self.density.traces, self.memory.told(self.density.names)
-        self._tape = self.memory.tape("network", config.batch_size)
-
-    @classmethod
-    def check(cls, config: NAFConfig, actions: Actions, refer: bool) -> None:
-        """Check also that there is a behaviour density where ReF-ER is asked for.
-
-        Raises:
-            UserError: there is none, or the plant takes choices.
-        """
-        super().check(config, actions, refer)
-        if refer:
-            need_density("NAF", config.exploration)
-
-    def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
-        """Begin an episode of exploration of the chosen `members` `[M]`."""
-        self.memory.forget(members)
-        self.exploration.start_episode(episode, members)
-
-    def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
-        """Return the action `[M, A]` that explores around m(s); only `active` `[M]` members draw."""
-        self.normaliser.observations.update(observation, active)
-        seen = self.seen(observation)
-        self.memory.advance(seen, active)
-        self.exploration.advance(seen, active)
-        return self.explore_again(observation)
-
-    def explore_again(self, observation: Floats) -> Explored:
-        """Return the same for another observation, with the exploration of the present step."""
-        mean = self.mean(observation[:, None], self.memory.before[:, None])[:, 0]
-        return self.memory.noted(self.exploration.disturb(mean, self.seen(observation)))
+        self._learned = self.learned("network")
 
     def mean(self, observation: Floats, state: Floats | None = None) -> Floats:
         """Return m(s) `[M, N, A]` for observations `[M, N, S]`."""
@@ -158,94 +85,56 @@ class NAF(RememberingLearner):
 
     def policy_form(self) -> PolicyForm:
         """Return m among the outputs."""
-        network = feed_forward(self.network, "a policy as a module")
-        return PolicyForm(network, 1, self.task.action_size, "tanh" if self.config.bounded else "clip")
+        squash: Squash = "tanh" if self.config.bounded else "clip"
+        return PolicyForm(self.feed_forward("network"), 1, self.task.action_size, squash)
 
     def value(self, observation: Floats) -> Floats:
         """Return V(s) `[M, N]`, in units of the reward times the task's `reward_scale`."""
         return self.normaliser.rewards.restored(self.network(self.seen(observation))[:, :, 0])
 
-    def metrics(self, stored: Mapping[str, Floats]) -> Mapping[str, NDArray[Any]]:
-        """Return what is known of the stored behaviours: see `Density`."""
-        return self.density.metrics(stored, lambda observation: self.mean(observation, stored.get(FIELD)))
-
     def update(self, batch: Batch) -> dict[str, Floats]:
         """Do one update; return `td_error` `[M, B]` (r + γ V⁻(s′) − Q(s, a) before it), and `rho` where it is known."""
         self.steps += 1
-        td_error, rho = (np.empty(batch.weight.shape, self.network.parameters.dtype) for _ in range(2))
-        mu_mean, mu_log_sigma = self.density.behaviour(batch)
-        observation, next_observation = self.memory.inputs(batch, self.seen)
-        _update(
-            self.network.network,
-            self.network_target.network,
-            self._tape,
-            self.adam,
-            self.form,
-            self.density.rules(),
-            observation,
-            batch.action,
-            batch.reward,
-            next_observation,
-            batch.terminated,
-            mu_mean,
-            mu_log_sigma,
-            self.density.log_sigma,
-            batch.weight,
-            batch.rate_factor * np.float32(self.density.annealed()),
-            self.task.discount,
-            self.normaliser.rewards.factor,
-            self.config.tau,
-            int(self.steps[0]),
-            td_error,
-            rho,
-        )
-        return {"td_error": td_error, "rho": rho} if self.density.known else {"td_error": td_error}
-
-    def _further(self) -> dict[str, NDArray[Any]]:
-        exploration = {f"exploration_{name}": array for name, array in self.exploration.state_dict().items()}
-        return {**exploration, **self.density.state_dict(), **self.memory.state_dict()}
+        delta, rho = self.annotations(batch), self.annotations(batch)
+        x, rules, log_sigma = self.experiences(batch), self.density.rules(), self.density.log_sigma
+        _update(self._learned, self.form, x, rules, log_sigma, self.config.tau, int(self.steps[0]), delta, rho)
+        return {"td_error": delta, "rho": rho} if self.density.known else {"td_error": delta}
 
 
 @kernel
 def _update(
-    network: Approximator, target: Approximator, tape: AnyTape, adam: Adam, form: Form, rules: Rules,
-    observation: Inputs, action: Floats, reward: Floats, next_observation: Inputs, terminated: Floats,
-    mu_mean: Floats, mu_log_sigma: Floats, log_sigma: NDArray[np.float64], weight: Floats, rate_factor: Floats,
-    discount: float, reward_factor: NDArray[np.float64], tau: float, step: int, td_error: Floats, rho: Floats,
+    net: Learned, form: Form, x: Experiences, rules: Rules, log_sigma: Floats, tau: float, step: int,
+    delta: Floats, rho: Floats,
 ) -> None:  # fmt: skip
     """One update of every member: ½ δ², and ReF-ER's mixture (eq. 10) where the behaviours are known."""
-    batch, actions = action.shape[1], action.shape[2]
-    kind = network.parameters.dtype.type
-    outputs = np.empty((batch, outputs_of(network)), network.parameters.dtype)
-    future, d_outputs = np.empty_like(outputs), np.empty_like(outputs)
-    mean = np.empty((batch, actions), outputs.dtype)
-    sigmas = np.empty_like(mean)
-    d_mean, d_log_sigma = np.empty_like(mean), np.empty_like(mean)
-    q = np.empty(batch, outputs.dtype)
-    nothing = np.empty((batch, 0), outputs.dtype)
-    known = mu_mean.shape[2] > 0
-    for m in range(action.shape[0]):
-        evaluate(target, m, tape, of_member(next_observation, m), nothing, future)
-        evaluate(network, m, tape, of_member(observation, m), nothing, outputs)
+    batch, actions = x.action.shape[1], x.action.shape[2]
+    dtype, kind = net.network.parameters.dtype, net.network.parameters.dtype.type
+    outputs, nothing = np.empty((batch, outputs_of(net.network)), dtype), np.empty((batch, 0), dtype)
+    next_outputs, d_outputs = np.empty_like(outputs), np.empty_like(outputs)
+    q_tm1, mean = np.empty(batch, dtype), np.empty((batch, actions), dtype)
+    sigmas, d_mean, d_log_sigma = np.empty_like(mean), np.empty_like(mean), np.empty_like(mean)
+    slow, known = slow_copy(net), x.mu_mean.shape[2] > 0
+    for m in range(x.action.shape[0]):
+        evaluate(slow, m, net.tape, of_member(x.next_observation, m), nothing, next_outputs)
+        evaluate(net.network, m, net.tape, of_member(x.observation, m), nothing, outputs)
         means(outputs, form, mean)
-        action_values(outputs, action[m], mean, form, q, d_outputs)
+        action_values(outputs, x.action[m], mean, form, q_tm1, d_outputs)
         if known:
             sigmas[:] = kind(log_sigma[m])
-            importance_weights(action[m], mean, sigmas, mu_mean[m], mu_log_sigma[m], rho[m])
-            divergence_gradient(mean, sigmas, mu_mean[m], mu_log_sigma[m], rules.mu_pi, d_mean, d_log_sigma)
+            importance_weights(x.action[m], mean, sigmas, x.mu_mean[m], x.mu_log_sigma[m], rho[m])
+            divergence_gradient(mean, sigmas, x.mu_mean[m], x.mu_log_sigma[m], rules.mu_pi, d_mean, d_log_sigma)
         beta = rules.beta[m]
         for b in range(batch):
-            alive = kind(1) - terminated[m, b, 0]
-            delta = kind(reward_factor[m]) * reward[m, b, 0] + kind(discount) * alive * future[b, 0] - q[b]
-            td_error[m, b] = delta
-            heeded = not rules.mask or near_policy(rho[m, b], rules.c_max)
-            factor = kind(-beta / batch) * weight[m, b] * delta if heeded else kind(0)
+            r_t, discount_t = outcome(x, m, b, kind)
+            delta[m, b] = td_error(q_tm1[b], r_t, discount_t, next_outputs[b, 0])
+            used = gives_gradient(rho[m, b], rules)
+            factor = kind(-beta / batch) * x.weight[m, b] * delta[m, b] if used else kind(0)
             for k in range(outputs.shape[1]):
                 d_outputs[b, k] *= factor
             if rules.pull:
                 for i in range(actions):
                     inner = kind(1) - mean[b, i] * mean[b, i] if form.bounded else kind(1)
                     d_outputs[b, 1 + i] += kind((1 - beta) / batch) * d_mean[b, i] * inner
-        differentiate(network, m, tape, d_outputs, True, nothing)
-        adam_step(network, m, adam, step, rate_factor[m])
-        track(target, network, m, tau)
+        differentiate(net.network, m, net.tape, d_outputs, True, nothing)
+        adam_step(net.network, m, net.adam, step, x.rate_factor[m])
+        track(slow, net.network, m, tau)

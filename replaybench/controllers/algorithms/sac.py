@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
-from replaybench.controllers.agent import Batch, Task
+from replaybench.controllers.agent import Batch
 from replaybench.controllers.algorithms.sac_first import update_first
 from replaybench.controllers.algorithms.sac_present import update_present
 from replaybench.controllers.checks import betas, between, counts, positive, widths
@@ -21,9 +21,9 @@ from replaybench.controllers.losses.twin_critics import twin_room
 from replaybench.controllers.networks.adam import make_adam
 from replaybench.controllers.networks.greedy_form import PolicyForm
 from replaybench.controllers.networks.mlp import Floats, PopulationMLP, Shape
-from replaybench.controllers.normaliser import NormaliseConfig, Normaliser
+from replaybench.controllers.normaliser import NormaliseConfig
+from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.errors import UserError
-from replaybench.data.streams import Stream
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,78 +67,37 @@ class SACConfig:
 
 
 class SAC(Learner):
-    """M independent actors with twin critics and, in the first version, a value network.
-
-    Args:
-        config: settings.
-        task: sizes, discount and reward scale.
-        root, members: seed of the study and member numbers `[M]`.
-        frequency: not used; the policy itself explores.
-        dtype: float32; float64 for comparisons in tests.
-    """
+    """M independent actors with twin critics and, in the first version, a value network; the policy itself explores."""
 
     metric_names = ("temperature",)
-    networks: Mapping[str, PopulationMLP]
-    targets: Mapping[str, PopulationMLP]
+    networks: dict[str, PopulationMLP]
 
-    def __init__(
-        self,
-        config: SACConfig,
-        task: Task,
-        root: int,
-        members: Sequence[int],
-        frequency: float = 50.0,
-        dtype: DTypeLike = np.float32,
-    ) -> None:
-        m, s, a = len(members), task.observation_size, task.action_size
-        self.config, self.task = config, task
-        self.batch_size, self.replays_per_experience = config.batch_size, config.replays_per_experience
-        self.warmup_episodes = config.warmup_episodes
+    def __init__(self, config: SACConfig, setting: LearnerSetting) -> None:
+        m, s, a = len(setting.members), setting.task.observation_size, setting.task.action_size
         critic = Shape((s, *config.critic_hidden, 1), actions=a, inject=0)
         shapes = {"actor": Shape((s, *config.actor_hidden, 2 * a)), "critic1": critic, "critic2": critic}
-        slow: tuple[str, ...] = ("critic1", "critic2")
         if config.version == "first":
             shapes["value"] = Shape((s, *config.critic_hidden, 1))
-            slow = ("value",)
-        self.networks = {name: PopulationMLP(shape, m, dtype) for name, shape in shapes.items()}
-        self.targets = {name: PopulationMLP(shapes[name], m, dtype) for name in slow}
-        stream = Stream(root, members, "initialisation")
-        for network in self.networks.values():
-            network.initialise(stream)
-        self._aim_targets()
-        # A network without inputs is its bias: a learned number per member.
-        self.log_temperature = PopulationMLP(Shape((0, 1)), m, dtype)
-        start = config.first_temperature if config.temperature is None else config.temperature
-        self.log_temperature.parameters[:] = np.log(start)
-        learned = {**self.networks, "temperature": self.log_temperature}
-        rates = {"actor": config.actor_rate, "temperature": config.temperature_rate}
-        self.adams = {
-            name: make_adam(network, rates.get(name, config.critic_rate), betas=config.betas, epsilon=config.epsilon)
-            for name, network in learned.items()
-        }
-        self.normaliser = Normaliser(config.normalise, m, s, task.reward_scale, dtype)
-        self.noise = np.zeros((m, a))
-        self.exploration_stream = Stream(root, members, "exploration")
-        self.random_actions = RandomActions(root, members, a)
-        self.update_stream = Stream(root, members, "update")
-        self.steps = np.zeros(1, np.int64)
-        self._tapes = {name: network.tape(config.batch_size) for name, network in self.networks.items()}
-        self._room = twin_room(self._tapes["critic1"], config.batch_size, a, dtype)
+        super().__init__(config, setting, shapes, ["value"] if "value" in shapes else ["critic1", "critic2"])
+        self.actor = self.networks["actor"]
+        rates = {"actor": config.actor_rate, **dict.fromkeys(("critic1", "critic2", "value"), config.critic_rate)}
+        adam: dict[str, Any] = {"betas": config.betas, "epsilon": config.epsilon}
+        self.adams = self._make_adams(rates, **adam)
+        self.log_temperature = self._numbers(np.log(config.temperature or config.first_temperature))
+        self.adams["temperature"] = make_adam(self.log_temperature, config.temperature_rate, **adam)
+        self.noise, self.random_actions = np.zeros((m, a)), RandomActions(setting.root, setting.members, a)
+        self.exploration_stream, self.update_stream = setting.stream("exploration"), setting.stream("update")
+        self._learned = {name: self.learned(name) for name in shapes}
+        self._room = twin_room(self._learned["critic1"].tape, config.batch_size, a, setting.dtype)
 
-    def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
-        """Nothing lasts for an episode."""
-
-    def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
-        """Return a ~ π(·|s) `[M, A]`, while warming up uniform ones; only `active` `[M]` members draw."""
-        self.normaliser.observations.update(observation, active)
+    def _advance(self, observation: Floats, active: NDArray[np.bool_]) -> None:
         if self.warming_up:
             self.random_actions.draw(active)
         else:
             draw_active(self.exploration_stream.state, active, self.noise)
-        return self.explore_again(observation)
 
-    def explore_again(self, observation: Floats) -> Explored:
-        """Return the same for another observation, with the ε or the random action of the present step."""
+    def re_explore(self, observation: Floats) -> Explored:
+        """Return a ~ π(·|s) with the ε of the present step, while warming up its random action."""
         if self.warming_up:
             return self.random_actions.explored(self.act(observation))
         action, greedy = (actions[:, 0] for actions in self._actions(observation[:, None], self.noise[:, None]))
@@ -146,7 +105,7 @@ class SAC(Learner):
 
     def policy(self, observation: Floats) -> Floats:
         """Return tanh μ(s) `[M, N, A]` for observations `[M, N, S]`."""
-        return self._greedy(self.normaliser.observations(observation))
+        return self._greedy(self.seen(observation))
 
     def sample(self, observation: Floats) -> Floats:
         """Return a ~ π(·|s) `[M, N, A]` for observations `[M, N, S]`, drawn from the exploration streams."""
@@ -156,24 +115,24 @@ class SAC(Learner):
 
     def _actions(self, observation: Floats, noise: Floats) -> tuple[Floats, Floats]:
         """Return tanh(μ + σ ε) and tanh μ, float32 `[M, N, A]`."""
-        head = self.networks["actor"](self.normaliser.observations(observation))
+        head = self.actor(self.seen(observation))
         mean, log_std = np.split(head, 2, axis=2)
         action = np.tanh(mean + np.exp(np.clip(log_std, *LOG_STD_BOUNDS)) * noise)
         return action.astype(np.float32), np.tanh(mean).astype(np.float32)
 
     def policy_form(self) -> PolicyForm:
         """Return tanh μ among the actor's outputs."""
-        return PolicyForm(self.networks["actor"], 0, self.task.action_size, "tanh")
+        return PolicyForm(self.actor, 0, self.task.action_size, "tanh")
 
     def value(self, observation: Floats) -> Floats:
         """Return min_i Q_i(s, tanh μ(s)) `[M, N]`, in units of the reward times `reward_scale`."""
-        seen = self.normaliser.observations(observation)
+        seen = self.seen(observation)
         action = self._greedy(seen)
         both = (self.networks[name](seen, action)[:, :, 0] for name in ("critic1", "critic2"))
         return self.normaliser.rewards.restored(np.minimum(*both))
 
     def _greedy(self, seen: Floats) -> Floats:
-        return np.tanh(self.networks["actor"](seen)[..., : self.task.action_size])
+        return np.tanh(self.actor(seen)[..., : self.task.action_size])
 
     def metrics(self, stored: Mapping[str, Floats]) -> Mapping[str, NDArray[Any]]:
         """Return α `[M]`."""
@@ -191,30 +150,17 @@ class SAC(Learner):
     def update(self, batch: Batch) -> dict[str, Floats]:
         """Do one update of everything; return `td_error` `[M, B]`, the mean of both critics' |δ|."""
         self.steps += 1
-        td_error = np.empty(batch.weight.shape, self._room.q.dtype)
-        experiences = (
-            self.normaliser.observations(batch.observation), batch.action, batch.reward,
-            self.normaliser.observations(batch.next_observation), batch.terminated, batch.weight, batch.actor_weight,
-            batch.rate_factor, self.task.discount, self.normaliser.rewards.factor, self.config.tau,
-        )  # fmt: skip
-        nets, targets = ({name: n.network for name, n in held.items()} for held in (self.networks, self.targets))
-        critics = nets["critic1"], nets["critic2"]
-        adams, tapes = self.adams, self._tapes
-        critic_adams = adams["critic1"], adams["critic2"]
+        delta, x, learned, config = self.annotations(batch), self.experiences(batch), self._learned, self.config
+        actor, critics = learned["actor"], (learned["critic1"], learned["critic2"])
         stream, step = self.update_stream.state, int(self.steps[0])
-        if self.config.version == "first":
-            update_first(
-                nets["actor"], critics, nets["value"], targets["value"], adams["actor"], critic_adams, adams["value"],
-                tapes["actor"], tapes["value"], self._room, *experiences, self.config.temperature, stream, step,
-                td_error,
-            )  # fmt: skip
+        if config.version == "first":
+            value, alpha = learned["value"], config.temperature
+            update_first(actor, critics, value, self._room, x, config.tau, alpha, stream, step, delta)
         else:
-            update_present(
-                nets["actor"], critics, (targets["critic1"], targets["critic2"]), self.log_temperature.network,
-                adams["actor"], critic_adams, adams["temperature"], tapes["actor"], self._room, *experiences,
-                self.config.temperature is None, -float(self.task.action_size), stream, step, td_error,
-            )  # fmt: skip
-        return {"td_error": td_error}
+            temperature = (self.log_temperature.network, self.adams["temperature"], config.temperature is None)
+            entropy = -float(self.task.action_size)
+            update_present(actor, critics, *temperature, self._room, x, config.tau, entropy, stream, step, delta)
+        return {"td_error": delta}
 
     def _further(self) -> dict[str, NDArray[Any]]:
         return {

@@ -5,18 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.controllers.experiences import Experiences
 from replaybench.controllers.losses.squashed_gaussian import draw_normals, sample, sample_backward
-from replaybench.controllers.losses.twin_critics import (
-    TwinAdams,
-    TwinRoom,
-    Twins,
-    bootstrap,
-    fit_twins,
-    lesser_gradient,
-    lesser_value,
-)
+from replaybench.controllers.losses.td import targets
+from replaybench.controllers.losses.twin_critics import TwinRoom, Twins, fit_twins, lesser_gradient, lesser_value
 from replaybench.controllers.networks.adam import Adam, adam_step, track
-from replaybench.controllers.networks.mlp import Floats, Network, Tape, backward, forward
+from replaybench.controllers.networks.mlp import Floats, Network, backward, forward
+from replaybench.controllers.networks.network import Learned, slow_copy
 from replaybench.data.kernel import kernel
 
 
@@ -35,51 +30,44 @@ def temper(
 
 @kernel
 def update_present(
-    actor: Network, critics: Twins, critic_targets: Twins, log_temperature: Network,
-    actor_adam: Adam, critic_adams: TwinAdams, temperature_adam: Adam, actor_tape: Tape, room: TwinRoom,
-    observation: Floats, action: Floats, reward: Floats, next_observation: Floats, terminated: Floats,
-    weight: Floats, actor_weight: Floats, rate_factor: Floats,
-    discount: float, reward_factor: NDArray[np.float64], tau: float, automatic: bool, target_entropy: float,
-    stream: NDArray[np.uint64], step: int, td_error: Floats,
+    actor: Learned, critics: Twins, log_temperature: Network, temperature_adam: Adam, automatic: bool, room: TwinRoom,
+    x: Experiences, tau: float, target_entropy: float, stream: NDArray[np.uint64], step: int, delta: Floats,
 ) -> None:  # fmt: skip
     """One update of every member (Algorithm 1); each draws ε for the successors, then for the states."""
-    batch, actions = action.shape[1], action.shape[2]
+    batch, actions = x.action.shape[1], x.action.shape[2]
     kind = room.q.dtype.type
     pi, noise = np.empty((batch, actions), room.q.dtype), np.empty((batch, actions), room.q.dtype)
     head, d_head = np.empty((batch, 2 * actions), room.q.dtype), np.empty((batch, 2 * actions), room.q.dtype)
     log_prob, d_log_prob = np.empty(batch, room.q.dtype), np.empty(batch, room.q.dtype)
     y = np.empty_like(room.q)
     nothing = np.empty((batch, 0), room.q.dtype)
-    for m in range(action.shape[0]):
+    critics_slow = slow_copy(critics[0]), slow_copy(critics[1])
+    for m in range(x.action.shape[0]):
         alpha = np.exp(log_temperature.parameters[m, 0])
 
-        forward(actor, m, actor_tape, next_observation[m], nothing, head)
+        forward(actor.network, m, actor.tape, x.next_observation[m], nothing, head)
         draw_normals(stream[m], noise)
         sample(head, noise, pi, log_prob)
-        lesser_value(critic_targets, m, room, next_observation[m], pi)
+        lesser_value(critics_slow, m, room, x.next_observation[m], pi)
         for b in range(batch):
             room.q[b, 0] -= alpha * log_prob[b]
-        bootstrap(reward[m], terminated[m], room.q, reward_factor[m], discount, y)
-        fit_twins(
-            critics, critic_adams, m, room, observation[m], action[m], y, weight[m], 0.5, step, rate_factor[m],
-            td_error[m],
-        )  # fmt: skip
+        targets(x, m, room.q, y)
+        fit_twins(critics, m, room, x, y, 0.5, step, delta[m])
 
-        forward(actor, m, actor_tape, observation[m], nothing, head)
+        forward(actor.network, m, actor.tape, x.observation[m], nothing, head)
         draw_normals(stream[m], noise)
         sample(head, noise, pi, log_prob)
-        lesser_gradient(critics, m, room, observation[m], pi)
+        lesser_gradient(critics, m, room, x.observation[m], pi)
         for b in range(batch):
-            share = kind(1 / batch) * actor_weight[m, b]
+            share = kind(1 / batch) * x.actor_weight[m, b]
             d_log_prob[b] = alpha * share
             for a in range(actions):
                 room.d_action[b, a] *= -share
         sample_backward(head, noise, pi, room.d_action, d_log_prob, d_head)
-        backward(actor, m, actor_tape, d_head, True, nothing)
-        adam_step(actor, m, actor_adam, step, rate_factor[m])
+        backward(actor.network, m, actor.tape, d_head, True, nothing)
+        adam_step(actor.network, m, actor.adam, step, x.rate_factor[m])
         if automatic:
-            temper(
-                log_temperature, m, temperature_adam, log_prob, actor_weight[m], step, rate_factor[m], target_entropy
-            )
+            weight, rate = x.actor_weight[m], x.rate_factor[m]
+            temper(log_temperature, m, temperature_adam, log_prob, weight, step, rate, target_entropy)
         for i in range(2):
-            track(critic_targets[i], critics[i], m, tau)
+            track(critics_slow[i], critics[i].network, m, tau)

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
-from replaybench.controllers.agent import Batch, Task
-from replaybench.controllers.algorithms.vracer_update import SUCCESSORS, update_members
+from replaybench.controllers.agent import Batch
+from replaybench.controllers.algorithms.vracer_update import SUCCESSORS, Form, update_members
 from replaybench.controllers.checks import betas, between, counts, positive, widths
 from replaybench.controllers.exploration.process_noise import Explored, draw_active
 from replaybench.controllers.losses.gaussian import divergence
 from replaybench.controllers.memory.config import MemoryConfig
 from replaybench.controllers.memory.learner import RememberingLearner
-from replaybench.controllers.memory.memory import FIELD, Memory, feed_forward, make_network
-from replaybench.controllers.networks.adam import make_adam
-from replaybench.controllers.networks.greedy_form import PolicyForm
-from replaybench.controllers.networks.mlp import Floats, PopulationMLP, Shape
-from replaybench.controllers.normaliser import NormaliseConfig, Normaliser
-from replaybench.controllers.refer.rules import ReFER, Settings
-from replaybench.controllers.refer.stored_returns import Retrace
-from replaybench.data.streams import Stream
+from replaybench.controllers.memory.memory import FIELD
+from replaybench.controllers.networks.greedy_form import PolicyForm, Squash
+from replaybench.controllers.networks.mlp import Floats, Shape
+from replaybench.controllers.normaliser import NormaliseConfig
+from replaybench.controllers.refer.stored_returns import StoredReturns
+from replaybench.controllers.setting import LearnerSetting
 
 METRICS = ("kl", "far", "beta", "sigma")
 BEHAVIOUR = ("behaviour_mean", "behaviour_log_sigma")
@@ -67,57 +65,24 @@ class VRACER(RememberingLearner):
     """M independent networks with outputs V, the mean of a Gaussian policy and, if `sigma` is the network's, log σ.
 
     What the policy samples is stored and enters importance weights as sampled; the environment clips what it applies.
-    Returns are traces along stored episodes (`Retrace`). Without ReF-ER this is plain replay, in which |log ρ| ≤ 7.
-
-    Args:
-        config: settings.
-        task: sizes, discount and reward scale.
-        root, members: seed of the study and member numbers `[M]`.
-        frequency: not used, noise is white at every rate.
-        dtype: float32; float64 for comparisons in tests.
-        refer: ReF-ER as the strategy states it.
+    Returns are traces along stored episodes (`StoredReturns`). Without ReF-ER this is plain replay, |log ρ| ≤ 7.
     """
 
-    heeds_refer = True
-
-    def __init__(
-        self,
-        config: VRACERConfig,
-        task: Task,
-        root: int,
-        members: Sequence[int],
-        frequency: float = 50.0,
-        dtype: DTypeLike = np.float32,
-        refer: Settings | None = None,
-    ) -> None:
-        m, s, a = len(members), task.observation_size, task.action_size
-        self.config, self.task, self.warmup_episodes = config, task, config.warmup_episodes
-        self.batch_size, self.replays_per_experience = config.batch_size, config.replays_per_experience
-        free = config.sigma == "free"
-        shape = Shape((s, *config.hidden, 1 + a if free else 1 + 2 * a), activation=config.activation)
-        # A layer without inputs is a bias, which Adam, policy files and checkpoints treat like any other.
-        self.network = make_network(config.memory, shape, m, dtype)
-        self.deviation = PopulationMLP(Shape((0, a)), m, dtype)
-        self.network.initialise(Stream(root, members, "initialisation"), "xavier", output_scale=0.1)
-        self.deviation.parameters[:] = np.log(config.first_sigma)
+    def __init__(self, config: VRACERConfig, setting: LearnerSetting) -> None:
+        task, a, rate = setting.task, setting.task.action_size, config.learning_rate
+        outputs = 1 + a if config.sigma == "free" else 1 + 2 * a
+        shapes = {"network": Shape((task.observation_size, *config.hidden, outputs), activation=config.activation)}
+        super().__init__(config, setting, shapes, (), rate, scheme="xavier", output_scale=0.1)
+        self.network, self.deviation = self.networks["network"], self._numbers(np.log(config.first_sigma), a)
         self.networks = {"network": self.network, "log_sigma": self.deviation}
-        self.targets = {}
-        self.memory = Memory(config.memory, {"network": self.network})
-        self.window, self.metric_names = self.memory.window, self.memory.told(METRICS)
-        rate, betas, epsilon = config.learning_rate, config.betas, config.epsilon
-        self.adams = {n: make_adam(net, rate, betas=betas, epsilon=epsilon) for n, net in self.networks.items()}
-        self.normaliser = Normaliser(config.normalise, m, s, task.reward_scale, dtype)
-        self.steps = np.zeros(1, np.int64)
-        self.refer = ReFER(refer, m, config.learning_rate)
-        self.traces = Retrace(self.refer, self.steps, m, task.discount, self.normaliser.rewards.factor)
+        self.adams = self._make_adams(dict.fromkeys(self.networks, rate), betas=config.betas, epsilon=config.epsilon)
+        self._policy, self._spread = self.learned("network"), self._with_tape("log_sigma", self.deviation.tape(1))
+        self._successors = self.memory.tape("network", SUCCESSORS)
+        factor = self.normaliser.rewards.factor
+        self.traces = StoredReturns(self.refer, self.steps, len(setting.members), task.discount, factor)
         self.fields = {**dict.fromkeys(BEHAVIOUR, a), **self.memory.fields}
-        self.stream = Stream(root, members, "exploration")
-        self.noise = np.zeros((m, a))
-        self._tapes = [self.memory.tape("network", samples) for samples in (config.batch_size, SUCCESSORS)]
-
-    def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
-        """Begin an episode of the chosen `members` `[M]`, of which only a memory is kept."""
-        self.memory.forget(members)
+        self.metric_names = self.memory.metric_names(METRICS)
+        self.stream, self.noise = setting.stream("exploration"), np.zeros((len(setting.members), a))
 
     def _heads(self, observation: Floats, state: Floats | None) -> tuple[Floats, Floats, Floats]:
         """Return V `[M, N]`, mean and log σ `[M, N, A]` for observations `[M, N, S]`."""
@@ -128,23 +93,20 @@ class VRACER(RememberingLearner):
         log_sigma = first if self.config.sigma == "free" else first + outputs[:, :, 1 + a :]
         return outputs[:, :, 0] * outputs.dtype.type(self.config.value_scale), mean, log_sigma
 
-    def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
-        """Return a sample `[M, A]` of the policy; only `active` `[M]` members draw."""
-        self.normaliser.observations.update(observation, active)
+    def _advance(self, observation: Floats, active: NDArray[np.bool_]) -> None:
         self.memory.advance(self.seen(observation), active)
         draw_active(self.stream.state, active, self.noise)
-        return self.explore_again(observation)
 
-    def explore_again(self, observation: Floats) -> Explored:
-        """Return the same for another observation, with the draw of the present step."""
+    def re_explore(self, observation: Floats) -> Explored:
+        """Return a sample `[M, A]` of the policy with the draw of the present step."""
         heads = self._heads(observation[:, None], self.memory.before[:, None])
         value, mean, log_sigma = (head[:, 0] for head in heads)
         action = (mean + np.exp(log_sigma) * self.noise).astype(np.float32)
         extras = {"behaviour_mean": mean, "behaviour_log_sigma": log_sigma, "value": value[:, None]}
         stored = {name: array.astype(np.float32) for name, array in extras.items()}
-        return self.memory.noted(Explored(action, np.abs(action - mean).sum(axis=1), stored))
+        return self.memory.with_memory(Explored(action, np.abs(action - mean).sum(axis=1), stored))
 
-    def followed(
+    def on_step(
         self,
         reward: NDArray[np.float64],
         successor: Floats,
@@ -153,14 +115,14 @@ class VRACER(RememberingLearner):
         active: NDArray[np.bool_],
     ) -> Mapping[str, Floats]:
         """Return the traces `truncated`, and `q_ret`, which counts where an episode ends; `[M, 1]`."""
-        super().followed(reward, successor, terminated, ended, active)
+        super().on_step(reward, successor, terminated, ended, active)
         return self._last_return(reward, successor, terminated, ended)
 
-    def recalled(
+    def on_recorded_step(
         self, experience: Mapping[str, Floats], ended: NDArray[np.bool_], active: NDArray[np.bool_]
     ) -> Mapping[str, Floats]:
         """Return the traces `value`, V(s), `truncated` and `q_ret` of a recorded experience, `[M, 1]`."""
-        super().recalled(experience, ended, active)
+        super().on_recorded_step(experience, ended, active)
         reward, terminated = experience["reward"][:, 0], experience["terminated"][:, 0] != 0
         self.memory.advance(self.seen(experience["observation"]), active)
         value = self._heads(experience["observation"][:, None], self.memory.before[:, None])[0]
@@ -189,8 +151,8 @@ class VRACER(RememberingLearner):
 
     def policy_form(self) -> PolicyForm:
         """Return the mean among the outputs."""
-        network = feed_forward(self.network, "a policy as a module")
-        return PolicyForm(network, 1, self.task.action_size, "tanh" if self.config.bounded else "clip")
+        squash: Squash = "tanh" if self.config.bounded else "clip"
+        return PolicyForm(self.feed_forward("network"), 1, self.task.action_size, squash)
 
     def value(self, observation: Floats, state: Floats | None = None) -> Floats:
         """Return V(s) `[M, N]`, in units of the reward times the task's `reward_scale`."""
@@ -206,38 +168,14 @@ class VRACER(RememberingLearner):
     def update(self, batch: Batch) -> dict[str, Floats]:
         """Do one update; return `td_error` Q_ret − V, and for the traces `rho`, `value` and `bootstrap`, `[M, B]`."""
         self.steps += 1
-        step, config = int(self.steps[0]), self.config
-        shape, kind = batch.weight.shape, self.network.parameters.dtype
-        td_error, rho, value, bootstrap = (np.zeros(shape, kind) for _ in range(4))
+        step, config, x = int(self.steps[0]), self.config, self.experiences(batch)
+        delta, rho, value, bootstrap = (np.zeros(batch.weight.shape, self.setting.dtype) for _ in range(4))
         assert batch.traces is not None
-        observation, next_observation = self.memory.inputs(batch, self.seen)
-        update_members(
-            self.network.network,
-            self.deviation.network,
-            self._tapes[0],
-            self._tapes[1],
-            self.adams["network"],
-            self.adams["log_sigma"],
-            self.refer.rules(step),
-            config.sigma == "free",
-            config.bounded,
-            config.value_scale,
-            observation,
-            batch.action,
-            next_observation,
-            batch.columns["behaviour_mean"],
-            batch.columns["behaviour_log_sigma"],
-            batch.traces,
-            batch.weight,
-            batch.actor_weight,
-            batch.rate_factor * np.float32(self.refer.annealed(step)),
-            step,
-            td_error,
-            rho,
-            value,
-            bootstrap,
-        )
-        return {"td_error": td_error, "rho": rho, "value": value, "bootstrap": bootstrap}
+        form = Form(config.sigma == "free", config.bounded, config.value_scale)
+        rules = self.refer.rules(step)
+        nets = self._policy, self._successors, self._spread
+        update_members(*nets, form, x, batch.traces, rules, step, delta, rho, value, bootstrap)
+        return {"td_error": delta, "rho": rho, "value": value, "bootstrap": bootstrap}
 
     def _further(self) -> dict[str, NDArray[Any]]:
         own = {"exploration_stream": self.stream.state, "noise": self.noise, "beta": self.refer.beta}

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
+from replaybench.controllers.experiences import Experiences
 from replaybench.controllers.losses.gaussian import divergence_gradient, importance_weights
-from replaybench.controllers.networks.adam import Adam, adam_step
-from replaybench.controllers.networks.mlp import Floats, Network
+from replaybench.controllers.networks.adam import adam_step
+from replaybench.controllers.networks.mlp import Floats
 from replaybench.controllers.networks.network import (
     AnyTape,
     Approximator,
     Inputs,
+    Learned,
     differentiate,
     evaluate,
     of_member,
     of_samples,
     outputs_of,
 )
-from replaybench.controllers.refer.rules import Rules, near_policy
+from replaybench.controllers.refer.rules import Rules, gives_gradient
 from replaybench.controllers.refer.stored_returns import Q_RET, TRUNCATED
 from replaybench.data.kernel import kernel
 
@@ -25,54 +29,59 @@ SUCCESSORS = 16
 """Truncated steps in a batch are few; their successors are evaluated so many at a time."""
 
 
+class Form(NamedTuple):
+    """How outputs are read: whether log σ is a parameter of its own, whether the mean is tanh's, factor on V."""
+
+    free: bool
+    bounded: bool
+    value_scale: float
+
+
 @kernel
 def update_members(
-    network: Approximator, deviation: Network, tape: AnyTape, successor_tape: AnyTape, adam: Adam, sigma_adam: Adam,
-    rules: Rules, free: bool, bounded: bool, value_scale: float,
-    observation: Inputs, action: Floats, next_observation: Inputs, mu_mean: Floats, mu_log_sigma: Floats,
-    traces: Floats, weight: Floats, actor_weight: Floats, rate_factor: Floats, step: int,
-    td_error: Floats, rho: Floats, value: Floats, bootstrap: Floats,
+    net: Learned, successor_tape: AnyTape, deviation: Learned, form: Form, x: Experiences, traces: Floats, rules: Rules,
+    step: int, delta: Floats, rho: Floats, value: Floats, bootstrap: Floats,
 ) -> None:  # fmt: skip
     """One update of every member, with the returns that are stored (paper, section 2: V-RACER)."""
-    batch, actions = action.shape[1], action.shape[2]
-    kind = network.parameters.dtype.type
+    batch, actions = x.action.shape[1], x.action.shape[2]
+    network, kind = net.network, net.network.parameters.dtype.type
     outputs = np.empty((batch, outputs_of(network)), network.parameters.dtype)
     d_outputs = np.empty_like(outputs)
     mean, log_sigma = np.empty((batch, actions), outputs.dtype), np.empty((batch, actions), outputs.dtype)
     d_mean, d_log_sigma = np.empty_like(mean), np.empty_like(mean)
     nothing = np.empty((batch, 0), outputs.dtype)
-    for m in range(action.shape[0]):
-        then = of_member(next_observation, m)
-        _look_ahead(network, m, successor_tape, then, traces[m], value_scale, bootstrap[m])
-        evaluate(network, m, tape, of_member(observation, m), nothing, outputs)
-        _policy(outputs, deviation.parameters[m], free, bounded, mean, log_sigma)
-        importance_weights(action[m], mean, log_sigma, mu_mean[m], mu_log_sigma[m], rho[m])
+    for m in range(x.action.shape[0]):
+        s_t, beta = of_member(x.next_observation, m), rules.beta[m]
+        _look_ahead(network, m, successor_tape, s_t, traces[m], form.value_scale, bootstrap[m])
+        evaluate(network, m, net.tape, of_member(x.observation, m), nothing, outputs)
+        read_policy(outputs, deviation.network.parameters[m], form, mean, log_sigma)
+        importance_weights(x.action[m], mean, log_sigma, x.mu_mean[m], x.mu_log_sigma[m], rho[m])
         for b in range(batch):
-            value[m, b] = kind(value_scale) * outputs[b, 0]
-            td_error[m, b] = traces[m, b, Q_RET] - value[m, b]
+            value[m, b] = kind(form.value_scale) * outputs[b, 0]
+            delta[m, b] = traces[m, b, Q_RET] - value[m, b]
         if rules.pull:
-            divergence_gradient(mean, log_sigma, mu_mean[m], mu_log_sigma[m], rules.mu_pi, d_mean, d_log_sigma)
+            divergence_gradient(mean, log_sigma, x.mu_mean[m], x.mu_log_sigma[m], rules.mu_pi, d_mean, d_log_sigma)
         else:
             d_mean[:], d_log_sigma[:] = 0, 0
         policy_gradient(
-            action[m], mean, log_sigma, rho[m], td_error[m], actor_weight[m], rules, rules.beta[m], d_mean, d_log_sigma
+            x.action[m], mean, log_sigma, rho[m], delta[m], x.actor_weight[m], rules, beta, d_mean, d_log_sigma
         )
-        value_gradient(rho[m], td_error[m], weight[m], rules, rules.beta[m], d_outputs[:, 0])
-        spread = deviation.gradient[m]
+        value_gradient(rho[m], delta[m], x.weight[m], rules, beta, d_outputs[:, 0])
+        spread = deviation.network.gradient[m]
         spread[:] = 0
         for b in range(batch):
-            d_outputs[b, 0] *= kind(value_scale)
+            d_outputs[b, 0] *= kind(form.value_scale)
             for i in range(actions):
-                inner = kind(1) - mean[b, i] * mean[b, i] if bounded else kind(1)
+                inner = kind(1) - mean[b, i] * mean[b, i] if form.bounded else kind(1)
                 d_outputs[b, 1 + i] = d_mean[b, i] * inner
-                if free:
+                if form.free:
                     spread[i] += d_log_sigma[b, i]
                 else:
                     d_outputs[b, 1 + actions + i] = d_log_sigma[b, i]
-        differentiate(network, m, tape, d_outputs, True, nothing)
-        adam_step(network, m, adam, step, rate_factor[m])
-        if free:
-            adam_step(deviation, m, sigma_adam, step, rate_factor[m])
+        differentiate(network, m, net.tape, d_outputs, True, nothing)
+        adam_step(network, m, net.adam, step, x.rate_factor[m])
+        if form.free:
+            adam_step(deviation.network, m, deviation.adam, step, x.rate_factor[m])
 
 
 @kernel
@@ -89,9 +98,9 @@ def policy_gradient(
     one = kind(1)
     attraction = kind((1 - beta) / batch)
     for b in range(batch):
-        heeded = not rules.mask or near_policy(rho[b], rules.c_max)
-        used = kind(rules.limit) if rho[b] > rules.limit else rho[b]
-        factor = kind(beta / batch) * weight[b] * advantage[b] * used if heeded else kind(0)
+        used = gives_gradient(rho[b], rules)
+        limited = kind(rules.limit) if rho[b] > rules.limit else rho[b]
+        factor = kind(beta / batch) * weight[b] * advantage[b] * limited if used else kind(0)
         for i in range(action.shape[1]):
             inverse = np.exp(-log_sigma[b, i])
             z = (action[b, i] - mean[b, i]) * inverse
@@ -105,19 +114,19 @@ def value_gradient(rho: Floats, advantage: Floats, weight: Floats, rules: Rules,
     batch = rho.size
     kind = rho.dtype.type
     for b in range(batch):
-        heeded = not rules.mask or near_policy(rho[b], rules.c_max)
+        used = gives_gradient(rho[b], rules)
         kept = kind(1) if rho[b] > 1 else rho[b]
-        d_value[b] = kind(-beta / batch) * weight[b] * kept * advantage[b] if heeded else kind(0)
+        d_value[b] = kind(-beta / batch) * weight[b] * kept * advantage[b] if used else kind(0)
 
 
 @kernel
-def _policy(outputs: Floats, first: Floats, free: bool, bounded: bool, mean: Floats, log_sigma: Floats) -> None:
+def read_policy(outputs: Floats, first: Floats, form: Form, mean: Floats, log_sigma: Floats) -> None:
     """Read mean and log σ `[B, A]` from the outputs; `first` `[A]` is log σ, or what it is at first."""
     actions = mean.shape[1]
     for b in range(mean.shape[0]):
         for i in range(actions):
-            mean[b, i] = np.tanh(outputs[b, 1 + i]) if bounded else outputs[b, 1 + i]
-            log_sigma[b, i] = first[i] if free else first[i] + outputs[b, 1 + actions + i]
+            mean[b, i] = np.tanh(outputs[b, 1 + i]) if form.bounded else outputs[b, 1 + i]
+            log_sigma[b, i] = first[i] if form.free else first[i] + outputs[b, 1 + actions + i]
 
 
 @kernel

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -12,34 +11,32 @@ from numpy.typing import NDArray
 from replaybench.controllers.agent import Batch, Floats
 from replaybench.controllers.cuda.mlp import DeviceMLP, adam_factors, adam_step, track
 from replaybench.controllers.cuda.update_phase import DevicePhase, Inputs
-from replaybench.controllers.memory.memory import feed_forward
-
-if TYPE_CHECKING:
-    from replaybench.controllers.algorithms.ddpg import DDPG
+from replaybench.controllers.exploration.learner import DeterministicLearner
+from replaybench.controllers.networks.network import feed_forward
 
 
 class DeviceDDPG:
     """What `DDPG._update` does, for all members at once; the symbols are those of de Bruin et al. (2018), eqs 4 to 6.
 
     Args:
-        learner: without ReF-ER, parameter noise and memory; its arrays become a copy of what is on the device.
+        learner: a DDPG without ReF-ER, parameter noise and memory; its arrays become a copy of what is on the device.
         device: a CUDA device; a CPU, slowly, for tests.
         graphs: whether updates are captured in CUDA graphs.
     """
 
-    def __init__(self, learner: DDPG, device: torch.device | str, graphs: bool = True) -> None:
+    def __init__(self, learner: DeterministicLearner, device: torch.device | str, graphs: bool = True) -> None:
         self.learner, self.device = learner, torch.device(device)
         if self.device.type == "cuda":
             torch.set_float32_matmul_precision("highest")  # no TF32: the CPU has none
         arrays, config, task = learner.trained(), learner.config, learner.task
         self.tensors = {name: torch.from_numpy(array).to(self.device, copy=True) for name, array in arrays.items()}
         self._stale: set[str] = set()
-        m, b = len(learner.actor.parameters), config.batch_size
+        m, b = len(learner.networks["actor"].parameters), config.batch_size
         self.actor, self.actor_target, self.critic, self.critic_target = (
             DeviceMLP(feed_forward(network, "an update on a device"), self.tensors[name], b)
             for name, network in (
-                ("actor", learner.actor), ("actor_target", learner.actor),
-                ("critic", learner.critic), ("critic_target", learner.critic),
+                ("actor", learner.networks["actor"]), ("actor_target", learner.networks["actor"]),
+                ("critic", learner.networks["critic"]), ("critic_target", learner.networks["critic"]),
             )
         )  # fmt: skip
         self.td_error = torch.zeros((m, b), dtype=self.tensors["actor"].dtype, device=self.device)
@@ -85,7 +82,7 @@ class DeviceDDPG:
         learner = self.learner
         learner.steps += 1
         step, seen = int(learner.steps[0]), learner.normaliser.observations
-        factor = learner.normaliser.rewards.factor.astype(learner.actor.parameters.dtype)
+        factor = learner.normaliser.rewards.factor.astype(learner.networks["actor"].parameters.dtype)
         return {
             "observation": seen(batch.observation),
             "action": batch.action,
@@ -94,8 +91,8 @@ class DeviceDDPG:
             "terminated": batch.terminated,
             "weight": batch.weight[:, :, None],
             "actor_weight": batch.actor_weight[:, :, None],
-            "actor_factors": adam_factors(learner.actor_adam, step, batch.rate_factor),
-            "critic_factors": adam_factors(learner.critic_adam, step, batch.rate_factor),
+            "actor_factors": adam_factors(learner.adams["actor"], step, batch.rate_factor),
+            "critic_factors": adam_factors(learner.adams["critic"], step, batch.rate_factor),
         }
 
     def _update(self, given: Inputs) -> None:
@@ -109,12 +106,12 @@ class DeviceDDPG:
         self.td_error.copy_(delta[:, :, 0])
         critic.backward(-2 / batch * given["weight"] * delta)
         moments = tensors["critic_first"], tensors["critic_second"]
-        adam_step(critic, *moments, learner.critic_adam, given["critic_factors"])
+        adam_step(critic, *moments, learner.adams["critic"], given["critic_factors"])
 
         critic.forward(given["observation"], actor.forward(given["observation"]))
         actor.backward(critic.action_gradient(-1 / batch * given["actor_weight"]))
         moments = tensors["actor_first"], tensors["actor_second"]
-        adam_step(actor, *moments, learner.actor_adam, given["actor_factors"])
+        adam_step(actor, *moments, learner.adams["actor"], given["actor_factors"])
 
         track(self.critic_target, critic, tau)
         track(self.actor_target, actor, tau)

@@ -75,15 +75,15 @@ class RunningParameterNoise:
         σ of their next episode is adapted to what that does to their actions.
         """
         actor, disturbed, config = self.actor, self.disturbed, self.config
-        _disturb(actor.parameters, self.noisy, self.sigma, self.stream.state, members, disturbed.parameters)
+        _disturb_weights(actor.parameters, self.noisy, self.sigma, self.stream.state, members, disturbed.parameters)
         apart = members & (self.seen > 0)
         if apart.any():
             both, rule = (actor.network, disturbed.network), (config.target, config.factor)
-            _adapt(both, self._tape, self.recent, self.seen, apart, *rule, self.sigma, self.distance)
+            _adapt_sigma(both, self._tape, self.recent, self.seen, apart, *rule, self.sigma, self.distance)
 
     def advance(self, observation: Floats, active: NDArray[np.bool_]) -> None:
         """Remember where the `active` `[M]` members are."""
-        _remember(self.recent, self.seen, np.ascontiguousarray(observation, self.recent.dtype), active)
+        _remember_observations(self.recent, self.seen, np.ascontiguousarray(observation, self.recent.dtype), active)
 
     def disturb(self, action: Floats, observation: Floats) -> Explored:
         """Return π̃(s) `[M, A]` for observations `[M, S]`; the policy's `action` says how far it deviates."""
@@ -121,7 +121,7 @@ def noisy_parameters(actor: PopulationMLP) -> NDArray[np.bool_]:
 
 
 @kernel
-def _disturb(
+def _disturb_weights(
     actor: NDArray[Any],
     noisy: NDArray[np.bool_],
     sigma: NDArray[np.float64],
@@ -139,7 +139,7 @@ def _disturb(
 
 
 @kernel
-def _adapt(
+def _adapt_sigma(
     both: tuple[Network, Network],
     tape: Tape,
     recent: NDArray[Any],
@@ -170,7 +170,7 @@ def _adapt(
 
 
 @kernel
-def _remember(
+def _remember_observations(
     recent: NDArray[Any], seen: NDArray[np.int64], observation: NDArray[Any], active: NDArray[np.bool_]
 ) -> None:
     for m in range(recent.shape[0]):

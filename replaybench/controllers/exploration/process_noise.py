@@ -114,7 +114,7 @@ class RunningProcess:
 
     def advance(self, observation: Floats, active: NDArray[np.bool_]) -> None:
         """Advance the `active` `[M]` members one sample."""
-        _advance(self.u, self.stream.state, active, self.diffusion, self.friction)
+        _advance_process(self.u, self.stream.state, active, self.diffusion, self.friction)
 
     def disturb(self, action: Floats, observation: Floats) -> Explored:
         """Return clip(action + noise, ±1) for policy actions `[M, A]` with the noise of the present sample."""
@@ -139,7 +139,7 @@ def decayed(first: float, last: float, episodes: int, episode: NDArray[np.int64]
 
 
 @kernel
-def _advance(
+def _advance_process(
     u: NDArray[np.float64], stream: NDArray[np.uint64], active: NDArray[np.bool_], diffusion: float, friction: float
 ) -> None:
     for m in range(u.shape[0]):

@@ -33,7 +33,7 @@ class RandomActions:
 
     def draw(self, active: NDArray[np.bool_]) -> None:
         """Draw another action for each `active` `[M]` member; the others draw nothing."""
-        _draw(self.stream.state, active, self.action)
+        _draw_actions(self.stream.state, active, self.action)
 
     def explored(self, greedy: Floats) -> Explored:
         """Return the latest actions, and how far they are from the `greedy` ones `[M, A]`."""
@@ -41,7 +41,7 @@ class RandomActions:
 
 
 @kernel
-def _draw(stream: NDArray[np.uint64], active: NDArray[np.bool_], action: Floats) -> None:
+def _draw_actions(stream: NDArray[np.uint64], active: NDArray[np.bool_], action: Floats) -> None:
     for m in range(action.shape[0]):
         if active[m]:
             for a in range(action.shape[1]):

@@ -6,45 +6,22 @@ that a learner is written once.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from replaybench.controllers.agent import Batch
 from replaybench.controllers.exploration.process_noise import Explored
 from replaybench.controllers.memory.config import MemoryConfig
-from replaybench.controllers.networks.lstm import LSTMShape
-from replaybench.controllers.networks.mlp import Floats, PopulationMLP, Shape
+from replaybench.controllers.networks.mlp import Floats, PopulationMLP
 from replaybench.controllers.networks.network import AnyTape, Inputs, Population
-from replaybench.controllers.networks.recurrent import PopulationRecurrent, RecurrentShape, Segments
-from replaybench.data.errors import UserError
+from replaybench.controllers.networks.recurrent import PopulationRecurrent, Segments
 from replaybench.data.kernel import kernel
 
 FIELD = "memory"
 """Under this name states are stored, and replay returns that of each window's first step."""
-
-
-def make_network(config: MemoryConfig | None, shape: Shape, members: int, dtype: DTypeLike) -> Population:
-    """Return networks of a shape; with a memory behind an LSTM, the action joining right there."""
-    if config is None:
-        return PopulationMLP(shape, members, dtype)
-    trunk = LSTMShape(shape.sizes[0], config.layers, config.units)
-    head = dataclasses.replace(shape, sizes=(0, *shape.sizes[1:]), actions=config.units + shape.actions, inject=0)
-    return PopulationRecurrent(RecurrentShape(trunk, head), members, dtype)
-
-
-def feed_forward(network: Population, purpose: str) -> PopulationMLP:
-    """Return a network that has no memory.
-
-    Raises:
-        UserError: it has; `purpose` says what needs one that has not.
-    """
-    if not isinstance(network, PopulationMLP):
-        raise UserError(f"{purpose} needs a network without memory; leave memory out of the learner's settings")
-    return network
 
 
 class Memory:
@@ -111,14 +88,14 @@ class Memory:
             return network(seen, action)
         return network.step(seen, state[:, :, self.spans[name]], action)[0]
 
-    def noted(self, explored: Explored) -> Explored:
+    def with_memory(self, explored: Explored) -> Explored:
         """Return what explores with what is to be stored of the memory."""
         if not self.stored:
             return explored
         return explored._replace(extras={**explored.extras, FIELD: self.before.astype(np.float32)})
 
-    def told(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return which of a learner's numbers can be told: `kl` only if states are stored with what was done there."""
+    def metric_names(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return which of a learner's metrics are known: `kl` only if states are stored with what was done there."""
         return names if self.config is None or self.stored else tuple(name for name in names if name != "kl")
 
     def inputs(self, batch: Batch, normalise: Callable[[Any], Any]) -> tuple[Inputs, Inputs]:

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from replaybench.controllers.networks.mlp import PopulationMLP
 
+Squash = Literal["none", "tanh", "clip"]
+
 
 class PolicyForm(NamedTuple):
     """How a learner's greedy action comes from a network: what to take of its outputs, and what to do with it.
@@ -23,5 +25,5 @@ class PolicyForm(NamedTuple):
     network: PopulationMLP
     first: int
     width: int
-    squash: Literal["none", "tanh", "clip"] = "none"
+    squash: Squash = "none"
     table: NDArray[np.float32] | None = None

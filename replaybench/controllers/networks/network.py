@@ -7,27 +7,69 @@ both have.
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba.extending import overload
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
-from replaybench.controllers.networks.mlp import Floats, Network, PopulationMLP, Tape, backward, forward
+from replaybench.controllers.memory.config import MemoryConfig
+from replaybench.controllers.networks.adam import Adam
+from replaybench.controllers.networks.lstm import LSTMNetwork, LSTMShape
+from replaybench.controllers.networks.mlp import Floats, Network, PopulationMLP, Shape, Tape, backward, forward
 from replaybench.controllers.networks.recurrent import (
     PopulationRecurrent,
     RecurrentNetwork,
+    RecurrentShape,
     RecurrentTape,
     Segments,
     recurrent_backward,
     recurrent_forward,
 )
+from replaybench.data.errors import UserError
+from replaybench.data.kernel import kernel
 
 Approximator = Network | RecurrentNetwork
 AnyTape = Tape | RecurrentTape
 Population = PopulationMLP | PopulationRecurrent
 Inputs = Floats | Segments
 """Observations `[M, B, S]`, or segments that end with them; of one member, without M."""
+
+
+class Learned(NamedTuple):
+    """A network with all that its update works on.
+
+    Attributes:
+        network, tape: an `Approximator`, and room for one member's pass; which kind is known when kernels are compiled.
+        slow: parameters `[M, P]` of its slow copy, its own where it has none; see `slow_copy`.
+        adam: its optimiser.
+    """
+
+    network: Any
+    slow: Floats
+    adam: Adam
+    tape: Any
+
+
+def make_network(config: MemoryConfig | None, shape: Shape, members: int, dtype: DTypeLike) -> Population:
+    """Return networks of a shape; with a memory behind an LSTM, the action joining right there."""
+    if config is None:
+        return PopulationMLP(shape, members, dtype)
+    trunk = LSTMShape(shape.sizes[0], config.layers, config.units)
+    head = dataclasses.replace(shape, sizes=(0, *shape.sizes[1:]), actions=config.units + shape.actions, inject=0)
+    return PopulationRecurrent(RecurrentShape(trunk, head), members, dtype)
+
+
+def feed_forward(network: Population, purpose: str) -> PopulationMLP:
+    """Return a network that has no memory.
+
+    Raises:
+        UserError: it has; `purpose` says what needs one that has not.
+    """
+    if not isinstance(network, PopulationMLP):
+        raise UserError(f"{purpose} needs a network without memory; leave memory out of the learner's settings")
+    return network
 
 
 def evaluate(net: Approximator, m: int, tape: AnyTape, x: Inputs, action: Floats, out: Floats) -> None:
@@ -50,6 +92,11 @@ def differentiate(
 
 def outputs_of(net: Approximator) -> int:
     """Return how many numbers a network puts out."""
+    raise NotImplementedError
+
+
+def slow_copy(learned: Learned) -> Any:
+    """Return the slow copy of a network, to be evaluated and never differentiated."""
     raise NotImplementedError
 
 
@@ -90,6 +137,28 @@ def _outputs_of(net: Any) -> Any:
     if _is(net, RecurrentNetwork):
         return lambda net: net.head.plan[-1, 0]
     return None
+
+
+@overload(slow_copy, strict=False)
+def _slow_copy(learned: Any) -> Any:
+    # One view more would cost a microsecond each update on its way into compiled code.
+    if _is(learned.types[0], Network):
+        return lambda learned: _with_parameters(learned.network, learned.slow)
+    if _is(learned.types[0], RecurrentNetwork):
+        return lambda learned: RecurrentNetwork(
+            learned.slow,
+            learned.network.gradient,
+            LSTMNetwork(
+                learned.slow, learned.network.gradient, learned.network.trunk.plan, learned.network.trunk.units
+            ),
+            _with_parameters(learned.network.head, learned.slow),
+        )
+    return None
+
+
+@kernel
+def _with_parameters(net: Network, parameters: Floats) -> Network:
+    return Network(parameters, net.gradient, net.plan, net.inject, net.actions, net.activation, net.tanh)
 
 
 @overload(of_member, strict=False)

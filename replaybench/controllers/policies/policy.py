@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from replaybench.controllers.agent import Agent, Task
 from replaybench.controllers.memory.learner import RememberingLearner
 from replaybench.controllers.registry import load_learner
+from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.bounds import Hertz, Within
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError
@@ -129,6 +130,7 @@ def load_policy(path: Path | str, member: int = 0) -> Policy:
     if not 0 <= member < members:
         raise UserError(f"{path} holds members 0 to {members - 1}, not {member}")
     kind, config = load_learner(name)
-    agent: Agent = kind(build(config, settings, f"settings in {path}"), task, 0, [member], frequency)
+    setting = LearnerSetting(task, 0, [member], frequency)
+    agent: Agent = kind(build(config, settings, f"settings in {path}"), setting)
     agent.load_weights({name: array[member : member + 1] for name, array in weights.items()})
     return Policy(agent, facts)

@@ -13,25 +13,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers.agent import Batch
 from replaybench.controllers.exploration.forms import ExplorationConfig
 from replaybench.controllers.exploration.gaussian_noise import GaussianNoise, RunningGaussian
 from replaybench.controllers.exploration.process_noise import Exploration
 from replaybench.controllers.losses.gaussian import divergence
 from replaybench.controllers.networks.mlp import Floats
 from replaybench.controllers.refer.far_count import FarCount
-from replaybench.controllers.refer.rules import ReFER, Rules, Settings
+from replaybench.controllers.refer.rules import ReFER, Rules
+from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.errors import UserError
 
 
-def need_density(learner: str, exploration: Exploration | ExplorationConfig) -> None:
-    """Check that a learner that explores so, or with such settings, has a behaviour density, as ReF-ER needs.
+def need_density(learner: str, exploration: ExplorationConfig) -> None:
+    """Check that a learner that explores so has a behaviour density, as ReF-ER needs.
 
     Raises:
         UserError: it has none; says what to set.
     """
-    config = exploration.config if isinstance(exploration, RunningGaussian) else exploration
-    if not isinstance(config, GaussianNoise) or config.clip:
+    if not isinstance(exploration, GaussianNoise) or exploration.clip:
         raise UserError(
             f'{learner}: ReF-ER needs a behaviour density; set exploration = {{ form = "gaussian" }}, unclipped'
         )
@@ -41,60 +40,36 @@ class Density:
     """The density of exploration, and ReF-ER by it.
 
     Args:
-        learner: its name.
-        settings: ReF-ER as the strategy states it, or None.
-        exploration: the learner's.
+        setting: of the learner.
+        exploration: the learner's; with ReF-ER one with a density (`need_density`).
         steps: its count of updates, int64 `[1]`.
-        members, actions: M and A.
-        learning_rate: η of the network that holds the policy.
+        refer: the learner's ReF-ER.
 
     Attributes:
         known: whether there is one: the noise is Gaussian and not clipped.
         fields, traces, names: what the learner must store, its trace rule, and what `metrics` returns.
-
-    Raises:
-        UserError: ReF-ER is asked for and there is none.
     """
 
     def __init__(
-        self,
-        learner: str,
-        settings: Settings | None,
-        exploration: Exploration,
-        steps: NDArray[np.int64],
-        members: int,
-        actions: int,
-        learning_rate: float,
+        self, setting: LearnerSetting, exploration: Exploration, steps: NDArray[np.int64], refer: ReFER
     ) -> None:
-        if settings is not None:
-            need_density(learner, exploration)
         gaussian = exploration if isinstance(exploration, RunningGaussian) and not exploration.config.clip else None
         self.gaussian, self.known, self.steps = gaussian, gaussian is not None, steps
-        self.members = members
-        self.refer = ReFER(settings, members, learning_rate)
+        members, actions = len(setting.members), setting.task.action_size
+        self._no_log_sigma = np.zeros(members)
+        self.refer = refer
         self.fields = {"behaviour_mean": actions, "behaviour_log_sigma": actions} if self.known else {}
-        self.traces = FarCount(self.refer, steps, members) if settings is not None else None
+        self.traces = FarCount(self.refer, steps, members) if setting.refer is not None else None
         self.names = () if not self.known else ("kl",) if self.traces is None else ("kl", "far", "beta")
 
     @property
     def log_sigma(self) -> NDArray[np.float64]:
         """log σ of each member's present policy, `[M]`."""
-        return np.log(self.gaussian.sigma[:, 0]) if self.gaussian else np.zeros(self.members)
+        return np.log(self.gaussian.sigma[:, 0]) if self.gaussian else self._no_log_sigma
 
     def rules(self) -> Rules:
         """Return what holds in this update."""
         return self.refer.rules(int(self.steps[0]))
-
-    def annealed(self) -> float:
-        """Return the factor on learning rates in this update."""
-        return self.refer.annealed(int(self.steps[0]))
-
-    def behaviour(self, batch: Batch) -> tuple[Floats, Floats]:
-        """Return the stored behaviours' means and log σ `[M, B, A]`; `[M, B, 0]` where they are not known."""
-        if self.known:
-            return batch.columns["behaviour_mean"], batch.columns["behaviour_log_sigma"]
-        nothing = batch.action[:, :, :0]
-        return nothing, nothing
 
     def metrics(self, stored: Mapping[str, Floats], mean: Callable[[Floats], Floats]) -> Mapping[str, NDArray[Any]]:
         """Return `kl`, the mean of D_KL(μ‖π) over a sample `[M, n, …]` of what is stored; with ReF-ER `far`, `beta`."""

@@ -57,11 +57,11 @@ class FarCount:
 
     def evicting(self, values: Values, previous: Links, next: Links, slots: Slots) -> None:
         """Take the occupants of `slots` `[M]` out of the counts."""
-        _leave(values, slots, self.far, self.stored_steps)
+        _uncount_steps(values, slots, self.far, self.stored_steps)
 
     def stored(self, values: Values, previous: Links, next: Links, slots: Slots, ended: NDArray[np.bool_]) -> None:
         """Count the new steps in `slots` `[M]`, which the present policy has chosen: ρ = 1."""
-        _enter(values, slots, self.stored_steps)
+        _count_steps(values, slots, self.stored_steps)
 
     def annotated(
         self, values: Values, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, NDArray[Any]]
@@ -69,10 +69,10 @@ class FarCount:
         """Write the samples' ρ, `annotations["rho"]` `[M, B]`, count, and move β."""
         update = int(self.steps[0])
         c_max = self.refer.c_max(update)
-        _write(values, idx, annotations["rho"], c_max, self.far)
+        _write_rho(values, idx, annotations["rho"], c_max, self.far)
         if update % RECOUNT == 0:
-            _recount(values, self.stored_steps, c_max, self.far)
-        self.refer.weigh(self.fraction, update)
+            _recount_far(values, self.stored_steps, c_max, self.far)
+        self.refer.move_beta(self.fraction, update)
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """Return the counts."""
@@ -80,7 +80,7 @@ class FarCount:
 
 
 @kernel
-def _enter(values: Values, slots: Slots, stored: Counts) -> None:
+def _count_steps(values: Values, slots: Slots, stored: Counts) -> None:
     for m in range(slots.size):
         if slots[m] >= 0:
             values[m, slots[m], RHO], values[m, slots[m], FAR] = 1, 0
@@ -88,7 +88,7 @@ def _enter(values: Values, slots: Slots, stored: Counts) -> None:
 
 
 @kernel
-def _leave(values: Values, slots: Slots, far: Counts, stored: Counts) -> None:
+def _uncount_steps(values: Values, slots: Slots, far: Counts, stored: Counts) -> None:
     for m in range(slots.size):
         if slots[m] >= 0:
             far[m] -= int(values[m, slots[m], FAR])
@@ -96,7 +96,7 @@ def _leave(values: Values, slots: Slots, far: Counts, stored: Counts) -> None:
 
 
 @kernel
-def _write(values: Values, idx: Slots, rho: NDArray[np.floating], c_max: float, far: Counts) -> None:
+def _write_rho(values: Values, idx: Slots, rho: NDArray[np.floating], c_max: float, far: Counts) -> None:
     for m in range(idx.shape[0]):
         for b in range(idx.shape[1]):
             slot = idx[m, b]
@@ -108,7 +108,7 @@ def _write(values: Values, idx: Slots, rho: NDArray[np.floating], c_max: float, 
 
 
 @kernel
-def _recount(values: Values, stored: Counts, c_max: float, far: Counts) -> None:
+def _recount_far(values: Values, stored: Counts, c_max: float, far: Counts) -> None:
     """Judge all stored steps, which fill the first slots, by the present c_max."""
     for m in range(stored.size):
         far[m] = 0

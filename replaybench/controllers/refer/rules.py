@@ -18,7 +18,7 @@ RHO_LIMIT: Final = 1e3
 """Bound on ρ where Rule 2 is alone (section 5.3)."""
 
 
-class Settings(Protocol):
+class ReFERSettings(Protocol):
     """ReF-ER as a strategy states it: C, A, and which of the two rules hold."""
 
     @property
@@ -29,7 +29,7 @@ class Settings(Protocol):
     def rules(self) -> Sequence[int]: ...
 
 
-class PenaltySettings(Settings, Protocol):
+class PenaltySettings(ReFERSettings, Protocol):
     """What Rule 2 needs besides: D, β at first and its step (None: the learning rate), and which divergence."""
 
     @property
@@ -74,7 +74,7 @@ class ReFER:
         beta: float64 `[M]`.
     """
 
-    def __init__(self, settings: Settings | None, members: int, learning_rate: float) -> None:
+    def __init__(self, settings: ReFERSettings | None, members: int, learning_rate: float) -> None:
         rules = () if settings is None else settings.rules
         self.on, self.mask, self.pull = settings is not None, 1 in rules, 2 in rules
         self.c, self.anneal = (4.0, 0.0) if settings is None else (settings.c, settings.anneal)
@@ -85,6 +85,8 @@ class ReFER:
             penalty = cast(PenaltySettings, settings)
             self.far, self.beta_rate, self.mu_pi = penalty.far, penalty.beta_rate, penalty.kl == "mu_pi"
             self.beta[:] = penalty.beta
+        limit = RHO_LIMIT if self.pull and not self.mask else np.inf
+        self._rules = Rules(self.c_max(1), self.mask, self.pull, self.mu_pi, limit, self.beta)
 
     def annealed(self, update: int) -> float:
         """Return 1/(1 + A·t), the factor on learning rates and on C (eq. 13); t counts updates from 1."""
@@ -92,14 +94,18 @@ class ReFER:
 
     def rules(self, update: int) -> Rules:
         """Return what holds in update t."""
-        limit = RHO_LIMIT if self.pull and not self.mask else np.inf
-        return Rules(self.c_max(update), self.mask, self.pull, self.mu_pi, limit, self.beta)
+        return self._rules._replace(c_max=self.c_max(update)) if self.anneal else self._rules
+
+    def slowed(self, rate_factor: NDArray[np.float32], update: int) -> NDArray[np.float32]:
+        """Return factors on learning rates `[M]`, annealed as of update t."""
+        factor: NDArray[np.float32] = rate_factor * np.float32(self.annealed(update)) if self.anneal else rate_factor
+        return factor
 
     def c_max(self, update: int) -> float:
         """Return c_max(t) = 1 + C/(1 + A·t)."""
         return 1.0 + self.c * self.annealed(update)
 
-    def weigh(self, far_fraction: NDArray[np.float64], update: int) -> None:
+    def move_beta(self, far_fraction: NDArray[np.float64], update: int) -> None:
         """Move β towards 0 where more than D of what is stored is far-policy, else towards 1 (eq. 12); n_far/N `[M]`.
 
         Written for 1 − β where that shrinks, so that both fixed points are exact.
@@ -114,3 +120,9 @@ class ReFER:
 def near_policy(rho: float, c_max: float) -> bool:
     """Return whether 1/c_max < ρ < c_max; NaN is not."""
     return 1.0 / c_max < rho < c_max
+
+
+@kernel
+def gives_gradient(rho: float, rules: Rules) -> bool:
+    """Return whether a sample of this ρ contributes to gradients under Rule 1; without that rule all do."""
+    return not rules.mask or near_policy(rho, rules.c_max)

@@ -27,7 +27,7 @@ AT_ONCE = 16
 ONE = np.float32(1)
 
 
-class Retrace(FarCount):
+class StoredReturns(FarCount):
     """The traces `rho`, `far`, `value` V, `q_ret`, `reward` and `truncated`, 1 where an episode was cut off.
 
     What follows a step whose successor is not stored is in its `q_ret` alone: nothing after termination; V(s′) where
@@ -54,7 +54,7 @@ class Retrace(FarCount):
     def followed(self, values: Values, last: Slots, experience: Mapping[str, NDArray[Any]]) -> None:
         """Let the steps in slots `last` `[M]` bootstrap from their successors' values until these are stored."""
         self._last[:] = last
-        _bootstrap(values, last, experience["value"][:, 0], self.discount, self.scale)
+        _bootstrap_last(values, last, experience["value"][:, 0], self.discount, self.scale)
 
     def evicting(self, values: Values, previous: Links, next: Links, slots: Slots) -> None:
         """Leave what the occupants of `slots` `[M]` say of their predecessors' returns with these."""
@@ -64,7 +64,7 @@ class Retrace(FarCount):
     def stored(self, values: Values, previous: Links, next: Links, slots: Slots, ended: NDArray[np.bool_]) -> None:
         """Derive the returns of an episode when it is over, or when its latest step was not kept."""
         super().stored(values, previous, next, slots, ended)
-        _close(values, previous, slots, self._last, ended, self.discount, self.scale)
+        _close_episode(values, previous, slots, self._last, ended, self.discount, self.scale)
 
     def annotated(
         self, values: Values, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, NDArray[Any]]
@@ -72,7 +72,7 @@ class Retrace(FarCount):
         """Write the samples' ρ and V and use, where truncated, V(s′) (`rho`, `value`, `bootstrap` `[M, B]`); sweep."""
         super().annotated(values, previous, next, idx, annotations)
         value, bootstrap = annotations["value"], annotations["bootstrap"]
-        _renew(values, previous, idx, value, bootstrap, self.discount, self.scale)
+        _renew_values(values, previous, idx, value, bootstrap, self.discount, self.scale)
 
 
 @kernel
@@ -85,7 +85,7 @@ def earlier_return(
 
 
 @kernel
-def _bootstrap(
+def _bootstrap_last(
     values: Values, last: Slots, value: NDArray[np.floating], discount: np.float32, scale: NDArray[np.float64]
 ) -> None:
     for m in range(last.size):
@@ -114,7 +114,7 @@ def _leave_return(
 
 
 @kernel
-def _close(
+def _close_episode(
     values: Values,
     previous: Links,
     slots: Slots,
@@ -133,7 +133,7 @@ def _close(
 
 
 @kernel
-def _renew(
+def _renew_values(
     values: Values,
     previous: Links,
     idx: Slots,

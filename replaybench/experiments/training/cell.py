@@ -23,6 +23,7 @@ from replaybench.baselines.reference_controllers import play
 from replaybench.controllers.agent import Agent, Task
 from replaybench.controllers.policies.policy import policy_facts
 from replaybench.controllers.registry import load_learner
+from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.bounds import Whole
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError
@@ -213,17 +214,15 @@ def make_agent(cell: Cell, plant: Plant) -> Agent:
     """Build a cell's learner.
 
     Raises:
-        UserError: its settings are wrong, its strategy asks for ReF-ER, which it does not heed, or there is no such
+        UserError: its settings are wrong, its strategy asks for ReF-ER, with which it cannot learn, or there is no such
             device.
     """
     learner, config = load_learner(cell.learner)
     task = make_task(plant, cell.frequency, cell.discount, cell.observe)
     settings = build(config, cell.settings, f"settings of {cell.learner}")
     refer = parse(cell.strategy).refer
-    further: dict[str, Any] = {} if refer is None else {"refer": refer}
-    if cell.device != "cpu":
-        further["device"] = cell.device
-    agent: Agent = learner(settings, task, cell.root_seed, cell.seeds, cell.frequency, **further)
+    setting = LearnerSetting(task, cell.root_seed, cell.seeds, cell.frequency, refer=refer, device=cell.device)
+    agent: Agent = learner(settings, setting)
     return agent
 
 

@@ -61,7 +61,7 @@ def step(agent: Agent, replay: Replay, episodes: Episodes) -> None:
             "sensor_noise": episodes.sensor_noise,
             "actuator_noise": info["actuator_noise"],
             **tried.extras,
-            **agent.followed(reward, successor, terminated, ended & active, active),
+            **agent.on_step(reward, successor, terminated, ended & active, active),
         },
         active,
         ended,
@@ -79,7 +79,7 @@ def update_phase(agent: Agent, replay: Replay, updates: int, progress: float, ep
         agent.update(newest(replay))
     states = episodes.attended(updates) if replay.strategy.sampling.attends else itertools.repeat(None, updates)
     contexts = (Context(update, updates, progress, state) for update, state in enumerate(states))
-    if not replay.heeds_learner:
+    if not replay.uses_feedback:
         agent.update_all(map(replay.sample, contexts))
         return
     for context in contexts:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from replaybench.baselines.reference_controllers import play
 from replaybench.controllers.agent import Actions, Agent, Task
 from replaybench.controllers.registry import load_learner
+from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError
 from replaybench.data.records.record import Record
@@ -208,8 +209,8 @@ def replay_offline(
     configured = build(config, recording.settings(learner), f"settings of {learner} in {recording.path}")
     actions = Actions(plant.name, len(plant.action_names), plant.action_choices)
     kind.check(configured, actions, strategy.refer is not None)
-    with_rule = {} if strategy.refer is None else {"refer": strategy.refer}
-    agent: Agent = kind(configured, recording.task(), root_seed, members, recording.frequency, **with_rule)
+    setting = LearnerSetting(recording.task(), root_seed, members, recording.frequency, refer=strategy.refer)
+    agent: Agent = kind(configured, setting)
     recording.check_fields(learner, agent.fields)
     batch = agent.batch_size * agent.segment
     if capacity is not None and capacity < batch:
@@ -312,6 +313,6 @@ def offer(recording: Recording, replay: Replay, agent: Agent) -> None:
             # What lies beyond a gap does not follow.
             ended |= serial[sources, following] != serial[sources, slots] + 1
         unknown = np.zeros(len(active), np.bool_)
-        experience |= agent.recalled(experience, unknown if ended is None else ended, active)
+        experience |= agent.on_recorded_step(experience, unknown if ended is None else ended, active)
         replay.add(experience, active, ended)
     replay.forget_errors()

@@ -37,7 +37,7 @@ class PlantModel:
 
     def explore(self, observation: Floats) -> Explored:
         """Return the policy's action with the exploration of the present step, ‖a − π‖₁, and what else to store."""
-        return self.agent.explore_again(observation)
+        return self.agent.re_explore(observation)
 
     def deviation(self, observation: Floats, action: Floats) -> Floats:
         """Return ‖a − π(s)‖₁ `[M]`."""

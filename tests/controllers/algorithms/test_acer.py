@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import segment_batches
 import torch
+from segment_batches import LENGTHS, TASK, A, B, K, Peer, S, segments
 
 from replaybench.controllers.agent import Task
-from replaybench.controllers.algorithms.acer import ACER, ACERConfig, make_settings
+from replaybench.controllers.algorithms.acer import ACER, ACERConfig, numbers_of
 from replaybench.controllers.algorithms.acer_update import (
     action_value,
     gradients,
@@ -19,67 +22,30 @@ from replaybench.controllers.algorithms.acer_update import (
     value_coefficient,
 )
 from replaybench.controllers.losses.segments import Segments
-from replaybench.controllers.networks.mlp import PopulationMLP
 from replaybench.controllers.normaliser import NormaliseConfig
+from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.errors import UserError
 from replaybench.data.policy_file import read_policy
 from replaybench.data.streams import next_normal
 from replaybench.experiments.training.cell import CellRun, run_cell
 from replaybench.experiments.training.study import Study
 
-S, A, B, K = 3, 2, 4, 5
-TASK = Task(observation_size=S, action_size=A, discount=0.9, reward_scale=0.5)
 SMALL = {"segment": K, "batch_size": B, "policy_hidden": (8, 8), "value_hidden": (8,), "advantage_hidden": (6,),
          "output_scale": 1.0}  # fmt: skip
-LENGTHS = np.array([5, 3, 5, 1])
 
 
-def batch(members: int, seed: int, dtype: type = np.float32, steps: int = K) -> SimpleNamespace:
-    """Segments of `LENGTHS` steps, the last two of which end in a terminal state; zeros after them."""
-    rng = np.random.Generator(np.random.PCG64(seed))
-    own = (np.arange(K) < LENGTHS[:, None])[None, :, :, None]
-
-    def column(values: np.ndarray) -> np.ndarray:
-        padded = np.zeros((members, B, steps, values.shape[-1]), dtype)
-        padded[:, :, :K] = np.where(own, values, 0)
-        return padded
+def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
+    """Invent what a population stores."""
 
     def normal(width: int) -> np.ndarray:
-        return rng.normal(size=(members, B, K, width))
+        return rng.normal(size=(*shape, width))
 
-    terminated = np.zeros((members, B, K, 1))
-    terminated[:, 2, 4] = terminated[:, 3, 0] = 1
     mean = 0.3 * normal(A)
-    columns = {"observation": column(normal(S)), "action": column(mean + 0.3 * normal(A)), "reward": column(normal(1)),
-               "next_observation": column(normal(S)), "terminated": column(terminated),
-               "behaviour_mean": column(mean)}  # fmt: skip
-    weights = rng.uniform(0.5, 1.5, (2, members, B)).astype(dtype)
-    return SimpleNamespace(
-        columns=columns, length=np.tile(LENGTHS.astype(np.uint16), (members, 1)), weight=weights[0],
-        actor_weight=weights[1], rate_factor=np.ones(members, dtype),
-    )  # fmt: skip
+    return {"observation": normal(S), "action": mean + 0.3 * normal(A), "reward": normal(1),
+            "next_observation": normal(S), "behaviour_mean": mean}  # fmt: skip
 
 
-class Peer:
-    """A network of member 0 in torch, evaluated row by row, with the gradients that autograd finds."""
-
-    def __init__(self, network: PopulationMLP, tanh: bool = False) -> None:
-        parts = [torch.tensor(part[0].copy(), requires_grad=True) for part in network.named_weights("").values()]
-        self.layers = list(zip(parts[::2], parts[1::2], strict=True))
-        self.tanh = tanh
-
-    def __call__(self, *inputs: torch.Tensor) -> torch.Tensor:
-        x = torch.cat(inputs, -1)
-        for depth, (weight, bias) in enumerate(self.layers):
-            x = x @ weight + bias
-            x = torch.relu(x) if depth < len(self.layers) - 1 else x
-        return torch.tanh(x) if self.tanh else x
-
-    def gradient(self) -> np.ndarray:
-        parts = [part for layer in self.layers for part in layer]
-        return np.concatenate(
-            [(torch.zeros_like(part) if part.grad is None else part.grad).numpy().ravel() for part in parts]
-        )
+batch = partial(segments, draw)
 
 
 def normal(mean: torch.Tensor, sigma: float) -> torch.distributions.Distribution:
@@ -180,7 +146,7 @@ VARIANTS = {
 def test_gradients_are_those_of_algorithm_3(variant: str) -> None:
     """All networks, float64, to 1e-11: with c = 1.2 and δ = 0.1, corrections and projections are at work."""
     config = ACERConfig(**SMALL, **VARIANTS[variant], truncate_at=1.2, delta=0.1)
-    agent, drawn = ACER(config, TASK, 0, range(1), dtype=np.float64), batch(1, 0, np.float64)
+    agent, drawn = ACER(config, LearnerSetting(TASK, 0, range(1), dtype=np.float64)), batch(1, 0, np.float64)
     agent.average.parameters += 0.05 * np.random.Generator(np.random.PCG64(1)).normal(
         size=agent.average.parameters.shape
     )
@@ -197,7 +163,10 @@ def test_every_switch_changes_the_update() -> None:
     """Else the comparison above could pass with a switch that does nothing."""
     seen = set()
     for settings in VARIANTS.values():
-        agent = ACER(ACERConfig(**SMALL, **settings, truncate_at=1.2, delta=0.1), TASK, 0, range(1), dtype=np.float64)
+        agent = ACER(
+            ACERConfig(**SMALL, **settings, truncate_at=1.2, delta=0.1),
+            LearnerSetting(TASK, 0, range(1), dtype=np.float64),
+        )
         agent.average.parameters += 0.05
         agent.update(batch(1, 0, np.float64))
         seen.add((agent.policy_network.gradient.tobytes(), agent.value_network.gradient.tobytes()))
@@ -220,7 +189,7 @@ def test_two_steps_by_hand() -> None:
     def rows(*values: float) -> np.ndarray:
         return np.array(values)[:, None]
 
-    settings = make_settings(
+    settings = numbers_of(
         ACERConfig(samples=1, truncate_at=0.5, sigma=0.5, delta=1.0), Task(1, 1, discount=0.5, reward_scale=1.0)
     )
     one = np.ones((1, 1))
@@ -249,7 +218,7 @@ def test_small_functions_by_hand() -> None:
 def test_the_dueling_estimate_has_mean_v() -> None:
     """E_a[Q̃(x, a)] = V(x) over a, u ~ π (section 5.1): 20,000 estimates within 5 standard errors (alarm 6e-7)."""
     count = 20_000
-    agent = ACER(ACERConfig(), TASK, 3, range(1), dtype=np.float64)
+    agent = ACER(ACERConfig(), LearnerSetting(TASK, 3, range(1), dtype=np.float64))
     agent.advantage.parameters *= 5.0
     x = np.tile(np.array([0.3, -0.7, 0.5]), (1, count, 1))
     mean = agent.policy(x)[0]
@@ -261,23 +230,17 @@ def test_the_dueling_estimate_has_mean_v() -> None:
     data = Segments(x, action[None], np.zeros((1, count)), np.ones((1, 1), np.bool_), np.array([[count]]),
                     np.ones((1, 1)), np.ones((1, 1)), np.ones(1))  # fmt: skip
     tried, other = np.empty((6 * count, A)), np.empty((count, A))
-    sample_actions(data, 0, mean, agent.draws.state[0], agent.settings, tried, other)
+    sample_actions(data, 0, mean, agent.draws.state[0], agent.numbers, tried, other)
     a = agent.advantage(np.tile(x, (1, 6, 1)), tried[None])[0]
     v = np.full((count, 1), agent.value(x[:, :1])[0, 0])
-    q = np.array([action_value(a, v, r, count, agent.settings, a[r, 0]) for r in range(count)])
+    q = np.array([action_value(a, v, r, count, agent.numbers, a[r, 0]) for r in range(count)])
     assert q.std() > 0.01
     assert abs(q.mean() - v[0, 0]) < 5 * q.std() / np.sqrt(count)
 
 
-def learn(members: range, updates: int = 5, poison: int | None = None, steps: int = K, **changes: object) -> ACER:
-    agent = ACER(ACERConfig(**{**SMALL, "segment": steps, **changes}), TASK, 0, members)  # type: ignore[arg-type]
-    for update in range(updates):
-        drawn = batch(8, update, steps=steps)
-        mine = {name: array[list(members)] for name, array in vars(drawn).items() if name != "columns"}
-        columns = {name: array[list(members)] for name, array in drawn.columns.items()}
-        if poison is not None:
-            columns["reward"][poison] = np.nan
-        agent.update(SimpleNamespace(columns=columns, **mine))
+def learn(members: range, poison: int | None = None, steps: int = K, **changes: object) -> ACER:
+    config = ACERConfig(**{**SMALL, "segment": steps, **changes})  # type: ignore[arg-type]
+    agent: ACER = segment_batches.learn(ACER(config, LearnerSetting(TASK, 0, members)), draw, members, poison=poison)
     return agent
 
 
@@ -307,7 +270,7 @@ def test_padding_has_no_influence() -> None:
     clean, dirty = batch(1, 0), batch(1, 0)
     for column in dirty.columns.values():
         column[:, np.arange(K) >= LENGTHS[:, None]] = 3.0
-    agents = [ACER(ACERConfig(**SMALL), TASK, 0, range(1)) for _ in range(2)]
+    agents = [ACER(ACERConfig(**SMALL), LearnerSetting(TASK, 0, range(1))) for _ in range(2)]
     errors = [agent.update(drawn)["td_error"] for agent, drawn in zip(agents, (clean, dirty), strict=True)]
     np.testing.assert_array_equal(*errors)
     np.testing.assert_array_equal(*(agent.policy_network.parameters for agent in agents))
@@ -315,7 +278,7 @@ def test_padding_has_no_influence() -> None:
 
 
 def test_members_without_experience_stay_as_they_are() -> None:
-    agent, drawn = ACER(ACERConfig(**SMALL), TASK, 0, range(2)), batch(2, 0)
+    agent, drawn = ACER(ACERConfig(**SMALL), LearnerSetting(TASK, 0, range(2))), batch(2, 0)
     before = agent.policy_network.parameters.copy()
     for column in drawn.columns.values():
         column[1] = 0
@@ -326,7 +289,7 @@ def test_members_without_experience_stay_as_they_are() -> None:
 
 
 def test_the_average_policy_follows_slowly() -> None:
-    agent = ACER(ACERConfig(**SMALL, average=0.9), TASK, 0, range(2), dtype=np.float64)
+    agent = ACER(ACERConfig(**SMALL, average=0.9), LearnerSetting(TASK, 0, range(2), dtype=np.float64))
     before = agent.average.parameters.copy()
     agent.update(batch(2, 0, np.float64))
     np.testing.assert_allclose(agent.average.parameters, 0.9 * before + 0.1 * agent.policy_network.parameters)
@@ -334,14 +297,17 @@ def test_the_average_policy_follows_slowly() -> None:
 
 def test_what_is_tried_is_a_sample_of_the_policy_stored_with_its_mean() -> None:
     """Only active members draw; another observation moves the mean under the same noise."""
-    agent, other = ACER(ACERConfig(), TASK, 0, range(4)), ACER(ACERConfig(), TASK, 0, range(4))
+    agent, other = (
+        ACER(ACERConfig(), LearnerSetting(TASK, 0, range(4))),
+        ACER(ACERConfig(), LearnerSetting(TASK, 0, range(4))),
+    )
     observation, active = np.ones((4, S), np.float32), np.array([True, False, True, True])
     tried = agent.explore(observation, np.ones(4, np.bool_))
     np.testing.assert_allclose(tried.extras["behaviour_mean"], agent.act(observation), rtol=1e-6)
     np.testing.assert_allclose(
         tried.deviation, np.abs(tried.action - tried.extras["behaviour_mean"]).sum(axis=1), rtol=1e-6
     )
-    again = agent.explore_again(-observation)
+    again = agent.re_explore(-observation)
     np.testing.assert_allclose(
         again.action - again.extras["behaviour_mean"], tried.action - tried.extras["behaviour_mean"], atol=1e-6
     )
@@ -353,7 +319,7 @@ def test_what_is_tried_is_a_sample_of_the_policy_stored_with_its_mean() -> None:
 
 def test_samples_scatter_around_the_mean_with_the_fixed_deviation() -> None:
     """4,000 standardised numbers: mean within 5 standard errors of 0, variance of 1 (alarm 1e-6)."""
-    agent, x = ACER(ACERConfig(), TASK, 0, range(2)), np.ones((2, 1000, S), np.float32)
+    agent, x = ACER(ACERConfig(), LearnerSetting(TASK, 0, range(2))), np.ones((2, 1000, S), np.float32)
     z = (agent.sample(x) - agent.policy(x)) / agent.config.sigma
     assert abs(z.mean()) < 5 / np.sqrt(z.size)
     assert abs(z.var() - 1) < 5 * np.sqrt(2 / z.size)
@@ -361,7 +327,7 @@ def test_samples_scatter_around_the_mean_with_the_fixed_deviation() -> None:
 
 def test_metrics_by_hand() -> None:
     """One own step of two: D_KL = (φ − φ_a)²/2σ²; where a = φ and μ lies 2σ away in one dimension, ρ = e² > 5."""
-    agent = ACER(ACERConfig(segment=2, batch_size=2), Task(S, 1, 0.9, 1.0), 0, range(1))
+    agent = ACER(ACERConfig(segment=2, batch_size=2), LearnerSetting(Task(S, 1, 0.9, 1.0), 0, range(1)))
     agent.average.parameters[:] = 0
     x = np.zeros((1, 2, 2, S), np.float32)
     x[:, :, 0] = 1
@@ -378,12 +344,13 @@ def test_a_learner_that_normalises_equals_one_that_is_given_normalised_numbers()
     """Statistics of observations on purpose far from 0 and 1; padding, which is normalised too, has no influence."""
     on = NormaliseConfig(observations=True, clip=2.0, rewards=True)
     agent, plain = (
-        ACER(ACERConfig(**SMALL, normalise=n), TASK, 0, range(2), dtype=np.float64) for n in (on, NormaliseConfig())
+        ACER(ACERConfig(**SMALL, normalise=n), LearnerSetting(TASK, 0, range(2), dtype=np.float64))
+        for n in (on, NormaliseConfig())
     )
     rng, everyone = np.random.Generator(np.random.PCG64(2)), np.ones(2, np.bool_)
     for _ in range(20):
         agent.explore(1.0 + 3.0 * rng.normal(size=(2, S)), everyone)
-        agent.followed(5.0 * rng.normal(size=2), np.zeros((2, S), np.float32), ~everyone, ~everyone, everyone)
+        agent.on_step(5.0 * rng.normal(size=2), np.zeros((2, S), np.float32), ~everyone, ~everyone, everyone)
     drawn, given = batch(2, 0, np.float64), batch(2, 0, np.float64)
     for name in ("observation", "next_observation"):
         given.columns[name] = agent.normaliser.observations(drawn.columns[name])

@@ -2,79 +2,50 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import segment_batches
 import torch
+from segment_batches import LENGTHS, TASK, A, B, K, Peer, S, segments
 from torch.distributions import Categorical, kl_divergence
 
-from replaybench.controllers.agent import Actions, Task
+from replaybench.controllers.agent import Actions
 from replaybench.controllers.algorithms.acer_discrete import ACERDiscrete, ACERDiscreteConfig, _chosen
 from replaybench.controllers.algorithms.acer_discrete_update import (
-    Settings,
+    ACERDiscreteNumbers,
     gradients,
     policy_gradient,
     probabilities,
     to_logits,
 )
 from replaybench.controllers.losses.segments import Segments
-from replaybench.controllers.networks.mlp import PopulationMLP
 from replaybench.controllers.normaliser import NormaliseConfig
+from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.errors import UserError
 from replaybench.data.policy_file import read_policy
 from replaybench.experiments.training.cell import CellRun, run_cell
 from replaybench.experiments.training.study import Study
 
-S, A, B, K, LEVELS = 3, 2, 4, 5, 3
+LEVELS = 3
 N = LEVELS**A
-TASK = Task(observation_size=S, action_size=A, discount=0.9, reward_scale=0.5)
 SMALL = {"segment": K, "batch_size": B, "policy_hidden": (8, 8), "critic_hidden": (8,), "levels": LEVELS,
          "output_scale": 1.0}  # fmt: skip
-LENGTHS = np.array([5, 3, 5, 1])
 
 
-def batch(members: int, seed: int, dtype: type = np.float32, steps: int = K) -> SimpleNamespace:
-    """Segments of `LENGTHS` steps, the last two of which end in a terminal state; zeros after them."""
-    rng = np.random.Generator(np.random.PCG64(seed))
-    own = (np.arange(K) < LENGTHS[:, None])[None, :, :, None]
-
-    def column(values: np.ndarray) -> np.ndarray:
-        padded = np.zeros((members, B, steps, values.shape[-1]), dtype)
-        padded[:, :, :K] = np.where(own, values, 0)
-        return padded
-
-    terminated = np.zeros((members, B, K, 1))
-    terminated[:, 2, 4] = terminated[:, 3, 0] = 1
-    columns = {
-        "observation": column(rng.normal(size=(members, B, K, S))), "action": column(np.zeros((members, B, K, A))),
-        "reward": column(rng.normal(size=(members, B, K, 1))), "terminated": column(terminated),
-        "next_observation": column(rng.normal(size=(members, B, K, S))),
-        "behaviour": column(rng.dirichlet(np.ones(N), (members, B, K))),
-        "choice": column(rng.integers(N, size=(members, B, K, 1))),
+def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
+    """Invent what a population stores."""
+    return {
+        "observation": rng.normal(size=(*shape, S)), "action": np.zeros((*shape, A)),
+        "reward": rng.normal(size=(*shape, 1)), "next_observation": rng.normal(size=(*shape, S)),
+        "behaviour": rng.dirichlet(np.ones(N), shape), "choice": rng.integers(N, size=(*shape, 1)),
     }  # fmt: skip
-    weights = rng.uniform(0.5, 1.5, (2, members, B)).astype(dtype)
-    return SimpleNamespace(
-        columns=columns, length=np.tile(LENGTHS.astype(np.uint16), (members, 1)), weight=weights[0],
-        actor_weight=weights[1], rate_factor=np.ones(members, dtype),
-    )  # fmt: skip
 
 
-class Peer:
-    """A network of member 0 in torch, with the gradients that autograd finds."""
-
-    def __init__(self, network: PopulationMLP) -> None:
-        parts = [torch.tensor(part[0].copy(), requires_grad=True) for part in network.named_weights("").values()]
-        self.layers = list(zip(parts[::2], parts[1::2], strict=True))
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        for weight, bias in self.layers[:-1]:
-            x = torch.relu(x @ weight + bias)
-        return x @ self.layers[-1][0] + self.layers[-1][1]
-
-    def gradient(self) -> np.ndarray:
-        return np.concatenate([part.grad.numpy().ravel() for layer in self.layers for part in layer])
+batch = partial(segments, draw)
 
 
 def algorithm2(agent: ACERDiscrete, drawn: SimpleNamespace) -> dict[str, np.ndarray]:
@@ -129,7 +100,7 @@ VARIANTS = {
 
 def disturbed(config: ACERDiscreteConfig) -> ACERDiscrete:
     """A learner in float64 whose average policy differs from its policy."""
-    agent = ACERDiscrete(config, TASK, 0, range(1), dtype=np.float64)
+    agent = ACERDiscrete(config, LearnerSetting(TASK, 0, range(1), dtype=np.float64))
     rng = np.random.Generator(np.random.PCG64(1))
     agent.average.parameters += 0.2 * rng.normal(size=agent.average.parameters.shape)
     return agent
@@ -169,7 +140,7 @@ def test_two_steps_by_hand() -> None:
     g(1): 1·(2 − 3)/¾ = −4/3 for action 1; with φ_a = (¾, ¼), k = (−3, −1/3): kᵀg = 4/9 < 1, z = g = (0, −4/3).
     Σ π z = −1: (¼·1, ¾·(−1/3)) = (0.25, −0.25). Critic: 1.5 − 1 = 0.5 and 2 − 4 = −2. Losses are means over 2 steps.
     """
-    settings = Settings(0.5, 0.0, 7.0, 1.0, 1.0, 1.0, 1.0, 0.01)
+    settings = ACERDiscreteNumbers(0.5, 0.0, 7.0, 1.0, 1.0, 1.0, 1.0, 0.01)
     one = np.ones((1, 1))
     data = Segments(np.zeros((1, 3, 1)), np.zeros((1, 2, 1)), np.array([[1.0, 2.0]]), np.zeros((1, 1), np.bool_),
                     np.array([[2]]), one, one, np.ones(1))  # fmt: skip
@@ -215,16 +186,10 @@ def test_probabilities_survive_large_logits_and_pass_nan() -> None:
     assert np.isnan(pi[1]).all()
 
 
-def learn(members: range, updates: int = 5, poison: int | None = None, steps: int = K) -> ACERDiscrete:
-    agent = ACERDiscrete(ACERDiscreteConfig(**{**SMALL, "segment": steps}), TASK, 0, members)  # type: ignore[arg-type]
-    for update in range(updates):
-        drawn = batch(8, update, steps=steps)
-        mine = {name: array[list(members)] for name, array in vars(drawn).items() if name != "columns"}
-        columns = {name: array[list(members)] for name, array in drawn.columns.items()}
-        if poison is not None:
-            columns["reward"][poison] = np.nan
-        agent.update(SimpleNamespace(columns=columns, **mine))
-    return agent
+def learn(members: range, poison: int | None = None, steps: int = K) -> ACERDiscrete:
+    agent = ACERDiscrete(ACERDiscreteConfig(**{**SMALL, "segment": steps}), LearnerSetting(TASK, 0, members))  # type: ignore[arg-type]
+    learned: ACERDiscrete = segment_batches.learn(agent, draw, members, poison=poison)
+    return learned
 
 
 def test_a_member_is_the_same_bit_for_bit_in_any_population() -> None:
@@ -253,7 +218,7 @@ def test_padding_has_no_influence() -> None:
     clean, dirty = batch(1, 0), batch(1, 0)
     for column in dirty.columns.values():
         column[:, np.arange(K) >= LENGTHS[:, None]] = 3.0
-    agents = [ACERDiscrete(ACERDiscreteConfig(**SMALL), TASK, 0, range(1)) for _ in range(2)]
+    agents = [ACERDiscrete(ACERDiscreteConfig(**SMALL), LearnerSetting(TASK, 0, range(1))) for _ in range(2)]
     errors = [agent.update(drawn)["td_error"] for agent, drawn in zip(agents, (clean, dirty), strict=True)]
     np.testing.assert_array_equal(*errors)
     np.testing.assert_array_equal(*(agent.policy_network.parameters for agent in agents))
@@ -273,14 +238,14 @@ def test_choices_follow_the_probabilities() -> None:
 
 
 def test_what_is_tried_is_stored_as_choice_and_probabilities() -> None:
-    agent = ACERDiscrete(ACERDiscreteConfig(**SMALL), TASK, 0, range(4))
-    other = ACERDiscrete(ACERDiscreteConfig(**SMALL), TASK, 0, range(4))
+    agent = ACERDiscrete(ACERDiscreteConfig(**SMALL), LearnerSetting(TASK, 0, range(4)))
+    other = ACERDiscrete(ACERDiscreteConfig(**SMALL), LearnerSetting(TASK, 0, range(4)))
     observation, active = np.ones((4, S), np.float32), np.array([True, False, True, True])
     tried = agent.explore(observation, np.ones(4, np.bool_))
     np.testing.assert_array_equal(tried.action, agent.table[tried.extras["choice"][:, 0].astype(int)])
     np.testing.assert_allclose(tried.extras["behaviour"], agent.probability(observation[:, None])[:, 0], rtol=1e-6)
     np.testing.assert_allclose(tried.deviation, np.abs(tried.action - agent.act(observation)).sum(axis=1))
-    np.testing.assert_array_equal(agent.explore_again(observation).action, tried.action)
+    np.testing.assert_array_equal(agent.re_explore(observation).action, tried.action)
     other.explore(observation, active)
     state, theirs = agent.exploration.state, other.exploration.state
     np.testing.assert_array_equal(state[active], theirs[active])
@@ -290,7 +255,7 @@ def test_what_is_tried_is_stored_as_choice_and_probabilities() -> None:
 
 def test_value_and_metrics_by_hand() -> None:
     """Zero policies are uniform: entropy ln 9, V the mean of Q; done with μ = 0.01 < (1/9)/10 is truncated."""
-    agent = ACERDiscrete(ACERDiscreteConfig(**{**SMALL, "segment": 2}), TASK, 0, range(1))  # type: ignore[arg-type]
+    agent = ACERDiscrete(ACERDiscreteConfig(**{**SMALL, "segment": 2}), LearnerSetting(TASK, 0, range(1)))  # type: ignore[arg-type]
     agent.policy_network.parameters[:] = 0
     agent.average.parameters[:] = 0
     agent.average.parameters[0, -N] = np.log(2)  # the bias of the first choice: probabilities (2, 1, …)/10
@@ -308,13 +273,13 @@ def test_a_learner_that_normalises_equals_one_that_is_given_normalised_numbers()
     """Statistics of observations on purpose far from 0 and 1; padding, which is normalised too, has no influence."""
     on = NormaliseConfig(observations=True, clip=2.0, rewards=True)
     agent, plain = (
-        ACERDiscrete(ACERDiscreteConfig(**SMALL, normalise=n), TASK, 0, range(2), dtype=np.float64)
+        ACERDiscrete(ACERDiscreteConfig(**SMALL, normalise=n), LearnerSetting(TASK, 0, range(2), dtype=np.float64))
         for n in (on, NormaliseConfig())
     )
     rng, everyone = np.random.Generator(np.random.PCG64(2)), np.ones(2, np.bool_)
     for _ in range(20):
         agent.explore(1.0 + 3.0 * rng.normal(size=(2, S)), everyone)
-        agent.followed(5.0 * rng.normal(size=2), np.zeros((2, S), np.float32), ~everyone, ~everyone, everyone)
+        agent.on_step(5.0 * rng.normal(size=2), np.zeros((2, S), np.float32), ~everyone, ~everyone, everyone)
     drawn, given = batch(2, 0, np.float64), batch(2, 0, np.float64)
     for name in ("observation", "next_observation"):
         given.columns[name] = agent.normaliser.observations(drawn.columns[name])

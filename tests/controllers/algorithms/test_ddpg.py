@@ -4,102 +4,44 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
+from peers import TASK, Box, S, assert_equal_parameters, batch, in_double, train
 from stable_baselines3 import DDPG as PeerDDPG
-from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
-from replaybench.controllers.agent import Task
 from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
-
-S, A, B = 3, 2, 16
-TASK = Task(observation_size=S, action_size=A, discount=0.95, reward_scale=0.01)
+from replaybench.controllers.setting import LearnerSetting
 
 
-def batch(members: int, seed: int, dtype: type = np.float32) -> SimpleNamespace:
-    rng = np.random.Generator(np.random.PCG64(seed))
-
-    def normal(*shape: int) -> np.ndarray:
-        return rng.normal(size=(members, B, *shape)).astype(dtype)
-
-    return SimpleNamespace(
-        observation=normal(S), action=np.tanh(normal(A)), reward=100 * normal(1), next_observation=normal(S),
-        terminated=(rng.random((members, B, 1)) < 0.2).astype(dtype), weight=np.ones((members, B), dtype),
-        actor_weight=np.ones((members, B), dtype),
-        rate_factor=np.ones(members, dtype),
-    )  # fmt: skip
-
-
-class Box(gymnasium.Env):
-    """A task that gives Stable-Baselines3 its sizes; it is never stepped."""
-
-    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (S,), np.float64)
-    action_space = gymnasium.spaces.Box(-1, 1, (A,), np.float32)
-
-    def reset(self, **_: object) -> tuple[np.ndarray, dict]:
-        return np.zeros(S), {}
-
-
-def copy_weights(ours: DDPG, peer: PeerDDPG) -> None:
-    """Give the peer our member 0's weights; its linear layers hold the transposed matrix."""
-    pairs = [
-        (ours.actor, peer.actor.mu), (ours.actor_target, peer.actor_target.mu),
-        (ours.critic, peer.critic.q_networks[0]), (ours.critic_target, peer.critic_target.q_networks[0]),
-    ]  # fmt: skip
-    for network, module in pairs:
-        linear = [layer for layer in module if isinstance(layer, torch.nn.Linear)]
-        named = network.named_weights("n")
-        for layer, target in enumerate(linear):
-            target.weight.data = torch.tensor(named[f"n.{layer}.weight"][0].T.copy())
-            target.bias.data = torch.tensor(named[f"n.{layer}.bias"][0].copy())
-
-
-def peer_parameters(module: torch.nn.Sequential) -> np.ndarray:
-    linear = [layer for layer in module if isinstance(layer, torch.nn.Linear)]
-    parts = [part for layer in linear for part in (layer.weight.detach().numpy().T, layer.bias.detach().numpy())]
-    return np.concatenate([part.ravel() for part in parts])
+def make(members: range, config: DDPGConfig | None = None, root: int = 0) -> DDPG:
+    return DDPG(config or DDPGConfig(), LearnerSetting(TASK, root, members))
 
 
 def test_update_equals_stable_baselines3(monkeypatch: pytest.MonkeyPatch) -> None:
     """In float64, action beside the observation: parameters agree to 1e-9 after 1 update, 1e-6 after 100."""
-    # The peer casts observations to float32 on their way in.
-    monkeypatch.setattr("stable_baselines3.common.policies.preprocess_obs", lambda observation, *_, **__: observation)
     config = DDPGConfig(action_layer=0, actor_rate=1e-3, critic_rate=1e-3, tau=0.005)
-    ours = DDPG(config, TASK, 0, range(1), dtype=np.float64)
+    ours = DDPG(config, LearnerSetting(TASK, 0, range(1), dtype=np.float64))
     policy = {
         "net_arch": {"pi": list(config.actor_hidden), "qf": list(config.critic_hidden)},
         "optimizer_kwargs": {"eps": config.epsilon},
     }
     peer = PeerDDPG("MlpPolicy", Box(), policy_kwargs=policy, gamma=0.95, tau=0.005, learning_rate=1e-3, device="cpu")
-    peer.policy.double()
-    copy_weights(ours, peer)
-    peer._setup_learn(100)
-
+    pairs = [
+        (ours.actor, peer.actor.mu), (ours.targets["actor"], peer.actor_target.mu),
+        (ours.critic, peer.critic.q_networks[0]), (ours.targets["critic"], peer.critic_target.q_networks[0]),
+    ]  # fmt: skip
+    in_double(peer, pairs, monkeypatch)
     for update in range(1, 101):
         drawn = batch(1, update, np.float64)
-        tensors = {
-            "observations": drawn.observation[0], "actions": drawn.action[0],
-            "next_observations": drawn.next_observation[0], "dones": drawn.terminated[0],
-            "rewards": TASK.reward_scale * drawn.reward[0],
-        }  # fmt: skip
-        samples = ReplayBufferSamples(**{name: torch.tensor(array) for name, array in tensors.items()})
-        peer.replay_buffer = SimpleNamespace(sample=lambda *_, samples=samples, **__: samples)
-        peer.train(1, B)
+        train(peer, drawn)
         ours.update(drawn)
         if update in (1, 100):
-            tolerance = 1e-9 if update == 1 else 1e-6
-            for network, module in (
-                (ours.actor, peer.actor.mu), (ours.critic, peer.critic.q_networks[0]),
-                (ours.actor_target, peer.actor_target.mu), (ours.critic_target, peer.critic_target.q_networks[0]),
-            ):  # fmt: skip
-                difference = np.abs(network.parameters[0] - peer_parameters(module)).max()
-                assert difference < tolerance, f"after {update} updates"
+            assert_equal_parameters(pairs, update)
 
 
 def learn(members: range, updates: int = 20, poison: int | None = None) -> DDPG:
-    agent = DDPG(DDPGConfig(), TASK, 0, members)
+    agent = make(members)
     for update in range(updates):
         drawn = batch(8, update)
         mine = SimpleNamespace(**{name: array[list(members)] for name, array in vars(drawn).items()})
@@ -112,7 +54,7 @@ def learn(members: range, updates: int = 20, poison: int | None = None) -> DDPG:
 def test_a_member_is_the_same_bit_for_bit_in_any_population() -> None:
     together, alone = learn(range(8)), learn(range(5, 6))
     np.testing.assert_array_equal(together.actor.parameters[5:6], alone.actor.parameters)
-    np.testing.assert_array_equal(together.critic_target.parameters[5:6], alone.critic_target.parameters)
+    np.testing.assert_array_equal(together.targets["critic"].parameters[5:6], alone.targets["critic"].parameters)
 
 
 def test_a_failed_member_fails_alone_and_stays_failed() -> None:
@@ -124,29 +66,29 @@ def test_a_failed_member_fails_alone_and_stays_failed() -> None:
 
 
 def test_importance_weights_scale_the_critic_gradient_only() -> None:
-    plain, weighted = DDPG(DDPGConfig(), TASK, 0, range(1)), DDPG(DDPGConfig(), TASK, 0, range(1))
+    plain, weighted = make(range(1)), make(range(1))
     drawn = batch(1, 0)
     plain.update(drawn)
     drawn.weight[:] = 0.0
     weighted.update(drawn)
-    start = DDPG(DDPGConfig(), TASK, 0, range(1))
+    start = make(range(1))
     np.testing.assert_array_equal(weighted.critic.parameters, start.critic.parameters)
     assert not np.array_equal(weighted.actor.parameters, start.actor.parameters)
     assert not np.array_equal(plain.critic.parameters, start.critic.parameters)
 
 
 def test_td_error_is_equation_4() -> None:
-    agent, drawn = DDPG(DDPGConfig(), TASK, 0, range(2)), batch(2, 0)
+    agent, drawn = make(range(2)), batch(2, 0)
     q = agent.critic(drawn.observation, drawn.action)[:, :, 0]
-    policy = agent.actor_target(drawn.next_observation)
-    q_next = agent.critic_target(drawn.next_observation, policy)[:, :, 0]
+    policy = agent.targets["actor"](drawn.next_observation)
+    q_next = agent.targets["critic"](drawn.next_observation, policy)[:, :, 0]
     alive = 1.0 - drawn.terminated[:, :, 0]
     expected = 0.01 * drawn.reward[:, :, 0] + 0.95 * alive * q_next - q
     np.testing.assert_allclose(agent.update(drawn)["td_error"], expected, rtol=2e-4, atol=2e-6)
 
 
 def test_state_dict_continues_bit_for_bit() -> None:
-    agent, other = learn(range(8)), DDPG(DDPGConfig(), TASK, 9, range(8))
+    agent, other = learn(range(8)), make(range(8), root=9)
     agent.start_episode(0, np.ones(8, np.bool_))
     other.load_state_dict({name: array.copy() for name, array in agent.state_dict().items()})
     observation, everyone = np.ones((8, S), np.float32), np.ones(8, np.bool_)
@@ -160,21 +102,21 @@ def test_state_dict_continues_bit_for_bit() -> None:
 
 
 def test_gradients_are_clipped_per_member() -> None:
-    unclipped, clipped = (DDPG(DDPGConfig(clip=clip), TASK, 0, range(2)) for clip in (None, 1e-3))
+    unclipped, clipped = (make(range(2), DDPGConfig(clip=clip)) for clip in (None, 1e-3))
     drawn = batch(2, 0)
     drawn.reward[0] *= 1e4
     drawn.reward[1] *= 1e-8
     for agent in (unclipped, clipped):
         agent.update(drawn)
     norms = np.linalg.norm(clipped.critic.gradient.astype(np.float64), axis=1)
-    first = np.linalg.norm(clipped.critic_adam.first.astype(np.float64), axis=1) / 0.1
+    first = np.linalg.norm(clipped.adams["critic"].first.astype(np.float64), axis=1) / 0.1
     np.testing.assert_allclose(first, np.minimum(norms, 1e-3), rtol=1e-4)
     assert norms[0] > 1e-3
 
 
 @pytest.mark.parametrize("form", ["coupled", "decoupled"])
 def test_l2_forms_shrink_weights_as_torch_does(form: str) -> None:
-    agent = DDPG(DDPGConfig(l2=0.1, l2_form=form), TASK, 0, range(1), dtype=np.float64)
+    agent = DDPG(DDPGConfig(l2=0.1, l2_form=form), LearnerSetting(TASK, 0, range(1), dtype=np.float64))
     before = torch.tensor(agent.critic.parameters.copy(), requires_grad=True)
     kind = torch.optim.Adam if form == "coupled" else torch.optim.AdamW
     peer = kind([before], lr=1e-3, weight_decay=0.1)

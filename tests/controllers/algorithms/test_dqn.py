@@ -14,6 +14,7 @@ from stable_baselines3 import DQN as PeerDQN
 
 from replaybench.controllers.agent import Task
 from replaybench.controllers.algorithms.dqn import DQN, DQNConfig, choice_of
+from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.errors import UserError
 from replaybench.experiments.training.study import Study
 
@@ -35,12 +36,15 @@ def chosen_batch(agent: DQN, members: int, seed: int, dtype: Any = np.float32) -
 @pytest.mark.parametrize("huber", [None, 1.0])
 def test_update_equals_stable_baselines3(monkeypatch: pytest.MonkeyPatch, huber: float | None) -> None:
     """In float64, its own loss and the quadratic one: 1e-9 after 1 update and 1e-6 after 100, targets copied thrice."""
-    ours = DQN(DQNConfig(levels=LEVELS, huber=huber, copy_every=30, batch_size=B), TASK, 0, range(1), dtype=np.float64)
+    ours = DQN(
+        DQNConfig(levels=LEVELS, huber=huber, copy_every=30, batch_size=B),
+        LearnerSetting(TASK, 0, range(1), dtype=np.float64),
+    )
     peer = PeerDQN(
         "MlpPolicy", Discrete(), gamma=0.95, learning_rate=1e-3, max_grad_norm=np.inf, device="cpu",
         policy_kwargs={"net_arch": [64, 64], "optimizer_kwargs": {"eps": 1e-8}},
     )  # fmt: skip
-    pairs = [(ours.critic, peer.q_net.q_net), (ours.critic_target, peer.q_net_target.q_net)]
+    pairs = [(ours.critic, peer.q_net.q_net), (ours.targets["critic"], peer.q_net_target.q_net)]
     in_double(peer, pairs, monkeypatch)
     if huber is None:
         monkeypatch.setattr(
@@ -58,10 +62,10 @@ def test_update_equals_stable_baselines3(monkeypatch: pytest.MonkeyPatch, huber:
 
 @pytest.mark.parametrize("double", [False, True])
 def test_td_error_takes_the_action_of_the_right_network(double: bool) -> None:
-    agent = DQN(DQNConfig(levels=LEVELS, double=double, batch_size=B), TASK, 0, range(2))
-    agent.critic_target.parameters[:] = -agent.critic.parameters[:, ::-1]
+    agent = DQN(DQNConfig(levels=LEVELS, double=double, batch_size=B), LearnerSetting(TASK, 0, range(2)))
+    agent.targets["critic"].parameters[:] = -agent.critic.parameters[:, ::-1]
     drawn, index = chosen_batch(agent, 2, 0)
-    slow, judge = agent.critic_target(drawn.next_observation), agent.critic(drawn.next_observation)
+    slow, judge = agent.targets["critic"](drawn.next_observation), agent.critic(drawn.next_observation)
     best = (judge if double else slow).argmax(axis=2)
     assert (judge.argmax(axis=2) != slow.argmax(axis=2)).any()
     future = np.take_along_axis(slow, best[:, :, None], axis=2)[:, :, 0]
@@ -72,7 +76,7 @@ def test_td_error_takes_the_action_of_the_right_network(double: bool) -> None:
 
 @pytest.mark.parametrize(("levels", "actions"), [(2, 1), (15, 1), (31, 2), (5, 4)])
 def test_choices_are_evenly_spaced_and_found_again(levels: int, actions: int) -> None:
-    agent = DQN(DQNConfig(levels=levels), TASK._replace(action_size=actions), 0, range(1))
+    agent = DQN(DQNConfig(levels=levels), LearnerSetting(TASK._replace(action_size=actions), 0, range(1)))
     assert agent.choices.shape == (levels**actions, actions)
     np.testing.assert_allclose(np.unique(agent.choices), np.linspace(-1, 1, levels), atol=1e-7)
     assert [choice_of(choice, np.full(actions, levels)) for choice in agent.choices] == list(range(len(agent.choices)))
@@ -86,34 +90,35 @@ def test_actions_between_choices_are_taken_for_the_nearest() -> None:
 def test_a_plants_own_choices_are_taken_as_they_are() -> None:
     """Two, three and four values in the three dimensions; other levels are a mistake, equal ones are not."""
     task = TASK._replace(action_size=3, action_choices=(2, 3, 4))
-    agent = DQN(DQNConfig(), task, 0, range(1))
+    agent = DQN(DQNConfig(), LearnerSetting(task, 0, range(1)))
     assert [len(np.unique(column)) for column in agent.choices.T] == [2, 3, 4]
     counts = np.array(task.action_choices)
     assert [choice_of(choice, counts) for choice in agent.choices] == list(range(24))
     assert choice_of(np.float32([0.1, -0.6, 0.3]), counts) == (1 * 3 + 0) * 4 + 2
     with pytest.raises(UserError, match="levels = 3, but the plant takes 2 × 3 × 4 choices; leave levels out"):
-        DQN(DQNConfig(levels=3), task, 0, range(1))
+        DQN(DQNConfig(levels=3), LearnerSetting(task, 0, range(1)))
     even = task._replace(action_choices=(3, 3, 3))
     np.testing.assert_array_equal(
-        DQN(DQNConfig(levels=3), even, 0, range(1)).choices, DQN(DQNConfig(), even, 0, range(1)).choices
+        DQN(DQNConfig(levels=3), LearnerSetting(even, 0, range(1))).choices,
+        DQN(DQNConfig(), LearnerSetting(even, 0, range(1))).choices,
     )
     with pytest.raises(
         UserError, match="the plant's 20 × 20 × 20 choices are 8000 actions; no learner takes more than"
     ):
-        DQN(DQNConfig(), task._replace(action_choices=(20, 20, 20)), 0, range(1))
+        DQN(DQNConfig(), LearnerSetting(task._replace(action_choices=(20, 20, 20)), 0, range(1)))
 
 
 def test_too_many_choices_are_refused() -> None:
     with pytest.raises(UserError, match="levels = 15 in 4 dimensions are 50625 actions; set levels to at most 5"):
-        DQN(DQNConfig(), Task(2, 4, 0.95, 1.0), 0, range(1))
+        DQN(DQNConfig(), LearnerSetting(Task(2, 4, 0.95, 1.0), 0, range(1)))
     with pytest.raises(UserError, match="set levels to at most 5"):
         Study(name="t", plants=("Magman",), learners=("DQN",), strategies=("FIFO[Uniform]",)).cells()
     with pytest.raises(UserError, match="levels must be at least 2"):
-        DQN(DQNConfig(levels=1), TASK, 0, range(1))
+        DQN(DQNConfig(levels=1), LearnerSetting(TASK, 0, range(1)))
 
 
 def test_random_choices_become_rarer() -> None:
-    agent = DQN(DQNConfig(), Task(S, 1, 0.95, 1.0), 0, range(5000))
+    agent = DQN(DQNConfig(), LearnerSetting(Task(S, 1, 0.95, 1.0), 0, range(5000)))
     observation, everyone = np.ones((5000, S), np.float32), np.ones(5000, np.bool_)
     for episode, probability in ((0, 0.7), (249, 0.3557), (499, 0.01), (2000, 0.01)):
         agent.start_episode(episode, everyone)
@@ -129,7 +134,7 @@ def test_random_choices_become_rarer() -> None:
 
 
 def test_a_failed_member_acts_nan() -> None:
-    agent = DQN(DQNConfig(), TASK._replace(action_size=1), 0, range(3))
+    agent = DQN(DQNConfig(), LearnerSetting(TASK._replace(action_size=1), 0, range(3)))
     agent.critic.parameters[1] = np.nan
     agent.tried[:] = -1
     action = agent.act(np.ones((3, S), np.float32))[:, 0]

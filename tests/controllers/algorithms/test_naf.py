@@ -11,6 +11,7 @@ import torch
 
 from replaybench.controllers.agent import Task
 from replaybench.controllers.algorithms.naf import NAF, NAFConfig
+from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.errors import UserError
 
 S, A, B = 3, 2, 8
@@ -26,7 +27,8 @@ def batch(members: int, seed: int, dtype: type = np.float32) -> SimpleNamespace:
     return SimpleNamespace(
         observation=normal(S), action=np.tanh(normal(A)), reward=normal(1), next_observation=normal(S),
         terminated=(rng.random((members, B, 1)) < 0.3).astype(dtype),
-        weight=rng.uniform(0.5, 1, (members, B)).astype(dtype), rate_factor=np.ones(members, dtype),
+        weight=rng.uniform(0.5, 1, (members, B)).astype(dtype), actor_weight=np.ones((members, B), dtype),
+        rate_factor=np.ones(members, dtype),
     )  # fmt: skip
 
 
@@ -42,7 +44,7 @@ def torch_outputs(parameters: list[torch.Tensor], x: np.ndarray) -> torch.Tensor
 def test_update_equals_torch(half: bool, bounded: bool, diagonal: Any) -> None:
     """Five updates in float64: temporal differences by the formula, weights by autograd, Adam and the slow copy."""
     config = NAFConfig(hidden=(7, 5), half=half, bounded=bounded, diagonal=diagonal, tau=0.2, batch_size=B)
-    agent = NAF(config, TASK, 0, range(1), dtype=np.float64)
+    agent = NAF(config, LearnerSetting(TASK, 0, range(1), dtype=np.float64))
     parameters = [torch.tensor(x, requires_grad=True) for x in agent.weights().values()]
     slow = [p.detach().clone() for p in parameters]
     adam = torch.optim.Adam(parameters, lr=config.learning_rate)
@@ -66,11 +68,11 @@ def test_update_equals_torch(half: bool, bounded: bool, diagonal: Any) -> None:
     for found, expected in zip(agent.weights().values(), parameters, strict=True):
         np.testing.assert_allclose(found, expected.detach().numpy(), rtol=1e-8, atol=1e-11)
     flat = np.concatenate([s.numpy().ravel() for s in slow])
-    np.testing.assert_allclose(agent.network_target.parameters[0], flat, rtol=1e-8, atol=1e-11)
+    np.testing.assert_allclose(agent.targets["network"].parameters[0], flat, rtol=1e-8, atol=1e-11)
 
 
 def test_an_unbounded_policy_is_clipped_to_what_the_plant_takes() -> None:
-    agent = NAF(NAFConfig(bounded=False), TASK, 0, range(2))
+    agent = NAF(NAFConfig(bounded=False), LearnerSetting(TASK, 0, range(2)))
     agent.network.parameters *= 100
     observation = np.ones((2, 4, S), np.float32)
     assert np.abs(agent.mean(observation)).max() > 1

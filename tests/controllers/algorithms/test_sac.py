@@ -12,6 +12,7 @@ from stable_baselines3 import SAC as PeerSAC
 
 from replaybench.controllers.algorithms.sac import SAC, SACConfig
 from replaybench.controllers.networks.mlp import PopulationMLP
+from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.errors import UserError
 from replaybench.data.streams import Stream
 
@@ -23,7 +24,7 @@ FIRST = SACConfig(version="first", temperature=0.2, batch_size=B)
 def test_present_version_equals_stable_baselines3(monkeypatch: pytest.MonkeyPatch, temperature: float | None) -> None:
     """In float64 with the same samples, learned and fixed temperature: 1e-9 after 1 update and 1e-6 after 100."""
     config = SACConfig(batch_size=B, temperature=temperature, first_temperature=0.5)
-    ours = SAC(config, TASK, 0, range(1), dtype=np.float64)
+    ours = SAC(config, LearnerSetting(TASK, 0, range(1), dtype=np.float64))
     peer = PeerSAC(
         "MlpPolicy", Box(), gamma=0.95, learning_rate=1e-3, ent_coef=temperature or "auto_0.5", device="cpu",
         policy_kwargs={"net_arch": [64, 64], "optimizer_kwargs": {"eps": config.epsilon}},
@@ -125,7 +126,7 @@ def first_version(nets: dict[str, TorchNet], slow: TorchNet, drawn: SimpleNamesp
 
 
 def test_first_version_equals_automatic_differentiation() -> None:
-    ours = SAC(FIRST, TASK, 0, range(1), dtype=np.float64)
+    ours = SAC(FIRST, LearnerSetting(TASK, 0, range(1), dtype=np.float64))
     theirs = {name: TorchNet(network) for name, network in ours.networks.items()}
     slow, stream = TorchNet(ours.targets["value"]), Stream(0, range(1), "update")
     rng = np.random.Generator(np.random.PCG64(5))
@@ -147,7 +148,7 @@ def test_weights_reach_their_own_losses(config: SACConfig) -> None:
         ("actor_weight", {"actor", "temperature"}),
         ("rate_factor", {"actor", "temperature", "critic1", "critic2", "value"}),
     ):
-        agent, drawn = SAC(config, TASK, 0, range(1)), batch(1, 0)
+        agent, drawn = SAC(config, LearnerSetting(TASK, 0, range(1))), batch(1, 0)
         learned = {**agent.networks, "temperature": agent.log_temperature}
         before = {name: network.parameters.copy() for name, network in learned.items()}
         getattr(drawn, zeroed)[:] = 0.0
@@ -160,7 +161,7 @@ def test_weights_reach_their_own_losses(config: SACConfig) -> None:
 def test_the_temperature_follows_the_entropy() -> None:
     """Too little entropy raises the temperature, too much lowers it (eq. 18)."""
     for log_std, rises in ((-5.0, True), (0.0, False)):
-        agent = SAC(SACConfig(batch_size=B, actor_rate=1e-12), TASK, 0, range(2))
+        agent = SAC(SACConfig(batch_size=B, actor_rate=1e-12), LearnerSetting(TASK, 0, range(2)))
         actor = agent.networks["actor"]
         actor.parameters[:] = 0.0
         weights(actor, 2)[1][:, A:] = log_std
@@ -170,7 +171,7 @@ def test_the_temperature_follows_the_entropy() -> None:
 
 
 def test_explored_actions_are_samples_of_the_policy() -> None:
-    agent = SAC(SACConfig(), TASK, 0, range(4000))
+    agent = SAC(SACConfig(), LearnerSetting(TASK, 0, range(4000)))
     agent.networks["actor"].parameters[:] = agent.networks["actor"].parameters[0]
     observation = np.zeros((4000, S), np.float32)
     mean, log_std = np.split(agent.networks["actor"](observation[:, None])[:, 0], 2, axis=1)
@@ -186,7 +187,7 @@ def test_explored_actions_are_samples_of_the_policy() -> None:
 
 
 def test_a_policy_file_holds_the_mean_as_the_actor() -> None:
-    agent = SAC(SACConfig(), TASK, 0, range(3))
+    agent = SAC(SACConfig(), LearnerSetting(TASK, 0, range(3)))
     named = agent.weights()
     assert named["actor.2.weight"].shape == named["log_std.weight"].shape == (3, 64, A)
     np.testing.assert_array_equal(named["log_std.bias"], weights(agent.networks["actor"], 2)[1][:, A:])

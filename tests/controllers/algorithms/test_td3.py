@@ -9,6 +9,7 @@ from peers import TASK, A, B, Box, assert_equal_parameters, batch, in_double, tr
 from stable_baselines3 import TD3 as PeerTD3
 
 from replaybench.controllers.algorithms.td3 import TD3, TD3Config, smooth
+from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.errors import UserError
 from replaybench.data.streams import Stream
 
@@ -16,7 +17,7 @@ from replaybench.data.streams import Stream
 def test_update_equals_stable_baselines3(monkeypatch: pytest.MonkeyPatch) -> None:
     """In float64 with the same smoothing noise: 1e-9 after 1 update and 1e-6 after 100."""
     config = TD3Config(batch_size=B)
-    ours = TD3(config, TASK, 0, range(1), dtype=np.float64)
+    ours = TD3(config, LearnerSetting(TASK, 0, range(1), dtype=np.float64))
     peer = PeerTD3(
         "MlpPolicy", Box(), gamma=0.95, learning_rate=1e-3, device="cpu",
         policy_kwargs={"net_arch": [64, 64], "optimizer_kwargs": {"eps": config.epsilon}},
@@ -55,7 +56,7 @@ def test_target_actions_are_smoothed_as_in_equation_14() -> None:
 
 
 def test_td_error_is_the_mean_of_both_critics() -> None:
-    agent, drawn = TD3(TD3Config(batch_size=B, smoothing=0.0), TASK, 0, range(2)), batch(2, 0)
+    agent, drawn = TD3(TD3Config(batch_size=B, smoothing=0.0), LearnerSetting(TASK, 0, range(2))), batch(2, 0)
     nets, targets = agent.networks, agent.targets
     after = targets["actor"](drawn.next_observation)
     future = np.minimum(*(targets[name](drawn.next_observation, after) for name in ("critic1", "critic2")))
@@ -65,7 +66,7 @@ def test_td_error_is_the_mean_of_both_critics() -> None:
 
 
 def test_actor_and_targets_move_every_other_update() -> None:
-    agent = TD3(TD3Config(batch_size=B), TASK, 0, range(1))
+    agent = TD3(TD3Config(batch_size=B), LearnerSetting(TASK, 0, range(1)))
     slow = {**agent.targets, "actor itself": agent.networks["actor"]}
     for update in range(4):
         before = {name: network.parameters.copy() for name, network in slow.items()}
@@ -76,7 +77,7 @@ def test_actor_and_targets_move_every_other_update() -> None:
 
 def test_importance_weights_are_the_critics_and_actor_weights_the_actors() -> None:
     for zeroed, still in (("weight", ("critic1", "critic2")), ("actor_weight", ("actor",))):
-        agent, drawn = TD3(TD3Config(batch_size=B, policy_delay=1), TASK, 0, range(1)), batch(1, 0)
+        agent, drawn = TD3(TD3Config(batch_size=B, policy_delay=1), LearnerSetting(TASK, 0, range(1))), batch(1, 0)
         before = {name: network.parameters.copy() for name, network in agent.networks.items()}
         getattr(drawn, zeroed)[:] = 0.0
         agent.update(drawn)

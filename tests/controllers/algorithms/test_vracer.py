@@ -14,6 +14,7 @@ from replaybench.controllers.algorithms.vracer import VRACER, VRACERConfig
 from replaybench.controllers.algorithms.vracer_update import policy_gradient, value_gradient
 from replaybench.controllers.refer.rules import ReFER
 from replaybench.controllers.refer.stored_returns import Q_RET, TRUNCATED
+from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.errors import UserError
 from replaybench.replay.strategies.refer import ReFER as Both
 from replaybench.replay.strategies.refer import ReFER1, ReFER2
@@ -33,6 +34,7 @@ def batch(members: int, seed: int, dtype: type = np.float32) -> SimpleNamespace:
     return SimpleNamespace(
         observation=normal["s"].astype(dtype), next_observation=normal["s'"].astype(dtype),
         action=(0.6 * normal["a"]).astype(dtype), traces=traces.astype(dtype),
+        reward=np.zeros((members, B, 1), dtype), terminated=np.zeros((members, B, 1), dtype),
         columns={name: column.astype(dtype) for name, column in columns.items()},
         weight=rng.uniform(0.5, 1, (members, B)).astype(dtype),
         actor_weight=rng.uniform(0.5, 1, (members, B)).astype(dtype), rate_factor=np.ones(members, dtype),
@@ -95,7 +97,7 @@ def loss(agent: VRACER, drawn: SimpleNamespace, beta: float, mask: bool) -> tupl
 @pytest.mark.parametrize(("refer", "beta"), [(None, 1.0), (Both(anneal=0.0, beta=0.7), 0.7)])
 def test_gradients_equal_torch(sigma: Any, refer: Any, beta: float) -> None:
     config = VRACERConfig(hidden=(7, 5), sigma=sigma, bounded=sigma == "network", value_scale=3.0, batch_size=B)
-    agent = VRACER(config, TASK, 0, range(1), dtype=np.float64, refer=refer)
+    agent = VRACER(config, LearnerSetting(TASK, 0, range(1), dtype=np.float64, refer=refer))
     drawn = batch(1, 3, np.float64)
     value, parameters = loss(agent, drawn, beta, mask=refer is not None)
     expected = torch.autograd.grad(value, parameters, allow_unused=True)
@@ -108,7 +110,7 @@ def test_gradients_equal_torch(sigma: Any, refer: Any, beta: float) -> None:
 
 
 def test_annotations_are_what_the_traces_need() -> None:
-    agent, drawn = VRACER(VRACERConfig(batch_size=B), TASK, 0, range(2)), batch(2, 1)
+    agent, drawn = VRACER(VRACERConfig(batch_size=B), LearnerSetting(TASK, 0, range(2))), batch(2, 1)
     value, successor = agent.value(drawn.observation), agent.value(drawn.next_observation)
     found = agent.update(drawn)
     np.testing.assert_allclose(found["value"], value, rtol=1e-5, atol=1e-7)
@@ -119,7 +121,7 @@ def test_annotations_are_what_the_traces_need() -> None:
 
 
 def test_many_truncated_samples_are_evaluated_in_turn() -> None:
-    agent, drawn = VRACER(VRACERConfig(batch_size=40), TASK, 0, range(1)), batch(5, 1)
+    agent, drawn = VRACER(VRACERConfig(batch_size=40), LearnerSetting(TASK, 0, range(1))), batch(5, 1)
     many = SimpleNamespace(**{name: x.reshape(1, 40, *x.shape[2:]) for name, x in vars(drawn).items() if name not in
                               ("columns", "rate_factor")})  # fmt: skip
     many.columns = {name: x.reshape(1, 40, A) for name, x in drawn.columns.items()}
@@ -130,7 +132,7 @@ def test_many_truncated_samples_are_evaluated_in_turn() -> None:
 
 
 def learn(refer: Any = None) -> VRACER:
-    agent = VRACER(VRACERConfig(batch_size=B), TASK, 0, range(3), refer=refer)
+    agent = VRACER(VRACERConfig(batch_size=B), LearnerSetting(TASK, 0, range(3), refer=refer))
     for update in range(10):
         agent.update(batch(3, update))
     return agent
@@ -144,7 +146,7 @@ def test_with_no_bound_and_beta_1_refer_is_plain_replay_bit_for_bit() -> None:
 
 
 def test_actions_are_stored_as_sampled_with_the_density_that_drew_them() -> None:
-    agent = VRACER(VRACERConfig(first_sigma=2.0), TASK, 0, range(500))
+    agent = VRACER(VRACERConfig(first_sigma=2.0), LearnerSetting(TASK, 0, range(500)))
     observation, active = np.ones((500, S), np.float32), np.ones(500, np.bool_)
     explored = agent.explore(observation, active)
     assert np.abs(explored.action).max() > 1
@@ -160,9 +162,9 @@ def test_actions_are_stored_as_sampled_with_the_density_that_drew_them() -> None
 
 
 def test_only_a_cut_off_episode_bootstraps() -> None:
-    agent, successor = VRACER(VRACERConfig(), TASK, 0, range(3)), np.ones((3, S), np.float32)
+    agent, successor = VRACER(VRACERConfig(), LearnerSetting(TASK, 0, range(3))), np.ones((3, S), np.float32)
     terminated, ended = np.array([True, False, False]), np.array([True, True, False])
-    found = agent.followed(np.full(3, 8.0), successor, terminated, ended, np.ones(3, np.bool_))
+    found = agent.on_step(np.full(3, 8.0), successor, terminated, ended, np.ones(3, np.bool_))
     expected = agent.value(successor[:, None])[:, 0]
     np.testing.assert_array_equal(found["truncated"][:, 0], [0, 1, 0])
     np.testing.assert_allclose(found["q_ret"][:, 0], [4, 4 + 0.9 * expected[1], 4], rtol=1e-6)

@@ -18,6 +18,7 @@ from replaybench.controllers.cuda.update_phase import AT_ONCE
 from replaybench.controllers.device import check_device
 from replaybench.controllers.exploration.parameter_noise import ParameterNoise
 from replaybench.controllers.normaliser import NormaliseConfig
+from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.errors import UserError
 from replaybench.experiments.training.cell import CellRun, run_cell
 from replaybench.experiments.training.study import Study
@@ -44,7 +45,7 @@ def batch(seed: int, size: int, dtype: Any = np.float64) -> SimpleNamespace:
 
 def pair(config: DDPGConfig, dtype: Any = np.float64, device: str = "cpu", graphs: bool = True) -> tuple[DDPG, DDPG]:
     """Return the same learner twice; the second is updated by PyTorch."""
-    ours, theirs = (DDPG(config, TASK, 0, range(M), dtype=dtype) for _ in range(2))
+    ours, theirs = (DDPG(config, LearnerSetting(TASK, 0, range(M), dtype=dtype)) for _ in range(2))
     for agent in (ours, theirs):
         agent.normaliser.observations.update(batch(0, 50).observation, np.ones(M, np.bool_))
         agent.normaliser.rewards.update(batch(0, 50).reward, np.ones(M, np.bool_))
@@ -80,7 +81,7 @@ def test_updates_are_those_of_the_compiled_learner(config: DDPGConfig) -> None:
         np.testing.assert_allclose(returned, expected, rtol=tolerance, atol=tolerance)
         if update in (1, 50):
             assert difference(ours, theirs) < tolerance
-    start = DDPG(config, TASK, 0, range(M), dtype=np.float64)
+    start = DDPG(config, LearnerSetting(TASK, 0, range(M), dtype=np.float64))
     assert difference(start, theirs) > 1e-3
     assert int(theirs.steps[0]) == 50
 
@@ -182,7 +183,7 @@ def test_cells_learn_as_on_the_cpu(strategy: str) -> None:
             run.advance()
     np.testing.assert_allclose(runs[0].reward, runs[1].reward, rtol=1e-2)
     np.testing.assert_allclose(runs[0].agent.actor.parameters, runs[1].agent.actor.parameters, atol=1e-2)
-    assert runs[0].replay.heeds_learner == (strategy == "FULL[PER]")
+    assert runs[0].replay.uses_feedback == (strategy == "FULL[PER]")
 
 
 def test_what_does_not_run_on_a_device_is_refused() -> None:
@@ -199,7 +200,7 @@ def test_what_does_not_run_on_a_device_is_refused() -> None:
         with pytest.raises(UserError, match=told):
             study(device="cuda", **changes).cells()
     with pytest.raises(UserError, match="parameter noise, layer normalisation or a memory on the CPU only"):
-        DDPG(DDPGConfig(exploration=ParameterNoise()), TASK, 0, range(M), device="cuda")
+        DDPG(DDPGConfig(exploration=ParameterNoise()), LearnerSetting(TASK, 0, range(M), device="cuda"))
     with pytest.raises(UserError, match='device must be "cpu".*gpu'):
         study(device="gpu")
     with pytest.raises(UserError, match="no .*device .*here"):
@@ -214,7 +215,7 @@ def test_the_device_is_part_of_a_cells_identity() -> None:
 @pytest.mark.skipif(CUDA, reason="there is a CUDA device")
 def test_without_a_device_the_remedy_is_named() -> None:
     with pytest.raises(UserError, match='no CUDA device here; set device = "cpu"'):
-        DDPG(DDPGConfig(), TASK, 0, range(M), device="cuda")
+        DDPG(DDPGConfig(), LearnerSetting(TASK, 0, range(M), device="cuda"))
     with pytest.raises(UserError, match="no CUDA device here"):
         CellRun(study(device="cuda").cells()[0])
 

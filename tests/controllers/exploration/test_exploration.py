@@ -15,10 +15,12 @@ from replaybench.controllers.exploration.gaussian_noise import GaussianNoise, Ru
 from replaybench.controllers.exploration.parameter_noise import ParameterNoise, RunningParameterNoise, noisy_parameters
 from replaybench.controllers.exploration.process_noise import Exploration, ProcessNoise, decayed, draw_active
 from replaybench.controllers.networks.mlp import PopulationMLP, Shape
+from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.errors import UserError
 from replaybench.data.streams import Stream
 
 S, A = 3, 2
+TASK = Task(S, A, 0.95, 1.0)
 FORMS = [ProcessNoise(), GaussianNoise(), GaussianNoise(truncate=3.0, clip=True), ParameterNoise(recent=8)]
 
 
@@ -29,7 +31,7 @@ def small_actor(members: range) -> PopulationMLP:
 
 
 def start(config: ExplorationConfig, members: range) -> Exploration:
-    return make_exploration(config, 7, members, A, 50.0, small_actor(members))
+    return make_exploration(config, LearnerSetting(TASK, 7, members), small_actor(members))
 
 
 def observations(members: range, count: int) -> np.ndarray:
@@ -174,7 +176,10 @@ def test_an_episode_that_begins_leaves_the_others_as_they_are(config: Exploratio
 def test_a_resumed_exploration_continues_bit_for_bit(config: ExplorationConfig) -> None:
     """Also from the middle of an episode, by another population's object."""
     members = range(3)
-    exploration, other = start(config, members), make_exploration(config, 1, members, A, 50.0, small_actor(members))
+    exploration, other = (
+        start(config, members),
+        make_exploration(config, LearnerSetting(TASK, 1, members), small_actor(members)),
+    )
     run(exploration, members)
     other.load_state_dict({name: array.copy() for name, array in exploration.state_dict().items()})
     observation, policy = observations(members, 1)[0], np.zeros((3, A), np.float32)
@@ -187,13 +192,13 @@ def test_a_resumed_exploration_continues_bit_for_bit(config: ExplorationConfig) 
 
 @pytest.mark.parametrize("config", FORMS, ids=lambda config: config.form)
 def test_the_same_noise_disturbs_another_observation(config: ExplorationConfig) -> None:
-    """`explore_again` draws nothing and, where it is asked for the same observation, says the same."""
-    agent = DDPG(DDPGConfig(exploration=config), Task(S, A, 0.95, 1.0), 0, range(4))
+    """`re_explore` draws nothing and, where it is asked for the same observation, says the same."""
+    agent = DDPG(DDPGConfig(exploration=config), LearnerSetting(TASK, 0, range(4)))
     agent.start_episode(0, np.ones(4, np.bool_))
     first, second = observations(range(4), 2)
     explored = agent.explore(first, np.ones(4, np.bool_))
     state = {name: array.copy() for name, array in agent.state_dict().items()}
-    elsewhere, again = agent.explore_again(second), agent.explore_again(first)
+    elsewhere, again = agent.re_explore(second), agent.re_explore(first)
     np.testing.assert_array_equal(again.action, explored.action)
     assert not np.array_equal(elsewhere.action, explored.action)
     for name, array in agent.state_dict().items():

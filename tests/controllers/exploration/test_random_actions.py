@@ -62,7 +62,7 @@ def test_a_members_actions_are_its_own(name: str) -> None:
 def test_another_observation_changes_how_far_the_action_is_from_the_greedy_one(name: str) -> None:
     agent = make(name, range(5))
     first = agent.explore(OBSERVATION, np.ones(5, np.bool_))
-    again = agent.explore_again(-OBSERVATION)
+    again = agent.re_explore(-OBSERVATION)
     np.testing.assert_array_equal(again.action, first.action)
     for told, observation in ((first, OBSERVATION), (again, -OBSERVATION)):
         np.testing.assert_array_equal(told.deviation, np.abs(first.action - agent.act(observation)).sum(axis=1))

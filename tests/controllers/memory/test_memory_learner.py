@@ -17,11 +17,12 @@ from replaybench.controllers.algorithms.vracer import VRACER, VRACERConfig
 from replaybench.controllers.exploration.gaussian_noise import GaussianNoise
 from replaybench.controllers.exploration.parameter_noise import ParameterNoise
 from replaybench.controllers.memory.config import MemoryConfig
-from replaybench.controllers.memory.memory import make_network
 from replaybench.controllers.networks.mlp import Shape
+from replaybench.controllers.networks.network import make_network
 from replaybench.controllers.networks.recurrent import PopulationRecurrent
 from replaybench.controllers.policies.policy import Policy
 from replaybench.controllers.refer.stored_returns import Q_RET, TRUNCATED
+from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.errors import UserError
 
 S, A, B = 2, 2, 6
@@ -107,13 +108,13 @@ class InTorch:
 @pytest.mark.parametrize("start", STARTS)
 def test_gradients_of_ddpg_equal_autograd(start: Any) -> None:
     config = DDPGConfig(actor_hidden=(4,), critic_hidden=(7, 3), critic_rate=1e-30, batch_size=B, memory=memory(start))
-    agent = DDPG(config, TASK, 0, range(1), dtype=np.float64)
-    agent.actor_target.parameters[:] *= 0.9
-    agent.critic_target.parameters[:] *= 0.8
+    agent = DDPG(config, LearnerSetting(TASK, 0, range(1), dtype=np.float64))
+    agent.targets["actor"].parameters[:] *= 0.9
+    agent.targets["critic"].parameters[:] *= 0.8
     assert config.memory is not None
     place = agent.memory.spans["critic"].start
-    actor, slow_actor = (InTorch(net, 0, config.memory) for net in (agent.actor, agent.actor_target))
-    critic, slow_critic = (InTorch(net, place, config.memory) for net in (agent.critic, agent.critic_target))
+    actor, slow_actor = (InTorch(net, 0, config.memory) for net in (agent.actor, agent.targets["actor"]))
+    critic, slow_critic = (InTorch(net, place, config.memory) for net in (agent.critic, agent.targets["critic"]))
     drawn = batch(agent, 3)
     with torch.no_grad():
         q_next = slow_critic(drawn, slow_actor(drawn, None, True), True)[:, 0]
@@ -130,7 +131,7 @@ def test_gradients_of_ddpg_equal_autograd(start: Any) -> None:
 @pytest.mark.parametrize("start", STARTS)
 def test_gradients_of_vracer_equal_autograd(start: Any) -> None:
     config = VRACERConfig(hidden=(6,), batch_size=B, memory=memory(start))
-    agent = VRACER(config, TASK, 0, range(1), dtype=np.float64)
+    agent = VRACER(config, LearnerSetting(TASK, 0, range(1), dtype=np.float64))
     assert config.memory is not None
     network, drawn = InTorch(agent.network, 0, config.memory), batch(agent, 5)
     outputs = network(drawn, None)
@@ -155,7 +156,7 @@ def test_gradients_of_vracer_equal_autograd(start: Any) -> None:
 
 def test_naf_remembers_alike() -> None:
     config = NAFConfig(hidden=(6,), batch_size=B, memory=memory())
-    agent = NAF(config, TASK, 0, range(1), dtype=np.float64)
+    agent = NAF(config, LearnerSetting(TASK, 0, range(1), dtype=np.float64))
     assert config.memory is not None
     network, drawn = InTorch(agent.network, 0, config.memory), batch(agent, 7)
     future = network(drawn, None, True)[:, 0].detach().numpy()
@@ -176,13 +177,15 @@ def acted(agent: Any, steps: int, active: NDArray[np.bool_] | None = None) -> tu
 
 LEARNERS = {
     "DDPG": lambda start="stored", members=2: DDPG(
-        DDPGConfig(batch_size=B, memory=memory(start), exploration=GaussianNoise()), TASK, 0, range(members)
+        DDPGConfig(batch_size=B, memory=memory(start), exploration=GaussianNoise()),
+        LearnerSetting(TASK, 0, range(members)),
     ),
     "NAF": lambda start="stored", members=2: NAF(
-        NAFConfig(batch_size=B, memory=memory(start), exploration=GaussianNoise()), TASK, 0, range(members)
+        NAFConfig(batch_size=B, memory=memory(start), exploration=GaussianNoise()),
+        LearnerSetting(TASK, 0, range(members)),
     ),
     "V-RACER": lambda start="stored", members=2: VRACER(
-        VRACERConfig(batch_size=B, memory=memory(start)), TASK, 0, range(members)
+        VRACERConfig(batch_size=B, memory=memory(start)), LearnerSetting(TASK, 0, range(members))
     ),
 }
 every_learner = pytest.mark.parametrize("learner", LEARNERS)
@@ -218,8 +221,8 @@ def test_memory_moves_once_a_step_and_is_cleared_at_the_start_of_an_episode(lear
     np.testing.assert_array_equal(explored[0].extras["memory"], 0)
     assert explored[1].extras["memory"].all()
     before = agent.memory.before.copy()
-    again = agent.explore_again(seen[2])
-    agent.explore_again(-seen[2])
+    again = agent.re_explore(seen[2])
+    agent.re_explore(-seen[2])
     np.testing.assert_array_equal(again.action, explored[2].action)
     np.testing.assert_array_equal(agent.memory.before, before)
     agent.explore(seen[0], np.array([True, False]))
@@ -278,7 +281,7 @@ def test_a_resumed_episode_goes_on_bit_for_bit(learner: str) -> None:
 def test_without_memory_nothing_is_changed() -> None:
     shape = Shape((S, 8, 1), actions=A, inject=1)
     assert make_network(None, shape, 1, np.float32).shape is shape
-    agent = DDPG(DDPGConfig(), TASK, 0, range(2))
+    agent = DDPG(DDPGConfig(), LearnerSetting(TASK, 0, range(2)))
     assert agent.greedy() is agent
     assert agent.window == 1
     assert not agent.fields

@@ -13,6 +13,7 @@ from replaybench.controllers.agent import Agent, Task
 from replaybench.controllers.policies.policy import policy_facts
 from replaybench.controllers.policies.torch_module import load_torch_policy
 from replaybench.controllers.registry import LEARNERS, load_learner
+from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.errors import UserError
 from replaybench.data.policy_file import write_policy
 
@@ -25,7 +26,7 @@ every_learner = pytest.mark.parametrize("learner", LEARNERS.own)
 def stored(learner: str, folder: Path) -> tuple[Agent, Path]:
     """Write the policies of three learners whose weights are larger than at the start."""
     kind, config = load_learner(learner)
-    agent = kind(config(), TASK, 0, range(3))
+    agent = kind(config(), LearnerSetting(TASK, 0, range(3)))
     for array in agent.weights().values():
         array *= 3
     path = folder / "policy.safetensors"
@@ -66,7 +67,7 @@ def test_as_a_module_it_acts_alike_and_can_be_exported(learner: str, tmp_path: P
 @pytest.mark.parametrize("learner", ["DQN", "ACER-discrete"])
 def test_a_policy_over_a_plants_choices_is_loaded_as_one(learner: str, tmp_path: Path) -> None:
     kind, config = load_learner(learner)
-    agent = kind(config(), TASK._replace(action_choices=(2, 3)), 0, range(2))
+    agent = kind(config(), LearnerSetting(TASK._replace(action_choices=(2, 3)), 0, range(2)))
     path = tmp_path / "policy.safetensors"
     write_policy(path, agent.weights(), {"policy": policy_facts(learner, agent, 50.0)})
     policy = replaybench.load_policy(path, 1)

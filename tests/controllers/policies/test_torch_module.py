@@ -15,13 +15,14 @@ from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.policies.policy import policy_facts
 from replaybench.controllers.policies.torch_module import load_torch_policy
 from replaybench.controllers.registry import load_learner
+from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.errors import UserError
 from replaybench.data.policy_file import write_policy
 
 
 @pytest.mark.parametrize("normalise", [{}, {"observations": True}, {"observations": True, "clip": 0.5}])
 def test_a_policy_in_torch_gives_the_same_actions(tmp_path: Path, normalise: dict[str, Any]) -> None:
-    agent = DDPG(DDPGConfig(normalise=NormaliseConfig(**normalise)), Task(2, 4, 0.95, 1.0), 0, range(3))
+    agent = DDPG(DDPGConfig(normalise=NormaliseConfig(**normalise)), LearnerSetting(Task(2, 4, 0.95, 1.0), 0, range(3)))
     collected = np.random.Generator(np.random.PCG64(0)).normal(0.3, 0.4, (3, 50, 2)).astype(np.float32)
     agent.normaliser.observations.update(collected, np.ones(3, np.bool_))
     facts = {"policy": policy_facts("DDPG", agent, 50.0)}
@@ -41,7 +42,7 @@ def test_a_policy_in_torch_gives_the_same_actions(tmp_path: Path, normalise: dic
 @pytest.mark.parametrize("learner", ["ACER", "ACER-discrete"])
 def test_learners_without_normalisation_go_to_torch_too(tmp_path: Path, learner: str) -> None:
     kind, config = load_learner(learner)
-    agent = kind(config(output_scale=1.0), Task(2, 1, 0.95, 1.0), 0, range(2))
+    agent = kind(config(output_scale=1.0), LearnerSetting(Task(2, 1, 0.95, 1.0), 0, range(2)))
     write_policy(tmp_path / "p.safetensors", agent.weights(), {"policy": policy_facts(learner, agent, 50.0)})
     observation = np.random.Generator(np.random.PCG64(0)).normal(size=(20, 2)).astype(np.float32)
     ours = agent.policy(np.broadcast_to(observation, (2, 20, 2)))

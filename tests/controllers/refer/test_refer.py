@@ -14,6 +14,7 @@ from replaybench.controllers.algorithms.naf import NAF, NAFConfig
 from replaybench.controllers.exploration.gaussian_noise import GaussianNoise
 from replaybench.controllers.refer.far_count import FAR, RECOUNT, RHO, FarCount
 from replaybench.controllers.refer.rules import ReFER, near_policy
+from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.errors import UserError
 from replaybench.replay.strategies.refer import ReFER as Both
 from replaybench.replay.strategies.refer import ReFER1, ReFER2
@@ -31,20 +32,20 @@ def test_c_max_and_rates_are_annealed() -> None:
 def test_beta_falls_and_rises_by_equation_12_and_stays_at_its_fixed_points() -> None:
     refer = ReFER(Both(far=0.1, beta=0.5, beta_rate=0.2), 4, 1e-3)
     refer.beta[2:] = 0, 1
-    refer.weigh(np.array([0.11, 0.1, 0.5, 0.0]), 1)
+    refer.move_beta(np.array([0.11, 0.1, 0.5, 0.0]), 1)
     np.testing.assert_allclose(refer.beta, [0.4, 0.6, 0, 1], rtol=1e-15)
     assert (refer.beta[2:] == [0, 1]).all()
     for _ in range(1000):
-        refer.weigh(np.array([1.0, 0.0, 1.0, 0.0]), 1)
+        refer.move_beta(np.array([1.0, 0.0, 1.0, 0.0]), 1)
     np.testing.assert_allclose(refer.beta, [0, 1, 0, 1], atol=1e-12)
 
 
 def test_betas_step_is_the_annealed_learning_rate_unless_given() -> None:
     refer = ReFER(Both(anneal=0.5), 1, 0.1)
-    refer.weigh(np.ones(1), 2)
+    refer.move_beta(np.ones(1), 2)
     assert refer.beta[0] == pytest.approx(1 - 0.1 / 2)
     constant = ReFER(Both(anneal=0.5, beta_rate=0.1), 1, 0.3)
-    constant.weigh(np.ones(1), 2)
+    constant.move_beta(np.ones(1), 2)
     assert constant.beta[0] == pytest.approx(0.9)
 
 
@@ -55,7 +56,7 @@ def test_each_variant_holds_its_rules() -> None:
     ]  # fmt: skip
     assert [r.limit for r in found] == [np.inf, np.inf, 1e3, np.inf]
     alone = ReFER(ReFER1(), 1, 1e-3)
-    alone.weigh(np.ones(1), 1)
+    alone.move_beta(np.ones(1), 1)
     assert alone.beta[0] == 1
 
 
@@ -111,7 +112,10 @@ def batch(seed: int, dtype: type = np.float64) -> SimpleNamespace:
 
 @pytest.mark.parametrize(("kind", "config"), LEARNERS)
 def test_without_bound_and_with_beta_1_it_is_plain_replay_bit_for_bit(kind: Any, config: Any) -> None:
-    agents = [kind(config, TASK, 0, range(2), refer=refer) for refer in (None, Both(c=1e30, anneal=0.0), Both())]
+    agents = [
+        kind(config, LearnerSetting(TASK, 0, range(2), refer=refer))
+        for refer in (None, Both(c=1e30, anneal=0.0), Both())
+    ]
     for update in range(5):
         for agent in agents:
             agent.update(batch(update, np.float32))
@@ -124,8 +128,8 @@ def test_without_bound_and_with_beta_1_it_is_plain_replay_bit_for_bit(kind: Any,
 def test_far_policy_samples_have_no_influence_under_rule_1(kind: Any, config: Any) -> None:
     found = []
     for reward in (0.0, 1e3):
-        agent, drawn = kind(config, TASK, 0, range(2), dtype=np.float64, refer=ReFER1(c=1.0)), batch(0)
-        rho = kind(config, TASK, 0, range(2), dtype=np.float64).update(batch(0))["rho"]
+        agent, drawn = kind(config, LearnerSetting(TASK, 0, range(2), dtype=np.float64, refer=ReFER1(c=1.0))), batch(0)
+        rho = kind(config, LearnerSetting(TASK, 0, range(2), dtype=np.float64)).update(batch(0))["rho"]
         far = (rho >= 2) | (rho <= 0.5)
         assert far.any()
         assert not far.all()
@@ -138,7 +142,7 @@ def test_far_policy_samples_have_no_influence_under_rule_1(kind: Any, config: An
 @pytest.mark.parametrize(("kind", "config"), LEARNERS)
 def test_with_beta_0_only_the_divergence_is_descended(kind: Any, config: Any) -> None:
     """Gradients equal finite differences of the mean divergence in the policy's weights; NAF's of all its weights."""
-    agent, drawn = kind(config, TASK, 0, range(2), dtype=np.float64, refer=Both(beta=0.0)), batch(1)
+    agent, drawn = kind(config, LearnerSetting(TASK, 0, range(2), dtype=np.float64, refer=Both(beta=0.0))), batch(1)
     network = agent.networks["actor" if kind is DDPG else "network"]
 
     def divergence() -> np.ndarray:
@@ -162,18 +166,18 @@ def test_with_beta_0_only_the_divergence_is_descended(kind: Any, config: Any) ->
 
 @pytest.mark.parametrize(("kind", "config"), LEARNERS)
 def test_metrics_measure_the_divergence_from_what_is_stored(kind: Any, config: Any) -> None:
-    agent, drawn = kind(config, TASK, 0, range(2), refer=Both()), batch(1, np.float32)
+    agent, drawn = kind(config, LearnerSetting(TASK, 0, range(2), refer=Both())), batch(1, np.float32)
     stored = {"observation": drawn.observation, **drawn.columns}
     mean = agent.policy(drawn.observation) if kind is DDPG else agent.mean(drawn.observation)
     expected = (((mean - drawn.columns["behaviour_mean"]) / 0.3) ** 2).sum(axis=2).mean(axis=1) / 2
     found = agent.metrics(stored)
     assert tuple(found) == agent.metric_names == ("kl", "far", "beta")
     np.testing.assert_allclose(found["kl"], expected, rtol=1e-4)
-    assert tuple(kind(config, TASK, 0, range(2)).metrics(stored)) == ("kl",)
+    assert tuple(kind(config, LearnerSetting(TASK, 0, range(2))).metrics(stored)) == ("kl",)
 
 
 def test_exploration_without_density_is_refused() -> None:
     with pytest.raises(UserError, match="DDPG: ReF-ER needs a behaviour density"):
-        DDPG(DDPGConfig(), TASK, 0, range(1), refer=Both())
+        DDPG(DDPGConfig(), LearnerSetting(TASK, 0, range(1), refer=Both()))
     with pytest.raises(UserError, match="NAF: ReF-ER needs a behaviour density"):
-        NAF(NAFConfig(exploration=GaussianNoise(clip=True)), TASK, 0, range(1), refer=Both())
+        NAF(NAFConfig(exploration=GaussianNoise(clip=True)), LearnerSetting(TASK, 0, range(1), refer=Both()))

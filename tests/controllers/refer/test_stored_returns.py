@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replaybench.controllers.refer.rules import ReFER
-from replaybench.controllers.refer.stored_returns import Q_RET, REWARD, RHO, TRUNCATED, VALUE, Retrace
+from replaybench.controllers.refer.stored_returns import Q_RET, REWARD, RHO, TRUNCATED, VALUE, StoredReturns
 from replaybench.replay.buffer import Replay
 from replaybench.replay.strategies.notation import parse
 
@@ -18,9 +18,9 @@ GAMMA, SCALE = 0.9, 0.5
 FIELDS = {"reward": 1, "terminated": 1, "exploration": 1}
 
 
-def make(strategy: str = "FIFO[Uniform]", members: int = 1, capacity: int = 12) -> tuple[Replay, Retrace]:
+def make(strategy: str = "FIFO[Uniform]", members: int = 1, capacity: int = 12) -> tuple[Replay, StoredReturns]:
     refer = ReFER(parse("FIFO[Uniform+ReFER]").refer, members, 1e-3)
-    rule = Retrace(refer, np.zeros(1, np.int64), members, GAMMA, np.full(members, SCALE))
+    rule = StoredReturns(refer, np.zeros(1, np.int64), members, GAMMA, np.full(members, SCALE))
     return Replay(parse(strategy), FIELDS, capacity, 0, range(members), 4, traces=rule), rule
 
 
@@ -35,7 +35,7 @@ def add(replay: Replay, reward: Any, value: Any, end: str = "", bootstrap: float
     replay.add(experience, np.ones(members, np.bool_), np.full(members, end != ""))
 
 
-def renew(replay: Replay, rule: Retrace, slots: Any, value: Any, rho: Any, bootstrap: Any = 0.0) -> None:
+def renew(replay: Replay, rule: StoredReturns, slots: Any, value: Any, rho: Any, bootstrap: Any = 0.0) -> None:
     """Have the learner annotate the steps in `slots` `[B]` of every member."""
     rule.steps += 1
     idx = np.broadcast_to(np.asarray(slots, np.int64), (len(replay.count), len(slots))).copy()

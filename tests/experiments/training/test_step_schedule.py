@@ -72,7 +72,7 @@ def naive(cell: Cell) -> tuple[CellRun, list[float], list[float], int]:
             row = {"observation": now, "action": tried.action, "reward": reward[:, None], "next_observation": after}
             row |= {"terminated": terminated[:, None], "exploration": tried.deviation[:, None], **tried.extras}
             row |= {"sensor_noise": sensor_noise, "actuator_noise": info["actuator_noise"]}
-            row |= agent.followed(reward, after, terminated, np.array([ended]), everyone)
+            row |= agent.on_step(reward, after, terminated, np.array([ended]), everyone)
             replay.add(row, everyone, np.array([ended]))
             total, length, now = total + float(reward[0]), length + 1, after
             if ended:

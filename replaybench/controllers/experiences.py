@@ -1,0 +1,52 @@
+"""A batch of single experiences as the kernels of updates see it.
+
+In their equations the step that is learned from is t − 1, what it led to has index t: action a_tm1 in state s_tm1 gives
+r_t and s_t.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.controllers.networks.mlp import Floats
+from replaybench.data.kernel import kernel
+
+
+class Experiences(NamedTuple):
+    """B experiences of every member.
+
+    Attributes:
+        observation, next_observation: s_tm1 and s_t `[M, B, S]` as networks are given them, normalised; segments that
+            end with them where networks are recurrent (`Inputs`).
+        action: `[M, B, A]`.
+        reward, terminated: as they are stored, `[M, B, 1]`; see `outcome`.
+        weight, actor_weight: of each sample in the losses of critic and actor, `[M, B]`.
+        rate_factor: factor on each member's learning rates `[M]`.
+        mu_mean, mu_log_sigma: the Gaussian μ that chose the action, `[M, B, A]`; `[M, B, 0]` where it is not known.
+        reward_factor: float64 `[M]`, what rewards are scaled with.
+        discount: γ.
+    """
+
+    observation: Any
+    action: Floats
+    reward: Floats
+    next_observation: Any
+    terminated: Floats
+    weight: Floats
+    actor_weight: Floats
+    rate_factor: Floats
+    mu_mean: Floats
+    mu_log_sigma: Floats
+    reward_factor: NDArray[np.float64]
+    discount: float
+
+
+@kernel
+def outcome(x: Experiences, m: int, b: int, kind: Any) -> tuple[Any, Any]:
+    """Return r_t, scaled, and discount_t of a sample in numbers of a `kind`: γ, or 0 where the episode terminated."""
+    r_t = kind(x.reward_factor[m]) * x.reward[m, b, 0]
+    discount_t = kind(x.discount) * (kind(1) - x.terminated[m, b, 0])
+    return r_t, discount_t

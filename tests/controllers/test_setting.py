@@ -1,0 +1,36 @@
+"""What learners are built with: what one cannot do with is refused at once, in one line."""
+
+from __future__ import annotations
+
+import pytest
+
+from replaybench.controllers.agent import Task
+from replaybench.controllers.registry import LEARNERS, load_learner
+from replaybench.controllers.setting import LearnerSetting
+from replaybench.data.errors import UserError
+from replaybench.replay.strategies.refer import ReFER
+
+TASK = Task(observation_size=3, action_size=2, discount=0.95, reward_scale=1.0)
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_refer_and_devices_are_refused_by_whoever_cannot_do_with_them(learner: str) -> None:
+    kind, config = load_learner(learner)
+    settings = config()
+    remedy = "use it with" if not kind.supports_refer else None if learner == "V-RACER" else 'form = "gaussian"'
+    setting = LearnerSetting(TASK, 0, range(1), refer=ReFER())
+    if remedy is None:
+        assert kind(settings, setting).refer.on
+    else:
+        with pytest.raises(UserError, match=f"^{learner}.*{remedy}"):
+            kind(settings, setting)
+    if learner != "DDPG":
+        with pytest.raises(UserError, match=f"^{learner} runs on the CPU only"):
+            kind(settings, LearnerSetting(TASK, 0, range(1), device="cuda"))
+
+
+def test_streams_are_those_of_the_members() -> None:
+    setting = LearnerSetting(TASK, 3, [4, 5])
+    alone = LearnerSetting(TASK, 3, [5])
+    assert (setting.stream("exploration").state[1:] == alone.stream("exploration").state).all()
+    assert (setting.stream("update").state != setting.stream("exploration").state).any()

@@ -1,0 +1,76 @@
+"""Replayed segments for learners of such, invented; and what torch makes of their networks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+
+from replaybench.controllers.agent import Task
+from replaybench.controllers.networks.mlp import PopulationMLP
+
+S, A, B, K = 3, 2, 4, 5
+TASK = Task(observation_size=S, action_size=A, discount=0.9, reward_scale=0.5)
+LENGTHS = np.array([5, 3, 5, 1])
+Draw = Callable[[np.random.Generator, tuple[int, ...]], dict[str, np.ndarray]]
+
+
+def segments(draw: Draw, members: int, seed: int, dtype: type = np.float32, steps: int = K) -> SimpleNamespace:
+    """Return segments of `LENGTHS` steps, the last two of which end in a terminal state; zeros after them.
+
+    `draw` invents the columns `[M, B, K, width]`; `terminated` need not be among them.
+    """
+    rng = np.random.Generator(np.random.PCG64(seed))
+    own = (np.arange(K) < LENGTHS[:, None])[None, :, :, None]
+
+    def column(values: np.ndarray) -> np.ndarray:
+        padded = np.zeros((members, B, steps, values.shape[-1]), dtype)
+        padded[:, :, :K] = np.where(own, values, 0)
+        return padded
+
+    terminated = np.zeros((members, B, K, 1))
+    terminated[:, 2, 4] = terminated[:, 3, 0] = 1
+    columns = {name: column(values) for name, values in draw(rng, (members, B, K)).items()}
+    weights = rng.uniform(0.5, 1.5, (2, members, B)).astype(dtype)
+    return SimpleNamespace(
+        columns={**columns, "terminated": column(terminated)}, length=np.tile(LENGTHS.astype(np.uint16), (members, 1)),
+        weight=weights[0], actor_weight=weights[1], rate_factor=np.ones(members, dtype),
+    )  # fmt: skip
+
+
+def learn(agent: Any, draw: Draw, members: range, updates: int = 5, poison: int | None = None) -> Any:
+    """Let some `members` of a population of 8 learn; the rewards of one may be `poison`ed."""
+    for update in range(updates):
+        drawn = segments(draw, 8, update, steps=agent.segment)
+        mine = {name: array[list(members)] for name, array in vars(drawn).items() if name != "columns"}
+        columns = {name: array[list(members)] for name, array in drawn.columns.items()}
+        if poison is not None:
+            columns["reward"][poison] = np.nan
+        agent.update(SimpleNamespace(columns=columns, **mine))
+    return agent
+
+
+class Peer:
+    """A network of member 0 in torch, evaluated row by row, with the gradients that autograd finds."""
+
+    def __init__(self, network: PopulationMLP, tanh: bool = False) -> None:
+        parts = [torch.tensor(part[0].copy(), requires_grad=True) for part in network.named_weights("").values()]
+        self.layers = list(zip(parts[::2], parts[1::2], strict=True))
+        self.tanh = tanh
+
+    def __call__(self, *inputs: torch.Tensor) -> torch.Tensor:
+        x = torch.cat(inputs, -1)
+        for depth, (weight, bias) in enumerate(self.layers):
+            x = x @ weight + bias
+            x = torch.relu(x) if depth < len(self.layers) - 1 else x
+        return torch.tanh(x) if self.tanh else x
+
+    def gradient(self) -> np.ndarray:
+        """Return the gradients of all weights, in a row as ours; zero where there is none."""
+        parts = [part for layer in self.layers for part in layer]
+        return np.concatenate(
+            [(torch.zeros_like(part) if part.grad is None else part.grad).numpy().ravel() for part in parts]
+        )
