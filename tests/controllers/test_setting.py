@@ -13,7 +13,7 @@ from replaybench.replay.strategies.refer import ReFER
 TASK = Task(observation_size=3, action_size=2, discount=0.95, reward_scale=1.0)
 
 
-@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize("learner", LEARNERS.own)
 def test_refer_and_devices_are_refused_by_whoever_cannot_do_with_them(learner: str) -> None:
     kind, config = load_learner(learner)
     settings = config()
