@@ -1,30 +1,75 @@
 """replaybench: which experiences should a learning controller keep, and which should it replay?
 
-The package imports nothing heavy by itself; every wing (`envs`, `replay`, `controllers`, `baselines`,
-`experiments`, `data`) is imported where it is used.
+What stands here is the interface for Python programs; it is imported when it is used, so that `import replaybench`
+costs nothing. Everything else may move between versions.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import importlib
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from replaybench.controllers.policies.policy import Policy
+    from replaybench.baselines.fuzzy_q_iteration import solve as solve
+    from replaybench.controllers.policies.policy import load_policy as load_policy
+    from replaybench.envs.foreign.python_plant import PythonPlant as PythonPlant
+    from replaybench.envs.ode.plant import OdePlant as OdePlant
+    from replaybench.envs.population import PopulationEnv as PopulationEnv
+    from replaybench.envs.registry import make_plant as make_plant
+    from replaybench.experiments.results.dataset import read_results as open_results
+    from replaybench.experiments.sweep import sweep as sweep
+    from replaybench.experiments.training.study import Study as Study
+    from replaybench.experiments.training.study import read_study as read_study
+    from replaybench.replay.buffer import Replay as Replay
+    from replaybench.replay.files.buffer_file import load_replay as load_replay
+    from replaybench.replay.sb3.buffer import StrategyReplayBuffer as StrategyReplayBuffer
+    from replaybench.replay.strategies.notation import parse as parse
 
 __version__ = "0.1.0"
 
-NUMERICS_VERSION = 4
-"""Part of every cell's hash. Raise it whenever a change alters the numbers of a result; a golden test
-(`tests/golden/test_numerics_version.py`) fails until that is done."""
+_PLACES = {
+    "OdePlant": "envs.ode.plant:OdePlant",
+    "PopulationEnv": "envs.population:PopulationEnv",
+    "PythonPlant": "envs.foreign.python_plant:PythonPlant",
+    "Replay": "replay.buffer:Replay",
+    "StrategyReplayBuffer": "replay.sb3.buffer:StrategyReplayBuffer",
+    "Study": "experiments.training.study:Study",
+    "load_policy": "controllers.policies.policy:load_policy",
+    "load_replay": "replay.files.buffer_file:load_replay",
+    "make_plant": "envs.registry:make_plant",
+    "open_results": "experiments.results.dataset:read_results",
+    "parse": "replay.strategies.notation:parse",
+    "read_study": "experiments.training.study:read_study",
+    "solve": "baselines.fuzzy_q_iteration:solve",
+    "sweep": "experiments.sweep:sweep",
+}
+"""Where each name is defined."""
+
+__all__ = [
+    "OdePlant",
+    "PopulationEnv",
+    "PythonPlant",
+    "Replay",
+    "StrategyReplayBuffer",
+    "Study",
+    "load_policy",
+    "load_replay",
+    "make_plant",
+    "open_results",
+    "parse",
+    "read_study",
+    "solve",
+    "sweep",
+]
 
 
-def load_policy(path: Path | str, member: int = 0) -> Policy:
-    """Load one member's policy from a file: `load_policy(path).predict(observation, deterministic=True)`.
+def __getattr__(name: str) -> Any:
+    """Import what is asked for."""
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, _, attribute = _PLACES[name].partition(":")
+    return getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
 
-    It takes and gives what `replaybench.controllers.policies.policy.load_policy` says.
-    """
-    from replaybench.controllers.policies.policy import load_policy as load
 
-    return load(path, member)
+def __dir__() -> list[str]:
+    return __all__

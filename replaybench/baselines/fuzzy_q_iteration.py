@@ -16,12 +16,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, get_args
 
-from replaybench import NUMERICS_VERSION
 from replaybench.baselines.grid import Float64Array, Grid, plant_grid
 from replaybench.baselines.iteration import Variant, action_grid, iterate
 from replaybench.baselines.solution import Solution
 from replaybench.data.cache import cache_dir
 from replaybench.data.errors import UserError, unknown
+from replaybench.data.numerics import NUMERICS_VERSION
 from replaybench.data.records.record import read_record, write_record
 from replaybench.envs.interface.checks import whole_steps
 from replaybench.envs.interface.plant import Plant

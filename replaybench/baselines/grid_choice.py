@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, get_args
 
-from replaybench import NUMERICS_VERSION
 from replaybench.baselines.fuzzy_q_iteration import TOLERANCE, keep, solve
 from replaybench.baselines.grid import Grid, grid_facts, plant_grid
 from replaybench.baselines.reference_controllers import Controller, GreedyController, RandomController, play
 from replaybench.baselines.solution import Solution
 from replaybench.data.cache import cache_dir
 from replaybench.data.errors import UserError, unknown
+from replaybench.data.numerics import NUMERICS_VERSION
 from replaybench.data.records.record import read_header, write_record
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.plant import OdePlant

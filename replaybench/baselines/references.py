@@ -20,7 +20,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from replaybench import NUMERICS_VERSION
 from replaybench.baselines.fuzzy_q_iteration import TOLERANCE
 from replaybench.baselines.grid import grid_facts
 from replaybench.baselines.grid_choice import (
@@ -47,6 +46,7 @@ from replaybench.baselines.reference_controllers import (
 from replaybench.data.cache import cache_dir
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError
+from replaybench.data.numerics import NUMERICS_VERSION
 from replaybench.data.records.record import read_header, write_record
 from replaybench.envs.interface.plant import Plant, Told
 from replaybench.envs.ode.plant import OdePlant

@@ -1,7 +1,7 @@
 """Store the golden numbers of the present version: `python tests/golden/record.py [--unreleased]`.
 
 New cases are added. Numbers that are there already are replaced only with `--unreleased`, which says that no results
-have been made with this version's old numbers yet: otherwise raise `replaybench.NUMERICS_VERSION` first.
+have been made with this version's old numbers yet: otherwise raise `NUMERICS_VERSION` first.
 """
 
 from __future__ import annotations

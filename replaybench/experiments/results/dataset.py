@@ -22,6 +22,7 @@ import replaybench
 from replaybench.baselines.grid_choice import SMALLEST_SPAN, Rule
 from replaybench.baselines.references import Reference
 from replaybench.data.errors import UserError
+from replaybench.data.numerics import NUMERICS_VERSION
 from replaybench.data.provenance import Stint
 from replaybench.data.records.record import read_record
 from replaybench.experiments.provenance import read_stints
@@ -88,7 +89,7 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
     data.attrs = {
         "title": "replaybench sweep",
         "version": replaybench.__version__,
-        "numerics_version": replaybench.NUMERICS_VERSION,
+        "numerics_version": NUMERICS_VERSION,
         "reward": "unscaled, mean per step or return as told_by says; training episodes include exploration",
     }
     return data

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from replaybench import NUMERICS_VERSION
 from replaybench.baselines.grid_choice import Rule
 from replaybench.controllers.agent import Actions
 from replaybench.controllers.device import check_name
@@ -25,6 +24,7 @@ from replaybench.data.bounds import Count, Hertz, Noise, RootSeed, Seeds, Whole
 from replaybench.data.configuration import build, check_bounds
 from replaybench.data.documents import read_toml
 from replaybench.data.errors import UserError, unknown
+from replaybench.data.numerics import NUMERICS_VERSION
 from replaybench.envs.interface.checks import seen_states
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import with_equations
