@@ -75,7 +75,7 @@ def measure(members: int) -> list[Timing]:
 
     from replaybench.controllers.cuda.ddpg import DeviceDDPG
     from replaybench.experiments.training.loop import update_phase
-    from replaybench.replay.strategies.setting import Context
+    from replaybench.replay.strategies.view import Context
 
     run, seen = made(members, "cuda")
     here, there = made(members, "cpu")

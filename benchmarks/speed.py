@@ -143,7 +143,7 @@ def ranks() -> list[Timing]:
 
     from replaybench.replay.buffer import Replay, step_fields
     from replaybench.replay.strategies.notation import parse
-    from replaybench.replay.strategies.sampling.interface import Context
+    from replaybench.replay.strategies.view import Context
 
     members, capacity, rounds = 32, 100_000, 40
     rng = np.random.Generator(np.random.PCG64(0))

@@ -36,8 +36,8 @@ from replaybench.experiments.training.study import Cell, Study
 from replaybench.replay.batch import ReplayBatch
 from replaybench.replay.buffer import Replay
 from replaybench.replay.strategies.notation import parse
-from replaybench.replay.strategies.setting import Context
-from replaybench.replay.strategies.strategy import RETENTIONS, SAMPLINGS, WEIGHTINGS
+from replaybench.replay.strategies.registry import RETENTIONS, SAMPLINGS, WEIGHTINGS
+from replaybench.replay.strategies.view import Context
 
 EPISODES, MEMBERS, CAPACITY, EVERY = 100, 2, 5_000, 10
 RESULT = Path(__file__).parent / "results" / "strategy_contract.md"
@@ -58,7 +58,7 @@ def strategies() -> list[str]:
     """
     found = []
     for retention in (name for name, kind in RETENTIONS.items() if not kind().traces):
-        for sampling in (*SAMPLINGS, "ERE+PER"):
+        for sampling in SAMPLINGS:
             for weighting in ("", *(f"+{name}" for name in WEIGHTINGS)):
                 try:
                     found.append(str(parse(f"{retention}[{sampling}{weighting}]")))

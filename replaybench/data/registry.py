@@ -6,7 +6,7 @@ Plants, strategies and learners are all found in this way. Making a registry, an
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
@@ -16,9 +16,9 @@ from replaybench.data.errors import UserError, unknown
 from replaybench.data.user_file import IN_FILE, class_in_file, in_file
 
 
-@dataclass(frozen=True)
-class Registry:
-    """Classes of one kind.
+@dataclass(frozen=True, eq=False)
+class Registry(Mapping[str, type[Any]]):
+    """Classes of one kind by name; one is imported when it is asked for.
 
     Attributes:
         kind: what they are, for people: "learner".
@@ -38,16 +38,26 @@ class Registry:
 
     @cached_property
     def offered(self) -> dict[str, EntryPoint]:
-        """What other installed packages offer, by name."""
-        return {entry.name: entry for entry in entry_points(group=self.group) if entry.name not in self.own}
+        """What other installed packages offer of this kind, by name."""
+        return {entry.name: entry for entry in entry_points(group=self.group) if self._is_new(entry)}
 
-    def names(self) -> tuple[str, ...]:
-        """Return all names, of the package's own and of offered ones."""
-        return (*self.own, *self.offered)
+    def __iter__(self) -> Iterator[str]:
+        return iter((*self.own, *self.offered))
+
+    def __len__(self) -> int:
+        return len(self.own) + len(self.offered)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.own or name in self.offered
+
+    def __getitem__(self, name: str) -> type[Any]:
+        if name not in self:
+            raise KeyError(name)
+        return self.load(name)
 
     def spelled(self, name: str) -> str:
         """Return a name as it is registered, whatever its letters' case; an unknown one as it is."""
-        return {known.casefold(): known for known in self.names()}.get(name.casefold(), name)
+        return {known.casefold(): known for known in self}.get(name.casefold(), name)
 
     def load(self, name: str) -> type[Any]:
         """Return the class of that name, or the one in `path/to/file.py:ClassName`.
@@ -63,15 +73,23 @@ class Registry:
             return self._offered(self.offered[name])
         if name.endswith(".py"):
             raise UserError(f"{name!r} names no {self.kind} in the file; write {name}:ClassName")
-        raise unknown(self.kind, name, [*self.names(), *self.also_named])
+        raise unknown(self.kind, name, [*self, *self.also_named])
+
+    def _is_new(self, entry: EntryPoint) -> bool:
+        """Tell whether an entry point of the group is of this kind; one that cannot be imported may be."""
+        if entry.name in self.own:
+            return False
+        try:
+            found = entry.load()
+        except Exception:
+            return True
+        return isinstance(found, type) and issubclass(found, _imported(self.base))
 
     def _offered(self, entry: EntryPoint) -> type[Any]:
         try:
-            found = entry.load()
+            found: type[Any] = entry.load()
         except Exception as error:
             raise UserError(f"{self.kind} {entry.name}, which an installed package offers, fails: {error}") from error
-        if not (isinstance(found, type) and issubclass(found, _imported(self.base))):
-            raise UserError(f"{entry.value}, which an installed package offers as {self.kind} {entry.name}, is none")
         return found
 
 

@@ -20,6 +20,10 @@ IN_FILE: Final = "path/to/file.py:ClassName"
 _NAME: Final = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)\Z")
 
 
+_IMPORTED: Final[dict[str, Path]] = {}
+"""Users' modules by name: the path as the user wrote it."""
+
+
 class InFile(NamedTuple):
     """A class in a user's file."""
 
@@ -69,9 +73,10 @@ def import_file(path: Path, kind: str) -> ModuleType:
     """
     if not path.is_file():
         raise UserError(f"no {kind} file {str(path)!r}; give the path of a Python file that exists")
-    path = path.resolve()
+    written, path = path, path.resolve()
     content = hashlib.sha256(str(path).encode() + b"\0" + path.read_bytes()).hexdigest()[:16]
     name = f"replaybench_{kind}_{path.stem}_{content}"
+    _IMPORTED.setdefault(name, written)
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
@@ -90,6 +95,12 @@ def import_file(path: Path, kind: str) -> ModuleType:
     finally:
         sys.path.remove(os.fspath(path.parent))
     return module
+
+
+def name_in_file(found: type) -> str:
+    """Return `path/to/file.py:ClassName` of a class that came from a user's file; empty for any other."""
+    path = _IMPORTED.get(found.__module__)
+    return f"{path}:{found.__name__}" if path is not None else ""
 
 
 def reason(error: BaseException, path: Path) -> str:

@@ -89,7 +89,7 @@ def is_installed(name: str) -> bool:
     already, but not where a file or a module would be imported first.
     """
     registered = name.startswith(GYMNASIUM) and ":" not in name.removeprefix(GYMNASIUM)
-    return registered or name in PLANTS.names()
+    return registered or name in PLANTS
 
 
 def missing(name: str) -> str:

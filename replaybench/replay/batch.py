@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.replay.arrays import Floats, Indices
 from replaybench.replay.storage.windows import Window
-from replaybench.replay.strategies.setting import Floats, Indices
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
+from replaybench.replay.arrays import Floats, Indices, State
 from replaybench.replay.batch import ReplayBatch
 from replaybench.replay.orders.rank_order import Order, order_arrive_all, order_update_all
 from replaybench.replay.storage.columns import Columns, gather, write
@@ -22,10 +23,11 @@ from replaybench.replay.storage.noise_tally import FIELDS, ReplayedNoise
 from replaybench.replay.storage.traces import TraceRule, Traces
 from replaybench.replay.storage.units import STEP, Assembly, Unit, mean_over_steps
 from replaybench.replay.storage.windows import OnlyLinks, Window, windows
-from replaybench.replay.strategies.entry.synth import Model, RunningDrop, RunningSynth
-from replaybench.replay.strategies.sampling.interface import Draws
-from replaybench.replay.strategies.setting import Context, Floats, Indices, Setting, State
+from replaybench.replay.strategies.entry.drop import RunningDrop
+from replaybench.replay.strategies.entry.synth import Model, RunningSynth
+from replaybench.replay.strategies.sampling.draws import Draws
 from replaybench.replay.strategies.strategy import Strategy
+from replaybench.replay.strategies.view import BufferView, Context
 from replaybench.replay.strategies.weighting.interface import Usage
 
 Bools = NDArray[np.bool_]
@@ -95,15 +97,15 @@ class Replay:
         self.orders = {name: Order(m, self.slots, name in strategy.retention.orders) for name in strategy.orders}
         bounded = strategy.retention.bounded
         self.traces = Traces(traces, m, self.slots) if traces is not None else None
-        setting = Setting(
+        view = BufferView(
             root, members, self.slots, bounded, strategy.in_turn, self.columns, self.orders, self.episodes, self.traces
         )
         self.assembly = Assembly(unit, m, self.slots, self.columns.width) if unit.steps > 1 else None
-        self.drop = RunningDrop(strategy.drop, setting) if strategy.drop else None
-        self.synth = RunningSynth(strategy.synth, setting, model) if strategy.synth else None
-        self.retention = strategy.retention.start(setting)
-        self.sampling = strategy.sampling.start(setting)
-        self.weighting = strategy.weights.start(setting) if strategy.weights else None
+        self.drop = RunningDrop(strategy.drop, view) if strategy.drop else None
+        self.synth = RunningSynth(strategy.synth, view, model) if strategy.synth else None
+        self.retention = strategy.retention.start(view)
+        self.sampling = strategy.sampling.start(view)
+        self.weighting = strategy.weights.start(view) if strategy.weights else None
         noise = [fields[name] for name in FIELDS if name in fields]
         self.noise = ReplayedNoise(m, *noise) if len(noise) == len(FIELDS) and self.assembly is None else None
         self.batch_size = batch_size
@@ -224,7 +226,7 @@ class Replay:
         self._ones[:] = 1
         if self.weighting is None:
             self._weight[:] = 1
-        if not self.strategy.sampling.attends:
+        if not self.strategy.sampling.needs_state:
             self._draws.rate_factor[:] = 1
         for array in (self._weight, self._ones, self._draws.rate_factor):
             array[empty] = 0
@@ -281,10 +283,12 @@ class Replay:
         return [(name, order) for name, order in self.orders.items() if name not in self.columns.fields]
 
     def _parts(self, stored: int) -> list[State]:
-        drop: list[State] = [] if self.drop is None else [{"drop_stream": self.drop.stream.state}]
-        parts = (self.assembly, self.synth, self.weighting, self.noise, self.traces)
-        kept = [part.state_dict(stored) for part in parts if part]
-        return [self.retention.state_dict(), self.sampling.state_dict(stored), *drop, *kept]
+        return [part.state_dict(stored) for part in self._running()]
+
+    def _running(self) -> list[Any]:
+        """Return the parts that remember something."""
+        parts = (self.retention, self.sampling, self.drop, self.assembly, self.synth, self.weighting, self.noise)
+        return [part for part in (*parts, self.traces) if part]
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from `state_dict`: the next draws are identical.
@@ -302,12 +306,8 @@ class Replay:
         self.collected[:], self.offers[:], self.count[:] = state["collected"], offers, count
         self.updates = int(state["updates"][0])
         self.episodes.load_state_dict(state)
-        self.retention.load_state_dict(state)
-        if self.drop is not None:
-            self.drop.stream.state[:] = state["drop_stream"]
-        for part in (self.assembly, self.synth, self.weighting, self.noise, self.sampling, self.traces):
-            if part:
-                part.load_state_dict(state)
+        for part in self._running():
+            part.load_state_dict(state)
         for name, order in self.orders.items():
             keys = self._stored_keys(name, state)
             if ((~np.isnan(keys)).sum(axis=1) != self.count).any():
@@ -344,7 +344,7 @@ def _check(strategy: Strategy, fields: Mapping[str, int], unit: Unit, traces: Tr
         raise UserError(
             f"{strategy}: Synth alters single experiences, which breaks the trajectory in a unit of {unit.steps} steps"
         )
-    needs = {"exploration": "exploration" in strategy.retention.orders, "observation": strategy.sampling.attends}
+    needs = {"exploration": "exploration" in strategy.retention.orders, "observation": strategy.sampling.needs_state}
     for name in needs:
         if needs[name] and name not in fields:
             raise UserError(f"{strategy} selects by {name}, which is not among the stored fields: {', '.join(fields)}")

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from replaybench.replay.arrays import Floats
 from replaybench.replay.batch import ReplayBatch
 from replaybench.replay.buffer import Replay
 from replaybench.replay.storage.columns import gather
-from replaybench.replay.strategies.setting import Floats
 
 
 def newest(replay: Replay) -> ReplayBatch:

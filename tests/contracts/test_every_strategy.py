@@ -20,8 +20,9 @@ from replaybench.replay.batch import ReplayBatch
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.storage.units import STEP, Unit, episode, segment
 from replaybench.replay.strategies.notation import parse
-from replaybench.replay.strategies.setting import Context
-from replaybench.replay.strategies.strategy import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS, Strategy
+from replaybench.replay.strategies.registry import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS
+from replaybench.replay.strategies.strategy import Strategy
+from replaybench.replay.strategies.view import Context
 
 MEMBERS, CAPACITY, BATCH, STEPS, EPISODES, UPDATES = 2, 64, 8, 20, 30, 2
 SAVED_AFTER = 24
@@ -29,7 +30,7 @@ SAVED_AFTER = 24
 EXAMPLES = {"Drop": "Drop(0.3)", "Synth": "Synth(state=0.2, action=0.2)"}
 """Entries that have no default of their own."""
 ENTRY_FORMS = ["", *(f"{EXAMPLES.get(name, name)}*" for name in ENTRIES), "Drop(0.2)*Synth(state=0.4, refresh=0.3)*"]
-SAMPLING_FORMS = [*SAMPLINGS, "ERE+PER"]
+SAMPLING_FORMS = [*SAMPLINGS]
 UNITS = {"steps": STEP, "segments": segment(7), "episodes": episode(STEPS)}
 
 FAR_ABOVE = 0.7  # so that some episodes stray more than others
@@ -249,7 +250,7 @@ def test_pairs_that_make_no_sense_are_refused_with_the_reason(retention: str) ->
 def test_a_missing_field_is_named(retention: str, sampling: str, weighting: str | None) -> None:
     """A strategy works with nothing stored but rewards, or says what it selects by."""
     strategy = parse(written(retention, sampling, weighting))
-    needed = {"exploration"} & set(strategy.orders) | ({"observation"} if strategy.sampling.attends else set())
+    needed = {"exploration"} & set(strategy.orders) | ({"observation"} if strategy.sampling.needs_state else set())
     traces = {f"the trace '{name}'" for name in strategy.retention.traces}
     if needed | traces:
         words = f"selects by ({'|'.join(needed | traces)}), which (is not among|this learner does not keep)"

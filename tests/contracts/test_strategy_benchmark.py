@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from replaybench.experiments.training.study import Cell, Study
-from replaybench.replay.strategies.sampling.interface import DrawsOnly
+from replaybench.replay.strategies.sampling.interface import RunningSampling
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
@@ -48,9 +48,9 @@ def test_annotations_are_checked_whether_or_not_the_learner_is_asked(script: Any
 def test_a_sampler_that_heeds_errors_which_it_does_not_need_breaks_the_promise(
     script: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def annotate(self: DrawsOnly, idx: np.ndarray, td_error: np.ndarray) -> None:
+    def annotate(self: RunningSampling, idx: np.ndarray, td_error: np.ndarray) -> None:
         self.stream.state += np.uint64(1)
 
-    monkeypatch.setattr(DrawsOnly, "annotate", annotate)
+    monkeypatch.setattr(RunningSampling, "annotate", annotate)
     with pytest.raises(SystemExit, match="sampling_stream heeds errors"):
         script.contract(cell("FIFO[Uniform]"))

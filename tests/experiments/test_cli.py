@@ -18,7 +18,7 @@ from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.policy_file import read_policy
 from replaybench.data.records.record import read_record
 from replaybench.experiments.cli import COMMANDS, main
-from replaybench.replay.strategies.strategy import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS
+from replaybench.replay.strategies.registry import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

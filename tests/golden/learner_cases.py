@@ -20,7 +20,7 @@ from replaybench.controllers.memory.config import MemoryConfig
 from replaybench.controllers.registry import LEARNERS, load_learner
 from replaybench.experiments.training.cell import CellRun
 from replaybench.experiments.training.study import Study
-from replaybench.replay.strategies.strategy import REFER
+from replaybench.replay.strategies.registry import REFER
 
 MEMBERS, UPDATING = 2, 3
 MEMORY = {"layers": 1, "units": 8, "window": 4, "burn_in": 2}

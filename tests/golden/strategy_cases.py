@@ -16,8 +16,8 @@ from replaybench.data.errors import UserError
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.storage.units import STEP, Unit, episode, segment
 from replaybench.replay.strategies.notation import parse
-from replaybench.replay.strategies.setting import Context
-from replaybench.replay.strategies.strategy import ENTRIES, RETENTIONS, SAMPLINGS, WEIGHTINGS
+from replaybench.replay.strategies.registry import ENTRIES, RETENTIONS, SAMPLINGS, WEIGHTINGS
+from replaybench.replay.strategies.view import Context
 
 MEMBERS, CAPACITY, BATCH, STEPS, EPISODES, UPDATES = 2, 64, 8, 20, 12, 4
 FIELDS = {**step_fields(2, 1), "exploration": 1}
@@ -30,7 +30,7 @@ FURTHER = ("TDE(segments=none)[Uniform]", "FIFO[PER+IS(normalise=true, all_netwo
 def combinations() -> list[str]:
     """Return strategies in which every registered part occurs, most beside the plainest other parts."""
     found = [f"{retention}[{sampling}]" for retention in RETENTIONS for sampling in ("Uniform", "PER")]
-    samplings = [*SAMPLINGS, "ERE+PER"]
+    samplings = [*SAMPLINGS]
     found += [f"{retention}[{sampling}]" for retention in ("FIFO", "TDE") for sampling in samplings]
     for sampling in samplings:
         for weighting in WEIGHTINGS:

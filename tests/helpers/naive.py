@@ -21,9 +21,10 @@ from replaybench.data.streams import PURPOSES
 from replaybench.replay.strategies.entry.synth import Synth
 from replaybench.replay.strategies.sampling.proportional import PERprop
 from replaybench.replay.strategies.sampling.recent import ERE
-from replaybench.replay.strategies.setting import Context
+from replaybench.replay.strategies.sampling.recent_proportional import EREPER
 from replaybench.replay.strategies.strategy import Strategy
-from replaybench.replay.strategies.weighting.interface import IS
+from replaybench.replay.strategies.view import Context
+from replaybench.replay.strategies.weighting.importance import IS
 
 Step = Mapping[str, np.ndarray]
 ROUNDING = 1e-12
@@ -238,10 +239,12 @@ class NaiveReplay:
         c_min = min(5000, size / 200) if sampling.c_min is None else sampling.c_min
         c_k = min(max(int(max(size * eta ** (k * 1000 / phase), c_min)), 1), count)
         newest_first = sorted(range(count), key=lambda slot: -self.slots[slot].arrived)[:c_k]
-        if sampling.priorities:
+        if isinstance(sampling, EREPER):
             return self._proportional(newest_first[::-1])
         drawn = [{newest_first[self.random["sampling"].below(c_k)]} for _ in range(self.batch)]
         return Prediction(drawn, dict.fromkeys(newest_first, 1 / c_k))
+
+    _draw_EREPER = _draw_ERE  # noqa: N815
 
     def _proportional(self, slots: list[int]) -> Prediction:
         """One draw from each of B equal parts of the priority of these slots, in this order."""
@@ -283,7 +286,7 @@ class NaiveReplay:
         if not self.slots:
             return np.zeros(len(idx))
         weighting, sampling = self.strategy.weighting, self.strategy.sampling
-        if weighting is None and isinstance(sampling, ERE) and sampling.priorities:
+        if weighting is None and isinstance(sampling, EREPER):
             weighting = IS(0.6, 0.6, normalise=True, all_networks=True)  # Wang and Ross 2019, Algorithm 2
         for_this = np.ones(len(idx))
         if isinstance(weighting, IS):
@@ -312,7 +315,7 @@ class NaiveReplay:
     @property
     def weighs_all_networks(self) -> bool:
         sampling, weighting = self.strategy.sampling, self.strategy.weighting
-        by_default = weighting is None and isinstance(sampling, ERE) and sampling.priorities is not None
+        by_default = weighting is None and isinstance(sampling, EREPER)
         return by_default or (isinstance(weighting, IS) and weighting.all_networks)
 
     def annotate(self, idx: Sequence[int], serial: Sequence[int], errors: np.ndarray) -> None:
@@ -326,7 +329,7 @@ class NaiveReplay:
 
     def _prioritise(self, unit: Unit) -> None:
         sampling = self.strategy.sampling
-        rule = sampling.priorities if isinstance(sampling, ERE) else sampling
+        rule = sampling.priorities if isinstance(sampling, EREPER) else sampling
         if not isinstance(rule, PERprop):
             return
         if not math.isfinite(unit.error):

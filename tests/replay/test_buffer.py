@@ -9,7 +9,7 @@ from buffers import FIELDS, chi_square, fill, make, saved
 from replaybench.data.errors import UserError
 from replaybench.replay.buffer import Replay
 from replaybench.replay.strategies.notation import parse
-from replaybench.replay.strategies.setting import Context
+from replaybench.replay.strategies.view import Context
 
 STRATEGIES = ("FIFO[Uniform]", "FULL[Uniform]", "Resv[Uniform]", "FIFO[PER]", "FULL[PER+IS]", "Resv[PER(1.2)+IS]")
 

@@ -11,7 +11,7 @@ from buffers import make
 from replaybench.replay.buffer import Replay
 from replaybench.replay.orders.age_order import AgeLog
 from replaybench.replay.orders.rank_order import Order
-from replaybench.replay.strategies.setting import Context
+from replaybench.replay.strategies.view import Context
 
 CAPACITY = 20_000
 

@@ -163,7 +163,7 @@ def _plants() -> Table:
     table = Table(title="Plants (or path/to/file.py:ClassName for your own, or gymnasium:Name-v0)", box=box.SIMPLE_HEAD)
     for heading in ("name", "states and actions", "parameters", "episode"):
         table.add_column(heading)
-    for name in PLANTS.names():
+    for name in PLANTS:
         if lacking := missing(name):
             table.add_row(name, f"not available here: {escape(lacking)}", end_section=True)
             continue
@@ -187,8 +187,7 @@ def _short(value: Parameter) -> str:
 
 
 def _strategies() -> Table:
-    from replaybench.replay.strategies.notation import parameters
-    from replaybench.replay.strategies.strategy import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS
+    from replaybench.replay.strategies.registry import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS
 
     title = escape("Strategies: Entry*Retention[Sampling+Modifier], for example Drop(0.5)*TDE(1.2)[PER+IS]")
     table = Table(title=title, box=box.SIMPLE_HEAD)
@@ -202,9 +201,8 @@ def _strategies() -> Table:
     }
     for part, names in parts.items():
         for name, kind in names.items():
-            written = ", ".join(f"{f.name}={str(f.default).lower()}" for f in parameters(kind))
+            written = ", ".join(f"{f.name}={str(f.default).lower()}" for f in kind.parameters().values())
             table.add_row(part, name, written, _first_line(kind))
-    table.add_row("modifier", "PER", "alpha=0.6, epsilon=1e-06", "After ERE: proportional priorities among the newest.")
     return table
 
 
@@ -214,7 +212,7 @@ def _learners() -> Table:
     table = Table(title="Learners", box=box.SIMPLE_HEAD)
     for heading in ("name", "settings", ""):
         table.add_column(heading)
-    for name in LEARNERS.names():
+    for name in LEARNERS:
         kind, config = load_learner(name)
         settings = "\n".join(f"{key} = {value}" for key, value in _flat(dataclasses.asdict(config())).items())
         table.add_row(name, settings, _first_line(kind))

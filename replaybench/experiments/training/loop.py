@@ -18,7 +18,7 @@ from replaybench.experiments.training.episodes import Episodes
 from replaybench.replay.buffer import Replay
 from replaybench.replay.files.buffer_stream import BufferStream
 from replaybench.replay.newest import newest
-from replaybench.replay.strategies.setting import Context
+from replaybench.replay.strategies.view import Context
 
 
 def training_episode(env: PopulationEnv, agent: Agent, replay: Replay, episode: int) -> Episodes:
@@ -77,7 +77,7 @@ def update_phase(agent: Agent, replay: Replay, updates: int, progress: float, ep
     """
     if agent.on_policy:
         agent.update(newest(replay))
-    states = episodes.attended(updates) if replay.strategy.sampling.attends else itertools.repeat(None, updates)
+    states = episodes.attended(updates) if replay.strategy.sampling.needs_state else itertools.repeat(None, updates)
     contexts = (Context(update, updates, progress, state) for update, state in enumerate(states))
     if not replay.uses_feedback:
         agent.update_all(map(replay.sample, contexts))

@@ -36,8 +36,8 @@ from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.files.buffer_schema import BufferFacts, BufferFile, open_buffer
 from replaybench.replay.files.buffer_stream import BufferStream
 from replaybench.replay.storage.units import Unit
-from replaybench.replay.strategies.setting import Context
 from replaybench.replay.strategies.strategy import Strategy
+from replaybench.replay.strategies.view import Context
 
 EVALUATIONS = 20
 _PART_ROWS = 1 << 16
@@ -244,7 +244,7 @@ def replay_offline(
     marks = np.unique(np.linspace(0, updates, EVALUATIONS + 1).astype(np.int64))
     rewards = [play(agent.greedy(), env)]
     for update in range(updates):
-        attended = recording.observation(learners, update / updates) if strategy.sampling.attends else None
+        attended = recording.observation(learners, update / updates) if strategy.sampling.needs_state else None
         update_once(agent, source, Context(update % phase, phase, update / updates, attended))
         if update + 1 in marks:
             rewards.append(play(agent.greedy(), env))

@@ -10,7 +10,6 @@ import dataclasses
 from typing import Protocol
 
 from replaybench.data.errors import UserError
-from replaybench.replay.strategies.sampling.recent import ERE
 from replaybench.replay.strategies.strategy import Strategy
 
 
@@ -26,7 +25,7 @@ class Replaying(Protocol):
 
 def updates_after(steps: int, strategy: Strategy, learner: Replaying) -> float:
     """Return how many updates follow so many steps, in the mean."""
-    uses = steps * strategy.entering * learner.replays_per_experience
+    uses = steps * strategy.entry_share * learner.replays_per_experience
     return float(uses / (learner.batch_size * getattr(learner, "segment", 1)))
 
 
@@ -42,8 +41,7 @@ def with_phases(strategy: Strategy, learner: Replaying, steps: int, every: int) 
     Raises:
         UserError: there would be phases of a single update.
     """
-    sampling = strategy.sampling
-    if not isinstance(sampling, ERE) or sampling.phase is not None:
+    if not strategy.sampling.needs_phase:
         return strategy
     updates = updates_after(max(steps, every), strategy, learner)
     if updates < 2:
@@ -53,4 +51,4 @@ def with_phases(strategy: Strategy, learner: Replaying, steps: int, every: int) 
         )
     if not 0 < every < steps:
         return strategy
-    return dataclasses.replace(strategy, sampling=dataclasses.replace(sampling, phase=int(updates)))
+    return dataclasses.replace(strategy, sampling=strategy.sampling.in_phases(int(updates)))

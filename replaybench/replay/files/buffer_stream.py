@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream, next_below
+from replaybench.replay.arrays import Floats, Indices, State
 from replaybench.replay.batch import ReplayBatch
 from replaybench.replay.files.buffer_schema import open_buffer
 from replaybench.replay.files.shuffled_blocks import Passes
 from replaybench.replay.storage.columns import Columns, gather
-from replaybench.replay.strategies.setting import Context, Floats, Indices, State
+from replaybench.replay.strategies.view import Context
 
 BLOCK_ROWS = 1024
 HELD_BLOCKS = 16

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream, next_below
-from replaybench.replay.strategies.setting import State
+from replaybench.replay.arrays import State
 
 
 class Passes:

@@ -76,3 +76,14 @@ def segment_edges(head: Sums, alpha: float, count: int, edges: NDArray[np.int64]
     for b in range(1, segments):
         quantile = ranks_below(head, alpha, count, total * b / segments)
         edges[b] = min(max(quantile, edges[b - 1] + 1), count - segments + b)
+
+
+@kernel
+def rank_in_segment(edges: NDArray[np.int64], segment: int, share: float, count: int) -> tuple[int, int]:
+    """Return the rank that lies `share` of the way through a segment, of `count` ranks in all, and its width.
+
+    A segment that `segment_edges` left empty, there being more of them than ranks, holds the last rank.
+    """
+    low = min(edges[segment], count - 1)
+    width = max(edges[segment + 1] - low, 1)
+    return low + int(share * width), width

@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError
 from replaybench.data.records.record import read_record, write_record
+from replaybench.replay.arrays import Floats
 from replaybench.replay.batch import ReplayBatch
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.sb3.feedback import check_feedback
 from replaybench.replay.strategies.notation import parse
-from replaybench.replay.strategies.setting import Context, Floats
 from replaybench.replay.strategies.strategy import Strategy
+from replaybench.replay.strategies.view import Context
 
 try:
     from stable_baselines3.common.buffers import BaseBuffer, ReplayBuffer

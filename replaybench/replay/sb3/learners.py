@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from torch.autograd.graph import register_multi_grad_hook
 
 from replaybench.data.errors import UserError
+from replaybench.replay.arrays import Floats
 from replaybench.replay.sb3.buffer import StrategyReplayBuffer
 from replaybench.replay.sb3.feedback import FEEDBACK, needs
-from replaybench.replay.strategies.sampling.recent import ERE
-from replaybench.replay.strategies.setting import Context, Floats
+from replaybench.replay.strategies.view import Context
 
 # isort: split
 # After `replaybench.replay.sb3.buffer`, which says how to install these where they are missing.
@@ -67,7 +67,7 @@ class StrategyLearner(OffPolicyAlgorithm):
             )
         super()._setup_model()
         strategy = self.strategy_buffer.strategy
-        if isinstance(strategy.sampling, ERE) and strategy.sampling.phase is None and self._phase_updates() == 1:
+        if strategy.sampling.needs_phase and self._phase_updates() == 1:
             raise UserError(
                 f"{strategy} draws by the place of an update in its phase, and these settings make phases of one "
                 'update; give ERE(phase=1000), or e.g. train_freq=(1, "episode"), gradient_steps=-1'

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.kernel import kernel
-from replaybench.replay.strategies.setting import Floats, State
+from replaybench.replay.arrays import Floats, State
 
 FIELDS = ("sensor_noise", "actuator_noise")
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
-from replaybench.replay.strategies.setting import Floats, State
+from replaybench.replay.arrays import Floats, State
 
 _MOST: Final = np.iinfo(np.uint16).max
 

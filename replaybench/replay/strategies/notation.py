@@ -3,32 +3,50 @@
 Modifiers of what enters stand in front (`Drop(0.5)*Synth(action=0.2)*FIFO[Uniform]`), those of weights and gradients
 (`FIFO[Uniform+ReFER]`) behind. A string parses to frozen dataclasses; `str` of the result is canonical and parses to
 the same again. That string is command-line token, legend entry, hash input and file attribute. The spellings of the
-authors' public code (`resv`, `expl_1.2`, `PER_0.7`, `FULL DB`) and of their papers (`ReF-ER-1`) are accepted.
+authors' public code (`resv`, `expl_1.2`, `PER_0.7`, `FULL DB`) and of their papers (`ReF-ER-1`) are accepted, and so
+is `path/to/file.py:ClassName` in place of a name.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import re
-from typing import Any, Final
+import types
+import typing
+from collections.abc import Sequence
+from typing import Any, Final, Literal, NamedTuple
 
 from replaybench.data.errors import UserError, unknown
-from replaybench.replay.strategies.entry.synth import Drop
-from replaybench.replay.strategies.refer import ReFER1
-from replaybench.replay.strategies.sampling.proportional import PERprop
-from replaybench.replay.strategies.sampling.recent import ERE
-from replaybench.replay.strategies.strategy import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS, Strategy
+from replaybench.data.registry import Registry
+from replaybench.data.user_file import in_file
+from replaybench.replay.strategies.registry import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS
+from replaybench.replay.strategies.strategy import Strategy
+from replaybench.replay.strategies.term import Term
 
 _ALIASES: Final = {
     "full db": "FULL", "full_db": "FULL", "fulldb": "FULL", "reservoir": "Resv",
     "ref-er": "ReFER", "ref-er-1": "ReFER-1", "ref-er-2": "ReFER-2", "refer1": "ReFER-1", "refer2": "ReFER-2",
+    "ere+perprop": "ERE+PER",
 }  # fmt: skip
 _NAME: Final = r"[A-Za-z][A-Za-z -]*?(?:_(?=[A-Za-z])[A-Za-z]+)?[0-9]?"
-_TERM: Final = re.compile(rf"\s*({_NAME})\s*(?:_([0-9.]+)|\(([^()]*)\))?\s*\Z")
+_FILE: Final = r"[^()*·+\[\]]+\.py:\w+"
+_TERM: Final = re.compile(rf"\s*(?:({_FILE})|({_NAME})\s*(?:_([0-9.]+))?)\s*(?:\(([^()]*)\))?\s*\Z")
 
 
-def parse(text: str) -> Strategy:
+class _Written(NamedTuple):
+    """A term as it is written: a part of the strategy `whole`."""
+
+    whole: str
+    name: str
+    arguments: tuple[str, ...]
+
+
+def parse(text: str, *, from_file: bool = False) -> Strategy:
     """Parse a strategy.
+
+    Args:
+        text: the notation.
+        from_file: the text comes from a file, whose word is not enough to run a Python file.
 
     Raises:
         UserError: the text does not parse (the message shows where), a name or number is wrong, or the parts do not
@@ -37,25 +55,19 @@ def parse(text: str) -> Strategy:
     opening = text.find("[")
     if opening < 0 or not text.rstrip().endswith("]"):
         raise UserError(f"strategy {text!r} is not of the form Retention[Sampling], e.g. FIFO[Uniform]")
-    *before, last = re.split(r"[*·]", text[:opening])
-    first, *behind = text.rstrip()[opening + 1 : -1].split("+")
-    entries = [_read("modifier of what enters", part, text, ENTRIES) for part in before]
-    retention = _read("retention strategy", last, text, RETENTIONS)
-    sampling = _read("sampling strategy", first, text, SAMPLINGS)
-    weightings: list[Any] = []
-    refers: list[ReFER1] = []
-    for part in behind:
-        if isinstance(sampling, ERE) and part.strip().casefold().startswith("per"):
-            _refuse_second(text, "PER", sampling.priorities is not None)
-            priorities = _read("priorities of ERE", part, text, {"PER": PERprop, "PERprop": PERprop})
-            sampling = dataclasses.replace(sampling, priorities=priorities)
-        else:
-            term = _read("sampling modifier", part, text, {**WEIGHTINGS, **REFER})
-            (refers if isinstance(term, ReFER1) else weightings).append(term)
+    *before, last = (_written(part, text) for part in re.split(r"[*·]", text[:opening]))
+    first, *behind = (_written(part, text) for part in text.rstrip()[opening + 1 : -1].split("+"))
+    if from_file and any(in_file(term.name) for term in (*before, last, first, *behind)):
+        raise UserError(f"strategy {text!r} is defined in a Python file; name it yourself, with --strategy")
+    entries = [_read(ENTRIES, term) for term in before]
+    retention = _read(RETENTIONS, last)
+    sampling, behind = _read_sampling(first, behind)
+    weightings = [_read(WEIGHTINGS, term) for term in behind if term.name not in REFER]
+    refers = [_read(REFER, term) for term in behind if term.name in REFER]
     _refuse_second(text, "ReFER", len(refers) > 1)
     for terms in (entries, weightings):
         for i, term in enumerate(terms):
-            _refuse_second(text, type(term).__name__, type(term) in map(type, terms[:i]))
+            _refuse_second(text, term.written_name(), type(term) in map(type, terms[:i]))
     if len(weightings) > 1:
         raise UserError(f"strategy {text!r}: IS and FIS correct for the same thing; name one of them")
     found = {type(entry).__name__.casefold(): entry for entry in entries}
@@ -69,95 +81,91 @@ def _refuse_second(text: str, name: str, seen: bool) -> None:
         raise UserError(f"strategy {text!r} has {name} twice; name it once")
 
 
-def write(strategy: Strategy) -> str:
-    """Return the canonical text of a strategy; equal strategies read alike."""
-    entries = "".join(f"{_write(entry)}*" for entry in (strategy.drop, strategy.synth) if entry)
-    sampling = _write(strategy.sampling)
-    if isinstance(strategy.sampling, ERE) and strategy.sampling.priorities:
-        sampling += "+" + _write(strategy.sampling.priorities).replace("PERprop", "PER")
-    behind = "".join(f"+{_write(term)}" for term in (strategy.weighting, strategy.refer) if term)
-    return f"{entries}{_write(strategy.retention)}[{sampling}{behind}]"
-
-
-def parameters(kind: Any) -> list[dataclasses.Field[Any]]:
-    """Return the parameters that the notation writes in a term's brackets."""
-    return [field for field in dataclasses.fields(kind) if field.name != "priorities"]
-
-
-def _read(kind: str, term: str, whole: str, valid: dict[str, Any]) -> Any:
-    """Build the dataclass that `term` names, its arguments given in order or by name."""
+def _written(term: str, whole: str) -> _Written:
+    """Take a term apart; names get the spelling under which they are known, if they are."""
     match = _TERM.match(term)
     if not match:
         raise UserError(f"strategy {whole!r}: cannot read {term.strip()!r} at character {whole.find(term) + 1}")
-    written, suffix, inside = match.groups()
-    folded = {name.casefold(): name for name in valid}
-    name = _ALIASES.get(written.casefold(), written)
-    name = folded.get(name.casefold(), name)
-    if name not in valid:
-        for other, names in (("retention strategy", RETENTIONS), ("sampling strategy", SAMPLINGS)):
-            if kind.endswith("strategy") and name in names:
-                raise UserError(
-                    f"strategy {whole!r}: {name} is a {other}; write Retention[Sampling], e.g. FIFO[Uniform]"
-                )
-        raise unknown(kind, written, valid)
+    file, name, suffix, inside = match.groups()
+    arguments = (suffix,) if suffix else tuple(p.strip() for p in re.split(r",|→|->", inside or "") if p.strip())
+    if file:
+        return _Written(whole, file.strip(), arguments)
+    name = _ALIASES.get(name.casefold(), name)
+    for registry in (ENTRIES, RETENTIONS, SAMPLINGS, WEIGHTINGS, REFER):
+        name = registry.spelled(name)
     if suffix and name in REFER:
         raise UserError(f"strategy {whole!r}: write ReFER-1 for Rule 1 alone, ReFER({suffix}) for C = {suffix}")
-    fields = parameters(valid[name])
+    return _Written(whole, name, arguments)
+
+
+def _read_sampling(first: _Written, behind: list[_Written]) -> tuple[Any, list[_Written]]:
+    """Build the sampling, of two terms where it is one of those like `ERE+PER`; return what stands behind it, too."""
+    for place, term in enumerate(behind):
+        joined = f"{first.name}+{term.name}"
+        joined = SAMPLINGS.spelled(_ALIASES.get(joined.casefold(), joined))
+        if joined not in SAMPLINGS:
+            continue
+        others = behind[:place] + behind[place + 1 :]
+        _refuse_second(first.whole, term.name, term.name in (other.name for other in others))
+        kind = SAMPLINGS[joined]
+        (part,) = kind.kinds(kind.second)
+        second = part(**_arguments(part, term))
+        return kind(**_arguments(kind, first._replace(name=joined.partition("+")[0])), **{kind.second: second}), others
+    return _read(SAMPLINGS, first), behind
+
+
+def _read(registry: Registry, term: _Written) -> Any:
+    """Build the dataclass that a term names."""
+    if term.name not in registry and not in_file(term.name):
+        for other in (RETENTIONS, SAMPLINGS):
+            if registry in (RETENTIONS, SAMPLINGS) and term.name in other:
+                raise UserError(
+                    f"strategy {term.whole!r}: {term.name} is a {other.kind}; "
+                    "write Retention[Sampling], e.g. FIFO[Uniform]"
+                )
+        if registry is WEIGHTINGS:
+            raise unknown(registry.kind, term.name, [*WEIGHTINGS, *REFER])
+    kind = registry.load(term.name)
+    return kind(**_arguments(kind, term))
+
+
+def _arguments(kind: type[Term], term: _Written) -> dict[str, Any]:
+    """Read a term's arguments, which are given in order or by name."""
+    name, whole, fields = term.name, term.whole, list(kind.parameters())
+    if term.arguments and kind.no_parameters:
+        raise UserError(f"strategy {whole!r}: {kind.no_parameters}")
     arguments: dict[str, Any] = {}
-    pieces = [suffix] if suffix else [p for p in re.split(r",|→|->", inside or "") if p.strip()]
-    if pieces and name == "FULL":
-        raise UserError(
-            f"strategy {whole!r}: FULL keeps everything and has no capacity; FIFO, Resv, TDE and Expl have the study's"
-        )
-    for place, piece in enumerate(pieces):
-        key, _, value = piece.rpartition("=")
-        by_name = {f.name: f for f in fields}
-        if key.strip() and key.strip() not in by_name:
-            raise unknown(f"parameter of {name}", key.strip(), by_name or ["none"])
-        if not key.strip() and place >= len(fields):
-            raise UserError(f"strategy {whole!r}: {name} takes {len(fields) or 'no'} parameter(s), not {len(pieces)}")
-        target = by_name[key.strip()] if key.strip() else fields[place]
-        if target.name in arguments:
-            raise UserError(f"strategy {whole!r}: {name} has {target.name} twice")
-        arguments[target.name] = _value(value.strip(), target, name, whole)
-    return valid[name](**arguments)
+    for place, piece in enumerate(term.arguments):
+        key, _, value = (part.strip() for part in piece.rpartition("="))
+        if key and key not in fields:
+            raise unknown(f"parameter of {name}", key, fields or ["none"])
+        if not key and place >= len(fields):
+            given = len(term.arguments)
+            raise UserError(f"strategy {whole!r}: {name} takes {len(fields) or 'no'} parameter(s), not {given}")
+        target = key or fields[place]
+        if target in arguments:
+            raise UserError(f"strategy {whole!r}: {name} has {target} twice")
+        arguments[target] = _value(value, kind.kinds(target), f"strategy {whole!r}: {target} of {name}")
+    return arguments
 
 
-def _value(text: str, target: dataclasses.Field[Any], name: str, whole: str) -> float | bool | str | None:
-    """Read an argument as what its field takes."""
-    takes = str(target.type)
-    words = re.findall(r"'(\w+)'", takes) + ["none"] * takes.endswith("None") + ["true", "false"] * (takes == "bool")
-    if text.casefold() in words or takes == "bool":
-        found = {"none": None, "true": True, "false": False}.get(text.casefold(), text.casefold())
-        if takes == "bool" and not isinstance(found, bool):
-            raise UserError(f"strategy {whole!r}: {target.name} of {name} is true or false, not {text!r}")
-        return found
-    number = ["a whole number"] * ("int" in takes) or ["a number"] * ("float" in takes)
-    try:
-        if not number:
-            raise ValueError
-        return int(text) if "int" in takes else float(text)
-    except ValueError:
-        expected = " or ".join([*number, *words])
-        raise UserError(f"strategy {whole!r}: {target.name} of {name} must be {expected}, not {text!r}") from None
-
-
-def _write(term: Any) -> str:
-    """Write a term with those arguments that differ from their defaults, so that equal terms read alike."""
-    name = {kind: name for name, kind in REFER.items()}.get(type(term), type(term).__name__)
-    fields = parameters(term)
-    always = isinstance(term, Drop)  # a bare `Drop` would not say how much
-    kept = [f for f in fields if always or getattr(term, f.name) != f.default]
-    changed = [(f.name, _plain(getattr(term, f.name), f)) for f in kept]
-    if len(changed) == 1 and changed[0][0] == fields[0].name and name != "Synth":
-        inside = changed[0][1]
-    else:
-        inside = ", ".join(f"{name}={value}" for name, value in changed)
-    return name + (f"({inside})" if changed else "")
-
-
-def _plain(value: float | bool | str | None, field: dataclasses.Field[Any]) -> str:
-    if value is None or isinstance(value, bool | str):
-        return str(value).lower()
-    number = int(value) if "int" in str(field.type) else float(value)
-    return repr(number).replace("e+", "e")  # a plus would begin a modifier
+def _value(text: str, kinds: Sequence[Any], where: str) -> float | bool | str | None:
+    """Read an argument as one of the types that its parameter may have."""
+    words: dict[str, bool | str | None] = {}
+    for kind in kinds:
+        if typing.get_origin(kind) is Literal:
+            words |= {str(word).casefold(): word for word in typing.get_args(kind)}
+    if types.NoneType in kinds:
+        words["none"] = None
+    if bool in kinds:
+        words |= {"true": True, "false": False}
+    if text.casefold() in words:
+        return words[text.casefold()]
+    if bool in kinds:
+        raise UserError(f"{where} is true or false, not {text!r}")
+    number = int if int in kinds else float if float in kinds else None
+    with contextlib.suppress(ValueError):
+        if number is not None:
+            return number(text)
+    spoken = {int: ["a whole number"], float: ["a number"], None: []}[number]
+    raise UserError(f"{where} must be {' or '.join([*spoken, *words])}, not {text!r}")

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from replaybench.data.errors import UserError
+from replaybench.replay.strategies.term import Term
 
 
 @dataclass(frozen=True)
-class ReFER1:
+class ReFER1(Term):
     """ReF-ER's Rule 1 alone: far-policy steps are masked, nothing pulls the policy back.
 
     Attributes:
@@ -25,6 +26,7 @@ class ReFER1:
 
     c: float = 4.0
     anneal: float = 5e-7
+    name = "ReFER-1"
     rules: ClassVar[tuple[int, ...]] = (1,)
 
     def __post_init__(self) -> None:
@@ -48,6 +50,7 @@ class ReFER(ReFER1):
     beta: float = 1.0
     beta_rate: float | None = None
     kl: Literal["mu_pi", "pi_mu"] = "mu_pi"
+    name = "ReFER"
     rules: ClassVar[tuple[int, ...]] = (1, 2)
 
     def __post_init__(self) -> None:
@@ -66,4 +69,5 @@ class ReFER(ReFER1):
 class ReFER2(ReFER):
     """ReF-ER's Rule 2 alone: the policy is pulled towards past behaviours, and far-policy steps count, ρ clipped."""
 
+    name = "ReFER-2"
     rules: ClassVar[tuple[int, ...]] = (2,)

@@ -27,7 +27,7 @@ from replaybench.replay.files.buffer_file import replay_arrays, replay_facts
 from replaybench.replay.files.buffer_schema import open_buffer
 from replaybench.replay.storage.units import STEP, segment
 from replaybench.replay.strategies.notation import parse
-from replaybench.replay.strategies.setting import Context
+from replaybench.replay.strategies.view import Context
 
 MEMBERS = 3
 SAME = 2.0**-11

@@ -20,7 +20,7 @@ from replaybench.experiments.training.cell import CellRun, run_cell
 from replaybench.experiments.training.study import Cell, Study, read_study, resolved, write_toml
 from replaybench.replay.storage.episode_starts import episode_and_step
 from replaybench.replay.strategies.sampling.recent import ERE
-from replaybench.replay.strategies.setting import Context
+from replaybench.replay.strategies.view import Context
 
 HERE = Path(__file__).parents[2] / "helpers"
 PLANT = f"{HERE / 'drifting.py'}:Drifting"

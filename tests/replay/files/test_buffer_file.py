@@ -13,7 +13,7 @@ from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.files.buffer_file import load_replay, replay_arrays, replay_facts
 from replaybench.replay.storage.units import STEP, Unit, segment
 from replaybench.replay.strategies.notation import parse
-from replaybench.replay.strategies.setting import Context
+from replaybench.replay.strategies.view import Context
 
 MEMBERS = (4, 7, 9)
 FIELDS = {**step_fields(2, 1), "exploration": 1}

@@ -16,7 +16,7 @@ from replaybench.data.errors import UserError
 from replaybench.data.records.record import write_record
 from replaybench.replay.batch import ReplayBatch
 from replaybench.replay.files.buffer_stream import BufferStream
-from replaybench.replay.strategies.setting import Context
+from replaybench.replay.strategies.view import Context
 
 ALARM = 1e-6
 FIELDS = {"observation": 2, "action": 1, "reward": 1, "next_observation": 2, "terminated": 1}

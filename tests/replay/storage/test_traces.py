@@ -24,7 +24,7 @@ from replaybench.replay.files.buffer_file import load_replay, replay_arrays, rep
 from replaybench.replay.storage.traces import Traces
 from replaybench.replay.storage.units import episode
 from replaybench.replay.strategies.notation import parse
-from replaybench.replay.strategies.strategy import RETENTIONS
+from replaybench.replay.strategies.registry import RETENTIONS
 
 FIELDS = {**step_fields(2, 1), "exploration": 1}
 MEMBERS, BATCH, DISCOUNT = 3, 4, np.float32(0.5)

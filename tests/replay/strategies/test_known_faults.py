@@ -12,10 +12,10 @@ from buffers import FIELDS, fill, make, saved
 from replaybench.replay.buffer import Replay
 from replaybench.replay.storage.units import segment
 from replaybench.replay.strategies.notation import parse
-from replaybench.replay.strategies.setting import Context
-from replaybench.replay.strategies.strategy import RETENTIONS, SAMPLINGS
+from replaybench.replay.strategies.registry import RETENTIONS, SAMPLINGS
+from replaybench.replay.strategies.view import Context
 
-SAMPLED = [*SAMPLINGS, "ERE+PER"]
+SAMPLED = [*SAMPLINGS]
 
 
 def attend(replay: Replay) -> Context:

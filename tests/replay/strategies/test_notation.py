@@ -7,17 +7,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replaybench.data.errors import UserError
-from replaybench.replay.strategies.entry.synth import Drop, Synth
+from replaybench.replay.strategies.entry.drop import Drop
+from replaybench.replay.strategies.entry.synth import Synth
 from replaybench.replay.strategies.notation import Strategy, parse
+from replaybench.replay.strategies.registry import ENTRIES, RETENTIONS, SAMPLINGS, WEIGHTINGS
 from replaybench.replay.strategies.retention.far_policy import FarPol
-from replaybench.replay.strategies.retention.interface import FIFO, FULL, TDE, Expl, Resv
+from replaybench.replay.strategies.retention.fifo import FIFO
+from replaybench.replay.strategies.retention.full import FULL
+from replaybench.replay.strategies.retention.ranked import TDE, Expl
+from replaybench.replay.strategies.retention.reservoir import Resv
 from replaybench.replay.strategies.sampling.attentive import AER
-from replaybench.replay.strategies.sampling.interface import Uniform
 from replaybench.replay.strategies.sampling.proportional import PERprop
 from replaybench.replay.strategies.sampling.rank_based import PER
 from replaybench.replay.strategies.sampling.recent import ERE
-from replaybench.replay.strategies.strategy import ENTRIES, RETENTIONS, SAMPLINGS, WEIGHTINGS
-from replaybench.replay.strategies.weighting.interface import FIS, IS
+from replaybench.replay.strategies.sampling.recent_proportional import EREPER
+from replaybench.replay.strategies.sampling.uniform import Uniform
+from replaybench.replay.strategies.weighting.full_importance import FIS
+from replaybench.replay.strategies.weighting.importance import IS
 
 probabilities = st.floats(0, 1) | st.integers(0, 1)
 exponents = st.floats(0, 1e6) | st.integers(0, 5)
@@ -25,6 +31,7 @@ positive = st.floats(0, 1e6, exclude_min=True)
 segments = st.none() | st.just("authors") | st.integers(1, 10**6)
 proportional = st.builds(PERprop, exponents, positive)
 eta = st.floats(0, 1, exclude_min=True)
+recent = (eta, st.none() | st.integers(1, 10**6), eta, st.none() | st.integers(2, 10**6))
 shares = st.tuples(st.floats(0, 0.5), st.floats(0, 0.5), probabilities).filter(lambda s: s[0] + s[1] > 0)
 
 PARTS = {
@@ -38,9 +45,8 @@ PARTS = {
     PER: st.builds(PER, exponents),
     PERprop: proportional,
     AER: st.builds(AER, st.floats(1, 1e6) | st.integers(1, 9), st.floats(0, 1, exclude_min=True)),
-    ERE: st.builds(
-        ERE, eta, st.none() | st.integers(1, 10**6), eta, st.none() | st.integers(2, 10**6), st.none() | proportional
-    ),
+    ERE: st.builds(ERE, *recent),
+    EREPER: st.builds(EREPER, *recent, proportional),
     IS: st.builds(IS, probabilities, probabilities, st.booleans(), st.booleans()),
     FIS: st.builds(FIS, probabilities),
     Drop: st.builds(Drop, st.just("rate") | st.floats(0, 1, exclude_max=True)),
@@ -57,7 +63,7 @@ def test_every_part_has_a_round_trip() -> None:
 def strategies(draw: st.DrawFn) -> Strategy:
     retention = draw(st.one_of([PARTS[kind] for kind in RETENTIONS.values()]))
     sampling = draw(st.one_of([PARTS[kind] for kind in SAMPLINGS.values()]))
-    weighting = draw(st.none() | PARTS[FIS] | (st.none() if sampling.why_no_importance else PARTS[IS]))
+    weighting = draw(st.none() | PARTS[FIS] | (st.none() if sampling.importance_undefined else PARTS[IS]))
     return Strategy(retention, sampling, weighting, draw(st.none() | PARTS[Drop]), draw(st.none() | PARTS[Synth]))
 
 
@@ -115,7 +121,7 @@ def test_parts() -> None:
     assert parse("Resv[Uniform]") == Strategy(Resv(), Uniform())
     assert parse("FIFO[Uniform]").retention == FIFO()
     assert parse("expl_1.2[PER]") == Strategy(Expl(1.2), PER(0.7))
-    assert parse("FIFO[ERE+PER]").sampling == ERE(priorities=PERprop())
+    assert parse("FIFO[ERE+PER]").sampling == EREPER(priorities=PERprop())
     assert parse("FIFO[ERE+PER]").weights == IS(0.6, 0.6, normalise=True, all_networks=True)
     assert parse("FIFO[ERE]").weights is None
     assert parse("Drop(0.5)*Synth(0.1, 0.2, 0.3)*FIFO[Uniform]") == Strategy(

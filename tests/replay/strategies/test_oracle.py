@@ -22,8 +22,9 @@ from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.storage.episode_starts import episode_and_step
 from replaybench.replay.storage.units import STEP, Unit, episode, segment
 from replaybench.replay.strategies.notation import parse
-from replaybench.replay.strategies.setting import Context
-from replaybench.replay.strategies.strategy import RETENTIONS, SAMPLINGS, Strategy
+from replaybench.replay.strategies.registry import RETENTIONS, SAMPLINGS
+from replaybench.replay.strategies.strategy import Strategy
+from replaybench.replay.strategies.view import Context
 
 FIELDS = {**step_fields(2, 1), "exploration": 1}
 ROOT, BATCH, EPISODE = 3, 5, 6
@@ -39,13 +40,8 @@ VARIANTS = {
     "PER": ["PER", "PER(0.0)", "PER(3.0)"],
     "PERprop": ["PERprop", "PERprop(0.0)", "PERprop(1.0, epsilon=0.01)"],
     "AER": ["AER", "AER(4.0, alpha=1.0)", "AER(1.0)"],
-    "ERE": [
-        "ERE",
-        "ERE(0.9995, c_min=3)",
-        "ERE(0.9998)+PER",
-        "ERE(0.999, c_min=4, last=0.9997)+PER(0.9)",
-        "ERE(0.999, c_min=2, phase=5)",
-    ],
+    "ERE": ["ERE", "ERE(0.9995, c_min=3)", "ERE(0.999, c_min=2, phase=5)"],
+    "ERE+PER": ["ERE+PER", "ERE(0.9998)+PER", "ERE(0.999, c_min=4, last=0.9997)+PER(0.9)"],
 }
 """Each part with defaults and other parameters; a part that is registered but missing here is tested as it is."""
 WEIGHTINGS = ["", "+IS", "+IS(0.4, normalise=true)", "+IS(all_networks=true)", "+FIS", "+FIS(0.5)"]

@@ -10,13 +10,16 @@ from replaybench.data.errors import UserError
 from replaybench.replay.sb3.feedback import FEEDBACK, check_feedback
 from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.refer import ReFER, ReFER1, ReFER2
-from replaybench.replay.strategies.retention.interface import FIFO, Resv
+from replaybench.replay.strategies.registry import REFER
+from replaybench.replay.strategies.retention.fifo import FIFO
+from replaybench.replay.strategies.retention.reservoir import Resv
 from replaybench.replay.strategies.sampling.attentive import AER
-from replaybench.replay.strategies.sampling.interface import Uniform
 from replaybench.replay.strategies.sampling.rank_based import PER
 from replaybench.replay.strategies.sampling.recent import ERE
-from replaybench.replay.strategies.strategy import REFER, Strategy
-from replaybench.replay.strategies.weighting.interface import FIS, IS
+from replaybench.replay.strategies.sampling.uniform import Uniform
+from replaybench.replay.strategies.strategy import Strategy
+from replaybench.replay.strategies.weighting.full_importance import FIS
+from replaybench.replay.strategies.weighting.importance import IS
 
 positive = st.floats(0, 1e6, exclude_min=True)
 unit = st.floats(0, 1)

@@ -1,14 +1,10 @@
-"""What enters a buffer: modifiers that stand in front of a retention strategy.
-
-`Drop` leaves offers out (de Bruin et al. 2018, section 6.4, [DE]); `Synth` replaces some by what the plant's model
-says of other states or actions (sections 6.2 and 6.3.1).
-"""
+"""Synthetic experiences, of states or actions that never were (de Bruin et al. 2018, sections 6.2 and 6.3.1)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,47 +12,10 @@ from numpy.typing import NDArray
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import next_double
-from replaybench.replay.strategies.setting import Floats, Indices, Setting, State
-
-BASE_FREQUENCY = 50.0
-
-
-@dataclass(frozen=True)
-class Drop:
-    """Discard each offer with this probability; "rate" drops 1 − 50/f at f Hz, nothing at 50 Hz and below."""
-
-    probability: float | Literal["rate"] = "rate"
-
-    def __post_init__(self) -> None:
-        if self.probability != "rate" and not (isinstance(self.probability, int | float) and 0 <= self.probability < 1):
-            raise UserError(f"Drop({self.probability}): give a probability in [0, 1), or rate for 1 − 50/f")
-
-    def at(self, frequency: float) -> Drop:
-        """Return the same with its probability at this control rate [Hz]."""
-        if self.probability != "rate":
-            return self
-        return Drop(max(0.0, 1.0 - BASE_FREQUENCY / frequency))
-
-
-class RunningDrop:
-    """Decides for a population which offers reach the buffer."""
-
-    def __init__(self, description: Drop, setting: Setting) -> None:
-        if isinstance(description.probability, str):
-            raise UserError("Drop(rate) needs the control rate: write parse(…).at(frequency)")
-        self.probability = description.probability
-        self.stream = setting.stream("drop")
-
-    def filter(self, offered: NDArray[np.bool_]) -> None:
-        """Set `offered` `[M]` to False where the offer is discarded; members without an offer draw nothing."""
-        _drop(self.stream.state, self.probability, offered)
-
-
-@kernel
-def _drop(stream: NDArray[np.uint64], probability: float, offered: NDArray[np.bool_]) -> None:
-    for m in range(offered.size):
-        if offered[m] and next_double(stream[m]) < probability:
-            offered[m] = False
+from replaybench.replay.arrays import Floats, Indices, State
+from replaybench.replay.strategies.running import Drawing
+from replaybench.replay.strategies.term import Term
+from replaybench.replay.strategies.view import BufferView
 
 
 class Model(Protocol):
@@ -78,7 +37,7 @@ class Model(Protocol):
 
 
 @dataclass(frozen=True)
-class Synth:
+class Synth(Term):
     """Replace experiences by synthetic ones (de Bruin et al. 2018, section 6.2).
 
     With probability `state` a uniformly drawn state takes the place of s, and a becomes the policy's action there,
@@ -91,6 +50,7 @@ class Synth:
     state: float = 0.0
     action: float = 0.0
     refresh: float = 1.0
+    keywords = True
 
     def __post_init__(self) -> None:
         for name in ("state", "action", "refresh"):
@@ -102,20 +62,20 @@ class Synth:
             )
 
 
-class RunningSynth:
+class RunningSynth(Drawing):
     """Alters a population's offers.
 
     Attributes:
         synthetic: bool `[M, N]`, what each slot holds; only kept where `refresh` asks for it.
     """
 
-    def __init__(self, description: Synth, setting: Setting, model: Model | None) -> None:
+    def __init__(self, description: Synth, view: BufferView, model: Model | None) -> None:
         if model is None:
             raise UserError("Synth needs a plant with a model (simulate); this one has none: leave Synth out")
-        self.description, self.model, self.columns = description, model, setting.columns
-        self.stream = setting.stream("synthesis")
-        members = len(setting.members)
-        self.synthetic = np.zeros((members, setting.capacity if description.refresh < 1 else 0), np.bool_)
+        super().__init__(view, "synthesis")
+        self.description, self.model, self.columns = description, model, view.columns
+        members = len(view.members)
+        self.synthetic = np.zeros((members, view.capacity if description.refresh < 1 else 0), np.bool_)
 
     def alter(self, row: Floats, slots: Indices, fresh: NDArray[np.bool_]) -> None:
         """Make some of the experiences `row` `[M, W]`, which are about to be stored in `slots` `[M]`, synthetic.
@@ -152,11 +112,11 @@ class RunningSynth:
     def state_dict(self, stored: int) -> State:
         """Return the stream, and which of the `stored` slots are synthetic."""
         kept = {"synthetic": self.synthetic[:, :stored].view(np.uint8)} if self.description.refresh < 1 else {}
-        return {"synthesis_stream": self.stream.state, **kept}
+        return {**super().state_dict(stored), **kept}
 
     def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Continue from `state_dict`."""
-        self.stream.state[:] = state["synthesis_stream"]
+        super().load_state_dict(state)
         if self.description.refresh < 1:
             self.synthetic[:, : state["synthetic"].shape[1]] = state["synthetic"].astype(np.bool_)
 

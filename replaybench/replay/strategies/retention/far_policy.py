@@ -14,29 +14,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.kernel import kernel
+from replaybench.replay.arrays import Indices, State
 from replaybench.replay.storage.traces import Values
-from replaybench.replay.strategies.retention.interface import RunningRetention, Slots
-from replaybench.replay.strategies.setting import Setting, State
+from replaybench.replay.strategies.retention.interface import Retention, RunningRetention
+from replaybench.replay.strategies.view import BufferView
 
 
 @dataclass(frozen=True)
-class FarPol:
+class FarPol(Retention):
     """Drop the episode with the largest fraction of far-policy steps, from its oldest step to its newest.
 
     The next one is chosen when it is gone; of equal ones the oldest, and never the episode under way unless nothing
     else is stored. The learner says with its trace `far` (0 or 1) which steps are far-policy.
     """
 
-    bounded = True
-    in_turn = False
-    orders = ()
     traces = ("far",)
+    slot_bytes = 4
 
-    def start(self, setting: Setting) -> RunningRetention:
-        return _RunningFarPol(setting)
+    def start(self, view: BufferView) -> RunningRetention:
+        return _RunningFarPol(view)
 
 
-class _RunningFarPol:
+class _RunningFarPol(RunningRetention):
     """Victims of a population.
 
     Attributes:
@@ -45,20 +44,20 @@ class _RunningFarPol:
         waiting: int64 `[M]`, how many; −1 where they have to be looked up, after loading.
     """
 
-    def __init__(self, setting: Setting) -> None:
-        assert setting.traces is not None  # `Replay` refuses this retention without
-        members = len(setting.members)
-        self.serial, self.episodes = setting.columns.serial, setting.episodes
-        self.far = setting.traces.view("far")
+    def __init__(self, view: BufferView) -> None:
+        assert view.traces is not None  # `Replay` refuses this retention without
+        members = len(view.members)
+        self.serial, self.episodes = view.columns.serial, view.episodes
+        self.far = view.traces.view("far")
         self.victim = np.zeros((members, 2), np.int64)
-        self.queue = np.zeros((members, setting.capacity), np.int32)
+        self.queue = np.zeros((members, view.capacity), np.int32)
         self.waiting = np.zeros(members, np.int64)
 
-    def slots(self, offers: NDArray[np.int64], capacity: int, slots: Slots) -> None:
+    def slots(self, offers: Indices, capacity: int, slots: Indices) -> None:
         starts, known = self.episodes.starts, self.episodes.known
         _oldest_of_farthest(starts, known, self.serial, self.far, self.victim, self.queue, self.waiting, slots)
 
-    def state_dict(self) -> State:
+    def state_dict(self, stored: int) -> State:
         return {"far_victim": self.victim}
 
     def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
@@ -83,7 +82,7 @@ def _oldest_of_farthest(
     victim: NDArray[np.int64],
     queue: NDArray[np.int32],
     waiting: NDArray[np.int64],
-    slots: Slots,
+    slots: Indices,
 ) -> None:
     """Fill in the slots of the oldest steps of the victims of all members whose entry is −2."""
     for m in range(slots.size):

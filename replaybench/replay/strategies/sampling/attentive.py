@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import next_below
+from replaybench.replay.arrays import Floats, Indices
 from replaybench.replay.orders.node_vectors import borrow, request
-from replaybench.replay.strategies.sampling.interface import Draws, DrawsOnly, RunningSampling
-from replaybench.replay.strategies.setting import Context, Floats, Indices, Setting
+from replaybench.replay.strategies.sampling.interface import Draws, RunningSampling, Sampling
+from replaybench.replay.strategies.view import BufferView, Context
 
 
 @dataclass(frozen=True)
-class AER:
+class AER(Sampling):
     """Of ⌈λB⌉ distinct experiences drawn uniformly, replay the B whose states are most like the agent's.
 
     Likeness is the cosine between the stored and the attended observation, 0 with a zero vector; ties go by draw
@@ -28,10 +29,9 @@ class AER:
 
     first: float = 2.5
     alpha: float = 2 / 3
-    orders = ()
-    attends = True
+    needs_state = True
     feedback = ("rate", "phase")
-    why_no_importance = "the chances of its draws are not known"
+    importance_undefined = "the chances of its draws are not known"
 
     def __post_init__(self) -> None:
         if not 1 <= self.first < np.inf:
@@ -43,11 +43,8 @@ class AER:
         """Return λ at this progress of the run."""
         return self.first + (1 - self.first) * min(1.0, progress / self.alpha)
 
-    def slot_bytes(self, in_turn: bool) -> int:
-        return 0
-
-    def start(self, setting: Setting) -> RunningSampling:
-        return _RunningAER(self, setting)
+    def start(self, view: BufferView) -> RunningSampling:
+        return _RunningAER(self, view)
 
 
 class _Scratch(NamedTuple):
@@ -79,10 +76,10 @@ def _scratch(n: int) -> _Scratch:
     )
 
 
-class _RunningAER(DrawsOnly):
-    def __init__(self, description: AER, setting: Setting) -> None:
-        super().__init__(setting.stream("sampling"))
-        self.description, self.columns = description, setting.columns
+class _RunningAER(RunningSampling):
+    def __init__(self, description: AER, view: BufferView) -> None:
+        super().__init__(view)
+        self.description, self.columns = description, view.columns
         self.scratch = _scratch(0)
 
     def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import next_double
+from replaybench.replay.arrays import Floats, Indices, State
 from replaybench.replay.orders.priority_sums import (
     SumState,
     make_sums,
@@ -21,15 +22,15 @@ from replaybench.replay.orders.priority_sums import (
     sum_total,
     sum_update,
 )
-from replaybench.replay.strategies.sampling.interface import Draws, DrawsOnly, RunningSampling
-from replaybench.replay.strategies.setting import Context, Floats, Indices, Setting, State
+from replaybench.replay.strategies.sampling.interface import Draws, RunningSampling, Sampling
+from replaybench.replay.strategies.view import BufferView, Context
 
 # The smallest normal number: under a large α, a priority of 0 would never be drawn again.
 _LEAST: Final = np.float32(2.0**-126)
 
 
 @dataclass(frozen=True)
-class PERprop:
+class PERprop(Sampling):
     """Proportional prioritised replay: P ∝ p = (|δ| + ε)^α, new experiences get the largest p so far.
 
     All priority is cut into B equal parts and one experience is drawn from each. A |δ| that is not finite counts as
@@ -38,10 +39,7 @@ class PERprop:
 
     alpha: float = 0.6
     epsilon: float = 1e-6
-    orders = ()
-    attends = False
     feedback = ("td_error",)
-    why_no_importance = ""
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha < np.inf:
@@ -52,16 +50,16 @@ class PERprop:
     def slot_bytes(self, in_turn: bool) -> int:
         return 5
 
-    def start(self, setting: Setting) -> RunningSampling:
-        return _RunningPERprop(self, setting)
+    def start(self, view: BufferView) -> RunningSampling:
+        return _RunningPERprop(self, view)
 
 
-class _RunningPERprop(DrawsOnly):
-    def __init__(self, description: PERprop, setting: Setting) -> None:
-        super().__init__(setting.stream("sampling"))
+class _RunningPERprop(RunningSampling):
+    def __init__(self, description: PERprop, view: BufferView) -> None:
+        super().__init__(view)
         self.description = description
-        self.sums = make_sums(len(setting.members), setting.capacity)
-        self.largest = np.ones(len(setting.members), np.float32)
+        self.sums = make_sums(len(view.members), view.capacity)
+        self.largest = np.ones(len(view.members), np.float32)
 
     def stored(self, slots: Indices) -> None:
         _set_largest(self.sums, self.largest, slots)

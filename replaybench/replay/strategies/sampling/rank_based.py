@@ -9,16 +9,17 @@ from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
-from replaybench.data.streams import Stream, next_double
-from replaybench.replay.orders.rank_law import Sums, first_sums, segment_edges
+from replaybench.data.streams import next_double
+from replaybench.replay.arrays import Indices
+from replaybench.replay.orders.rank_law import Sums, first_sums, rank_in_segment, segment_edges
 from replaybench.replay.orders.rank_order import order_select_many
 from replaybench.replay.orders.rank_tree import OrderState
-from replaybench.replay.strategies.sampling.interface import Draws, DrawsOnly, RunningSampling
-from replaybench.replay.strategies.setting import Context, Indices, Setting
+from replaybench.replay.strategies.sampling.interface import Draws, RunningSampling, Sampling
+from replaybench.replay.strategies.view import BufferView, Context
 
 
 @dataclass(frozen=True)
-class PER:
+class PER(Sampling):
     """Rank-based prioritised replay: P ∝ rank^−α by |δ| as last seen, infinite before the first use (eq. 7).
 
     The ranks, always current, are cut into B segments of equal cumulative probability, each at least one rank
@@ -27,25 +28,20 @@ class PER:
 
     alpha: float = 0.7
     orders = ("td_error",)
-    attends = False
     feedback = ("td_error",)
-    why_no_importance = ""
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha < np.inf:
             raise UserError(f"PER({self.alpha:g}): α must be a finite number ≥ 0")
 
-    def slot_bytes(self, in_turn: bool) -> int:
-        return 0
-
-    def start(self, setting: Setting) -> RunningSampling:
-        return _RunningPER(self.alpha, setting.stream("sampling"), setting.orders["td_error"].state)
+    def start(self, view: BufferView) -> RunningSampling:
+        return _RunningPER(self.alpha, view)
 
 
-class _RunningPER(DrawsOnly):
-    def __init__(self, alpha: float, stream: Stream, order: OrderState) -> None:
-        super().__init__(stream)
-        self.alpha, self.order, self.head = alpha, order, first_sums(alpha)
+class _RunningPER(RunningSampling):
+    def __init__(self, alpha: float, view: BufferView) -> None:
+        super().__init__(view)
+        self.alpha, self.order, self.head = alpha, view.orders["td_error"].state, first_sums(alpha)
         self.edges = np.zeros((0, 0), np.int64)
         self.edges_for = np.zeros(0, np.int64)
 
@@ -73,10 +69,9 @@ def _draw_stratified(
         if edges_for[m] != count[m]:
             segment_edges(head, alpha, count[m], edges[m])
             edges_for[m] = count[m]
+        mine = edges[m]
         for b in range(segments):
-            low = min(edges[m, b], count[m] - 1)
-            width = max(edges[m, b + 1] - low, 1)
-            ranks[b] = low + int(next_double(stream[m]) * width)
+            ranks[b], width = rank_in_segment(mine, b, next_double(stream[m]), count[m])
             draws.probability[m, b] = 1.0 / (segments * width)
         order_select_many(order, m, ranks, draws.idx[m])
         for b in range(count[m] - 1, segments):  # segments that share the last rank, if there are too few ranks

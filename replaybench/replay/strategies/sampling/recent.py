@@ -1,9 +1,11 @@
-"""Emphasising recent experience (Wang & Ross 2019), alone and with proportional priorities."""
+"""Emphasising recent experience (Wang & Ross 2019)."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,31 +13,29 @@ from numpy.typing import NDArray
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import next_below
+from replaybench.replay.arrays import Indices, State
 from replaybench.replay.orders.age_order import AgeLog, AgeState, age_renew
 from replaybench.replay.orders.priority_sums import sum_search
-from replaybench.replay.strategies.sampling.interface import Draws, DrawsOnly, RunningSampling
-from replaybench.replay.strategies.sampling.proportional import PERprop
-from replaybench.replay.strategies.setting import Context, Indices, Setting, State
+from replaybench.replay.strategies.sampling.interface import Draws, RunningSampling, Sampling
+from replaybench.replay.strategies.view import BufferView, Context
 
 
 @dataclass(frozen=True)
-class ERE:
+class ERE(Sampling):
     """Update k of the K of a phase draws from the newest c_k = max(N·η^(k·1000/K), c_min) experiences.
 
     With `phase` every K = `phase` updates of the run are one, whenever they are done; else phases are the schedule's.
     η moves linearly from `eta` to `last` over the run. N is the buffer's size; a FULL buffer has none, so there N is
     what it stores. c_min is min(5000, N/200) unless given: the paper's 5000 for its buffer of 10⁶. c_k is rounded
-    down and clipped to what is stored. With `priorities` (written `ERE+PER`) the draws among the newest c_k are
-    proportional to priority (Algorithm 2), one from each of B equal parts of it in order of age.
+    down and clipped to what is stored.
     """
 
     eta: float = 0.996
     c_min: int | None = None
     last: float = 1.0
     phase: int | None = None
-    priorities: PERprop | None = None
-    orders = ()
-    attends = False
+    feedback: ClassVar[tuple[str, ...]] = ("phase",)
+    importance_undefined = "all draws of a batch have equal chances, so all its weights would be equal"
 
     def __post_init__(self) -> None:
         for eta in (self.eta, self.last):
@@ -47,15 +47,14 @@ class ERE:
             raise UserError(f"ERE: a phase must be at least 2 updates long, not {self.phase}")
 
     @property
-    def feedback(self) -> tuple[str, ...]:
-        return ("phase", "td_error") if self.priorities else ("phase",)
+    def needs_phase(self) -> bool:
+        return self.phase is None
+
+    def in_phases(self, updates: int) -> ERE:
+        return dataclasses.replace(self, phase=updates)
 
     def slot_bytes(self, in_turn: bool) -> int:
-        return (0 if in_turn else 15) + (6 if self.priorities else 0)
-
-    @property
-    def why_no_importance(self) -> str:
-        return "" if self.priorities else "all draws of a batch have equal chances, so all its weights would be equal"
+        return 0 if in_turn else 15
 
     def newest(self, context: Context, capacity: int | None, count: Indices) -> Indices:
         """Return c_k `[M]` for buffers that store `count` `[M]`; capacity None means as large as that."""
@@ -71,31 +70,27 @@ class ERE:
         newest: Indices = np.clip(np.maximum(count * share, floor), 1, count).astype(np.int64)
         return newest
 
-    def start(self, setting: Setting) -> RunningSampling:
-        if self.priorities:
-            from replaybench.replay.strategies.sampling.recent_proportional import RunningEREPER
-
-            return RunningEREPER(self, self.priorities, setting)
-        return _RunningRing(self, setting) if setting.in_turn else _RunningLog(self, setting)
+    def start(self, view: BufferView) -> RunningSampling:
+        return _RunningRing(self, view) if view.in_turn else _RunningLog(self, view)
 
 
-class RunningERE(DrawsOnly):
+class RunningERE(RunningSampling):
     """What the running forms share."""
 
-    def __init__(self, description: ERE, setting: Setting) -> None:
-        super().__init__(setting.stream("sampling"))
-        self.description, self.setting = description, setting
+    def __init__(self, description: ERE, view: BufferView) -> None:
+        super().__init__(view)
+        self.description, self.view = description, view
 
     def newest(self, context: Context, count: Indices) -> Indices:
         """Return c_k `[M]`."""
-        return self.description.newest(context, self.setting.capacity if self.setting.bounded else None, count)
+        return self.description.newest(context, self.view.capacity if self.view.bounded else None, count)
 
 
 class _RunningRing(RunningERE):
     """Where the order of slots is that of age."""
 
     def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
-        _draw_ring(self.stream.state, self.newest(context, count), offers, self.setting.capacity, draws)
+        _draw_ring(self.stream.state, self.newest(context, count), offers, self.view.capacity, draws)
 
 
 @kernel
@@ -111,9 +106,9 @@ def _draw_ring(stream: NDArray[np.uint64], newest: Indices, offers: Indices, cap
 class _RunningLog(RunningERE):
     """Where any slot may be renewed."""
 
-    def __init__(self, description: ERE, setting: Setting) -> None:
-        super().__init__(description, setting)
-        self.ages = AgeLog(len(setting.members), setting.capacity)
+    def __init__(self, description: ERE, view: BufferView) -> None:
+        super().__init__(description, view)
+        self.ages = AgeLog(len(view.members), view.capacity)
 
     def stored(self, slots: Indices) -> None:
         _renew(self.ages.state, slots)

@@ -7,12 +7,15 @@ which may pass its end, or the tail of an age log.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import next_double
+from replaybench.replay.arrays import Floats, Indices, State
 from replaybench.replay.orders.age_order import AgeLog, AgeState, age_place, age_renew
 from replaybench.replay.orders.priority_sums import (
     SumState,
@@ -22,30 +25,54 @@ from replaybench.replay.orders.priority_sums import (
     sum_update,
 )
 from replaybench.replay.orders.range_sums import Cover, cover_range, cover_room, cover_search
-from replaybench.replay.strategies.sampling.interface import Draws
+from replaybench.replay.strategies.sampling.interface import Draws, RunningSampling
 from replaybench.replay.strategies.sampling.proportional import PERprop, priority_of, read_priority
 from replaybench.replay.strategies.sampling.recent import ERE, RunningERE
-from replaybench.replay.strategies.setting import Context, Floats, Indices, Setting, State
+from replaybench.replay.strategies.view import BufferView, Context
+from replaybench.replay.strategies.weighting.importance import IS
+
+_PRIORITIES: Final = PERprop()
 
 
-class RunningEREPER(RunningERE):
-    """The running form of `ERE+PER`; without an age log the positions of the sum tree are slots."""
+@dataclass(frozen=True)
+class EREPER(ERE):
+    """ERE whose draws among the newest c_k are proportional to priority, one from each of B equal parts of it by age.
 
-    def __init__(self, description: ERE, priorities: PERprop, setting: Setting) -> None:
-        super().__init__(description, setting)
-        members = len(setting.members)
-        self.priorities = priorities
+    Unless another weighting is named, that of Algorithm 2 is in force.
+    """
+
+    priorities: PERprop = _PRIORITIES
+    name = "ERE+PER"
+    second = "priorities"
+    feedback = ("phase", "td_error")
+    importance_undefined = ""
+    weighting = IS(0.6, 0.6, normalise=True, all_networks=True)
+
+    def slot_bytes(self, in_turn: bool) -> int:
+        return super().slot_bytes(in_turn) + 6
+
+    def start(self, view: BufferView) -> RunningSampling:
+        return _RunningEREPER(self, view)
+
+
+class _RunningEREPER(RunningERE):
+    """Without an age log the positions of the sum tree are slots."""
+
+    def __init__(self, description: EREPER, view: BufferView) -> None:
+        super().__init__(description, view)
+        members = len(view.members)
+        self.priorities = description.priorities
         self.largest = np.ones(members, np.float32)
-        self.ages = AgeLog(members, 0 if setting.in_turn else setting.capacity, weighted=True)
-        self.sums = make_sums(members, setting.capacity) if setting.in_turn else self.ages.state.priority
+        self.ages = AgeLog(members, 0 if view.in_turn else view.capacity, weighted=True)
+        self.sums = make_sums(members, view.capacity) if view.in_turn else self.ages.state.priority
 
     def stored(self, slots: Indices) -> None:
         _store(self.sums, self.ages.state, self.largest, slots)
 
     def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
         newest = self.newest(context, count)
-        if self.setting.in_turn:
-            _draw_ring(self.stream.state, self.sums, newest, offers, self.setting.capacity, draws)
+        if self.view.in_turn:
+            _draw_ring(self.stream.state, self.sums, newest, offers, self.view.capacity, draws)
         else:
             _draw_log(self.stream.state, self.ages.state, newest, count, draws)
 
@@ -55,7 +82,7 @@ class RunningEREPER(RunningERE):
 
     def state_dict(self, stored: int) -> State:
         own: State = {"priority_largest": self.largest}
-        if self.setting.in_turn:
+        if self.view.in_turn:
             own["priority"] = self.sums.leaf[:, :stored]
         else:
             place = self.ages.state.place_of[:, :stored]
@@ -67,11 +94,11 @@ class RunningEREPER(RunningERE):
         super().load_state_dict(state)
         self.largest[:] = state["priority_largest"]
         self.sums.leaf[:] = 0
-        if not self.setting.in_turn:
+        if not self.view.in_turn:
             self.ages.load_state_dict(state)
         for m, priority in enumerate(read_priority(state)):
             stored = len(priority)
-            position = np.arange(stored) if self.setting.in_turn else self.ages.state.place_of[m, :stored]
+            position = np.arange(stored) if self.view.in_turn else self.ages.state.place_of[m, :stored]
             self.sums.leaf[m, position[position >= 0]] = priority[position >= 0]
             sum_rebuild(self.sums, m)
 

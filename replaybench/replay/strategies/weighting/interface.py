@@ -1,18 +1,16 @@
-"""Weights of replayed experiences, made by a sampling modifier from probabilities or from replay counts."""
+"""How what is replayed is weighted: what every such modifier of a sampling is."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from replaybench.data.errors import UserError
-from replaybench.data.kernel import kernel
-from replaybench.replay.strategies.sampling.interface import Draws
-from replaybench.replay.strategies.setting import Context, Floats, Indices, Setting, State
+from replaybench.replay.arrays import Floats, Indices
+from replaybench.replay.strategies.running import Running
+from replaybench.replay.strategies.sampling.draws import Draws
+from replaybench.replay.strategies.term import Term
+from replaybench.replay.strategies.view import BufferView, Context
 
 
 class Usage(NamedTuple):
@@ -29,161 +27,26 @@ class Usage(NamedTuple):
     stored: Indices
 
 
-class RunningWeighting(Protocol):
+class RunningWeighting(Running, ABC):
     """Weighs the batches of a population."""
 
-    def stored(self, slots: Indices) -> None:
-        """Learn that each member has a new occupant in `slots[m]` (−1: none)."""
-
+    @abstractmethod
     def weigh(self, context: Context, usage: Usage, draws: Draws, weight: Floats) -> None:
         """Fill weight `[M, B]`."""
 
-    def state_dict(self, stored: int) -> State:
-        """Return the arrays that a resumed run needs, those per slot cut to the `stored` slots in use."""
-
-    def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Continue from `state_dict`."""
-
 
 @dataclass(frozen=True)
-class IS:
-    """Importance-sampling weights (1 / (N·P))^β, β linear in the run's progress (de Bruin et al. 2018, eq. 8).
+class Weighting(Term, ABC):
+    """A weight for each replayed experience."""
 
-    N counts the experiences stored at present and P is the chance of the draw. With `normalise` the weights of a
-    batch are divided by their maximum, as Schaul et al. (2016) do. The weights multiply the critic's loss; with
-    `all_networks` the actor's too.
-    """
+    by_probability: ClassVar[bool] = False
+    """Whether weights are made from the probabilities of the draws."""
+    slot_bytes: ClassVar[int] = 0
+    """About how many bytes a slot costs it."""
 
-    first: float = 0.5
-    last: float = 1.0
-    normalise: bool = False
-    all_networks: bool = False
-
-    def __post_init__(self) -> None:
-        if not (0 <= self.first <= 1 and 0 <= self.last <= 1):
-            raise UserError(f"IS({self.first:g}→{self.last:g}): both exponents must lie in [0, 1]")
-
-    def start(self, setting: Setting) -> RunningWeighting:
-        return _RunningIS(self)
-
-
-class _RunningIS:
-    def __init__(self, description: IS) -> None:
-        self.description = description
-
-    def stored(self, slots: Indices) -> None:
-        """Nothing is kept per slot."""
-
-    def weigh(self, context: Context, usage: Usage, draws: Draws, weight: Floats) -> None:
-        beta = self.description.first + (self.description.last - self.description.first) * context.progress
-        raw = (usage.stored[:, None] * draws.probability) ** -beta
-        weight[:] = raw / raw.max(axis=1, keepdims=True) if self.description.normalise else raw
-
-    def state_dict(self, stored: int) -> State:
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Nothing is kept."""
-
-
-@dataclass(frozen=True)
-class FIS:
-    """Full importance sampling by replay counts (de Bruin et al. 2018, section 7.2).
-
-    An experience replayed for the K-th time weighs (Pr(X ≥ K) / [Σ_{j=1}^{⌈np⌉} Pr(X ≥ j) / np])^β, with
-    X ~ Binomial(n, p) the number of its replays under FIFO[Uniform]: n is the lifetime there in updates (the updates
-    so far while the buffer is not full), p the chance per update, B over the experiences stored. The printed
-    sum is Pr(X > K) where the words say Pr(X ≥ K); this takes the words. Replays of one batch are counted in turn.
-    Where p is above a half, so that one batch draws an experience several times, X counts its draws instead: n·B of
-    them with chance p/B.
-    """
-
-    beta: float = 1.0
     all_networks = False
+    """Whether all networks' losses are weighted, or the critic's only."""
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.beta <= 1:
-            raise UserError(f"FIS({self.beta:g}): the exponent must lie in [0, 1]")
-
-    def start(self, setting: Setting) -> RunningWeighting:
-        return _RunningFIS(self.beta, setting)
-
-
-_CROWDED: Final = 0.5
-
-
-class _RunningFIS:
-    def __init__(self, beta: float, setting: Setting) -> None:
-        self.beta, self.setting = beta, setting
-        self.replays = np.zeros((len(setting.members), setting.capacity), np.uint16)
-
-    def stored(self, slots: Indices) -> None:
-        members = np.flatnonzero(slots >= 0)
-        self.replays[members, slots[members]] = 0
-
-    def weigh(self, context: Context, usage: Usage, draws: Draws, weight: Floats) -> None:
-        batch = draws.idx.shape[1]
-        full = (usage.stored == self.setting.capacity) & self.setting.bounded
-        lifetime = np.where(full, self.setting.capacity * usage.phase_end / usage.offers, usage.updates)
-        lifetime = np.maximum(np.rint(lifetime), 1)
-        expected = np.where(full, batch * usage.phase_end / usage.offers, usage.updates * batch / usage.stored)
-        lifetime = np.where(expected > _CROWDED * lifetime, lifetime * batch, lifetime)
-        _weigh_by_counts(self.replays, lifetime.astype(np.int64), expected, self.beta, draws.idx, weight)
-
-    def state_dict(self, stored: int) -> State:
-        return {"replays": self.replays[:, :stored]}
-
-    def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        self.replays[:, : state["replays"].shape[1]] = state["replays"]
-
-
-@kernel
-def _weigh_by_counts(
-    replays: NDArray[np.uint16],
-    lifetime: Indices,
-    expected: NDArray[np.float64],
-    beta: float,
-    idx: Indices,
-    weight: Floats,
-) -> None:
-    """Count each draw and weigh it; n `lifetime` and np `expected`, `[M]`."""
-    for m in range(idx.shape[0]):
-        most = 0
-        for b in range(idx.shape[1]):
-            slot = idx[m, b]
-            replays[m, slot] += np.uint16(replays[m, slot] < 0xFFFF)
-            most = max(most, int(replays[m, slot]))
-            weight[m, b] = replays[m, slot]
-        terms = int(np.ceil(expected[m]))
-        reached = binomial_tails(lifetime[m], expected[m] / lifetime[m], max(most, terms))
-        mean = reached[1 : terms + 1].sum() / expected[m]
-        for b in range(idx.shape[1]):
-            weight[m, b] = (reached[int(weight[m, b])] / mean) ** beta
-
-
-@kernel
-def binomial_tails(n: int, p: float, most: int) -> NDArray[np.float64]:
-    """Return Pr(X ≥ K) for X ~ Binomial(n, p) and K = 0 … `most`.
-
-    Terms come one from the other in logarithms, and are summed from the far end, where they are smallest.
-    """
-    reached = np.zeros(most + 1)
-    reached[0] = 1.0
-    if p >= 1.0:
-        reached[: n + 1] = 1.0
-        return reached
-    mean = n * p
-    last = min(n, int(max(float(most), mean) + 10.0 * np.sqrt(mean)) + 60)
-    terms, log_term = np.zeros(last + 1), n * np.log1p(-p)
-    for k in range(last + 1):
-        terms[k] = np.exp(log_term)
-        if terms[k] == 0.0 and k > mean:
-            break
-        if k < n:
-            log_term += np.log((n - k) * p / ((k + 1) * (1.0 - p)))
-    tail = 0.0
-    for k in range(last, 0, -1):
-        tail += terms[k]
-        if k <= most:
-            reached[k] = min(tail, 1.0)
-    return reached
+    @abstractmethod
+    def start(self, view: BufferView) -> RunningWeighting:
+        """Return the running form."""

@@ -11,7 +11,8 @@ from buffers import FIELDS, chi_square, make, saved
 from replaybench.data.errors import UserError
 from replaybench.replay.buffer import Replay
 from replaybench.replay.storage.units import segment
-from replaybench.replay.strategies.entry.synth import Drop, Synth
+from replaybench.replay.strategies.entry.drop import Drop
+from replaybench.replay.strategies.entry.synth import Synth
 from replaybench.replay.strategies.notation import parse
 
 
@@ -75,13 +76,13 @@ def test_a_reservoir_counts_offers_after_the_drop() -> None:
 def test_the_drop_rate_follows_the_control_rate(frequency: float, probability: float) -> None:
     strategy = parse("Drop(rate)*FIFO[Uniform]").at(frequency)
     assert strategy.drop == Drop(probability)
-    assert strategy.entering == 1 - probability
+    assert strategy.entry_share == 1 - probability
 
 
 def test_a_given_drop_does_not_depend_on_the_control_rate() -> None:
     assert parse("Drop(0.2)*FIFO[Uniform]").at(100).drop == Drop(0.2)
     assert parse("FIFO[Uniform]").at(100) == parse("FIFO[Uniform]")
-    assert parse("FIFO[Uniform]").entering == 1.0
+    assert parse("FIFO[Uniform]").entry_share == 1.0
 
 
 def test_a_drop_rate_without_a_control_rate_is_refused() -> None:

@@ -10,7 +10,7 @@ from naive import rank_segments
 from replaybench.data.errors import UserError
 from replaybench.replay.buffer import Replay
 from replaybench.replay.strategies.notation import parse
-from replaybench.replay.strategies.strategy import RETENTIONS
+from replaybench.replay.strategies.registry import RETENTIONS
 
 
 def victims(replay: Replay, offers: int, draws: int) -> np.ndarray:

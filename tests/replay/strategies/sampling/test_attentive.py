@@ -9,7 +9,7 @@ from buffers import FIELDS, chi_square, fill, make
 from replaybench.data.errors import UserError
 from replaybench.replay.buffer import Replay
 from replaybench.replay.strategies.sampling.attentive import AER
-from replaybench.replay.strategies.setting import Context
+from replaybench.replay.strategies.view import Context
 
 
 def fill_states(replay: Replay, states: np.ndarray) -> None:

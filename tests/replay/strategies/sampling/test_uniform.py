@@ -6,9 +6,9 @@ import numpy as np
 from buffers import chi_square, fill, make, saved
 
 from replaybench.replay.strategies.sampling.attentive import AER
-from replaybench.replay.strategies.sampling.interface import Uniform
 from replaybench.replay.strategies.sampling.proportional import PERprop
 from replaybench.replay.strategies.sampling.rank_based import PER
+from replaybench.replay.strategies.sampling.uniform import Uniform
 
 
 def test_every_experience_of_every_member_has_the_same_chance() -> None:
@@ -39,6 +39,6 @@ def test_what_only_draws_keeps_nothing_per_slot() -> None:
 
 
 def test_it_asks_for_nothing_and_has_no_weights() -> None:
-    assert (Uniform.orders, Uniform.feedback, Uniform.attends) == ((), (), False)
+    assert (Uniform.orders, Uniform.feedback, Uniform.needs_state) == ((), (), False)
     assert Uniform() == Uniform()
-    assert "equal chances" in Uniform.why_no_importance
+    assert "equal chances" in Uniform.importance_undefined

@@ -8,8 +8,9 @@ from buffers import fill, make, saved, set_errors
 from scipy.stats import binom
 
 from replaybench.data.errors import UserError
-from replaybench.replay.strategies.setting import Context
-from replaybench.replay.strategies.weighting.interface import FIS, IS, binomial_tails
+from replaybench.replay.strategies.view import Context
+from replaybench.replay.strategies.weighting.full_importance import FIS, binomial_tails
+from replaybench.replay.strategies.weighting.importance import IS
 
 
 @pytest.mark.parametrize(("progress", "beta"), [(0.0, 0.5), (0.5, 0.75), (1.0, 1.0)])

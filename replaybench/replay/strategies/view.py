@@ -1,25 +1,19 @@
-"""What a running strategy is given when a population starts: sizes, seeds, and what `Replay` keeps for it."""
+"""What a running strategy sees: of the buffer when a population starts, and of the run with every batch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from replaybench.data.streams import Stream
+from replaybench.replay.arrays import Floats
 from replaybench.replay.orders.rank_order import Order
 from replaybench.replay.storage.columns import Columns
 from replaybench.replay.storage.episode_starts import EpisodeStarts
 from replaybench.replay.storage.traces import Traces
 
-State = dict[str, NDArray[np.generic]]
-Floats = NDArray[np.float32]
-Indices = NDArray[np.int64]
 
-
-class Setting(NamedTuple):
+class BufferView(NamedTuple):
     """The buffer that a strategy works for.
 
     Attributes:

@@ -1,0 +1,120 @@
+"""Full importance sampling by replay counts (de Bruin et al. 2018, section 7.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.data.errors import UserError
+from replaybench.data.kernel import kernel
+from replaybench.replay.arrays import Floats, Indices, State
+from replaybench.replay.strategies.sampling.draws import Draws
+from replaybench.replay.strategies.view import BufferView, Context
+from replaybench.replay.strategies.weighting.interface import RunningWeighting, Usage, Weighting
+
+
+@dataclass(frozen=True)
+class FIS(Weighting):
+    """Full importance sampling by replay counts (de Bruin et al. 2018, section 7.2).
+
+    An experience replayed for the K-th time weighs (Pr(X ≥ K) / [Σ_{j=1}^{⌈np⌉} Pr(X ≥ j) / np])^β, with
+    X ~ Binomial(n, p) the number of its replays under FIFO[Uniform]: n is the lifetime there in updates (the updates
+    so far while the buffer is not full), p the chance per update, B over the experiences stored. The printed
+    sum is Pr(X > K) where the words say Pr(X ≥ K); this takes the words. Replays of one batch are counted in turn.
+    Where p is above a half, so that one batch draws an experience several times, X counts its draws instead: n·B of
+    them with chance p/B.
+    """
+
+    beta: float = 1.0
+    slot_bytes = 2
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.beta <= 1:
+            raise UserError(f"FIS({self.beta:g}): the exponent must lie in [0, 1]")
+
+    def start(self, view: BufferView) -> RunningWeighting:
+        return _RunningFIS(self.beta, view)
+
+
+_CROWDED: Final = 0.5
+
+
+class _RunningFIS(RunningWeighting):
+    def __init__(self, beta: float, view: BufferView) -> None:
+        self.beta, self.view = beta, view
+        self.replays = np.zeros((len(view.members), view.capacity), np.uint16)
+
+    def stored(self, slots: Indices) -> None:
+        members = np.flatnonzero(slots >= 0)
+        self.replays[members, slots[members]] = 0
+
+    def weigh(self, context: Context, usage: Usage, draws: Draws, weight: Floats) -> None:
+        batch = draws.idx.shape[1]
+        full = (usage.stored == self.view.capacity) & self.view.bounded
+        lifetime = np.where(full, self.view.capacity * usage.phase_end / usage.offers, usage.updates)
+        lifetime = np.maximum(np.rint(lifetime), 1)
+        expected = np.where(full, batch * usage.phase_end / usage.offers, usage.updates * batch / usage.stored)
+        lifetime = np.where(expected > _CROWDED * lifetime, lifetime * batch, lifetime)
+        _weigh_by_counts(self.replays, lifetime.astype(np.int64), expected, self.beta, draws.idx, weight)
+
+    def state_dict(self, stored: int) -> State:
+        return {"replays": self.replays[:, :stored]}
+
+    def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        self.replays[:, : state["replays"].shape[1]] = state["replays"]
+
+
+@kernel
+def _weigh_by_counts(
+    replays: NDArray[np.uint16],
+    lifetime: Indices,
+    expected: NDArray[np.float64],
+    beta: float,
+    idx: Indices,
+    weight: Floats,
+) -> None:
+    """Count each draw and weigh it; n `lifetime` and np `expected`, `[M]`."""
+    for m in range(idx.shape[0]):
+        most = 0
+        for b in range(idx.shape[1]):
+            slot = idx[m, b]
+            replays[m, slot] += np.uint16(replays[m, slot] < 0xFFFF)
+            most = max(most, int(replays[m, slot]))
+            weight[m, b] = replays[m, slot]
+        terms = int(np.ceil(expected[m]))
+        reached = binomial_tails(lifetime[m], expected[m] / lifetime[m], max(most, terms))
+        mean = reached[1 : terms + 1].sum() / expected[m]
+        for b in range(idx.shape[1]):
+            weight[m, b] = (reached[int(weight[m, b])] / mean) ** beta
+
+
+@kernel
+def binomial_tails(n: int, p: float, most: int) -> NDArray[np.float64]:
+    """Return Pr(X ≥ K) for X ~ Binomial(n, p) and K = 0 … `most`.
+
+    Terms come one from the other in logarithms, and are summed from the far end, where they are smallest.
+    """
+    reached = np.zeros(most + 1)
+    reached[0] = 1.0
+    if p >= 1.0:
+        reached[: n + 1] = 1.0
+        return reached
+    mean = n * p
+    last = min(n, int(max(float(most), mean) + 10.0 * np.sqrt(mean)) + 60)
+    terms, log_term = np.zeros(last + 1), n * np.log1p(-p)
+    for k in range(last + 1):
+        terms[k] = np.exp(log_term)
+        if terms[k] == 0.0 and k > mean:
+            break
+        if k < n:
+            log_term += np.log((n - k) * p / ((k + 1) * (1.0 - p)))
+    tail = 0.0
+    for k in range(last, 0, -1):
+        tail += terms[k]
+        if k <= most:
+            reached[k] = min(tail, 1.0)
+    return reached
