@@ -53,13 +53,13 @@ SAMPLING, EXPLORATION = "replay/strategies/sampling", "controllers/exploration"
 REFERENCES = "baselines/test_references.py"
 SLOW = f"tests/{REFERENCES}::test"
 FILES = {  # name, which stays when files move and draws the places: what is broken, and the tests that are to notice
-    "replay/retention": ("replay/strategies/retention/interface.py", "replay/strategies/retention/test_retention.py"),
-    "replay/sampling": (f"{SAMPLING}/interface.py", f"{SAMPLING}/test_uniform.py"),
+    "replay/retention": ("replay/strategies/retention/ranked.py", "replay/strategies/retention/test_retention.py"),
+    "replay/sampling": (f"{SAMPLING}/uniform.py", f"{SAMPLING}/test_uniform.py"),
     "replay/ranked": (f"{SAMPLING}/rank_based.py", f"{SAMPLING}/test_rank_based.py"),
     "replay/proportional": (f"{SAMPLING}/proportional.py", f"{SAMPLING}/test_proportional.py"),
     "replay/recency": (f"{SAMPLING}/recent.py", f"{SAMPLING}/test_recent.py"),
     "replay/attention": (f"{SAMPLING}/attentive.py", f"{SAMPLING}/test_attentive.py"),
-    "replay/weights": ("replay/strategies/weighting/interface.py", "replay/strategies/weighting/test_weighting.py"),
+    "replay/weights": ("replay/strategies/weighting/full_importance.py", "replay/strategies/weighting/test_weighting.py"),
     "replay/entry": ("replay/strategies/entry/synth.py", "replay/strategies/entry/test_entry.py"),
     "replay/traces": ("replay/storage/traces.py", "replay/storage/test_traces.py"),
     "controllers/exploration": (f"{EXPLORATION}/process_noise.py", f"{EXPLORATION}/test_exploration.py"),

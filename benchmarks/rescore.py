@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from replaybench import NUMERICS_VERSION
 from replaybench.data.configuration import build
+from replaybench.data.numerics import NUMERICS_VERSION
 from replaybench.data.run_folder import RunFolder
 from replaybench.experiments.figures.all_figures import draw_figures
 from replaybench.experiments.rescoring import rescore

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from replaybench.envs.ode.plant import OdePlant as OdePlant
     from replaybench.envs.population import PopulationEnv as PopulationEnv
     from replaybench.envs.registry import make_plant as make_plant
-    from replaybench.experiments.results.dataset import read_results as open_results
+    from replaybench.experiments.results.results_file import read_results as open_results
     from replaybench.experiments.sweep import sweep as sweep
     from replaybench.experiments.training.study import Study as Study
     from replaybench.experiments.training.study import read_study as read_study
@@ -37,7 +37,7 @@ _PLACES = {
     "load_policy": "controllers.policies.policy:load_policy",
     "load_replay": "replay.files.buffer_file:load_replay",
     "make_plant": "envs.registry:make_plant",
-    "open_results": "experiments.results.dataset:read_results",
+    "open_results": "experiments.results.results_file:read_results",
     "parse": "replay.strategies.notation:parse",
     "read_study": "experiments.training.study:read_study",
     "solve": "baselines.fuzzy_q_iteration:solve",

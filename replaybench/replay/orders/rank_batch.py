@@ -182,20 +182,28 @@ def _update(state: OrderState, first: int, positions: Indices, keys: NDArray[np.
 
 
 @kernel
+def _update_slots(state: OrderState, first: int, slots: Indices, keys: NDArray[np.float32]) -> None:
+    """Do `order_update_all` for the members from `first` on."""
+    borrowed = borrow(state)
+    if state.position_of.shape[1]:
+        _update(borrowed, first, positions_of(borrowed, first, slots), keys)
+    else:  # positions are slots, and a copy would cost as much as the update
+        _update(borrowed, first, slots, keys)
+
+
+@kernel
 def order_update(state: OrderState, m: int, slots: Indices, keys: NDArray[np.float32]) -> None:
     """Do `order_set` for each of `slots[B]` and `keys[B]` in turn, skipping slots below 0.
 
     Where ties go by age, slots that are not in the order are skipped too.
     """
-    borrowed = borrow(state)
-    _update(borrowed, m, positions_of(borrowed, m, slots.reshape((1, slots.size))), keys.reshape((1, keys.size)))
+    _update_slots(state, m, slots.reshape((1, slots.size)), keys.reshape((1, keys.size)))
 
 
 @kernel
 def order_update_all(state: OrderState, slots: Indices, keys: NDArray[np.float32]) -> None:
     """Do `order_update` for all members, `slots[M, B]` and `keys[M, B]`; no member waits for its first rows."""
-    borrowed = borrow(state)
-    _update(borrowed, 0, positions_of(borrowed, 0, slots), keys)
+    _update_slots(state, 0, slots, keys)
 
 
 @kernel

@@ -12,6 +12,7 @@ from replaybench.data.errors import UserError
 from replaybench.replay.buffer import Replay
 from replaybench.replay.strategies.sampling.proportional import PERprop
 from replaybench.replay.strategies.sampling.recent import ERE
+from replaybench.replay.strategies.sampling.recent_proportional import EREPER
 from replaybench.replay.strategies.view import Context
 
 
@@ -233,10 +234,10 @@ def test_parameters_are_checked(wrong: dict[str, Any]) -> None:
 
 
 def test_what_it_asks_of_the_learner_and_costs() -> None:
-    plain, prioritised = ERE(), ERE(priorities=PERprop())
+    plain, prioritised = ERE(), EREPER(priorities=PERprop())
     assert (plain.feedback, prioritised.feedback) == (("phase",), ("phase", "td_error"))
     assert [plain.slot_bytes(in_turn) for in_turn in (True, False)] == [0, 15]
     assert [prioritised.slot_bytes(in_turn) for in_turn in (True, False)] == [6, 21]
-    assert "equal chances" in plain.why_no_importance
-    assert prioritised.why_no_importance == ""
+    assert "equal chances" in plain.importance_undefined
+    assert prioritised.importance_undefined == ""
     ERE(eta=1.0, c_min=1, last=1.0)
