@@ -49,6 +49,7 @@ from cosmic_ray.mutating import mutate_code, use_mutation
 from cosmic_ray.work_db import WorkDB, use_db
 from cosmic_ray.work_item import MutationSpec
 
+WEIGHTING = "replay/strategies/weighting"
 SAMPLING, EXPLORATION = "replay/strategies/sampling", "controllers/exploration"
 REFERENCES = "baselines/test_references.py"
 SLOW = f"tests/{REFERENCES}::test"
@@ -59,7 +60,7 @@ FILES = {  # name, which stays when files move and draws the places: what is bro
     "replay/proportional": (f"{SAMPLING}/proportional.py", f"{SAMPLING}/test_proportional.py"),
     "replay/recency": (f"{SAMPLING}/recent.py", f"{SAMPLING}/test_recent.py"),
     "replay/attention": (f"{SAMPLING}/attentive.py", f"{SAMPLING}/test_attentive.py"),
-    "replay/weights": ("replay/strategies/weighting/full_importance.py", "replay/strategies/weighting/test_weighting.py"),
+    "replay/weights": (f"{WEIGHTING}/full_importance.py", f"{WEIGHTING}/test_weighting.py"),
     "replay/entry": ("replay/strategies/entry/synth.py", "replay/strategies/entry/test_entry.py"),
     "replay/traces": ("replay/storage/traces.py", "replay/storage/test_traces.py"),
     "controllers/exploration": (f"{EXPLORATION}/process_noise.py", f"{EXPLORATION}/test_exploration.py"),
