@@ -296,8 +296,8 @@ def test_the_process_is_the_papers() -> None:
 def test_constants_of_the_process_per_second() -> None:
     """At four times the rate: half the diffusion a sample, and the same friction in four."""
     slow, fast, sample = (
-        make_exploration(ProcessNoise(per_second=second), 0, [0], A, frequency, small_actor(range(1)))
-        for second, frequency in ((True, 50.0), (True, 200.0), (False, 200.0))
+        make_exploration(ProcessNoise(per_second=second), LearnerSetting(TASK, 0, [0], rate), small_actor(range(1)))
+        for second, rate in ((True, 50.0), (True, 200.0), (False, 200.0))
     )
     assert (slow.diffusion, slow.friction) == (5.14, pytest.approx(0.3))
     assert fast.diffusion == pytest.approx(5.14 / 2)

@@ -11,6 +11,7 @@ from scipy.stats import chisquare, kstest
 
 from replaybench.controllers.algorithms.sac import SAC, SACConfig
 from replaybench.controllers.algorithms.td3 import TD3, TD3Config
+from replaybench.controllers.setting import LearnerSetting
 
 LEARNERS = {"SAC": (SAC, SACConfig()), "TD3": (TD3, TD3Config())}
 each = pytest.mark.parametrize("name", LEARNERS)
@@ -19,7 +20,7 @@ OBSERVATION = np.linspace(-1, 1, 5 * S, dtype=np.float32).reshape(5, S)
 
 def make(name: str, members: range, warming_up: bool = True) -> Any:
     learner, config = LEARNERS[name]
-    agent = learner(config, TASK, 0, members)
+    agent = learner(config, LearnerSetting(TASK, 0, members))
     agent.warming_up = warming_up
     agent.start_episode(0, np.ones(len(members), np.bool_))
     return agent
