@@ -16,8 +16,8 @@ import numpy as np
 import xarray as xr
 
 from replaybench.data.configuration import build
+from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.numerics import NUMERICS_VERSION
-from replaybench.data.run_folder import RunFolder
 from replaybench.experiments.figures.all_figures import draw_figures
 from replaybench.experiments.rescoring import rescore
 from replaybench.experiments.results.results_file import read_results, write_results

@@ -18,7 +18,7 @@ from replaybench.baselines.grid_choice import Rule
 from replaybench.baselines.references import Reference, no_score, normalise, reference
 from replaybench.controllers.policies.policy import policy_facts
 from replaybench.data.errors import UserError
-from replaybench.data.policy_file import write_policy
+from replaybench.data.formats.policy_file import write_policy
 from replaybench.data.records.record import write_record
 from replaybench.envs.interface.plant import Parameter
 from replaybench.envs.ode.plant import OdePlant, with_equations

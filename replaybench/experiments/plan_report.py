@@ -11,9 +11,9 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from replaybench.data.documents import read_toml
 from replaybench.data.errors import UserError
-from replaybench.data.run_folder import RunFolder
+from replaybench.data.formats.documents import read_toml
+from replaybench.data.formats.run_folder import RunFolder
 from replaybench.experiments.training.study import Cell, Study, resolved, write_toml
 
 _MOST_ROWS: Final = 200

@@ -13,9 +13,9 @@ from typing import Any
 from replaybench.data.atomic import write_text
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError
+from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.provenance import Stint, stint_facts, this_code, utc_now
 from replaybench.data.records.record import read_header
-from replaybench.data.run_folder import RunFolder
 from replaybench.experiments.training.study import Cell
 
 

@@ -20,8 +20,8 @@ from replaybench.baselines.references import Reference, reference
 from replaybench.controllers.device import check_device
 from replaybench.data.atomic import write_text
 from replaybench.data.errors import UserError
+from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.memory import available_memory, gigabytes
-from replaybench.data.run_folder import RunFolder
 from replaybench.envs.registry import make_plant
 from replaybench.experiments.interruption import Interrupted
 from replaybench.experiments.plan_report import replaced

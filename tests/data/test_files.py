@@ -13,7 +13,7 @@ import pytest
 
 from replaybench.data.atomic import atomic_path, write_text
 from replaybench.data.errors import UserError, unknown
-from replaybench.data.policy_file import read_policy, write_policy
+from replaybench.data.formats.policy_file import read_policy, write_policy
 from replaybench.data.records.record import read_record, write_record
 
 FACTS = {"plant": "Pendulum", "noise": 0.02, "nested": {"a": [1, 2]}}
@@ -70,7 +70,7 @@ def test_a_full_disk_while_writing_a_policy(tmp_path: Path) -> None:
     program = (
         "import pathlib, resource, sys, numpy as np\n"
         "from replaybench.data.errors import UserError\n"
-        "from replaybench.data.policy_file import write_policy\n"
+        "from replaybench.data.formats.policy_file import write_policy\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))\n"
         "try:\n"
         "    write_policy(pathlib.Path(sys.argv[1]), {'a': np.zeros(1 << 20)}, {})\n"

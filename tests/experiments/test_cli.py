@@ -15,7 +15,7 @@ import xarray as xr
 
 from replaybench.controllers.registry import LEARNERS
 from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.policy_file import read_policy
+from replaybench.data.formats.policy_file import read_policy
 from replaybench.data.records.record import read_record
 from replaybench.experiments.cli import COMMANDS, main
 from replaybench.replay.strategies.registry import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.records.record import write_record
-from replaybench.data.run_folder import RunFolder
 from replaybench.experiments import plan_report
 from replaybench.experiments.plan_report import replaced, show_plan
 from replaybench.experiments.training import study as studies

@@ -13,8 +13,8 @@ import pytest
 
 from replaybench.data import provenance
 from replaybench.data.errors import UserError
+from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.records.record import read_header, read_record, write_record
-from replaybench.data.run_folder import RunFolder
 from replaybench.experiments.provenance import write_provenance
 from replaybench.experiments.results.dataset import assemble
 from replaybench.experiments.training.cell import run_cell

@@ -20,7 +20,7 @@ from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.bounds import Hertz, Within
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError
-from replaybench.data.policy_file import read_policy
+from replaybench.data.formats.policy_file import read_policy
 
 Float32Array = NDArray[np.float32]
 

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.atomic import atomic_path
-from replaybench.data.documents import parse_json
 from replaybench.data.errors import UserError, unknown
+from replaybench.data.formats.documents import parse_json
 from replaybench.data.records.array_check import Stored, plain_arrays
 from replaybench.data.records.array_writer import Column, fill
 from replaybench.data.records.compression import unpack

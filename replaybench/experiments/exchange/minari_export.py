@@ -14,7 +14,7 @@ import numpy as np
 import replaybench
 from replaybench.baselines.references import reference
 from replaybench.data.errors import UserError
-from replaybench.data.minari_dataset import Episode, dataset_folder, need_minari, write_dataset
+from replaybench.data.formats.minari_dataset import Episode, dataset_folder, need_minari, write_dataset
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import plant_names

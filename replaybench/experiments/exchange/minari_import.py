@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from replaybench.data.errors import UserError
-from replaybench.data.minari_dataset import Episode, dataset_folder, read_dataset
+from replaybench.data.formats.minari_dataset import Episode, dataset_folder, read_dataset
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.experiments.exchange.logs_to_buffer import ACTION_TOLERANCE, STATE_TOLERANCE
 from replaybench.experiments.exchange.recording import Arrays, Floats, member_arrays, recording_facts, summarise

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError
-from replaybench.data.minari_dataset import Episode
+from replaybench.data.formats.minari_dataset import Episode
 from replaybench.experiments.training.offline import Recording
 from replaybench.replay.storage.episode_starts import episode_and_step
 

@@ -11,7 +11,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from replaybench.baselines.references import Reference, normalise
-from replaybench.data.run_folder import RunFolder
+from replaybench.data.formats.run_folder import RunFolder
 from replaybench.experiments.figures.episode_lengths import length_curves
 from replaybench.experiments.figures.learner_metrics import metric_curves
 from replaybench.experiments.figures.learning_curves import REFERENCES, draw_curve, learning_curve, learning_curves

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from replaybench.baselines.grid_choice import Rule, reference_solution
 from replaybench.controllers.agent import Agent
-from replaybench.data.policy_file import read_policy
-from replaybench.data.run_folder import RunFolder
+from replaybench.data.formats.policy_file import read_policy
+from replaybench.data.formats.run_folder import RunFolder
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.population import PopulationEnv
 from replaybench.experiments.figures.style import GREY, Series, all_series, condition, new_figure, plant_name

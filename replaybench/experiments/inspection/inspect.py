@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from replaybench.data.documents import read_toml
 from replaybench.data.errors import UserError
-from replaybench.data.policy_file import read_policy
+from replaybench.data.formats.documents import read_toml
+from replaybench.data.formats.policy_file import read_policy
+from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.records.record import is_record, open_record, read_header
-from replaybench.data.run_folder import RunFolder
 from replaybench.experiments.inspection.array_table import array_row, check_buffer, parts
 from replaybench.replay.files.buffer_schema import BufferFile
 

@@ -27,7 +27,7 @@ from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.bounds import Whole
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError
-from replaybench.data.policy_file import write_policy
+from replaybench.data.formats.policy_file import write_policy
 from replaybench.data.provenance import Stint, Stopwatch, stint_facts
 from replaybench.data.records.record import Record, open_record, write_record
 from replaybench.envs.interface.plant import Plant

@@ -22,8 +22,8 @@ from replaybench.controllers.device import check_name
 from replaybench.controllers.registry import load_learner
 from replaybench.data.bounds import Count, Hertz, Noise, RootSeed, Seeds, Whole
 from replaybench.data.configuration import build, check_bounds
-from replaybench.data.documents import read_toml
 from replaybench.data.errors import UserError, unknown
+from replaybench.data.formats.documents import read_toml
 from replaybench.data.numerics import NUMERICS_VERSION
 from replaybench.envs.interface.checks import seen_states
 from replaybench.envs.interface.plant import Plant

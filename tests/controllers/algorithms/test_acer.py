@@ -25,7 +25,7 @@ from replaybench.controllers.losses.segments import Segments
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.errors import UserError
-from replaybench.data.policy_file import read_policy
+from replaybench.data.formats.policy_file import read_policy
 from replaybench.data.streams import next_normal
 from replaybench.experiments.training.cell import CellRun, run_cell
 from replaybench.experiments.training.study import Study

@@ -256,7 +256,7 @@ def test_a_resumed_cell_continues_on_the_device(tmp_path: Path) -> None:
     whole = CellRun(cell)
     while whole.episode < cell.episodes:
         whole.advance()
-    from replaybench.data.policy_file import read_policy
+    from replaybench.data.formats.policy_file import read_policy
 
     for name, array in whole.agent.weights().items():
         np.testing.assert_array_equal(read_policy(tmp_path / "policy.safetensors")[1][name], array, err_msg=name)

@@ -15,7 +15,7 @@ from replaybench.controllers.policies.torch_module import load_torch_policy
 from replaybench.controllers.registry import LEARNERS, load_learner
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.errors import UserError
-from replaybench.data.policy_file import write_policy
+from replaybench.data.formats.policy_file import write_policy
 
 S, A = 3, 2
 TASK = Task(observation_size=S, action_size=A, discount=0.95, reward_scale=1.0)

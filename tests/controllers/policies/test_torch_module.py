@@ -17,7 +17,7 @@ from replaybench.controllers.policies.torch_module import load_torch_policy
 from replaybench.controllers.registry import load_learner
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.errors import UserError
-from replaybench.data.policy_file import write_policy
+from replaybench.data.formats.policy_file import write_policy
 
 
 @pytest.mark.parametrize("normalise", [{}, {"observations": True}, {"observations": True, "clip": 0.5}])

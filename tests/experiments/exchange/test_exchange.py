@@ -309,7 +309,7 @@ def test_one_recording_gives_one_buffer_whatever_its_format(
 
 def foreign(root: Path, observations: NDArray[Any], actions: NDArray[Any], **told: Any) -> None:
     """Write a dataset as someone else might."""
-    from replaybench.data.minari_dataset import Episode, dataset_folder, write_dataset
+    from replaybench.data.formats.minari_dataset import Episode, dataset_folder, write_dataset
 
     space = PopulationEnv(Pendulum())
     steps = len(actions)

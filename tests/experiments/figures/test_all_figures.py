@@ -14,10 +14,10 @@ from replaybench.baselines.grid import plant_grid
 from replaybench.baselines.grid_choice import Refinement, Rule
 from replaybench.baselines.references import Reference
 from replaybench.data.errors import UserError
-from replaybench.data.policy_file import read_policy
+from replaybench.data.formats.policy_file import read_policy
+from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.provenance import Stopwatch, stint_facts
 from replaybench.data.records.record import write_record
-from replaybench.data.run_folder import RunFolder
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.experiments.figures import surfaces
 from replaybench.experiments.figures.all_figures import draw_figures, draw_offline

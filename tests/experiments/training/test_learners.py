@@ -10,8 +10,8 @@ import pytest
 
 from replaybench.controllers.registry import LEARNERS
 from replaybench.data.errors import UserError
-from replaybench.data.minari_dataset import read_dataset
-from replaybench.data.run_folder import RunFolder
+from replaybench.data.formats.minari_dataset import read_dataset
+from replaybench.data.formats.run_folder import RunFolder
 from replaybench.experiments.exchange.minari_export import export_buffer
 from replaybench.experiments.exchange.whole_episodes import whole_episodes
 from replaybench.experiments.figures.learner_metrics import metric_curves

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from replaybench.controllers.refer.far_count import FAR
-from replaybench.data.policy_file import read_policy
+from replaybench.data.formats.policy_file import read_policy
 from replaybench.data.records.record import read_record
 from replaybench.experiments.training.cell import CellRun, run_cell
 from replaybench.experiments.training.study import Cell, Study

@@ -12,7 +12,7 @@ import pytest
 from replaybench.baselines.reference_controllers import ZeroController, play
 from replaybench.controllers.registry import LEARNERS
 from replaybench.data.errors import UserError
-from replaybench.data.policy_file import read_policy
+from replaybench.data.formats.policy_file import read_policy
 from replaybench.data.records.record import read_record
 from replaybench.envs.population import PopulationEnv
 from replaybench.experiments import sweep

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from replaybench.data.policy_file import read_policy
+from replaybench.data.formats.policy_file import read_policy
 from replaybench.data.records.record import read_record
 from replaybench.data.streams import Stream
 from replaybench.experiments.training.cell import CellRun, run_cell

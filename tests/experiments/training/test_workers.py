@@ -17,9 +17,9 @@ import pytest
 import xarray as xr
 from distributed import Client
 
-from replaybench.data.policy_file import read_policy
+from replaybench.data.formats.policy_file import read_policy
+from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.records.record import read_record
-from replaybench.data.run_folder import RunFolder
 from replaybench.experiments.results.dataset import ORIGINS
 from replaybench.experiments.results.results_file import read_results
 

@@ -20,8 +20,8 @@ from minari.data_collector import EpisodeBuffer
 from minari.namespace import list_local_namespaces
 
 from replaybench.data.errors import UserError
+from replaybench.data.formats.minari_dataset import Episode, dataset_folder, need_minari, read_dataset, write_dataset
 from replaybench.data.logs import table
-from replaybench.data.minari_dataset import Episode, dataset_folder, need_minari, read_dataset, write_dataset
 
 NAME = "tests/rig-v0"
 STATES = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.atomic import atomic_path
-from replaybench.data.documents import parse_json
 from replaybench.data.errors import UserError
+from replaybench.data.formats.documents import parse_json
 
 FORMAT = "replaybench policy 1"
 
