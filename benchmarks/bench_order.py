@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from replaybench.data.kernel import kernel
 from replaybench.replay.orders.rank_law import first_sums, segment_edges
-from replaybench.replay.orders.rank_order import Order, order_select, order_select_many, order_update_all
+from replaybench.replay.orders.rank_order import RankOrder, order_select, order_select_many, order_update_all
 from replaybench.replay.orders.rank_tree import HEIGHT, OrderState
 
 SIZES = [(32, 10**3), (32, 10**4), (32, 10**5), (32, 10**6), (1, 10**5), (1, 10**6), (1, 10**7)]
@@ -65,7 +65,7 @@ def nanoseconds(call: Callable[[], None], items: int, calls: int) -> float:
     return statistics.median(times) / items * 1e9
 
 
-def item_cost(order: Order, batch: int, rng: np.random.Generator) -> float:
+def item_cost(order: RankOrder, batch: int, rng: np.random.Generator) -> float:
     members, capacity = order.state.image.shape
     calls = max(ITEMS // (members * batch), 20)
     plans = np.arange(batch) + rng.random((calls, members, batch))
@@ -75,7 +75,7 @@ def item_cost(order: Order, batch: int, rng: np.random.Generator) -> float:
     return nanoseconds(lambda: serve(order.state, next(ranks), next(keys), slots), members * batch, calls)
 
 
-def victim_cost(order: Order, rng: np.random.Generator) -> float:
+def victim_cost(order: RankOrder, rng: np.random.Generator) -> float:
     members, capacity = order.state.image.shape
     edges = np.zeros(max(3, capacity // 500) + 1, np.int64)
     segment_edges(first_sums(1.0), 1.0, capacity, edges)
@@ -87,7 +87,7 @@ def victim_cost(order: Order, rng: np.random.Generator) -> float:
 
 def measure(members: int, capacity: int) -> list[Timing]:
     rng = np.random.default_rng(0)
-    order = Order(members, capacity)
+    order = RankOrder(members, capacity)
     slots = np.arange(capacity)
     order_update_all(order.state, np.tile(slots, (members, 1)), np.full((members, capacity), np.inf, np.float32))
     for _ in range(2 * capacity // 500):

@@ -18,7 +18,7 @@ from typing import Final, Literal, get_args
 
 from replaybench.baselines.fuzzy_q_iteration import TOLERANCE, keep, solve
 from replaybench.baselines.grid import Grid, grid_facts, plant_grid
-from replaybench.baselines.reference_controllers import Controller, GreedyController, RandomController, play
+from replaybench.baselines.reference_controllers import Controller, GreedyController, RandomController, run_episode
 from replaybench.baselines.solution import Solution
 from replaybench.data.cache import cache_dir
 from replaybench.data.errors import UserError, unknown
@@ -139,4 +139,4 @@ def _refine(plant: OdePlant, frequency: float, grid: Grid) -> Refinement:
 def _reward(controller: Controller, plant: OdePlant, frequency: float, members: int = 1) -> float:
     """Return the mean reward of one noise-free episode of each member."""
     env = PopulationEnv(plant, members, frequency=frequency, seed=_SEED, role="evaluation")
-    return float(play(controller, env).mean())
+    return float(run_episode(controller, env).mean())

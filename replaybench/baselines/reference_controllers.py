@@ -85,7 +85,7 @@ class InterpolatedController:
         return self.solution.interpolated(observation)
 
 
-def play(controller: Controller, env: PopulationEnv) -> NDArray[np.float64]:
+def run_episode(controller: Controller, env: PopulationEnv) -> NDArray[np.float64]:
     """Run the next episode of every member; return what the plant tells of it, float64 `[M]`.
 
     That is its mean reward over the steps that it lasted, or their sum.
@@ -98,4 +98,4 @@ def play(controller: Controller, env: PopulationEnv) -> NDArray[np.float64]:
         total += reward
         steps += running
         running = ~(terminated | truncated)
-    return env.plant.told(total, steps)
+    return env.plant.episode_score(total, steps)

@@ -41,14 +41,14 @@ from replaybench.baselines.reference_controllers import (
     InterpolatedController,
     RandomController,
     ZeroController,
-    play,
+    run_episode,
 )
 from replaybench.data.cache import cache_dir
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError
 from replaybench.data.numerics import NUMERICS_VERSION
 from replaybench.data.records.record import read_header, write_record
-from replaybench.envs.interface.plant import Plant, Told
+from replaybench.envs.interface.plant import EpisodeMetric, Plant
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.population import PopulationEnv
 
@@ -91,7 +91,7 @@ class Reference:
         dp_averaged: mean episode of the greedy policy in action values averaged over the sensor noise, NaN without
             noise.
         dp_observer: mean episode of the greedy policy on a model observer of the state, NaN without noise.
-        told_by: what the plant tells of an episode: its mean reward per step, or its return.
+        episode_metric: what the plant tells of an episode: its mean reward per step, or its return.
     """
 
     plant: str
@@ -112,7 +112,7 @@ class Reference:
     change: float = math.nan
     dp_averaged: float = math.nan
     dp_observer: float = math.nan
-    told_by: Told = "mean reward"
+    episode_metric: EpisodeMetric = "mean reward"
 
     @property
     def usable(self) -> bool:
@@ -168,7 +168,7 @@ def episode_rewards(
         members: member numbers `[M]`, from which the noise is drawn.
         seed: root seed of the noise.
     """
-    return play(controller, _population(plant, frequency, sensor_noise, actuator_noise, members, seed))
+    return run_episode(controller, _population(plant, frequency, sensor_noise, actuator_noise, members, seed))
 
 
 def reference(plant: Plant, frequency: float | None = None, noise: float = 0.0, rule: Rule | None = None) -> Reference:
@@ -224,12 +224,12 @@ def _measure(plant: Plant, frequency: float, noise: float, rule: Rule | None) ->
 def _scored(
     plant: Plant, frequency: float, noise: float, rule: Rule | None, crowd: PopulationEnv, env: PopulationEnv
 ) -> Reference:
-    random = play(RandomController(plant, crowd.members, _SEED), crowd)
-    zero = play(ZeroController(plant), env)
+    random = run_episode(RandomController(plant, crowd.members, _SEED), crowd)
+    zero = run_episode(ZeroController(plant), env)
     lqr = np.array([np.nan])
     if isinstance(plant, OdePlant):
         with contextlib.suppress(UserError):
-            lqr = play(linear_quadratic_regulator(plant, frequency), env)
+            lqr = run_episode(linear_quadratic_regulator(plant, frequency), env)
     return Reference(
         plant=plant.name,
         frequency=frequency,
@@ -238,7 +238,7 @@ def _scored(
         random_sd=float(random.std(ddof=1)),
         zero=float(zero.mean()),
         lqr=float(lqr.mean()),
-        told_by=plant.told_by,
+        episode_metric=plant.episode_metric,
         **(_measure_dp(plant, frequency, rule, env) if isinstance(plant, OdePlant) and plant.grid_nodes else _NO_DP),
     )
 
@@ -247,17 +247,17 @@ def _measure_dp(plant: OdePlant, frequency: float, rule: Rule | None, env: Popul
     refined = reference_solution(plant, frequency, rule)
     solution = refined.solution
     repetitions = REPETITIONS if env.num_envs > 1 else 1
-    greedy = np.array([play(GreedyController(solution), env) for _ in range(repetitions)])
+    greedy = np.array([run_episode(GreedyController(solution), env) for _ in range(repetitions)])
     noise_aware = {}
     if env.sensor_noise:
         averaged = averaged_over_noise(solution, env.sensor_noise)
-        noise_aware["dp_averaged"] = float(play(GreedyController(averaged), env).mean())
-        noise_aware["dp_observer"] = float(play(ObserverController(solution), env).mean())
+        noise_aware["dp_averaged"] = float(run_episode(GreedyController(averaged), env).mean())
+        noise_aware["dp_observer"] = float(run_episode(ObserverController(solution), env).mean())
     return {
         **noise_aware,
         "dp": float(greedy.max(axis=1).mean()),
         "dp_mean": float(greedy.mean()),
-        "interpolated": float(play(InterpolatedController(solution), env).mean()),
+        "interpolated": float(run_episode(InterpolatedController(solution), env).mean()),
         "discount": solution.discount,
         "nodes": solution.grid.nodes,
         "actions": len(solution.actions),

@@ -83,7 +83,7 @@ def _convergence(plant: OdePlant, synchronous: NDArray[np.float64], asynchronous
 
 def reference_table(plant: str, frequency: float, noise: float, found: Reference) -> Table:
     """Return a table of the reference controllers' rewards."""
-    table = Table(title=f"{plant}, {frequency:g} Hz, noise {noise:g}: {told(found)}", box=box.SIMPLE_HEAD)
+    table = Table(title=f"{plant}, {frequency:g} Hz, noise {noise:g}: {metric_words(found)}", box=box.SIMPLE_HEAD)
     table.add_column("controller")
     table.add_column("reward", justify="right")
     table.add_column("μ_r", justify="right")
@@ -160,7 +160,7 @@ def show_replay(
         progress.update(task, description="references")
         found = reference(recording.plant, recording.frequency, recording.noise)
     facts = recording.facts
-    title = f"{recording.plant.name}, {recording.frequency:g} Hz: {told(found)}, mean over learners [95 %]"
+    title = f"{recording.plant.name}, {recording.frequency:g} Hz: {metric_words(found)}, mean over learners [95 %]"
     table = Table(title=title, box=box.SIMPLE_HEAD)
     for heading in ("learning", "reward", "μ_r"):
         table.add_column(heading, justify="left" if heading == "learning" else "right")
@@ -196,9 +196,9 @@ def show_replay(
     print(f"scores   {folder / 'scores.h5'}")
 
 
-def told(found: Reference) -> str:
+def metric_words(found: Reference) -> str:
     """Say what numbers of episodes are."""
-    return "return" if found.told_by == "return" else "mean reward per step"
+    return "return" if found.episode_metric == "return" else "mean reward per step"
 
 
 def _add_scores(table: Table, label: str, rewards: NDArray[np.float64], found: Reference) -> None:

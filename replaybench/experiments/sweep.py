@@ -30,7 +30,7 @@ from replaybench.experiments.provenance import write_provenance
 from replaybench.experiments.training.cell import CellRun
 from replaybench.experiments.training.cluster import run_on_cluster
 from replaybench.experiments.training.study import Cell, Study, resolved, write_toml
-from replaybench.experiments.training.tasks import Report, Run, Task, run_cell_task, store_files
+from replaybench.experiments.training.tasks import Job, Report, Run, run_cell_task, store_files
 from replaybench.experiments.training.workers import run_locally
 from replaybench.replay.buffer import Replay
 
@@ -195,11 +195,11 @@ def sweep(
         points = {(cell.plant, cell.frequency, cell.noise): cell for cell in todo.cells}
         # The dearest cells first, so that no worker is left alone with one at the end.
         ordered = [cell for _, cell in sorted(_weighed(todo.open), key=lambda weighed: -weighed[0])]
-        tasks = [Task(f"{point}", reference_task, (cell, study.reference)) for point, cell in points.items()]
+        tasks = [Job(f"{point}", reference_task, (cell, study.reference)) for point, cell in points.items()]
         home = None if cluster else folder
         for cell in ordered:
             where = (home and home.cell(cell.id), study.buffers, checkpoint_seconds)
-            tasks.append(Task(cell.id, run_cell_task, (cell, *where), stops=True))
+            tasks.append(Job(cell.id, run_cell_task, (cell, *where), stops=True))
         status, references = 0, dict[str, Reference]()
         run: Run = partial(run_on_cluster, cluster) if cluster else partial(run_locally, workers)
         with Display(console, todo.cells, todo.open) as display:

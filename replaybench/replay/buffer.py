@@ -16,10 +16,10 @@ from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.replay.arrays import Floats, Indices, State
 from replaybench.replay.batch import ReplayBatch
-from replaybench.replay.orders.rank_order import Order, order_arrive_all, order_update_all
+from replaybench.replay.orders.rank_order import RankOrder, order_arrive_all, order_update_all
 from replaybench.replay.storage.columns import Columns, gather, write
 from replaybench.replay.storage.episode_starts import EpisodeStarts
-from replaybench.replay.storage.noise_tally import FIELDS, ReplayedNoise
+from replaybench.replay.storage.noise_tally import FIELDS, NoiseTally
 from replaybench.replay.storage.traces import TraceRule, Traces
 from replaybench.replay.storage.units import STEP, Assembly, Unit, mean_over_steps
 from replaybench.replay.storage.windows import OnlyLinks, Window, windows
@@ -94,7 +94,7 @@ class Replay:
         self.collected, self.offers, self.count = (np.zeros(m, np.int64) for _ in range(3))
         self.episodes = EpisodeStarts(m)
         self.updates = 0
-        self.orders = {name: Order(m, self.slots, name in strategy.retention.orders) for name in strategy.orders}
+        self.orders = {name: RankOrder(m, self.slots, name in strategy.retention.orders) for name in strategy.orders}
         bounded = strategy.retention.bounded
         self.traces = Traces(traces, m, self.slots) if traces is not None else None
         view = BufferView(
@@ -107,7 +107,7 @@ class Replay:
         self.sampling = strategy.sampling.start(view)
         self.weighting = strategy.weights.start(view) if strategy.weights else None
         noise = [fields[name] for name in FIELDS if name in fields]
-        self.noise = ReplayedNoise(m, *noise) if len(noise) == len(FIELDS) and self.assembly is None else None
+        self.noise = NoiseTally(m, *noise) if len(noise) == len(FIELDS) and self.assembly is None else None
         self.batch_size = batch_size
 
     @property
@@ -278,7 +278,7 @@ class Replay:
             **{name: array for part in self._parts(stored) for name, array in part.items()},
         }
 
-    def _unstored_orders(self) -> list[tuple[str, Order]]:
+    def _unstored_orders(self) -> list[tuple[str, RankOrder]]:
         """Return the orders whose metric is not a column anyway."""
         return [(name, order) for name, order in self.orders.items() if name not in self.columns.fields]
 

@@ -12,7 +12,7 @@ from replaybench.replay.buffer import Replay
 from replaybench.replay.storage.columns import gather
 
 
-def newest(replay: Replay) -> ReplayBatch:
+def newest_batch(replay: Replay) -> ReplayBatch:
     """Return each member's B newest stored experiences or units, the newest first.
 
     Where it has fewer, the rest has weight 0 and, as units, length 0: it must not count in means over steps either.
@@ -39,7 +39,7 @@ def newest(replay: Replay) -> ReplayBatch:
     )
 
 
-def sample_of(replay: Replay, count: int) -> Mapping[str, Floats]:
+def spread_sample(replay: Replay, count: int) -> Mapping[str, Floats]:
     """Return every field `[M, count, …]` of experiences spread evenly over each member's slots in use."""
     idx = np.arange(count) * replay.count[:, None] // count
     return replay.columns.views(np.take_along_axis(replay.columns.rows, idx[:, :, None], axis=1))

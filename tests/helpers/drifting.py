@@ -29,7 +29,7 @@ class Drifting(OdePlant):
     frequency = 10.0
     discount = 0.9
     update_every = 7
-    told_by = "return"
+    episode_metric = "return"
     reference_episodes = 20
 
     @staticmethod
@@ -51,4 +51,4 @@ class SlowlyDrifting(Drifting):
 
     name = "SlowlyDrifting"
     update_every = 0
-    told_by = "mean reward"
+    episode_metric = "mean reward"

@@ -10,7 +10,7 @@ from buffers import make
 
 from replaybench.replay.buffer import Replay
 from replaybench.replay.orders.age_order import AgeLog
-from replaybench.replay.orders.rank_order import Order
+from replaybench.replay.orders.rank_order import RankOrder
 from replaybench.replay.strategies.view import Context
 
 CAPACITY = 20_000
@@ -31,7 +31,7 @@ def churn(replay: Replay) -> None:
 
 def own_arrays(part: Any, known: set[int]) -> list[np.ndarray]:
     """Return every array that hangs on an object, each once, but for orders, whose nodes are counted apart."""
-    if id(part) in known or isinstance(part, str | int | float | Order):
+    if id(part) in known or isinstance(part, str | int | float | RankOrder):
         return []
     known.add(id(part))
     if isinstance(part, np.ndarray):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
-class Computed:
+class LazyColumn:
     """An array `shape` of `dtype` whose parts `[member, start:stop]` come from `part`."""
 
     shape: tuple[int, ...]

@@ -73,7 +73,7 @@ class BulletEngine(Engine):
         self._move(action, running)
         moving = np.flatnonzero(running)
         with np.errstate(invalid="ignore", over="ignore"):  # of a simulation that has blown up
-            terms, ended = self.plant.judge(self._before, self._now, (action - self._middle) / self._half)
+            terms, ended = self.plant.reward(self._before, self._now, (action - self._middle) / self._half)
             observed = self.plant.observe(self._now)
         self._terms[:] = 0.0
         self._terms[moving] = terms[moving]

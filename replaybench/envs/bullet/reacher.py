@@ -79,7 +79,7 @@ class BulletReacher(BulletPlant):
         ]
         return np.stack([*states, speed[1]], axis=1)
 
-    def judge(self, before: Readings, now: Readings, action: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+    def reward(self, before: Readings, now: Readings, action: Floats) -> tuple[Floats, NDArray[np.bool_]]:
         """Return the terms of the reward `[M, 3]`; nobody ends.
 
         `100 (d − d′) − 0.1 Σ|a ω/10| − 0.01 Σ|a| − 0.1 s`: `d` and `d′` [m] the tip's distances from the target before

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from replaybench.envs.bullet.local_worlds import LocalWorlds, Mask
 from replaybench.envs.bullet.model import Floats, Model
-from replaybench.envs.bullet.shared_memory import DONE, PACE, PICTURE, RESTART, STEP, Board
+from replaybench.envs.bullet.shared_memory import DONE, Request, SharedMemory
 from replaybench.envs.interface.threads import VARIABLE
 
 
@@ -33,44 +33,44 @@ class WorkerWorlds:
     """
 
     def __init__(self, model: Model, num_envs: int, processes: int) -> None:
-        self._board = board = Board(model, num_envs)
-        self.rows = board.rows
+        self._shared = shared = SharedMemory(model, num_envs)
+        self.rows = shared.rows
         self._workers: list[subprocess.Popen[bytes]] = []
         bounds = [number * num_envs // processes for number in range(processes + 1)]
         self._mine, self._firsts = slice(bounds[1]), bounds[1:-1]
-        self._close_workers = weakref.finalize(self, _close, self._workers, board.file)
+        self._close_workers = weakref.finalize(self, _close, self._workers, shared.file)
         for first, last in itertools.pairwise(bounds[1:]):
-            self._workers.append(_start(board.file, num_envs, first, last, model))
-        self._here = LocalWorlds(model, board.rows[self._mine])
+            self._workers.append(_start(shared.file, num_envs, first, last, model))
+        self._here = LocalWorlds(model, shared.rows[self._mine])
         self._wait(self._workers)
 
     def pace(self, interval: float, substeps: int) -> None:
         """Let a step take `interval` seconds, in equal physics steps."""
-        self._board.pace[:] = interval, substeps
-        with self._ordered(PACE, self._workers):
+        self._shared.pace[:] = interval, substeps
+        with self._ordered(Request.PACE, self._workers):
             self._here.pace(interval, substeps)
 
     def restart(self, chosen: Mask, positions: Floats) -> None:
         """Bring the chosen members to rest, and read them."""
-        self._board.chosen[:], self._board.positions[:] = chosen, positions
-        with self._ordered(RESTART, self._workers):
+        self._shared.chosen[:], self._shared.positions[:] = chosen, positions
+        with self._ordered(Request.RESTART, self._workers):
             self._here.restart(chosen[self._mine], positions[self._mine])
 
     def step(self, torques: Floats, running: Mask) -> None:
         """Advance the running members, and read them."""
-        self._board.chosen[:], self._board.torques[:] = running, torques
-        with self._ordered(STEP, self._workers):
+        self._shared.chosen[:], self._shared.torques[:] = running, torques
+        with self._ordered(Request.STEP, self._workers):
             self._here.step(torques[self._mine], running[self._mine])
 
     def picture(self, member: int) -> NDArray[np.uint8]:
         """Return an image uint8 `[480, 480, 3]`."""
         if member < self._firsts[0]:
             return self._here.picture(member)
-        self._board.wanted[0] = member
+        self._shared.wanted[0] = member
         holder = [self._workers[int(np.searchsorted(self._firsts, member, side="right")) - 1]]
-        with self._ordered(PICTURE, holder):
+        with self._ordered(Request.PICTURE, holder):
             pass
-        return self._board.image.copy()
+        return self._shared.image.copy()
 
     def close(self) -> None:
         """Free clients and processes; a second call does nothing."""
@@ -78,14 +78,14 @@ class WorkerWorlds:
         self._here.close()
 
     @contextlib.contextmanager
-    def _ordered(self, order: bytes, workers: Sequence[subprocess.Popen[bytes]]) -> Iterator[None]:
+    def _ordered(self, request: Request, workers: Sequence[subprocess.Popen[bytes]]) -> Iterator[None]:
         """Let workers carry out an order meanwhile, and wait for them, also after an error here or an interruption.
 
         An answer that nobody reads would be taken for that to the next order.
         """
         try:
             for worker in workers:
-                os.write(_descriptor(worker.stdin), order)
+                os.write(_descriptor(worker.stdin), request.value)
         except BrokenPipeError:
             raise _ended() from None
         try:

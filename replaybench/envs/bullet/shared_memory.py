@@ -1,4 +1,4 @@
-"""The memory that a population and its worker processes share, and the one-letter orders that pass between them.
+"""The memory that a population and its worker processes share, and the requests of one letter that pass between them.
 
 The memory is a file without a name: nothing is left behind, however the processes end.
 """
@@ -9,6 +9,7 @@ import math
 import mmap
 import os
 import tempfile
+from enum import Enum
 from typing import Any, Final
 
 import numpy as np
@@ -17,12 +18,20 @@ from numpy.typing import NDArray
 from replaybench.envs.bullet.model import Model
 from replaybench.envs.bullet.world import PIXELS
 
-PACE, RESTART, STEP, PICTURE = b"pace", b"rest", b"step", b"pict"
 DONE: Final = b"."
-LETTERS: Final = 4  # of an order
+"""A worker's answer."""
 
 
-class Board:
+class Request(Enum):
+    """What a worker is to do with its members."""
+
+    PACE = b"p"
+    RESTART = b"r"
+    STEP = b"s"
+    PICTURE = b"i"
+
+
+class SharedMemory:
     """Arrays of all members, in shared memory.
 
     Args:

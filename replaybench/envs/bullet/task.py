@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from replaybench.data.errors import UserError
 from replaybench.envs.bullet.model import Floats, Model, Readings
 from replaybench.envs.interface.checks import whole_substeps
-from replaybench.envs.interface.plant import Plant, Told
+from replaybench.envs.interface.plant import EpisodeMetric, Plant
 from replaybench.envs.ode.function_hash import content_hash
 
 INTERVAL: Final = 0.0165
@@ -44,7 +44,7 @@ class BulletTask(Plant):
     frequency = 1.0 / INTERVAL
     discount = 0.99
     update_every = 100
-    told_by: ClassVar[Told] = "return"
+    episode_metric: ClassVar[EpisodeMetric] = "return"
     reference_episodes = 5
 
     def starts(self, uniform: Floats) -> Floats:
@@ -55,7 +55,7 @@ class BulletTask(Plant):
         """Return physical states `[M, S]`."""
         raise NotImplementedError
 
-    def judge(self, before: Readings, now: Readings, action: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+    def reward(self, before: Readings, now: Readings, action: Floats) -> tuple[Floats, NDArray[np.bool_]]:
         """Return the terms of the reward `[M, K]` and whether the task has ended for good `[M]`.
 
         Args:
@@ -74,7 +74,7 @@ class BulletTask(Plant):
         for file in model_files(self.model):
             content.update(file.read_bytes())
         own = type(self)
-        functions: list[Callable[..., Any]] = [World, Readings, pace, own.starts, own.observe, own.judge]
+        functions: list[Callable[..., Any]] = [World, Readings, pace, own.starts, own.observe, own.reward]
         content.update(content_hash(functions).encode())
         return content.hexdigest()
 

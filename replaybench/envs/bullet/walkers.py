@@ -119,7 +119,7 @@ class Walker(BulletPlant):
         joints = np.stack([now.position, now.velocity], axis=2).reshape(len(yaw), -1)
         return np.concatenate([np.stack(general, axis=1), now.attitude[:, :2], joints, now.on_ground], axis=1)
 
-    def judge(self, before: Readings, now: Readings, action: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+    def reward(self, before: Readings, now: Readings, action: Floats) -> tuple[Floats, NDArray[np.bool_]]:
         """Return the terms of the reward `[M, 5]` and who has fallen `[M]`.
 
         `±1 + (d − d′)/0.0165 − 2 mean|a q̇/10| − 0.1 mean a² − 0.2 n − c`: alive or not; `d` and `d′` [m] the

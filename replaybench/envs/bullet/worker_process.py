@@ -13,23 +13,22 @@ from collections.abc import Sequence
 
 from replaybench.envs.bullet.local_worlds import LocalWorlds
 from replaybench.envs.bullet.model import Model
-from replaybench.envs.bullet.shared_memory import DONE, LETTERS, PACE, PICTURE, RESTART, STEP, Board
+from replaybench.envs.bullet.shared_memory import DONE, Request, SharedMemory
 
 
-def serve(board: Board, worlds: LocalWorlds, first: int, last: int, orders: int, answers: int) -> None:
+def serve(shared: SharedMemory, worlds: LocalWorlds, first: int, last: int, orders: int, answers: int) -> None:
     """Carry out orders, which are read from one descriptor and acknowledged on another, until there are no more."""
     mine = slice(first, last)
-    while order := os.read(orders, LETTERS):
-        while len(order) < LETTERS:
-            order += os.read(orders, LETTERS - len(order))
-        if order == STEP:
-            worlds.step(board.torques[mine], board.chosen[mine])
-        elif order == RESTART:
-            worlds.restart(board.chosen[mine], board.positions[mine])
-        elif order == PACE:
-            worlds.pace(float(board.pace[0]), int(board.pace[1]))
-        elif order == PICTURE:
-            board.image[:] = worlds.picture(int(board.wanted[0]) - first)
+    while letter := os.read(orders, 1):
+        request = Request(letter)
+        if request is Request.STEP:
+            worlds.step(shared.torques[mine], shared.chosen[mine])
+        elif request is Request.RESTART:
+            worlds.restart(shared.chosen[mine], shared.positions[mine])
+        elif request is Request.PACE:
+            worlds.pace(float(shared.pace[0]), int(shared.pace[1]))
+        elif request is Request.PICTURE:
+            shared.image[:] = worlds.picture(int(shared.wanted[0]) - first)
         os.write(answers, DONE)
 
 
@@ -40,10 +39,10 @@ def main(arguments: Sequence[str]) -> None:
     model = Model.from_text(arguments[4])
     orders, answers = os.dup(0), os.dup(1)
     os.dup2(2, 1)  # what a library prints is no answer
-    board = Board(model, members, file)
-    worlds = LocalWorlds(model, board.rows[first:last])
+    shared = SharedMemory(model, members, file)
+    worlds = LocalWorlds(model, shared.rows[first:last])
     os.write(answers, DONE)
-    serve(board, worlds, first, last, orders, answers)
+    serve(shared, worlds, first, last, orders, answers)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
-from replaybench.envs.foreign.engine import Moved, Replayed
+from replaybench.envs.foreign.engine import Step, StepwiseEngine
 from replaybench.envs.interface.checks import whole_substeps
 from replaybench.envs.interface.plant import Plant, Vector
 
@@ -45,7 +45,7 @@ class SuitePlant(Plant):
     """Names and units of what is observed."""
     actuators: ClassVar[tuple[str, ...]]
 
-    told_by = "return"
+    episode_metric = "return"
     discount = 0.99  # E.1
     update_every = 50  # the length of ACER's segments
     reference_episodes = 10
@@ -84,7 +84,7 @@ class SuitePlant(Plant):
         return f"{self.task}; dm_control {version('dm_control')}; mujoco {version('mujoco')}"
 
 
-class SuiteEngine(Replayed):
+class SuiteEngine(StepwiseEngine):
     """Members of a task of dm_control, each with an environment of its own."""
 
     def __init__(self, plant: SuitePlant, num_envs: int, frequency: float) -> None:
@@ -123,15 +123,15 @@ class SuiteMember:
         self._observed = _flat(self._env.reset().observation)
         return self._observed
 
-    def advance(self, action: Vector) -> Moved:
+    def advance(self, action: Vector) -> Step:
         """Advance by one sample; a simulation that has blown up ends the episode where it last was, with reward 0."""
         try:
             step = self._env.step(action)
         except self._invalid:
-            return Moved(self._observed, 0.0, False, True)
+            return Step(self._observed, 0.0, False, True)
         self._observed = _flat(step.observation)
         terminated = step.discount == 0.0
-        return Moved(self._observed, float(step.reward), terminated, step.last() and not terminated)
+        return Step(self._observed, float(step.reward), terminated, step.last() and not terminated)
 
     def close(self) -> None:
         """Free the simulation."""

@@ -79,7 +79,7 @@ class Drafting(Plant):
     discount = 0.995
     reward_scale = 0.1
     update_every = 1
-    told_by = "return"
+    episode_metric = "return"
     reference_episodes = 256
 
     def __post_init__(self) -> None:

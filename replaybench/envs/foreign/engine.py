@@ -20,7 +20,7 @@ _SEEDS: Final = 2**32
 _NOT_STARTED: Final = -1
 
 
-class Moved(NamedTuple):
+class Step(NamedTuple):
     """What one step of one simulator brought: `observed` `[S]`, physical, the unscaled reward, and both flags."""
 
     observed: Vector
@@ -35,14 +35,14 @@ class Simulator(Protocol):
     def restart(self, seed: int) -> Vector:
         """Begin an episode that is decided by the seed, 0 ≤ seed < 2³², and return what is observed, `[S]`."""
 
-    def advance(self, action: Vector) -> Moved:
+    def advance(self, action: Vector) -> Step:
         """Advance by one sample under the physical action `[A]`."""
 
     def close(self) -> None:
         """Free what Python does not free by itself."""
 
 
-class Replayed(Engine):
+class StepwiseEngine(Engine):
     """Members that are brought back to where they were by repeating what they did.
 
     Args:

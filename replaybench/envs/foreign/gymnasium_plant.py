@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.source_hash import made_of
 from replaybench.data.user_file import import_file
-from replaybench.envs.foreign.engine import Moved, Replayed
+from replaybench.envs.foreign.engine import Step, StepwiseEngine
 from replaybench.envs.foreign.gymnasium_spaces import action_range, handed_over, normalisation
 from replaybench.envs.interface.engine import Engine
 from replaybench.envs.interface.plant import Plant, Vector
@@ -47,7 +47,7 @@ class GymnasiumPlant(Plant):
 
     discount = 0.99
     update_every = 1
-    told_by = "return"
+    episode_metric = "return"
     reference_episodes = 10
 
     @property
@@ -66,7 +66,7 @@ class GymnasiumPlant(Plant):
     def engine(self, num_envs: int, frequency: float) -> Engine:
         """Return what moves `num_envs` members, each an environment of its own."""
         members = [_Member(_make(self.name, self.spec)) for _ in range(num_envs)]
-        return Replayed(members, len(self.state_names), len(self.action_names), self.steps, frequency)
+        return StepwiseEngine(members, len(self.state_names), len(self.action_names), self.steps, frequency)
 
     def made_of(self) -> str:
         """Name Gymnasium's version, how the task is registered, and what its code is made of."""
@@ -137,9 +137,9 @@ class _Member:
         observation, _ = self._env.reset(seed=seed)
         return _float64(observation)
 
-    def advance(self, action: Vector) -> Moved:
+    def advance(self, action: Vector) -> Step:
         observation, reward, terminated, truncated, _ = self._env.step(self._command(action))
-        return Moved(_float64(observation), float(reward), bool(terminated), bool(truncated))
+        return Step(_float64(observation), float(reward), bool(terminated), bool(truncated))
 
     def close(self) -> None:
         self._env.close()

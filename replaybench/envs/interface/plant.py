@@ -31,13 +31,13 @@ Params = tuple[float, ...]
 Parameter = float | str
 """A value of a plant's field."""
 
-Told = Literal["mean reward", "return"]
+EpisodeMetric = Literal["mean reward", "return"]
 """What an episode is told by: the mean of its rewards per step, or their sum."""
 
 NAMES: Final = ("name", "state_names", "action_names")
 PER_STATE: Final = ("state_units", "state_center", "state_scale", "periodic", "observation_limit")
 PER_ACTION: Final = ("action_units", "action_low", "action_high", "zero_action")
-SCALARS: Final = ("episode_seconds", "reward_scale", "frequency", "discount", "update_every", "told_by")
+SCALARS: Final = ("episode_seconds", "reward_scale", "frequency", "discount", "update_every", "episode_metric")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,7 @@ class Plant:
     """Learners' discount factor γ per sample at the rate `frequency`."""
     update_every: ClassVar[int] = 0
     """Steps between learners' phases of updates where a study asks for none; 0: after each episode."""
-    told_by: ClassVar[Told] = "mean reward"
+    episode_metric: ClassVar[EpisodeMetric] = "mean reward"
     """What reports say of an episode."""
     reference_episodes: ClassVar[int] = 1000
     """Episodes behind the mean of simple controllers, beside which learners are shown."""
@@ -161,9 +161,9 @@ class Plant:
         low, high = np.array(self.action_low, np.float64), np.array(self.action_high, np.float64)
         return (high + low) / 2, (high - low) / 2
 
-    def told(self, total: NDArray[np.float64], steps: NDArray[np.int64]) -> NDArray[np.float64]:
+    def episode_score(self, total: NDArray[np.float64], steps: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return what reports say `[M]` of episodes of so many `steps` `[M]`, whose rewards add up to `total` `[M]`."""
-        return total if self.told_by == "return" else total / steps
+        return total if self.episode_metric == "return" else total / steps
 
     def fingerprint(self) -> str:
         """Return a hex digest of all that decides how this plant behaves."""

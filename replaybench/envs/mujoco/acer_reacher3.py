@@ -44,7 +44,7 @@ def _tip(raw: Array, m: int) -> tuple[float, float]:
 
 
 @kernel
-def _look(chosen: Mask, raw: Array, low: Array, high: Array, observed: Array) -> None:
+def _observe(chosen: Mask, raw: Array, low: Array, high: Array, observed: Array) -> None:
     for m in range(raw.shape[0]):
         if chosen[m]:
             for j in range(3):
@@ -55,7 +55,7 @@ def _look(chosen: Mask, raw: Array, low: Array, high: Array, observed: Array) ->
 
 
 @kernel
-def _judge(
+def _reward(
     running: Mask,
     raw: Array,
     action: Array,
@@ -90,8 +90,8 @@ class AcerReacher3(MujocoPlant):
     observes = (*positions(_JOINTS), *velocities(_JOINTS), *(Observed(f"target from tip {e}", "m", 1.0) for e in "xy"))
     actuated = _JOINTS
     term_names = ("distance",)
-    look = staticmethod(_look)
-    judge = staticmethod(_judge)
+    observe = staticmethod(_observe)
+    reward = staticmethod(_reward)
     update_every = 50  # the length of ACER's segments
 
     @property

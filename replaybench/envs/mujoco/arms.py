@@ -21,7 +21,7 @@ _FASTEST: Final = 10.0  # clip of the double pendulum's observed velocities and 
 
 
 @kernel
-def _look_reacher(chosen: Mask, raw: Array, low: Array, high: Array, observed: Array) -> None:
+def _observe_reacher(chosen: Mask, raw: Array, low: Array, high: Array, observed: Array) -> None:
     for m in range(raw.shape[0]):
         if chosen[m]:
             for j in range(2):
@@ -31,7 +31,7 @@ def _look_reacher(chosen: Mask, raw: Array, low: Array, high: Array, observed: A
 
 
 @kernel
-def _judge_reacher(
+def _reward_reacher(
     running: Mask,
     raw: Array,
     action: Array,
@@ -72,8 +72,8 @@ class MujocoReacher(MujocoPlant):
     )
     actuated = ("joint0", "joint1")
     term_names = ("reward_dist", "reward_ctrl")
-    look = staticmethod(_look_reacher)
-    judge = staticmethod(_judge_reacher)
+    observe = staticmethod(_observe_reacher)
+    reward = staticmethod(_reward_reacher)
 
     def pieces(self, data: Any) -> tuple[Vector, ...]:
         """Return the motion, and where fingertip and target are."""
@@ -99,7 +99,7 @@ class MujocoReacher(MujocoPlant):
 
 
 @kernel
-def _look_double(chosen: Mask, raw: Array, low: Array, high: Array, observed: Array) -> None:
+def _observe_double(chosen: Mask, raw: Array, low: Array, high: Array, observed: Array) -> None:
     for m in range(raw.shape[0]):
         if chosen[m]:
             observed[m, 0] = raw[m, 0]
@@ -110,7 +110,7 @@ def _look_double(chosen: Mask, raw: Array, low: Array, high: Array, observed: Ar
 
 
 @kernel
-def _judge_double(
+def _reward_double(
     running: Mask,
     raw: Array,
     action: Array,
@@ -154,8 +154,8 @@ class MujocoInvertedDoublePendulum(MujocoPlant):
     actuated = ("slider",)
     term_names = ("reward_survive", "distance_penalty", "velocity_penalty")
     velocity_noise = "normal"
-    look = staticmethod(_look_double)
-    judge = staticmethod(_judge_double)
+    observe = staticmethod(_observe_double)
+    reward = staticmethod(_reward_double)
 
     def pieces(self, data: Any) -> tuple[Vector, ...]:
         """Return the motion, the force on the cart's joint, and where the tip is."""

@@ -90,7 +90,7 @@ class MujocoEngine(Engine):
             np.concatenate(self._pieces[member], out=self._rows[member])
         self.marker[chosen] = self.plant.marker_of(self._raw[chosen])
         self._terms[chosen] = 0.0
-        self.plant.look(chosen, self._raw, self._low, self._high, self.observed)
+        self.plant.observe(chosen, self._raw, self._low, self._high, self.observed)
 
     def advance(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> None:
         """Advance the running members `[M]` by one sample under `action` `[M, A]`, in the actuators' control units."""
@@ -105,8 +105,8 @@ class MujocoEngine(Engine):
         self._terms[:] = 0.0
         sound = running.copy()
         _settle(sound, self._raw, self._moving, self.terminated, self.event)
-        self.plant.look(sound, self._raw, self._low, self._high, self.observed)
-        self.plant.judge(
+        self.plant.observe(sound, self._raw, self._low, self._high, self.observed)
+        self.plant.reward(
             *(sound, self._raw, action, self.marker, self._dt, self._constants),
             *(self.reward, self.terminated, self._terms),
         )

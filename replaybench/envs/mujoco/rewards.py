@@ -23,7 +23,7 @@ def control_cost(action: Array, m: int) -> float:
 
 
 @kernel
-def _look(chosen: Mask, raw: Array, skipped: int, low: Array, high: Array, observed: Array) -> None:
+def _observe(chosen: Mask, raw: Array, skipped: int, low: Array, high: Array, observed: Array) -> None:
     for m in range(raw.shape[0]):
         if chosen[m]:
             for i in range(observed.shape[1]):
@@ -31,19 +31,19 @@ def _look(chosen: Mask, raw: Array, skipped: int, low: Array, high: Array, obser
 
 
 @kernel
-def look_past_x(chosen: Mask, raw: Array, low: Array, high: Array, observed: Array) -> None:
+def observe_past_x(chosen: Mask, raw: Array, low: Array, high: Array, observed: Array) -> None:
     """Observe all but the first coordinate, clipped to `low` and `high` `[S]`."""
-    _look(chosen, raw, 1, low, high, observed)
+    _observe(chosen, raw, 1, low, high, observed)
 
 
 @kernel
-def look_past_xy(chosen: Mask, raw: Array, low: Array, high: Array, observed: Array) -> None:
+def observe_past_xy(chosen: Mask, raw: Array, low: Array, high: Array, observed: Array) -> None:
     """Observe all but the first two coordinates, clipped to `low` and `high` `[S]`."""
-    _look(chosen, raw, 2, low, high, observed)
+    _observe(chosen, raw, 2, low, high, observed)
 
 
 @kernel
-def judge_runner(
+def reward_runner(
     running: Mask,
     raw: Array,
     action: Array,
@@ -77,7 +77,7 @@ def judge_runner(
 
 
 @kernel
-def judge_roamer(
+def reward_roamer(
     running: Mask,
     raw: Array,
     action: Array,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from replaybench.envs.interface.plant import Vector
 from replaybench.envs.mujoco.plant import MujocoPlant
-from replaybench.envs.mujoco.rewards import judge_roamer, look_past_xy
+from replaybench.envs.mujoco.rewards import observe_past_xy, reward_roamer
 from replaybench.envs.mujoco.task import FORCE_LIMIT, Observed, positions, velocities
 
 _SPATIAL: Final = (("torque x", "N m"), ("torque y", "N m"), ("torque z", "N m"),
@@ -54,8 +54,8 @@ def _of_bodies(
 class _Roamer(MujocoPlant):
     """What the three have in common: `reward = speed along x + bonus while up − effort − contact`."""
 
-    look = staticmethod(look_past_xy)
-    judge = staticmethod(judge_roamer)
+    observe = staticmethod(observe_past_xy)
+    reward = staticmethod(reward_roamer)
 
     def marker_of(self, raw: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the last two columns."""

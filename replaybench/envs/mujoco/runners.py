@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from replaybench.envs.mujoco.plant import MujocoPlant
-from replaybench.envs.mujoco.rewards import judge_runner, look_past_x
+from replaybench.envs.mujoco.rewards import observe_past_x, reward_runner
 from replaybench.envs.mujoco.task import positions, velocities
 
 _ROOT: Final = ("rootx", "rootz", "rooty")
@@ -24,8 +24,8 @@ _WHEN_IT_CAN_FALL: Final = ("reward_survive", "z_distance_from_origin")
 class _Runner(MujocoPlant):
     """What the three have in common: `reward = speed + bonus while it stands − effort`."""
 
-    look = staticmethod(look_past_x)
-    judge = staticmethod(judge_runner)
+    observe = staticmethod(observe_past_x)
+    reward = staticmethod(reward_runner)
 
     def _constants(
         self, forward: float, control: float, bonus: float = 0.0,

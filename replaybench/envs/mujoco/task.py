@@ -71,7 +71,7 @@ class MujocoTask(Plant):
     control_range: ClassVar[float] = 1.0
     """Largest control either way; a motor's gear turns it into a torque or force."""
     term_names: ClassVar[tuple[str, ...]]
-    """What `judge` writes beside the reward, in its order."""
+    """What `reward` writes beside the reward, in its order."""
     velocity_noise: ClassVar[Literal["uniform", "normal"]] = "uniform"
     """How velocities at the start are distributed."""
     observes_forces: ClassVar[bool] = False
@@ -79,13 +79,13 @@ class MujocoTask(Plant):
     camera: ClassVar[tuple[float, float, float, bool]] = (3.5, 0.9, 0.15, True)
     """Of pictures: width [m], height of the middle [m], angle of view [rad], and whether they follow the body."""
 
-    look: ClassVar[Callable[..., None]]
+    observe: ClassVar[Callable[..., None]]
     """Kernel `(chosen[M], raw[M, R], low[S], high[S], observed[M, S])`."""
-    judge: ClassVar[Callable[..., None]]
+    reward: ClassVar[Callable[..., None]]
     """Kernel `(running[M], raw[M, R], action[M, A], marker[M, 2], dt, constants, reward[M], terminated[M], terms[M,
     K])`; `marker` is where a member was before, and is brought up to date."""
 
-    told_by = "return"
+    episode_metric = "return"
     update_every = 1
     discount = 0.99
     reference_episodes = 10
@@ -119,7 +119,7 @@ class MujocoTask(Plant):
 
     def made_of(self) -> str:
         """Return MuJoCo's version, and digests of the MJCF file and of the task's kernels."""
-        return f"{model_digest(self.path)} {content_hash([type(self).look, type(self).judge])}"
+        return f"{model_digest(self.path)} {content_hash([type(self).observe, type(self).reward])}"
 
     def substeps(self, frequency: float) -> int:
         """Return the physics steps in a sample; raise `UserError` for a rate that cannot be."""
@@ -134,11 +134,11 @@ class MujocoTask(Plant):
         return data.qpos, data.qvel
 
     def marker_of(self, raw: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return where members of rows `raw` `[M, R]` are, `[M, 2]`, from which `judge` measures how far they came."""
+        """Return where members of rows `raw` `[M, R]` are, `[M, 2]`, from which `reward` measures how far they came."""
         return raw[:, :2]
 
     def constants(self) -> tuple[float, ...]:
-        """Return the numbers that `judge` needs."""
+        """Return the numbers that `reward` needs."""
         raise NotImplementedError
 
     def start(

@@ -127,7 +127,7 @@ def _scores(recording: Recording, steps: int | None) -> tuple[float | None, floa
     if steps is None:
         return None, None
     found = reference(recording.plant, recording.frequency, recording.noise)
-    per_episode = 1 if found.told_by == "return" else steps
+    per_episode = 1 if found.episode_metric == "return" else steps
     both = (found.random * per_episode, found.dp * per_episode)
     return both if found.usable and np.isfinite(both).all() else (None, None)
 

@@ -155,7 +155,7 @@ def offline_curve(
     axes.set_xlim(0, max(1, int(updates[-1])))
     low, high = axes.get_ylim()
     axes.set_ylim(low - 0.03 * (high - low), high + 0.03 * (high - low))
-    axes.set(xlabel="updates", ylabel=MU_LABEL if reference.usable else RAW_LABELS[reference.told_by])
+    axes.set(xlabel="updates", ylabel=MU_LABEL if reference.usable else RAW_LABELS[reference.episode_metric])
     axes.grid(axis="y", color="0.92", linewidth=0.7)
     add_legend(figure, handles)
     return figure

@@ -28,7 +28,7 @@ from replaybench.experiments.figures.style import (
     plant_name,
     say,
 )
-from replaybench.experiments.results.dataset import counted_in, in_rounds, mu_r, told_by
+from replaybench.experiments.results.dataset import counted_in, episode_metric, in_rounds, mu_r
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -115,7 +115,7 @@ def learning_curves(data: xr.Dataset) -> Figure:
         _draw_panel(axes, data.isel(noise=row, frequency=column), series, window, bool(usable[row, column]))
         axes.set_title(condition(noises[row], rates[column]), color=GREY)
         if column == 0 or not usable[row, column] or not usable[row, 0]:
-            axes.set_ylabel(MU_LABEL if usable[row, column] else RAW_LABELS[told_by(data)])
+            axes.set_ylabel(MU_LABEL if usable[row, column] else RAW_LABELS[episode_metric(data)])
         else:
             axes.tick_params(labelleft=False)
         if row == rows - 1:

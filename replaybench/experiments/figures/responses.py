@@ -27,7 +27,7 @@ from replaybench.experiments.figures.style import (
     panel_width,
     plant_name,
 )
-from replaybench.experiments.results.dataset import counted_in, last_of, told_by
+from replaybench.experiments.results.dataset import counted_in, episode_metric, last_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,7 +76,7 @@ def response(data: xr.Dataset, axis: Literal["noise", "frequency"]) -> Figure | 
         axes.grid(axis="y", color="0.92", linewidth=0.7)
         for level in (0.0, 1.0) if normalised else ():
             axes.axhline(level, **LEVEL)
-    panels[0].set_ylabel(MU_LABEL if normalised else RAW_LABELS[told_by(data)])
+    panels[0].set_ylabel(MU_LABEL if normalised else RAW_LABELS[episode_metric(data)])
     add_legend(figure, _lines(series))
     return figure
 

@@ -24,7 +24,7 @@ from replaybench.experiments.figures.style import (
     new_figure,
     plant_name,
 )
-from replaybench.experiments.results.dataset import counted_in, last_of, mu_r, told_by
+from replaybench.experiments.results.dataset import counted_in, episode_metric, last_of, mu_r
 from replaybench.experiments.results.statistics import DEAD_LEVEL, RISE_LEVEL, interval
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def score_bars(data: xr.Dataset) -> Figure:
         "mu_final": f"{MU}, last {final} {count}",
         "mu_max": f"{MU}, best of all {count}",
         "rise_time": f"{count} to {MU} ≥ {RISE_LEVEL:g}",
-        "raw_final": f"{'return' if told_by(data) == 'return' else 'raw reward'}, last {final} {count}",
+        "raw_final": f"{'return' if episode_metric(data) == 'return' else 'raw reward'}, last {final} {count}",
     }
     normalised = [usable[place] for place in places]
     rows = (["mu_final", "mu_max", "rise_time"] if any(normalised) else []) + ([] if all(normalised) else ["raw_final"])

@@ -68,7 +68,7 @@ def policy_surfaces(data: xr.Dataset, folder: RunFolder, cells: Sequence[Cell]) 
     plant = cells[0].make_plant()
     if not isinstance(plant, OdePlant) or len(plant.state_names) != 2 or not plant.grid_nodes:
         return None
-    if plant.told_by != "mean reward":
+    if plant.episode_metric != "mean reward":
         return None  # what is drawn are means per step
     noise, frequency = _first_place(data)
     here = data.sel(noise=noise, frequency=frequency)

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from replaybench.experiments.inspection.buffer_pieces import BufferPieces, Integers, Piece
-from replaybench.experiments.inspection.float_histogram import Counted
+from replaybench.experiments.inspection.float_histogram import FloatHistogram
 from replaybench.experiments.inspection.state_visits import Axis, Visits, nameless_axes
 from replaybench.replay.files.buffer_schema import BufferFile
 
@@ -74,7 +74,7 @@ class Composition:
     stored: int = 0
     young: int = 0
     synthetic: int | None = None
-    quantities: dict[str, Counted] = field(default_factory=dict)
+    quantities: dict[str, FloatHistogram] = field(default_factory=dict)
     visits: Visits | None = None
 
 
@@ -94,7 +94,9 @@ def measure(file: BufferFile, member: int | None = None, axes: list[Axis] | None
     collected = buffer.collected[members]
     found = Composition(members, buffer.steps, collected, file.offers[members], buffer.count[members], Ages(collected))
     shapes = buffer.shapes
-    found.quantities = {name: Counted() for name in ("age", *_OF_SLOTS, *_OF_STEPS) if name == "age" or name in shapes}
+    found.quantities = {
+        name: FloatHistogram() for name in ("age", *_OF_SLOTS, *_OF_STEPS) if name == "age" or name in shapes
+    }
     if "synthetic" in shapes:
         found.synthetic = 0
     if "observation" in shapes:

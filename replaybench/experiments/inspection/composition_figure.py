@@ -15,7 +15,7 @@ from replaybench.envs.ode.plant import OdePlant
 from replaybench.experiments.figures.style import GREY, PALETTE, new_figure, plant_name, say, style
 from replaybench.experiments.inspection.composition import Composition
 from replaybench.experiments.inspection.composition_report import QUANTITIES, whose
-from replaybench.experiments.inspection.float_histogram import Counted
+from replaybench.experiments.inspection.float_histogram import FloatHistogram
 from replaybench.experiments.inspection.state_visits import Axis, Visits
 from replaybench.replay.files.buffer_schema import BufferFacts
 
@@ -120,7 +120,7 @@ def _draw_ages(axes: Axes, found: Composition) -> None:
     axes.locator_params(axis="x", nbins=4)
 
 
-def _draw_histogram(axes: Axes, name: str, counted: Counted) -> None:
+def _draw_histogram(axes: Axes, name: str, counted: FloatHistogram) -> None:
     quantity = QUANTITIES[name]
     unit = f" [{quantity.unit}]" if quantity.unit else ""
     axes.set(xlabel=f"{quantity.label}{unit}", ylabel="share [%]")

@@ -17,7 +17,7 @@ _DROPPED: Final = 12
 _SIGN: Final = np.uint32(1 << 31)
 
 
-class Counted:
+class FloatHistogram:
     """Counts of the numbers handed over so far.
 
     Attributes:

@@ -1,10 +1,10 @@
 """From finished cells to one labelled dataset.
 
 The dataset's axes are those of the study: plant, learner, strategy, noise, frequency, seed, episode. Points that the
-study does not hold, or that are not run yet, are NaN. Rewards are unscaled and what the plant tells of an episode
-(`told_by`), its mean per step or its return; they are of training episodes, exploration included, except where a name
-says greedy. Where updates come after every so many steps an "episode" is a round of the run, as long as the longest
-episode, and rewards are means over the episodes that ended in it.
+study does not hold, or that are not run yet, are NaN. Rewards are unscaled and what counts of an episode of the plant
+(`episode_metric`), its mean per step or its return; they are of training episodes, exploration included, except where
+a name says greedy. Where updates come after every so many steps an "episode" is a round of the run, as long as the
+longest episode, and rewards are means over the episodes that ended in it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
     coordinates["greedy_episode"] = np.arange(1, episodes // every + 1) * every
     data = xr.Dataset(coords=coordinates)
     plants = {cell.plant: cell for cell in cells}
-    data.coords["told_by"] = "plant", [plants[name].make_plant().told_by for name in coordinates["plant"]]
+    data.coords["episode_metric"] = "plant", [plants[name].make_plant().episode_metric for name in coordinates["plant"]]
     data.coords["update_every"] = "plant", [plants[name].update_every for name in coordinates["plant"]]
     _blank(data, "reward", (*AXES, "seed", "episode"), "told of training episodes: mean reward per step, or return")
     _blank(data, "reward_greedy", (*AXES, "seed", "greedy_episode"), "the same of greedy episodes")
@@ -90,7 +90,7 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
         "title": "replaybench sweep",
         "version": replaybench.__version__,
         "numerics_version": NUMERICS_VERSION,
-        "reward": "unscaled, mean per step or return as told_by says; training episodes include exploration",
+        "reward": "unscaled, mean per step or return as episode_metric says; training episodes include exploration",
     }
     return data
 
@@ -170,9 +170,9 @@ def _add_grids(data: xr.Dataset, references: References) -> None:
     data.coords["reference_rule"] = "plant", list(rules.values())
 
 
-def told_by(data: xr.Dataset) -> str:
+def episode_metric(data: xr.Dataset) -> str:
     """Return what one plant's rewards are: "mean reward", as in files that do not say, or "return"."""
-    return str(data["told_by"].item()) if "told_by" in data.coords else "mean reward"
+    return str(data["episode_metric"].item()) if "episode_metric" in data.coords else "mean reward"
 
 
 def rule_of(data: xr.Dataset) -> Rule | None:

@@ -25,7 +25,7 @@ from replaybench.data.bounds import HERTZ, NOISE, Within
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError, shown
 from replaybench.data.records.compression import DEFLATE_LIMIT
-from replaybench.envs.interface.plant import Told
+from replaybench.envs.interface.plant import EpisodeMetric
 from replaybench.experiments.results.dataset import AXES, ORIGINS, SCORES, score_key
 
 _DIGEST_BYTES: Final = 32
@@ -58,7 +58,7 @@ _NEEDED: Final = {
 _FORMS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     **{name: ((name,), kind) for name, kind in _AXIS_KINDS.items()},
     **{name: (axes, _NUMBER) for name, axes in _NEEDED.items()},
-    "told_by": (("plant",), _TEXT),
+    "episode_metric": (("plant",), _TEXT),
     "update_every": (("plant",), _WHOLE),
     "episode_steps": ((*AXES, "seed", "episode"), _NUMBER),
     "replayed_noise": ((*AXES, "seed", "signal"), _NUMBER),
@@ -69,7 +69,7 @@ _FORMS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
 """Axes and kind of what is in results. Whatever else is there must have some of these axes."""
 _NEEDED_AXES: Final = (*AXES, "seed", "episode", "greedy_episode")
 
-_BESIDE: Final = ("told_by", "update_every", "reference_rule", *ORIGINS)
+_BESIDE: Final = ("episode_metric", "update_every", "reference_rule", *ORIGINS)
 """Coordinates that are no axes."""
 
 Labelled = tuple[tuple[str, ...], NDArray[Any]]
@@ -101,6 +101,10 @@ def write_results(path: Path, data: xr.Dataset) -> None:
         raw.write(hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest())
 
 
+_RENAMED: Final = {"told_by": "episode_metric"}
+"""Arrays that files of earlier versions call otherwise."""
+
+
 def read_results(path: Path) -> xr.Dataset:
     """Read results whole, their checksum verified before the HDF5 library sees them.
 
@@ -116,10 +120,10 @@ def read_results(path: Path) -> xr.Dataset:
     with _one_line(path), h5py.File(io.BytesIO(body), "r") as file:
         told = {str(key): _plain(file.attrs[key]) for key in file.attrs if not str(key).startswith("_")}
         build(ResultsFacts, told, f"the attributes of {path}", others=True)
-        arrays = {name: _array(path, file, name) for name in file}
+        arrays = {_RENAMED.get(name, name): _array(path, file, name) for name in file}
         meanings = {
-            name: {"long_name": str(_plain(file[name].attrs["long_name"]))}
-            for name in arrays
+            _RENAMED.get(name, name): {"long_name": str(_plain(file[name].attrs["long_name"]))}
+            for name in file
             if "long_name" in file[name].attrs
         }
     return _dataset(path, told, arrays, meanings)
@@ -214,5 +218,7 @@ def _check_values(path: Path, name: str, values: NDArray[Any], kind: str) -> Non
     if name in _RANGES and known.size:
         for value in (known.min(), known.max()):
             _RANGES[name].check(value.item(), f"{path}: {name}")
-    if name == "told_by" and set(values.tolist()) - set(get_args(Told)):
-        raise UserError(f"{path}: told_by must be one of {', '.join(get_args(Told))}, not {shown(values.tolist())}")
+    if name == "episode_metric" and set(values.tolist()) - set(get_args(EpisodeMetric)):
+        raise UserError(
+            f"{path}: episode_metric must be one of {', '.join(get_args(EpisodeMetric))}, not {shown(values.tolist())}"
+        )

@@ -11,7 +11,7 @@ from rich import box
 from rich.table import Table
 
 from replaybench.baselines.references import no_score
-from replaybench.experiments.results.dataset import last_of, lengths_vary, mu_r, told_by
+from replaybench.experiments.results.dataset import episode_metric, last_of, lengths_vary, mu_r
 from replaybench.experiments.results.statistics import Interval, interval
 
 NOISE_AWARE: Final = {
@@ -126,7 +126,7 @@ def _empty_table(data: xr.Dataset) -> Table:
     title, notes = f"{data['plant'].item()}: mean over seeds ({scale})", "\n".join(reference_notes(data))
     table = Table(title=title, caption=notes or None, caption_justify="left", box=box.SIMPLE_HEAD)
     scores = ("μ_final [95 %]", "μ_max", "rise 0.8", "dead/failed")
-    first = ("Hz", "noise", "strategy", "return" if told_by(data) == "return" else "reward", "greedy")
+    first = ("Hz", "noise", "strategy", "return" if episode_metric(data) == "return" else "reward", "greedy")
     for heading in (*first, *(["steps"] if lengths_vary(data) else []), *scores):
         # A long strategy folds; numbers are never cut.
         named = heading == "strategy"

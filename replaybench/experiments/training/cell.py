@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import replaybench
-from replaybench.baselines.reference_controllers import play
+from replaybench.baselines.reference_controllers import run_episode
 from replaybench.controllers.agent import Agent, Task
 from replaybench.controllers.policies.policy import policy_facts
 from replaybench.controllers.registry import load_learner
@@ -34,14 +34,14 @@ from replaybench.envs.interface.plant import Plant
 from replaybench.envs.population import PopulationEnv
 from replaybench.experiments.provenance import read_stints
 from replaybench.experiments.results.statistics import last_episodes
-from replaybench.experiments.training.episodes import Episodes
+from replaybench.experiments.training.episodes import LiveEpisodes
 from replaybench.experiments.training.loop import training_episode, training_steps, update_phase
 from replaybench.experiments.training.plant_model import PlantModel
 from replaybench.experiments.training.schedule import updates_after, with_phases
 from replaybench.experiments.training.study import Buffers, Cell
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.files.buffer_file import RecordArrays, replay_arrays, replay_facts
-from replaybench.replay.newest import sample_of
+from replaybench.replay.newest import spread_sample
 from replaybench.replay.storage.units import Unit
 from replaybench.replay.strategies.notation import parse
 
@@ -101,7 +101,7 @@ class CellRun:
         )
         self.phases = steps * cell.episodes // cell.update_every if cell.update_every else cell.episodes
         self.updates_per_phase = updates_after(cell.update_every or steps, self.strategy, self.agent)
-        self.episodes = Episodes(self.env)
+        self.episodes = LiveEpisodes(self.env)
         self.episode = 0
         self.reward, self.episode_steps = (np.full((cell.members, cell.episodes), np.nan) for _ in range(2))
         self.reward_greedy = np.full((cell.members, cell.episodes // cell.greedy_every), np.nan)
@@ -120,9 +120,9 @@ class CellRun:
         self.episodes.forget_tally()
         if (episode + 1) % cell.greedy_every == 0:
             point = episode // cell.greedy_every
-            self.reward_greedy[:, point] = play(self.agent.greedy(), self.evaluation)
+            self.reward_greedy[:, point] = run_episode(self.agent.greedy(), self.evaluation)
             if self.metrics:
-                told = self.agent.metrics(sample_of(self.replay, SAMPLE))
+                told = self.agent.metrics(spread_sample(self.replay, SAMPLE))
                 for name, values in self.metrics.items():
                     values[:, point] = told[name]
         self.episode += 1

@@ -10,12 +10,12 @@ from typing import Any
 
 from replaybench.data.errors import UserError
 from replaybench.experiments.interruption import Interrupted
-from replaybench.experiments.training.tasks import Finish, Task, Watch
+from replaybench.experiments.training.tasks import Finish, Job, Watch
 
 _TICK = 0.2
 
 
-def run_on_cluster(address: str, tasks: Sequence[Task], watch: Watch, finish: Finish) -> None:
+def run_on_cluster(address: str, tasks: Sequence[Job], watch: Watch, finish: Finish) -> None:
     """Run tasks on the workers of the scheduler at an address; they report no progress.
 
     Raises:

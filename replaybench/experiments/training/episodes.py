@@ -14,7 +14,7 @@ Bools = NDArray[np.bool_]
 Floats = NDArray[np.float32]
 
 
-class Episodes:
+class LiveEpisodes:
     """What lasts from step to step, what was seen since the last phase of updates, and a tally of ended episodes.
 
     Attributes:
@@ -62,7 +62,7 @@ class Episodes:
         self.total += np.where(self.active, reward, 0.0)
         self.length += self.active
         over = self.active & ended
-        told = self.env.plant.told(self.total, np.maximum(self.length, 1))
+        told = self.env.plant.episode_score(self.total, np.maximum(self.length, 1))
         self._told += np.where(over, told, 0.0)
         self._lasted += np.where(over, self.length, 0)
         self._ended += over

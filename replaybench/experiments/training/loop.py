@@ -14,23 +14,23 @@ from numpy.typing import NDArray
 
 from replaybench.controllers.agent import Agent
 from replaybench.envs.population import PopulationEnv
-from replaybench.experiments.training.episodes import Episodes
+from replaybench.experiments.training.episodes import LiveEpisodes
 from replaybench.replay.buffer import Replay
 from replaybench.replay.files.buffer_stream import BufferStream
-from replaybench.replay.newest import newest
+from replaybench.replay.newest import newest_batch
 from replaybench.replay.strategies.view import Context
 
 
-def training_episode(env: PopulationEnv, agent: Agent, replay: Replay, episode: int) -> Episodes:
+def training_episode(env: PopulationEnv, agent: Agent, replay: Replay, episode: int) -> LiveEpisodes:
     """Run one episode of every member, exploration included, into the buffers; return what it was like."""
-    episodes = Episodes(env)
+    episodes = LiveEpisodes(env)
     begin(agent, episodes, ~episodes.active, episode)
     while episodes.active.any():
         step(agent, replay, episodes)
     return episodes
 
 
-def training_steps(agent: Agent, replay: Replay, episodes: Episodes, steps: int, episode: int) -> None:
+def training_steps(agent: Agent, replay: Replay, episodes: LiveEpisodes, steps: int, episode: int) -> None:
     """Run `steps` steps of every member in round `episode`; each begins another episode when one has ended."""
     for _ in range(steps):
         if not episodes.active.all():
@@ -38,13 +38,13 @@ def training_steps(agent: Agent, replay: Replay, episodes: Episodes, steps: int,
         step(agent, replay, episodes)
 
 
-def begin(agent: Agent, episodes: Episodes, chosen: NDArray[np.bool_], episode: int) -> None:
+def begin(agent: Agent, episodes: LiveEpisodes, chosen: NDArray[np.bool_], episode: int) -> None:
     """Begin a training episode of the chosen members `[M]`; the others' are left as they are."""
     agent.start_episode(episode, chosen)
     episodes.begin(chosen)
 
 
-def step(agent: Agent, replay: Replay, episodes: Episodes) -> None:
+def step(agent: Agent, replay: Replay, episodes: LiveEpisodes) -> None:
     """Let every member that is in an episode act, step and add."""
     observation, active = episodes.observation, episodes.active
     tried = agent.explore(observation, active)
@@ -69,14 +69,14 @@ def step(agent: Agent, replay: Replay, episodes: Episodes) -> None:
     episodes.note(reward, successor, info["sensor_noise"], ended)
 
 
-def update_phase(agent: Agent, replay: Replay, updates: int, progress: float, episodes: Episodes) -> None:
+def update_phase(agent: Agent, replay: Replay, updates: int, progress: float, episodes: LiveEpisodes) -> None:
     """Do `updates` updates of every member after a phase of acting; `progress` runs from 0 to 1 over the whole run.
 
     Learners on policy first do one on the newest experiences, of which nothing is annotated: they were not drawn. Where
     draws do not depend on what the learner returns, it need not return anything, nor be waited for.
     """
     if agent.on_policy:
-        agent.update(newest(replay))
+        agent.update(newest_batch(replay))
     states = episodes.attended(updates) if replay.strategy.sampling.needs_state else itertools.repeat(None, updates)
     contexts = (Context(update, updates, progress, state) for update, state in enumerate(states))
     if not replay.uses_feedback:

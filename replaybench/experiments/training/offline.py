@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.baselines.reference_controllers import play
+from replaybench.baselines.reference_controllers import run_episode
 from replaybench.controllers.agent import Actions, Agent, Task
 from replaybench.controllers.registry import load_learner
 from replaybench.controllers.setting import LearnerSetting
@@ -242,12 +242,12 @@ def replay_offline(
         source = BufferStream(recording.path, agent.batch_size, root_seed, members, recordings=turns, replays=uses)
     phase = max(1, round(updates_after(env.steps_per_episode, strategy, agent)))
     marks = np.unique(np.linspace(0, updates, EVALUATIONS + 1).astype(np.int64))
-    rewards = [play(agent.greedy(), env)]
+    rewards = [run_episode(agent.greedy(), env)]
     for update in range(updates):
         attended = recording.observation(learners, update / updates) if strategy.sampling.needs_state else None
         update_once(agent, source, Context(update % phase, phase, update / updates, attended))
         if update + 1 in marks:
-            rewards.append(play(agent.greedy(), env))
+            rewards.append(run_episode(agent.greedy(), env))
             progress(update + 1)
     return Outcome(marks, np.array(rewards).T, agent)
 

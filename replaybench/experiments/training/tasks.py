@@ -24,7 +24,7 @@ Finish = Callable[[str, Any], None]
 """Called with a task's key and its result, in the coordinator, as soon as it is there."""
 
 
-class Task(NamedTuple):
+class Job(NamedTuple):
     """A function to call in a worker with these arguments and a `Report`.
 
     Attributes:
@@ -43,7 +43,7 @@ class Task(NamedTuple):
 class Run(Protocol):
     """Runs tasks to their end."""
 
-    def __call__(self, tasks: Sequence[Task], watch: Watch, finish: Finish, /) -> None:
+    def __call__(self, tasks: Sequence[Job], watch: Watch, finish: Finish, /) -> None:
         """Raise `Interrupted` on Ctrl-C or SIGTERM, after local cells have written their checkpoints."""
 
 

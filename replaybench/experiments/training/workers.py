@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from replaybench.data.errors import UserError
 from replaybench.experiments.interruption import STOPPED_AT_ONCE, Interrupted, interruptions
-from replaybench.experiments.training.tasks import Finish, Task, Watch
+from replaybench.experiments.training.tasks import Finish, Job, Watch
 
 ATTEMPTS: Final = 3
 _TICK: Final = 0.2
@@ -34,7 +34,7 @@ _END: Final = "end"
 _THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
-def run_locally(count: int, tasks: Sequence[Task], watch: Watch, finish: Finish) -> None:
+def run_locally(count: int, tasks: Sequence[Job], watch: Watch, finish: Finish) -> None:
     """Run tasks in `count` processes of one thread each.
 
     Raises:
@@ -69,7 +69,7 @@ def run_locally(count: int, tasks: Sequence[Task], watch: Watch, finish: Finish)
 class _Crew:
     """Workers and what they have to do."""
 
-    def __init__(self, tasks: Sequence[Task], watch: Watch, finish: Finish) -> None:
+    def __init__(self, tasks: Sequence[Job], watch: Watch, finish: Finish) -> None:
         self.waiting = deque(tasks)
         self._workers: list[_Worker] = []
         self._watch, self._finish = watch, finish
@@ -164,18 +164,18 @@ class _Worker:
         for name in _THREADS:
             os.environ.setdefault(name, "1")
         context = multiprocessing.get_context("spawn")
-        self.task: Task | None = None
+        self.task: Job | None = None
         self.pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs,))
         with _signals_blocked():
             self._process.start()
         theirs.close()
 
-    def begin(self, task: Task) -> None:
+    def begin(self, task: Job) -> None:
         self.task = task
         self.tell(task)
 
-    def tell(self, order: Task | str) -> None:
+    def tell(self, order: Job | str) -> None:
         with contextlib.suppress(OSError):  # that it is dead is seen when it is listened to
             self.pipe.send(order)
 
@@ -209,7 +209,7 @@ def _signals_blocked() -> Iterator[None]:
 
 def _serve(pipe: Connection) -> None:
     """Do tasks until there are no more: the work of a worker process."""
-    tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+    tasks: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
     stop = threading.Event()
     threading.Thread(target=_heed, args=(pipe, tasks, stop), daemon=True).start()
 
@@ -234,7 +234,7 @@ def _send(pipe: Connection, kind: str, content: Any) -> None:
         os._exit(1)  # nobody is listening
 
 
-def _heed(pipe: Connection, tasks: queue.SimpleQueue[Task | None], stop: threading.Event) -> None:
+def _heed(pipe: Connection, tasks: queue.SimpleQueue[Job | None], stop: threading.Event) -> None:
     """Take orders; whoever gave them may die, and a worker does not outlive its coordinator."""
     while True:
         try:

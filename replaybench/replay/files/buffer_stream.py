@@ -22,7 +22,7 @@ from replaybench.data.streams import Stream, next_below
 from replaybench.replay.arrays import Floats, Indices, State
 from replaybench.replay.batch import ReplayBatch
 from replaybench.replay.files.buffer_schema import open_buffer
-from replaybench.replay.files.shuffled_blocks import Passes
+from replaybench.replay.files.shuffled_blocks import ShuffledBlocks
 from replaybench.replay.storage.columns import Columns, gather
 from replaybench.replay.strategies.view import Context
 
@@ -90,7 +90,7 @@ class BufferStream:
         m, self.block_rows, self.held, self.replays = len(members), block_rows, held, replays
         self.columns = Columns(m, held * block_rows, file.facts.fields, file.steps)
         self._lengths = np.zeros((m, held * block_rows), np.uint16) if file.steps > 1 else None
-        self.passes = Passes(Stream(root, members, "stream"), -(-self.count // block_rows))
+        self.passes = ShuffledBlocks(Stream(root, members, "stream"), -(-self.count // block_rows))
         self._drawn, self._oldest = np.zeros(m), np.zeros(m, np.int64)
         self._number = np.full((m, held), -1)
         self._start, self._size = np.zeros((m, held), np.int64), np.zeros((m, held), np.int64)

@@ -1,4 +1,4 @@
-"""`Passes`: which block of a member comes next, when all of them are visited in a new random order again and again."""
+"""Which block of a member comes next, when all of them are visited in a new random order again and again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from replaybench.data.streams import Stream, next_below
 from replaybench.replay.arrays import State
 
 
-class Passes:
+class ShuffledBlocks:
     """Passes of each member through its own blocks; at first, a pass has just come to its end.
 
     Args:

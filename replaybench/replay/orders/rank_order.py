@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from replaybench.data.kernel import kernel
-from replaybench.data.records.lazy_column import Computed
+from replaybench.data.records.lazy_column import LazyColumn
 from replaybench.replay.orders.node_vectors import INNER, LEAF, borrow, count_before, count_leaf
 from replaybench.replay.orders.rank_ages import position_of, positions_for, slot_at, take_position
 from replaybench.replay.orders.rank_batch import order_arrive_all as order_arrive_all
@@ -117,7 +117,7 @@ def _load(state: OrderState, m: int, keys: NDArray[np.float32]) -> None:
     build(state, m)
 
 
-class Order:
+class RankOrder:
     """An order over the slots `[0, capacity)` of each member, all absent until set.
 
     Kernels take `state` and call the `order_` functions for one member at a time. Nothing is checked there: slots
@@ -159,9 +159,9 @@ class Order:
         """Return the keys `[M, C]` of the first `slots` slots (all), NaN for absent ones: the whole logical state."""
         return self._keys_at((slice(None), slice(slots)))
 
-    def column(self, slots: int) -> Computed:
+    def column(self, slots: int) -> LazyColumn:
         """Return the same keys as a column `[M, slots]` that computes its parts when asked."""
-        return Computed((len(self.state.image), slots), np.dtype(np.float32), self._keys_at)
+        return LazyColumn((len(self.state.image), slots), np.dtype(np.float32), self._keys_at)
 
     def _keys_at(self, where: Any) -> NDArray[np.float32]:
         image = self.state.image[where] if not self.by_age else self._images_at(where)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.kernel import kernel
-from replaybench.data.records.lazy_column import Computed
+from replaybench.data.records.lazy_column import LazyColumn
 
 NONE = np.uint32(0xFFFF_FFFF)
 
@@ -69,7 +69,7 @@ def _step(
             begins[m] = ended[m]
 
 
-def numbering(starts: NDArray[np.uint32], serial: NDArray[np.uint32]) -> dict[str, Computed]:
+def numbering(starts: NDArray[np.uint32], serial: NDArray[np.uint32]) -> dict[str, LazyColumn]:
     """Return the columns `episode` and `step` uint32 `[M, N]`, to be computed in parts.
 
     Args:
@@ -80,7 +80,7 @@ def numbering(starts: NDArray[np.uint32], serial: NDArray[np.uint32]) -> dict[st
     def part(which: int) -> Callable[[tuple[int, slice]], NDArray[np.uint32]]:
         return lambda at: episode_and_step(starts[at[0]], serial[at])[which]
 
-    return {name: Computed(serial.shape, np.dtype(np.uint32), part(i)) for i, name in enumerate(("episode", "step"))}
+    return {name: LazyColumn(serial.shape, np.dtype(np.uint32), part(i)) for i, name in enumerate(("episode", "step"))}
 
 
 def episode_and_step(

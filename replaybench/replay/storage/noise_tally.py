@@ -17,7 +17,7 @@ from replaybench.replay.arrays import Floats, State
 FIELDS = ("sensor_noise", "actuator_noise")
 
 
-class ReplayedNoise:
+class NoiseTally:
     """Mean absolute noise, in normalised units, over all experiences replayed so far.
 
     Attributes:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from replaybench.data.streams import Stream
 from replaybench.replay.arrays import Floats
-from replaybench.replay.orders.rank_order import Order
+from replaybench.replay.orders.rank_order import RankOrder
 from replaybench.replay.storage.columns import Columns
 from replaybench.replay.storage.episode_starts import EpisodeStarts
 from replaybench.replay.storage.traces import Traces
@@ -33,7 +33,7 @@ class BufferView(NamedTuple):
     bounded: bool
     in_turn: bool
     columns: Columns
-    orders: Mapping[str, Order]
+    orders: Mapping[str, RankOrder]
     episodes: EpisodeStarts
     traces: Traces | None
 

@@ -54,7 +54,7 @@ def readings(plant: BulletPlant, **columns: Any) -> Readings:
 
 
 def judged(plant: BulletPlant, before: Readings, now: Readings, action: Any) -> tuple[dict[str, float], bool]:
-    terms, ended = plant.judge(before, now, np.array([action], np.float64))
+    terms, ended = plant.reward(before, now, np.array([action], np.float64))
     return dict(zip(plant.terms, terms[0].tolist(), strict=True)), bool(ended[0])
 
 
@@ -73,7 +73,7 @@ def test_sizes_torques_and_times(name: str) -> None:
     assert (len(plant.state_names), len(plant.action_names)) == (states, actions)
     np.testing.assert_allclose(plant.action_high, torques)
     assert plant.steps_per_episode(plant.frequency) == steps
-    assert (plant.discount, plant.update_every, plant.told_by) == (0.99, 100, "return")
+    assert (plant.discount, plant.update_every, plant.episode_metric) == (0.99, 100, "return")
     env = gymnasium.make(f"replaybench/Bullet{name}-v0")
     observation, _ = env.reset(seed=1)
     assert observation.shape == (states,)
@@ -176,9 +176,9 @@ def test_a_walkers_place_is_the_mean_of_its_links(kind: type[Walker]) -> None:
     for place, counted in (("links", np.ones(len(masses), bool)), ("bodies", np.array(masses) > 0)):
         x, y = np.array(places)[counted].mean(axis=0)
         plant = kind(place=place)
-        start = plant.judge(before, before, np.zeros((1, len(plant.joints))))[0][0, 1]
-        gained = plant.judge(before, now, np.zeros((1, len(plant.joints))))[0][0, 1] * INTERVAL
-        first = plant.judge(standing(plant), before, np.zeros((1, len(plant.joints))))[0][0, 1] * INTERVAL
+        start = plant.reward(before, before, np.zeros((1, len(plant.joints))))[0][0, 1]
+        gained = plant.reward(before, now, np.zeros((1, len(plant.joints))))[0][0, 1] * INTERVAL
+        first = plant.reward(standing(plant), before, np.zeros((1, len(plant.joints))))[0][0, 1] * INTERVAL
         assert start == 0.0
         assert first + gained == pytest.approx(1000.0 - math.hypot(1000.0 - x, y), abs=1e-7)
     with pytest.raises(UserError, match="place is 'feet'; give links or bodies"):

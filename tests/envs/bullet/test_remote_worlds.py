@@ -75,7 +75,7 @@ def test_a_dropped_population_leaves_no_workers(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("REPLAYBENCH_THREADS", "3")
     env = PopulationEnv("BulletReacher", 3)
     workers = [worker.pid for worker in env._engine._worlds._workers]
-    file = env._engine._worlds._board.file
+    file = env._engine._worlds._shared.file
     del env
     assert gone(workers)
     with pytest.raises(OSError, match="Bad file descriptor"):

@@ -20,7 +20,7 @@ from replaybench.experiments.inspection import buffer_pieces
 from replaybench.experiments.inspection.composition import Composition, measure
 from replaybench.experiments.inspection.composition_figure import histogram_edges
 from replaybench.experiments.inspection.composition_report import SHARES, bar
-from replaybench.experiments.inspection.float_histogram import Counted
+from replaybench.experiments.inspection.float_histogram import FloatHistogram
 from replaybench.experiments.inspection.state_visits import Visits, nameless_axes, plant_axes
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.files.buffer_file import replay_arrays, replay_facts
@@ -156,7 +156,7 @@ def test_counted_numbers_keep_their_order_and_their_size() -> None:
     rng = np.random.default_rng(1)
     values = np.concatenate([rng.normal(0, 10.0 ** rng.integers(-30, 30, 5000)), [0.0, -0.0, 3e-45, 3.4e38]])
     values = values.astype(np.float32)
-    counted = Counted()
+    counted = FloatHistogram()
     for part in np.array_split(values, 7):
         counted.add(part)
     counted.add(np.array([np.inf, -np.inf, np.nan, 1e300]))
@@ -164,10 +164,10 @@ def test_counted_numbers_keep_their_order_and_their_size() -> None:
     exact = np.quantile(values.astype(np.float64), shares, method="inverted_cdf")
     np.testing.assert_allclose(counted.quantiles(shares), exact, rtol=SAME, atol=1e-41)
     assert (counted.infinite, counted.undefined) == (3, 1)
-    whole = Counted()
+    whole = FloatHistogram()
     whole.add(np.arange(4096))
     assert whole.quantiles([0.25, 0.5, 1.0]).tolist() == [1023, 2047, 4095]
-    assert np.isnan(Counted().quantiles([0.5])).all()
+    assert np.isnan(FloatHistogram().quantiles([0.5])).all()
 
 
 def test_coverage_is_that_of_an_imported_recording() -> None:

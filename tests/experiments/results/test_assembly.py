@@ -85,7 +85,7 @@ def test_every_number_is_in_its_place(made: tuple[xr.Dataset, list[Cell]]) -> No
     assert data["block"].values.tolist() == [0, 2]
     assert data["episode"].values.tolist() == list(range(1, EPISODES + 1))
     assert data["greedy_episode"].values.tolist() == [10, 20]
-    assert data["told_by"].values.tolist() == ["mean reward"] * 2
+    assert data["episode_metric"].values.tolist() == ["mean reward"] * 2
     assert (data["update_every"].values == 0).all()
     for cell in everything[:-1]:
         for name, array in arrays(cell).items():
@@ -147,8 +147,12 @@ def test_rounds_are_told_from_episodes() -> None:
                                 cells(update_every=every, plants=("Magman",))}).isel(plant=0)  # fmt: skip
         assert (dataset.counted_in(data), dataset.in_rounds(data)) == (word, every > 0)
         assert dataset.last_of(data) == last
-    bare = data.drop_vars(["told_by", "update_every", "reference_rule"])
-    assert (dataset.told_by(bare), dataset.in_rounds(bare), dataset.rule_of(bare)) == ("mean reward", False, None)
+    bare = data.drop_vars(["episode_metric", "update_every", "reference_rule"])
+    assert (dataset.episode_metric(bare), dataset.in_rounds(bare), dataset.rule_of(bare)) == (
+        "mean reward",
+        False,
+        None,
+    )
 
 
 def test_lengths_vary_within_one_rate_only() -> None:

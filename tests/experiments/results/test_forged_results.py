@@ -130,7 +130,18 @@ EDITS: dict[str, Edit] = {
     "no axes": lambda file, name: [file[name].attrs.pop(key, None) for key in ("DIMENSION_LIST", "CLASS", "NAME")],
 }
 ARRAYS = (
-    *("plant", "strategy", "noise", "seed", "episode", "greedy_episode", "signal", "told_by", "update_every", "commit"),
+    *(
+        "plant",
+        "strategy",
+        "noise",
+        "seed",
+        "episode",
+        "greedy_episode",
+        "signal",
+        "episode_metric",
+        "update_every",
+        "commit",
+    ),
     *("reward", "reward_greedy", "reference_dp", "mu_final", "mu_final_mean", "failed", "replayed_noise"),
     *("metric_spread", "reference_grid"),
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from replaybench.data.errors import UserError
-from replaybench.experiments.training.tasks import Report, Task
+from replaybench.experiments.training.tasks import Job, Report
 from replaybench.experiments.training.workers import run_locally
 
 
@@ -28,7 +28,7 @@ def die(report: Report) -> None:
 def test_a_lost_task_is_done_again(tmp_path: Path) -> None:
     done: dict[str, int] = {}
     reported: dict[str, int] = {}
-    tasks = [Task(str(number), die_once, (number, tmp_path / "mark")) for number in range(4)]
+    tasks = [Job(str(number), die_once, (number, tmp_path / "mark")) for number in range(4)]
     run_locally(2, tasks, reported.__setitem__, done.__setitem__)
     assert done == reported == {str(number): number for number in range(4)}
     assert (tmp_path / "mark").exists()
@@ -36,4 +36,4 @@ def test_a_lost_task_is_done_again(tmp_path: Path) -> None:
 
 def test_a_task_that_kills_its_worker_every_time_is_one_line() -> None:
     with pytest.raises(UserError, match=r"died 3 times at the same task \(SIGKILL\)"):
-        run_locally(1, [Task("x", die, ())], lambda key, done: None, lambda key, result: None)
+        run_locally(1, [Job("x", die, ())], lambda key, done: None, lambda key, result: None)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from replaybench.baselines.reference_controllers import ZeroController, play
+from replaybench.baselines.reference_controllers import ZeroController, run_episode
 from replaybench.controllers.registry import LEARNERS
 from replaybench.data.errors import UserError
 from replaybench.data.formats.policy_file import read_policy
@@ -89,7 +89,7 @@ def naive(cell: Cell) -> tuple[CellRun, list[float], list[float], int]:
         told.append(float(np.mean(returns)))
         lengths.append(float(np.mean(lasted)))
         if (round_ + 1) % cell.greedy_every == 0:
-            play(agent.greedy(), run.evaluation)
+            run_episode(agent.greedy(), run.evaluation)
     return run, told, lengths, updates
 
 
@@ -140,7 +140,7 @@ def test_players_are_told_of_as_the_plant_says() -> None:
     """Doing nothing costs nothing here: 20 steps of reward 1."""
     for plant, expected in ((PLANT, 20.0), (SLOW, 1.0)):
         env = PopulationEnv(plant, 2)
-        np.testing.assert_allclose(play(ZeroController(env.plant), env), expected)
+        np.testing.assert_allclose(run_episode(ZeroController(env.plant), env), expected)
 
 
 def contents(folder: Path) -> dict[str, np.ndarray]:

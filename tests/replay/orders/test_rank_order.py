@@ -17,7 +17,7 @@ from replaybench.replay.orders.rank_order import (
     LEAF,
     LEAST_INNER,
     LEAST_LEAF,
-    Order,
+    RankOrder,
     order_arrive_all,
     order_rank,
     order_remove,
@@ -65,7 +65,7 @@ def as_stored(keys: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.where(np.isnan(keys), np.float32(np.inf), keys)
 
 
-def assert_order(order: Order, m: int, keys: NDArray[np.float32]) -> None:
+def assert_order(order: RankOrder, m: int, keys: NDArray[np.float32]) -> None:
     expected = oracle(keys)
     assert order_size(order.state, m) == expected.size
     np.testing.assert_array_equal(order.keys()[m], keys)
@@ -80,7 +80,7 @@ def assert_order(order: Order, m: int, keys: NDArray[np.float32]) -> None:
         assert set(rank_all(order.state, m, absent)) == {-1}
 
 
-def live_nodes(order: Order, m: int) -> tuple[int, int]:
+def live_nodes(order: RankOrder, m: int) -> tuple[int, int]:
     """Check a member's tree from the root down and return how many inner nodes and leaves it holds."""
     state = order.state
     head = state.head[m]
@@ -141,7 +141,7 @@ KEYS = st.one_of(
 @settings(deadline=None, max_examples=120)
 @given(data=st.data(), capacity=st.sampled_from([1, 2, 3, 65]), members=st.sampled_from([1, 8]))
 def test_single_operations_match_a_sorted_list(data: st.DataObject, capacity: int, members: int) -> None:
-    order = Order(members, capacity)
+    order = RankOrder(members, capacity)
     keys = np.full((members, capacity), np.nan, np.float32)
     operation = st.tuples(st.integers(0, members - 1), st.integers(0, capacity - 1), st.one_of(st.none(), KEYS, KEYS))
     for m, slot, key in data.draw(st.lists(operation, max_size=50)):
@@ -178,7 +178,7 @@ RUN = st.tuples(
 )
 def test_long_runs_match_a_sorted_list(capacity: int, members: int, runs: list[tuple[str, int, float, int]]) -> None:
     """Runs of hundreds of operations reach every way of splitting, sharing and merging, up to three levels."""
-    order = Order(members, capacity)
+    order = RankOrder(members, capacity)
     keys = np.full((members, capacity), np.nan, np.float32)
     for kind, member, share, seed in runs:
         m = member % members
@@ -244,7 +244,7 @@ def test_batches_match_a_sorted_list(
 ) -> None:
     """Batches hold slots twice or thrice, absent ones, ones to be skipped, and ones that keep their key."""
     rng = np.random.default_rng(seed)
-    order = Order(members, capacity)
+    order = RankOrder(members, capacity)
     keys = np.full((members, capacity), np.nan, np.float32)
     if seed % 2:
         keys[:] = rng.random(keys.shape)
@@ -267,7 +267,7 @@ def test_batches_match_a_sorted_list(
 def test_long_batches_change_what_was_planned() -> None:
     """Splits and merges at every level come between the plan and the deed, many times over."""
     rng = np.random.default_rng(5)
-    order, keys = Order(2, 30_000), np.zeros((2, 30_000), np.float32)
+    order, keys = RankOrder(2, 30_000), np.zeros((2, 30_000), np.float32)
     order.load_keys(keys)
     for turn in range(12):
         slots = np.stack([rng.permutation(30_000) for _ in range(2)])
@@ -286,7 +286,7 @@ def test_long_batches_change_what_was_planned() -> None:
 def test_a_batch_outlives_the_root_it_was_planned_under(seed: int) -> None:
     """The first of two smallest leaves to lose an entry merges with the other one, which then is the root."""
     rng = np.random.default_rng(seed)
-    order, keys = Order(1, 2 * LEAF), np.full(2 * LEAF, np.nan, np.float32)
+    order, keys = RankOrder(1, 2 * LEAF), np.full(2 * LEAF, np.nan, np.float32)
     keys[: LEAF + 1] = rng.random(LEAF + 1)
     order.load_keys(keys[None])
     for rank in (LEAF, 0):
@@ -304,7 +304,7 @@ def test_a_batch_outlives_the_root_it_was_planned_under(seed: int) -> None:
 
 def test_a_full_root_loses_children() -> None:
     rng = np.random.default_rng(4)
-    order = Order(1, 5000)
+    order = RankOrder(1, 5000)
     keys = rng.random(5000).astype(np.float32)
     slots = iter(range(5000))
     while order.state.head[0, HEIGHT] < 1 or order.state.bound[0, order.state.head[0, ROOT], INNER - 1] == NOTHING:
@@ -321,7 +321,7 @@ def test_a_full_root_loses_children() -> None:
 
 def test_members_do_not_touch_each_other() -> None:
     rng = np.random.default_rng(1)
-    together, alone = Order(8, 500), [Order(1, 500) for _ in range(8)]
+    together, alone = RankOrder(8, 500), [RankOrder(1, 500) for _ in range(8)]
     for _ in range(60):
         m = int(rng.integers(8))
         others = [row for row in range(8) if row != m]
@@ -342,7 +342,7 @@ def test_members_do_not_touch_each_other() -> None:
 def test_drifting_keys_leave_the_tree_low_and_full(direction: float) -> None:
     """All keys move steadily, eight times through the buffer: the tree is as one that was just filled."""
     capacity = 20_000
-    order = Order(1, capacity)
+    order = RankOrder(1, capacity)
     slots = np.arange(capacity)
     for turn in range(8):
         keys = (direction * (turn * capacity + slots)).astype(np.float32)
@@ -361,7 +361,7 @@ def test_keys_restore_all_ranks_and_the_order_goes_on() -> None:
         keys[rng.random((3, capacity)) < 0.2] = np.nan
         keys[rng.random((3, capacity)) < 0.2] = np.inf
         keys[2] = np.nan
-        order, copy = Order(3, capacity), Order(3, capacity)
+        order, copy = RankOrder(3, capacity), RankOrder(3, capacity)
         for m in range(3):
             present = rng.permutation(np.flatnonzero(~np.isnan(keys[m])))
             set_all(order.state, m, present, keys[m, present])
@@ -380,12 +380,12 @@ def test_keys_restore_all_ranks_and_the_order_goes_on() -> None:
 @pytest.mark.parametrize("shape", [(2, 5), (3, 4), (2,), (2, 4, 1)])
 def test_load_keys_refuses_another_shape(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=rf"keys have shape {re.escape(str(shape))}, this order \(2, 4\)"):
-        Order(2, 4).load_keys(np.zeros(shape))
+        RankOrder(2, 4).load_keys(np.zeros(shape))
 
 
 def test_keys_of_the_first_slots_only() -> None:
     """A buffer that is not full saves no more than it holds; loading it leaves no other slot in the order."""
-    order, copy = Order(1, 200), Order(1, 200)
+    order, copy = RankOrder(1, 200), RankOrder(1, 200)
     set_all(order.state, 0, np.arange(70), np.arange(70, dtype=np.float32))
     set_all(copy.state, 0, np.arange(200), np.ones(200, np.float32))
     assert order.keys(70).shape == (1, 70)
@@ -396,7 +396,7 @@ def test_keys_of_the_first_slots_only() -> None:
 
 @pytest.mark.parametrize("capacity", [1_000, 10_000, 100_000, 10_000_000])
 def test_reserved_memory_is_below_24_bytes_per_experience(capacity: int) -> None:
-    order = Order(2, capacity)
+    order = RankOrder(2, capacity)
     assert sum(array.nbytes for array in order.state) <= 23 * 2 * capacity
 
 
@@ -404,7 +404,7 @@ def test_reserved_memory_is_below_24_bytes_per_experience(capacity: int) -> None
 def test_used_memory_is_bounded_under_adversarial_workloads(capacity: int) -> None:
     """Nodes ever used stay below 24 bytes per experience, key included, and nodes in use follow the size."""
     rng = np.random.default_rng(3)
-    order = Order(1, capacity)
+    order = RankOrder(1, capacity)
     slots = np.arange(capacity)
 
     def check(bytes_per_experience: float) -> None:
@@ -436,7 +436,7 @@ def test_used_memory_is_bounded_under_adversarial_workloads(capacity: int) -> No
 def test_where_ties_go_by_age_the_newest_is_first(capacity: int) -> None:
     """Against sorting by key, then arrival; many ties, members apart, saved and loaded on the way."""
     rng = np.random.Generator(np.random.PCG64(capacity))
-    order, members = Order(3, capacity, by_age=True), np.arange(3)
+    order, members = RankOrder(3, capacity, by_age=True), np.arange(3)
     keys, arrived = np.full((3, capacity), np.nan, np.float32), np.zeros((3, capacity), np.uint32)
     few = np.array([-1, 0, 0, 0, 0, 2, np.inf], np.float32)
     for turn in range(8):
@@ -464,5 +464,5 @@ def test_where_ties_go_by_age_the_newest_is_first(capacity: int) -> None:
         np.testing.assert_array_equal(order.keys(), keys)
         np.testing.assert_array_equal(order.column(capacity)[1:, : capacity // 2], keys[1:, : capacity // 2])
         if turn % 3 == 2:
-            order = Order(3, capacity, by_age=True)
+            order = RankOrder(3, capacity, by_age=True)
             order.load_keys(keys, arrived)
