@@ -14,6 +14,8 @@ from rich.table import Table
 from replaybench.data.errors import UserError
 from replaybench.data.formats.documents import read_toml
 from replaybench.data.formats.run_folder import RunFolder
+from replaybench.data.memory import gigabytes
+from replaybench.experiments.plan import check_room, estimate_seconds, plan
 from replaybench.experiments.training.study import Cell, Study, resolved, write_toml
 
 _MOST_ROWS: Final = 200
@@ -27,9 +29,6 @@ def show_plan(console: Console, study: Study, folder: Path, workers: int) -> Non
     Raises:
         UserError: a cell cannot be run, or all of them do not fit.
     """
-    from replaybench.data.memory import gigabytes
-    from replaybench.experiments.sweep import check_room, estimate_seconds, plan
-
     todo = plan(study, RunFolder(folder), workers)
     table = Table(title=f"{study.name}: {len(todo.cells)} cells, {len(todo.open)} to run")
     for heading in _HEADINGS:

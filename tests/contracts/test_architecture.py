@@ -1,10 +1,15 @@
-"""The rules of the house, read from the source: layers point one way, and randomness comes from named streams."""
+"""The rules of the house, read from the source.
+
+Layers point one way, files import each other in no circle, folders and files stay small enough to be read, and
+randomness comes from named streams.
+"""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -100,3 +105,91 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
         "assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+MODULES = {".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts): file for file in FILES}
+"""Files by dotted name; a package's `__init__` only offers names of its modules to users, and is left out here."""
+
+
+def files_imported(path: Path) -> set[Path]:
+    """Every other file of the package that a file imports, anywhere in it: lazily, or for types only, too."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names = [name.name for name in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module or "", *(f"{node.module}.{name.name}" for name in node.names)]
+        else:
+            continue
+        found |= {MODULES[name] for name in names if name in MODULES}
+    return found - {path}
+
+
+def circles(graph: Mapping[Path, set[Path]]) -> set[frozenset[Path]]:
+    """Return the groups of files of which each leads to each other."""
+
+    def reached(start: Path) -> set[Path]:
+        seen: set[Path] = set()
+        waiting = [start]
+        while waiting:
+            new = graph[waiting.pop()] - seen
+            seen |= new
+            waiting += new
+        return seen
+
+    reach = {path: reached(path) for path in graph}
+    return {frozenset(b for b in reach[a] if a in reach[b]) for a in graph if a in reach[a]}
+
+
+def test_no_circle_of_files() -> None:
+    graph = {path: files_imported(path) for path in MODULES.values()}
+    assert sum(map(len, graph.values())) > 500, "the walk sees the imports"
+    assert not circles(graph)
+
+
+def test_a_circle_would_be_found() -> None:
+    a, b, c, d = map(Path, "abcd")
+    assert circles({a: {b}, b: {c}, c: {d}, d: {b}}) == {frozenset({b, c, d})}
+    assert not circles({a: {b}, b: {c, d}, c: {d}, d: set()})
+
+
+def test_lazy_imports_and_those_for_types_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "lazy.py").write_text(
+        "from typing import TYPE_CHECKING\n"
+        "if TYPE_CHECKING:\n    from replaybench.data.errors import UserError\n"
+        "def work():\n    from replaybench.data import atomic\n    import replaybench.data.cache\n"
+    )
+    assert {path.name for path in files_imported(tmp_path / "lazy.py")} == {"errors.py", "atomic.py", "cache.py"}
+
+
+MOST_MODULES = 14
+"""In a folder; more is a list, not an architecture."""
+MOST_LINES = 360
+
+
+def crowded(root: Path) -> dict[str, int]:
+    """Return the folders that hold too many modules, `__init__` not counted."""
+    folders = {path.parent for path in root.rglob("*.py")}
+    counts = {f"{folder}": sum(file.name != "__init__.py" for file in folder.glob("*.py")) for folder in folders}
+    return {folder: count for folder, count in counts.items() if count > MOST_MODULES}
+
+
+def too_long(root: Path) -> dict[str, int]:
+    """Return the files of too many lines."""
+    lines = {f"{path}": len(path.read_text(encoding="utf-8").splitlines()) for path in root.rglob("*.py")}
+    return {path: count for path, count in lines.items() if count > MOST_LINES}
+
+
+def test_folders_and_files_can_be_read() -> None:
+    assert not crowded(PACKAGE)
+    assert not too_long(PACKAGE)
+
+
+def test_a_crowded_folder_and_a_long_file_would_be_found(tmp_path: Path) -> None:
+    for number in range(MOST_MODULES + 1):
+        assert not crowded(tmp_path)
+        (tmp_path / f"m{number}.py").write_text("x = 1\n" * MOST_LINES)
+    assert crowded(tmp_path) == {f"{tmp_path}": MOST_MODULES + 1}
+    assert not too_long(tmp_path)
+    (tmp_path / "m0.py").write_text("x = 1\n" * (MOST_LINES + 1))
+    assert too_long(tmp_path) == {f"{tmp_path / 'm0.py'}": MOST_LINES + 1}

@@ -112,7 +112,7 @@ def test_a_sweep_that_cannot_fit_is_refused_before_it_starts(
     study.write_text('plants = ["Magman"]\nstrategies = ["FULL[PER]"]\nseeds = 50\nepisodes = 100000000\n')
     assert "on disk" in refused(capsys, "sweep", study, "--output", tmp_path / "run")
     assert "on disk" in refused(capsys, "sweep", study, "--output", tmp_path / "run", "--dry-run")
-    monkeypatch.setattr("replaybench.experiments.sweep.available_memory", lambda: 10**9)
+    monkeypatch.setattr("replaybench.experiments.plan.available_memory", lambda: 10**9)
     few = ("--buffers", "none", "--episodes", "3000")
     assert "of memory" in refused(capsys, "sweep", study, "--output", tmp_path / "run", *few)
     assert not (tmp_path / "run").exists()

@@ -1,25 +1,21 @@
-"""The composition of a stored buffer as text: counts, ages, quantiles; and the way from the file to text and figure."""
+"""The composition of a stored buffer as text: counts, ages, quantiles."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import numpy as np
-from rich.console import Console
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from replaybench.data.errors import UserError
 from replaybench.envs.interface.plant import Plant
-from replaybench.envs.registry import is_installed, make_plant
-from replaybench.experiments.inspection.buffer_pieces import BufferPieces, Integers
-from replaybench.experiments.inspection.composition import Composition, measure
+from replaybench.experiments.inspection.buffer_pieces import Integers
+from replaybench.experiments.inspection.composition import Composition
 from replaybench.experiments.inspection.coverage_report import LOOK, coverage, percent
-from replaybench.experiments.inspection.state_visits import Axis, plant_axes
-from replaybench.replay.files.buffer_schema import BufferFacts, BufferFile, open_buffer
+from replaybench.replay.files.buffer_schema import BufferFacts
 
 SHARES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
 _BAR: Final = 36
@@ -47,69 +43,20 @@ QUANTITIES: Final = {
 }
 
 
-def show_composition(
-    console: Console, path: Path, member: int | None, plant_name: str | None, figure: Path | None
-) -> None:
-    """Print what a buffer file is composed of; draw it too if `figure` names a file.
+def composition_tables(found: Composition, facts: BufferFacts, plant: Plant | None) -> Iterator[RenderableType]:
+    """Yield what a buffer is composed of, part by part, to be printed.
 
     Args:
-        member: place of the member to show; None for all, pooled.
-        plant_name: the plant, in place of the one that the file names.
-
-    Raises:
-        UserError: there is no such member or plant, or the file is damaged or contradicts itself.
+        facts: those of the buffer file.
+        plant: the plant, whose states are named; None where it is not known.
     """
-    with open_buffer(path) as file:
-        plant, axes = known_plant(file, plant_name)
-        found, facts = measure(file, member, axes), file.facts
-    console.print(whose(found, facts), style="bold", highlight=False, markup=False)
-    console.print(_counts(found))
+    yield Text(whose(found, facts), style="bold")
+    yield _counts(found)
     if found.stored:
-        states = coverage(found.visits, facts, plant) if found.visits is not None else ()
-        for part in (*_ages(found), *_quantiles(found), *states):
-            console.print(part, highlight=False)
-    if figure is not None:
-        from replaybench.experiments.inspection.composition_figure import draw_composition
-
-        draw_composition(found, facts, plant, figure)
-        print(f"figure   {figure}")
-
-
-def check_choice(path: Path, member: int | None, plant_name: str | None) -> None:
-    """Refuse a buffer file that is none, or a member or a plant that it does not have, before anything is shown.
-
-    Raises:
-        UserError: it is damaged or contradicts itself, or there is no such member or plant.
-    """
-    with open_buffer(path) as file:
-        known_plant(file, plant_name)
-        BufferPieces(file).choose(member)
-
-
-def known_plant(file: BufferFile, plant_name: str | None) -> tuple[Plant | None, list[Axis] | None]:
-    """Return the plant of a buffer and its states, if they are known.
-
-    A file's word is not enough to run a Python file: a plant that lives in one is named by the user.
-
-    Raises:
-        UserError: the plant that the user names is not there or does not fit.
-    """
-    facts, states = file.facts, file.facts.fields.get("observation", 0)
-    named = plant_name or facts.plant or ""
-    if plant_name is None and not is_installed(named):
-        return None, None
-    try:
-        plant = make_plant(named, **facts.parameters)
-        axes = plant_axes(plant)
-    except (UserError, ArithmeticError) as error:
-        if plant_name is not None:
-            raise UserError(f"{plant_name} does not fit {file.path}: {error}") from None
-        return None, None
-    if axes is None or len(axes) != states:
-        if plant_name is not None:
-            raise UserError(f"{file.path} holds {states} states, {plant_name} has {len(plant.state_names)}")
-        return None, None
-    return plant, axes
+        yield from _ages(found)
+        yield from _quantiles(found)
+        if found.visits is not None:
+            yield from coverage(found.visits, facts, plant)
 
 
 def whose(found: Composition, facts: BufferFacts) -> str:

@@ -56,7 +56,7 @@ def show_file(
 
         check_figure(figure)
     if buffer:
-        from replaybench.experiments.inspection.composition_report import check_choice
+        from replaybench.experiments.inspection.show_composition import check_choice
 
         check_choice(path, member, plant)
     if path.is_dir():
@@ -64,7 +64,7 @@ def show_file(
     else:
         _show_one(console, path, verify)
     if buffer:
-        from replaybench.experiments.inspection.composition_report import show_composition
+        from replaybench.experiments.inspection.show_composition import show_composition
 
         show_composition(console, path, member, plant, figure)
     if verify:

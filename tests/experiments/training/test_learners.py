@@ -15,8 +15,8 @@ from replaybench.data.formats.run_folder import RunFolder
 from replaybench.experiments.exchange.minari_export import export_buffer
 from replaybench.experiments.exchange.whole_episodes import whole_episodes
 from replaybench.experiments.figures.learner_metrics import metric_curves
+from replaybench.experiments.plan import plan
 from replaybench.experiments.results.dataset import assemble
-from replaybench.experiments.sweep import plan
 from replaybench.experiments.training.cell import CellRun, run_cell
 from replaybench.experiments.training.offline import Outcome, offer, read_recording, replay_offline
 from replaybench.experiments.training.study import Study

@@ -15,7 +15,7 @@ from replaybench.data.errors import UserError
 from replaybench.data.formats.policy_file import read_policy
 from replaybench.data.records.record import read_record
 from replaybench.envs.population import PopulationEnv
-from replaybench.experiments import sweep
+from replaybench.experiments.plan import estimate_seconds
 from replaybench.experiments.training.cell import CellRun, run_cell
 from replaybench.experiments.training.study import Cell, Study, read_study, resolved, write_toml
 from replaybench.replay.storage.episode_starts import episode_and_step
@@ -244,10 +244,10 @@ def test_an_estimate_of_time_counts_updates_though_a_run_warms_up_first(monkeypa
         probes.append(CellRun(cell))
         return probes[-1]
 
-    monkeypatch.setattr(sweep, "CellRun", kept)
+    monkeypatch.setattr("replaybench.experiments.plan.CellRun", kept)
     cell = make_cell("FIFO[Uniform]", learners=("V-RACER",), episodes=50)
     assert cell.settings["warmup_episodes"] > 3
-    assert sweep.estimate_seconds([cell], 1) > 0
+    assert estimate_seconds([cell], 1) > 0
     assert probes[0].agent.steps[0] > 0
 
 

@@ -1,0 +1,77 @@
+"""From a buffer file to its composition as text and figure; what does not fit is refused before anything is shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from replaybench.data.errors import UserError
+from replaybench.envs.interface.plant import Plant
+from replaybench.envs.registry import is_installed, make_plant
+from replaybench.experiments.inspection.buffer_pieces import BufferPieces
+from replaybench.experiments.inspection.composition import measure
+from replaybench.experiments.inspection.composition_report import composition_tables
+from replaybench.experiments.inspection.state_visits import Axis, plant_axes
+from replaybench.replay.files.buffer_schema import BufferFile, open_buffer
+
+
+def show_composition(
+    console: Console, path: Path, member: int | None, plant_name: str | None, figure: Path | None
+) -> None:
+    """Print what a buffer file is composed of; draw it too if `figure` names a file.
+
+    Args:
+        member: place of the member to show; None for all, pooled.
+        plant_name: the plant, in place of the one that the file names.
+
+    Raises:
+        UserError: there is no such member or plant, or the file is damaged or contradicts itself.
+    """
+    with open_buffer(path) as file:
+        plant, axes = _known_plant(file, plant_name)
+        found, facts = measure(file, member, axes), file.facts
+    for part in composition_tables(found, facts, plant):
+        console.print(part, highlight=False)
+    if figure is not None:
+        from replaybench.experiments.inspection.composition_figure import draw_composition
+
+        draw_composition(found, facts, plant, figure)
+        print(f"figure   {figure}")
+
+
+def check_choice(path: Path, member: int | None, plant_name: str | None) -> None:
+    """Refuse a buffer file that is none, or a member or a plant that it does not have, before anything is shown.
+
+    Raises:
+        UserError: it is damaged or contradicts itself, or there is no such member or plant.
+    """
+    with open_buffer(path) as file:
+        _known_plant(file, plant_name)
+        BufferPieces(file).choose(member)
+
+
+def _known_plant(file: BufferFile, plant_name: str | None) -> tuple[Plant | None, list[Axis] | None]:
+    """Return the plant of a buffer and its states, if they are known.
+
+    A file's word is not enough to run a Python file: a plant that lives in one is named by the user.
+
+    Raises:
+        UserError: the plant that the user names is not there or does not fit.
+    """
+    facts, states = file.facts, file.facts.fields.get("observation", 0)
+    named = plant_name or facts.plant or ""
+    if plant_name is None and not is_installed(named):
+        return None, None
+    try:
+        plant = make_plant(named, **facts.parameters)
+        axes = plant_axes(plant)
+    except (UserError, ArithmeticError) as error:
+        if plant_name is not None:
+            raise UserError(f"{plant_name} does not fit {file.path}: {error}") from None
+        return None, None
+    if axes is None or len(axes) != states:
+        if plant_name is not None:
+            raise UserError(f"{file.path} holds {states} states, {plant_name} has {len(plant.state_names)}")
+        return None, None
+    return plant, axes

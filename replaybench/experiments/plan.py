@@ -1,0 +1,131 @@
+"""What a sweep would do, and what it needs of time, memory and disk; what cannot be run or does not fit is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from replaybench.data.errors import UserError
+from replaybench.data.formats.run_folder import RunFolder
+from replaybench.data.memory import available_memory, gigabytes
+from replaybench.envs.registry import make_plant
+from replaybench.experiments.training.cell import CellRun
+from replaybench.experiments.training.study import Cell, Study
+from replaybench.replay.buffer import Replay
+
+_WORKER_BYTES = 400 << 20  # an interpreter with the compiled kernels loaded
+_PROBE_EPISODES = 3
+_PROBE_SECONDS = 20.0
+_PROBE_CAPACITY = 10_000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a sweep would do: its open cells, and what they need."""
+
+    cells: list[Cell]
+    open: list[Cell]
+    memory_bytes: int
+    disk_bytes: int
+
+
+def plan(study: Study, folder: RunFolder, workers: int) -> Plan:
+    """Cut the study into cells and estimate memory (the largest cells at once) and disk.
+
+    Raises:
+        UserError: a cell cannot be run.
+    """
+    cells = study.cells()
+    todo = [cell for cell in cells if not (folder.cell(cell.id) / "scores.h5").is_file()]
+    built: dict[str, Replay] = {}
+    sizes = sorted(for_each(todo, lambda cell: _cell_bytes(cell, _buffer(cell, built))), reverse=True)
+    disk = sum(size for size in sizes) if study.buffers != "none" else 0
+    # While a cell runs, its checkpoint holds its buffer too.
+    disk += sum(sizes[:workers]) + (50 << 20)
+    return Plan(cells, todo, sum(sizes[:workers]) + min(workers, len(todo)) * _WORKER_BYTES, disk)
+
+
+def _buffer(cell: Cell, built: dict[str, Replay]) -> Replay:
+    """Return a small buffer like those of the cell, and keep it in `built` for cells that differ in numbers only.
+
+    A whole run of one member is built around it, so that parts which do not go together are refused now.
+    """
+    parts = (cell.plant, cell.parameters, cell.learner, cell.settings, cell.strategy, cell.observe, cell.replayed_noise)
+    key = json.dumps(parts)
+    if key not in built:
+        capacity = min(cell.capacity, _PROBE_CAPACITY)
+        small = dataclasses.replace(cell, members=1, episodes=1, capacity=capacity, device="cpu")
+        with contextlib.closing(CellRun(small)) as run:
+            built[key] = run.replay
+    return built[key]
+
+
+def _cell_bytes(cell: Cell, buffer: Replay) -> int:
+    """Bytes of a cell's buffers when full."""
+    unit, steps = buffer.unit.steps, _steps(cell)
+    slots = (steps if cell.update_every else -(-steps // unit)) * cell.episodes  # an episode may be as short as a step
+    if buffer.strategy.retention.bounded:
+        slots = min(cell.capacity // unit, slots)
+    beside = buffer.strategy.slot_bytes + (0 if buffer.traces is None else buffer.traces.slot_bytes)
+    return cell.members * slots * (4 * unit * buffer.columns.width + beside)
+
+
+def check_room(plan: Plan, folder: Path, local: bool = True) -> None:
+    """Refuse a sweep that will not fit; memory counts only where the cells run on this machine.
+
+    Raises:
+        UserError: more memory or disk is needed than there is.
+    """
+    there = folder
+    while not there.exists():
+        there = there.parent
+    disk, memory = shutil.disk_usage(there).free, available_memory()
+    if plan.disk_bytes > disk:
+        raise UserError(
+            f"this sweep needs about {gigabytes(plan.disk_bytes)} on disk, {folder} has {gigabytes(disk)} free; "
+            "use --buffers none, fewer episodes, or another --output"
+        )
+    if local and plan.memory_bytes > memory:
+        raise UserError(
+            f"this sweep needs about {gigabytes(plan.memory_bytes)} of memory, {gigabytes(memory)} are free; "
+            "use fewer --workers, a smaller block, or fewer episodes"
+        )
+
+
+def estimate_seconds(cells: Sequence[Cell], workers: int) -> float:
+    """Time the first open cell here for a while, updates included, and scale by members, steps and episodes."""
+    if not cells:
+        return 0.0
+    first = cells[0]
+    eager = {name: 0 for name in first.settings if name == "warmup_episodes"}
+    short = dataclasses.replace(first, episodes=_PROBE_EPISODES, settings={**first.settings, **eager})
+    seconds: list[float] = []
+    with contextlib.closing(CellRun(short)) as probe:
+        while len(seconds) < _PROBE_EPISODES and sum(seconds) < _PROBE_SECONDS:
+            began = time.perf_counter()
+            probe.advance()
+            seconds.append(time.perf_counter() - began)
+    per_step = min(seconds) / (_steps(first) * first.members)  # the first round may compile
+    work = [per_step * steps for steps in for_each(cells, total_steps)]
+    return max(sum(work) / workers, max(work))
+
+
+def for_each(cells: Sequence[Cell], value: Callable[[Cell], int]) -> list[int]:
+    """Return a value of each cell, computed once for all that differ in their seeds only."""
+    known: dict[Any, int] = {}
+    return [known[cell.kind] if cell.kind in known else known.setdefault(cell.kind, value(cell)) for cell in cells]
+
+
+def total_steps(cell: Cell) -> int:
+    return _steps(cell) * cell.members * cell.episodes
+
+
+def _steps(cell: Cell) -> int:
+    return make_plant(cell.plant, **cell.parameters).steps_per_episode(cell.frequency)
