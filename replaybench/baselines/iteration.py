@@ -71,6 +71,14 @@ def transitions(plant: OdePlant, frequency: float, grid: Grid, actions: Float64A
     return Transitions(cell, weight, reward)
 
 
+def most_sweeps(discount: float, tolerance: float) -> int:
+    """Return the sweeps after which ‖Δθ‖∞ is at most `tolerance` max|R|.
+
+    From zero it is at most γ^(k-1) max|R| at sweep k; spare sweeps are for a tolerance at the rounding error.
+    """
+    return math.ceil(math.log(tolerance) / math.log(discount)) + 50
+
+
 def iterate(
     plant: OdePlant,
     frequency: float,
@@ -91,8 +99,7 @@ def iterate(
         theta = coarse.interpolate(half, grid.points())
     after = transitions(plant, frequency, grid, actions)
     scale = max(float(np.abs(after.reward).max()), float(np.finfo(np.float64).tiny))
-    # ‖Δθ‖∞ of sweep k from zero is at most γ^(k-1) max|R|; the spare sweeps are for a tolerance at the rounding error.
-    longest = math.ceil(math.log(tolerance) / math.log(discount)) + 50
+    longest = most_sweeps(discount, tolerance)
     best, start = np.zeros(grid.size, np.int32), np.zeros(len(grid.corners) + 1, np.int64)
     choice, table = np.empty(2 * len(grid.corners), np.int32), np.empty((2 * len(grid.corners), after.weight.shape[1]))
     count = np.zeros(theta.shape if variant == "modified" else (0, 0), np.int32)

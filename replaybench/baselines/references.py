@@ -15,11 +15,13 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from replaybench.baselines.effort import REPETITIONS, check_effort
 from replaybench.baselines.fuzzy_q_iteration import TOLERANCE
 from replaybench.baselines.grid import grid_facts
 from replaybench.baselines.grid_choice import (
@@ -51,9 +53,6 @@ from replaybench.data.records.record import read_header, write_record
 from replaybench.envs.interface.plant import EpisodeMetric, Plant
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.population import PopulationEnv
-
-REPETITIONS: Final = 50
-"""Repetitions over which appendix C takes the mean of the best; the best of `reference_episodes`, 1000 there."""
 
 _SEED: Final = 2018
 _KIND: Final = "reference"
@@ -181,11 +180,23 @@ def reference(plant: Plant, frequency: float | None = None, noise: float = 0.0, 
         rule: how the grid of dynamic programming is chosen (`refinement`); the plant's own rule if not given.
 
     Raises:
-        UserError: a setting is out of its range.
+        UserError: a setting is out of its range, or the work would take hours.
     """
-    rule = rule_for(plant, rule) if isinstance(plant, OdePlant) else None
     frequency = plant.frequency if frequency is None else frequency
-    depends_on = [plant.fingerprint(), grid_facts(plant), rule, float(frequency), float(noise), NUMERICS_VERSION]
+    path = kept_at(plant, frequency, noise, rule)
+    with contextlib.suppress(OSError, UserError):  # absent, or damaged
+        return build(Reference, read_header(path, _KIND).facts, str(path))
+    check_effort(plant, frequency, noise)
+    found = _measure(plant, float(frequency), float(noise), _rule(plant, rule))
+    with contextlib.suppress(OSError, UserError):  # the cache spares time and is never needed
+        write_record(path, _KIND, dataclasses.asdict(found), {})
+    return found
+
+
+def kept_at(plant: Plant, frequency: float, noise: float, rule: Rule | None) -> Path:
+    """Return the file of the cache in which a reference is kept once it has been computed."""
+    facts = [plant.fingerprint(), grid_facts(plant), _rule(plant, rule), float(frequency), float(noise)]
+    depends_on = [*facts, NUMERICS_VERSION]
     depends_on += [
         TOLERANCE,
         FACTOR,
@@ -199,13 +210,11 @@ def reference(plant: Plant, frequency: float | None = None, noise: float = 0.0, 
         _SEED,
     ]
     key = hashlib.sha256(json.dumps(depends_on).encode()).hexdigest()
-    path = cache_dir() / "references" / f"{key[:32]}.h5"
-    with contextlib.suppress(OSError, UserError):  # absent, or damaged
-        return build(Reference, read_header(path, _KIND).facts, str(path))
-    found = _measure(plant, float(frequency), float(noise), rule)
-    with contextlib.suppress(OSError, UserError):  # the cache spares time and is never needed
-        write_record(path, _KIND, dataclasses.asdict(found), {})
-    return found
+    return cache_dir() / "references" / f"{key[:32]}.h5"
+
+
+def _rule(plant: Plant, asked: Rule | None) -> Rule | None:
+    return rule_for(plant, asked) if isinstance(plant, OdePlant) else None
 
 
 def _measure(plant: Plant, frequency: float, noise: float, rule: Rule | None) -> Reference:

@@ -14,6 +14,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 import replaybench
+from replaybench.baselines.effort import check_effort
 from replaybench.baselines.grid_choice import Rule
 from replaybench.baselines.references import Reference, no_score, normalise, reference
 from replaybench.controllers.policies.policy import policy_facts
@@ -48,6 +49,7 @@ def show_baseline(
     plant = with_equations(make_plant(name, **parameters), "dynamic programming")
     if not plant.grid_nodes:
         raise UserError(f"{plant.name} declares no grid_nodes, so dynamic programming has no grid to work on")
+    check_effort(plant, frequency, noise)
     changed = (
         f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}" for key, value in parameters.items()
     )
@@ -144,6 +146,7 @@ def show_replay(
         console.print(f"warning: {recording.plant.name} has changed since this buffer was filled", markup=False)
     if recording.failed:
         console.print(f"warning: {recording.failed} recording(s) hold NaN or infinity and are left out", markup=False)
+    check_effort(recording.plant, recording.frequency, recording.noise)
     learners = seeds or max(len(recording.members), _LEAST_LEARNERS)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
         task = progress.add_task(f"{label} offline, {learners} learners", total=updates)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from replaybench.baselines.effort import check_effort, reference_bytes
+from replaybench.baselines.references import kept_at
 from replaybench.data.errors import UserError
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.memory import available_memory, gigabytes
@@ -21,7 +23,7 @@ from replaybench.experiments.training.study import Cell, Study
 from replaybench.replay.buffer import Replay
 
 _WORKER_BYTES = 400 << 20  # an interpreter with the compiled kernels loaded
-_PROBE_EPISODES = 3
+_PROBE_ROUNDS = 3
 _PROBE_SECONDS = 20.0
 _PROBE_CAPACITY = 10_000
 
@@ -37,10 +39,10 @@ class Plan:
 
 
 def plan(study: Study, folder: RunFolder, workers: int) -> Plan:
-    """Cut the study into cells and estimate memory (the largest cells at once) and disk.
+    """Cut the study into cells and estimate memory (the largest cells and references at once) and disk.
 
     Raises:
-        UserError: a cell cannot be run.
+        UserError: a cell cannot be run, or what it is measured against would take hours.
     """
     cells = study.cells()
     todo = [cell for cell in cells if not (folder.cell(cell.id) / "scores.h5").is_file()]
@@ -49,7 +51,20 @@ def plan(study: Study, folder: RunFolder, workers: int) -> Plan:
     disk = sum(size for size in sizes) if study.buffers != "none" else 0
     # While a cell runs, its checkpoint holds its buffer too.
     disk += sum(sizes[:workers]) + (50 << 20)
-    return Plan(cells, todo, sum(sizes[:workers]) + min(workers, len(todo)) * _WORKER_BYTES, disk)
+    tasks = sorted(sizes + _reference_sizes(study, cells), reverse=True)
+    return Plan(cells, todo, sum(tasks[:workers]) + min(workers, len(tasks)) * _WORKER_BYTES, disk)
+
+
+def _reference_sizes(study: Study, cells: Sequence[Cell]) -> list[int]:
+    """Return the bytes that each of the references which are not known yet may need."""
+    points = {(cell.plant, cell.frequency, cell.noise): cell for cell in cells}
+    sizes = []
+    for cell in points.values():
+        plant = make_plant(cell.plant, **cell.parameters)
+        if not kept_at(plant, cell.frequency, cell.noise, study.reference).is_file():
+            check_effort(plant, cell.frequency, cell.noise)
+            sizes.append(reference_bytes(plant, study.reference))
+    return sizes
 
 
 def _buffer(cell: Cell, built: dict[str, Replay]) -> Replay:
@@ -105,16 +120,22 @@ def estimate_seconds(cells: Sequence[Cell], workers: int) -> float:
         return 0.0
     first = cells[0]
     eager = {name: 0 for name in first.settings if name == "warmup_episodes"}
-    short = dataclasses.replace(first, episodes=_PROBE_EPISODES, settings={**first.settings, **eager})
-    seconds: list[float] = []
+    short = dataclasses.replace(first, episodes=1 + _PROBE_ROUNDS, settings={**first.settings, **eager})
     with contextlib.closing(CellRun(short)) as probe:
-        while len(seconds) < _PROBE_EPISODES and sum(seconds) < _PROBE_SECONDS:
-            began = time.perf_counter()
-            probe.advance()
-            seconds.append(time.perf_counter() - began)
-    per_step = min(seconds) / (_steps(first) * first.members)  # the first round may compile
+        _timed(probe)  # may compile, however long that takes
+        seconds = [_timed(probe)]
+        while len(seconds) < _PROBE_ROUNDS and sum(seconds) < _PROBE_SECONDS:
+            seconds.append(_timed(probe))
+    per_step = min(seconds) / (_steps(first) * first.members)
     work = [per_step * steps for steps in for_each(cells, total_steps)]
     return max(sum(work) / workers, max(work))
+
+
+def _timed(run: CellRun) -> float:
+    """Return the seconds that the next round of a run takes."""
+    began = time.perf_counter()
+    run.advance()
+    return time.perf_counter() - began
 
 
 def for_each(cells: Sequence[Cell], value: Callable[[Cell], int]) -> list[int]:

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from replaybench.baselines.references import kept_at
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.records.record import write_record
+from replaybench.envs.registry import make_plant
 from replaybench.experiments import plan_report
+from replaybench.experiments.plan import estimate_seconds, plan
 from replaybench.experiments.plan_report import replaced, show_plan
 from replaybench.experiments.training import study as studies
 from replaybench.experiments.training.study import Study, resolved, write_toml
@@ -87,3 +90,44 @@ def test_long_tables_are_cut(
     monkeypatch.setattr(plan_report, "_MOST_ROWS", 2)
     show_plan(Console(width=150), make_study(noise=tuple(np.arange(5) / 10)), tmp_path / "run", 2)
     assert "… and 3 further grid points" in capsys.readouterr().out
+
+
+class Compiling:
+    """A run whose first round compiles for `first` seconds; every further one takes one."""
+
+    def __init__(self, clock: list[float], first: float) -> None:
+        self.clock, self.first = clock, first
+
+    def advance(self) -> None:
+        self.clock[0] += self.first
+        self.first = 1.0
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("first", [1.0, 25.0])
+def test_an_estimate_of_time_leaves_out_what_is_compiled_at_first(
+    first: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cold dry run once printed 817,181 minutes: its only round was the one that compiled."""
+    clock = [0.0]
+    monkeypatch.setattr("replaybench.experiments.plan.CellRun", lambda cell: Compiling(clock, first))
+    monkeypatch.setattr("replaybench.experiments.plan.time.perf_counter", lambda: clock[0])
+    cells = make_study(episodes=100, seeds=2, block=2).cells()
+    assert estimate_seconds(cells, 1) == pytest.approx(100.0)
+
+
+def test_the_memory_of_a_plan_counts_references_that_are_not_known_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REPLAYBENCH_CACHE", str(tmp_path))
+    study = make_study(plants=("Pendulum",), reference="converged")
+    missing = plan(study, RunFolder(tmp_path / "run"), 1).memory_bytes
+    paper = plan(make_study(plants=("Pendulum",), reference="paper"), RunFolder(tmp_path / "run"), 1).memory_bytes
+    assert missing - paper > 4e8
+    [cell] = study.cells()
+    kept = kept_at(make_plant("Pendulum"), cell.frequency, cell.noise, "converged")
+    kept.parent.mkdir(parents=True)
+    kept.touch()
+    assert plan(study, RunFolder(tmp_path / "run"), 1).memory_bytes < paper

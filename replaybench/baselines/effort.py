@@ -1,0 +1,79 @@
+"""How much work and memory a reference takes, told before any of it is begun: what nobody would wait for is refused.
+
+Both the sweeps of dynamic programming and the steps of an episode grow with the control rate: at 100 kHz a pendulum's
+reference is days of work.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from replaybench.baselines.fuzzy_q_iteration import TOLERANCE, reference_discount
+from replaybench.baselines.grid import plant_grid
+from replaybench.baselines.grid_choice import MOST_PAIRS, Rule, rule_for
+from replaybench.baselines.iteration import action_grid, most_sweeps
+from replaybench.data.errors import UserError
+from replaybench.envs.interface.plant import Plant
+from replaybench.envs.ode import rk4
+from replaybench.envs.ode.plant import OdePlant
+
+REPETITIONS: Final = 50
+"""Repetitions over which appendix C takes the mean of the best; the best of `reference_episodes`, 1000 there."""
+
+MOST_SWEPT: Final = 3e10
+"""Pairs of node and action on the declared grid, times sweeps over them: some minutes of plain sweeps."""
+MOST_SUBSTEPS: Final = 1e10
+"""Runge-Kutta steps that simulating one sample from all pairs may take: some minutes, too."""
+MOST_STEPS: Final = 3e9
+"""Samples of all episodes under one controller: some ten minutes."""
+
+
+_PAIR_BYTES: Final = 40
+"""Of a pair, beside the weights of its successor's corners: cell, reward, value, the last grid's values, a count."""
+
+
+def check_effort(plant: Plant, frequency: float, noise: float = 0.0) -> None:
+    """Refuse a reference that would take hours.
+
+    Args:
+        plant: the plant.
+        frequency: control rate [Hz].
+        noise: standard deviation of both sensor and actuator noise, normalised.
+
+    Raises:
+        UserError: it is more work than anybody waits for, or the plant cannot be sampled at this rate.
+    """
+    where = f"the reference of {plant.name} at {frequency:g} Hz would take hours:"
+    repetitions = 1
+    if isinstance(plant, OdePlant) and plant.grid_nodes:
+        pairs = plant_grid(plant).size * len(action_grid(plant))
+        discount = reference_discount(plant, frequency)
+        sweeps = most_sweeps(discount, TOLERANCE) if 0.0 < discount < 1.0 else 0  # else refused where it is solved
+        if pairs * sweeps > MOST_SWEPT:
+            raise UserError(
+                f"{where} up to {sweeps:,} sweeps (γ = {discount:.7g}) over {pairs:,} pairs of node and action; "
+                "lower the frequency, the plant's discount or its grid_nodes"
+            )
+        substeps = rk4.substeps(plant, 1.0 / frequency)
+        if pairs * substeps > MOST_SUBSTEPS:
+            raise UserError(
+                f"{where} {substeps:,} Runge-Kutta steps in a sample from each of {pairs:,} pairs of node and action; "
+                "raise the frequency or the plant's max_substep, or lower its grid_nodes"
+            )
+        repetitions = REPETITIONS if noise else 1
+    steps = plant.steps_per_episode(frequency) * plant.reference_episodes * repetitions
+    if steps > MOST_STEPS:
+        raise UserError(
+            f"{where} {plant.reference_episodes * repetitions:,} episodes of {plant.steps_per_episode(frequency):,} "
+            "samples; lower the frequency or the plant's reference_episodes"
+        )
+
+
+def reference_bytes(plant: Plant, rule: Rule | None) -> int:
+    """Return the bytes that a reference may need at once; the grid that `"converged"` ends at is not known before."""
+    if not isinstance(plant, OdePlant) or not plant.grid_nodes:
+        return 0
+    pairs = plant_grid(plant).size * len(action_grid(plant))
+    if rule_for(plant, rule) == "converged":
+        pairs = max(pairs, MOST_PAIRS)
+    return pairs * (_PAIR_BYTES + (8 << len(plant.grid_nodes)))
