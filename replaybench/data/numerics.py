@@ -1,8 +1,11 @@
-"""The version of everything that decides the numbers of a result."""
+"""The versions that results carry: of the package, and of everything that decides their numbers."""
 
 from __future__ import annotations
 
 from typing import Final
+
+VERSION: Final = "0.1.0"
+"""Of the package, as in `pyproject.toml`."""
 
 NUMERICS_VERSION: Final = 4
 """Part of every cell's hash. Raise it whenever a change alters the numbers of a result; golden tests (`tests/golden`)

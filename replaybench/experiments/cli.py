@@ -51,23 +51,23 @@ def sweep(
     """
     from replaybench.experiments.figures.all_figures import draw_figures
     from replaybench.experiments.results.tables import noise_tables, score_tables
-    from replaybench.experiments.sweep import sweep as run
+    from replaybench.experiments.sweep import cores, run_sweep
     from replaybench.experiments.training.study import read_study
 
     given = {"buffers": buffers, "seeds": seeds, "episodes": episodes}
     read = read_study(study, {key: value for key, value in given.items() if value is not None})
-    folder, count = output or Path("runs") / read.name, _workers(workers)
+    folder, count = output or Path("runs") / read.name, workers or cores()
     console = make_console()
     if dry_run:
         from replaybench.experiments.plan_report import show_plan
 
         show_plan(console, read, folder, count)
         return 0
-    data, drawn, status = run(
+    data, drawn, status = run_sweep(
         read,
         folder,
-        workers=count,
-        cluster=cluster,
+        count,
+        cluster,
         checkpoint_seconds=checkpoint_seconds,
         console=console,
         figures=draw_figures,
@@ -81,12 +81,6 @@ def sweep(
     if status:
         print("stopped before the end; run the same command again to continue", file=sys.stderr)
     return status
-
-
-def _workers(asked: int | None) -> int:
-    if asked is None:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return asked
 
 
 def baseline(

@@ -13,13 +13,13 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-import replaybench
 from replaybench.baselines.effort import check_effort
 from replaybench.baselines.grid_choice import Rule
 from replaybench.baselines.references import Reference, no_score, normalise, reference
 from replaybench.controllers.policies.policy import policy_facts
 from replaybench.data.errors import UserError
 from replaybench.data.formats.policy_file import write_policy
+from replaybench.data.numerics import VERSION
 from replaybench.data.records.record import write_record
 from replaybench.envs.interface.plant import Parameter
 from replaybench.envs.ode.plant import OdePlant, with_equations
@@ -186,7 +186,7 @@ def show_replay(
         "frequency": recording.frequency,
         "noise": recording.noise,
         "root_seed": root_seed,
-        "version": replaybench.__version__,
+        "version": VERSION,
     }
     described = {"policy": policy_facts(learner, outcome.agent, recording.frequency)}
     write_policy(folder / "policy.safetensors", outcome.agent.weights(), {**about, **described})

@@ -1,25 +1,22 @@
-"""What a sweep says before it runs: its cells and what they need, and what of an earlier study it replaces."""
+"""What a sweep says before it runs: its cells and what they need."""
 
 from __future__ import annotations
 
 import itertools
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
 
-from replaybench.data.errors import UserError
-from replaybench.data.formats.documents import read_toml
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.memory import gigabytes
 from replaybench.experiments.plan import check_room, estimate_seconds, plan
-from replaybench.experiments.training.study import Cell, Study, resolved, write_toml
+from replaybench.experiments.study_changes import replaced
+from replaybench.experiments.training.study import Cell, Study
 
 _MOST_ROWS: Final = 200
-_MOST_CHANGES: Final = 4
 _HEADINGS: Final = ("cell", "plant", "learner", "strategy", "noise", "Hz", "seeds", "episodes", "updates", "")
 
 
@@ -59,39 +56,3 @@ def _row(blocks: Sequence[Cell], missing: int) -> tuple[str, ...]:
     schedule = f"every {cell.update_every} steps" if cell.update_every else "after each episode"
     name = cell.id if count == 1 else f"{count} blocks"
     return name, cell.plant, cell.learner, cell.strategy, *numbers, schedule, state
-
-
-def replaced(folder: RunFolder, study: Study, cells: Sequence[Cell]) -> str | None:
-    """Say what a sweep replaces in a folder that holds another study; None where it holds none, or this one."""
-    if not folder.study.is_file():
-        return None
-    try:
-        before = dict(_flat(read_toml(folder.study)))
-    except UserError as error:
-        changes = [str(error)]
-    else:
-        after = dict(_flat(tomllib.loads(write_toml(resolved(study, cells)))))
-        keys = [key for key in {**before, **after} if before.get(key) != after.get(key)]
-        changes = [f"{key} was {before.get(key, 'not there')}, is {after.get(key, 'not there')}" for key in keys]
-    ids = {cell.id for cell in cells}
-    others = sum(path.parent.name not in ids for path in folder.path.glob("cells/*/scores.h5"))
-    if not changes and not others:
-        return None
-    told = changes[:_MOST_CHANGES]
-    if len(changes) > len(told):
-        told.append(f"{len(changes) - len(told)} further changes")
-    why = f" ({'; '.join(told)})" if told else " by its cells' ids (made by another version, or with other plant code)"
-    kept = f"; {others} finished cell(s) of it stay in cells/, outside these results" if others else ""
-    return (
-        f"note: {folder.path} holds another study{why}: study.toml, results.nc, provenance.json and figures of the "
-        f"same names are replaced{kept}; choose another --output to keep both"
-    )
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted names and values of nested tables."""
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

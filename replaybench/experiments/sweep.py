@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 
@@ -17,13 +18,16 @@ from replaybench.data.formats.run_folder import RunFolder
 from replaybench.envs.registry import make_plant
 from replaybench.experiments.interruption import Interrupted
 from replaybench.experiments.plan import check_room, for_each, plan, total_steps
-from replaybench.experiments.plan_report import replaced
 from replaybench.experiments.progress import Display
 from replaybench.experiments.provenance import write_provenance
+from replaybench.experiments.study_changes import replaced
 from replaybench.experiments.training.cluster import run_on_cluster
 from replaybench.experiments.training.study import Cell, Study, resolved, write_toml
 from replaybench.experiments.training.tasks import Job, Report, Run, run_cell_task, store_files
 from replaybench.experiments.training.workers import run_locally
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 
 def reference_task(cell: Cell, rule: Rule | None, report: Report) -> Reference:
@@ -31,26 +35,66 @@ def reference_task(cell: Cell, rule: Rule | None, report: Report) -> Reference:
     return reference(make_plant(cell.plant, **cell.parameters), cell.frequency, cell.noise, rule)
 
 
-def sweep(
+class Outcome(NamedTuple):
+    """What a sweep comes to.
+
+    Attributes:
+        data: the results, of what is finished.
+        figures: where they were drawn; nowhere before the end.
+        status: 0 at the end, 130 or 143 where Ctrl-C or SIGTERM came.
+    """
+
+    data: xr.Dataset
+    figures: list[Path]
+    status: int
+
+
+def sweep(study: Study, output: Path | str, *, workers: int | None = None, cluster: str | None = None) -> xr.Dataset:
+    """Run a study into a folder, or continue there; return its results as `open_results` reads them.
+
+    Scripts that call this need `if __name__ == "__main__":` around it: worker processes import them.
+
+    Args:
+        workers: local worker processes, one per core if not given.
+        cluster: address of a Dask scheduler, used in their place.
+
+    Raises:
+        UserError: the sweep cannot run here, does not fit, or its folder is in use.
+        KeyboardInterrupt: Ctrl-C, after checkpoints were written; called again, it continues.
+    """
+    from replaybench.experiments.figures.all_figures import draw_figures
+
+    outcome = run_sweep(
+        study, Path(output), workers or cores(), cluster, checkpoint_seconds=60.0, console=Console(quiet=True),
+        figures=draw_figures,
+    )  # fmt: skip
+    if outcome.status:
+        raise KeyboardInterrupt
+    return outcome.data
+
+
+def cores() -> int:
+    """Return how many processor cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run_sweep(
     study: Study,
     output: Path,
-    *,
     workers: int,
     cluster: str | None,
+    *,
     checkpoint_seconds: float,
     console: Console,
-    figures: Callable[[Any, RunFolder, Sequence[Cell]], list[Path]],
-) -> tuple[Any, list[Path], int]:
-    """Run a study into a folder, or continue there.
+    figures: Callable[[xr.Dataset, RunFolder, Sequence[Cell]], list[Path]],
+) -> Outcome:
+    """Run a study into a folder, or continue there, and say so on a console.
 
     Args:
         workers: local worker processes.
         cluster: address of a Dask scheduler, used in their place.
         checkpoint_seconds: least time between the checkpoints of a local cell.
         figures: draws the figures of a dataset.
-
-    Returns:
-        The dataset, the paths of the figures, and the exit status: 0, or 130 or 143 where Ctrl-C or SIGTERM came.
 
     Raises:
         UserError: the sweep cannot run here, does not fit, or its folder is in use.
@@ -78,16 +122,15 @@ def sweep(
         for cell in ordered:
             where = (home and home.cell(cell.id), study.buffers, checkpoint_seconds)
             tasks.append(Job(cell.id, run_cell_task, (cell, *where), stops=True))
-        status, references = 0, dict[str, Reference]()
+        status, references, cells = 0, dict[str, Reference](), {cell.id for cell in ordered}
         run: Run = partial(run_on_cluster, cluster) if cluster else partial(run_locally, workers)
         with Display(console, todo.cells, todo.open) as display:
 
             def finish(key: str, result: Any) -> None:
-                if isinstance(result, Reference):
+                if key not in cells:
                     references[key] = result
                     return
-                if isinstance(result, dict):
-                    store_files(folder.cell(key), result)
+                store_files(folder.cell(key), result)
                 display.complete(key)
 
             try:
@@ -99,4 +142,4 @@ def sweep(
         write_results(folder.results, data)
         write_provenance(folder, study.name, todo.cells, complete=not status)
         drawn = figures(data, folder, todo.cells) if not status else []
-    return data, drawn, status
+    return Outcome(data, drawn, status)

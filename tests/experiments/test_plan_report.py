@@ -14,7 +14,8 @@ from replaybench.data.records.record import write_record
 from replaybench.envs.registry import make_plant
 from replaybench.experiments import plan_report
 from replaybench.experiments.plan import estimate_seconds, plan
-from replaybench.experiments.plan_report import replaced, show_plan
+from replaybench.experiments.plan_report import show_plan
+from replaybench.experiments.study_changes import replaced
 from replaybench.experiments.training import study as studies
 from replaybench.experiments.training.study import Study, resolved, write_toml
 

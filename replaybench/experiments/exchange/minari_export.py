@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import replaybench
 from replaybench.baselines.references import reference
 from replaybench.data.errors import UserError
 from replaybench.data.formats.minari_dataset import Episode, dataset_folder, need_minari, write_dataset
+from replaybench.data.numerics import VERSION
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import plant_names
@@ -165,7 +165,7 @@ def _metadata(recording: Recording, recordings: int, low: float | None, high: fl
             f"states ({signals[0]}), actions are normalised commands ({signals[1]}); rewards are unscaled."
         ),
         "algorithm_name": f"{learner}, {facts.strategy}" if learner else "recorded elsewhere",
-        "requirements": [f"replaybench>={replaybench.__version__}"],
+        "requirements": [f"replaybench>={VERSION}"],
         "replaybench": {
             "plant": facts.plant,
             "parameters": dataclasses.asdict(plant),

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import replaybench
+from replaybench.data.numerics import VERSION
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.ode.rk4 import simulate
 from replaybench.experiments.exchange.summary import (
@@ -65,7 +65,7 @@ def recording_facts(
         "noise": noise,
         "strategy": None,
         "fields": step_fields(len(plant.state_names), len(plant.action_names)),
-        "version": replaybench.__version__,
+        "version": VERSION,
         **origin,
     }
 

@@ -18,11 +18,10 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-import replaybench
 from replaybench.baselines.grid_choice import SMALLEST_SPAN, Rule
 from replaybench.baselines.references import Reference
 from replaybench.data.errors import UserError
-from replaybench.data.numerics import NUMERICS_VERSION
+from replaybench.data.numerics import NUMERICS_VERSION, VERSION
 from replaybench.data.provenance import Stint
 from replaybench.data.records.record import read_record
 from replaybench.experiments.provenance import read_stints
@@ -88,7 +87,7 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
     add_scores(data)
     data.attrs = {
         "title": "replaybench sweep",
-        "version": replaybench.__version__,
+        "version": VERSION,
         "numerics_version": NUMERICS_VERSION,
         "reward": "unscaled, mean per step or return as episode_metric says; training episodes include exploration",
     }

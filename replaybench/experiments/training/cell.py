@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import replaybench
 from replaybench.baselines.reference_controllers import run_episode
 from replaybench.controllers.agent import Agent, Task
 from replaybench.controllers.policies.policy import policy_facts
@@ -28,6 +27,7 @@ from replaybench.data.bounds import Whole
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError
 from replaybench.data.formats.policy_file import write_policy
+from replaybench.data.numerics import VERSION
 from replaybench.data.provenance import Stint, Stopwatch, stint_facts
 from replaybench.data.records.record import Record, open_record, write_record
 from replaybench.envs.interface.plant import Plant
@@ -251,7 +251,7 @@ def run_cell(
 
 def _run(run: CellRun, folder: Path, buffers: Buffers, checkpoint_seconds: float, report: Report) -> bool:
     cell = run.cell
-    facts: dict[str, Any] = {"id": cell.id, "cell": dataclasses.asdict(cell), "version": replaybench.__version__}
+    facts: dict[str, Any] = {"id": cell.id, "cell": dataclasses.asdict(cell), "version": VERSION}
     checkpoint = folder / "checkpoint.h5"
     earlier: Sequence[Stint] = ()
     if checkpoint.exists():
@@ -303,6 +303,6 @@ def write_buffer(path: Path, run: CellRun, compressed: bool = False) -> None:
         "cell": dataclasses.asdict(cell),
         "reward_final": run.reward[:, -last_episodes(cell.episodes, cell.update_every > 0) :].mean(axis=1).tolist(),
         "reward_greedy": run.reward_greedy[:, -1].tolist() if run.reward_greedy.size else [],
-        "version": replaybench.__version__,
+        "version": VERSION,
     }
     write_record(path, "buffer", facts, replay_arrays(replay), "gzip" if compressed else None)

@@ -49,16 +49,17 @@ class Run(Protocol):
 
 def run_cell_task(
     cell: Cell, folder: Path | None, buffers: Buffers, checkpoint_seconds: float, report: Report
-) -> dict[str, bytes] | bool:
+) -> dict[str, bytes] | None:
     """Run a cell in a worker.
 
     Returns:
-        Whether it is complete; or, without a `folder` to write to, the content of its files by name.
+        The content of its files by name, of those that it did not write into `folder` itself; None where it stopped
+        before its end.
     """
     from replaybench.experiments.training.cell import run_cell
 
     if folder is not None:
-        return run_cell(cell, folder, buffers, checkpoint_seconds, report)
+        return {} if run_cell(cell, folder, buffers, checkpoint_seconds, report) else None
     with tempfile.TemporaryDirectory() as scratch:
         run_cell(cell, Path(scratch), buffers, checkpoint_seconds=float("inf"))
         return {path.name: path.read_bytes() for path in Path(scratch).iterdir()}

@@ -114,7 +114,7 @@ class _Crew:
             worker.task = None
             if kind == "failed":
                 raise content
-            if content is not False:  # a cell that was stopped
+            if content is not None:  # as a cell has it that was stopped
                 self._finish(task.key, content)
 
     def _bury(self, worker: _Worker) -> None:
