@@ -7,11 +7,12 @@ decorators.
 
 Everything happens in a clone of the last commit, in one process that forks for each mutant with the libraries already
 imported. Kernels that cannot see the mutated file come compiled from the cache of the unbroken run; all others are
-compiled anew.
+compiled anew, which the cache sees to by itself.
 
 Writes `benchmarks/results/mutants.json`, of the files named on the command line only those parts, and the readable
 `mutants.md`. A survivor is a gap in the tests, or it is explained in `benchmarks/mutants_explained.toml`; one without
-explanation ends the script with 1. `--again` runs only the stored survivors, after tests were added for them.
+explanation ends the script with 1. `--again` runs only the stored survivors, after tests were added for them, and new
+mutants in place of those whose lines are gone.
 """
 
 from __future__ import annotations
@@ -83,9 +84,6 @@ SURE_END, SLACK = 5.0, 3.0
 
 MOST_MEMORY = 12 << 30
 NO_REASON = "**not explained**"
-SAME = ("operator", "occurrence", "was", "became")
-"""What tells one mutant of a file from another."""
-
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 EXPLAINED = ROOT / "benchmarks" / "mutants_explained.toml"
@@ -104,34 +102,46 @@ def annotations(source: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     return found
 
 
-def drawn(path: Path, name: str) -> list[MutationSpec]:
-    """Return the mutants of a file: each place at most once, drawn by the seed and its name in the table."""
+def possible(path: Path) -> list[MutationSpec]:
+    """Return the mutants of a file that are of interest, by place."""
     untouched = annotations(path.read_text(encoding="utf-8"))
-    places: dict[tuple[int, int], list[MutationSpec]] = {}
     with use_db(":memory:", WorkDB.Mode.create) as session:
         cosmic_ray.commands.init([path], session, {})
         mutations = [mutation for item in session.work_items for mutation in item.mutations]
+    found = []
     for mutation in sorted(mutations, key=lambda m: (m.start_pos, m.operator_name, m.occurrence)):
         outside = not any(low <= mutation.start_pos < high for low, high in untouched)
         if outside and not mutation.operator_name.endswith("RemoveDecorator"):
-            places.setdefault(mutation.start_pos, []).append(mutation)
+            found.append(mutation)
+    return found
+
+
+def drawn(path: Path, name: str, known: list[dict[str, Any]]) -> list[MutationSpec]:
+    """Return the mutants of a file: those that are known and still there, each place at most once.
+
+    What these leave of `PER_FILE` is drawn by the seed and the file's name in the table.
+    """
+    lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    wanted = {same(mutant) for mutant in known}
+    beginnings = {(mutant["operator"], mutant["was"]) for mutant in known}  # to mutate them all takes long
+    chosen: dict[tuple[int, int], MutationSpec] = {}
+    places: dict[tuple[int, int], list[MutationSpec]] = {}
+    for mutation in possible(path):
+        places.setdefault(mutation.start_pos, []).append(mutation)
+        beginning = (mutation.operator_name.removeprefix("core/"), lines[mutation.start_pos[0] - 1])
+        if beginning in beginnings and same(described(mutation)) in wanted:
+            chosen.setdefault(mutation.start_pos, mutation)
+            wanted.discard(same(described(mutation)))
     draw = random.Random(f"{SEED} {name}.py")
-    chosen = [draw.choice(places[place]) for place in sorted(places)]
-    return sorted(draw.sample(chosen, min(PER_FILE, len(chosen))), key=lambda mutation: mutation.start_pos)
+    others = {place: draw.choice(mutations) for place, mutations in sorted(places.items())}
+    left = [mutation for place, mutation in others.items() if place not in chosen]
+    found = [*chosen.values(), *draw.sample(left, min(max(PER_FILE - len(chosen), 0), len(left)))]
+    return sorted(found, key=lambda mutation: mutation.start_pos)
 
 
-def dependents(tree: Path, name: str) -> set[str]:
-    """Return the modules that import a file of the package, directly or through others, as `folder.module`."""
-    imported: dict[str, set[str]] = {}
-    for path in (tree / "replaybench").rglob("*.py"):
-        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
-        whole = {n.module for n in nodes if isinstance(n, ast.ImportFrom) and n.module}
-        parts = {f"{n.module}.{a.name}" for n in nodes if isinstance(n, ast.ImportFrom) for a in n.names}
-        imported[path.relative_to(tree).with_suffix("").as_posix().replace("/", ".")] = whole | parts
-    found, before = {"replaybench." + name.removesuffix(".py").replace("/", ".")}, set[str]()
-    while found != before:
-        before, found = found, found | {module for module, others in imported.items() if others & found}
-    return {".".join(module.split(".")[-2:]) for module in found}
+def same(mutant: dict[str, Any]) -> tuple[str, ...]:
+    """Return what tells one mutant of a file from another, also after other lines have moved."""
+    return mutant["operator"], mutant["was"], mutant["became"]
 
 
 class Workshop:
@@ -146,7 +156,7 @@ class Workshop:
         head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=self.tree, capture_output=True, text=True)
         self.commit = head.stdout.strip()
 
-    def run(self, tests: str, cache: Path, seconds: float, outdated: set[str] | None = None) -> tuple[bool, float]:
+    def run(self, tests: str, cache: Path, seconds: float) -> tuple[bool, float]:
         """Run tests in a fork; return whether they passed, and the processor time they took."""
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         child = os.fork()
@@ -156,7 +166,7 @@ class Workshop:
             resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
             signal.alarm(1200)
             try:
-                code = self._test(tests, cache, outdated)
+                code = self._test(tests, cache)
                 sys.stdout.flush()
             except BaseException:
                 os.write(2, traceback.format_exc().encode())
@@ -168,7 +178,7 @@ class Workshop:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return status == 0, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-    def _test(self, tests: str, cache: Path, outdated: set[str] | None) -> int:
+    def _test(self, tests: str, cache: Path) -> int:
         log = os.open(self.folder / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(log, 1)
         os.dup2(log, 2)
@@ -177,59 +187,58 @@ class Workshop:
         sys.path.insert(0, str(self.tree))
         sys.dont_write_bytecode = True
         hypothesis.settings.load_profile("mutants")
-        if outdated is not None:
-            self._reuse(cache, outdated)
+        if cache != self.warm:
+            self._reuse(cache)
         options = ["-q", "-x", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
         return int(pytest.main([*options, *(part if part[0] == "-" else f"tests/{part}" for part in tests.split())]))
 
-    def _reuse(self, cache: Path, outdated: set[str]) -> None:
-        """Link the unbroken run's kernels into the cache, but for those of the outdated modules."""
-        from replaybench.data.kernel import kernel_digest
+    def _reuse(self, cache: Path) -> None:
+        """Link the unbroken run's kernels into the cache: it goes by content, a mutant finds none of its own."""
+        for part in ("numba", "kernels"):
+            if (self.warm / part).exists():
+                shutil.copytree(self.warm / part, cache / part, copy_function=os.link)
 
-        for old in max((self.warm / "numba").iterdir(), key=os.path.getmtime).glob("*/*"):
-            if f"{old.parent.name.split('_')[0]}.{old.name.split('.')[0]}" not in outdated:
-                new = cache / "numba" / kernel_digest() / old.parent.name / old.name
-                new.parent.mkdir(parents=True, exist_ok=True)
-                os.link(old, new)
-        if (self.warm / "kernels").exists():
-            shutil.copytree(self.warm / "kernels", cache / "kernels", copy_function=os.link)
-
-    def fate(self, mutation: MutationSpec, tests: str, seconds: float, outdated: set[str]) -> tuple[bool, float]:
+    def fate(self, mutation: MutationSpec, tests: str, seconds: float) -> tuple[bool, float]:
         """Return whether the tests noticed a mutant, and the processor time they took."""
         operator = cosmic_ray.plugins.get_operator(mutation.operator_name)()
         times = os.stat(mutation.module_path)
-        cache = Path(tempfile.mkdtemp(dir=self.folder))
         with use_mutation(mutation.module_path, operator, mutation.occurrence):
-            passed, spent = self.run(tests, cache, seconds, outdated)
+            passed, spent = self._run_anew(tests, seconds)
         os.utime(mutation.module_path, ns=(times.st_atime_ns, times.st_mtime_ns))  # compiled kernels go by it
-        shutil.rmtree(cache)
         return not passed, spent
 
-    def unbroken(self, tests: str, outdated: set[str]) -> float:
-        """Compile all that the tests need; return the time that they take where what is outdated is compiled anew."""
-        cache = Path(tempfile.mkdtemp(dir=self.folder))
-        for folder, old in ((self.warm, None), (cache, outdated)):
-            passed, spent = self.run(tests, folder, 600.0, old)
-            if not passed:
-                raise SystemExit(f"{tests} fails without any mutant:\n{(self.folder / 'log').read_text()}")
-        shutil.rmtree(cache)
+    def unbroken(self, path: Path, tests: str) -> float:
+        """Compile what the tests need; return their time where all that can see `path` is compiled anew."""
+        passed, _ = self.run(tests, self.warm, 600.0)
+        text, times = path.read_bytes(), os.stat(path)
+        path.write_bytes(text + b"# another file\n")
+        passed_again, spent = self._run_anew(tests, 600.0)
+        path.write_bytes(text)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        if not (passed and passed_again):
+            raise SystemExit(f"{tests} fails without any mutant:\n{(self.folder / 'log').read_text()}")
         return spent
 
+    def _run_anew(self, tests: str, seconds: float) -> tuple[bool, float]:
+        cache = Path(tempfile.mkdtemp(dir=self.folder))
+        found = self.run(tests, cache, seconds)
+        shutil.rmtree(cache)
+        return found
+
     def file(self, name: str, known: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return what becomes of a file's mutants; those in `known` were killed before and are not tried again."""
+        """Return what becomes of a file's mutants; those in `known` that were killed before are not tried again."""
         path, tests = self.tree / "replaybench" / FILES[name][0], f"{FILES[name][1]} {RULES}"
-        outdated = dependents(self.tree, FILES[name][0])
-        spent = self.unbroken(tests, outdated)
-        killed = {tuple(m[key] for key in SAME): m for m in known}
+        spent = self.unbroken(path, tests)
+        killed = {same(mutant): mutant for mutant in known if mutant["killed"]}
         found = []
-        for mutation in drawn(path, name):
+        for mutation in drawn(path, name, known):
             mutant = described(mutation)
-            before = killed.get(tuple(mutant[key] for key in SAME))
-            if before is None:
-                fate = self.fate(mutation, tests, SURE_END + SLACK * spent, outdated)
-                before = {**mutant, "killed": fate[0], "seconds": round(fate[1], 1), "commit": self.commit}
-                print(f"{'killed  ' if fate[0] else 'SURVIVED'} {name}:{mutant['line']} {mutant['became']}", flush=True)
-            found.append(before)
+            if same(mutant) in killed:
+                found.append({**killed[same(mutant)], **mutant})
+                continue
+            fate = self.fate(mutation, tests, SURE_END + SLACK * spent)
+            found.append({**mutant, "killed": fate[0], "seconds": round(fate[1], 1), "commit": self.commit})
+            print(f"{'killed  ' if fate[0] else 'SURVIVED'} {name}:{mutant['line']} {mutant['became']}", flush=True)
         return {"file": FILES[name][0], "tests": FILES[name][1], "mutants": found}
 
 
@@ -241,7 +250,7 @@ def described(mutation: MutationSpec) -> dict[str, Any]:
     lines = zip(old.splitlines(), new.splitlines(), strict=False)
     was, became = next(((a.strip(), b.strip()) for a, b in lines if a != b), ("", ""))
     name = mutation.operator_name.removeprefix("core/")
-    return dict(zip(("line", *SAME), (mutation.start_pos[0], name, mutation.occurrence, was, became), strict=True))
+    return {"line": mutation.start_pos[0], "operator": name, "was": was, "became": became}
 
 
 def explanations() -> dict[tuple[str, str, str], str]:
@@ -293,7 +302,7 @@ def main() -> int:
             if workshop is None or (chosen.parts and not any(part in name for part in chosen.parts)):
                 continue
             known = results["files"].get(name, {"mutants": []})["mutants"] if chosen.again else []
-            entry = workshop.file(name, [mutant for mutant in known if mutant["killed"]])
+            entry = workshop.file(name, known)
             entry["date"] = time.strftime("%Y-%m-%d", time.gmtime())
             results = stored(path)
             results["files"][name] = entry

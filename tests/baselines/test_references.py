@@ -14,7 +14,7 @@ from scipy import stats
 
 from replaybench.baselines import references
 from replaybench.baselines.fuzzy_q_iteration import reference_discount, solve
-from replaybench.baselines.reference_controllers import GreedyController, RandomController, ZeroController
+from replaybench.baselines.reference_controllers import Controller, GreedyController, RandomController, ZeroController
 from replaybench.baselines.references import Reference, episode_rewards, no_score, normalise, reference
 from replaybench.data.errors import UserError
 from replaybench.data.streams import Stream
@@ -23,6 +23,7 @@ from replaybench.envs.interface.plant import Params, Vector
 from replaybench.envs.ode.magman import Magman
 from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
 from replaybench.envs.ode.plant import OdePlant
+from replaybench.envs.population import PopulationEnv
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -170,6 +171,37 @@ def test_with_noise_the_reference_is_the_mean_of_the_best_episodes() -> None:
     assert found.dp > found.dp_mean + rewards.std()
 
 
+@pytest.mark.usefixtures("few", "empty_cache")
+def test_only_noise_needs_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it every episode of dynamic programming is the same one."""
+    played: list[type] = []
+
+    def counted(controller: Controller, env: PopulationEnv) -> NDArray[np.float64]:
+        played.append(type(controller))
+        return np.zeros(env.num_envs)
+
+    monkeypatch.setattr(references, "play", counted)
+    for noise, episodes in ((0.0, 1), (0.02, 3 + 1)):  # one in values averaged over the noise
+        played.clear()
+        reference(Small(), noise=noise)
+        assert played.count(GreedyController) == episodes
+
+
+@pytest.mark.parametrize(
+    ("rule", "change", "said"),
+    [
+        ("converged", 0.0021, "9 × 7 nodes, 3 actions, converged (last change 0.21 %)"),
+        ("converged", 0.0062, "9 × 7 nodes, 3 actions, not converged (last change 0.62 %)"),
+        ("converged", math.nan, "9 × 7 nodes, 3 actions, not converged"),
+        ("paper", math.nan, "9 × 7 nodes, 3 actions, as declared"),
+    ],
+)
+def test_a_reference_says_how_far_its_grid_has_converged(rule: str, change: float, said: str) -> None:
+    found = Reference("p", 50.0, 0.0, -10.0, 1.0, -9.0, math.nan, -7.9, -7.9, -7.9, 0.95, (9, 7), 3, 1, rule, change)
+    assert found.grid == said
+    assert dataclasses.replace(found, nodes=()).grid == ""
+
+
 def test_one_episode_per_member_whatever_the_others_are() -> None:
     plant, solution = Small(), solve(Small())
     together = episode_rewards(GreedyController(solution), plant, 50.0, 0.02, 0.02, range(6))
@@ -242,9 +274,10 @@ def test_a_plant_that_starts_anywhere_is_shown_from_many_starts(monkeypatch: pyt
     """By every controller, each on the next start of each member; and another number of them is another reference."""
     for episodes in (7, 3):
         monkeypatch.setattr(Resting, "reference_episodes", episodes)
-        draws = Stream(references._SEED, range(episodes), "evaluation initial state")
+        draws = Stream(2018, range(episodes), "evaluation initial state")
         found, first, second = reference(Resting()), draws.uniform(1), draws.uniform(1)
         assert found.random == pytest.approx(first.mean(), rel=1e-12)
+        assert found.random_sd == pytest.approx(first.std(ddof=1), rel=1e-12)
         assert found.zero == pytest.approx(second.mean(), rel=1e-12)
 
 
