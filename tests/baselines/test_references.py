@@ -180,7 +180,7 @@ def test_only_noise_needs_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
         played.append(type(controller))
         return np.zeros(env.num_envs)
 
-    monkeypatch.setattr(references, "play", counted)
+    monkeypatch.setattr(references, "run_episode", counted)
     for noise, episodes in ((0.0, 1), (0.02, 3 + 1)):  # one in values averaged over the noise
         played.clear()
         reference(Small(), noise=noise)
