@@ -96,12 +96,12 @@ def _source(path: Path) -> str:
 
 @functools.cache
 def _imports(path: Path) -> tuple[Path, ...]:
-    """Return the package's files that a file names in imports, also where it imports late or for types only."""
+    """Return the package's files, and a user's own, that a file names in imports, also late or for types only."""
     names = set()
     for base, imported in _IMPORT.findall(_source(path)):
         words = re.findall(r"[\w.]+", imported)
         names |= {base, *(f"{base}.{word}" for word in words)} if base else set(words)
-    return tuple(file for name in names if (file := _file_of(name)) is not None)
+    return tuple(file for name in names if (file := _file_of(name) or _neighbour(path, name)) is not None)
 
 
 @functools.cache
@@ -111,6 +111,12 @@ def _file_of(module: str) -> Path | None:
         return None
     place = _PACKAGE.joinpath(*parts)
     return next((file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()), None)
+
+
+def _neighbour(path: Path, module: str) -> Path | None:
+    """Return the module that lies beside a user's file, if there is one of that name."""
+    file = path.parent.joinpath(*module.split(".")).with_suffix(".py") if module.strip(".") else path
+    return file if _PACKAGE not in path.parents and file != path and file.is_file() else None
 
 
 class _InCacheDir(caching.CompileResultCacheImpl):

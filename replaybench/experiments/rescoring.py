@@ -13,7 +13,8 @@ import xarray as xr
 
 from replaybench.baselines.grid_choice import Rule
 from replaybench.baselines.references import reference
-from replaybench.envs.registry import make_plant
+from replaybench.data.errors import UserError
+from replaybench.envs.registry import is_installed, make_plant
 from replaybench.experiments.results.dataset import add_references, add_scores
 
 
@@ -24,14 +25,17 @@ def rescore(
 
     Args:
         data: dataset of `results.assemble`, of any version.
-        parameters: changed parameters of plants, by name, as a study's `[plant.NAME]` tables.
+        parameters: changed parameters of plants, by name, as a study's `[plant.NAME]` tables; a plant in a Python file
+            must be among them, for a file's word is not enough to run one.
         rule: how the grids of dynamic programming are chosen; each plant's own rule if not given.
 
     Raises:
-        UserError: a plant of the results cannot be made here.
+        UserError: a plant of the results cannot be made here, or lies in a Python file that was not named.
     """
     found = {}
     for plant in data["plant"].values.tolist():
+        if plant not in (parameters or {}) and not is_installed(plant):
+            raise UserError(f"results name the plant {plant!r}; if you trust that file, say so with parameters")
         made = make_plant(plant, **(parameters or {}).get(plant, {}))
         there = data["reward"].sel(plant=plant).notnull().any(["learner", "strategy", "seed", "episode"])
         for noise in data["noise"].values.tolist():

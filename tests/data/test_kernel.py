@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import replaybench
+from replaybench.data.kernel import kernel_digest
 
 PROGRAM = """
 import numpy as np
@@ -121,3 +122,20 @@ def test_what_kernels_are_made_of_is_named_where_they_are() -> None:
         assert not re.search(r"^\s*from\s+\.", source, re.MULTILINE), path
         for function in re.findall(r"^@overload\((\w+)", source, re.MULTILINE):
             assert re.search(rf"^def {function}\(", source, re.MULTILINE), (path, function)
+
+
+def test_kernels_of_a_users_file_count_its_neighbours(tmp_path: Path) -> None:
+    """A learner in a user's file may take kernels from the file beside it, which belongs to no package."""
+    digests = []
+    for number in (1, 2):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "own.py").write_text("from neighbour import GAIN\n")
+        (folder / "neighbour.py").write_text(f"GAIN = {number}\n")
+        (folder / "other.py").write_text(f"GAIN = {number}\n")
+        digests.append([kernel_digest(folder / name) for name in ("own.py", "neighbour.py", "other.py")])
+    (mine, *_), (theirs, *_) = digests
+    assert mine != theirs
+    (tmp_path / "1" / "other.py").write_text("GAIN = 3\n")
+    kernel_digest.cache_clear()
+    assert kernel_digest(tmp_path / "1" / "own.py") == mine

@@ -15,12 +15,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from replaybench.controllers.agent import Agent, Task
 from replaybench.controllers.memory.learner import RememberingLearner
-from replaybench.controllers.registry import load_learner
+from replaybench.controllers.registry import algorithm_of, load_learner
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.bounds import Hertz, Within
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError
 from replaybench.data.formats.policy_file import read_policy
+from replaybench.data.user_file import in_file
 
 Float32Array = NDArray[np.float32]
 
@@ -108,15 +109,18 @@ class Policy:
         return choose(rows, before[None]), agent.remember(rows, before[None])[0]
 
 
-def load_policy(path: Path | str, member: int = 0) -> Policy:
+def load_policy(path: Path | str, member: int = 0, learner: str | None = None) -> Policy:
     """Load one member's policy from a file that `sweep` or `replay` wrote.
 
     Args:
         path: a policy file (`.safetensors`).
         member: place of the member in the file, from 0.
+        learner: the file's, where it lies in a Python file (`path/to/file.py:ClassName`); a file's word is not enough
+            to run one.
 
     Raises:
-        UserError: the file is missing, damaged or foreign, or has no such member.
+        UserError: the file is missing, damaged or foreign, has no such member, or its learner is in a Python file that
+            was not named.
     """
     path = Path(path)
     facts, weights = read_policy(path)
@@ -129,7 +133,9 @@ def load_policy(path: Path | str, member: int = 0) -> Policy:
     members = len(next(iter(weights.values())))
     if not 0 <= member < members:
         raise UserError(f"{path} holds members 0 to {members - 1}, not {member}")
-    kind, config = load_learner(name)
+    if learner is None and in_file(algorithm_of(name)):
+        raise UserError(f"{path} names the learner {name!r}; if you trust that file, say so with learner={name!r}")
+    kind, config = load_learner(learner or name)
     setting = LearnerSetting(task, 0, [member], frequency)
     agent: Agent = kind(build(config, settings, f"settings in {path}"), setting)
     agent.load_weights({name: array[member : member + 1] for name, array in weights.items()})

@@ -66,13 +66,16 @@ class TorchPolicy(nn.Module):
         return outputs.clamp(-1.0, 1.0) if self.squash == "clip" else outputs
 
 
-def load_torch_policy(path: Path | str, member: int = 0) -> TorchPolicy:
+def load_torch_policy(path: Path | str, member: int = 0, learner: str | None = None) -> TorchPolicy:
     """Return one member's greedy policy from a policy file; `torch.export.export` takes it as it is.
+
+    Args:
+        path, member, learner: see `load_policy`.
 
     Raises:
         UserError: the file is missing, damaged or foreign, has no such member, or holds a recurrent policy.
     """
-    agent = load_policy(path, member).agent
+    agent = load_policy(path, member, learner).agent
     statistics = None
     if agent.normaliser.observations.on:
         normaliser = agent.normaliser.observations

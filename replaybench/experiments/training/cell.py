@@ -38,6 +38,7 @@ from replaybench.experiments.training.episodes import LiveEpisodes
 from replaybench.experiments.training.loop import training_episode, training_steps, update_phase
 from replaybench.experiments.training.plant_model import PlantModel
 from replaybench.experiments.training.schedule import updates_after, with_phases
+from replaybench.experiments.training.sources import sources_of
 from replaybench.experiments.training.study import Buffers, Cell
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.files.buffer_file import RecordArrays, replay_arrays, replay_facts
@@ -214,14 +215,16 @@ def make_agent(cell: Cell, plant: Plant) -> Agent:
     """Build a cell's learner.
 
     Raises:
-        UserError: its settings are wrong, its strategy asks for ReF-ER, with which it cannot learn, or there is no such
-            device.
+        UserError: its settings are wrong, its strategy asks for ReF-ER, with which it cannot learn, there is no such
+            device, or its source or that of the strategy has changed since the cell was made.
     """
     learner, config = load_learner(cell.learner)
     task = make_task(plant, cell.frequency, cell.discount, cell.observe)
     settings = build(config, cell.settings, f"settings of {cell.learner}")
-    refer = parse(cell.strategy).refer
-    setting = LearnerSetting(task, cell.root_seed, cell.seeds, cell.frequency, refer=refer, device=cell.device)
+    strategy = parse(cell.strategy)
+    if sources_of(learner, strategy) != cell.sources:
+        raise UserError(f"{cell.learner} or {strategy} is not what this cell was made for; its source has changed")
+    setting = LearnerSetting(task, cell.root_seed, cell.seeds, cell.frequency, refer=strategy.refer, device=cell.device)
     agent: Agent = learner(settings, setting)
     return agent
 

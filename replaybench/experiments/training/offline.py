@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from replaybench.baselines.reference_controllers import run_episode
 from replaybench.controllers.agent import Actions, Agent, Task
-from replaybench.controllers.registry import load_learner
+from replaybench.controllers.registry import algorithm_of, load_learner
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError
@@ -89,7 +89,7 @@ class Recording:
         As in studies, case does not matter and what follows a colon is a label.
         """
         cell = self.facts.cell
-        mine, theirs = (name.partition(":")[0].casefold() for name in (learner, cell.learner if cell else ""))
+        mine, theirs = (algorithm_of(name) for name in (learner, cell.learner if cell else ""))
         return dict(cell.settings) if cell and mine == theirs else {}
 
     def check_fields(self, learner: str, fields: Mapping[str, int]) -> None:

@@ -30,6 +30,7 @@ from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import with_equations
 from replaybench.envs.registry import make_plant
 from replaybench.experiments.training.schedule import with_phases
+from replaybench.experiments.training.sources import sources_of
 from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.strategy import Strategy
 
@@ -166,6 +167,7 @@ class Study:
         self._check_room(parsed, settings, every)
         with_phases(parsed.at(frequency), settings, made.steps_per_episode(frequency), every)
         return Cell(
+            sources=sources_of(kind, parsed),
             plant=plant,
             parameters={f.name: getattr(made, f.name) for f in dataclasses.fields(made)},
             fingerprint=fingerprint,
@@ -206,7 +208,11 @@ class Study:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One grid point for one block of seeds: all that decides its numbers, in plain values."""
+    """One grid point for one block of seeds: all that decides its numbers, in plain values.
+
+    Attributes:
+        sources: what others' code learner and strategy are made of; empty if they come with the package.
+    """
 
     plant: str
     parameters: dict[str, Any]
@@ -227,12 +233,15 @@ class Cell:
     replayed_noise: bool = False
     observe: tuple[str, ...] = ()
     device: str = "cpu"
+    sources: str = ""
     numerics: int = NUMERICS_VERSION
 
     @functools.cached_property
     def id(self) -> str:
         """Content hash: equal ids mean equal numbers."""
         settings = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        if not self.sources:
+            del settings["sources"]
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
     @property

@@ -68,7 +68,11 @@ class RecordArrays(Mapping[str, NDArray[Any]]):
 
 
 def load_replay(
-    path: Path, members: Sequence[int] | None = None, model: Model | None = None, traces: TraceRule | None = None
+    path: Path,
+    members: Sequence[int] | None = None,
+    model: Model | None = None,
+    traces: TraceRule | None = None,
+    strategy: str | None = None,
 ) -> Replay:
     """Load a buffer file as a `Replay` that continues where it was written, with identical draws.
 
@@ -77,9 +81,11 @@ def load_replay(
         members: numbers of the members to load, of those in the file; the others are not read. None for all.
         model: what a strategy with `Synth` needs to go on storing.
         traces: the rule of the learner whose traces are in the file, if there are any.
+        strategy: the file's, where it names a Python file; a file's word is not enough to run one.
 
     Raises:
-        UserError: the file is missing, damaged, no buffer, or does not say how to continue.
+        UserError: the file is missing, damaged, no buffer, or does not say how to continue, or its strategy is in a
+            Python file that was not named.
     """
     with open_buffer(path) as file:
         facts, known = file.facts, list(file.fact("members") or range(file.members))
@@ -97,8 +103,9 @@ def load_replay(
         capacity = file.fact("capacity")
         _check_room(file, len(wanted), capacity)
         try:
+            parsed = parse(file.fact("strategy"), from_file=True) if strategy is None else parse(strategy)
             replay = Replay(
-                parse(file.fact("strategy")).at(facts.frequency or 50.0),
+                parsed.at(facts.frequency or 50.0),
                 facts.fields,
                 capacity,
                 file.fact("root_seed"),

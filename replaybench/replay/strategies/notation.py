@@ -58,7 +58,7 @@ def parse(text: str, *, from_file: bool = False) -> Strategy:
     *before, last = (_written(part, text) for part in re.split(r"[*·]", text[:opening]))
     first, *behind = (_written(part, text) for part in text.rstrip()[opening + 1 : -1].split("+"))
     if from_file and any(in_file(term.name) for term in (*before, last, first, *behind)):
-        raise UserError(f"strategy {text!r} is defined in a Python file; name it yourself, with --strategy")
+        raise UserError(f"strategy {text!r} runs a Python file; if you trust it, name it yourself, as strategy")
     entries = [_read(ENTRIES, term) for term in before]
     retention = _read(RETENTIONS, last)
     sampling, behind = _read_sampling(first, behind)

@@ -14,6 +14,7 @@ from replaybench.replay.strategies.entry.synth import Synth
 from replaybench.replay.strategies.refer import ReFER1
 from replaybench.replay.strategies.retention.interface import Retention
 from replaybench.replay.strategies.sampling.interface import Sampling
+from replaybench.replay.strategies.term import Term
 from replaybench.replay.strategies.weighting.interface import Weighting
 
 
@@ -73,6 +74,12 @@ class Strategy:
         weights = self.weights.slot_bytes if self.weights else 0
         parts = self.retention.slot_bytes + self.sampling.slot_bytes(self.in_turn) + weights
         return 4 + 20 * len(self.orders) + parts
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """Its parts, in the order in which they are written."""
+        parts = (self.drop, self.synth, self.retention, self.sampling, self.weighting, self.refer)
+        return tuple(part for part in parts if part is not None)
 
     def __str__(self) -> str:
         entries = "".join(f"{entry}*" for entry in (self.drop, self.synth) if entry)

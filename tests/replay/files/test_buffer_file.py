@@ -119,3 +119,20 @@ def test_a_file_that_would_lead_kernels_astray_is_refused(
     known = "member 2 stores" if name in ("count", "offers") else "does not say how to continue its buffer"
     with pytest.raises(UserError, match=f"buffer.h5.* {known}"):
         load_replay(path)
+
+
+def test_a_buffer_runs_no_python_file_that_was_not_named(tmp_path: Path) -> None:
+    """A file's word is not enough; named by the user, the buffer continues."""
+    own, marker = tmp_path / "own.py", tmp_path / "ran"
+    source = "from pathlib import Path\nfrom replaybench.replay.strategies.sampling.uniform import Uniform\n"
+    source += "class Mine(Uniform): pass\n"
+    own.write_text(source)
+    replay = write(tmp_path / "buffer.h5", f"FIFO[{own}:Mine]")
+    own.write_text(f"{source}Path({str(marker)!r}).touch()\n")  # a stranger's, with whatever he likes
+    with pytest.raises(UserError, match=r"runs a Python file; if you trust it, name it yourself"):
+        load_replay(tmp_path / "buffer.h5")
+    assert not marker.exists()
+    again = load_replay(tmp_path / "buffer.h5", strategy=f"FIFO[{own}:Mine]")
+    assert marker.exists()
+    for mine, theirs in zip(use(replay, 2, seed=1), use(again, 2, seed=1), strict=True):
+        np.testing.assert_array_equal(theirs, mine)

@@ -1,0 +1,32 @@
+"""Replay the newest experiences first: `FIFO[examples/newest_first.py:NewestFirst]`."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from replaybench.replay.arrays import Indices
+from replaybench.replay.strategies.sampling.interface import Draws, RunningSampling, Sampling
+from replaybench.replay.strategies.view import BufferView, Context
+
+
+@dataclass(frozen=True)
+class NewestFirst(Sampling):
+    share: float = 1.0  # of every batch; the others are drawn with equal chances
+    importance_undefined = "it is not by chance that the newest experiences are replayed"
+
+    def start(self, view: BufferView) -> RunningSampling:
+        return _Running(view, self.share)
+
+
+class _Running(RunningSampling):
+    def __init__(self, view: BufferView, share: float) -> None:
+        super().__init__(view)
+        self.columns, self.share = view.columns, share
+
+    def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
+        batch = draws.idx.shape[1]
+        draws.idx[:] = self.stream.uniform(batch) * count[:, None]
+        draws.probability[:] = np.nan
+        for m, stored in enumerate(count):
+            newest = np.argsort(-self.columns.serial[m, :stored].astype(np.int64))[: round(self.share * batch)]
+            draws.idx[m, : len(newest)] = newest

@@ -1,0 +1,134 @@
+"""A learner of one's own: an actor-critic with a slow copy of its critic only, `examples/own_learner.py:ActorCritic`.
+
+The critic Q moves towards r_t + discount_t Q′(s_t, π(s_t)), the actor π up the gradient of Q(s, π(s)); that is DDPG
+(Lillicrap et al. 2016) without its slow actor, as in SAC. All members are updated in one compiled loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.controllers.agent import Batch
+from replaybench.controllers.checks import between, counts, positive
+from replaybench.controllers.experiences import Experiences, outcome
+from replaybench.controllers.exploration.forms import ExplorationConfig, make_exploration
+from replaybench.controllers.exploration.process_noise import Explored, ProcessNoise
+from replaybench.controllers.learner import Learner
+from replaybench.controllers.losses.td import td_error
+from replaybench.controllers.networks.adam import adam_step, track
+from replaybench.controllers.networks.greedy_form import PolicyForm
+from replaybench.controllers.networks.mlp import Floats, PopulationMLP, Shape
+from replaybench.controllers.networks.network import Learned, differentiate, evaluate, slow_copy
+from replaybench.controllers.normaliser import NormaliseConfig
+from replaybench.controllers.setting import LearnerSetting
+from replaybench.data.kernel import kernel
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActorCriticConfig:
+    """Settings, which studies change in `[learner."examples/own_learner.py:ActorCritic"]`."""
+
+    hidden: tuple[int, ...] = (50, 50)
+    actor_rate: float = 1e-4
+    critic_rate: float = 1e-3
+    tau: float = 0.01
+    batch_size: int = 16
+    replays_per_experience: float = 8.0
+    exploration: ExplorationConfig = field(default_factory=ProcessNoise)
+    normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
+
+    def __post_init__(self) -> None:
+        positive("ActorCritic", actor_rate=self.actor_rate, critic_rate=self.critic_rate)
+        positive("ActorCritic", replays_per_experience=self.replays_per_experience)
+        between("ActorCritic", 0, 1, tau=self.tau)
+        counts("ActorCritic", batch_size=self.batch_size)
+
+
+class ActorCritic(Learner):
+    """M independent actors and critics, and a slow copy of each critic."""
+
+    networks: dict[str, PopulationMLP]
+
+    def __init__(self, config: ActorCriticConfig, setting: LearnerSetting) -> None:
+        s, a = setting.task.observation_size, setting.task.action_size
+        shapes = {
+            "actor": Shape((s, *config.hidden, a), tanh=True),
+            "critic": Shape((s, *config.hidden, 1), actions=a, inject=1),  # actions join the second layer
+        }
+        super().__init__(config, setting, shapes, slow=["critic"])
+        self.adams = self._make_adams({"actor": config.actor_rate, "critic": config.critic_rate})
+        self.exploration = make_exploration(config.exploration, setting, self.networks["actor"])
+        self._actor, self._critic = self.learned("actor"), self.learned("critic")
+
+    def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
+        """Begin an episode of exploration of the chosen `members` `[M]`."""
+        self.exploration.start_episode(episode, members)
+
+    def _advance(self, observation: Floats, active: NDArray[np.bool_]) -> None:
+        self.exploration.advance(self.seen(observation), active)
+
+    def re_explore(self, observation: Floats) -> Explored:
+        """Return π(s), disturbed as in the present step."""
+        return self.exploration.disturb(self.act(observation), self.seen(observation))
+
+    def policy(self, observation: Floats) -> Floats:
+        """Return π(s) `[M, N, A]` for observations `[M, N, S]`."""
+        return self.networks["actor"](self.seen(observation))
+
+    def policy_form(self) -> PolicyForm:
+        """Return π as the actor's outputs, for PyTorch."""
+        return PolicyForm(self.networks["actor"], 0, self.task.action_size)
+
+    def value(self, observation: Floats) -> Floats:
+        """Return Q(s, π(s)) `[M, N]`, for figures."""
+        seen = self.seen(observation)
+        return self.normaliser.rewards.restored(self.networks["critic"](seen, self.policy(observation))[:, :, 0])
+
+    def update(self, batch: Batch) -> dict[str, Floats]:
+        """Do one update of every critic and actor; return the TD errors `[M, B]`, by which strategies may choose."""
+        self.steps += 1
+        delta = self.annotations(batch)
+        _update(self._actor, self._critic, self.experiences(batch), self.config.tau, int(self.steps[0]), delta)
+        return {"td_error": delta}
+
+    def _further(self) -> dict[str, NDArray[Any]]:
+        """Return what changes beside networks and optimisers: a checkpoint keeps it."""
+        return {f"exploration_{name}": array for name, array in self.exploration.state_dict().items()}
+
+
+@kernel
+def _update(actor: Learned, critic: Learned, x: Experiences, tau: float, step: int, delta: Floats) -> None:
+    """One update of every member m, from its own samples alone."""
+    batch, actions = x.action.shape[1], x.action.shape[2]
+    dtype, kind = actor.network.parameters.dtype, actor.network.parameters.dtype.type
+    pi, d_pi, nothing = (
+        np.empty((batch, actions), dtype),
+        np.empty((batch, actions), dtype),
+        np.empty((batch, 0), dtype),
+    )
+    q_tm1, q_t, d_q = np.empty((batch, 1), dtype), np.empty((batch, 1), dtype), np.empty((batch, 1), dtype)
+    slow = slow_copy(critic)
+    for m in range(x.action.shape[0]):
+        s_tm1, s_t = x.observation[m], x.next_observation[m]
+        evaluate(actor.network, m, actor.tape, s_t, nothing, pi)
+        evaluate(slow, m, critic.tape, s_t, pi, q_t)
+        evaluate(critic.network, m, critic.tape, s_tm1, x.action[m], q_tm1)
+        for b in range(batch):
+            r_t, discount_t = outcome(x, m, b, kind)
+            delta[m, b] = td_error(q_tm1[b, 0], r_t, discount_t, q_t[b, 0])
+            d_q[b, 0] = kind(-2 / batch) * x.weight[m, b] * delta[m, b]
+        differentiate(critic.network, m, critic.tape, d_q, True, nothing)
+        adam_step(critic.network, m, critic.adam, step, x.rate_factor[m])
+
+        evaluate(actor.network, m, actor.tape, s_tm1, nothing, pi)
+        evaluate(critic.network, m, critic.tape, s_tm1, pi, q_tm1)
+        for b in range(batch):
+            d_q[b, 0] = kind(-1 / batch) * x.actor_weight[m, b]
+        differentiate(critic.network, m, critic.tape, d_q, False, d_pi)
+        differentiate(actor.network, m, actor.tape, d_pi, True, nothing)
+        adam_step(actor.network, m, actor.adam, step, x.rate_factor[m])
+        track(slow, critic.network, m, tau)
