@@ -65,6 +65,9 @@ def show_baseline(
     if note := no_score(found.dp, found.random):
         console.print(note)
     console.print(reference_table(plant.name, frequency, noise, found))
+    if len(plant.state_names) < 2:
+        print(f"figure   none: a map shows two states, {plant.name} has one")
+        return
     with style():
         print(f"figure   {save(solution_figure(solution), folder, 'solution')}")
 

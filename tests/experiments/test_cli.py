@@ -328,3 +328,28 @@ def test_an_unwritable_folder_is_one_line(run: Path, tmp_path: Path, capsys: pyt
     told = refused(capsys, "sweep", run.parent / "study.toml", "--output", tmp_path / "file" / "run")
     assert "cannot use" in told
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_plant_of_one_state_is_solved_without_a_map(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "tank.py"
+    path.write_text(
+        "from dataclasses import dataclass\n"
+        "from replaybench.envs.ode.plant import OdePlant\n\n"
+        "@dataclass(frozen=True, kw_only=True)\n"
+        "class Tank(OdePlant):\n"
+        "    area: float = 2.0\n"
+        "    name = 'Tank'\n"
+        "    state_names, state_units, action_names, action_units = ('level',), ('m',), ('valve',), ('1',)\n"
+        "    state_center = state_scale = action_high = reference_state = (1.0,)\n"
+        "    action_low = initial_state = grid_low = (0.0,)\n"
+        "    episode_seconds, frequency, discount, max_substep = 400.0, 0.1, 0.9, 1.0\n"
+        "    grid_nodes, grid_high, action_levels = (21,), (3.0,), (5,)\n\n"
+        "    @staticmethod\n"
+        "    def rhs(x, u, p):\n"
+        "        return ((0.05 * u[0] - 0.02 * max(x[0], 0.0) ** 0.5) / p[0],)\n\n"
+        "    @staticmethod\n"
+        "    def reward(x, u, x_next, event, p):\n"
+        "        return -abs(x_next[0] - 1.0)\n"
+    )
+    main(["baseline", f"{path}:Tank", "--output", str(tmp_path / "out")])
+    assert "none: a map shows two states, Tank has one" in capsys.readouterr().out
