@@ -351,5 +351,5 @@ def test_a_plant_of_one_state_is_solved_without_a_map(tmp_path: Path, capsys: py
         "    def reward(x, u, x_next, event, p):\n"
         "        return -abs(x_next[0] - 1.0)\n"
     )
-    main(["baseline", f"{path}:Tank", "--output", str(tmp_path / "out")])
+    assert call("baseline", f"{path}:Tank", "--output", tmp_path / "out") == 0
     assert "none: a map shows two states, Tank has one" in capsys.readouterr().out
