@@ -34,7 +34,7 @@ from replaybench.envs.population import PopulationEnv
 TASKS = ("InvertedDoublePendulum", "Reacher", "Hopper", "Walker2d", "HalfCheetah", "Ant")
 MEMBERS = 64
 STEPS = 40
-REPETITIONS = 7
+REPETITIONS = 5
 TARGET = 0.5
 
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from replaybench.data.records.record import open_record, read_record, write_record
 
-REPETITIONS = 9
+REPETITIONS = 5
 MEMBERS, SLOTS, STEPS = 50, 420_000, 200
 WIDTHS = {
     "observation": 2,

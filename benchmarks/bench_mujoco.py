@@ -29,7 +29,7 @@ TARGETS = {
     "Hopper": 1.5, "HalfCheetah": 1.5, "Walker2d": 1.0, "Swimmer": 1.0, "Ant": 1.0, "Humanoid": 1.0, "Reacher": 1.0,
     "InvertedDoublePendulum": 1.0,
 }  # fmt: skip
-SECONDS = 0.4  # about, per timing
+SECONDS = 0.2  # about, per timing
 BOOKKEEPING = 10.0  # largest share of a step [%]
 
 

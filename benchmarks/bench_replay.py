@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,9 @@ def filled(strategy: str, members: int, capacity: int, batch: int) -> Replay:
     replay = Replay(parse(strategy), FIELDS, capacity, 0, range(members), batch)
     state = replay.state_dict()
     shape = (members, capacity)
-    replay.columns.rows[:] = rng.random((capacity, replay.columns.width), np.float32)
+    piece = rng.random((1000, replay.columns.width), np.float32)  # again and again: to draw all takes most of the time
+    for first in range(0, capacity, 1000):
+        replay.columns.rows[:, first : first + 1000] = piece[: capacity - first]
     named = {name: replay.columns.column(name) for name in FIELDS}
     numbers = np.tile(np.arange(1, capacity + 1, dtype=np.uint32), (members, 1))
     state |= {**named, "serial": numbers, "episode_starts": np.ones((members, 1), np.uint32)}
@@ -246,10 +249,16 @@ print((resident() - before) / (members * capacity) - 4 * 8 - 4)
 def memory() -> Iterator[Timing]:
     """Resident bytes per stored experience beyond columns and serial number, after random updates."""
     here = os.path.dirname(os.path.abspath(__file__))
-    for strategy in ("FIFO[Uniform]", "FIFO[ERE]", "FULL[PER]", "FULL[PERprop]", "TDE[Uniform]", "TDE[PER]",
-                     "Expl[Uniform]", "Resv[ERE]", "Resv[ERE+PER]", "FULL[PER+FIS]"):  # fmt: skip
+
+    def bytes_of(strategy: str) -> float:
         words = [sys.executable, "-c", _TOUCH, strategy, "3e5", here]
-        used = float(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+        return float(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+
+    strategies = ("FIFO[Uniform]", "FIFO[ERE]", "FULL[PER]", "FULL[PERprop]", "TDE[Uniform]", "TDE[PER]",
+                     "Expl[Uniform]", "Resv[ERE]", "Resv[ERE+PER]", "FULL[PER+FIS]")  # fmt: skip
+    with ThreadPoolExecutor(2) as two_at_a_time:
+        found = list(two_at_a_time.map(bytes_of, strategies))
+    for strategy, used in zip(strategies, found, strict=True):
         by_age = 10 if strategy.startswith(("TDE", "Expl")) else 0  # positions in order of age
         yield Timing(strategy, used, "bytes per experience", most=24 + by_age)
 

@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import gymnasium
@@ -247,16 +248,20 @@ print(resident() - before)
 
 def memory() -> list[Timing]:
     """Resident bytes of 50 members × 6·10⁵ experiences, filled through the strategy's own structure."""
-    rows, plain = [], {}
+
+    def filled(point: tuple[str, int]) -> float:
+        words = [sys.executable, "-c", _FILL, point[0], str(point[1])]
+        return int(subprocess.run(words, check=True, capture_output=True, text=True).stdout) / 1e9
+
+    points = [(strategy, actions) for strategy in ("FULL[Uniform]", "FULL[PER]") for actions in (1, 4)]
+    with ThreadPoolExecutor(2) as two_at_a_time:
+        used = dict(zip(points, two_at_a_time.map(filled, points), strict=True))
+    rows = []
     for plant, actions, limit in (("pendulum", 1, 1.2), ("magman", 4, 1.5)):
-        for strategy in ("FULL[Uniform]", "FULL[PER]"):
-            words = [sys.executable, "-c", _FILL, strategy, str(actions)]
-            used = int(subprocess.run(words, check=True, capture_output=True, text=True).stdout) / 1e9
-            if strategy == "FULL[Uniform]":
-                plain[plant] = used
-                rows.append(Timing(f"memory FULL[Uniform], 50 × 6·10⁵, {plant}", used, "GB", most=limit))
-            else:
-                rows.append(Timing(f"FULL[PER] on top of that, {plant}", used - plain[plant], "GB", most=0.75))
+        plain = used["FULL[Uniform]", actions]
+        rows.append(Timing(f"memory FULL[Uniform], 50 × 6·10⁵, {plant}", plain, "GB", most=limit))
+        more = used["FULL[PER]", actions] - plain
+        rows.append(Timing(f"FULL[PER] on top of that, {plant}", more, "GB", most=0.75))
     return rows
 
 

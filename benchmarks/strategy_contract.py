@@ -30,6 +30,7 @@ import numpy as np
 import torch
 
 from replaybench.data.errors import UserError
+from replaybench.data.provenance import this_code
 from replaybench.data.records.record import open_record, write_record
 from replaybench.experiments.training.cell import CellRun
 from replaybench.experiments.training.study import Cell, Study
@@ -187,12 +188,14 @@ def main(parts: list[str]) -> None:
         episodes=EPISODES,
         capacity=CAPACITY,
     )
+    code = this_code()
     lines = [
         f"# Every strategy through {EPISODES} real episodes",
         "",
         f"`python benchmarks/strategy_contract.py`: {MEMBERS} DDPG learners on PendulumDCSC, buffers of {CAPACITY:,},",
         "one thread. Reward: mean per step of the last 20 training episodes with exploration; mean (worst … best).",
         f"After {EPISODES} episodes most learners still learn: the table shows that each pair works, not how well.",
+        f"Made at commit {(code.commit or 'unknown')[:7]}{', changed' * bool(code.dirty)}.",
         "",
         "| strategy | seconds | reward | stored | samples | annotations | resumed halfway |",
         "| --- | --- | --- | --- | --- | --- | --- |",

@@ -58,7 +58,7 @@ def _separation() -> str:
     if not (RESULTS / "separation" / "results.nc").is_file():
         return "*Its results are not stored yet.*"
     fifo, per = (cell("separation", strategy=name) for name in ("FIFO[Uniform]", "FULL[PER]"))
-    gap, pairs = _apart(per, fifo), per.data["mu_final"].values - fifo.data["mu_final"].values
+    gap, pairs = _apart(per, fifo), (per.data["mu_final"] - fifo.data["mu_final"]).values
     apart = f"separated by {number(gap, 3)}" if gap > 0 else f"not separated, they overlap by {number(-gap, 3)}"
     medians = [f"{number(float(np.median(c.data['mu_final'])), 3)} under {c.strategy}" for c in (fifo, per)]
     verdict = (

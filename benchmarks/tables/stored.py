@@ -60,9 +60,10 @@ def cells(study: str) -> Iterator[Cell]:
     """Yield those cells that hold results, in the study's order."""
     data = results(study)
     axes = ("plant", "learner", "strategy", "noise", "frequency")
-    there = data["reward"].isel(seed=0, episode=0).notnull().transpose(*axes)
-    for place in np.argwhere(there.values):
-        here = data.isel(dict(zip(axes, place.tolist(), strict=True)))
+    there = data["reward"].notnull().any("episode").transpose(*axes, "seed")
+    for place in np.argwhere(there.any("seed").values):
+        point = dict(zip(axes, place.tolist(), strict=True))
+        here = data.isel(point).isel(seed=np.flatnonzero(there.isel(point).values))
         names = (str(here[axis].item()) for axis in axes[:3])
         yield Cell(*names, here, last_of(data.isel(plant=place[0])))
 
@@ -81,9 +82,11 @@ def looks(study: str, last: int | None = None) -> str:
 
 
 def runs(study: str, unit: str = "episodes") -> str:
-    """Say how many runs of which length a study holds."""
+    """Say how many runs of which length a study holds, and which cells hold fewer."""
     sizes = results(study).sizes
-    return f"{sizes['seed']} seeds × {sizes['episode']} {unit}"
+    fewer = [(c.strategy, c.data["seed"].values) for c in cells(study) if c.data.sizes["seed"] < sizes["seed"]]
+    text = "".join(f" (only {s.size} under {name}, {s.min()} to {s.max()})" for name, s in fewer)
+    return f"{sizes['seed']} seeds{text} × {sizes['episode']} {unit}"
 
 
 def made(study: str) -> str:
