@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.stats import fisher_exact
 
 from benchmarks.tables.stored import RESULTS, Cell, cell, cells, looks, made, results, runs
 from benchmarks.tables.text import between, captioned, listed, number, spread, table, wrapped
@@ -53,17 +54,30 @@ def _apart(upper: Cell, lower: Cell) -> float:
     return upper["mu_final_low"] - lower["mu_final_high"]
 
 
+def _fates(found: Cell) -> list[int]:
+    """Return how many runs are dead, and how many are not."""
+    return [int(found["dead"]), found.data.sizes["seed"] - int(found["dead"])]
+
+
+def _dead(found: Cell) -> str:
+    return f"{_fates(found)[0]} of {sum(_fates(found))}"
+
+
 def _separation() -> str:
     """Return the table of two strategies at many seeds and what it says of them, or that it is still to be made."""
     if not (RESULTS / "separation" / "results.nc").is_file():
         return "*Its results are not stored yet.*"
     fifo, per = (cell("separation", strategy=name) for name in ("FIFO[Uniform]", "FULL[PER]"))
+    before = cell("orderings", plant="PendulumDCSC", learner="DDPG", strategy="FIFO[Uniform]")
     gap, pairs = _apart(per, fifo), (per.data["mu_final"] - fifo.data["mu_final"]).values
     apart = f"separated by {number(gap, 3)}" if gap > 0 else f"not separated, they overlap by {number(-gap, 3)}"
     medians = [f"{number(float(np.median(c.data['mu_final'])), 3)} under {c.strategy}" for c in (fifo, per)]
     verdict = (
         f"FULL[PER] beside FIFO[Uniform]: the intervals of μ_final are {apart}; difference in pairs of equal seeds "
-        f"{spread(pairs, 3)}, FULL[PER] ahead in {(pairs > 0).sum()} of {pairs.size}; medians {listed(medians)}."
+        f"{spread(pairs, 3)}, FULL[PER] ahead in {(pairs > 0).sum()} of {pairs.size}; medians {listed(medians)}. Of FIFO[Uniform] "
+        f"{_dead(fifo)} runs end dead here, in the study above {_dead(before)} (Fisher's exact test: p = "
+        f"{number(float(fisher_exact([_fates(fifo), _fates(before)]).pvalue), 3)}): chance, or what changed between the "
+        "two numerics versions; which of them was not examined."
     )
     figure = "![Pendulum without L2](results/separation/figures/learning_curves-PendulumDCSC.png)"
     return "\n\n".join([_compared("separation"), wrapped(verdict), figure])
