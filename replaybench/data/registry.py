@@ -68,12 +68,17 @@ class Registry(Mapping[str, type[Any]]):
         if name in self.own:
             return _imported(self.own[name])
         if place := in_file(name):
-            return class_in_file(place, self.kind, _imported(self.base), self.derive_from)
+            return class_in_file(place, self.kind, self.base_class, self.derive_from)
         if name in self.offered:
             return self._offered(self.offered[name])
         if name.endswith(".py"):
             raise UserError(f"{name!r} names no {self.kind} in the file; write {name}:ClassName")
         raise unknown(self.kind, name, [*self, *self.also_named])
+
+    @property
+    def base_class(self) -> type[Any]:
+        """The class from which all derive."""
+        return _imported(self.base)
 
     def _is_new(self, entry: EntryPoint) -> bool:
         """Tell whether an entry point of the group is of this kind; one that cannot be imported may be."""
@@ -83,7 +88,7 @@ class Registry(Mapping[str, type[Any]]):
             found = entry.load()
         except Exception:
             return True
-        return isinstance(found, type) and issubclass(found, _imported(self.base))
+        return isinstance(found, type) and issubclass(found, self.base_class)
 
     def _offered(self, entry: EntryPoint) -> type[Any]:
         try:

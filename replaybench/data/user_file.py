@@ -8,6 +8,7 @@ import os
 import re
 import sys
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NamedTuple
@@ -18,7 +19,7 @@ IN_FILE: Final = "path/to/file.py:ClassName"
 """How a class in a user's file is named."""
 
 _NAME: Final = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)\Z")
-
+_IN_TEXT: Final = re.compile(r"[^()*·+\[\]]+\.py:(\w+)")
 
 _IMPORTED: Final[dict[str, Path]] = {}
 """Users' modules by name: the path as the user wrote it."""
@@ -101,6 +102,16 @@ def name_in_file(found: type) -> str:
     """Return `path/to/file.py:ClassName` of a class that came from a user's file; empty for any other."""
     path = _IMPORTED.get(found.__module__)
     return f"{path}:{found.__name__}" if path is not None else ""
+
+
+def shortened(names: Iterable[str]) -> dict[str, str]:
+    """Return strategies or learners as legends and tables write them, without the paths of users' files.
+
+    Where two would read alike, all keep their paths.
+    """
+    whole = list(names)
+    short = {name: _IN_TEXT.sub(r"\1", name) for name in whole}
+    return short if len(set(short.values())) == len(set(whole)) else {name: name for name in whole}
 
 
 def reason(error: BaseException, path: Path) -> str:

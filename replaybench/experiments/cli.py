@@ -230,6 +230,17 @@ def list_names(what: Positional[Literal["all", "plants", "strategies", "learners
     return 0
 
 
+def check(name: Positional[str]) -> int:
+    """Check what every plant, strategy and learner promises; a line for each promise, exit status 1 if one is broken.
+
+    Args:
+        name: path/to/file.py:ClassName; or a name that `replaybench list` shows, or a whole strategy.
+    """
+    from replaybench.experiments.contracts.command import show_check
+
+    return show_check(make_console(), name)
+
+
 COMMANDS: dict[str, Callable[..., int]] = {
     "sweep": sweep,
     "baseline": baseline,
@@ -238,13 +249,15 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "export": export,
     "inspect": inspect,
     "list": list_names,
+    "check": check,
 }
 
 
 DESCRIPTION = """Which experiences should a learning controller keep, and which should it replay?
 
 sweep runs a study, baseline solves a plant by dynamic programming, replay learns offline from a stored buffer.
-import and export take recordings in (logs, MATLAB, Parquet, Minari) and give whole episodes out (Minari)."""
+import and export take recordings in (logs, MATLAB, Parquet, Minari) and give whole episodes out (Minari).
+check tries what a plant, strategy or learner of your own promises to the rest."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
@@ -152,7 +153,7 @@ def show_replay(
     check_effort(recording.plant, recording.frequency, recording.noise)
     learners = seeds or max(len(recording.members), _LEAST_LEARNERS)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
-        task = progress.add_task(f"{label} offline, {learners} learners", total=updates)
+        task = progress.add_task(f"{escape(label)} offline, {learners} learners", total=updates)
         outcome = replay_offline(
             recording,
             strategy,
@@ -209,7 +210,7 @@ def metric_words(found: Reference) -> str:
 
 def _add_scores(table: Table, label: str, rewards: NDArray[np.float64], found: Reference) -> None:
     reward, score = interval(rewards), interval(np.asarray(normalise(rewards, found)))
-    table.add_row(label, str(reward), str(score))
+    table.add_row(escape(label), str(reward), str(score))
 
 
 def refuse_existing(path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from replaybench.data.formats.run_folder import RunFolder
@@ -35,7 +36,7 @@ def show_plan(console: Console, study: Study, folder: Path, workers: int) -> Non
         points.setdefault(cell.kind[:-1], []).append(cell)
     open_ids = {cell.id for cell in todo.open}
     for blocks in itertools.islice(points.values(), _MOST_ROWS):
-        table.add_row(*_row(blocks, sum(cell.id in open_ids for cell in blocks)))
+        table.add_row(*map(escape, _row(blocks, sum(cell.id in open_ids for cell in blocks))))
     console.print(table)
     if len(points) > _MOST_ROWS:
         print(f"… and {len(points) - _MOST_ROWS} further grid points")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import xarray as xr
 
 from replaybench.data.atomic import atomic_path
+from replaybench.data.user_file import shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -83,6 +84,7 @@ def all_series(data: xr.Dataset) -> list[Series]:
     Colours tell strategies apart, lines learners; the other way round where there are more learners.
     """
     learners, strategies = ([str(name) for name in data[axis].values] for axis in ("learner", "strategy"))
+    names = shortened(learners) | shortened(strategies)
     found = []
     for (i, learner), (j, strategy) in itertools.product(enumerate(learners), enumerate(strategies)):
         color, line = (i, j) if len(learners) > len(strategies) else (j, i)
@@ -90,7 +92,7 @@ def all_series(data: xr.Dataset) -> list[Series]:
         series = Series(
             learner=learner,
             strategy=strategy,
-            label=f"{learner} {strategy}" if len(learners) > 1 else strategy,
+            label=f"{names[learner]} {names[strategy]}" if len(learners) > 1 else names[strategy],
             color=PALETTE[color % len(PALETTE)],
             marker=MARKERS[color % len(MARKERS)],
             dashes=DASHES[kind % len(DASHES)],

@@ -8,9 +8,11 @@ from typing import Any, Final
 import numpy as np
 import xarray as xr
 from rich import box
+from rich.markup import escape
 from rich.table import Table
 
 from replaybench.baselines.references import no_score
+from replaybench.data.user_file import shortened
 from replaybench.experiments.results.dataset import episode_metric, last_of, lengths_vary, mu_r
 from replaybench.experiments.results.statistics import Interval, interval
 
@@ -24,7 +26,7 @@ NOISE_AWARE: Final = {
 def score_tables(data: xr.Dataset) -> list[Table]:
     """Return a table per plant of all cells that have results."""
     tables: dict[str, Table] = {}
-    learners = data.sizes["learner"] > 1
+    labels = _labels(data)
     for plant, frequency, noise, learner, strategy in _points(data):
         cell = data.sel(plant=plant, frequency=frequency, noise=noise, learner=learner, strategy=strategy)
         if np.isnan(cell["reward"].values).all():
@@ -39,7 +41,7 @@ def score_tables(data: xr.Dataset) -> list[Table]:
         tables[plant].add_row(
             f"{float(frequency):g}",
             f"{float(noise):g}",
-            f"{learner} {strategy}" if learners else str(strategy),
+            labels[learner, strategy],
             _mean(final),
             _mean(greedy),
             *([_mean(cell["episode_steps"].values[:, -last:], 0)] if lengths_vary(mine) else []),
@@ -69,6 +71,7 @@ def noise_tables(data: xr.Dataset) -> list[Table]:
     tables: dict[str, Table] = {}
     if "replayed_noise" not in data:
         return []
+    labels = _labels(data)
     for plant, frequency, noise, learner, strategy in _points(data):
         cell = data["replayed_noise"].sel(
             plant=plant, frequency=frequency, noise=noise, learner=learner, strategy=strategy
@@ -87,7 +90,7 @@ def noise_tables(data: xr.Dataset) -> list[Table]:
         scale = float(noise) * np.sqrt(2 / np.pi)
         found = [interval(column / scale if scale else column) for column in present.values.T]
         shown = [f"{each.mean:.3f} [{each.low:.3f}, {each.high:.3f}]" for each in found]
-        label = f"{learner} {strategy}" if data.sizes["learner"] > 1 else str(strategy)
+        label = labels[learner, strategy]
         tables[plant].add_row(f"{float(frequency):g}", f"{float(noise):g}", label, *shown)
     return list(tables.values())
 
@@ -132,6 +135,13 @@ def _empty_table(data: xr.Dataset) -> Table:
         named = heading == "strategy"
         table.add_column(heading, justify="left" if named else "right", no_wrap=not named, overflow="fold")
     return table
+
+
+def _labels(data: xr.Dataset) -> dict[tuple[Any, Any], str]:
+    """Return what rows are called, by learner and strategy; the learner is named where there are several."""
+    learners, strategies = (shortened(data[axis].values.tolist()) for axis in ("learner", "strategy"))
+    names = itertools.product(learners, strategies)
+    return {(i, j): escape(f"{learners[i]} {strategies[j]}" if len(learners) > 1 else strategies[j]) for i, j in names}
 
 
 def _points(data: xr.Dataset) -> list[tuple[Any, ...]]:

@@ -1,0 +1,1 @@
+"""What plants, strategies and learners promise to the rest, checked on any of them: `replaybench check`."""

@@ -1,0 +1,149 @@
+"""What every learner promises, in cells as studies run them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from replaybench.controllers.policies.policy import load_policy
+from replaybench.data.formats.policy_file import read_policy
+from replaybench.data.records.record import read_record
+from replaybench.experiments.contracts.promises import Promises, difference
+from replaybench.experiments.training.cell import CellRun, run_cell
+from replaybench.experiments.training.study import Cell, Study
+
+_MEMBERS: Final = 3
+
+
+def learner_cell(learner: str) -> Cell:
+    """Return a cell of a few members on the pendulum, two of whose episodes are followed by updates.
+
+    Raises:
+        UserError: there is no such learner, or its settings' defaults cannot be run.
+    """
+
+    def cell(episodes: int) -> Cell:
+        return Study(
+            name="check", plants=("PendulumDCSC",), learners=(learner,), strategies=("FULL[PER]",), noise=(0.02,),
+            seeds=_MEMBERS, episodes=episodes, greedy_every=episodes,
+        ).cells()[0]  # fmt: skip
+
+    with contextlib.closing(CellRun(cell(2))) as run:
+        return cell(run.agent.warmup_episodes + 2)
+
+
+@contextlib.contextmanager
+def _advanced(cell: Cell, ill: int | None = None) -> Iterator[CellRun]:
+    """Run a cell; the weights of member `ill` are NaN from the start."""
+    with contextlib.closing(CellRun(cell)) as run:
+        if ill is not None:
+            for array in run.agent.weights().values():
+                array[ill] = np.nan
+        for _ in range(cell.episodes):
+            run.advance()
+        yield run
+
+
+def _learns(cell: Cell) -> str:
+    with contextlib.closing(CellRun(cell)) as fresh, _advanced(cell) as run:
+        before, after = fresh.agent.weights(), run.agent.weights()
+        if not all(np.isfinite(array).all() for array in after.values()):
+            return "weights are not finite"
+        return "" if difference(before, after) else "no weight has changed after two episodes"
+
+
+def _bounded(cell: Cell) -> str:
+    with _advanced(cell) as run:
+        shape = (cell.members, 50, run.agent.task.observation_size)
+        states = np.random.Generator(np.random.PCG64(0)).normal(size=shape).astype(np.float32)
+        actions = run.agent.policy(states)
+        if actions.shape != (*shape[:2], run.agent.task.action_size) or actions.dtype != np.float32:
+            return f"policy returns {actions.dtype} of shape {actions.shape} for observations of shape {shape}"
+        return "" if np.abs(actions).max() <= 1 else f"a greedy action is {np.abs(actions).max():.3g}"
+
+
+def _annotations(cell: Cell) -> str:
+    with _advanced(cell) as run:
+        told = run.agent.update(run.replay.sample())
+        shape = (cell.members, run.agent.batch_size)
+        if "td_error" not in told:
+            return "update returns no td_error"
+        for name, array in told.items():
+            if array.shape[:2] != shape or not np.isfinite(array).all():
+                return f"update returns {name} of shape {array.shape}, finite numbers of shape {shape} are needed"
+    return ""
+
+
+def _explores_again(cell: Cell) -> str:
+    with contextlib.closing(CellRun(cell)) as run:
+        agent, everyone = run.agent, np.ones(cell.members, np.bool_)
+        observation = np.full((cell.members, agent.task.observation_size), 0.1, np.float32)
+        agent.start_episode(0, everyone)
+        first = np.array(agent.explore(observation, everyone).action)
+        before = {name: np.array(array) for name, array in agent.state_dict().items()}
+        agent.re_explore(-observation)
+        again = np.array(agent.re_explore(observation).action)
+        if wrong := difference(before, agent.state_dict()):
+            return f"{wrong}: re_explore drew"
+        return "" if np.array_equal(first, again) else "re_explore returns another action than explore did"
+
+
+def _alike_in_any_population(cell: Cell) -> str:
+    alone = dataclasses.replace(cell, first_member=2, members=1)
+    with _advanced(cell) as run, _advanced(alone) as single:
+        mine = {**run.agent.weights(), **run.history()}
+        return difference(
+            {name: array[2:] for name, array in mine.items()}, {**single.agent.weights(), **single.history()}
+        )
+
+
+def _resumed(cell: Cell) -> str:
+    def arrays(folder: Path) -> dict[str, Any]:
+        return {**read_record(folder / "scores.h5")[1], **read_policy(folder / "policy.safetensors")[1]}
+
+    with tempfile.TemporaryDirectory() as place:
+        whole, parts = Path(place) / "whole", Path(place) / "parts"
+        run_cell(cell, whole, "none")
+        run_cell(cell, parts, "none", report=lambda episode: episode < cell.episodes - 1)
+        run_cell(cell, parts, "none")
+        return difference(arrays(whole), arrays(parts))
+
+
+def _fails_alone(cell: Cell) -> str:
+    others = [0, 2]
+    with _advanced(cell) as healthy, _advanced(cell, ill=1) as ill:
+        before, after = ({**run.agent.weights(), **run.history()} for run in (healthy, ill))
+        if wrong := difference(*({name: array[others] for name, array in run.items()} for run in (before, after))):
+            return f"{wrong} in other members"
+        return (
+            "" if np.isnan(ill.reward[1, -1]) else "a member whose weights are NaN goes on as if nothing had happened"
+        )
+
+
+def _policy_file(cell: Cell) -> str:
+    with tempfile.TemporaryDirectory() as place, contextlib.closing(CellRun(cell)) as run:
+        run_cell(cell, Path(place), "none")
+        weights = read_policy(Path(place) / "policy.safetensors")[1]
+        run.agent.load_weights(weights)
+        states = np.linspace(-1, 1, 20 * run.agent.task.observation_size, dtype=np.float32).reshape(20, -1)
+        expected = run.agent.policy(np.stack([states] * cell.members))[1]
+        found = load_policy(Path(place) / "policy.safetensors", 1, learner=cell.learner).predict(states)[0]
+    return "" if np.array_equal(expected, found) else "a loaded policy acts otherwise"
+
+
+LEARNER: Final[Promises[Cell]] = {
+    "weights change, and stay finite": _learns,
+    "greedy actions lie in [−1, 1]": _bounded,
+    "updates return a TD error of each sample": _annotations,
+    "what is explored can be asked again": _explores_again,
+    "a member is the same bit for bit in any population": _alike_in_any_population,
+    "a resumed run equals an uninterrupted one": _resumed,
+    "a failed member fails alone and visibly": _fails_alone,
+    "a policy file acts as the learner did": _policy_file,
+}

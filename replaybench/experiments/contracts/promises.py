@@ -1,0 +1,31 @@
+"""How promises are checked: each is a function of what is checked that says what broke, in words, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+
+S = TypeVar("S")
+
+Promises = Mapping[str, Callable[[S], str]]
+"""Promises in words; each function returns what broke, empty if nothing did."""
+
+
+def checked(promises: Promises[S], subject: S) -> Iterator[tuple[str, str]]:
+    """Yield every promise, and what broke or nothing; an exception breaks the promise during which it is raised."""
+    for promise, problem in promises.items():
+        try:
+            yield promise, problem(subject)
+        except Exception as error:
+            yield promise, f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"
+
+
+def difference(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
+    """Return which arrays are not equal bit for bit, by name; empty if all are. NaN equals NaN."""
+    differ = [
+        name for name in {**mine, **theirs}
+        if name not in mine or name not in theirs or not np.array_equal(mine[name], theirs[name], equal_nan=True)
+    ]  # fmt: skip
+    return f"{', '.join(differ)} differ" if differ else ""

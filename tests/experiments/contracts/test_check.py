@@ -1,0 +1,188 @@
+"""`replaybench check` reports what is broken on purpose: each promise at least once, and nothing of what is sound."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from replaybench.envs.population import PopulationEnv
+from replaybench.envs.registry import make_plant
+from replaybench.experiments.cli import main
+from replaybench.experiments.contracts import plant as plant_contract
+from replaybench.experiments.contracts.learner import LEARNER, learner_cell
+from replaybench.experiments.contracts.plant import PLANT
+from replaybench.experiments.contracts.promises import checked
+from replaybench.experiments.contracts.strategy import STRATEGY
+from replaybench.replay.strategies.notation import parse
+from replaybench.replay.strategies.registry import RETENTIONS, SAMPLINGS, WEIGHTINGS
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+SAMPLING = """
+from dataclasses import dataclass
+import numpy as np
+from replaybench.replay.strategies.sampling.interface import RunningSampling, Sampling
+
+@dataclass(frozen=True)
+class Mine(Sampling):
+    share: float = 1.0
+    def start(self, view):
+        return Running(view)
+    {description}
+
+class Running(RunningSampling):
+    def draw(self, context, count, offers, draws):
+        members, batch = draws.idx.shape
+        uniform = self.stream.uniform(batch)
+        draws.idx[:] = uniform * count[:, None]
+        draws.probability[:] = 1 / count[:, None]
+        {draw}
+"""
+BROKEN_SAMPLINGS = {
+    "what is written is read as the same": ("def in_brackets(self): return ''", "pass"),
+    "only what is stored is drawn, and nothing is changed by that": ("", "draws.idx[:] = uniform * 64"),
+    "draws have the chances that are told": ("", "draws.idx[:] = uniform**2 * count[:, None]"),
+    "a member is the same bit for bit in any population": ("", "draws.idx[:] = (draws.idx + members) % count[:, None]"),
+    "a saved buffer continues with identical draws": (
+        "", "self.n = vars(self).get('n', 0) + 1; draws.idx[:] = (draws.idx + self.n) % count[:, None]"
+    ),
+}  # fmt: skip
+
+LEARNER_SOURCE = """
+import numpy as np
+from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
+
+class MineConfig(DDPGConfig):
+    pass
+
+class Mine(DDPG):
+    calls = 0
+    {body}
+"""
+BROKEN_LEARNERS = {
+    "weights change, and stay finite": "def update(self, b): return {'td_error': np.zeros_like(b.weight)}",
+    "greedy actions lie in [−1, 1]": "def policy(self, s): return 2 + self.mean(s)",
+    "updates return a TD error of each sample": "def update(self, b): return {'td_error': np.nan * b.weight}",
+    "what is explored can be asked again": """def re_explore(self, s):
+        self.calls += 1
+        return super().re_explore(s * self.calls)""",
+    "a member is the same bit for bit in any population": "def mean(self, s, m=None): return super().mean(s) / len(s)",
+    "a resumed run equals an uninterrupted one": """def re_explore(self, s):
+        self.calls += 1
+        return super().re_explore(s * (1 + self.calls / 100))""",
+    "a failed member fails alone and visibly": "def mean(self, s, m=None): return np.nan_to_num(super().mean(s))",
+    "a policy file acts as the learner did": """def policy(self, s):
+        return super().mean(s) / (1 + self.setting.members[0])""",
+}
+
+PLANT_SOURCE = """
+from dataclasses import dataclass
+import numpy as np
+from replaybench.envs.foreign.python_plant import PythonPlant
+
+calls = 0
+
+@dataclass(frozen=True, kw_only=True)
+class Mine(PythonPlant):
+    name = "Mine"
+    state_names, state_units, state_center, state_scale = ("x",), ("m",), (0.0,), (1.0,)
+    action_names, action_units, action_low, action_high = ("u",), ("m/s",), (-1.0,), (1.0,)
+    initial_state = (0.0,)
+
+    def start(self, uniform):
+        return uniform - 0.5
+
+    def step(self, x, u, dt):
+        global calls
+        calls += 1
+        after = x + u * dt
+        {step}
+        return after, -float(abs(after[0])), False
+"""
+HIDDEN = "after = after + calls % 7 / 1e4"
+BROKEN_PLANTS = {
+    "Gymnasium's checker finds nothing": "after = after + calls % 7 / 10",
+    "a member is the same bit for bit in any population": HIDDEN,
+    "members know nothing of each other": "calls += int(u[0] > 0); " + HIDDEN,
+    "observations stay inside their space, rewards finite": "after[0] = np.nan if calls > 3 else after[0]",
+    "a masked reset touches only the masked": HIDDEN,
+    "a saved state continues bit for bit": HIDDEN,
+    "a held action leads to the same place at another rate": "after = x + u * 0.05",
+}
+
+
+def broken(results: Any) -> list[str]:
+    return [promise for promise, problem in results if problem]
+
+
+@pytest.mark.parametrize("promise", STRATEGY)
+def test_a_broken_sampling_is_reported(promise: str, tmp_path: Path) -> None:
+    description, draw = BROKEN_SAMPLINGS[promise]
+    path = tmp_path / "own.py"
+    path.write_text(SAMPLING.format(description=description, draw=draw))
+    assert promise in broken(checked(STRATEGY, parse(f"FIFO[{path}:Mine(0.5)]")))
+
+
+def test_sound_strategies_keep_every_promise() -> None:
+    """All that are registered; the full contract tests combine them."""
+    names = [f"{name}[Uniform]" for name in RETENTIONS] + [f"FIFO[{name}]" for name in SAMPLINGS]
+    for text in (*names, *(f"FIFO[PER+{name}]" for name in WEIGHTINGS), "Drop(0.3)*Synth(action=0.2)*Resv[PER]"):
+        assert not broken(checked(STRATEGY, parse(text))), text
+
+
+@pytest.mark.parametrize("promise", LEARNER)
+def test_a_broken_learner_is_reported(promise: str, tmp_path: Path) -> None:
+    path = tmp_path / "own.py"
+    path.write_text(LEARNER_SOURCE.format(body=BROKEN_LEARNERS[promise]))
+    assert broken(checked({promise: LEARNER[promise]}, learner_cell(f"{path}:Mine"))) == [promise]
+
+
+@pytest.mark.parametrize("promise", BROKEN_PLANTS)
+def test_a_broken_plant_is_reported(promise: str, tmp_path: Path) -> None:
+    path = tmp_path / "own.py"
+    path.write_text(PLANT_SOURCE.format(step=BROKEN_PLANTS[promise]))
+    assert promise in broken(checked(PLANT, make_plant(f"{path}:Mine")))
+
+
+def test_a_sound_plant_keeps_every_promise_and_wrong_noise_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "own.py"
+    path.write_text(PLANT_SOURCE.format(step="pass"))
+    plant = make_plant(f"{path}:Mine")
+    assert not broken(checked(PLANT, plant))
+
+    def louder(*args: Any, sensor_noise: float = 0.0, **settings: Any) -> PopulationEnv:
+        return PopulationEnv(*args, sensor_noise=1.5 * sensor_noise, **settings)
+
+    monkeypatch.setattr(plant_contract, "PopulationEnv", louder)
+    assert broken(checked(PLANT, plant)) == ["noise has the stated spread"]
+    assert {*BROKEN_PLANTS, "noise has the stated spread"} == set(PLANT)
+
+
+def test_the_command_tells_each_promise_and_its_exit_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(name: str) -> tuple[Any, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(["check", name])
+        return ended.value.code, *capsys.readouterr()
+
+    status, told, _ = run(f"{EXAMPLES / 'newest_first.py'}:NewestFirst")
+    assert not status
+    assert told.startswith("strategy ")
+    assert told.count("  ok      ") == len(STRATEGY) == len(told.splitlines()) - 1
+    (tmp_path / "own.py").write_text(SAMPLING.format(description="", draw="draws.idx[:] = 99"))
+    status, told, _ = run(f"{tmp_path / 'own.py'}:Mine")
+    assert status == 1
+    assert "  broken  only what is stored is drawn, and nothing is changed by that: " in told
+    for name, wrong in {
+        "Pendulm": "unknown plant, strategy or learner 'Pendulm'; did you mean Pendulum",
+        f"{tmp_path / 'own.py'}:Min": "did you mean Mine",
+        f"{tmp_path / 'own.py'}:Running": "is no plant, learner, or retention, sampling or weighting",
+        f"{tmp_path / 'none.py'}:Mine": "no .* file",
+    }.items():
+        status, told, said = run(name)
+        assert (status, told, said.count("\n")) == (2, "", 1)
+        assert re.search(wrong, said), said
