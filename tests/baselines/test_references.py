@@ -17,6 +17,7 @@ from replaybench.baselines.fuzzy_q_iteration import reference_discount, solve
 from replaybench.baselines.reference_controllers import Controller, GreedyController, RandomController, ZeroController
 from replaybench.baselines.references import Reference, episode_rewards, no_score, normalise, reference
 from replaybench.data.errors import UserError
+from replaybench.data.records.record import write_record
 from replaybench.data.streams import Stream
 from replaybench.envs.foreign.python_plant import PythonPlant
 from replaybench.envs.interface.plant import Params, Vector
@@ -370,6 +371,11 @@ def test_a_reference_is_measured_once_per_content(empty_cache: Path, monkeypatch
         entry.write_bytes(entry.read_bytes()[:-1])
     np.testing.assert_equal(dataclasses.asdict(reference(Small(), 50.0, 0.01)), dataclasses.asdict(first))
     assert len(calls) == 5
+    path, facts = references.kept_at(Small(), 50.0, 0.01, None), dataclasses.asdict(first)
+    for forged in ({**facts, "dp": "x"}, {**facts, "nodes": 5}, {**facts, "episode_metric": []}, {}):
+        write_record(path, "reference", forged, {})
+        np.testing.assert_equal(dataclasses.asdict(reference(Small(), 50.0, 0.01)), facts)
+    assert len(calls) == 9
 
 
 @pytest.mark.parametrize(("frequency", "noise", "message"), [(33.3, 0.0, "33.25 or 33.5"), (50.0, -0.1, "at least 0")])

@@ -6,9 +6,10 @@ A policy file says which learner it holds, with which settings; the learner is r
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,7 +33,22 @@ def policy_facts(learner: str, agent: Agent, frequency: float) -> dict[str, Any]
     return {"learner": learner, "settings": settings, "task": agent.task._asdict(), "frequency": frequency}
 
 
-_SIZES: Final = Within(1, 100_000, "numbers")
+Size = Annotated[int, Within(1, 100_000, "numbers")]
+
+
+@dataclass(frozen=True)
+class TaskForm:
+    """A `Task` as a policy file tells it."""
+
+    observation_size: Size
+    action_size: Size
+    discount: Annotated[float, Within(0, 1)]
+    reward_scale: Annotated[float, Within(-math.inf, math.inf)]
+    action_choices: tuple[Annotated[int, Within(2, 100_000)], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.action_choices and len(self.action_choices) != self.action_size:
+            raise UserError(f"action_choices are those of {len(self.action_choices)} actions, not {self.action_size}")
 
 
 @dataclass(frozen=True)
@@ -41,7 +57,7 @@ class PolicyForm:
 
     learner: str
     settings: dict[str, Any]
-    task: Task
+    task: TaskForm
     frequency: Hertz
 
 
@@ -125,18 +141,20 @@ def load_policy(path: Path | str, member: int = 0, learner: str | None = None) -
     path = Path(path)
     facts, weights = read_policy(path)
     known = build(PolicyFacts, facts, f"the facts of {path}", others=True).policy
-    name, settings, frequency, task = known.learner, known.settings, known.frequency, known.task
-    for size in (task.observation_size, task.action_size):
-        _SIZES.check(size, f"the facts of {path}: an observation or action")
-    if not weights or any(array.ndim == 0 for array in weights.values()):
+    if not weights or any(array.ndim == 0 or array.dtype.kind not in "fiu" for array in weights.values()):
         raise UserError(f"{path} holds no weights of members")
     members = len(next(iter(weights.values())))
     if not 0 <= member < members:
         raise UserError(f"{path} holds members 0 to {members - 1}, not {member}")
+    name = known.learner
     if learner is None and in_file(algorithm_of(name)):
         raise UserError(f"{path} names the learner {name!r}; if you trust that file, say so with learner={name!r}")
-    kind, config = load_learner(learner or name)
-    setting = LearnerSetting(task, 0, [member], frequency)
-    agent: Agent = kind(build(config, settings, f"settings in {path}"), setting)
-    agent.load_weights({name: array[member : member + 1] for name, array in weights.items()})
+    try:
+        kind, config = load_learner(learner or name)
+        task = Task(**dataclasses.asdict(known.task))
+        setting = LearnerSetting(task, 0, [member], known.frequency)
+        agent: Agent = kind(build(config, known.settings, "its settings"), setting)
+        agent.load_weights({name: array[member : member + 1] for name, array in weights.items()})
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
     return Policy(agent, facts)

@@ -95,7 +95,7 @@ def test_what_is_wrong_is_said_in_a_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds 3 numbers"):
         replaybench.load_policy(path).predict(np.zeros(2))
     write_policy(tmp_path / "old.safetensors", {"critic.0.weight": np.zeros((1, 2, 3))}, {})
-    with pytest.raises(UserError, match="which learner"):
+    with pytest.raises(UserError, match="'policy' is missing"):
         replaybench.load_policy(tmp_path / "old.safetensors")
     with pytest.raises(UserError, match="no such file"):
         replaybench.load_policy(tmp_path / "none.safetensors")

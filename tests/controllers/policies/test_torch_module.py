@@ -35,7 +35,7 @@ def test_a_policy_in_torch_gives_the_same_actions(tmp_path: Path, normalise: dic
     with pytest.raises(UserError, match="members 0 to 2, not 3"):
         load_torch_policy(tmp_path / "p.safetensors", 3)
     write_policy(tmp_path / "q.safetensors", {"critic.0.weight": np.zeros((1, 2, 3))}, {})
-    with pytest.raises(UserError, match="which learner"):
+    with pytest.raises(UserError, match="'policy' is missing"):
         load_torch_policy(tmp_path / "q.safetensors")
 
 

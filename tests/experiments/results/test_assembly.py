@@ -63,7 +63,11 @@ def made(tmp_path: Path) -> tuple[xr.Dataset, list[Cell]]:
     return dataset.assemble(everything, references, {cell.id: tmp_path / cell.id for cell in everything}), everything
 
 
-@pytest.mark.parametrize("facts", [None, {"seconds": 1.0}])
+FORGED: list[Any] = [None, {"seconds": 1.0}, *({"stints": value} for value in (5, "x", [], {}, [5], [{}]))]
+FORGED += [{"stints": [{"code": code, "started": "", "seconds": 1.0}]} for code in (5, [], {}, {"commit": 5})]
+
+
+@pytest.mark.parametrize("facts", FORGED)
 def test_a_cell_that_cannot_be_read_is_named_with_the_remedy(tmp_path: Path, facts: dict[str, Any] | None) -> None:
     cell = cells()[0]
     path = tmp_path / "scores.h5"
