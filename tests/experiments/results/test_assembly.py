@@ -16,7 +16,7 @@ from replaybench.baselines.references import Reference
 from replaybench.data.errors import UserError
 from replaybench.data.provenance import Code, Stint, stint_facts
 from replaybench.data.records.record import write_record
-from replaybench.experiments.results import dataset
+from replaybench.experiments.results import dataset, results_file
 from replaybench.experiments.training.study import Cell, Study
 
 EPISODES = 20
@@ -172,9 +172,9 @@ def test_lengths_vary_within_one_rate_only() -> None:
 
 def test_a_file_reads_back_and_damage_is_one_line(tmp_path: Path, made: tuple[xr.Dataset, list[Cell]]) -> None:
     path = tmp_path / "results.nc"
-    dataset.write_results(path, made[0])
+    results_file.write_results(path, made[0])
     xr.testing.assert_identical(
-        dataset.read_results(path).drop_vars(dataset.ORIGINS), made[0].drop_vars(dataset.ORIGINS)
+        results_file.read_results(path).drop_vars(dataset.ORIGINS), made[0].drop_vars(dataset.ORIGINS)
     )
     content = path.read_bytes()
     with h5py.File(io.BytesIO(content[:-32])) as file:
@@ -183,9 +183,9 @@ def test_a_file_reads_back_and_damage_is_one_line(tmp_path: Path, made: tuple[xr
     for damaged in (content[:-1], b"x" + content[1:], content[:100], content[:-1] + bytes([content[-1] ^ 1])):
         path.write_bytes(damaged)
         with pytest.raises(UserError, match="its checksum does not match"):
-            dataset.read_results(path)
+            results_file.read_results(path)
     with pytest.raises(UserError, match="no such file"):
-        dataset.read_results(tmp_path / "none.nc")
+        results_file.read_results(tmp_path / "none.nc")
 
 
 def test_what_a_dataset_holds_is_said_in_short() -> None:
