@@ -183,14 +183,14 @@ def sweep(learner: Learner) -> list[Timing]:
     from replaybench.controllers.refer import stored_returns
 
     run, spent = our_run(learner, (64, 64), 64, 32), [0.0]
-    renew = stored_returns._renew
+    renew = stored_returns._renew_values
 
     def timed_renew(*arguments: Any) -> None:
         began = time.perf_counter()
         renew(*arguments)
         spent[0] += time.perf_counter() - began
 
-    stored_returns._renew = timed_renew
+    stored_returns._renew_values = timed_renew
     for _ in range(60):
         run.advance()
     from replaybench.experiments.training.loop import training_episode, update_phase
@@ -201,7 +201,7 @@ def sweep(learner: Learner) -> list[Timing]:
         spent[0], began = 0.0, time.perf_counter()
         update_phase(run.agent, run.replay, 200, 0.0, seen)
         shares.append(spent[0] / (time.perf_counter() - began))
-    stored_returns._renew = renew
+    stored_returns._renew_values = renew
     return [Timing("V-RACER's back-sweep", 100 * statistics.median(shares), "% of its updates", most=15)]
 
 

@@ -531,10 +531,12 @@ def test_learners_refuse_what_they_cannot_serve() -> None:
         learner(StrategyTD3, "Synth(action=0.1)*FIFO[Uniform]")
 
 
-@pytest.mark.parametrize("name", ["sb3", "sb3_learners"])
+@pytest.mark.parametrize("name", ["buffer", "learners"])
 def test_without_the_library_the_remedy_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "stable_baselines3.common.buffers", None)  # type: ignore[arg-type]
-    for module in ("replaybench.replay.sb3.buffer", f"replaybench.replay.{name}"):
+    for module in ("replaybench.replay.sb3.buffer", f"replaybench.replay.sb3.{name}"):
         monkeypatch.delitem(sys.modules, module, raising=False)
-    with pytest.raises(ImportError, match=r"replay\.sb3 needs Stable-Baselines3: pip install 'replaybench\[sb3\]'"):
-        importlib.import_module(f"replaybench.replay.{name}")
+    with pytest.raises(
+        ImportError, match=r"replay\.sb3\.buffer needs Stable-Baselines3: pip install 'replaybench\[sb3\]'"
+    ):
+        importlib.import_module(f"replaybench.replay.sb3.{name}")

@@ -8,7 +8,7 @@ from buffers import FIELDS, make, saved
 
 from replaybench.data.errors import UserError
 from replaybench.replay.buffer import Replay
-from replaybench.replay.newest import newest
+from replaybench.replay.newest import newest_batch
 from replaybench.replay.storage.units import STEP, Unit, episode, mean_over_steps, segment
 from replaybench.replay.strategies.notation import parse
 
@@ -58,7 +58,7 @@ def test_the_newest_units_and_nothing_in_place_of_those_that_there_are_not() -> 
     """Four slots for a batch of eight, three of them in use: what fills up has neither weight nor steps."""
     replay = make("FIFO[Uniform]", capacity=16, unit=segment(4))
     offer(replay, [6, 3])
-    batch = newest(replay)
+    batch = newest_batch(replay)
     assert batch.serial[0, :3].tolist() == [7, 5, 1]
     assert batch.weight[0].tolist() == batch.actor_weight[0].tolist() == [1, 1, 1, 0, 0, 0, 0, 0]
     assert batch.length is not None
