@@ -11,7 +11,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL.GifImagePlugin import GifImageFile
 
 from replaybench.experiments.cli import main
 from replaybench.experiments.training.study import read_study
@@ -104,6 +104,6 @@ def test_an_ellipse_drafts_in_moving_pictures(tmp_path: Path) -> None:
     """It stays, for less than half of what it would spend in the free stream, and the file holds every frame."""
     path = tmp_path / "drafting.gif"
     assert 0 < load("drafting_animation").main(str(path), seconds=6.0) < 0.5 * 0.258
-    with Image.open(path) as animation:
+    with GifImageFile(path) as animation:
         assert animation.size == (480, 240)
         assert animation.n_frames == 30

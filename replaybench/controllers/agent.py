@@ -16,7 +16,7 @@ from replaybench.controllers.exploration.process_noise import Explored
 from replaybench.controllers.networks.greedy_form import PolicyForm
 from replaybench.controllers.normaliser import Normaliser
 
-Floats = NDArray[np.float32]
+Floats = NDArray[np.floating]
 
 
 class Window(Protocol):

@@ -112,10 +112,10 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
 
         self._seen = seen_states(self.plant.name, self.plant.state_names, observe)
         limit = (np.array(self.plant.observation_limit) + _LARGEST_NORMAL * self.sensor_noise)[self._seen]
-        self.single_observation_space = Box(-limit.astype(np.float32), limit.astype(np.float32))
-        self.single_action_space = Box(-1.0, 1.0, (len(self.plant.action_names),), np.float32)
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.single_observation_space: Box[np.float32] = Box(-limit.astype(np.float32), limit.astype(np.float32))
+        self.single_action_space: Box[np.float32] = Box(-1.0, 1.0, (len(self.plant.action_names),), np.float32)
+        self.observation_space: Box[np.float32] = _batched(self.single_observation_space, num_envs)
+        self.action_space: Box[np.float32] = _batched(self.single_action_space, num_envs)
 
         root = check_seed(seed)
         ranges = _ranges(self.plant, wrap_noisy_angle)
@@ -285,3 +285,10 @@ def _ranges(plant: Plant, wrap_noisy_angle: bool) -> Ranges:
         choices=np.array(plant.action_choices or (0,) * len(middle), np.int64),
         wrap=np.array(plant.periodic, np.bool_) & wrap_noisy_angle,
     )
+
+
+def _batched(space: Box[np.float32], members: int) -> Box[np.float32]:
+    """Return the space of all members `[M, …]`."""
+    batched = batch_space(space, members)
+    assert isinstance(batched, Box)
+    return batched

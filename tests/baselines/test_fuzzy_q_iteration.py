@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from replaybench.baselines import fuzzy_q_iteration, fuzzy_sweeps
 from replaybench.baselines.fuzzy_q_iteration import TOLERANCE, reference_discount, solve, suboptimality
 from replaybench.baselines.grid import Grid, plant_grid
-from replaybench.baselines.iteration import Variant, action_grid, transitions
+from replaybench.baselines.iteration import Variant, action_grid, iterate, transitions
 from replaybench.baselines.reference_controllers import GreedyController
 from replaybench.baselines.references import episode_rewards
 from replaybench.baselines.solution import Solution
@@ -138,12 +138,13 @@ def test_evaluation_brings_the_contenders_to_rest_among_themselves(plant: OdePla
     np.testing.assert_array_equal(np.unique(standing + choice[:rows, None]), pairs)
     np.testing.assert_array_equal(table[:rows], theta.reshape(-1)[standing + choice[:rows, None]])
     for sweep in range(800):
-        own = [array[pairs] for array in after]
-        change = fuzzy_sweeps.evaluate(*own, GAMMA, start, table, first, where, sweep % 2 == 1)
+        cell, weight, reward = (array[pairs] for array in after)
+        change = fuzzy_sweeps.evaluate(cell, weight, reward, GAMMA, start, table, first, where, sweep % 2 == 1)
     assert change < 1e-9
     values = table.reshape(-1)[where]
     np.testing.assert_array_equal(values, np.repeat(values[first[:-1]], np.diff(first)))
-    fuzzy_sweeps.synchronous(theta, *after, GAMMA, start, table)
+    cell, weight, reward = after
+    fuzzy_sweeps.synchronous(theta, cell, weight, reward, GAMMA, start, table)
     np.testing.assert_allclose(theta.reshape(-1)[pairs], values[first[:-1]], rtol=0, atol=1e-8)
 
 
@@ -247,7 +248,6 @@ def test_bounds_of_suboptimality() -> None:
 def test_a_solution_is_computed_once_per_content(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     grid = Grid((9, 9), (-math.pi, -15.0), (math.pi, 15.0), (True, False))
     calls: list[OdePlant] = []
-    iterate = fuzzy_q_iteration.iterate
 
     def counted(plant: OdePlant, *rest: Any) -> Any:
         calls.append(plant)

@@ -10,6 +10,7 @@ from scipy.interpolate import RegularGridInterpolator
 
 from replaybench.baselines.grid import Grid, plant_grid
 from replaybench.data.errors import UserError
+from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.registry import make_plant
 
 BOX = Grid((4, 7, 5), (-1.0, 0.0, 2.0), (1.0, 3.0, 2.5), (False, False, False))
@@ -64,6 +65,7 @@ def test_no_number_finds_a_cell_outside() -> None:
 @pytest.mark.parametrize("name", ["Pendulum", "PendulumDCSC", "Magman"])
 def test_plant_grids_and_their_refinements_have_a_node_on_the_reference(name: str) -> None:
     plant = make_plant(name)
+    assert isinstance(plant, OdePlant)
     grid = plant_grid(plant)
     for _ in range(3):
         _, weight = grid.memberships([plant.reference_state])
@@ -77,13 +79,15 @@ def test_plant_grids_and_their_refinements_have_a_node_on_the_reference(name: st
 @pytest.mark.parametrize("name", ["Pendulum", "PendulumDCSC", "Magman"])
 def test_the_first_and_last_node_are_the_ends_to_the_last_bit(name: str) -> None:
     """A node one ulp behind Magman's wall is a collision that no state inside the track has."""
-    grid = plant_grid(make_plant(name))
+    plant = make_plant(name)
+    assert isinstance(plant, OdePlant)
+    grid = plant_grid(plant)
     for _ in range(5):
         for axis, low, high, periodic in zip(grid.axes(), grid.low, grid.high, grid.periodic, strict=True):
             assert axis[0] == low
             assert axis[-1] < high if periodic else axis[-1] == high
             assert len(axis) in grid.nodes
-        grid = grid.refined(1.4, make_plant(name).reference_state)
+        grid = grid.refined(1.4, plant.reference_state)
 
 
 def test_refinement_without_a_fitting_number_of_nodes_still_refines() -> None:

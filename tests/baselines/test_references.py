@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -84,13 +84,13 @@ class Tank(OdePlant):
 
     @staticmethod
     def reward(x: Vector, u: Vector, x_next: Vector, event: int, p: Params) -> float:
-        return -abs(x_next[0] - 0.7)
+        return float(-abs(x_next[0] - 0.7))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Gridless(Pendulum):
     name = "Gridless"
-    grid_nodes = ()
+    grid_nodes: ClassVar[Any] = ()
     reference_episodes = 40
 
 
@@ -100,7 +100,10 @@ class Resting(PythonPlant):
 
     name = "Resting"
     state_names, state_units, state_center, state_scale = ("place",), ("m",), (0.0,), (1.0,)
-    action_names, action_units, action_low, action_high = ("nothing",), ("1",), (-1.0,), (1.0,)
+    action_names: ClassVar[tuple[str, ...]] = ("nothing",)
+    action_units: ClassVar[tuple[str, ...]] = ("1",)
+    action_low: ClassVar[tuple[float, ...]] = (-1.0,)
+    action_high: ClassVar[tuple[float, ...]] = (1.0,)
     initial_state = (0.0,)
     frequency = 1.0
     reference_episodes = 7
@@ -232,7 +235,8 @@ class Choosing(Resting):
     """The same with two actions out of three and four values."""
 
     name = "Choosing"
-    action_names, action_units, action_low, action_high = ("a", "b"), ("1", "1"), (0.0, -1.0), (2.0, 2.0)
+    action_names, action_units = ("a", "b"), ("1", "1")
+    action_low, action_high = (0.0, -1.0), (2.0, 2.0)
     action_choices = (3, 4)
     zero_action = (1.0, 0.0)
 

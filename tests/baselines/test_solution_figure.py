@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ def test_panels_show_the_surfaces_in_physical_units(plant: OdePlant) -> None:
     solution = solve(plant, grid=plant_grid(plant, (41, 31)))
     figure = solution_figure(solution)
     figure.savefig(io.BytesIO())
-    images = [(axes, axes.images[0]) for axes in figure.axes if axes.images]
+    images: list[tuple[Any, Any]] = [(axes, axes.images[0]) for axes in figure.axes if axes.images]
     assert len(images) == 1 + len(plant.action_names)
     np.testing.assert_allclose(images[0][1].get_array(), solution.value_surface().T)
     np.testing.assert_allclose(images[1][1].get_array(), solution.policy_surface()[..., 0].T)

@@ -88,7 +88,9 @@ class Run:
     def episode(self) -> Iterator[tuple[ReplayBatch, np.ndarray]]:
         """Collect an episode, member 1 a shorter one, and yield the batches of its updates with their TD errors."""
         for t in range(STEPS):
-            step = {name: self.rng.random((MEMBERS, width), np.float32) for name, width in FIELDS.items()}
+            step: dict[str, np.ndarray] = {
+                name: self.rng.random((MEMBERS, width), np.float32) for name, width in FIELDS.items()
+            }
             active = np.array([True, t < STEPS - self.number % 3])
             step["label"] = self.replay.collected[:, None] + 1
             step["far"] = step["reward"] > FAR_ABOVE
@@ -179,7 +181,9 @@ def run_contract(strategy: Strategy, unit: Unit) -> None:
                 run.replay.annotate(batch, {"td_error": td_error})
         if not number % 5 and not copy and late:  # the learner answers after a whole episode more
             for _ in range(STEPS):
-                step = {name: run.rng.random((MEMBERS, width), np.float32) for name, width in FIELDS.items()}
+                step: dict[str, np.ndarray] = {
+                    name: run.rng.random((MEMBERS, width), np.float32) for name, width in FIELDS.items()
+                }
                 step["label"] = run.replay.collected[:, None] + 1
                 if run.replay.strategy.retention.bounded:
                     run.replay.add(step, np.ones(MEMBERS, np.bool_), np.full(MEMBERS, _ == STEPS - 1))

@@ -10,7 +10,7 @@ from replaybench.data.errors import UserError
 
 
 def test_one_dimension_spans_both_ends() -> None:
-    np.testing.assert_allclose(ActionLevels(5, 1).table, [[-1], [-0.5], [0], [0.5], [1]])
+    np.testing.assert_allclose(ActionLevels(5, 1).table, [[-1.0], [-0.5], [0.0], [0.5], [1.0]])
 
 
 def test_all_combinations_appear_once() -> None:

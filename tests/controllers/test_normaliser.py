@@ -112,10 +112,10 @@ def test_a_member_is_the_same_in_any_population_and_resumes_bit_for_bit() -> Non
     other = Normaliser(BOTH, M, S, 1.0)
     other.load_state_dict({name: array.copy() for name, array in state.items()})
     observation, reward, active = (array[0] for array in collected())
-    for mine in (scaler, other.observations):
-        mine.update(observation, active)
-    for mine in (rewards, other.rewards):
-        mine.update(reward, active)
+    for scaling in (scaler, other.observations):
+        scaling.update(observation, active)
+    for scale in (rewards, other.rewards):
+        scale.update(reward, active)
     for name, array in other.state_dict().items():
         np.testing.assert_array_equal(array, state[name])
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -17,7 +18,7 @@ from replaybench.envs.single import SingleEnv
 
 @pytest.mark.parametrize("name", ["Pendulum", "PendulumDCSC", "Magman"])
 @pytest.mark.parametrize("settings", [{}, {"sensor_noise": 0.02, "actuator_noise": 0.02, "frequency": 100}])
-def test_the_checker_finds_nothing(name: str, settings: dict[str, float]) -> None:
+def test_the_checker_finds_nothing(name: str, settings: dict[str, Any]) -> None:
     env = gymnasium.make(f"replaybench/{name}-v0", render_mode="rgb_array" if settings else None, **settings)
     check_env(env.unwrapped)
     # The wrapper that `make` puts around checks every call of a whole episode.
@@ -38,7 +39,7 @@ def test_the_single_view_is_a_population_of_one() -> None:
     observations, _ = many.reset()
     np.testing.assert_array_equal(observation, observations[0])
     for voltage in (0.3, -1.0):
-        observation, reward, terminated, truncated, info = single.step(np.float32([voltage]))
+        observation, reward, terminated, truncated, info = single.step(np.array([voltage], np.float32))
         observations, rewards, _, _, infos = many.step(np.full((3, 1), voltage))
         np.testing.assert_array_equal(observation, observations[0])
         assert reward == rewards[0]
@@ -47,7 +48,7 @@ def test_the_single_view_is_a_population_of_one() -> None:
 
 
 def test_make_vec_gives_a_population() -> None:
-    kwargs = {"num_envs": 3, "vectorization_mode": "vector_entry_point", "plant": Pendulum(mass=0.1)}
+    kwargs: dict[str, Any] = {"num_envs": 3, "vectorization_mode": "vector_entry_point", "plant": Pendulum(mass=0.1)}
     env = gymnasium.make_vec("replaybench/Pendulum-v0", **kwargs)
     assert isinstance(env, PopulationEnv)
     assert env.plant == Pendulum(mass=0.1)
@@ -94,13 +95,13 @@ def test_an_id_alone_finds_its_module_in_a_fresh_process() -> None:
 
 
 @pytest.mark.parametrize(("settings", "steps"), [({}, 200), ({"frequency": 100}, 400), ({"frequency": 25}, 100)])
-def test_the_spec_tells_the_steps_of_an_episode_and_nothing_cuts_it_short(
-    settings: dict[str, float], steps: int
-) -> None:
+def test_the_spec_tells_the_steps_of_an_episode_and_nothing_cuts_it_short(settings: dict[str, Any], steps: int) -> None:
     """Also when it is made again from that spec, as recorders of data sets do; then with a time limit that agrees."""
     first = gymnasium.make("replaybench/Pendulum-v0", **settings)
+    assert first.spec is not None
     again = gymnasium.make(first.spec)
     for env in (first, again):
+        assert env.spec is not None
         assert env.spec.max_episode_steps == steps
         env.reset(seed=0)
         ends = [env.step(np.zeros(1, np.float32))[3] for _ in range(steps)]

@@ -2,6 +2,7 @@
 
 import math
 import re
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -12,7 +13,7 @@ from replaybench.data.errors import UserError
 from replaybench.envs.ode.pendulum import Pendulum
 from replaybench.envs.population import PopulationEnv
 
-NOISE = {"sensor_noise": 0.02, "actuator_noise": 0.05}
+NOISE: dict[str, Any] = {"sensor_noise": 0.02, "actuator_noise": 0.05}
 
 
 def actions(env: PopulationEnv, steps: int) -> np.ndarray:
@@ -23,7 +24,7 @@ def actions(env: PopulationEnv, steps: int) -> np.ndarray:
 def test_noise_is_what_the_infos_say_and_rewards_come_from_the_truth() -> None:
     env = PopulationEnv("Magman", 4, **NOISE)
     observation, infos = env.reset()
-    np.testing.assert_array_equal(infos["true_state"], np.tile(np.float32([-0.5, 0]), (4, 1)))
+    np.testing.assert_array_equal(infos["true_state"], np.tile(np.array([-0.5, 0], np.float32), (4, 1)))
     truth = env.get_state()["observed"]
     for command in actions(env, 20):
         observation, reward, _, _, infos = env.step(command)
@@ -119,9 +120,10 @@ def test_a_masked_reset_touches_the_chosen_members_only() -> None:
     assert (env.get_state()["observed"][mask] == 0).all()
     assert list(env.get_state()["elapsed"]) == [10, 0, 10, 0]
     for command in commands[10:]:
-        mine, theirs = env.step(command), other.step(command)
-        for left, right in zip(mine[:4], theirs[:4], strict=True):
-            np.testing.assert_array_equal(left[~mask], right[~mask])
+        *mine, _ = env.step(command)
+        *theirs, _ = other.step(command)
+        for left, right in zip(mine, theirs, strict=True):
+            np.testing.assert_array_equal(np.asarray(left)[~mask], np.asarray(right)[~mask])
 
 
 def test_a_seed_starts_the_noise_anew() -> None:
@@ -170,7 +172,7 @@ def test_actions_are_clipped_before_and_after_the_noise() -> None:
 
 def test_a_failed_member_fails_alone() -> None:
     """It stays where it is, rewarded with NaN to the end of its episode; the next one begins like any other."""
-    noise = {"sensor_noise": 0.1, "actuator_noise": 0.1}
+    noise: dict[str, Any] = {"sensor_noise": 0.1, "actuator_noise": 0.1}
     env, other = PopulationEnv("Pendulum", 3, nan_actions="fail", **noise), PopulationEnv("Pendulum", 3, **noise)
     before, _ = env.reset()
     other.reset()
@@ -221,7 +223,7 @@ def test_the_sample_time_can_be_set() -> None:
         ({"seed": -1}, "the seed is -1; give an integer of 0 or more"),
     ],
 )
-def test_wrong_settings_are_told_in_one_line(settings: dict[str, object], message: str) -> None:
+def test_wrong_settings_are_told_in_one_line(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
         PopulationEnv(Pendulum(), **settings)
 

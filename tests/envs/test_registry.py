@@ -9,9 +9,16 @@ import pytest
 
 from replaybench.data.errors import UserError
 from replaybench.envs.ode.magman import Magman
+from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.registry import PLANTS, is_installed, make_plant, missing, plant_class, plant_names
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cart_pole.py"
+
+
+def parameters_of(name: str, **parameters: float) -> tuple[float, ...]:
+    plant = make_plant(name, **parameters)
+    assert isinstance(plant, OdePlant)
+    return plant.params()
 
 
 def test_plants_are_made_by_name_with_parameters() -> None:
@@ -22,15 +29,15 @@ def test_plants_are_made_by_name_with_parameters() -> None:
 
 def test_a_plant_is_made_from_a_file_that_is_read_again_when_edited(tmp_path: Path) -> None:
     assert plant_class(f"{EXAMPLE}:CartPole") is plant_class(f"{EXAMPLE}:CartPole")
-    assert make_plant(f"{EXAMPLE}:CartPole", length=0.4).params() == (0.5, 0.2, 0.4, 0.1)
+    assert parameters_of(f"{EXAMPLE}:CartPole", length=0.4) == (0.5, 0.2, 0.4, 0.1)
     (tmp_path / "beside.py").write_text("MASS = 3.0\n")
     path = tmp_path / "own.py"
     text = EXAMPLE.read_text().replace("cart: float = 0.5", "cart: float = MASS")
     path.write_text(text.replace("import math\n", "import math\nfrom beside import MASS\n"))
     before = list(sys.path)
-    assert make_plant(f"{path}:CartPole").params()[0] == 3.0
+    assert parameters_of(f"{path}:CartPole")[0] == 3.0
     path.write_text(path.read_text().replace("= MASS", "= 2 * MASS"))
-    assert make_plant(f"{path}:CartPole").params()[0] == 6.0
+    assert parameters_of(f"{path}:CartPole")[0] == 6.0
     assert sys.path == before
 
 

@@ -69,7 +69,6 @@ def test_a_plan_of_many_blocks_asks_once_for_what_they_share(
 ) -> None:
     """A plant's source is read once, not for each of 2000 blocks: of 100,000 that took 15 minutes."""
     asked = []
-    make_plant = studies.make_plant
 
     def counted(name: str, **parameters: float) -> object:
         asked.append(name)

@@ -32,7 +32,7 @@ NEEDED: dict[tuple[str, str], dict[str, Any]] = {
     ("DDPG", "l2_form=decoupled"): {"l2": 1e-2},
 }
 """What an option asks for beside itself."""
-FURTHER = {
+FURTHER: dict[str, tuple[str, dict[str, Any]]] = {
     "ACER truncates": ("ACER", {"truncate_at": 0.5}),
     "ACER-discrete truncates": ("ACER-discrete", {"truncate_at": 0.5}),
     "DDPG l2 and clip": ("DDPG", {"l2": 1e-2, "clip": 0.1}),
@@ -95,7 +95,7 @@ def measure(case: str) -> Measured:
         learner={learner: settings},
     )  # fmt: skip
     run = CellRun(study.cells()[0])
-    first = {name: array.copy() for name, array in run.agent.weights().items()}
+    first = {name: array.astype(np.float64) for name, array in run.agent.weights().items()}
     while run.episode < UPDATING + 1:
         run.advance()
     assert run.replay.updates >= UPDATING * 6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from replaybench.envs.interface.plant import Params, Vector
 from replaybench.envs.ode.plant import OdePlant
@@ -29,7 +30,7 @@ class Drifting(OdePlant):
     frequency = 10.0
     discount = 0.9
     update_every = 7
-    episode_metric = "return"
+    episode_metric: ClassVar[Literal["return", "mean reward"]] = "return"
     reference_episodes = 20
 
     @staticmethod
@@ -38,7 +39,7 @@ class Drifting(OdePlant):
 
     @staticmethod
     def reward(x: Vector, u: Vector, x_next: Vector, event: int, p: Params) -> float:
-        return 1.0 - x_next[0] ** 2 - 0.01 * u[0] ** 2
+        return float(1.0 - x_next[0] ** 2 - 0.01 * u[0] ** 2)
 
     @staticmethod
     def terminated(x_next: Vector, event: int, p: Params) -> bool:
@@ -51,4 +52,4 @@ class SlowlyDrifting(Drifting):
 
     name = "SlowlyDrifting"
     update_every = 0
-    episode_metric = "mean reward"
+    episode_metric: ClassVar[Literal["return", "mean reward"]] = "mean reward"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from replaybench.replay.strategies.sampling.recent import ERE
 from replaybench.replay.strategies.sampling.recent_proportional import EREPER
 from replaybench.replay.strategies.strategy import Strategy
 from replaybench.replay.strategies.view import Context
+from replaybench.replay.strategies.weighting.full_importance import FIS
 from replaybench.replay.strategies.weighting.importance import IS
 
 Step = Mapping[str, np.ndarray]
@@ -129,7 +130,7 @@ class NaiveReplay:
 
     def _offer(self, new: Unit, td_error: float | None) -> None:
         drop = self.strategy.drop
-        if drop is not None and self.random["drop"].double() < drop.probability:
+        if drop is not None and self.random["drop"].double() < float(drop.probability):
             return
         self.offers += 1
         fresh = len(self.slots) < self.capacity
@@ -207,7 +208,8 @@ class NaiveReplay:
             for _ in range(1 if type(sampling).__name__ == "AER" else self.batch):
                 self.random["sampling"].double()
             return Prediction([{0}] * self.batch, {}, 0.0)
-        return getattr(self, f"_draw_{type(sampling).__name__}")(sampling, context, attended)
+        draw: Callable[[Any, Context, np.ndarray], Prediction] = getattr(self, f"_draw_{type(sampling).__name__}")
+        return draw(sampling, context, attended)
 
     def _draw_Uniform(self, sampling: Any, context: Context, attended: np.ndarray) -> Prediction:  # noqa: N802
         count = len(self.slots)
@@ -293,7 +295,10 @@ class NaiveReplay:
             beta = weighting.first + (weighting.last - weighting.first) * context.progress
             for_this = np.array([(1 / (len(self.slots) * probability[slot])) ** beta for slot in idx])
             return for_this / for_this.max() if weighting.normalise else for_this
-        return for_this if weighting is None else self._replay_weights(weighting.beta, context, idx)
+        if weighting is None:
+            return for_this
+        assert isinstance(weighting, FIS)
+        return self._replay_weights(weighting.beta, context, idx)
 
     def _replay_weights(self, beta: float, context: Context, idx: Sequence[int]) -> np.ndarray:
         counts = []
@@ -310,7 +315,7 @@ class NaiveReplay:
             n *= self.batch
         reached = binom(n, min(1.0, expected / n)).sf(np.arange(max(*counts, math.ceil(expected)) + 1) - 1)
         usual = reached[1 : math.ceil(expected) + 1].sum() / expected
-        return (reached[counts] / usual) ** beta
+        return np.asarray((reached[counts] / usual) ** beta)
 
     @property
     def weighs_all_networks(self) -> bool:
@@ -323,7 +328,7 @@ class NaiveReplay:
         for slot, number, error in zip(idx, serial, np.abs(errors), strict=True):
             if slot < len(self.slots) and self.slots[slot].serial == number:
                 unit = self.slots[slot]
-                own = np.atleast_1d(error)[: len(unit.steps)] if errors.ndim > 1 else [error]
+                own = np.atleast_1d(error)[: len(unit.steps)].tolist() if errors.ndim > 1 else [error]
                 unit.error = mean(own)
                 self._prioritise(unit)
 

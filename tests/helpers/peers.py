@@ -13,11 +13,11 @@ import torch
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
 from replaybench.controllers.agent import Task
-from replaybench.controllers.networks.mlp import PopulationMLP
+from replaybench.controllers.networks.network import Population
 
 S, A, B = 3, 2, 16
 TASK = Task(observation_size=S, action_size=A, discount=0.95, reward_scale=0.01)
-Pairs = Sequence[tuple[PopulationMLP, torch.nn.Module]]
+Pairs = Sequence[tuple[Population, torch.nn.Module]]
 
 
 def batch(members: int, seed: int, dtype: type = np.float32) -> SimpleNamespace:
@@ -35,17 +35,17 @@ def batch(members: int, seed: int, dtype: type = np.float32) -> SimpleNamespace:
     )  # fmt: skip
 
 
-class Box(gymnasium.Env):
+class Box(gymnasium.Env[Any, Any]):
     """A task that gives Stable-Baselines3 its sizes; it is never stepped."""
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (S,), np.float64)
-    action_space: gymnasium.Space = gymnasium.spaces.Box(-1, 1, (A,), np.float32)
+    action_space: gymnasium.Space[Any] = gymnasium.spaces.Box(-1, 1, (A,), np.float32)
 
-    def reset(self, **_: object) -> tuple[np.ndarray, dict]:
+    def reset(self, **_: object) -> tuple[np.ndarray, dict[str, Any]]:
         return np.zeros(S), {}
 
 
-def weights(network: PopulationMLP, layer: int) -> tuple[np.ndarray, np.ndarray]:
+def weights(network: Population, layer: int) -> tuple[np.ndarray, np.ndarray]:
     """Return views of a layer's weight `[M, in, out]` and bias `[M, out]`."""
     named = network.named_weights("n")
     return named[f"n.{layer}.weight"], named[f"n.{layer}.bias"]

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from replaybench.controllers.agent import Task
-from replaybench.controllers.networks.mlp import PopulationMLP
+from replaybench.controllers.networks.network import Population
 
 S, A, B, K = 3, 2, 4, 5
 TASK = Task(observation_size=S, action_size=A, discount=0.9, reward_scale=0.5)
@@ -18,7 +18,9 @@ LENGTHS = np.array([5, 3, 5, 1])
 Draw = Callable[[np.random.Generator, tuple[int, ...]], dict[str, np.ndarray]]
 
 
-def segments(draw: Draw, members: int, seed: int, dtype: type = np.float32, steps: int = K) -> SimpleNamespace:
+def segments(
+    draw: Draw, members: int, seed: int, dtype: type[np.floating] = np.float32, steps: int = K
+) -> SimpleNamespace:
     """Return segments of `LENGTHS` steps, the last two of which end in a terminal state; zeros after them.
 
     `draw` invents the columns `[M, B, K, width]`; `terminated` need not be among them.
@@ -56,7 +58,7 @@ def learn(agent: Any, draw: Draw, members: range, updates: int = 5, poison: int 
 class Peer:
     """A network of member 0 in torch, evaluated row by row, with the gradients that autograd finds."""
 
-    def __init__(self, network: PopulationMLP, tanh: bool = False) -> None:
+    def __init__(self, network: Population, tanh: bool = False) -> None:
         parts = [torch.tensor(part[0].copy(), requires_grad=True) for part in network.named_weights("").values()]
         self.layers = list(zip(parts[::2], parts[1::2], strict=True))
         self.tanh = tanh

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -115,7 +116,7 @@ def test_gradients_are_clipped_per_member() -> None:
 
 
 @pytest.mark.parametrize("form", ["coupled", "decoupled"])
-def test_l2_forms_shrink_weights_as_torch_does(form: str) -> None:
+def test_l2_forms_shrink_weights_as_torch_does(form: Any) -> None:
     agent = DDPG(DDPGConfig(l2=0.1, l2_form=form), LearnerSetting(TASK, 0, range(1), dtype=np.float64))
     before = torch.tensor(agent.critic.parameters.copy(), requires_grad=True)
     kind = torch.optim.Adam if form == "coupled" else torch.optim.AdamW

@@ -94,7 +94,7 @@ def test_a_plants_own_choices_are_taken_as_they_are() -> None:
     assert [len(np.unique(column)) for column in agent.choices.T] == [2, 3, 4]
     counts = np.array(task.action_choices)
     assert [choice_of(choice, counts) for choice in agent.choices] == list(range(24))
-    assert choice_of(np.float32([0.1, -0.6, 0.3]), counts) == (1 * 3 + 0) * 4 + 2
+    assert choice_of(np.array([0.1, -0.6, 0.3], np.float32), counts) == (1 * 3 + 0) * 4 + 2
     with pytest.raises(UserError, match="levels = 3, but the plant takes 2 × 3 × 4 choices; leave levels out"):
         DQN(DQNConfig(levels=3), LearnerSetting(task, 0, range(1)))
     even = task._replace(action_choices=(3, 3, 3))

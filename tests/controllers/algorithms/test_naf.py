@@ -61,12 +61,12 @@ def test_update_equals_torch(half: bool, bounded: bool, diagonal: Any) -> None:
         delta = 0.5 * torch.tensor(drawn.reward[0, :, 0]) + 0.9 * future.detach() - outputs[:, 0] - advantage
         loss = (torch.tensor(drawn.weight[0]) * delta.square() / 2).mean()
         adam.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         adam.step()
         slow = [0.8 * s + 0.2 * p.detach() for s, p in zip(slow, parameters, strict=True)]
         np.testing.assert_allclose(agent.update(drawn)["td_error"][0], delta.detach().numpy(), rtol=1e-9, atol=1e-12)
     for found, expected in zip(agent.weights().values(), parameters, strict=True):
-        np.testing.assert_allclose(found, expected.detach().numpy(), rtol=1e-8, atol=1e-11)
+        np.testing.assert_allclose(np.asarray(found, np.float64), expected.detach().numpy(), rtol=1e-8, atol=1e-11)
     flat = np.concatenate([s.numpy().ravel() for s in slow])
     np.testing.assert_allclose(agent.targets["network"].parameters[0], flat, rtol=1e-8, atol=1e-11)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from peers import TASK, A, B, Box, S, assert_equal_parameters, batch, in_double,
 from stable_baselines3 import SAC as PeerSAC
 
 from replaybench.controllers.algorithms.sac import SAC, SACConfig
-from replaybench.controllers.networks.mlp import PopulationMLP
+from replaybench.controllers.networks.network import Population
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.errors import UserError
 from replaybench.data.streams import Stream
@@ -29,18 +30,21 @@ def test_present_version_equals_stable_baselines3(monkeypatch: pytest.MonkeyPatc
         "MlpPolicy", Box(), gamma=0.95, learning_rate=1e-3, ent_coef=temperature or "auto_0.5", device="cpu",
         policy_kwargs={"net_arch": [64, 64], "optimizer_kwargs": {"eps": config.epsilon}},
     )  # fmt: skip
-    actor = torch.nn.ModuleList([peer.actor.latent_pi, joined(peer.actor)])
-    pairs: list[tuple[PopulationMLP, torch.nn.Module]] = [(ours.networks["actor"], actor)]
+    output = joined(peer.actor)
+    actor = torch.nn.ModuleList([peer.actor.latent_pi, output])
+    pairs: list[tuple[Population, torch.nn.Module]] = [(ours.networks["actor"], actor)]
     for i, name in enumerate(CRITICS):
         pairs += [(ours.networks[name], peer.critic.q_networks[i])]
         pairs += [(ours.targets[name], peer.critic_target.q_networks[i])]
     in_double(peer, pairs, monkeypatch)
-    split(peer.actor, actor[1])
+    split(peer.actor, output)
     if temperature is None:
+        assert peer.log_ent_coef is not None
         peer.log_ent_coef.data = torch.log(torch.tensor([0.5], dtype=torch.float64))
     else:
         peer.ent_coef_tensor = peer.ent_coef_tensor.new_tensor(temperature, dtype=torch.float64)
-    stream, queue = Stream(0, range(1), "update"), []
+    stream = Stream(0, range(1), "update")
+    queue: list[torch.Tensor] = []
 
     def same_noise(*_: object, **__: object) -> torch.Tensor:
         if not queue:  # the peer draws for the states first
@@ -53,15 +57,16 @@ def test_present_version_equals_stable_baselines3(monkeypatch: pytest.MonkeyPatc
         train(peer, drawn)
         ours.update(drawn)
         if update in (1, 100):
-            actor[1].weight.data, actor[1].bias.data = (getattr(joined(peer.actor), p).data for p in ("weight", "bias"))
+            output.weight.data, output.bias.data = (getattr(joined(peer.actor), p).data for p in ("weight", "bias"))
             assert_equal_parameters(pairs, update)
             if temperature is None:
+                assert peer.log_ent_coef is not None
                 known = np.exp(peer.log_ent_coef.item())
                 assert ours.metrics({})["temperature"][0] == pytest.approx(known, rel=1e-9)
                 assert known < 0.5
 
 
-def joined(actor: torch.nn.Module) -> torch.nn.Linear:
+def joined(actor: Any) -> torch.nn.Linear:
     """Return the peer's two output layers as one, means first."""
     layer = torch.nn.Linear(64, 2 * A).double()
     layer.weight.data = torch.cat([actor.mu.weight.data, actor.log_std.weight.data]).double()
@@ -69,7 +74,7 @@ def joined(actor: torch.nn.Module) -> torch.nn.Linear:
     return layer
 
 
-def split(actor: torch.nn.Module, layer: torch.nn.Linear) -> None:
+def split(actor: Any, layer: torch.nn.Linear) -> None:
     """Give both output layers of the peer the weights of a joined one."""
     for i, half in enumerate((actor.mu, actor.log_std)):
         half.weight.data = layer.weight.data[i * A : (i + 1) * A].clone()
@@ -79,10 +84,10 @@ def split(actor: torch.nn.Module, layer: torch.nn.Linear) -> None:
 class TorchNet:
     """Member 0 of a network, as leaves of automatic differentiation."""
 
-    def __init__(self, network: PopulationMLP) -> None:
+    def __init__(self, network: Population) -> None:
         self.layers = [
             [torch.tensor(part[0].copy(), requires_grad=True) for part in weights(network, layer)]
-            for layer in range(len(network.shape.layers))
+            for layer in range(len(network.named_weights("n")) // 2)
         ]
         self.leaves = [part for layer in self.layers for part in layer]
         self.adam = torch.optim.Adam(self.leaves, lr=1e-3, eps=1e-8)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -95,6 +97,6 @@ def test_importance_weights_are_the_critics_and_actor_weights_the_actors() -> No
         ({"actor_hidden": (64, 0)}, "all widths in actor_hidden"),
     ],
 )
-def test_wrong_settings_are_named(settings: dict, message: str) -> None:
+def test_wrong_settings_are_named(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         TD3Config(**settings)

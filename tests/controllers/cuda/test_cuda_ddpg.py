@@ -161,6 +161,7 @@ def test_state_moves_between_cpu_and_device_bit_for_bit() -> None:
     other.update_all([])
     for name, array in other.weights().items():
         np.testing.assert_array_equal(array, theirs.weights()[name], err_msg=name)
+    assert isinstance(other.on_device, DeviceDDPG)
     np.testing.assert_array_equal(other.on_device.tensors["actor_target"].numpy(), theirs.actor.parameters)
 
 
@@ -177,19 +178,22 @@ def test_cells_learn_as_on_the_cpu(strategy: str) -> None:
     """With and without what learners return; rounding differs, and has not grown yet."""
     gaussian = {"DDPG": {"exploration": {"form": "gaussian"}}}
     runs = [CellRun(study(strategies=(strategy,), learner=gaussian).cells()[0]) for _ in range(2)]
-    runs[1].agent.on_device = DeviceDDPG(runs[1].agent, "cpu")
+    ours, theirs = (run.agent for run in runs)
+    assert isinstance(ours, DDPG)
+    assert isinstance(theirs, DDPG)
+    theirs.on_device = DeviceDDPG(theirs, "cpu")
     for run in runs:
         for _ in range(2):
             run.advance()
     np.testing.assert_allclose(runs[0].reward, runs[1].reward, rtol=1e-2)
-    np.testing.assert_allclose(runs[0].agent.actor.parameters, runs[1].agent.actor.parameters, atol=1e-2)
+    np.testing.assert_allclose(ours.actor.parameters, theirs.actor.parameters, atol=1e-2)
     assert runs[0].replay.uses_feedback == (strategy == "FULL[PER]")
 
 
 def test_what_does_not_run_on_a_device_is_refused() -> None:
     gaussian, noisy = ({"DDPG": {"exploration": {"form": form}}} for form in ("gaussian", "parameter"))
     remembering = {"DDPG": {"memory": {"units": 4}}}
-    refusals = [
+    refusals: list[tuple[dict[str, Any], str]] = [
         ({"learners": ("TD3",)}, 'TD3 runs on the CPU only; set device = "cpu"'),
         ({"strategies": ("FIFO[Uniform+ReFER]",), "learner": gaussian}, "DDPG runs with ReF-ER"),
         ({"learner": noisy}, "DDPG runs with ReF-ER, parameter noise"),

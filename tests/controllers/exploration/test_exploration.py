@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,7 +15,13 @@ from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
 from replaybench.controllers.exploration.forms import ExplorationConfig, make_exploration
 from replaybench.controllers.exploration.gaussian_noise import GaussianNoise, RunningGaussian, truncated_normal
 from replaybench.controllers.exploration.parameter_noise import ParameterNoise, RunningParameterNoise, noisy_parameters
-from replaybench.controllers.exploration.process_noise import Exploration, ProcessNoise, decayed, draw_active
+from replaybench.controllers.exploration.process_noise import (
+    Exploration,
+    ProcessNoise,
+    RunningProcess,
+    decayed,
+    draw_active,
+)
 from replaybench.controllers.networks.mlp import PopulationMLP, Shape
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.errors import UserError
@@ -51,7 +59,7 @@ def run(exploration: Exploration, members: range, episodes: int = 3, steps: int 
     return np.array(found)
 
 
-def chi_square(sample: np.ndarray, distribution: object, bins: int = 50) -> None:
+def chi_square(sample: np.ndarray, distribution: Any, bins: int = 50) -> None:
     """Test a sample against a distribution in cells of equal probability; false-alarm rate 1e-6."""
     cells = np.minimum((distribution.cdf(sample) * bins).astype(int), bins - 1)
     counts = np.bincount(cells.ravel(), minlength=bins)
@@ -267,7 +275,7 @@ def test_only_weights_and_biases_are_disturbed() -> None:
     assert noisy_parameters(actor).all()
     (s, _, _), (h, _, second), (o, _, third) = (row[:3] for row in actor.network.plan[:3])
     plan = np.array([[s, 16, 0], [h, 16, second + 32], [o, A, third + 64]])
-    normalised = SimpleNamespace(
+    normalised: Any = SimpleNamespace(
         parameters=np.zeros((2, actor.parameters.shape[1] + 64)), shape=actor.shape, network=SimpleNamespace(plan=plan)
     )
     noisy = noisy_parameters(normalised)
@@ -295,10 +303,11 @@ def test_the_process_is_the_papers() -> None:
 
 def test_constants_of_the_process_per_second() -> None:
     """At four times the rate: half the diffusion a sample, and the same friction in four."""
-    slow, fast, sample = (
+    explorations = [
         make_exploration(ProcessNoise(per_second=second), LearnerSetting(TASK, 0, [0], rate), small_actor(range(1)))
         for second, rate in ((True, 50.0), (True, 200.0), (False, 200.0))
-    )
+    ]
+    slow, fast, sample = (cast(RunningProcess, one) for one in explorations)
     assert (slow.diffusion, slow.friction) == (5.14, pytest.approx(0.3))
     assert fast.diffusion == pytest.approx(5.14 / 2)
     assert (1 - fast.friction) ** 4 == pytest.approx(0.7)
@@ -359,6 +368,6 @@ def test_settings_at_their_bounds_are_taken() -> None:
         (lambda: ParameterNoise(recent=0), "recent must be"),
     ],
 )
-def test_settings_that_mean_nothing_are_refused(make: object, words: str) -> None:
+def test_settings_that_mean_nothing_are_refused(make: Callable[[], object], words: str) -> None:
     with pytest.raises(UserError, match=words):
         make()

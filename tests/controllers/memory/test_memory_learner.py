@@ -252,12 +252,13 @@ def test_evaluation_has_a_memory_of_its_own(learner: str, start: Any) -> None:
 
 
 def test_a_policy_by_itself_remembers() -> None:
-    agent = LEARNERS["V-RACER"](members=1)
+    agent: Any = LEARNERS["V-RACER"](members=1)
     seen, explored = acted(agent, 3)
     policy, state = Policy(agent, {}), None
     for observation, one in zip(seen, explored, strict=True):
         action, state = policy.predict(observation[0], state)
         np.testing.assert_array_equal(action, np.clip(one.extras["behaviour_mean"][0], -1, 1))
+    assert state is not None
     afresh, _ = policy.predict(seen[0].repeat(2, 0), np.repeat(state, 2, 0), [True, False])
     np.testing.assert_array_equal(afresh[0], np.clip(explored[0].extras["behaviour_mean"][0], -1, 1))
     assert not np.array_equal(afresh[0], afresh[1])

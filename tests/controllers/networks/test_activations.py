@@ -39,7 +39,7 @@ def test_softsign_and_relu() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("activation", range(len(ACTIVATIONS)), ids=ACTIVATIONS)
-def test_nan_passes_forward_and_backward(activation: int, dtype: type) -> None:
+def test_nan_passes_forward_and_backward(activation: int, dtype: type[np.floating]) -> None:
     values = np.ones(37, dtype)
     values[[2, 35]] = np.nan
     error = values.copy()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -54,7 +56,9 @@ def torch_gradient(network: PopulationLSTM, theirs: torch.nn.LSTM) -> NDArray[np
     back = np.argsort(torch_order(network))
     blocks = []
     for layer in range(network.shape.layers):
-        grads = [theirs.get_parameter(f"{part}_l{layer}").grad for part in ("weight_ih", "weight_hh", "bias_ih")]
+        grads: list[Any] = [
+            theirs.get_parameter(f"{part}_l{layer}").grad for part in ("weight_ih", "weight_hh", "bias_ih")
+        ]
         stacked = torch.cat([grads[0].T, grads[1].T, grads[2][None]]).numpy()
         blocks.append(stacked[:, back].ravel())
     return np.concatenate(blocks)

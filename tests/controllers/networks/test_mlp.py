@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -22,7 +24,7 @@ def make(shape: Shape, dtype: type = np.float64, members: int = M) -> Population
     return network
 
 
-def by_torch(network: PopulationMLP, m: int, x: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, list]:
+def by_torch(network: PopulationMLP, m: int, x: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, list[Any]]:
     """Evaluate member m with autograd; returns the output and the leaves in the order of the flat parameters."""
     shape, h = network.shape, x
     leaves = {
@@ -75,6 +77,7 @@ def test_forward_and_backward_equal_autograd(shape: Shape) -> None:
         gradient = np.concatenate([leaf.grad.numpy().ravel() for leaf in leaves])
         np.testing.assert_allclose(network.gradient[m], gradient, rtol=1e-10, atol=1e-13)
         if shape.actions:
+            assert joined.grad is not None
             np.testing.assert_allclose(d_action, joined.grad.numpy(), rtol=1e-10, atol=1e-13)
             alone = np.empty_like(d_action)
             network.gradient[m] = np.nan
@@ -182,7 +185,7 @@ def test_named_weights_are_views_that_hold_every_parameter_once() -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("rows", "columns", "depth"), [(1, 1, 1), (7, 3, 2), (15, 40, 9), (51, 50, 16)])
 @pytest.mark.parametrize("transposed", [False, True])
-def test_matmul_equals_numpy(dtype: type, rows: int, columns: int, depth: int, transposed: bool) -> None:
+def test_matmul_equals_numpy(dtype: type[np.floating], rows: int, columns: int, depth: int, transposed: bool) -> None:
     rng = np.random.Generator(np.random.PCG64(0))
     a, b = rng.normal(size=(rows, depth)).astype(dtype), rng.normal(size=(depth, columns)).astype(dtype)
     stride = padded(columns, np.dtype(dtype).itemsize)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import pytest
@@ -33,9 +33,16 @@ from replaybench.data.streams import Stream
 M = 2
 
 
+@overload
+def make(shape: Shape, members: int = M) -> PopulationMLP: ...
+@overload
+def make(shape: RecurrentShape, members: int = M) -> PopulationRecurrent: ...
 def make(shape: Shape | RecurrentShape, members: int = M) -> Population:
-    kind = PopulationMLP if isinstance(shape, Shape) else PopulationRecurrent
-    network = kind(shape, members, np.float64)
+    network = (
+        PopulationMLP(shape, members, np.float64)
+        if isinstance(shape, Shape)
+        else PopulationRecurrent(shape, members, np.float64)
+    )
     network.initialise(Stream(1, range(members), "initialisation"))
     return network
 
@@ -49,6 +56,11 @@ def recurrent(
 
 def normal(*size: int) -> NDArray[np.float64]:
     return np.random.Generator(np.random.PCG64(sum(size))).normal(size=size)
+
+
+def array_of(tensor: torch.Tensor | None) -> NDArray[np.float64]:
+    assert tensor is not None
+    return np.asarray(tensor.detach().numpy())
 
 
 def by_torch(
@@ -98,13 +110,13 @@ def test_forward_and_backward_equal_autograd(shape: RecurrentShape, segments: in
             series, own = torch.tensor(x[b, : length[b]])[:, None], slice(b, b + 1)
             expected = by_torch(named, shape, series, joined[own].expand(length[b], 1, -1), initial[own])[-1, 0]
             expected.backward(torch.tensor(d_out[b]))
-            np.testing.assert_allclose(out[b], expected.detach(), rtol=1e-10, atol=1e-13)
+            np.testing.assert_allclose(out[b], array_of(expected), rtol=1e-10, atol=1e-13)
         d_action = np.empty_like(action)
         recurrent_backward(network.network, m, tape, d_out, True, d_action)
         for name, gradient in gradients(network, m).items():
-            np.testing.assert_allclose(gradient, named[name].grad, rtol=1e-10, atol=1e-12, err_msg=name)
+            np.testing.assert_allclose(gradient, array_of(named[name].grad), rtol=1e-10, atol=1e-12, err_msg=name)
         if shape.actions:
-            np.testing.assert_allclose(d_action, joined.grad, rtol=1e-10, atol=1e-12)
+            np.testing.assert_allclose(d_action, array_of(joined.grad), rtol=1e-10, atol=1e-12)
             alone, kept = np.empty_like(action), network.gradient.copy()
             recurrent_backward(network.network, m, tape, d_out, False, alone)
             np.testing.assert_array_equal(alone, d_action)
@@ -126,7 +138,7 @@ def test_step_by_step_equals_the_whole_pass() -> None:
     network = make(recurrent(2, (32,), 1, actions=1))
     x, action = normal(M, runs, steps, 2), normal(steps, M, runs, 1)
     tape, whole, nothing = network.tape(runs, steps), np.empty((runs, 1)), np.empty((runs, 0))
-    state = np.zeros((M, runs, network.shape.state_size))
+    state: NDArray[np.floating] = np.zeros((M, runs, network.shape.state_size))
     np.testing.assert_array_equal(network(x[:, :, 0], action[0]), network.step(x[:, :, 0], state, action[0])[0])
     for t in range(steps):
         out, state = network.step(x[:, :, t], state, action[t])
@@ -180,7 +192,8 @@ def learn(network: Population, tape: Any, delay: int, updates: int) -> NDArray[n
     """Learn y = x_(t − delay) + a; return the last loss `[M]`. Without knowledge of x it is 1/3."""
     rng = np.random.Generator(np.random.PCG64(0))
     members, kind = len(network.parameters), network.parameters.dtype
-    target, adam = type(network)(network.shape, members, kind), make_adam(network, 3e-3)
+    same: Any = type(network)  # with a shape of its own kind
+    target, adam = same(network.shape, members, kind), make_adam(network, 3e-3)
     loss, length = np.zeros(members), np.full((members, SAMPLES), STEPS)
     for update in range(updates):
         x = rng.uniform(-1, 1, (members, SAMPLES, STEPS, 1))

@@ -148,7 +148,7 @@ def test_with_beta_0_only_the_divergence_is_descended(kind: Any, config: Any) ->
     def divergence() -> np.ndarray:
         mean = agent.policy(drawn.observation) if kind is DDPG else agent.mean(drawn.observation)
         apart: np.ndarray = (mean - drawn.columns["behaviour_mean"]) / 0.3
-        return (apart**2).sum(axis=2).mean(axis=1) / 2
+        return np.asarray((apart**2).sum(axis=2).mean(axis=1) / 2)
 
     rng = np.random.Generator(np.random.PCG64(5))
     checked = rng.integers(0, network.parameters.shape[1], 30)

@@ -268,7 +268,7 @@ def test_files_that_are_not_matlabs_are_refused(tmp_path: Path) -> None:
     st.dictionaries(
         st.from_regex(r"[a-z][a-z0-9_]{0,9}", fullmatch=True),
         st.sampled_from(
-            [np.arange(5.0), np.arange(6, dtype="i2").reshape(2, 3), np.eye(2, dtype="f4"), np.uint8([[7]])]
+            [np.arange(5.0), np.arange(6, dtype="i2").reshape(2, 3), np.eye(2, dtype="f4"), np.array([[7]], np.uint8)]
         ),
         min_size=1,
         max_size=4,

@@ -7,9 +7,9 @@ import os
 import subprocess
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import h5py
 import numpy as np
@@ -24,7 +24,7 @@ from replaybench.data.records.sealed_file import BLOCK, HEAD, SealedFile, seal
 from replaybench.data.records.sealed_view import SealedView
 
 RNG = np.random.Generator(np.random.PCG64(0))
-ARRAYS = {
+ARRAYS: dict[str, np.ndarray] = {
     "strided": np.arange(60, dtype=np.float32).reshape(3, 10, 2)[:, ::2, :1],
     "reversed": np.arange(12, dtype=np.int16).reshape(3, 4)[::-1, ::-1],
     "numbers": np.arange(5, dtype=np.uint32),
@@ -39,7 +39,7 @@ ARRAYS = {
     "zeros": np.zeros((2, 70_000), np.uint8),
 }
 FACTS = {"plant": "Pendulum", "noise": 0.02, "nested": {"a": [1, 2]}}
-FORMS = (None, "gzip")
+FORMS: tuple[Literal["gzip"] | None, ...] = (None, "gzip")
 
 
 @pytest.fixture(params=FORMS, ids=["plain", "packed"])
@@ -130,7 +130,7 @@ def test_reading_one_member_touches_its_bytes_only(tmp_path: Path, form: Any) ->
 
 
 @pytest.fixture(scope="module")
-def flipped(tmp_path_factory: pytest.TempPathFactory) -> dict[str | None, Path]:
+def flipped(tmp_path_factory: pytest.TempPathFactory) -> Mapping[Literal["gzip"] | None, Path]:
     paths = {form: tmp_path_factory.mktemp("flips") / f"{form}.h5" for form in FORMS}
     for form, path in paths.items():
         write_record(path, "buffer", FACTS, ARRAYS, form)
@@ -307,7 +307,18 @@ def tricked(path: Path, trick: str) -> None:
     seal(path)
 
 
-TRICKS = ("external", "virtual", "link", "soft link", "group", "chunks", "filter", "checked", "compact", "odd bits")
+TRICKS: tuple[str, ...] = (
+    "external",
+    "virtual",
+    "link",
+    "soft link",
+    "group",
+    "chunks",
+    "filter",
+    "checked",
+    "compact",
+    "odd bits",
+)
 TRICKS += ("references", "text", "unwritten", "claims", "sparse", "facts")
 
 

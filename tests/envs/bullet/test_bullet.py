@@ -7,7 +7,7 @@ import math
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
@@ -280,7 +280,7 @@ def test_the_first_steps_are_those_of_the_port_that_comes_with_pybullet(name: st
     for action, observation, terms in zip(stored["actions"], stored["observation"], stored["terms"], strict=False):
         seen, _, _, _, infos = env.step([action])
         np.testing.assert_allclose(seen[0, stored["places"]], observation, rtol=0, atol=1e-4)
-        ours = [infos[term][0] for term in env.plant.terms]
+        ours = [infos[term][0] for term in cast(BulletPlant, env.plant).terms]
         np.testing.assert_allclose(ours, terms, rtol=0, atol=1e-3)
     env.close()
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +28,12 @@ def gone(processes: list[int], seconds: float = 10.0) -> bool:
     return not processes
 
 
+def worlds_of(env: PopulationEnv) -> Any:
+    """What steps the worlds of a population: processes, or itself."""
+    engine: Any = env._engine
+    return engine._worlds
+
+
 def alive(process: int) -> bool:
     try:
         os.kill(process, 0)
@@ -40,7 +47,7 @@ def experience(name: str) -> tuple[list[np.ndarray], list[int]]:
     """Return all that a population of three shows, and its worker processes."""
     env = PopulationEnv(name, 3, sensor_noise=0.01, actuator_noise=0.05, seed=3, render_mode="rgb_array")
     rng = np.random.Generator(np.random.PCG64(0))
-    shown = [env.reset()[0]]
+    shown: list[np.ndarray] = [env.reset()[0]]
     for _ in range(30):
         observation, reward, terminated, truncated, infos = env.step(rng.uniform(-1, 1, env.action_space.shape))
         shown += [observation, reward, terminated, truncated, *infos.values()]
@@ -52,7 +59,7 @@ def experience(name: str) -> tuple[list[np.ndarray], list[int]]:
     env.set_state(state)
     env.dt = env.dt  # told to the workers again
     shown.append(env.step(np.ones(env.action_space.shape))[0])
-    workers = [worker.pid for worker in getattr(env._engine._worlds, "_workers", [])]
+    workers = [worker.pid for worker in getattr(worlds_of(env), "_workers", [])]
     assert all(alive(number) for number in workers)
     env.close()
     env.close()
@@ -74,8 +81,8 @@ def test_three_processes_show_what_one_shows(name: str, monkeypatch: pytest.Monk
 def test_a_dropped_population_leaves_no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REPLAYBENCH_THREADS", "3")
     env = PopulationEnv("BulletReacher", 3)
-    workers = [worker.pid for worker in env._engine._worlds._workers]
-    file = env._engine._worlds._shared.file
+    workers = [worker.pid for worker in worlds_of(env)._workers]
+    file = worlds_of(env)._shared.file
     del env
     assert gone(workers)
     with pytest.raises(OSError, match="Bad file descriptor"):
@@ -109,7 +116,7 @@ def test_a_worker_that_dies_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REPLAYBENCH_THREADS", "3")
     env = PopulationEnv("BulletReacher", 3)
     env.reset()
-    worker = env._engine._worlds._workers[1]
+    worker = worlds_of(env)._workers[1]
     worker.kill()
     worker.wait()
     with pytest.raises(RuntimeError, match="a worker process of a PyBullet population has ended"):
@@ -122,7 +129,7 @@ def test_no_answer_is_left_unread_after_an_interruption(monkeypatch: pytest.Monk
     monkeypatch.setenv("REPLAYBENCH_THREADS", "3")
     env = PopulationEnv("BulletReacher", 3)
     env.reset()
-    worlds = env._engine._worlds
+    worlds = worlds_of(env)
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt

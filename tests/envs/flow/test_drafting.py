@@ -84,7 +84,7 @@ def test_units_of_action_mean_what_they_say() -> None:
     ours.reset()
     papers.reset()
     for action in actions(3, 16):
-        first, second = ours.step(action), papers.step(action * np.float32([0.25, 0.25, 0.125]))
+        first, second = ours.step(action), papers.step(action * np.array([0.25, 0.25, 0.125], np.float32))
         np.testing.assert_allclose(first[0], second[0], atol=1e-6)
     assert Drafting(action_unit="paper").fingerprint() != Drafting().fingerprint()
 
@@ -157,7 +157,8 @@ def test_half_turns() -> None:
 )
 def test_unknown_names_are_refused(field: str, value: str, hint: str) -> None:
     with pytest.raises(UserError, match=hint):
-        Drafting(**{field: value})
+        wrong: dict[str, Any] = {field: value}
+        Drafting(**wrong)
 
 
 def test_pictures_show_the_ellipse_where_it_is() -> None:
@@ -169,7 +170,8 @@ def test_pictures_show_the_ellipse_where_it_is() -> None:
     frames = env.render()
     assert frames is not None
     for frame, (x, y), along in zip(frames, ((2.0, 0.5), (3.0, -0.5)), ((1, 0), (0, 1)), strict=True):
-        assert (frame.shape, frame.dtype) == ((320, 640, 3), np.uint8)
+        assert frame.shape == (320, 640, 3)
+        assert frame.dtype == np.uint8
         for place, inside in ((0.4, True), (0.6, False)):
             column = round((x + place * along[0] + 1.0) / 7.0 * 640)
             row = round((1.75 - y - place * along[1]) / 3.5 * 320)

@@ -42,7 +42,8 @@ def rates(state: np.ndarray, push: np.ndarray, table: np.ndarray) -> np.ndarray:
     x, y, theta, _, _, omega, coupling, phase = state
     axis, normal = np.array([math.cos(theta), math.sin(theta)]), np.array([-math.sin(theta), math.cos(theta)])
     weaken = np.array([1.0, coupling, 1.0, coupling])
-    rear, front = (np.array(look_up(table, *((x, y) + s * 0.2887 * axis), phase % 1.0)) * weaken for s in (-1, 1))
+    ends = [(x, y) + s * 0.2887 * axis for s in (-1, 1)]
+    rear, front = (np.array(look_up(table, end[0], end[1], phase % 1.0)) * weaken for end in ends)
     water, carried = (rear + front)[:2] / 2, (rear + front)[2:] / 2
     spin = omega - (front - rear)[:2] @ normal / (2 * 0.2887)
     slip = state[3:5] - water
@@ -60,8 +61,9 @@ def rates(state: np.ndarray, push: np.ndarray, table: np.ndarray) -> np.ndarray:
 
 
 def moved(state: np.ndarray, push: np.ndarray) -> tuple[float, ...]:
-    x, y, theta, *others = state
-    return accelerations(x, y, math.cos(theta), math.sin(theta), *others, *push, wake_table())
+    x, y, theta, v, w, omega, coupling, phase = state
+    direction = math.cos(theta), math.sin(theta)
+    return accelerations(x, y, *direction, v, w, omega, coupling, phase, push[0], push[1], push[2], wake_table())
 
 
 def test_the_rates_are_those_of_the_equations() -> None:
@@ -77,12 +79,13 @@ def test_the_rates_are_those_of_the_equations() -> None:
 def after(state: np.ndarray, table: np.ndarray, substeps: int) -> np.ndarray:
     rows = state[None].copy()
     assert not move(rows, 0, 0.05, -0.02, 0.01, EVERYWHERE, 1.0, substeps, table)
-    return rows[0]
+    return np.asarray(rows[0])
 
 
 def oracle(state: np.ndarray, table: np.ndarray) -> np.ndarray:
     push = np.array([0.05, -0.02, 0.01])
-    return solve_ivp(lambda _, x: rates(x, push, table), (0, 1), state, rtol=1e-8, atol=1e-9, max_step=0.1).y[:, -1]
+    found = solve_ivp(lambda _, x: rates(x, push, table), (0, 1), state, rtol=1e-8, atol=1e-9, max_step=0.1)
+    return np.asarray(found.y[:, -1])
 
 
 def test_a_step_of_an_action_is_accurate_against_scipy() -> None:

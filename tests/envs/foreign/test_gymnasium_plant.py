@@ -22,7 +22,7 @@ from replaybench.envs.registry import make_plant, plant_class
 from replaybench.envs.single import SingleEnv
 
 TASKS = ("gymnasium:Pendulum-v1", "gymnasium:MountainCarContinuous-v0", "gymnasium:Hopper-v5")
-NOISE = {"sensor_noise": 0.02, "actuator_noise": 0.05}
+NOISE: dict[str, Any] = {"sensor_noise": 0.02, "actuator_noise": 0.05}
 every_task = pytest.mark.parametrize("name", TASKS)
 
 
@@ -179,7 +179,7 @@ def test_a_tasks_own_truncation_ends_the_episode_and_is_none_of_the_plants(regis
     assert not terminated.any()
     np.testing.assert_array_equal(reward[:, 1], [4, 4, 4, 0, 0])
     # Unbounded ones are shown at the limit, bounds like 3.4e38 count as none, and [0, 4] becomes [-1, 1].
-    np.testing.assert_array_equal(observation[1, 0], np.float32([-1e6, 5.0, 0.0]))
+    np.testing.assert_array_equal(observation[1, 0], np.array([-1e6, 5.0, 0.0], np.float32))
     state = env.get_state()
     env.reset(options={"reset_mask": np.array([True, False])})
     flags = env.step(np.zeros((2, 2)))[3]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -65,7 +66,7 @@ def test_it_moves_as_its_function_says_at_any_rate() -> None:
 
 
 def test_members_are_alone_end_alone_and_continue_from_a_saved_state() -> None:
-    settings = {"sensor_noise": 0.02, "actuator_noise": 0.02}
+    settings: dict[str, Any] = {"sensor_noise": 0.02, "actuator_noise": 0.02}
     env, alone = PopulationEnv(Mass(stiffness=0.5), 3, **settings), PopulationEnv(Mass(stiffness=0.5), 1, **settings)
     env.reset()
     alone.reset()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -56,7 +56,7 @@ def test_a_member_is_gymnasiums_own_environment(name: str) -> None:
 class Echo(gymnasium.Env[Any, Any]):
     """Shows what was chosen."""
 
-    observation_space = Box(-100.0, 100.0, (3,), np.float64)
+    observation_space: gymnasium.Space[Any] = Box(-100.0, 100.0, (3,), np.float64)
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
 
     def __init__(self, action: Any) -> None:
@@ -77,8 +77,10 @@ def echo() -> Iterator[Any]:
     """Register a task of given actions for one test."""
     before = dict(gymnasium.registry)
 
+    entry: Any = Echo  # whose keywords are its own
+
     def register(action: Any) -> str:
-        gymnasium.register("Echo-v0", Echo, max_episode_steps=50, kwargs={"action": action})
+        gymnasium.register("Echo-v0", entry, max_episode_steps=50, kwargs={"action": action})
         return "gymnasium:Echo-v0"
 
     yield register
@@ -89,7 +91,7 @@ def echo() -> Iterator[Any]:
 
 def test_each_of_several_choices_is_an_action_of_its_own(echo: Any) -> None:
     env = PopulationEnv(echo(MultiDiscrete([2, 4, 7], dtype=np.int32, start=[0, -3, 1])), 3)
-    plant = env.plant
+    plant: Any = env.plant
     assert (plant.action_low, plant.action_high) == ((0, -3, 1), (1, 0, 7))
     assert plant.action_choices == (2, 4, 7)
     assert plant.zero_action == (0, -2, 4)
@@ -113,7 +115,7 @@ def test_each_of_several_choices_is_an_action_of_its_own(echo: Any) -> None:
     [
         (Discrete(1), "its action has one choice only"),
         (MultiDiscrete([3, 1]), "its action has one choice only"),
-        (MultiDiscrete([[2, 2], [2, 2]]), "is of kind MultiDiscrete; supported are a one-dimensional Box"),
+        (MultiDiscrete(np.full((2, 2), 2)), "is of kind MultiDiscrete; supported are a one-dimensional Box"),
         (gymnasium.spaces.MultiBinary(2), "is of kind MultiBinary; supported are a one-dimensional Box"),
     ],
 )
@@ -130,7 +132,7 @@ class Valve(PythonPlant):
     name = "Valve"
     state_names, state_units, state_center, state_scale = ("opening",), ("1",), (0.0,), (1.0,)
     action_names, action_units, action_low, action_high = ("command",), ("1",), (0.0,), (1.0,)
-    action_choices = (3,)
+    action_choices: ClassVar[tuple[int, ...]] = (3,)
     initial_state = (0.0,)
     frequency = 1.0
     episode_seconds = 400.0
@@ -178,6 +180,11 @@ def test_equations_get_the_nearest_choice_too() -> None:
             np.testing.assert_array_equal(mine, theirs)
 
 
+def wrong_plant(base: type, **facts: Any) -> None:
+    made: Any = type("Wrong", (base,), facts)
+    dataclasses.dataclass(frozen=True)(made)()
+
+
 def test_choices_are_part_of_what_a_plant_is_and_checked() -> None:
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Free(Valve):
@@ -186,6 +193,6 @@ def test_choices_are_part_of_what_a_plant_is_and_checked() -> None:
     assert Free().fingerprint() != Valve().fingerprint()
     for wrong, told in (((1,), "whole numbers from 2"), ((2.0,), "whole numbers from 2"), ((2, 2), "2 entries")):
         with pytest.raises(UserError, match=f"action_choices.*{told}"):
-            dataclasses.dataclass(frozen=True)(type("Wrong", (Valve,), {"action_choices": wrong}))()
+            wrong_plant(Valve, action_choices=wrong)
     with pytest.raises(UserError, match="action_levels must equal action_choices"):
-        dataclasses.dataclass(frozen=True)(type("Wrong", (BangBang,), {"action_levels": (3,)}))()
+        wrong_plant(BangBang, action_levels=(3,))

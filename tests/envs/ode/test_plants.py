@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ def mean_rewards(plant: OdePlant, actions: np.ndarray) -> np.ndarray:
     env = PopulationEnv(plant, actions.shape[1])
     env.reset()
     assert len(actions) == env.steps_per_episode
-    return np.mean([env.step(action)[1] for action in actions], axis=0)
+    return np.asarray(np.mean([env.step(action)[1] for action in actions], axis=0))
 
 
 def test_parameters_are_the_printed_ones() -> None:
@@ -145,7 +146,7 @@ def test_what_is_divided_by_must_be_positive() -> None:
 def test_an_incomplete_plant_is_told_what_it_lacks() -> None:
     @dataclass(frozen=True, kw_only=True)
     class Short(Pendulum):
-        state_units = ("rad",)
+        state_units: ClassVar[Any] = ("rad",)
 
     @dataclass(frozen=True, kw_only=True)
     class Nameless(OdePlant):
@@ -172,7 +173,7 @@ def test_functions_may_be_compiled_or_plain_and_parameters_few() -> None:
 
         @staticmethod
         def reward(x: Vector, u: Vector, x_next: Vector, event: int, p: Params) -> float:
-            return x_next[0] - x[0]
+            return float(x_next[0] - x[0])
 
     after, reward, _ = rk4.simulate(Integrator(), [0.5], [1.0], 0.1)
     assert after == pytest.approx([0.6])

@@ -1,6 +1,7 @@
 """The Runge-Kutta kernels against SciPy's adaptive integrator, the method's order, and energy."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +15,9 @@ from replaybench.envs.ode.plant import OdePlant
 
 def oracle(plant: OdePlant, state: np.ndarray, u: np.ndarray, dt: float) -> np.ndarray:
     """Integrate one state by SciPy, walls and wrapping left out."""
-    p, rhs = plant.params(), plant.rhs.py_func
-    return solve_ivp(lambda _, x: rhs(x, u, p), (0, dt), state, rtol=1e-10, atol=1e-12).y[:, -1]
+    compiled: Any = plant.rhs
+    p, rhs = plant.params(), compiled.py_func
+    return np.asarray(solve_ivp(lambda _, x: rhs(x, u, p), (0, dt), state, rtol=1e-10, atol=1e-12).y[:, -1])
 
 
 def random_states(plant: OdePlant, count: int) -> tuple[np.ndarray, np.ndarray]:

@@ -103,7 +103,7 @@ def test_computed_rewards_are_the_plants(plant: OdePlant) -> None:
     """The reward kernel of the plants on the same steps is the oracle, on walls and angles that wrap."""
     rng, size = np.random.default_rng(3), len(plant.state_names)
     x = plant.denormalise_state(rng.uniform(-0.6, 0.6, size))
-    table: Table = {"time": np.arange(200) * 0.02}
+    table: Table = {"time": 0.02 * np.arange(200, dtype=np.float64)}
     u = plant.denormalise_action(rng.uniform(-1, 1, (200, len(plant.action_names))))
     rows, rewards = [x], []
     for t in range(199):
@@ -308,11 +308,13 @@ def test_coverage_counts_bins_and_names_what_is_missing() -> None:
     rows = 2000
     angle = np.linspace(0.0, math.pi - 1e-3, rows)
     velocity = 1.5 * np.sin(np.arange(rows))
-    table = {"time": np.arange(rows) / 50.0, "angle": angle, "angular velocity": velocity}
-    summary = convert(log_of(table | {"voltage": 3.0 * (np.arange(rows) % 2)}), Pendulum())[2]
+    table: Table = {"time": np.arange(rows) / 50.0, "angle": angle, "angular velocity": velocity}
+    table["voltage"] = 3.0 * (np.arange(rows, dtype=np.float64) % 2)
+    summary = convert(log_of(table), Pendulum())[2]
     states = {each.name: each for each in summary.states}
     assert states["angle"].visited == pytest.approx(11 / 21)
-    assert states["angle"].unvisited == (pytest.approx((-math.pi, -math.pi / 21)),)
+    (unvisited,) = states["angle"].unvisited
+    assert unvisited == pytest.approx((-math.pi, -math.pi / 21))
     assert states["angular velocity"].visited == pytest.approx(3 / 21)
     assert states["angular velocity"].gaps() == "-15 … -2.14, 2.14 … 15"
     assert summary.plane == pytest.approx(33 / 441)

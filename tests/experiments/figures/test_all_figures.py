@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,9 +75,9 @@ def drawn_kinds(paths: list[Path]) -> set[str]:
     return {path.name.split("-")[0] for path in paths}
 
 
-def line(axes: object, label: str) -> np.ndarray:
+def line(axes: Any, label: str) -> np.ndarray:
     """The points of the one line of that label, `[2, P]`."""
-    (found,) = [line for line in axes.lines if line.get_label() == label]  # type: ignore[attr-defined]
+    (found,) = [line for line in axes.lines if line.get_label() == label]
     return np.array(found.get_data())
 
 
@@ -168,6 +169,11 @@ def test_failed_runs_are_counted_in_the_panel(tmp_path: Path) -> None:
     assert "1 of 4 FULL[PER]" in axes.texts[0].get_text()
 
 
+def heights(axes: Any) -> list[float]:
+    """Heights of the bars of a panel."""
+    return [bar.get_height() for bar in axes.patches]
+
+
 def test_raw_rewards_where_references_are_too_close(tmp_path: Path) -> None:
     data, _, _ = results(tmp_path, reference=TOO_CLOSE)
     here = data.sel(plant="PendulumDCSC")
@@ -177,7 +183,7 @@ def test_raw_rewards_where_references_are_too_close(tmp_path: Path) -> None:
     np.testing.assert_allclose(line(axes, "FULL[PER]")[1], runs.mean(axis=0), rtol=1e-12)
     (bars,) = score_bars(here).axes
     assert bars.get_ylabel().startswith("raw")
-    np.testing.assert_allclose(bars.patches[1].get_height(), runs.mean(), rtol=1e-12)
+    np.testing.assert_allclose(heights(bars)[1], runs.mean(), rtol=1e-12)
 
 
 def test_bars_and_responses_are_the_scores(tmp_path: Path) -> None:
@@ -185,7 +191,7 @@ def test_bars_and_responses_are_the_scores(tmp_path: Path) -> None:
     here = data.sel(plant="PendulumDCSC")
     for axes, name in zip(score_bars(here).axes, ("mu_final", "mu_max", "rise_time"), strict=True):
         places = here[f"{name}_mean"].sel(learner="DDPG").transpose("strategy", "noise", "frequency")
-        assert [bar.get_height() for bar in axes.patches] == places.values.ravel().tolist()
+        assert heights(axes) == places.values.ravel().tolist()
     final = here["mu_final_mean"].sel(learner="DDPG", strategy="FULL[PER]")
     figure = response(here, "noise")
     assert figure is not None
@@ -272,8 +278,9 @@ def test_policies_beside_dynamic_programming(tmp_path: Path, monkeypatch: pytest
     if seed not in cell.seeds:
         cell = next(other for other in cells if other.strategy == "FULL[PER]" and seed in other.seeds)
     plant = cell.make_plant()
+    assert isinstance(plant, OdePlant)
     agent = make_agent(cell, plant)
-    agent.load_weights(read_policy(folder.cell(cell.id) / "policy.safetensors")[1])  # type: ignore[attr-defined]
+    agent.load_weights(read_policy(folder.cell(cell.id) / "policy.safetensors")[1])
     x, y = 100, 40
     low, high = np.array(plant.grid_low), np.array(plant.grid_high)
     state = plant.normalise_state(low + (np.array([x, y]) + 0.5) / 161 * (high - low)).astype(np.float32)
@@ -290,7 +297,7 @@ def test_weights_of_other_networks_are_refused() -> None:
     study = Study(name="t", plants=("PendulumDCSC", "Magman"), strategies=("FIFO[Uniform]",), seeds=1, episodes=1)
     first, second = (make_agent(cell, cell.make_plant()) for cell in study.cells())
     with pytest.raises(UserError, match="do not fit"):
-        first.load_weights(second.weights())  # type: ignore[attr-defined]
+        first.load_weights(second.weights())
 
 
 @pytest.mark.parametrize("learners", [1, 5])

@@ -160,8 +160,8 @@ def test_counted_numbers_keep_their_order_and_their_size() -> None:
     for part in np.array_split(values, 7):
         counted.add(part)
     counted.add(np.array([np.inf, -np.inf, np.nan, 1e300]))
-    shares = np.linspace(0, 1, 401)
-    exact = np.quantile(values.astype(np.float64), shares, method="inverted_cdf")
+    shares = np.linspace(0, 1, 401).tolist()
+    exact = np.asarray(np.quantile(values.astype(np.float64), shares, method="inverted_cdf"))
     np.testing.assert_allclose(counted.quantiles(shares), exact, rtol=SAME, atol=1e-41)
     assert (counted.infinite, counted.undefined) == (3, 1)
     whole = FloatHistogram()

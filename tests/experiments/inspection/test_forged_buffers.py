@@ -63,7 +63,12 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rows = {name: rng.normal(size=(2, width)).astype(np.float32) for name, width in replay.columns.fields.items()}
         replay.add(rows, np.ones(2, np.bool_), np.full(2, step % 20 == 19))
     cell = {"learner": "DDPG", "settings": {}, "discount": "fixed"}
-    facts = {"source": "sweep", "plant": "Pendulum", "parameters": {"mass": 0.055}, "plant_fingerprint": "x"}
+    facts: dict[str, Any] = {
+        "source": "sweep",
+        "plant": "Pendulum",
+        "parameters": {"mass": 0.055},
+        "plant_fingerprint": "x",
+    }
     facts |= {"frequency": 50.0, "noise": 0.0, "observe": [], "cell": cell, **replay_facts(replay)}
     facts |= {"reward_final": [-1.0, math.nan], "reward_greedy": [], "version": "0.1.0"}
     path = tmp_path_factory.mktemp("sound") / "buffer.h5"

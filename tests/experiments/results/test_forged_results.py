@@ -47,11 +47,11 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "r.nc"
 
 
-def forge(source: Path, path: Path, edit: Callable[[Any], Any]) -> None:
+def forge(source: Path, path: Path, edit: Callable[..., Any], *of: str) -> None:
     """Change a copy as HDF5 allows it, and seal it as if it had been written so."""
     content = io.BytesIO(source.read_bytes()[:-32])
     with h5py.File(content, "r+") as file:
-        edit(file)
+        edit(file, *of)
     body = content.getvalue()
     path.write_bytes(body + hashlib.blake2b(body, digest_size=32).digest())
 
@@ -167,7 +167,7 @@ def test_whatever_becomes_of_an_array_is_shown_or_one_line(kind: str, sound: Pat
     for name in ARRAYS:
         label = f"{name}: {kind}"
         try:
-            forge(sound, path, lambda file, name=name: EDITS[kind](file, name))
+            forge(sound, path, EDITS[kind], name)
         except (TypeError, ValueError, OSError, RuntimeError):
             continue  # HDF5 itself knows no such thing
         refused = outcome(path, label)
@@ -192,7 +192,7 @@ def test_whatever_becomes_of_an_attribute_is_shown_or_one_line(
 
 def test_inspect_says_so_with_status_2(sound: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for edit in ("dropped", "complex", "flat", "NaN"):
-        forge(sound, tmp_path / "forged.nc", lambda file, edit=edit: EDITS[edit](file, "noise"))
+        forge(sound, tmp_path / "forged.nc", EDITS[edit], "noise")
         with pytest.raises(SystemExit) as ended:
             main(["inspect", str(tmp_path / "forged.nc")])
         said = capsys.readouterr()

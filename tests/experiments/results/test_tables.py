@@ -45,10 +45,11 @@ def finished(path: Path, reference: Reference) -> xr.Dataset:
 
 
 def shown(data: xr.Dataset) -> str:
-    console = Console(width=200, file=io.StringIO())
+    printed = io.StringIO()
+    console = Console(width=200, file=printed)
     for table in score_tables(data):
         console.print(table)
-    return console.file.getvalue()  # type: ignore[attr-defined]
+    return printed.getvalue()
 
 
 def test_the_grid_behind_a_score_is_shown_and_stored(tmp_path: Path) -> None:
@@ -70,7 +71,8 @@ def test_references_that_know_the_noise_are_rows(tmp_path: Path) -> None:
     assert averaged.split()[-2:] == ["-13.00", "1.05"]
     assert observer.split()[-2:] == ["-6.00", "1.10"]
     assert "averaged" not in shown(finished(tmp_path, GOOD))
-    console = Console(width=200, file=io.StringIO())
+    printed = io.StringIO()
+    console = Console(width=200, file=printed)
     console.print(reference_table("PendulumDCSC", 50.0, 0.02, dataclasses.replace(GOOD, dp_averaged=-13.0)))
     assert "DP, greedy in values averaged over the noise" in console.file.getvalue()  # type: ignore[attr-defined]
 
@@ -92,7 +94,8 @@ def test_a_plant_without_dynamic_programming_is_not_said_to_have_it(tmp_path: Pa
 
 @pytest.mark.parametrize(("reference", "dashes"), [(GOOD, 0), (HOPELESS, 5), (NO_GRID, 4)])
 def test_the_baseline_table_has_no_nan(reference: Reference, dashes: int) -> None:
-    console = Console(width=200, file=io.StringIO())
+    printed = io.StringIO()
+    console = Console(width=200, file=printed)
     console.print(reference_table("PendulumDCSC", 50.0, 0.0, reference))
     told = console.file.getvalue()  # type: ignore[attr-defined]
     assert "nan" not in told

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +53,7 @@ def test_stopped_and_resumed_equals_uninterrupted(tmp_path: Path, strategy: str,
     cell = make_cell(strategy, learner={"DDPG": settings})
     assert run_cell(cell, tmp_path / "whole", buffers="final")
     for stop in (2, 3, 8):
-        assert not run_cell(cell, tmp_path / "parts", "final", report=lambda episode, stop=stop: episode < stop)
+        assert not run_cell(cell, tmp_path / "parts", "final", report=partial(operator.gt, stop))
         assert (tmp_path / "parts" / "checkpoint.h5").exists()
     assert run_cell(cell, tmp_path / "parts", buffers="final")
     assert_equal_files(tmp_path / "whole", tmp_path / "parts")
@@ -165,10 +167,7 @@ def test_stored_successors_are_true_and_time_limits_are_not_terminal() -> None:
 
 
 def test_horizon_discount_keeps_the_horizon_and_the_scale_of_values() -> None:
-    fixed, horizon = (
-        CellRun(make_cell(discount=kind, frequency=(100.0,))).agent.task
-        for kind in ("fixed", "horizon")  # type: ignore[attr-defined]
-    )
+    fixed, horizon = (CellRun(make_cell(discount=kind, frequency=(100.0,))).agent.task for kind in ("fixed", "horizon"))
     assert fixed.discount == 0.95
     assert horizon.discount == pytest.approx(0.9747, abs=5e-5)
     assert horizon.reward_scale == fixed.reward_scale / 2

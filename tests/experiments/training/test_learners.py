@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from replaybench.controllers.registry import LEARNERS
 from replaybench.data.errors import UserError
@@ -154,7 +156,7 @@ def test_every_learner_can_normalise_what_it_sees(learner: str) -> None:
     for _ in range(run.agent.warmup_episodes + 2):
         run.advance()
     assert np.isfinite(run.reward[:, : run.episode]).all()
-    weights = run.agent.weights()
+    weights: Mapping[str, NDArray[Any]] = run.agent.weights()
     mean, scale = weights["observation.mean"], weights["observation.scale"]
     assert (mean != 0).all()
     states = np.random.Generator(np.random.PCG64(0)).normal(size=(2, 20, 2)).astype(np.float32)
@@ -225,7 +227,7 @@ def test_a_learner_that_fails_leaves_the_figure_of_metrics_whole(tmp_path: Path)
     data["metric_temperature"].values[..., -1] = np.nan
     figure = metric_curves(data.isel(plant=0))
     assert figure is not None
-    assert len(figure.axes[0].lines[0].get_xdata()) == 1
+    assert np.shape(figure.axes[0].lines[0].get_xdata()) == (1,)
 
 
 def test_metrics_reach_the_dataset_and_a_figure(tmp_path: Path) -> None:

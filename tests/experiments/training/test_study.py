@@ -6,6 +6,7 @@ import dataclasses
 import json
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,7 +90,7 @@ def test_forms_of_exploration_read_back(tmp_path: Path, table: str) -> None:
 
 def test_whatever_changes_numbers_changes_the_identity(tmp_path: Path) -> None:
     study = Study(name="a", plants=("Pendulum",), strategies=("FIFO[Uniform]",), seeds=2, episodes=10)
-    changes = [
+    changes: list[dict[str, Any]] = [
         {"root_seed": 1}, {"episodes": 11}, {"capacity": 99}, {"discount": "horizon"}, {"noise": (0.1,)},
         {"frequency": (25.0,)}, {"strategies": ("FULL[PER]",)}, {"plant": {"Pendulum": {"inertia": 1e-3}}},
         {"learner": {"DDPG": {"tau": 0.02}}}, {"learner": {"DDPG": {"exploration": {"friction": 0.1}}}},
@@ -97,7 +98,7 @@ def test_whatever_changes_numbers_changes_the_identity(tmp_path: Path) -> None:
     ]  # fmt: skip
     ids = [study.cells()[0].id] + [dataclasses.replace(study, **change).cells()[0].id for change in changes]
     assert len(set(ids)) == len(ids)
-    same = [
+    same: list[dict[str, Any]] = [
         {"name": "b"},
         {"buffers": "none"},
         {"learner": {"DDPG": {"tau": 0.01}}},
@@ -201,8 +202,9 @@ def test_a_cell_says_which_it_is(tmp_path: Path) -> None:
         dataclasses.replace(first, fingerprint="0").make_plant()
 
 
-def made(**changes: object) -> Study:
-    return Study(**{"name": "x", "plants": ("Pendulum",), "strategies": ("FIFO[Uniform]",), "episodes": 10, **changes})
+def made(**changes: Any) -> Study:
+    settings = {"name": "x", "plants": ("Pendulum",), "strategies": ("FIFO[Uniform]",), "episodes": 10, **changes}
+    return Study(**settings)
 
 
 def test_room_for_a_batch_and_steps_for_an_update_are_enough() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import operator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from cells import updates_of
 
 from replaybench.data.formats.policy_file import read_policy
 from replaybench.data.records.record import read_record
@@ -34,7 +37,7 @@ def actions_of(run: CellRun, member: int) -> np.ndarray:
     """Return what a member did, in order."""
     done = run.replay.collected[member]
     order = np.argsort(run.replay.columns.serial[member, :done])
-    return run.replay.columns.column("action")[member, order]
+    return np.asarray(run.replay.columns.column("action")[member, order])
 
 
 @each
@@ -44,12 +47,12 @@ def test_random_are_the_actions_of_the_rounds_before_the_first_update(learner: s
     run = CellRun(make_cell(learner, every))
     for _ in range(WARM_UP):
         run.advance()
-    assert run.agent.steps[0] == 0
+    assert updates_of(run) == 0
     if every:
         assert run.episodes.active.any()
     random = run.replay.collected.copy()
     run.advance()
-    assert run.agent.steps[0] > 0
+    assert updates_of(run) > 0
     for member in range(SEEDS):
         count = random[member]
         actions = actions_of(run, member)
@@ -77,7 +80,7 @@ def test_a_run_killed_while_it_warms_up_is_the_uninterrupted_one(tmp_path: Path,
     cell = make_cell(learner, every)
     assert run_cell(cell, tmp_path / "whole", "final")
     for stop in range(1, WARM_UP + 2):
-        assert not run_cell(cell, tmp_path / "parts", "final", report=lambda done, stop=stop: done < stop)
+        assert not run_cell(cell, tmp_path / "parts", "final", report=partial(operator.gt, stop))
     assert run_cell(cell, tmp_path / "parts", "final")
     for name in ("buffer.h5", "scores.h5"):
         whole, parts = (read_record(tmp_path / folder / name)[1] for folder in ("whole", "parts"))

@@ -22,7 +22,7 @@ STRATEGIES = ("FULL[PER+IS]", "Drop(0.3)*TDE[ERE+PER]", "Resv[PERprop+FIS]", "Ex
 
 def use(replay: Replay, rounds: int, seed: int, unit: Unit = STEP) -> list[np.ndarray]:
     """Add an episode of 20 steps and replay twice, again and again; return all that was drawn, `[M, …]` each."""
-    drawn = []
+    drawn: list[np.ndarray] = []
     for number in range(rounds):
         # One generator per member, so that a member does the same whoever is beside it.
         rngs = [np.random.Generator(np.random.PCG64([seed, number, member])) for member in replay.members]

@@ -61,7 +61,8 @@ def test_batches_are_those_of_a_buffer(path: Path) -> None:
             assert batch.columns.keys() == FIELDS.keys()
             for name, width in FIELDS.items():
                 column = batch.columns[name]
-                assert (column.shape, column.dtype) == ((3, 16, width), np.float32)
+                assert column.shape == (3, 16, width)
+                assert column.dtype == np.float32
                 expected = 1_000_000 * np.arange(3)[:, None] + batch.idx
                 np.testing.assert_array_equal(column, np.repeat(expected[:, :, None], width, axis=2))
             np.testing.assert_array_equal(batch.serial, batch.idx + 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +13,8 @@ from hypothesis import strategies as st
 from numba import njit
 from numpy.typing import NDArray
 
+from replaybench.replay.orders.node_vectors import INNER, LEAF
 from replaybench.replay.orders.rank_order import (
-    INNER,
-    LEAF,
-    LEAST_INNER,
-    LEAST_LEAF,
     RankOrder,
     order_arrive_all,
     order_rank,
@@ -28,30 +26,31 @@ from replaybench.replay.orders.rank_order import (
     order_update,
     order_update_all,
 )
+from replaybench.replay.orders.rank_tree import LEAST_INNER, LEAST_LEAF
 
 NOTHING = 2**64 - 1
 ROOT, HEIGHT, SIZE, FREE, USED = 0, 1, 2, 5, 7
 
 
 @njit
-def set_all(state, m, slots, keys):
+def set_all(state: Any, m: int, slots: Any, keys: Any) -> None:
     for b in range(slots.size):
         order_set(state, m, slots[b], keys[b])
 
 
 @njit
-def remove_ranks(state, m, ranks):
+def remove_ranks(state: Any, m: int, ranks: Any) -> None:
     for rank in ranks:
         order_remove(state, m, order_select(state, m, rank))
 
 
 @njit
-def select_all(state, m):
+def select_all(state: Any, m: int) -> NDArray[np.int64]:
     return np.array([order_select(state, m, rank) for rank in range(order_size(state, m))])
 
 
 @njit
-def rank_all(state, m, slots):
+def rank_all(state: Any, m: int, slots: Any) -> NDArray[np.int64]:
     return np.array([order_rank(state, m, slot) for slot in slots])
 
 

@@ -79,10 +79,11 @@ def test_fifo_stores_what_the_original_does(n_envs: int, timeouts: bool) -> None
         assert ours.size() == original.size() * n_envs
         assert ours.pos == original.pos * n_envs
     slot, env = np.divmod(np.arange(20), n_envs)
-    theirs = ReplayBufferSamples(
+    columns = (
         original.observations[slot, env], original.actions[slot, env], original.next_observations[slot, env],
         original.dones[slot, env] * (1 - original.timeouts[slot, env]), original.rewards[slot, env],
     )  # fmt: skip
+    theirs = ReplayBufferSamples(*(torch.as_tensor(column) for column in columns))
     stored = ours._get_samples(np.arange(20))
     np.testing.assert_array_equal(rows(stored), rows(theirs))
     assert 0 < stored.dones.sum() < (original.dones.sum() if timeouts else 20)
@@ -96,13 +97,14 @@ def test_samples_look_like_the_originals() -> None:
         original, ours = (kind(9, space, action_space, "cpu") for kind in (ReplayBuffer, StrategyReplayBuffer))
         for value in range(9):
             action = np.array([3]) if action_space != ACTION else np.full((1, 2), 0.5, np.float32)
-            given = (np.full((1, 2, 3), value), np.ones((1, 2, 3)), action, np.ones(1), np.zeros(1, bool), [{}])
+            given: Any = (np.full((1, 2, 3), value), np.ones((1, 2, 3)), action, np.ones(1), np.zeros(1, bool), [{}])
             original.add(*given)
             ours.add(*given)
         for name, theirs, own in zip(ReplayBufferSamples._fields, original.sample(4), ours.sample(4), strict=True):
             if theirs is None:
                 assert own is None
             else:
+                assert own is not None
                 assert own.shape == theirs.shape
                 assert own.dtype == (torch.float32 if theirs.dtype == torch.float64 else theirs.dtype), name
 
@@ -113,25 +115,32 @@ def test_samples_are_normalised_as_in_the_original() -> None:
         kind(8, env.observation_space, env.action_space, "cpu", 2) for kind in (ReplayBuffer, StrategyReplayBuffer)
     )
     env.reset()
-    before = env.get_original_obs()
+    before: Any = env.get_original_obs()
     for _ in range(4):
         action = np.full((2, 1), 0.3, np.float32)
         _, _, done, infos = env.step(action)
         for buffer in (original, ours):
-            buffer.add(before, env.get_original_obs(), action, env.get_original_reward(), done, infos)
+            after: Any = env.get_original_obs()
+            buffer.add(before, after, action, env.get_original_reward(), done, infos)
         before = env.get_original_obs()
     assert np.abs(np.asarray(ours.sample(8, env).observations)).max() > 1e-3
     theirs = np.unique(rows(original.sample(300, env)), axis=0)
     np.testing.assert_allclose(np.unique(rows(ours.sample(300, env)), axis=0), theirs, rtol=1e-6)
 
 
+def global_state() -> Any:
+    """What the peers draw from, copied."""
+    state: Any = np.random.get_state()  # noqa: NPY002
+    return state[1].copy()
+
+
 def test_draws_follow_the_seed_and_nothing_else() -> None:
     one, same, other = (filled("Resv[Uniform]", seed=seed) for seed in (3, 3, 4))
-    state = np.random.get_state()[1].copy()  # noqa: NPY002
+    state = global_state()
     drawn = [rows(buffer.sample(16)) for buffer in (one, same, other)]
     np.testing.assert_array_equal(drawn[0], drawn[1])
     assert not np.array_equal(drawn[0], drawn[2])
-    np.testing.assert_array_equal(state, np.random.get_state()[1])  # noqa: NPY002
+    np.testing.assert_array_equal(state, global_state())
     assert one.full
     assert one.pos == 0
     one.reset()
@@ -327,7 +336,8 @@ def one_update_written_out(
     q = torch.hstack(policy.critic(batch.observations, action))
     q = q.amin(dim=1) if soft else q[:, 0]
     descend((actor_w[:, 0] * (0.25 * log_prob - q)).mean(), policy.actor)
-    return delta.detach().abs().mean(dim=1, keepdim=True)
+    size: torch.Tensor = delta.detach().abs().mean(dim=1, keepdim=True)
+    return size
 
 
 @pytest.mark.parametrize("everywhere", [False, True])
@@ -343,7 +353,9 @@ def test_an_update_is_that_of_the_weighted_losses(
     model = learner(kind, f"FIFO[PER+IS(all_networks={str(everywhere).lower()})]", gradient_steps=0, **settings)
     model.policy.double()
     model.learn(50)
-    buffer, draw, drawn, sizes = model.strategy_buffer, model.strategy_buffer.sample, [], []
+    buffer, draw = model.strategy_buffer, model.strategy_buffer.sample
+    drawn: list[ReplayBufferSamples] = []
+    sizes: list[torch.Tensor] = []
 
     def weighted(*args: Any, **kwargs: Any) -> ReplayBufferSamples:
         drawn.append(draw(*args, **kwargs))
@@ -375,7 +387,8 @@ def test_nothing_of_a_phase_stays_in_the_model(tmp_path: Path) -> None:
     loaded = StrategySAC.load(tmp_path / "model.zip", env=model.get_env(), device="cpu")
     for again in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)), loaded):
         again.learn(50, reset_num_timesteps=False)
-        assert not torch.equal(again.actor.mu.weight, model.actor.mu.weight)
+        after, before = (kind.policy.state_dict()["actor.mu.weight"] for kind in (again, model))
+        assert not torch.equal(after, before)
         keys = again.strategy_buffer.replay.orders["td_error"].keys()
         assert np.isfinite(keys).any()
 
@@ -393,7 +406,7 @@ def test_weights_count_as_repeated_samples() -> None:
         buffer.batch.weight[0] = [2, 0] * 8
         return batch[-1]
 
-    buffer.sample = with_weights  # type: ignore[method-assign]
+    buffer.sample = with_weights
     repeated = learner(DDPG)
     repeated._setup_learn(50)
     repeated.policy.load_state_dict(weighted.policy.state_dict())
@@ -414,11 +427,11 @@ def test_weights_of_zero_stop_the_networks_that_they_are_for(kind: type[Strategy
     buffer, draw = model.strategy_buffer, model.strategy_buffer.sample
 
     def weightless(*args: Any, **kwargs: Any) -> ReplayBufferSamples:
-        samples = draw(*args, **kwargs)
+        samples: ReplayBufferSamples = draw(*args, **kwargs)
         buffer.batch.weight[:] = 0
         return samples
 
-    buffer.sample = weightless  # type: ignore[method-assign]
+    buffer.sample = weightless
     before = copy.deepcopy(model.policy.state_dict())
     model.train(2, 16)
     moved = {
@@ -458,7 +471,8 @@ def test_attention_gets_its_state_progress_and_learning_rate(monkeypatch: pytest
     for normalised in (False, True):
         wrapped = VecNormalize(env) if normalised else env
         model = learner(StrategyTD3, "FIFO[AER]", wrapped, train_freq=10, gradient_steps=2, learning_rate=0.01)
-        contexts, rates = [], []
+        contexts: list[Any] = []
+        rates: list[float] = []
         draw = model.strategy_buffer.replay.sample
 
         def look(context: Any, model: Any = model, draw: Any = draw, contexts: Any = contexts) -> Any:
@@ -479,7 +493,7 @@ def test_attention_gets_its_state_progress_and_learning_rate(monkeypatch: pytest
         assert [c.updates_in_phase for c, _ in contexts] == [2] * 8
         assert [c.progress for c, _ in contexts] == pytest.approx([0.4, 0.4, 0.6, 0.6, 0.8, 0.8, 1.0, 1.0])
         assert rates == pytest.approx([0.01 * aer.widening(c.progress) for c, _ in contexts])
-        agents = {tuple(np.flatnonzero((last == c.state).all(axis=1))) for c, last in contexts}
+        agents = {tuple(np.flatnonzero((last == c.state).all(axis=1)).tolist()) for c, last in contexts}
         assert agents == {(0,), (1,)}
 
 
@@ -533,7 +547,7 @@ def test_learners_refuse_what_they_cannot_serve() -> None:
 
 @pytest.mark.parametrize("name", ["buffer", "learners"])
 def test_without_the_library_the_remedy_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "stable_baselines3.common.buffers", None)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "stable_baselines3.common.buffers", None)
     for module in ("replaybench.replay.sb3.buffer", f"replaybench.replay.sb3.{name}"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     with pytest.raises(

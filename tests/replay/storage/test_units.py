@@ -28,6 +28,7 @@ def offer(replay: Replay, lengths: list[int], first: int = 1, exploration: float
 
 def stored(replay: Replay) -> list[list[int]]:
     """Return the steps of each stored unit."""
+    assert replay.assembly is not None
     reward, length = replay.columns.column("reward")[0, ..., 0], replay.assembly.length[0]
     return [reward[slot, : length[slot]].astype(int).tolist() for slot in range(int(replay.count[0]))]
 
@@ -38,6 +39,7 @@ def test_segments_never_span_episodes_and_the_last_one_is_short() -> None:
     assert stored(replay) == [[1, 2, 3, 4], [5, 6], [7, 8, 9, 10], [11], [12, 13, 14, 15], [16, 17, 18, 19], [20]]
     assert replay.columns.serial[0, :7].tolist() == [1, 5, 7, 11, 12, 16, 20]
     batch = replay.sample()
+    assert batch.length is not None
     for b, slot in enumerate(batch.idx[0]):
         own = stored(replay)[slot]
         assert batch.length[0, b] == len(own)

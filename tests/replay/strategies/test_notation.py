@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from replaybench.data.errors import UserError
 from replaybench.replay.strategies.entry.drop import Drop
 from replaybench.replay.strategies.entry.synth import Synth
-from replaybench.replay.strategies.notation import Strategy, parse
+from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.registry import ENTRIES, RETENTIONS, SAMPLINGS, WEIGHTINGS
 from replaybench.replay.strategies.retention.far_policy import FarPol
 from replaybench.replay.strategies.retention.fifo import FIFO
@@ -22,6 +24,7 @@ from replaybench.replay.strategies.sampling.rank_based import PER
 from replaybench.replay.strategies.sampling.recent import ERE
 from replaybench.replay.strategies.sampling.recent_proportional import EREPER
 from replaybench.replay.strategies.sampling.uniform import Uniform
+from replaybench.replay.strategies.strategy import Strategy
 from replaybench.replay.strategies.weighting.full_importance import FIS
 from replaybench.replay.strategies.weighting.importance import IS
 
@@ -34,7 +37,7 @@ eta = st.floats(0, 1, exclude_min=True)
 recent = (eta, st.none() | st.integers(1, 10**6), eta, st.none() | st.integers(2, 10**6))
 shares = st.tuples(st.floats(0, 0.5), st.floats(0, 0.5), probabilities).filter(lambda s: s[0] + s[1] > 0)
 
-PARTS = {
+PARTS: dict[type, st.SearchStrategy[Any]] = {
     FIFO: st.builds(FIFO),
     FULL: st.builds(FULL),
     Resv: st.builds(Resv),

@@ -80,7 +80,8 @@ def test_spellings(text: str, canonical: str) -> None:
 def test_the_defaults_are_those_of_the_paper() -> None:
     refer = parse("FIFO[Uniform+ReFER]").refer
     assert refer == ReFER(c=4.0, anneal=5e-7, far=0.1, beta=1.0, beta_rate=None, kl="mu_pi")
-    rules = {name: parse(f"FIFO[Uniform+{name}]").refer.rules for name in REFER}
+    parsed = {name: parse(f"FIFO[Uniform+{name}]").refer for name in REFER}
+    rules = {name: refer.rules for name, refer in parsed.items() if refer is not None}
     assert rules == {"ReFER": (1, 2), "ReFER-1": (1,), "ReFER-2": (2,)}
     assert parse("FIFO[Uniform]").refer is None
 

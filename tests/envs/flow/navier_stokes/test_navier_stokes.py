@@ -1,10 +1,13 @@
 """The drafting task in the Navier–Stokes flow, on the coarsest grid."""
 
+from pathlib import Path
+from typing import Any, cast
+
 import numpy as np
 import pytest
 
 from replaybench.data.errors import UserError
-from replaybench.envs.flow.navier_stokes.developed_wake import PHASES, developed_wake, rises
+from replaybench.envs.flow.navier_stokes.developed_wake import PHASES, Wake, developed_wake, rises
 from replaybench.envs.flow.navier_stokes.engine import HELD, NavierStokes
 from replaybench.envs.flow.navier_stokes.solver import Grid
 from replaybench.envs.flow.plant import LEFT, Drafting
@@ -14,7 +17,7 @@ PLANT = Drafting(fidelity="navier-stokes", cells=8)
 QUICK = 10.0  # actions per T: an action is then four time steps
 
 
-def population(members: list[int], **settings) -> PopulationEnv:
+def population(members: list[int], **settings: Any) -> PopulationEnv:
     return PopulationEnv(PLANT, len(members), members=members, frequency=QUICK, seed=3, **settings)
 
 
@@ -23,21 +26,23 @@ def actions(steps: int, members: int) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def wake():
+def wake() -> Wake:
     return developed_wake(Grid(8))
 
 
-def test_the_wake_sheds_periodically(wake) -> None:
+def test_the_wake_sheds_periodically(wake: Wake) -> None:
     """At 16 cells per D and in a wider box St is 0.204 and Cd 2.27; a coarse grid and near walls are forgiven a lot."""
     assert 0.19 < 1.0 / wake.period < 0.27
     assert 2.0 < 2.0 * wake.drag < 2.9
     v = wake.snapshots[:, 1, 2 + 6 * 8, 2 + 5 * 8]  # on the middle line, 2 D behind the cylinder
     assert v.max() > 0.2
     assert v.min() < -0.2
-    np.testing.assert_allclose(v[: PHASES // 2], -v[PHASES // 2 :], atol=0.25 * np.ptp(v))
+    np.testing.assert_allclose(v[: PHASES // 2], -v[PHASES // 2 :], atol=0.25 * float(np.ptp(v)))
 
 
-def test_a_kept_wake_is_the_computed_one_and_a_damaged_one_is_computed_again(tmp_path, monkeypatch, capsys) -> None:
+def test_a_kept_wake_is_the_computed_one_and_a_damaged_one_is_computed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     from replaybench.envs.flow.navier_stokes import developed_wake as module
 
     monkeypatch.setenv("REPLAYBENCH_CACHE", str(tmp_path))
@@ -59,17 +64,19 @@ def test_rises_are_found_between_samples() -> None:
     np.testing.assert_allclose(rises(np.sin(time - 0.234))[:3] * 0.1, 0.234 + 2 * np.pi * np.arange(3), atol=2e-2)
 
 
-def test_a_member_is_the_same_bit_for_bit_in_any_population(wake) -> None:
+def test_a_member_is_the_same_bit_for_bit_in_any_population(wake: Wake) -> None:
     together, alone = population([4, 2]), population([2])
     steps = actions(6, 2)
     np.testing.assert_array_equal(together.reset()[0][1:], alone.reset()[0])
     for step in steps:
+        many: Any  # the pair of tuples is one of objects
         for many, one in zip(together.step(step)[:4], alone.step(step[1:])[:4], strict=True):
             np.testing.assert_array_equal(many[1:], one)
-    np.testing.assert_array_equal(together._engine.fields[1:], alone._engine.fields)
+    engine, other = cast(NavierStokes, together._engine), cast(NavierStokes, alone._engine)
+    np.testing.assert_array_equal(engine.fields[1:], other.fields)
 
 
-def test_a_kept_state_goes_on_bit_for_bit(wake) -> None:
+def test_a_kept_state_goes_on_bit_for_bit(wake: Wake) -> None:
     env, other = population([0, 1], sensor_noise=0.01), population([0, 1], sensor_noise=0.01)
     env.reset()
     steps = actions(8, 2)
@@ -83,11 +90,11 @@ def test_a_kept_state_goes_on_bit_for_bit(wake) -> None:
             np.testing.assert_array_equal(left, right)
 
 
-def test_a_masked_reset_leaves_the_others_alone(wake) -> None:
+def test_a_masked_reset_leaves_the_others_alone(wake: Wake) -> None:
     env = population([0, 1])
     env.reset()
     env.step(actions(1, 2)[0])
-    engine = env._engine
+    engine = cast(NavierStokes, env._engine)
     before = {name: array.copy() for name, array in engine.get_state().items()}
     env.reset(options={"reset_mask": np.array([True, False])})
     for name, array in engine.get_state().items():
@@ -96,10 +103,10 @@ def test_a_masked_reset_leaves_the_others_alone(wake) -> None:
     np.testing.assert_array_equal(engine.body[0, 3:], 0.0)
 
 
-def test_episodes_start_at_rest_behind_wakes_of_all_phases(wake) -> None:
+def test_episodes_start_at_rest_behind_wakes_of_all_phases(wake: Wake) -> None:
     env = population(list(range(6)))
     observation = env.reset()[0]
-    engine = env._engine
+    engine = cast(NavierStokes, env._engine)
     np.testing.assert_array_equal(engine.observed[:, 3:6], 0.0)
     assert (abs(engine.observed[:, 0] - 2.0) <= 0.5).all()
     assert (abs(engine.observed[:, 1]) <= 0.5).all()
@@ -109,7 +116,7 @@ def test_episodes_start_at_rest_behind_wakes_of_all_phases(wake) -> None:
     assert HELD > 0.0
 
 
-def test_leaving_the_box_ends_the_episode_and_costs(wake) -> None:
+def test_leaving_the_box_ends_the_episode_and_costs(wake: Wake) -> None:
     env = population([0])
     env.reset()
     rewards = []
@@ -124,7 +131,7 @@ def test_leaving_the_box_ends_the_episode_and_costs(wake) -> None:
     assert info["event"][0] == LEFT
     assert info["left"][0]
     np.testing.assert_allclose(rewards[:-1], -4.0 / QUICK)
-    x, y = env._engine.body[0, :2]
+    x, y = cast(NavierStokes, env._engine).body[0, :2]
     assert x > 4.0 or abs(y) > 1.0
     assert x < 4.2
     assert abs(y) < 1.2
@@ -151,20 +158,21 @@ def test_sensors_see_the_flow_past_a_moving_ellipse() -> None:
         np.testing.assert_allclose(engine.observed[0, 6 + 2 * n : 8 + 2 * n], np.subtract(fluid, own), rtol=1e-10)
 
 
-def test_vorticity_of_a_shear_and_a_picture(wake) -> None:
+def test_vorticity_of_a_shear_and_a_picture(wake: Wake) -> None:
     env = population([0], render_mode="rgb_array")
     env.reset()
-    picture = env.render()[0]
+    (picture,) = env.render() or ()
     assert picture.dtype == np.uint8
     assert picture.shape == (320, 640, 3)
-    engine = env._engine
+    engine = cast(NavierStokes, env._engine)
     y = engine.grid.h * np.arange(engine.grid.shape[1])
     engine.fields[0, 0], engine.fields[0, 1] = 0.4 * y, 0.0
     vorticity, extent = engine.vorticity(0)
     np.testing.assert_allclose(vorticity, -0.4, atol=1e-12)
     assert vorticity.shape == (79, 95)
     assert extent == pytest.approx((-4 + 1 / 16, 8 - 1 / 16, -5 + 1 / 16, 5 - 1 / 16))
-    assert (env.render()[0] != picture).any()
+    (other,) = env.render() or ()
+    assert (other != picture).any()
 
 
 @pytest.mark.parametrize("cells", [7, 12.5])
@@ -173,10 +181,10 @@ def test_grids_that_cannot_be_are_refused(cells: float) -> None:
         PopulationEnv(Drafting(fidelity="navier-stokes", cells=cells))
 
 
-def test_a_flow_that_has_blown_up_ends_its_episode(wake) -> None:
+def test_a_flow_that_has_blown_up_ends_its_episode(wake: Wake) -> None:
     env = population([0, 1])
     env.reset()
-    env._engine.fields[1] = np.nan
+    cast(NavierStokes, env._engine).fields[1] = np.nan
     observation, reward, terminated, _, _ = env.step(np.zeros((2, 3)))
     np.testing.assert_array_equal(terminated, [False, True])
     assert reward[1] == -100.0

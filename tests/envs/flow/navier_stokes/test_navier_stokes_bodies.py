@@ -1,6 +1,7 @@
 """Bodies in the Navier–Stokes flow: their areas, the momentum they exchange, and how a free one moves."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,7 +47,7 @@ def momentum(u: np.ndarray, v: np.ndarray, center: tuple[float, float]) -> np.nd
         *((ellipse_at((0.3, 0.11, angle)), ELLIPSE_AREA) for angle in (0.0, 0.4, 2.0)),
     ],
 )
-def test_volume_fractions_sum_to_the_area(distance, area: float) -> None:
+def test_volume_fractions_sum_to_the_area(distance: Any, area: float) -> None:
     body = Obstacle(GRID, distance)
     for fractions in (body.u_fraction, body.v_fraction):
         assert fractions.sum() * GRID.h**2 == pytest.approx(area, rel=0.025)
@@ -149,7 +150,7 @@ def test_a_force_accelerates_the_ellipse_with_the_water_around_it() -> None:
         for step in range(cells):
             solver.step(fields, dt, dt if step else 0.0, lambda u, v, dt: ellipse.move(u, v, body, force, dt))
             speeds.append(body[4])
-        return (speeds[-1] - speeds[cells // 2]) / (dt * (cells - 1 - cells // 2))
+        return float((speeds[-1] - speeds[cells // 2]) / (dt * (cells - 1 - cells // 2)))
 
     coarse, fine = acceleration(16), acceleration(32)
     assert 0.75 * expected < coarse < fine < expected

@@ -49,7 +49,7 @@ def offer(replay: Replay, count: int, **more: float) -> None:
 def kinds(replay: Replay) -> tuple[np.ndarray, np.ndarray]:
     """Return which experiences `[M, N]` have a synthetic state, and which a synthetic action only."""
     observation, action = replay.columns.column("observation"), replay.columns.column("action")
-    of_state = (abs(observation) <= 1).all(axis=2)
+    of_state = np.asarray((abs(observation) <= 1).all(axis=2))
     return of_state, ~of_state & (abs(action[..., 0]) <= 1)
 
 
@@ -231,6 +231,8 @@ def test_synthesis_needs_a_model_and_single_steps() -> None:
 
 def test_which_slots_are_synthetic_is_kept_only_where_they_are_renewed() -> None:
     plain, renewed = (build(f"Synth({text})*FIFO[Uniform]", 2, 40) for text in ("state=0.1", "state=0.1, refresh=0.9"))
+    assert plain.synth is not None
+    assert renewed.synth is not None
     assert plain.synth.synthetic.shape == (2, 0)
     assert renewed.synth.synthetic.shape == (2, 40)
     assert ("synthetic" in plain.state_dict(), "synthetic" in renewed.state_dict()) == (False, True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from buffers import chi_square, fill, make, set_errors
@@ -90,12 +92,13 @@ def test_segments_are_cut_once_per_size_of_the_buffer_and_cost_no_slot_anything(
     replay = make("FULL[PER]", members=2, capacity=100, batch=8)
     fill(replay, 90)
     replay.sample()
-    edges, before = replay.sampling.edges, replay.sampling.edges.copy()
+    sampling: Any = replay.sampling
+    edges, before = sampling.edges, sampling.edges.copy()
     replay.sample()
-    assert replay.sampling.edges is edges
+    assert sampling.edges is edges
     fill(replay, 10)
     replay.sample()
-    assert replay.sampling.edges is edges
+    assert sampling.edges is edges
     assert (edges[:, -1] == 100).all()
     assert (before[:, -1] == 90).all()
     assert PER().slot_bytes(in_turn=True) == PER().slot_bytes(in_turn=False) == 0

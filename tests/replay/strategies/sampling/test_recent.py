@@ -215,8 +215,9 @@ def test_an_annotation_of_a_member_without_experiences_changes_nothing() -> None
         batch = replay.sample()
         assert (batch.weight[1] == 0).all()
         replay.annotate(batch, {"td_error": np.full((2, 4), 100, np.float32)})
-        assert not replay.sampling.sums.leaf[1].any()
-        assert replay.sampling.largest[1] == 1.0
+        sampling: Any = replay.sampling
+        assert not sampling.sums.leaf[1].any()
+        assert sampling.largest[1] == 1.0
 
 
 @pytest.mark.parametrize("capacity", [100, None])

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 from buffers import fill, make, saved, set_errors
 from scipy.stats import binom
 
 from replaybench.data.errors import UserError
+from replaybench.replay.buffer import Replay
 from replaybench.replay.strategies.view import Context
 from replaybench.replay.strategies.weighting.full_importance import FIS, binomial_tails
 from replaybench.replay.strategies.weighting.importance import IS
@@ -73,18 +77,18 @@ GOLDEN = {1: 1.162, 4: 1.113, 8: 0.636, 12: 0.130, 16: 0.010}
 """Weights of the K-th replay for C = 10⁴, B = 16, np = 8: by hand from the definition (`FACTS.md`)."""
 
 
-def full_buffer(weighting: str = "FIS") -> tuple[object, Context]:
+def full_buffer(weighting: str = "FIS") -> tuple[Replay, Any, Context]:
     """A full buffer of 10⁴ after 20,000 offers, before the first update of phase 101 of 100 updates."""
     replay = make(f"FIFO[Uniform+{weighting}]", capacity=10_000, batch=16)
     fill(replay, 10_000)
     replay.offers[:], replay.updates = 20_000, 9_900
-    return replay, Context(0, 100)
+    return replay, replay.weighting, Context(0, 100)
 
 
 def test_golden_weights_by_replay_count() -> None:
-    replay, context = full_buffer()
+    replay, weighting, context = full_buffer()
     for count in GOLDEN:
-        replay.weighting.replays[:] = count - 1
+        weighting.replays[:] = count - 1
         replay.updates = 9_900
         batch = replay.sample(context)
         once = np.unique(batch.idx[0], return_index=True)[1]  # a second draw of the same batch has K + 1
@@ -99,8 +103,8 @@ def test_golden_weights_are_the_definition() -> None:
 
 
 def test_the_exponent_of_replay_weights() -> None:
-    replay, context = full_buffer("FIS(0.5)")
-    replay.weighting.replays[:] = 3
+    replay, weighting, context = full_buffer("FIS(0.5)")
+    weighting.replays[:] = 3
     np.testing.assert_allclose(replay.sample(context).weight, np.sqrt(1.113), atol=5e-4)
 
 
@@ -162,7 +166,7 @@ def test_binomial_tails_of_the_nearly_certain(n: int, p: float) -> None:
     ("build", "words"),
     [(lambda: IS(1.2), "[0, 1]"), (lambda: IS(0.5, -0.1), "[0, 1]"), (lambda: FIS(2.0), "[0, 1]")],
 )
-def test_exponents_are_bounded(build: object, words: str) -> None:
+def test_exponents_are_bounded(build: Callable[[], object], words: str) -> None:
     with pytest.raises(UserError) as caught:
         build()
     assert words in str(caught.value)
