@@ -63,8 +63,11 @@ def made(tmp_path: Path) -> tuple[xr.Dataset, list[Cell]]:
     return dataset.assemble(everything, references, {cell.id: tmp_path / cell.id for cell in everything}), everything
 
 
-FORGED: list[Any] = [None, {"seconds": 1.0}, *({"stints": value} for value in (5, "x", [], {}, [5], [{}]))]
-FORGED += [{"stints": [{"code": code, "started": "", "seconds": 1.0}]} for code in (5, [], {}, {"commit": 5})]
+STINTS: list[Any] = [5, "x", [], {}, [5], [{}]]
+STINTS += [
+    [{"code": code, "started": "", "seconds": 1.0}] for code in (5, list[Any](), dict[str, Any](), {"commit": 5})
+]
+FORGED: list[Any] = [None, {"seconds": 1.0}, *({"stints": value} for value in STINTS)]
 
 
 @pytest.mark.parametrize("facts", FORGED)
