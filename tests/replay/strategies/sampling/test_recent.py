@@ -131,9 +131,10 @@ def test_replay_counts_are_the_closed_form(retention: str, size: int) -> None:
     counts = np.zeros(size)
     for _ in range(phases):
         for k in range(updates):
-            idx = replay.sample(Context(k, updates)).idx
-            age = ages(replay, idx)
+            drawn_now = replay.sample(Context(k, updates))
+            age = ages(replay, drawn_now.idx)
             assert age.max() < c[k]
+            np.testing.assert_allclose(drawn_now.probability, 1 / c[k], rtol=1e-6)
             counts += np.bincount(age.ravel(), minlength=size)
     expected = expected_draws(c, size, batch) * members * phases
     drawn = expected > 0
