@@ -1,5 +1,4 @@
-"""Controllers that know the sensor noise: what the same dynamic programming reaches when it does not take noise for
-the state.
+"""Controllers that know the sensor noise: dynamic programming that does not take noise for the state.
 
 The greedy controller behind μ_r = 1 believes what it sees, so that under noise it is no upper bound (de Bruin et al.
 2018, appendix C). These two use the same solution: one acts on action values averaged over the states that a noisy

@@ -145,6 +145,7 @@ def for_each(cells: Sequence[Cell], value: Callable[[Cell], int]) -> list[int]:
 
 
 def total_steps(cell: Cell) -> int:
+    """Return the steps of all members in all episodes."""
     return _steps(cell) * cell.members * cell.episodes
 
 

@@ -44,20 +44,25 @@ class ReplayBatch:
 
     @property
     def observation(self) -> Floats:
+        """What was seen, `[M, B, S]`."""
         return self.columns["observation"]
 
     @property
     def action(self) -> Floats:
+        """Commanded action, `[M, B, A]`."""
         return self.columns["action"]
 
     @property
     def reward(self) -> Floats:
+        """Unscaled reward, `[M, B, 1]`."""
         return self.columns["reward"]
 
     @property
     def next_observation(self) -> Floats:
+        """True successor, `[M, B, S]`."""
         return self.columns["next_observation"]
 
     @property
     def terminated(self) -> Floats:
+        """1 where the successor is terminal, `[M, B, 1]`."""
         return self.columns["terminated"]

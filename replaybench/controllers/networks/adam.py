@@ -21,10 +21,12 @@ class Trainable(Protocol):
     """What an optimiser needs of a network, or of its view for kernels: parameters and gradient `[M, P]`."""
 
     @property
-    def parameters(self) -> Floats: ...
+    def parameters(self) -> Floats:
+        """What it computes with, `[M, P]`."""
 
     @property
-    def gradient(self) -> Floats: ...
+    def gradient(self) -> Floats:
+        """Slope of the loss, `[M, P]`."""
 
 
 class Adam(NamedTuple):

@@ -22,24 +22,36 @@ class ReFERSettings(Protocol):
     """ReF-ER as a strategy states it: C, A, and which of the two rules hold."""
 
     @property
-    def c(self) -> float: ...
+    def c(self) -> float:
+        """C: ratios from 1/(1 + C) to 1 + C are near, at first."""
+
     @property
-    def anneal(self) -> float: ...
+    def anneal(self) -> float:
+        """A, per update."""
+
     @property
-    def rules(self) -> Sequence[int]: ...
+    def rules(self) -> Sequence[int]:
+        """Which of the rules 1 and 2 hold."""
 
 
 class PenaltySettings(ReFERSettings, Protocol):
     """What Rule 2 needs besides: D, β at first and its step (None: the learning rate), and which divergence."""
 
     @property
-    def far(self) -> float: ...
+    def far(self) -> float:
+        """D, the share of far-policy samples that is aimed at."""
+
     @property
-    def beta(self) -> float: ...
+    def beta(self) -> float:
+        """β at first."""
+
     @property
-    def beta_rate(self) -> float | None: ...
+    def beta_rate(self) -> float | None:
+        """Step of β; None: the learning rate."""
+
     @property
-    def kl(self) -> str: ...
+    def kl(self) -> str:
+        """Which divergence the penalty takes."""
 
 
 class Rules(NamedTuple):
@@ -102,7 +114,7 @@ class ReFER:
         return factor
 
     def c_max(self, update: int) -> float:
-        """Return c_max(t) = 1 + C/(1 + A·t)."""
+        """Return the largest near ratio after t updates, 1 + C/(1 + A·t)."""
         return 1.0 + self.c * self.annealed(update)
 
     def move_beta(self, far_fraction: NDArray[np.float64], update: int) -> None:

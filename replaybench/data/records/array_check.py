@@ -31,6 +31,7 @@ class Stored:
 
     @property
     def chunk_shape(self) -> tuple[int, ...]:
+        """Rows and further axes of one chunk of a member."""
         return (self.chunk_rows, *self.shape[2:])
 
     def chunk(self, member: int, row: int) -> tuple[int, int]:

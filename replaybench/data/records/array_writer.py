@@ -26,10 +26,12 @@ class Column(Protocol):
     """
 
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int, ...]:
+        """As of a NumPy array."""
 
     @property
-    def dtype(self) -> np.dtype[Any]: ...
+    def dtype(self) -> np.dtype[Any]:
+        """As of a NumPy array."""
 
     def __getitem__(self, key: Any, /) -> Any: ...
 

@@ -134,6 +134,7 @@ class SealedFile:
         return len(self._table) + sum(map(len, self._cache.values()))
 
     def close(self) -> None:
+        """Close the file; nothing can be read any more."""
         self._raw.close()
 
     def _copy(self, start: int, stop: int, out: memoryview) -> None:

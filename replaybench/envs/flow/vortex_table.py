@@ -33,6 +33,7 @@ _SHEET: Final = _ROW * NODES  # from a phase to the next
 
 @kernel
 def fill_table(table: NDArray[np.float32]) -> None:
+    """Write the flow of all phases at all nodes."""
     for p in range(PHASES):
         vortices = street(p / PHASES)
         for i in range(NODES):

@@ -36,6 +36,7 @@ class Axis:
 
     @property
     def label(self) -> str:
+        """Name and unit, as on an axis."""
         return f"{self.name} [{self.unit}]" if self.unit else self.name
 
 

@@ -17,10 +17,12 @@ class Replaying(Protocol):
     """A learner, or its settings. A `segment` of steps is replayed as one, if there is such a number."""
 
     @property
-    def batch_size(self) -> int: ...
+    def batch_size(self) -> int:
+        """Samples of one update."""
 
     @property
-    def replays_per_experience(self) -> float: ...
+    def replays_per_experience(self) -> float:
+        """How often each step is replayed, in the mean."""
 
 
 def updates_after(steps: int, strategy: Strategy, learner: Replaying) -> float:

@@ -1,5 +1,4 @@
-"""Ties by age: where a slot has its key in the order, if equal keys are to be told apart by the age of what they are
-of.
+"""Ties by age: where a slot has its key in the order, if equal keys are told apart by the age of what has them.
 
 The tree orders equal keys by position. Where positions are slots that says nothing. Here each new occupant takes the
 next position down from the last, so that of equal keys the newest comes first and the oldest last. When none is left,

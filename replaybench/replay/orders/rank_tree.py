@@ -75,6 +75,7 @@ def image_of(key: float) -> np.uint32:
 
 @kernel
 def entry_of(image: np.uint32, position: int) -> np.uint64:
+    """Return what the tree sorts: the image of a key, and the position where keys are equal."""
     return (np.uint64(image) << np.uint64(32)) | np.uint64(position)
 
 
