@@ -24,9 +24,7 @@ class _Running(RunningSampling):
         self.columns, self.share = view.columns, share
 
     def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
-        batch = draws.idx.shape[1]
-        draws.idx[:] = self.stream.uniform(batch) * count[:, None]
+        draws.idx[:] = self.stream.uniform(draws.idx.shape[1]) * count[:, None]
         draws.probability[:] = np.nan
-        for m, stored in enumerate(count):
-            newest = np.argsort(-self.columns.serial[m, :stored].astype(np.int64))[: round(self.share * batch)]
-            draws.idx[m, : len(newest)] = newest
+        newest = np.argsort(-self.columns.serial.astype(np.int64))[:, : round(self.share * draws.idx.shape[1])]
+        np.copyto(draws.idx[:, : newest.shape[1]], newest, where=np.arange(newest.shape[1]) < count[:, None])

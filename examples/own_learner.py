@@ -60,8 +60,9 @@ class ActorCritic(Learner):
             "critic": Shape((s, *config.hidden, 1), actions=a, inject=1),  # actions join the second layer
         }
         super().__init__(config, setting, shapes, slow=["critic"])
+        self.actor, self.critic = self.networks.values()
         self.adams = self._make_adams({"actor": config.actor_rate, "critic": config.critic_rate})
-        self.exploration = make_exploration(config.exploration, setting, self.networks["actor"])
+        self.exploration = make_exploration(config.exploration, setting, self.actor)
         self._actor, self._critic = self.learned("actor"), self.learned("critic")
 
     def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
@@ -77,16 +78,16 @@ class ActorCritic(Learner):
 
     def policy(self, observation: Floats) -> Floats:
         """Return π(s) `[M, N, A]` for observations `[M, N, S]`."""
-        return self.networks["actor"](self.seen(observation))
+        return self.actor(self.seen(observation))
 
     def policy_form(self) -> PolicyForm:
         """Return π as the actor's outputs, for PyTorch."""
-        return PolicyForm(self.networks["actor"], 0, self.task.action_size)
+        return PolicyForm(self.actor, 0, self.task.action_size)
 
     def value(self, observation: Floats) -> Floats:
         """Return Q(s, π(s)) `[M, N]`, for figures."""
         seen = self.seen(observation)
-        return self.normaliser.rewards.restored(self.networks["critic"](seen, self.policy(observation))[:, :, 0])
+        return self.normaliser.rewards.restored(self.critic(seen, self.actor(seen))[:, :, 0])
 
     def update(self, batch: Batch) -> dict[str, Floats]:
         """Do one update of every critic and actor; return the TD errors `[M, B]`, by which strategies may choose."""

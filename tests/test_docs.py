@@ -69,13 +69,16 @@ def test_readme_shows_every_command() -> None:
         assert f"replaybench {command}" in text
 
 
-def test_the_guide_to_plants_is_followed_literally(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its files are saved as it says, and its commands run where they are."""
-    page = ROOT / "docs" / "add-a-plant.md"
+@pytest.mark.parametrize(("guide", "files"), [("plant", 7), ("strategy", 2), ("learner", 2)])
+def test_the_guides_are_followed_literally(
+    guide: str, files: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their files are saved as they say, and their commands run where they are."""
+    page = ROOT / "docs" / f"add-a-{guide}.md"
     assert save_files(page, tmp_path)
     monkeypatch.chdir(tmp_path)
     saved = {path.name for path in tmp_path.iterdir()}
-    assert len(saved) == len(blocks(page, "python")) + len(blocks(page, "toml")) == 7
+    assert len(saved) == len(blocks(page, "python")) + len(blocks(page, "toml")) == files
     ran = [shlex.split(line) for text in blocks(page, "sh") for line in text.splitlines()]
     for words in ran:
         assert words[0] == "replaybench"
@@ -84,4 +87,10 @@ def test_the_guide_to_plants_is_followed_literally(tmp_path: Path, monkeypatch: 
         assert not ended.value.code, words
     assert {word for words in ran for word in words} >= {name for name in saved if name.endswith(".toml")}
     results = {path.parent.name for path in tmp_path.glob("runs/*/results.nc")}
-    assert results == {Path(words[2]).stem for words in ran if "--dry-run" not in words}
+    assert results == {Path(words[2]).stem for words in ran if words[1] == "sweep" and "--dry-run" not in words}
+
+
+@pytest.mark.parametrize(("guide", "example"), [("strategy", "newest_first.py"), ("learner", "own_learner.py")])
+def test_the_guides_show_the_examples_as_they_are(guide: str, example: str) -> None:
+    (shown,) = blocks(ROOT / "docs" / f"add-a-{guide}.md", "python")
+    assert shown == (ROOT / "examples" / example).read_text(encoding="utf-8")

@@ -107,3 +107,35 @@ def test_an_ellipse_drafts_in_moving_pictures(tmp_path: Path) -> None:
     with GifImageFile(path) as animation:
         assert animation.size == (480, 240)
         assert animation.n_frames == 30
+
+
+def test_own_strategies_and_learners_run_on_two_workers_and_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Named in a study and on the command line; legends and tables leave out the paths."""
+    monkeypatch.chdir(ROOT)
+    study, run = tmp_path / "own.toml", tmp_path / "run"
+    study.write_text(
+        'plants = ["PendulumDCSC"]\nlearners = ["examples/own_learner.py:ActorCritic"]\nnoise = [0.0]\n'
+        'strategies = ["FIFO[Uniform]", "FIFO[examples/newest_first.py:NewestFirst(0.5)]"]\n'
+        "seeds = 2\nepisodes = 2\ngreedy_every = 1\ncapacity = 400\n"
+    )
+
+    def command(*words: str) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main(list(words))
+        assert not ended.value.code, capsys.readouterr().err
+        return " ".join(capsys.readouterr().out.split())
+
+    sweep = ("sweep", str(study), "--workers", "2", "--output", str(run))
+    assert "FIFO[NewestFirst(0.5)]" in command(*sweep)
+    scores = {path: path.stat().st_mtime_ns for path in run.glob("cells/*/scores.h5")}
+    assert len(scores) == 2
+    command(*sweep)
+    assert {path: path.stat().st_mtime_ns for path in run.glob("cells/*/scores.h5")} == scores
+    (buffer, *_) = (path for path in run.glob("cells/*/buffer.h5") if b"NewestFirst" in path.read_bytes())
+    assert "NewestFirst(0.5)" in command("inspect", str(buffer))
+    command("inspect", str(run))
+    named = ("--strategy", "FULL[examples/newest_first.py:NewestFirst]")
+    words = ("--updates", "20", "--seeds", "2", "--learner", "examples/own_learner.py:ActorCritic")
+    assert "NewestFirst]" in command("replay", str(buffer), *named, *words, "--output", str(tmp_path / "offline"))
