@@ -13,6 +13,7 @@ from rich.console import Console
 
 from replaybench.baselines import references
 from replaybench.baselines.references import Reference
+from replaybench.data.errors import UserError
 from replaybench.data.provenance import Stopwatch, stint_facts
 from replaybench.data.records.record import write_record
 from replaybench.experiments import rescoring
@@ -122,3 +123,16 @@ def test_stored_results_are_scored_against_the_references_of_today(
     assert old["reference_dp"].item() == GOOD.dp
     expected = references.normalise(old["reward"].values.mean(axis=-1), better)
     np.testing.assert_allclose(new["mu_final"].values, expected)
+
+
+def test_rescoring_runs_no_python_file_that_was_not_named(tmp_path: Path) -> None:
+    """Results may come from strangers, and a plant in a Python file is code."""
+    own, marker = tmp_path / "own.py", tmp_path / "ran"
+    own.write_text(f"from pathlib import Path\nPath({str(marker)!r}).touch()\n")
+    results = finished(tmp_path, GOOD).assign_coords(plant=[f"{own}:Mine"])
+    with pytest.raises(UserError, match=r"results name the plant .*own\.py:Mine.* with parameters"):
+        rescore(results)
+    assert not marker.exists()
+    with pytest.raises(UserError, match="unknown plant in"):
+        rescore(results, {f"{own}:Mine": {}})
+    assert marker.exists()
