@@ -32,7 +32,7 @@ def test_no_measurement_stands_outside_marked_places(page: Path) -> None:
     assert not MEASUREMENT.findall(unmarked(page.read_text(encoding="utf-8")))
 
 
-def test_marks() -> None:
+def test_marked_places_are_filled_and_missing_ones_named() -> None:
     page = "a <!--v:one-->old<!--/--> b\n<!-- table: two -->\nold\n<!-- end -->\n"
     done = filled(page, {"one": "1.5", "two": "| x |"})
     assert done == "a <!--v:one-->1.5<!--/--> b\n<!-- table: two -->\n\n| x |\n\n<!-- end -->\n"
@@ -48,9 +48,9 @@ def test_marks() -> None:
 @pytest.mark.parametrize(
     ("value", "text"), [(0.0436, "0.044"), (1630.0, "1,600"), (26.4, "26"), (-0.5, "−0.50"), (2.1e22, "above 10²²")]
 )
-def test_significant(value: float, text: str) -> None:
+def test_numbers_keep_their_significant_digits(value: float, text: str) -> None:
     assert significant(value) == text
 
 
-def test_number() -> None:
+def test_numbers_are_written_with_signs_and_separators() -> None:
     assert [number(-1234.56, 1), number(-0.001), number(float("nan"))] == ["−1,234.6", "0.00", "–"]

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cells import advanced, arrays_of, assert_equal_files
 
 from replaybench.controllers.registry import LEARNERS, load_learner
 from replaybench.data.errors import UserError
 from replaybench.data.formats.policy_file import read_policy
-from replaybench.data.records.record import read_record
 from replaybench.experiments.training.cell import CellRun, run_cell
 from replaybench.experiments.training.study import Cell, Study
 
@@ -48,19 +48,6 @@ def make_cell(learner: str, strategy: str = "FULL[PER+IS]", updating: int = 3) -
     return cell(CellRun(cell(updating)).agent.warmup_episodes + updating)
 
 
-def advanced(cell: Cell) -> CellRun:
-    run = CellRun(cell)
-    for _ in range(cell.episodes):
-        run.advance()
-    return run
-
-
-def arrays_of(folder: Path) -> dict[str, np.ndarray]:
-    """Return everything in the files of a cell."""
-    scores = read_record(folder / "scores.h5")[1]
-    return {**scores, **read_record(folder / "buffer.h5")[1], **read_policy(folder / "policy.safetensors")[1]}
-
-
 @pytest.mark.parametrize("learner", LEARNERS.own)
 def test_a_plant_that_takes_choices_is_learned_or_refused_before_compute(learner: str) -> None:
     """The refusal names learner, plant, and those that fit, which are all that choose."""
@@ -87,12 +74,10 @@ def test_a_resumed_cell_equals_an_uninterrupted_one(learner: str, tmp_path: Path
     assert run_cell(cell, tmp_path / "whole", "final")
     assert not run_cell(cell, tmp_path / "parts", "final", report=lambda episode: episode < cell.episodes - 1)
     assert run_cell(cell, tmp_path / "parts", "final")
-    whole, parts = arrays_of(tmp_path / "whole"), arrays_of(tmp_path / "parts")
-    assert whole.keys() == parts.keys()
-    for name, array in whole.items():
-        np.testing.assert_array_equal(array, parts[name], err_msg=name)
+    assert_equal_files(tmp_path / "whole", tmp_path / "parts")
+    whole = arrays_of(tmp_path / "whole")
     run = CellRun(cell)
-    assert all(np.isfinite(whole[f"metric_{name}"]).all() for name in run.agent.metric_names)
+    assert all(np.isfinite(whole[f"scores/metric_{name}"]).all() for name in run.agent.metric_names)
     start, end = run.agent.weights(), read_policy(tmp_path / "whole" / "policy.safetensors")[1]
     assert any(not np.array_equal(array, end[name]) for name, array in start.items()), "nothing was learned"
 

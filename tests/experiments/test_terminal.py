@@ -24,7 +24,7 @@ def said(capsys: pytest.CaptureFixture[str], *words: object) -> str:
     return told.out + told.err
 
 
-def test_printable() -> None:
+def test_what_a_terminal_would_obey_is_printed_as_an_escape() -> None:
     assert printable("μ_r = 0.5 [95 %], a·b", keep="\n") == "μ_r = 0.5 [95 %], a·b"
     assert printable("a\x1b[31m\x9b\u202eb\x00\udcff\n") == r"a\x1b[31m\x9b\u202eb\x00\udcff\n"
 

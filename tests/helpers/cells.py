@@ -2,8 +2,39 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
 from replaybench.controllers.learner import Learner
+from replaybench.data.formats.policy_file import read_policy
+from replaybench.data.records.record import read_record
 from replaybench.experiments.training.cell import CellRun
+from replaybench.experiments.training.study import Cell
+
+
+def advanced(cell: Cell) -> CellRun:
+    """Return a run of all episodes."""
+    run = CellRun(cell)
+    while run.episode < cell.episodes:
+        run.advance()
+    return run
+
+
+def arrays_of(folder: Path) -> dict[str, NDArray[Any]]:
+    """Return all arrays in the files of a cell, by file and name: `scores/reward`."""
+    files = {name: read_record(folder / f"{name}.h5")[1] for name in ("scores", "buffer")}
+    files["policy"] = read_policy(folder / "policy.safetensors")[1]
+    return {f"{file}/{name}": array for file, arrays in files.items() for name, array in arrays.items()}
+
+
+def assert_equal_files(one: Path, other: Path) -> None:
+    first, second = arrays_of(one), arrays_of(other)
+    assert first.keys() == second.keys()
+    for name, array in first.items():
+        np.testing.assert_array_equal(array, second[name], err_msg=name)
 
 
 def updates_of(run: CellRun) -> int:

@@ -35,7 +35,7 @@ def test_uniform_draws_are_uniform_and_reach_the_last_slot() -> None:
     chi_square(counts, np.full(20, 50 * 1000 / 20))
 
 
-def test_named_fields() -> None:
+def test_batches_hold_every_field_by_its_name() -> None:
     replay = Replay(parse("FIFO[Uniform]"), {**FIELDS, "extra": 3}, 8, 0, range(2), 4)
     experience = {name: np.random.default_rng(0).random((2, width)) for name, width in replay.columns.fields.items()}
     replay.add(experience, np.ones(2, np.bool_))

@@ -74,7 +74,7 @@ def test_bytes_per_experience(retention: str, sampling: str) -> None:
     assert replay.strategy.slot_bytes == pytest.approx(4 + bytes_per_experience(replay), rel=0.25)
 
 
-def test_what_is_ordered() -> None:
+def test_nothing_is_ordered_that_no_strategy_asks_for() -> None:
     """The bound above is not met by counting too much: nothing is ordered where nothing need be."""
     counts = {
         "FIFO[Uniform]": 0, "Resv[AER]": 0, "FULL[ERE]": 0, "Resv[ERE]": 1, "FIFO[PER]": 1, "TDE[PER]": 1,

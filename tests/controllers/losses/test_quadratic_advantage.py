@@ -17,7 +17,7 @@ def values(outputs: np.ndarray, action: np.ndarray, form: Form) -> tuple[np.ndar
     return q, d_q
 
 
-def test_golden_numbers() -> None:
+def test_value_and_slopes_are_those_by_hand() -> None:
     """V = 10, m = (1, −1), L = [[e⁰, 0], [3, e^log 2]], a = (2, 1): e = (1, 2), u = Lᵀe = (1 + 6, 4), |u|² = 65.
 
     With c = ½: Q = 10 − 32.5; ∂Q/∂m = L u = (7, 3 · 7 + 2 · 4 = 29); ∂Q/∂L = −e uᵀ = −(7; 14, 8), and the slopes of

@@ -236,7 +236,7 @@ def test_long_runs_are_drawn_with_fewer_points() -> None:
         np.testing.assert_allclose(mean, rewards[:, episode - 13 : episode + 12].mean(), atol=1e-12)
 
 
-def test_moving_mean() -> None:
+def test_moving_means_are_of_whole_windows() -> None:
     np.testing.assert_allclose(moving_mean(np.array([[1.0, 2.0, 6.0, 1.0]]), 3), [[3.0, 3.0]])
 
 
@@ -244,7 +244,7 @@ def test_file_names_are_plain_and_different() -> None:
     assert file_names(["Magman", "a/cart.py:Cart", "b/cart.py:Cart"]) == ["Magman", "Cart-2", "Cart-3"]
 
 
-def test_median_seed() -> None:
+def test_the_median_seed_is_one_that_did_not_fail() -> None:
     rewards = np.array([[-3.0], [-1.0], [np.nan], [-2.0], [-9.0]])
     assert surfaces.median_seed(rewards) == 0
     assert surfaces.median_seed(rewards[2:3]) is None
@@ -301,7 +301,7 @@ def test_weights_of_other_networks_are_refused() -> None:
 
 
 @pytest.mark.parametrize("learners", [1, 5])
-def test_offline_curve(tmp_path: Path, learners: int) -> None:
+def test_an_offline_curve_is_one_figure(tmp_path: Path, learners: int) -> None:
     rng = np.random.Generator(np.random.PCG64(1))
     rewards = rng.normal(-50.0, 3.0, (learners, 4))
     online = [("online", [-30.0, -35.0], "FIFO[Uniform]"), ("online, exploring", None, None)]

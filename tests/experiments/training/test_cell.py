@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cells import assert_equal_files
 
 from replaybench.data.errors import UserError
-from replaybench.data.formats.policy_file import read_policy
-from replaybench.data.records.record import read_record
 from replaybench.experiments.training.cell import CellRun, run_cell
 from replaybench.experiments.training.study import Cell, Study
 
@@ -21,20 +20,6 @@ def make_cell(strategy: str = "FULL[PER+IS]", plant: str = "PendulumDCSC", **cha
     settings = {"name": "t", "plants": (plant,), "strategies": (strategy,), "noise": (0.02,), "seeds": 3,
                 "episodes": 10, "capacity": 700, "greedy_every": 3} | changes  # fmt: skip
     return Study(**settings).cells()[0]  # type: ignore[arg-type]
-
-
-def contents(folder: Path) -> dict[str, np.ndarray]:
-    """All arrays in a cell's files."""
-    arrays = {f"{name}/{key}": array for name in ("scores", "buffer")
-              for key, array in read_record(folder / f"{name}.h5")[1].items()}  # fmt: skip
-    return arrays | read_policy(folder / "policy.safetensors")[1]
-
-
-def assert_equal_files(one: Path, other: Path) -> None:
-    first, second = contents(one), contents(other)
-    assert first.keys() == second.keys()
-    for name, array in first.items():
-        np.testing.assert_array_equal(array, second[name], err_msg=name)
 
 
 NORMALISED = {"normalise": {"observations": True, "clip": 5.0, "rewards": True}}

@@ -10,13 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cells import updates_of
+from cells import advanced, assert_equal_files, updates_of
 
 from replaybench.baselines.reference_controllers import ZeroController, run_episode
 from replaybench.controllers.registry import LEARNERS
 from replaybench.data.errors import UserError
-from replaybench.data.formats.policy_file import read_policy
-from replaybench.data.records.record import read_record
 from replaybench.envs.population import PopulationEnv
 from replaybench.experiments.plan import estimate_seconds
 from replaybench.experiments.training.cell import CellRun, run_cell
@@ -42,13 +40,6 @@ def make_study(strategy: str = "FULL[PER+IS]", plant: str = PLANT, **changes: An
 
 def make_cell(strategy: str = "FULL[PER+IS]", plant: str = PLANT, **changes: Any) -> Cell:
     return make_study(strategy, plant, **changes).cells()[0]
-
-
-def advanced(cell: Cell) -> CellRun:
-    run = CellRun(cell)
-    while run.episode < cell.episodes:
-        run.advance()
-    return run
 
 
 def naive(cell: Cell) -> tuple[CellRun, list[float], list[float], int]:
@@ -146,11 +137,6 @@ def test_players_are_told_of_as_the_plant_says() -> None:
         np.testing.assert_allclose(run_episode(ZeroController(env.plant), env), expected)
 
 
-def contents(folder: Path) -> dict[str, np.ndarray]:
-    files = {**read_record(folder / "buffer.h5")[1], **read_policy(folder / "policy.safetensors")[1]}
-    return files | read_record(folder / "scores.h5")[1]
-
-
 @pytest.mark.parametrize(
     ("learner", "strategy", "every"),
     [("DDPG", "FULL[PER+IS]", 7), ("DDPG", "FIFO[AER]", 50), ("ACER", "FIFO[Uniform]", 3), ("DQN", "Resv[ERE+PER]", 1)],
@@ -162,10 +148,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, learner: str, st
     for stop in range(1, 6):
         assert not run_cell(cell, tmp_path / "parts", "final", report=partial(operator.gt, stop))
     assert run_cell(cell, tmp_path / "parts", "final")
-    whole, parts = contents(tmp_path / "whole"), contents(tmp_path / "parts")
-    assert whole.keys() == parts.keys()
-    for name, array in whole.items():
-        np.testing.assert_array_equal(array, parts[name], err_msg=name)
+    assert_equal_files(tmp_path / "whole", tmp_path / "parts")
 
 
 def learner_cell(learner: str, every: int = 3) -> Cell:

@@ -24,7 +24,7 @@ def exact(alpha: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
-def test_partial_sums(alpha: float) -> None:
+def test_partial_sums_are_exact_however_many_ranks(alpha: float) -> None:
     rng = np.random.Generator(np.random.PCG64(0))
     head = first_sums(alpha)
     counts = np.unique(np.r_[0, 1, 2, 1023:1028, MANY, np.exp(rng.uniform(0, np.log(MANY), 300)).astype(int)])
@@ -43,7 +43,7 @@ def test_partial_sums_of_more_ranks_than_cubes_fit_into_64_bits(count: int) -> N
 
 @pytest.mark.parametrize("alpha", ALPHAS)
 @pytest.mark.parametrize("count", [1, 2, 1024, 1025, 40_000, MANY])
-def test_ranks_below(alpha: float, count: int) -> None:
+def test_ranks_below_a_mass_are_those_of_the_exact_sums(alpha: float, count: int) -> None:
     """The count of ranks is that of the exact sums, or the next one where the mass is within rounding of a sum."""
     rng = np.random.Generator(np.random.PCG64(1))
     head, sums = first_sums(alpha), exact(alpha)[1 : count + 1]

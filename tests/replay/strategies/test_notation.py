@@ -115,11 +115,11 @@ def test_canonical_text_parses_to_the_same_strategy(strategy: Strategy) -> None:
         ("Synth(state=0.1)*Drop(0.5)*FIFO[Uniform]", "Drop(0.5)*Synth(state=0.1)*FIFO[Uniform]"),
     ],
 )
-def test_spellings(text: str, canonical: str) -> None:
+def test_every_spelling_is_read_as_the_canonical_one(text: str, canonical: str) -> None:
     assert str(parse(text)) == canonical
 
 
-def test_parts() -> None:
+def test_parts_and_their_parameters_become_a_strategy() -> None:
     assert parse("FULL[PER(0.5)+IS]") == Strategy(FULL(), PER(0.5), IS())
     assert parse("Resv[Uniform]") == Strategy(Resv(), Uniform())
     assert parse("FIFO[Uniform]").retention == FIFO()

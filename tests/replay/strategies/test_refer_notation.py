@@ -73,7 +73,7 @@ def test_canonical_text_parses_to_the_same_strategy(
         ("Drop(0.5)*FarPol[Uniform+ReFER]", "Drop(0.5)*FarPol[Uniform+ReFER]"),
     ],
 )
-def test_spellings(text: str, canonical: str) -> None:
+def test_every_spelling_is_read_as_the_canonical_one(text: str, canonical: str) -> None:
     assert str(parse(text)) == canonical
 
 

@@ -29,7 +29,7 @@ def expected_draws(c: np.ndarray, size: int, batch: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("eta", "c_min"), [(0.996, 5000), (0.994, 5000), (0.999, 5000), (0.996, 1000), (0.9, 20_000)])
-def test_the_schedule(eta: float, c_min: int) -> None:
+def test_the_range_shrinks_as_the_paper_says(eta: float, c_min: int) -> None:
     k = np.arange(1, 1001)
     expected = np.maximum(1e6 * eta**k, c_min)
     c = schedule(ERE(eta, c_min), 1_000_000, 1000)
@@ -44,7 +44,7 @@ def test_eta_moves_to_one() -> None:
     assert schedule(ERE(0.99, last=0.99), 1_000_000, 10, 1.0)[0] == int(1e6 * 0.99**100)
 
 
-def test_the_least_range() -> None:
+def test_the_least_range_goes_with_the_capacity() -> None:
     """5000 for the paper's million, a 200th of smaller buffers, never more than what is stored."""
     assert schedule(ERE(0.5), 1_000_000, 10)[-1] == 5000
     assert schedule(ERE(0.5), 10_000, 10)[-1] == 50
