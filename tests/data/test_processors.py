@@ -1,4 +1,8 @@
-"""Compiled kernels say the same, bit for bit, for every x86-64 processor with fused multiply-adds (AVX2 or AVX-512)."""
+"""Numbers are the same, bit for bit, for every x86-64 processor with fused multiply-adds (AVX2 or AVX-512).
+
+What is compiled, for other targets; and what is computed beside it, without the codes that NumPy has of its own for a
+processor's vectors.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from numpy._core import _multiarray_umath as umath
 
 PROGRAM = """
 import hashlib
@@ -30,16 +35,70 @@ for array in (normals, rho, out):
 """
 
 
+ACTING = """
+import hashlib
+from types import SimpleNamespace
+import numpy as np
+from replaybench.controllers.agent import Task
+from replaybench.controllers.registry import load_learner
+from replaybench.controllers.setting import LearnerSetting
+from replaybench.data.streams import Stream
+from replaybench.replay.orders.rank_law import first_sums
+from replaybench.replay.strategies.weighting.importance import IS
+
+def say(name, array):
+    assert np.isfinite(array).all()
+    print(name, hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:16])
+
+observation = Stream(1, range(64), "evaluation sensor").normal(90).reshape(64, 30, 3).astype(np.float32)
+for name, options in (
+    ("V-RACER", {}), ("V-RACER", {"sigma": "network", "bounded": True}), ("SAC", {}), ("NAF", {}), ("DDPG", {}),
+    ("TD3", {}), ("ACER", {}),
+):
+    learner, config = load_learner(name)
+    task = Task(observation_size=3, action_size=2, discount=0.9, reward_scale=1.0)
+    agent = learner(config(**options), LearnerSetting(task, 0, range(64)))
+    for network in agent.networks.values():
+        moved = Stream(3, range(64), "evaluation actuator").normal(network.parameters.shape[1])
+        network.parameters += (0.1 * moved).astype(np.float32)
+    say(name, agent.policy(observation))
+    if hasattr(agent, "sample"):
+        say(name, agent.sample(observation))
+probability = Stream(2, range(2), "evaluation sensor").uniform(5000)
+weight = np.zeros(probability.shape)
+usage, draws = SimpleNamespace(stored=np.array([7, 900])), SimpleNamespace(probability=probability)
+IS().start(None).weigh(SimpleNamespace(progress=0.4), usage, draws, weight)
+say("IS", weight)
+say("ranks", first_sums(0.7))
+"""
+
+
+def without_numpys_own() -> str:
+    """Return the features by which NumPy chooses codes of its own here, as its variable takes them."""
+    return " ".join(name for name in umath.__cpu_dispatch__ if umath.__cpu_features__[name])
+
+
+def said_by(program: str, **variables: str) -> list[str]:
+    environment = {**os.environ, **variables}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.skipif(not without_numpys_own(), reason="NumPy has no codes of its own for this processor")
+def test_what_acts_and_weighs_is_the_same_without_numpys_vector_codes() -> None:
+    said = said_by(ACTING)
+    assert len(said) >= 12
+    assert said == said_by(ACTING, NPY_DISABLE_CPU_FEATURES=without_numpys_own())
+
+
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="the targets are those of x86-64")
 def test_other_targets_give_the_same_bits(tmp_path: Path) -> None:
     said = []
     for target in ("haswell", "skylake-avx512"):
-        environment = {**os.environ, "NUMBA_CPU_NAME": target, "NUMBA_CPU_FEATURES": "+avx2,+fma"}
-        environment["REPLAYBENCH_CACHE"] = str(tmp_path)
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", PROGRAM], capture_output=True, text=True, check=False, env=environment
-        )
-        assert done.returncode == 0, done.stderr
-        said.append(done.stdout.split())
+        features = {"NUMBA_CPU_FEATURES": "+avx2,+fma", "REPLAYBENCH_CACHE": str(tmp_path)}
+        said.append(said_by(PROGRAM, NUMBA_CPU_NAME=target, **features))
     assert len(said[0]) == 3
     assert said[0] == said[1]

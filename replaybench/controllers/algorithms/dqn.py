@@ -22,7 +22,7 @@ from replaybench.controllers.networks.network import Learned, slow_copy
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.kernel import kernel
-from replaybench.data.nearest_level import nearest_level
+from replaybench.data.kernels.nearest_level import nearest_level
 from replaybench.data.streams import next_double
 
 

@@ -24,6 +24,7 @@ from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.refer.rules import Rules, gives_gradient
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.kernel import kernel
+from replaybench.data.kernels import elementwise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +78,7 @@ class NAF(DeterministicLearner):
     def mean(self, observation: Floats, state: Floats | None = None) -> Floats:
         """Return m(s) `[M, N, A]` for observations `[M, N, S]`."""
         mean = self.memory.evaluate("network", self.seen(observation), state)[:, :, 1 : 1 + self.task.action_size]
-        return np.tanh(mean) if self.config.bounded else mean
+        return elementwise.tanh(mean) if self.config.bounded else mean
 
     def policy(self, observation: Floats, state: Floats | None = None) -> Floats:
         """Return m(s) `[M, N, A]`, within ±1."""

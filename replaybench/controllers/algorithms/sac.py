@@ -24,6 +24,7 @@ from replaybench.controllers.networks.mlp import Floats, PopulationMLP, Shape
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.errors import UserError
+from replaybench.data.kernels import elementwise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,8 +118,8 @@ class SAC(Learner):
         """Return tanh(μ + σ ε) and tanh μ, float32 `[M, N, A]`."""
         head = self.actor(self.seen(observation))
         mean, log_std = np.split(head, 2, axis=2)
-        action = np.tanh(mean + np.exp(np.clip(log_std, *LOG_STD_BOUNDS)) * noise)
-        return action.astype(np.float32), np.tanh(mean).astype(np.float32)
+        action = elementwise.tanh(mean + elementwise.exp(np.clip(log_std, *LOG_STD_BOUNDS)) * noise)
+        return action.astype(np.float32), elementwise.tanh(mean).astype(np.float32)
 
     def policy_form(self) -> PolicyForm:
         """Return tanh μ among the actor's outputs."""
@@ -132,7 +133,7 @@ class SAC(Learner):
         return self.normaliser.rewards.restored(np.minimum(*both))
 
     def _greedy(self, seen: Floats) -> Floats:
-        return np.tanh(self.actor(seen)[..., : self.task.action_size])
+        return elementwise.tanh(self.actor(seen)[..., : self.task.action_size])
 
     def metrics(self, stored: Mapping[str, Floats]) -> Mapping[str, NDArray[Any]]:
         """Return α `[M]`."""

@@ -22,6 +22,7 @@ from replaybench.controllers.networks.mlp import Floats, Shape
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.refer.stored_returns import StoredReturns
 from replaybench.controllers.setting import LearnerSetting
+from replaybench.data.kernels import elementwise
 
 METRICS = ("kl", "far", "beta", "sigma")
 BEHAVIOUR = ("behaviour_mean", "behaviour_log_sigma")
@@ -88,7 +89,7 @@ class VRACER(RememberingLearner):
         """Return V `[M, N]`, mean and log σ `[M, N, A]` for observations `[M, N, S]`."""
         a = self.task.action_size
         outputs = self.memory.evaluate("network", self.seen(observation), state)
-        mean = np.tanh(outputs[:, :, 1 : 1 + a]) if self.config.bounded else outputs[:, :, 1 : 1 + a]
+        mean = elementwise.tanh(outputs[:, :, 1 : 1 + a]) if self.config.bounded else outputs[:, :, 1 : 1 + a]
         first = np.broadcast_to(self.deviation.parameters[:, None], mean.shape)
         log_sigma = first if self.config.sigma == "free" else first + outputs[:, :, 1 + a :]
         return outputs[:, :, 0] * outputs.dtype.type(self.config.value_scale), mean, log_sigma
@@ -101,7 +102,7 @@ class VRACER(RememberingLearner):
         """Return a sample `[M, A]` of the policy with the draw of the present step."""
         heads = self._heads(observation[:, None], self.memory.before[:, None])
         value, mean, log_sigma = (head[:, 0] for head in heads)
-        action = (mean + np.exp(log_sigma) * self.noise).astype(np.float32)
+        action = (mean + elementwise.exp(log_sigma) * self.noise).astype(np.float32)
         extras = {"behaviour_mean": mean, "behaviour_log_sigma": log_sigma, "value": value[:, None]}
         stored = {name: array.astype(np.float32) for name, array in extras.items()}
         return self.memory.with_memory(Explored(action, np.abs(action - mean).sum(axis=1), stored))
@@ -147,7 +148,7 @@ class VRACER(RememberingLearner):
         """Return samples of the policy `[M, N, A]`, unbounded, drawn from the exploration streams."""
         _, mean, log_sigma = self._heads(observation, state)
         noise = self.stream.normal(mean[0].size).reshape(mean.shape)
-        return np.asarray(mean + np.exp(log_sigma) * noise, mean.dtype)
+        return np.asarray(mean + elementwise.exp(log_sigma) * noise, mean.dtype)
 
     def policy_form(self) -> PolicyForm:
         """Return the mean among the outputs."""

@@ -13,6 +13,7 @@ from scipy.special import ndtr, ndtri
 from replaybench.controllers.exploration.process_noise import Explored, Floats, decayed, draw_active
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
+from replaybench.data.kernels import elementwise
 from replaybench.data.streams import Stream, next_double
 
 
@@ -90,7 +91,7 @@ class RunningGaussian:
             noisy = np.clip(noisy, -1.0, 1.0)
         else:
             density["behaviour_mean"] = action.astype(np.float32)
-            density["behaviour_log_sigma"] = np.full(action.shape, np.log(self.sigma), np.float32)
+            density["behaviour_log_sigma"] = np.full(action.shape, elementwise.log(self.sigma), np.float32)
         explored = noisy.astype(np.float32)
         return Explored(explored, np.abs(explored - action).sum(axis=1), density)
 

@@ -22,6 +22,7 @@ from replaybench.controllers.refer.far_count import FarCount
 from replaybench.controllers.refer.rules import ReFER, Rules
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.errors import UserError
+from replaybench.data.kernels import elementwise
 
 
 def need_density(learner: str, exploration: ExplorationConfig) -> None:
@@ -65,7 +66,7 @@ class Density:
     @property
     def log_sigma(self) -> NDArray[np.float64]:
         """log σ of each member's present policy, `[M]`."""
-        return np.log(self.gaussian.sigma[:, 0]) if self.gaussian else self._no_log_sigma
+        return elementwise.log(self.gaussian.sigma[:, 0]) if self.gaussian else self._no_log_sigma
 
     def rules(self) -> Rules:
         """Return what holds in this update."""

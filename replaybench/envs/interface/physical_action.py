@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from replaybench.data.kernel import kernel
-from replaybench.data.nearest_level import nearest_level
+from replaybench.data.kernels.nearest_level import nearest_level
 
 
 @kernel

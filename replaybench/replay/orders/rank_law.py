@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.kernel import kernel
+from replaybench.data.kernels import elementwise
 
 _HEAD: Final = 1024  # the formula's first neglected term is then below 1e-16 of the sum for every α of use
 
@@ -20,7 +21,7 @@ Sums = NDArray[np.float64]
 
 def first_sums(alpha: float) -> Sums:
     """Return Σ_{r ≤ k} r^−α for k = 0 … 1024."""
-    return np.concatenate([[0.0], np.cumsum(np.arange(1, _HEAD + 1, dtype=np.float64) ** -alpha)])
+    return np.concatenate([[0.0], np.cumsum(elementwise.power(np.arange(1.0, _HEAD + 1), -alpha))])
 
 
 @kernel

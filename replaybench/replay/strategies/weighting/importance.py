@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from replaybench.data.errors import UserError
+from replaybench.data.kernels import elementwise
 from replaybench.replay.arrays import Floats
 from replaybench.replay.strategies.sampling.draws import Draws
 from replaybench.replay.strategies.view import BufferView, Context
@@ -40,5 +41,5 @@ class _RunningIS(RunningWeighting):
 
     def weigh(self, context: Context, usage: Usage, draws: Draws, weight: Floats) -> None:
         beta = self.description.first + (self.description.last - self.description.first) * context.progress
-        raw = (usage.stored[:, None] * draws.probability) ** -beta
+        raw = elementwise.power(usage.stored[:, None] * draws.probability, -beta)
         weight[:] = raw / raw.max(axis=1, keepdims=True) if self.description.normalise else raw

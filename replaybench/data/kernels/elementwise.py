@@ -1,0 +1,75 @@
+"""exp, log, tanh and powers of whole arrays by the C library: the same numbers on more processors than NumPy's.
+
+NumPy has codes of its own for these, for AVX2 and for AVX-512, and falls back on the C library's elsewhere: which of
+them runs depends on the processor (and on what a virtual machine shows of it), and with that the last place of what is
+drawn and learned. In compiled code these are calls of the C library. Its float32 functions give the same bits with
+fused multiply-adds and without; in float64 the last place may differ where a processor has none (before 2013).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.data.kernel import kernel
+
+
+def exp(x: NDArray[Any]) -> NDArray[Any]:
+    """Return e^x of a floating array, in its shape and dtype."""
+    flat, out = _flat(x)
+    _exp(flat, out)
+    return out.reshape(x.shape)
+
+
+def log(x: NDArray[Any]) -> NDArray[Any]:
+    """Return the natural logarithm of a floating array, in its shape and dtype."""
+    flat, out = _flat(x)
+    _log(flat, out)
+    return out.reshape(x.shape)
+
+
+def tanh(x: NDArray[Any]) -> NDArray[Any]:
+    """Return tanh x of a floating array, in its shape and dtype."""
+    flat, out = _flat(x)
+    _tanh(flat, out)
+    return out.reshape(x.shape)
+
+
+def power(x: NDArray[np.float64], exponent: float) -> NDArray[np.float64]:
+    """Return x^exponent of a float64 array, in its shape."""
+    flat, out = _flat(x)
+    _power(flat, float(exponent), out)
+    return out.reshape(x.shape)
+
+
+def _flat(x: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    flat = np.ascontiguousarray(x).reshape(-1)
+    if not flat.flags.writeable:
+        flat = flat.copy()  # a broadcast one: kernels are compiled for arrays that can be written
+    return flat, np.empty_like(flat)
+
+
+@kernel
+def _exp(x: NDArray[np.floating], out: NDArray[np.floating]) -> None:
+    for i in range(x.size):
+        out[i] = np.exp(x[i])
+
+
+@kernel
+def _log(x: NDArray[np.floating], out: NDArray[np.floating]) -> None:
+    for i in range(x.size):
+        out[i] = np.log(x[i])
+
+
+@kernel
+def _tanh(x: NDArray[np.floating], out: NDArray[np.floating]) -> None:
+    for i in range(x.size):
+        out[i] = np.tanh(x[i])
+
+
+@kernel
+def _power(x: NDArray[np.float64], exponent: float, out: NDArray[np.float64]) -> None:
+    for i in range(x.size):
+        out[i] = x[i] ** exponent
