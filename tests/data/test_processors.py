@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from numpy._core import _multiarray_umath as umath
+from numpy._core import _multiarray_umath as umath  # type: ignore[attr-defined]
 
 PROGRAM = """
 import hashlib
