@@ -1,7 +1,7 @@
-"""A learner of one's own: an actor-critic with a slow copy of its critic only, `examples/own_learner.py:ActorCritic`.
+"""A learner of one's own: an actor-critic with slow copies of both, `examples/own_learner.py:ActorCritic`.
 
-The critic Q moves towards r_t + discount_t Q′(s_t, π(s_t)), the actor π up the gradient of Q(s, π(s)); that is DDPG
-(Lillicrap et al. 2016) without its slow actor, as in SAC. All members are updated in one compiled loop.
+The critic Q moves towards r_t + discount_t Q′(s_t, π′(s_t)), the actor π up the gradient of Q(s, π(s)): DDPG (Lillicrap
+et al. 2016) in its plainest form. All members are updated in one compiled loop.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ActorCriticConfig:
 
 
 class ActorCritic(Learner):
-    """M independent actors and critics, and a slow copy of each critic."""
+    """M independent actors and critics, and a slow copy of each."""
 
     networks: dict[str, PopulationMLP]
 
@@ -59,7 +59,7 @@ class ActorCritic(Learner):
             "actor": Shape((s, *config.hidden, a), tanh=True),
             "critic": Shape((s, *config.hidden, 1), actions=a, inject=1),  # actions join the second layer
         }
-        super().__init__(config, setting, shapes, slow=["critic"])
+        super().__init__(config, setting, shapes, slow=["actor", "critic"])
         self.actor, self.critic = self.networks.values()
         self.adams = self._make_adams({"actor": config.actor_rate, "critic": config.critic_rate})
         self.exploration = make_exploration(config.exploration, setting, self.actor)
@@ -112,11 +112,11 @@ def _update(actor: Learned, critic: Learned, x: Experiences, tau: float, step: i
         np.empty((batch, 0), dtype),
     )
     q_tm1, q_t, d_q = np.empty((batch, 1), dtype), np.empty((batch, 1), dtype), np.empty((batch, 1), dtype)
-    slow = slow_copy(critic)
+    actor_slow, critic_slow = slow_copy(actor), slow_copy(critic)
     for m in range(x.action.shape[0]):
         s_tm1, s_t = x.observation[m], x.next_observation[m]
-        evaluate(actor.network, m, actor.tape, s_t, nothing, pi)
-        evaluate(slow, m, critic.tape, s_t, pi, q_t)
+        evaluate(actor_slow, m, actor.tape, s_t, nothing, pi)
+        evaluate(critic_slow, m, critic.tape, s_t, pi, q_t)
         evaluate(critic.network, m, critic.tape, s_tm1, x.action[m], q_tm1)
         for b in range(batch):
             r_t, discount_t = outcome(x, m, b, kind)
@@ -132,4 +132,5 @@ def _update(actor: Learned, critic: Learned, x: Experiences, tau: float, step: i
         differentiate(critic.network, m, critic.tape, d_q, False, d_pi)
         differentiate(actor.network, m, actor.tape, d_pi, True, nothing)
         adam_step(actor.network, m, actor.adam, step, x.rate_factor[m])
-        track(slow, critic.network, m, tau)
+        track(critic_slow, critic.network, m, tau)
+        track(actor_slow, actor.network, m, tau)
