@@ -33,9 +33,10 @@ def test_inspect_shows_escape_sequences_and_sends_none(tmp_path: Path, capsys: p
     path = tmp_path / "s\x1b[8m.h5"
     write_record(path, "offline scores" + TITLE, {"a" + TITLE: {"b" + TITLE: TITLE}}, {"x" + TITLE: np.zeros(3)})
     (tmp_path / "study.toml").write_text(f'name = "x"\n# {TITLE}\n')
-    for words in (("inspect", path), ("inspect", tmp_path), ("inspect", tmp_path / f"{TITLE}none.h5")):
-        told = said(capsys, *words)
-        assert "x1b]0;renamed" in told
+    cases = {"x1b]0;renamed": (path, tmp_path / f"{TITLE}none.h5"), r"invalid character '\x1b'": (tmp_path,)}
+    for shown, target in ((shown, target) for shown, targets in cases.items() for target in targets):
+        told = said(capsys, "inspect", target)
+        assert shown in told
         assert not {"\x1b", "\x07", "\x9b"} & set(told)
 
 

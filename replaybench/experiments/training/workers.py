@@ -55,7 +55,7 @@ def run_locally(count: int, tasks: Sequence[Job], watch: Watch, finish: Finish) 
             return
         if crew.stop() and not fault:
             print("stopping: what is under way comes to its next checkpoint first", file=sys.stderr, flush=True)
-        asked = len(seen)
+        asked = 0 if fault else 1  # a second one counts from the first on, also while the line above is printed
         while crew.busy and len(seen) == asked:
             try:
                 crew.listen()

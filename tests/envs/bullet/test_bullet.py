@@ -429,7 +429,7 @@ def test_bullet_cuts_a_sample_into_the_right_number_of_steps(count: int) -> None
         ("Reacher", {}, 100.0, "use 60.6060606061 Hz"),
         ("Reacher", {"substeps": 2.0}, 100.0, "use 60.6060606061 or 121.212121212 Hz"),
         ("Reacher", {}, 0.1, "use 0.40404040404 Hz"),
-        ("Reacher", {}, math.nan, "give a positive number"),
+        ("Reacher", {}, math.nan, "frequency must be above 0"),
     ],
 )
 def test_rates_are_whole_numbers_of_physics_steps(

@@ -269,7 +269,7 @@ def test_ere_without_a_phase_is_refused() -> None:
 
 
 def test_what_cannot_be_scheduled_is_refused() -> None:
-    with pytest.raises(UserError, match="update_every must be at least 0 and at most 1000000000 steps, not -1"):
+    with pytest.raises(UserError, match="update_every must be at least 0 and at most 1000000000, not -1"):
         make_study(update_every=-1)
     with pytest.raises(UserError, match=r"keeps everything, .* use FIFO with a capacity, or update_every = 0"):
         make_cell("FULL[Uniform]", learners=("ACER",))
