@@ -32,7 +32,7 @@ from replaybench.data.kernel import kernel
 class ActorCriticConfig:
     """Settings, which studies change in `[learner."examples/own_learner.py:ActorCritic"]`."""
 
-    hidden: tuple[int, ...] = (50, 50)
+    hidden: tuple[int, ...] = (50, 50, 20)
     actor_rate: float = 1e-4
     critic_rate: float = 1e-3
     tau: float = 0.01
