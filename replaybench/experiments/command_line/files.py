@@ -1,0 +1,86 @@
+"""Commands about files: recordings in, episodes out, and what is in them. Signatures are options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tyro.conf import Positional
+
+from replaybench.data.bounds import Hertz, Whole
+from replaybench.experiments.command_line.options import parameter_values
+from replaybench.experiments.terminal import make_console
+
+
+def import_log(
+    log: Positional[str],
+    plant: str,
+    columns: tuple[str, ...] = (),
+    time: str | None = None,
+    frequency: Hertz | None = None,
+    output: Path | None = None,
+    clip_actions: bool = False,
+    parameters: tuple[str, ...] = (),
+) -> int:
+    """Turn recorded trajectories into a buffer file for `replay`.
+
+    Args:
+        log: CSV with a header row, NPZ, MATLAB .mat or .parquet, columns in physical SI units; or minari:DATASET_ID.
+        plant: Plant name or path/to/file.py:ClassName.
+        columns: Which column holds what, as NAME=COLUMN for the plant's states and actions, reward, terminated;
+            columns that bear those names need not be given.
+        time: Column of sample times in s.
+        frequency: Control rate in Hz; taken from the time column or the dataset if not given.
+        output: Buffer file to write; <log>.h5 beside the log (runs/<dataset>.h5) if not given.
+        clip_actions: Clip actions that pass the plant's bounds instead of refusing them.
+        parameters: The plant's own parameters as NAME=VALUE; each is an option too, as in --inertia 1.91e-4.
+    """
+    from replaybench.experiments.exchange.commands import show_import
+
+    show_import(
+        make_console(), log, plant, parameter_values(parameters), columns, time, frequency, output, clip_actions
+    )
+    return 0
+
+
+def export(
+    buffer: Positional[Path],
+    dataset: Positional[str],
+    member: Whole | None = None,
+    plant: str | None = None,
+    output: Path | None = None,
+) -> int:
+    """Write the whole episodes of a stored buffer as a Minari dataset.
+
+    Args:
+        buffer: Buffer file made by `sweep` or `import`.
+        dataset: Id of the dataset, for example replaybench/pendulum/full-per-v0.
+        member: Recording to write, from 0; all of them if not given.
+        plant: The buffer's plant; needed only where the file names a plant of your own (path/to/file.py:ClassName).
+        output: Folder of Minari datasets; $MINARI_DATASETS_PATH, else ~/.minari/datasets, if not given.
+    """
+    from replaybench.experiments.exchange.commands import show_export
+
+    show_export(make_console(), buffer, dataset, member, plant, output)
+    return 0
+
+
+def inspect(
+    file: Positional[Path],
+    verify: bool = False,
+    member: Whole | None = None,
+    figure: Path | None = None,
+    plant: str | None = None,
+) -> int:
+    """Say what is in any file that replaybench writes; of a buffer, what its experiences are.
+
+    Args:
+        file: Buffer, checkpoint, scores, solution (.h5), policy (.safetensors), results (.nc) or run folder.
+        verify: Check structure and values as well, not only checksums.
+        member: Member of a buffer whose composition to show, from 0; all of them, pooled, if not given.
+        figure: File (.png, .svg or .pdf) to draw the composition of a buffer into.
+        plant: The buffer's plant; needed only where the file names a plant of your own (path/to/file.py:ClassName).
+    """
+    from replaybench.experiments.inspection.inspect import show_file
+
+    show_file(make_console(), file, verify, member, plant, figure)
+    return 0

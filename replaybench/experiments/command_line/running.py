@@ -1,0 +1,134 @@
+"""Commands that compute: their signatures are their options. Heavy libraries are imported where they are used."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Literal
+
+from tyro.conf import Positional
+
+from replaybench.data.bounds import Count, Hertz, Noise, RootSeed, Seconds, Seeds, Workers
+from replaybench.experiments.command_line.options import parameter_values
+from replaybench.experiments.terminal import make_console
+
+
+def sweep(
+    study: Positional[Path],
+    output: Path | None = None,
+    workers: Workers | None = None,
+    cluster: str | None = None,
+    buffers: Literal["final", "compressed", "none"] | None = None,
+    seeds: Seeds | None = None,
+    episodes: Count | None = None,
+    checkpoint_seconds: Seconds = 60.0,
+    dry_run: bool = False,
+) -> int:
+    """Run a study: a grid of plants, noise, frequencies and strategies against dynamic programming.
+
+    Called again, it continues where it stopped, with the same numbers. Plants run at their own control rates where the
+    study names none.
+
+    Args:
+        study: Study file (TOML); examples/demo.toml is one.
+        output: Run folder; runs/<name of the study> if not given.
+        workers: Worker processes; one per core if not given.
+        cluster: Address of a Dask scheduler (tcp://host:8786) to run the cells on instead.
+        buffers: Whether to keep each cell's replay buffer, as it is or packed (slower); overrides the study.
+        seeds: Number of seeds; overrides the study.
+        episodes: Number of episodes, or of rounds as long as one (see update_every); overrides the study.
+        checkpoint_seconds: Least time between the checkpoints of a running cell; changes no numbers.
+        dry_run: Print the cells and what they need in time, memory and disk; run nothing.
+    """
+    from replaybench.experiments.figures.all_figures import draw_figures
+    from replaybench.experiments.results.tables import noise_tables, score_tables
+    from replaybench.experiments.sweep import cores, run_sweep
+    from replaybench.experiments.training.study import read_study
+
+    given = {"buffers": buffers, "seeds": seeds, "episodes": episodes}
+    read = read_study(study, {key: value for key, value in given.items() if value is not None})
+    folder, count = output or Path("runs") / read.name, workers or cores()
+    console = make_console()
+    if dry_run:
+        from replaybench.experiments.plan_report import show_plan
+
+        show_plan(console, read, folder, count)
+        return 0
+    data, drawn, status = run_sweep(
+        read,
+        folder,
+        count,
+        cluster,
+        checkpoint_seconds=checkpoint_seconds,
+        console=console,
+        figures=draw_figures,
+    )
+    for table in (*score_tables(data), *noise_tables(data)):
+        console.print(table)
+    print(f"results  {folder / 'results.nc'}")
+    print(f"cells    {folder / 'cells'} (scores, policies{', buffers' if read.buffers != 'none' else ''})")
+    for path in drawn:
+        print(f"figure   {path}")
+    if status:
+        print("stopped before the end; run the same command again to continue", file=sys.stderr)
+    return status
+
+
+def baseline(
+    plant: Positional[str],
+    frequency: Hertz | None = None,
+    noise: Noise = 0.0,
+    reference: Literal["converged", "paper"] | None = None,
+    output: Path | None = None,
+    parameters: tuple[str, ...] = (),
+) -> int:
+    """Solve a plant by fuzzy Q-iteration, synchronous and asynchronous, and score it beside simpler control.
+
+    Args:
+        plant: Plant name (see `replaybench list`) or path/to/file.py:ClassName.
+        frequency: Control rate in Hz; the plant's own if not given.
+        noise: Standard deviation of sensor and actuator noise, normalised units.
+        reference: Solve on the plant's grid refined until that changes nothing more, or as declared; the plant's own
+            choice if not given.
+        output: Folder for the figure; runs/baseline-<plant>-<rate> if not given.
+        parameters: The plant's own parameters as NAME=VALUE; each is an option too, as in --inertia 1.91e-4.
+    """
+    from replaybench.envs.registry import make_plant
+    from replaybench.experiments.commands import show_baseline
+
+    values = parameter_values(parameters)
+    rate = make_plant(plant, **values).frequency if frequency is None else frequency
+    show_baseline(make_console(), plant, values, rate, noise, reference, output)
+    return 0
+
+
+def replay(
+    buffer: Positional[Path],
+    strategy: str = "FULL[Uniform]",
+    stream: bool = False,
+    plant: str | None = None,
+    updates: Count = 20_000,
+    learner: str = "DDPG",
+    capacity: Count | None = None,
+    seeds: Seeds | None = None,
+    root_seed: RootSeed = 0,
+    output: Path | None = None,
+) -> int:
+    """Train a fresh population from a stored buffer, offline, then evaluate it on the plant the file names.
+
+    Args:
+        buffer: Buffer file made by `sweep` or `import`.
+        strategy: Retention[Sampling], for example FULL[PER] or Resv[Uniform].
+        stream: Draw from the file block by block, for buffers larger than memory; not uniform, and without a strategy.
+        plant: Plant to evaluate on; needed only where the file names a plant of your own (path/to/file.py:ClassName).
+        updates: Updates of every learner.
+        learner: Learner (see `replaybench list`).
+        capacity: Slots of each buffer; by default everything in the file is kept.
+        seeds: Learners to train; by default one per recording in the file, at least 8.
+        root_seed: Root seed of the learners.
+        output: Folder for policy, scores and figure; runs/replay-<file>-<strategy>-<updates> if not given.
+    """
+    from replaybench.experiments.commands import show_replay
+
+    show_replay(make_console(), buffer, plant, strategy, stream, updates, learner, capacity, seeds, root_seed, output)
+    return 0
