@@ -141,6 +141,8 @@ def show_replay(
         raise UserError("--stream draws from the whole file, block by block; leave --strategy and --capacity out")
     if capacity is not None and not strategy.retention.bounded:
         raise UserError(f"--capacity bounds the buffer, but {strategy} keeps everything; use FIFO or Resv")
+    if capacity is not None and strategy.retention.capacity not in (None, capacity):
+        raise UserError(f"--capacity {capacity}, but {strategy} has its own; leave one out")
     label = "streamed" if stream else str(strategy)
     where = f"{path.parent.name}-{path.stem}" if path.stem == "buffer" else path.stem
     folder = output or Path("runs") / f"replay-{where}-{_file_name(label)}-{updates}"

@@ -84,6 +84,8 @@ class Replay:
         if capacity < unit.steps:
             least = f"{unit.steps}, the steps of its unit" if unit.steps > 1 else "1"
             raise UserError(f"replay capacity must be at least {least}, not {capacity}")
+        if capacity > strategy.room(capacity):
+            raise UserError(f"{strategy} has room for {strategy.room(capacity)} experiences, not {capacity}")
         if traces is None and window > 1:
             traces = OnlyLinks()
         _check(strategy, fields, unit, traces)

@@ -27,6 +27,12 @@ def test_batches_hold_live_experiences_only(strategy: str) -> None:
         replay.annotate(batch, {"td_error": np.ones(batch.weight.shape, np.float32)})
 
 
+def test_a_buffer_is_not_larger_than_its_strategy_says() -> None:
+    assert make("FIFO(20)[Uniform]", capacity=20).slots == 20
+    with pytest.raises(UserError, match=r"FIFO\(20\)\[Uniform\] has room for 20 experiences, not 21"):
+        make("FIFO(20)[Uniform]", capacity=21)
+
+
 def test_uniform_draws_are_uniform_and_reach_the_last_slot() -> None:
     replay = make("FULL[Uniform]", capacity=20, batch=1000)
     fill(replay, 20)

@@ -274,7 +274,7 @@ def _filled(
     agent = model.agent
     known = stored_fields(recording.plant, observe=recording.facts.observe)
     fields = {name: width for name, width in known.items() if name in recording.arrays} | dict(agent.fields)
-    room = capacity or _room(recording, agent.segment)
+    room = strategy.room(capacity or _room(recording, agent.segment))
     unit = Unit(agent.segment)
     batch, traces = agent.batch_size, agent.traces
     replay = Replay(strategy, fields, room, root_seed, members, batch, unit, model, traces, agent.window)

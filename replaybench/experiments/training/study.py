@@ -56,7 +56,8 @@ class Study:
     """A study file. Every list spans one axis of the grid; with `[[grid]]` tables the study is their union.
 
     `noise` is the standard deviation of sensor and actuator noise in normalised units, `frequency` the control rate
-    in Hz, each plant's own if empty, `capacity` the buffer size of bounded retentions, in experiences.
+    in Hz, each plant's own if empty, `capacity` the buffer size, in experiences, of bounded retentions that have none
+    of their own (`FIFO(5000)`).
     `discount = "fixed"` keeps the plant's discount at every rate, `"horizon"` keeps its horizon in seconds and scales
     rewards alike (de Bruin et al. 2018, 6.4).
     `update_every` is the number of steps after which learners are updated, 0 for after each episode; each plant's own
@@ -180,7 +181,7 @@ class Study:
             members=min(self.block, self.seeds),
             root_seed=self.root_seed,
             episodes=self.episodes,
-            capacity=self.capacity,
+            capacity=parsed.room(self.capacity),
             greedy_every=self.greedy_every,
             update_every=every,
             discount=self.discount,
@@ -198,8 +199,9 @@ class Study:
                 f"{strategy} keeps everything, and how many segments of {segment} steps that is depends on when "
                 "episodes end; use FIFO with a capacity, or update_every = 0"
             )
-        if strategy.retention.bounded and self.capacity < batch:
-            raise UserError(f"study {self.name!r}: capacity {self.capacity} is smaller than a batch of {batch}")
+        capacity = strategy.room(self.capacity)
+        if strategy.retention.bounded and capacity < batch:
+            raise UserError(f"study {self.name!r}, {strategy}: capacity {capacity} is smaller than a batch of {batch}")
         if strategy.synth is not None and hasattr(settings, "segment"):
             raise UserError(f"{strategy}: Synth alters single experiences, and this learner replays trajectories")
         if strategy.synth is not None and self.observe:

@@ -49,6 +49,10 @@ class Strategy:
         """Whether slots are filled and overwritten in turn, so that their order is that of age."""
         return self.retention.in_turn and (self.synth is None or self.synth.refresh == 1)
 
+    def room(self, default: int) -> int:
+        """Return how many experiences are kept: the retention's own capacity, or else `default`."""
+        return self.retention.capacity or default
+
     @property
     def orders(self) -> tuple[str, ...]:
         """Metrics by which slots must be kept in rank order."""

@@ -37,8 +37,9 @@ class Term:
 
     @classmethod
     def parameters(cls) -> dict[str, dataclasses.Field[Any]]:
-        """Return the fields that are written in its brackets, by name."""
-        return {field.name: field for field in dataclasses.fields(cls) if field.name != cls.second}
+        """Return the fields that are written in its brackets, by name; those that all of a kind have come last."""
+        fields = sorted(dataclasses.fields(cls), key=lambda field: field.kw_only is True)
+        return {field.name: field for field in fields if field.name != cls.second}
 
     @classmethod
     def kinds(cls, parameter: str) -> tuple[Any, ...]:

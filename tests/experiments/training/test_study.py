@@ -222,9 +222,15 @@ def test_room_for_a_batch_and_steps_for_an_update_are_enough() -> None:
         made(learners=("ACER",), capacity=room - 1).cells()
 
 
+def test_a_strategys_own_capacity_takes_the_place_of_the_studys() -> None:
+    own, studys = made(strategies=("FIFO(500)[Uniform]", "FIFO[Uniform]"), capacity=700).cells()
+    assert (own.capacity, studys.capacity) == (500, 700)
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
+        ({"strategies": ("FIFO(15)[Uniform]",)}, "capacity 15 is smaller than a batch of 16"),
         ({"capacity": 15}, "capacity 15 is smaller than a batch of 16"),
         ({"update_every": 2001}, "update_every = 2001 is more than the 2000 steps of a run"),
         ({"strategies": ("Synth(state=0.1)*FIFO[Uniform]",), "observe": ("angle",)}, "needs all states; leave observe"),

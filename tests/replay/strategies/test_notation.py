@@ -31,6 +31,7 @@ from replaybench.replay.strategies.weighting.importance import IS
 probabilities = st.floats(0, 1) | st.integers(0, 1)
 exponents = st.floats(0, 1e6) | st.integers(0, 5)
 positive = st.floats(0, 1e6, exclude_min=True)
+capacities = st.none() | st.integers(1, 10**9)
 segments = st.none() | st.just("authors") | st.integers(1, 10**6)
 proportional = st.builds(PERprop, exponents, positive)
 eta = st.floats(0, 1, exclude_min=True)
@@ -38,12 +39,12 @@ recent = (eta, st.none() | st.integers(1, 10**6), eta, st.none() | st.integers(2
 shares = st.tuples(st.floats(0, 0.5), st.floats(0, 0.5), probabilities).filter(lambda s: s[0] + s[1] > 0)
 
 PARTS: dict[type, st.SearchStrategy[Any]] = {
-    FIFO: st.builds(FIFO),
+    FIFO: st.builds(FIFO, capacity=capacities),
     FULL: st.builds(FULL),
-    Resv: st.builds(Resv),
-    TDE: st.builds(TDE, exponents, segments),
-    Expl: st.builds(Expl, exponents, segments),
-    FarPol: st.builds(FarPol),
+    Resv: st.builds(Resv, capacity=capacities),
+    TDE: st.builds(TDE, exponents, segments, capacity=capacities),
+    Expl: st.builds(Expl, exponents, segments, capacity=capacities),
+    FarPol: st.builds(FarPol, capacity=capacities),
     Uniform: st.builds(Uniform),
     PER: st.builds(PER, exponents),
     PERprop: proportional,
@@ -151,7 +152,7 @@ def test_equal_strategies_read_alike() -> None:
         ("FIFO[PER(beta=1)]", "unknown parameter of PER"),
         ("FIFO[PER(0.7, 2)]", "takes 1 parameter"),
         ("FIFO[PER(0.7, alpha=0.7)]", "alpha twice"),
-        ("FIFO(3)[PER]", "takes no parameter"),
+        ("FIFO[Uniform(3)]", "takes no parameter"),
         ("FULL(100)[PER]", "keeps everything and has no capacity"),
         ("FIFO[Uniform+IS]", "its draws have equal chances, so all weights would be 1"),
         ("FIFO[ERE+IS]", "all draws of a batch have equal chances"),
@@ -176,3 +177,17 @@ def test_errors_are_one_line_with_the_remedy(text: str, words: str) -> None:
         parse(text)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_bounded_retention_may_name_its_capacity() -> None:
+    assert parse("FIFO(5000)[Uniform]").room(10_000) == 5000
+    assert parse("FIFO[Uniform]").room(10_000) == 10_000
+    assert parse("TDE(1.2, capacity=300)[PER]").retention == TDE(1.2, capacity=300)
+    assert str(parse("FIFO(capacity=5000)[Uniform]")) == "FIFO(5000)[Uniform]"
+    for wrong in ("FIFO(0)[Uniform]", "Expl(1.2, capacity=-3)[Uniform]"):
+        with pytest.raises(UserError, match="capacity must be a whole number ≥ 1, not"):
+            parse(wrong)
+    with pytest.raises(UserError, match="FULL keeps everything"):
+        parse("FULL(500)[Uniform]")
+    with pytest.raises(UserError, match="FULL: capacity must be left out"):
+        FULL(capacity=500)

@@ -15,7 +15,7 @@ class FULL(Retention):
 
     bounded = False
     in_turn = True
-    no_parameters = "FULL keeps everything and has no capacity; FIFO, Resv, TDE and Expl have the study's"
+    no_parameters = "FULL keeps everything and has no capacity; FIFO, Resv, TDE and Expl have the study's or their own"
 
     def start(self, view: BufferView) -> RunningRetention:
         return _RunningFULL()

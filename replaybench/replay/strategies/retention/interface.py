@@ -6,10 +6,12 @@ line in `replaybench.replay.strategies.registry`, or a file of a user's.
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
+from replaybench.data.errors import UserError
 from replaybench.replay.arrays import Indices
 from replaybench.replay.strategies.running import Running
 from replaybench.replay.strategies.term import Term
@@ -29,7 +31,13 @@ class RunningRetention(Running, ABC):
 
 @dataclass(frozen=True)
 class Retention(Term, ABC):
-    """What is kept."""
+    """What is kept.
+
+    Attributes:
+        capacity: experiences that a bounded retention has room for, in place of the study's; None for that one.
+    """
+
+    capacity: int | None = field(default=None, kw_only=True)
 
     bounded: ClassVar[bool] = True
     """False if nothing is ever discarded: the buffer then grows to the number of experiences offered."""
@@ -41,6 +49,16 @@ class Retention(Term, ABC):
     """Traces that the learner must keep."""
     slot_bytes: ClassVar[int] = 0
     """About how many bytes a slot costs it beside rank orders."""
+
+    def __post_init__(self) -> None:
+        if self.capacity is not None and (self.capacity < 1 or not self.bounded):
+            allowed = "a whole number ≥ 1" if self.bounded else "left out: it keeps everything"
+            raise UserError(f"{self.written_name()}: capacity must be {allowed}, not {self.capacity}")
+
+    @classmethod
+    def parameters(cls) -> dict[str, dataclasses.Field[Any]]:
+        """Return the fields that are written in its brackets, by name; `capacity` where there is one."""
+        return {name: found for name, found in super().parameters().items() if cls.bounded or name != "capacity"}
 
     @abstractmethod
     def start(self, view: BufferView) -> RunningRetention:

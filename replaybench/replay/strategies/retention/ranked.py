@@ -45,6 +45,7 @@ class _Ranked(Retention):
     slot_bytes = 10  # of equal metrics the oldest comes first: the order keeps ages, too
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         name = type(self).__name__
         if not 0 <= self.alpha < np.inf:
             raise UserError(f"{name}({self.alpha:g}): α must be a finite number ≥ 0")
