@@ -17,6 +17,7 @@ from replaybench.experiments.address_space import check_address_space
 from replaybench.experiments.command_line.files import export, import_log, inspect
 from replaybench.experiments.command_line.names import check, list_names
 from replaybench.experiments.command_line.options import check_options, one_line, take_plant_parameters
+from replaybench.experiments.command_line.results import report
 from replaybench.experiments.command_line.running import baseline, replay, sweep
 from replaybench.experiments.interruption import exit_status, termination_raises
 from replaybench.experiments.terminal import prepare_streams, printable
@@ -27,6 +28,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "replay": replay,
     "import": import_log,
     "export": export,
+    "report": report,
     "inspect": inspect,
     "list": list_names,
     "check": check,
@@ -37,6 +39,7 @@ DESCRIPTION = """Which experiences should a learning controller keep, and which 
 
 sweep runs a study, baseline solves a plant by dynamic programming, replay learns offline from a stored buffer.
 import and export take recordings in (logs, MATLAB, Parquet, Minari) and give whole episodes out (Minari).
+report makes a page of what came of a sweep, for browsers and paper.
 check tries what a plant, strategy or learner of your own promises to the rest."""
 
 

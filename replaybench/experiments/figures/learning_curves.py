@@ -73,11 +73,16 @@ def smoothing_window(episodes: int) -> int:
     return min(25, 1 + 2 * (episodes // 120))
 
 
-def learning_curve(rewards: Floats, window: int) -> Curve:
-    """Average runs `[N, E]` over windows of episodes and over runs; the band is a percentile bootstrap over runs."""
+def learning_curve(rewards: Floats, window: int, most: int | None = None) -> Curve:
+    """Average runs `[N, E]` over windows of episodes and over runs; the band is a percentile bootstrap over runs.
+
+    Args:
+        most: points of the curve, if there would be more; as dense as can be seen in print if not given.
+    """
     smooth = moving_mean(rewards, window)
     episode = np.arange(smooth.shape[1], dtype=np.float64) + (window + 1) / 2
     stride = max(1, min(window // 2, smooth.shape[1] // _MOST_POINTS))  # denser points would show nothing more
+    stride = max(stride, -(-smooth.shape[1] // most) if most else 1)
     smooth, episode = smooth[:, ::stride], episode[::stride]
     runs = len(smooth)
     mean: Floats = smooth.mean(axis=0)

@@ -1,0 +1,28 @@
+"""What the command `report` does."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from pathlib import Path
+
+from replaybench.data.atomic import write_text
+from replaybench.data.errors import UserError
+
+
+def show_report(run: Path, output: Path | None) -> None:
+    """Write the report of a run and print where it is.
+
+    Raises:
+        UserError: the run holds no results, or the libraries that reports need are not installed.
+    """
+    for library in ("jinja2", "plotly"):
+        if importlib.util.find_spec(library) is None:
+            raise UserError(f"a report needs {library}; pip install 'replaybench[report]'")
+    from replaybench.experiments.report.assembly import make_report
+
+    target = output or (run if run.is_dir() else run.parent) / "report.html"
+    began = time.perf_counter()
+    html = make_report(run)
+    write_text(target, html)
+    print(f"report   {target} ({len(html.encode()) / 1e6:.1f} MB, {time.perf_counter() - began:.0f} s)")

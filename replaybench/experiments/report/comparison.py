@@ -1,0 +1,113 @@
+"""Who is ahead of whom, and how sure that is.
+
+Seeds are the units. Cells of a study share their seeds, so two strategies are compared seed by seed, and the interval
+is one of these differences: what a seed gives to both of them cancels. Runs that failed have no score; a seed on which
+one of two failed is left out of their difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.experiments.figures.style import Series
+from replaybench.experiments.report.material import Material, Point
+from replaybench.experiments.results.statistics import Interval, interval
+
+Floats = NDArray[np.float64]
+
+FEW: Final = 5
+"""Pairs of runs below which an interval is no ground for a claim."""
+
+
+class Lead(NamedTuple):
+    """How far one series is ahead of another, on the seeds that both finished.
+
+    Attributes:
+        difference: mean of the differences with its 95 % interval.
+        pairs: number of seeds; ahead: on how many of them the difference is positive.
+    """
+
+    difference: Interval
+    pairs: int
+    ahead: int
+
+    @property
+    def sure(self) -> bool:
+        """Tell whether the interval leaves 0 out, and comes from enough seeds to say so."""
+        return self.pairs >= FEW and self.difference.low > 0
+
+
+def lead(one: Floats, other: Floats) -> Lead:
+    """Compare the scores `[seed]` of two series."""
+    both = np.isfinite(one) & np.isfinite(other)
+    differences = one[both] - other[both]
+    return Lead(interval(differences), int(both.sum()), int((differences > 0).sum()))
+
+
+class Standing(NamedTuple):
+    """A series among those that it is compared with.
+
+    Attributes:
+        score: its mean with a 95 % interval, over `seeds` of them.
+        behind: how far the best is ahead of it; None for the best itself.
+    """
+
+    series: Series
+    score: Interval
+    seeds: int
+    behind: Lead | None
+
+
+def ranking(
+    names: Sequence[Series], scores: Sequence[Floats], summed_up: Callable[[Series, Floats], Interval]
+) -> list[Standing]:
+    """Rank series by their mean score `[seed]` each; those without any finite score are left out.
+
+    Args:
+        summed_up: returns the mean of a series' scores with its interval.
+    """
+    there = [(one, score) for one, score in zip(names, scores, strict=True) if np.isfinite(score).any()]
+    there.sort(key=lambda pair: -float(np.nanmean(pair[1])))
+    found = []
+    for one, score in there:
+        behind = None if one is there[0][0] else lead(there[0][1], score)
+        found.append(Standing(one, summed_up(one, score), int(np.isfinite(score).sum()), behind))
+    return found
+
+
+def at_point(material: Material, point: Point) -> list[Standing]:
+    """Rank the series of one condition; intervals of μ_r are those that the results hold."""
+
+    def summed_up(series: Series, score: Floats) -> Interval:
+        if not material.normalised(point):
+            return interval(score)
+        mean, low, high = (material.value(f"mu_final_{bound}", point, series) for bound in ("mean", "low", "high"))
+        return Interval(mean, low, high, degenerate=low == high)
+
+    return ranking(material.series, [material.final(point, one) for one in material.series], summed_up)
+
+
+class Overall(NamedTuple):
+    """A ranking over several conditions, in all of which the same series were run."""
+
+    points: list[Point]
+    standings: list[Standing]
+
+
+def over_points(material: Material, plant: int) -> Overall:
+    """Rank the series of one plant by their mean over its conditions, seed by seed.
+
+    Only series that were run in every condition with μ_r are ranked, so that all are asked the same; without μ_r, where
+    rewards of different rates have no common scale, a single condition alone is ranked.
+    """
+    points = [point for point in material.points() if point.plant == plant]
+    usable = [point for point in points if material.normalised(point)] or points
+    if not material.normalised(usable[0]) and len(usable) > 1:
+        return Overall([], [])
+    everywhere = [one for one in material.series if all(material.started(point, one) for point in usable)]
+    scores = [np.mean([material.final(point, one) for point in usable], axis=0) for one in everywhere]
+    return Overall(usable, ranking(everywhere, scores, lambda _, score: interval(score)))

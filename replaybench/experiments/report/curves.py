@@ -1,0 +1,153 @@
+"""Learning curves with intervals, a panel for each condition."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+
+from replaybench.experiments.figures.learning_curves import (
+    EPISODE_LABELS,
+    REFERENCES,
+    learning_curve,
+    smoothing_window,
+)
+from replaybench.experiments.figures.style import RAW_LABELS, Series, plant_name
+from replaybench.experiments.report.comparison import Standing
+from replaybench.experiments.report.look import (
+    MU,
+    REFERENCE,
+    Panel,
+    Section,
+    dash,
+    faded,
+    new_figure,
+    number,
+    plain,
+    small,
+)
+from replaybench.experiments.report.material import Material, Point
+from replaybench.experiments.results.dataset import counted_in, episode_metric, in_rounds, mu_r
+
+_MOST_POINTS: Final = 160
+_NUMBERS: Final = 160_000
+"""Numbers of all curves together; a study of very many cells has fewer points in each."""
+_FLOOR: Final = -0.5
+_SHOWN: Final = ("reference_random", "reference_dp")
+
+Floats = NDArray[np.float64]
+
+
+def curves_section(material: Material, standings: dict[Point, list[Standing]]) -> Section:
+    """Draw the learning curves of every condition.
+
+    Args:
+        standings: the ranking at each condition.
+    """
+    window = smoothing_window(material.data.sizes["episode"])
+    curves = sum(material.started(point, one) > 0 for point in standings for one in material.series)
+    points = max(30, min(_MOST_POINTS, _NUMBERS // (3 * max(1, curves))))
+    panels = [_panel(material, point, standings[point], window, points) for point in standings]
+    counted = counted_in(material.data.isel(plant=0))
+    lead = "Training episodes, exploration included: the mean over runs"
+    lead += f", averaged over {window} {counted}" if window > 1 else ""
+    if material.data.sizes["seed"] > 1:
+        lead += (
+            ". The band is where that mean lies with 95 % confidence if other seeds were drawn (bootstrap over runs)"
+        )
+    lead += ". Failed runs are not drawn."
+    scale = f"On the scale {MU} random control is 0 and dynamic programming 1, under the same noise and rate."
+    return Section("curves", "Learning curves", [lead, scale], panels)
+
+
+def _panel(material: Material, point: Point, standings: list[Standing], window: int, most: int) -> Panel:
+    data = material.data.isel(plant=point.plant)
+    normalised = material.normalised(point)
+    traces: list[Any] = []
+    lowest, highest, late = [], [], []
+    for one in material.series:
+        runs = material.runs(point, one, normalised)
+        runs = runs[np.isfinite(runs).all(axis=1)]
+        if not len(runs):
+            continue
+        drawn = _curve(material, one, runs, window, most)
+        traces += drawn
+        mean = np.asarray(drawn[-1].y)
+        lowest.append(float(mean.min()))
+        highest.append(float(mean.max()))
+        late.append(float(mean[-max(1, len(mean) // 5) :].min()))
+    levels = _levels(material, point, normalised)
+    floor = max(_FLOOR, min(lowest, default=0.0)) if normalised else min(lowest, default=0.0)
+    low, high = min([floor, *late, *levels.values()]), max([*highest, *levels.values()], default=1.0)
+    room = 0.06 * (high - low) or 0.5
+    figure = new_figure(
+        [*_references(levels, data.sizes["episode"]), *traces],
+        EPISODE_LABELS[in_rounds(data)],
+        MU if normalised else RAW_LABELS[episode_metric(data)],
+        yaxis_range=[low - room, high + room],
+        xaxis_range=[0, 1.01 * data.sizes["episode"]],
+        hovermode="x",
+    )
+    title = f"{plant_name(material.plants[point.plant])}, {material.condition(point)}"
+    return Panel(title, _words(title, standings, normalised), figure, point._asdict())
+
+
+def _curve(material: Material, series: Series, runs: Floats, window: int, most: int) -> list[Any]:
+    """Return the band of a series, if there are several runs, and its mean over the middles of its windows."""
+    curve = learning_curve(runs, window, most)
+    learner, strategy = material.place(series)
+    step = float(curve.episode[1] - curve.episode[0]) if len(curve.episode) > 1 else 1.0
+    common = {"x0": float(curve.episode[0]), "dx": step, "meta": {"learner": learner, "strategy": strategy}}
+    found = []
+    if curve.band is not None:
+        low, high = curve.band
+        edge = {**common, "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
+        found.append(go.Scatter(y=small(low), **edge))
+        found.append(go.Scatter(y=small(high), fill="tonexty", fillcolor=faded(series.color), **edge))
+    found.append(
+        go.Scatter(
+            y=small(curve.mean),
+            mode="lines" if len(curve.mean) > 2 else "lines+markers",
+            line={"color": series.color, "width": 1.8, "dash": dash(series)},
+            name=plain(series.label),
+            hovertemplate="%{y:.2f}",
+            **common,
+        )
+    )
+    return found
+
+
+def _levels(material: Material, point: Point, normalised: bool) -> dict[str, float]:
+    here = material.data.isel(plant=point.plant, noise=point.noise, frequency=point.frequency)
+    found = {}
+    for name in _SHOWN:
+        level = float(mu_r(here, here[name]) if normalised else here[name])
+        if np.isfinite(level):
+            found[name] = level
+    return found
+
+
+def _references(levels: dict[str, float], episodes: int) -> list[Any]:
+    """Return a grey line for each reference, named where it ends."""
+    return [
+        go.Scatter(
+            x=[0, episodes],
+            y=[level, level],
+            mode="lines",
+            line={"color": REFERENCE, "width": 1, "dash": "solid" if name == "reference_dp" else "4px,3px"},
+            hoverinfo="skip",
+            name=REFERENCES[name][0],
+        )
+        for name, level in levels.items()
+    ]
+
+
+def _words(title: str, standings: list[Standing], normalised: bool) -> str:
+    """Say what the curves come to."""
+    kind = f"final {MU}" if normalised else "final reward"
+    if not standings:
+        return f"Learning curves of {title}: all runs failed."
+    ends = "; ".join(f"{one.series.label} {number(one.score.mean)}" for one in standings)
+    return f"Learning curves of {title}. By {kind}, best first: {ends}."

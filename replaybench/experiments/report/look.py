@@ -1,0 +1,184 @@
+"""How the figures of a report look: Plotly figures, with the colours, markers and dashes of the figures of a sweep.
+
+A panel is one small figure with the places of its condition on the study's axes, by which the page's filters choose it;
+its traces say in `meta` which learner, strategy or step of an animation they show. Text that comes from files is
+escaped here, because Plotly reads marks in it.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+
+from replaybench.experiments.figures.style import DASHES, MARKERS, PALETTE, Series
+from replaybench.experiments.results.statistics import Interval
+
+MU: Final = "μᵣ"
+INK: Final = "#3d454e"
+GRID: Final = "#e6e8eb"
+REFERENCE: Final = "#80878f"
+PAPER: Final = "#ffffff"
+DARK: Final = {
+    INK: "#c3cad2",
+    GRID: "#2c3238",
+    REFERENCE: "#8d96a0",
+    PAPER: "#15181b",
+    "#0072b2": "#4aa8e0",
+    "#d55e00": "#f5823a",
+    "#009e73": "#2bc598",
+    "#cc79a7": "#e59cc4",
+    "#e69f00": "#f2bb45",
+    "#56b4e9": "#a6d8f5",
+    "#2b2b2b": "#eceff2",
+    "#8c7a00": "#cdbb3a",
+}
+"""What takes a colour's place on a dark page."""
+
+BAND: Final = 0.16
+_SYMBOLS: Final = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star")
+_LINES: Final = ("solid", "7px,3px", "2px,2px", "8px,2px,2px,2px")
+FONT: Final = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A figure of a report.
+
+    Attributes:
+        title: what stands above it.
+        words: what it shows, for those who cannot see it.
+        figure: a Plotly figure.
+        places: by axis of the study, the place that the panel belongs to; without an axis it belongs to all places.
+    """
+
+    title: str
+    words: str
+    figure: go.Figure
+    places: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table, with the places that it belongs to."""
+
+    cells: Sequence[str]
+    places: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; the first `words` columns hold words, the others numbers."""
+
+    caption: str
+    heads: Sequence[str]
+    rows: Sequence[Row]
+    words: int
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a report.
+
+    Attributes:
+        key: its anchor.
+        lead: what it shows and how to read it, a paragraph each.
+        steps: labels of the steps of an animation; traces have their step in `meta`.
+        step_name: what the steps are.
+        wide: whether its panels need more room than others.
+    """
+
+    key: str
+    title: str
+    lead: Sequence[str]
+    panels: Sequence[Panel] = ()
+    tables: Sequence[Table] = ()
+    steps: Sequence[str] = ()
+    step_name: str = ""
+    wide: bool = False
+    notes: Sequence[str] = field(default_factory=tuple)
+
+
+def plain(text: str) -> str:
+    """Return a text that Plotly shows as it is."""
+    return html.escape(text, quote=False)
+
+
+def dash(series: Series) -> str:
+    """Return a series' dashes as Plotly writes them."""
+    return _LINES[DASHES.index(series.dashes)]
+
+
+def symbol(series: Series) -> str:
+    """Return a series' marker as Plotly calls it."""
+    return _SYMBOLS[MARKERS.index(series.marker)]
+
+
+def faded(color: str, opacity: float = BAND) -> str:
+    """Return a colour that lets others shine through."""
+    red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{opacity:g})"
+
+
+def dark_colors() -> dict[str, str]:
+    """Return what takes each colour's place on a dark page, the faded ones of series included."""
+    dark = dict(DARK)
+    for opacity in (BAND, 0.45):
+        dark |= {faded(color, opacity): faded(DARK[color], opacity + 0.06) for color in PALETTE}
+    return dark
+
+
+def small(values: Any) -> NDArray[np.float32]:
+    """Return numbers as they are embedded in the page."""
+    return np.asarray(values, np.float32)
+
+
+def new_figure(traces: Sequence[Any], x: str, y: str, height: int = 250, **layout: Any) -> go.Figure:
+    """Return a figure without title or legend, both of which stand in the page."""
+    axis = {
+        "gridcolor": GRID,
+        "zeroline": False,
+        "linecolor": GRID,
+        "ticks": "",
+        "automargin": True,
+        "fixedrange": True,
+        "title": {"standoff": 6, "font": {"size": 12}},
+    }
+    figure = go.Figure(list(traces))
+    figure.update_layout(
+        template=go.layout.Template(),
+        height=height,
+        margin={"l": 8, "r": 10, "t": 8, "b": 8},
+        font={"family": FONT, "size": 12, "color": INK},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        showlegend=False,
+        hovermode="closest",
+        dragmode=False,
+        hoverlabel={"bgcolor": PAPER, "font": {"family": FONT, "size": 12, "color": INK}, "bordercolor": GRID},
+        xaxis={**axis, "showgrid": False},
+        yaxis=axis,
+    )
+    figure.update_layout(xaxis_title_text=x, yaxis_title_text=y, **layout)
+    return figure
+
+
+def number(value: float, digits: int = 2) -> str:
+    """Write a number for people."""
+    return "–" if not np.isfinite(value) else f"{value:.{digits}f}".replace("-", "−")
+
+
+def worded(found: Interval) -> str:
+    """Write a mean and its interval, with as many digits as tell the bounds apart."""
+    width = found.high - found.low
+    digits = 2 if not width > 0 else min(4, max(2 if abs(found.mean) < 10 else 1, -math.floor(math.log10(width))))
+    bounds = " (no spread)" if found.degenerate else f" [{number(found.low, digits)}, {number(found.high, digits)}]"
+    return number(found.mean, digits) + (bounds if np.isfinite(found.mean) else "")

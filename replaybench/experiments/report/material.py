@@ -1,0 +1,162 @@
+"""What a report is made of: the results of a run, and whatever else its folder holds.
+
+Everything is read, nothing is run: no Python file that a run names is imported here. What is missing is said, in words
+that stand in the report, and what is there is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from replaybench.data.errors import UserError
+from replaybench.data.formats.documents import read_json, read_toml
+from replaybench.data.formats.run_folder import RunFolder
+from replaybench.experiments.figures.style import Series, all_series
+from replaybench.experiments.results.dataset import AXES, last_of, mu_r
+from replaybench.experiments.results.results_file import read_results
+
+Floats = NDArray[np.float64]
+
+
+class Point(NamedTuple):
+    """A condition of a study, as places on its axes."""
+
+    plant: int
+    noise: int
+    frequency: int
+
+
+@dataclass(frozen=True)
+class Material:
+    """A run, read.
+
+    Attributes:
+        name: of the study.
+        data: its results.
+        series: pairs of learner and strategy that have results, in the order of the study.
+        folder: the run folder; None where there is only a results file.
+        study: text of the study file, empty where there is none.
+        origin: what `provenance.json` says, empty where there is none.
+        missing: what the report cannot show for lack of files, a sentence each.
+        rewards: what counts of each training episode, `[plant, noise, frequency, learner, strategy, seed, episode]`.
+        scores: the same as μ_r, NaN where the references do not allow it.
+    """
+
+    name: str
+    data: xr.Dataset
+    series: tuple[Series, ...]
+    folder: RunFolder | None
+    study: str
+    origin: dict[str, Any]
+    missing: tuple[str, ...]
+    rewards: Floats
+    scores: Floats
+
+    @property
+    def plants(self) -> list[str]:
+        """Return the plants' names."""
+        return [str(name) for name in self.data["plant"].values]
+
+    def points(self) -> Iterator[Point]:
+        """Yield the conditions that have results, in the order of the study."""
+        present = ~np.isnan(self.rewards).all(axis=(3, 4, 5, 6))
+        yield from (Point(*map(int, place)) for place in np.argwhere(present))
+
+    def place(self, series: Series) -> tuple[int, int]:
+        """Return the places of a series' learner and strategy on their axes."""
+        learners, strategies = (self.data[axis].values.tolist() for axis in ("learner", "strategy"))
+        return learners.index(series.learner), strategies.index(series.strategy)
+
+    def runs(self, point: Point, series: Series, normalised: bool) -> Floats:
+        """Return what the training episodes of the runs that are there came to, `[runs, episodes]`."""
+        source = self.scores if normalised else self.rewards
+        there = ~np.isnan(self.rewards[(*point, *self.place(series))]).all(axis=1)
+        found: Floats = source[(*point, *self.place(series))][there]
+        return found
+
+    def normalised(self, point: Point) -> bool:
+        """Tell whether μ_r is defined at a condition."""
+        return bool(np.isfinite(self.scores[point]).any())
+
+    def final(self, point: Point, series: Series) -> Floats:
+        """Return each seed's final score `[seed]`: μ_r, or raw rewards where that is not defined.
+
+        NaN where a run failed or is not there.
+        """
+        source = self.scores if self.normalised(point) else self.rewards
+        curves = source[(*point, *self.place(series))]
+        whole = np.isfinite(curves).all(axis=1)
+        last = last_of(self.data.isel(plant=point.plant))
+        return np.where(whole, np.where(whole[:, None], curves, 0.0)[:, -last:].mean(axis=1), np.nan)
+
+    def count(self, name: str, point: Point, series: Series) -> int:
+        """Return how many runs are `failed`, `dead` or `censored`."""
+        value = self.value(name, point, series)
+        return 0 if np.isnan(value) else int(value)
+
+    def value(self, name: str, point: Point, series: Series) -> float:
+        """Return a number of the dataset that each cell has."""
+        learner, strategy = self.place(series)
+        return float(self.data[name].isel(point._asdict() | {"learner": learner, "strategy": strategy}))
+
+    def started(self, point: Point, series: Series) -> int:
+        """Return how many runs are there, failed ones included."""
+        return len(self.runs(point, series, False))
+
+    def condition(self, point: Point) -> str:
+        """Say at which noise and control rate."""
+        return (
+            f"noise {self.data['noise'].values[point.noise]:g}, {self.data['frequency'].values[point.frequency]:g} Hz"
+        )
+
+
+def read_material(path: Path) -> Material:
+    """Read a run folder or a results file.
+
+    Raises:
+        UserError: it is neither, holds no results yet, or is damaged.
+    """
+    folder = RunFolder(path) if path.is_dir() else RunFolder(path.parent) if path.name == "results.nc" else None
+    results = path if path.is_file() else path / "results.nc"
+    if path.is_dir() and not results.is_file():
+        raise UserError(f"{path} holds no results.nc; run `replaybench sweep` into it first, or name a results file")
+    data = read_results(results).sortby(["noise", "frequency"])
+    axes = ("plant", "noise", "frequency", "learner", "strategy", "seed", "episode")
+    rewards = data["reward"].transpose(*axes)
+    if not rewards.notnull().any():
+        raise UserError(f"{results} holds no finished cell yet; a report needs one at least")
+    missing = []
+    study, origin = "", dict[str, Any]()
+    if folder is not None and folder.study.is_file():
+        read_toml(folder.study)  # damage is one line
+        study = folder.study.read_text(encoding="utf-8")
+    else:
+        missing.append("The study file is not beside the results, so settings are not listed.")
+    if folder is not None and folder.provenance.is_file():
+        origin = read_json(folder.provenance)
+    else:
+        missing.append("There is no provenance.json, so versions of libraries are not known.")
+    name = origin.get("study")
+    return Material(
+        name=name if isinstance(name, str) and name else results.resolve().parent.name,
+        data=data,
+        series=tuple(all_series(data)),
+        folder=folder,
+        study=study,
+        origin=origin,
+        missing=tuple(missing),
+        rewards=rewards.values,
+        scores=mu_r(data, data["reward"]).transpose(*axes).values,
+    )
+
+
+def axis_sizes(data: xr.Dataset) -> dict[str, int]:
+    """Return how many values each axis of the grid has."""
+    return {axis: data.sizes[axis] for axis in AXES}

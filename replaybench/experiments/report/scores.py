@@ -1,0 +1,151 @@
+"""Final scores: a panel for each condition with every seed as a dot, and a table of all cells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from replaybench.data.user_file import shortened
+from replaybench.experiments.figures.style import RAW_LABELS, plant_name
+from replaybench.experiments.report.comparison import Lead, Standing
+from replaybench.experiments.report.look import (
+    INK,
+    MU,
+    REFERENCE,
+    Panel,
+    Row,
+    Section,
+    Table,
+    faded,
+    new_figure,
+    number,
+    plain,
+    small,
+    symbol,
+    worded,
+)
+from replaybench.experiments.report.material import Material, Point
+from replaybench.experiments.results.dataset import counted_in, episode_metric, last_of
+from replaybench.experiments.results.statistics import RISE_LEVEL
+
+
+def scores_section(material: Material, standings: dict[Point, list[Standing]]) -> Section:
+    """Draw final scores and list them.
+
+    Args:
+        standings: the ranking at each condition.
+    """
+    data = material.data.isel(plant=0)
+    lead = f"The mean of the last {last_of(data)} training {counted_in(data)} of each run, exploration included."
+    if material.data.sizes["seed"] > 1:
+        lead += " A dot is a seed, the large mark their mean, the line its 95 % interval."
+    panels = [_panel(material, point, ranked) for point, ranked in standings.items() if ranked]
+    return Section("scores", "Final scores", [lead], panels, [_table(material, standings)])
+
+
+def _panel(material: Material, point: Point, ranked: list[Standing]) -> Panel:
+    data, normalised = material.data.isel(plant=point.plant), material.normalised(point)
+    traces: list[Any] = []
+    for standing in reversed(ranked):
+        traces += _marks(material, point, standing)
+    figure = new_figure(
+        traces,
+        MU if normalised else RAW_LABELS[episode_metric(data)],
+        "",
+        height=76 + 30 * len(ranked),
+        hovermode="closest",
+    )
+    figure.update_yaxes(type="category", showgrid=False)
+    figure.update_xaxes(showgrid=True)
+    finals = np.concatenate([material.final(point, one.series) for one in ranked])
+    low, high = float(np.nanmin(finals)), float(np.nanmax(finals))
+    if normalised:
+        high = max(high, 1.0)
+        for level in (0, 1):
+            figure.add_vline(x=level, line={"color": REFERENCE, "width": 1, "dash": "4px,3px"}, layer="below")
+    room = 0.06 * (high - low) or 0.05
+    figure.update_xaxes(range=[low - room, high + room])
+    title = f"{plant_name(material.plants[point.plant])}, {material.condition(point)}"
+    told = "; ".join(f"{one.series.label} {worded(one.score)}, {one.seeds} seeds" for one in ranked)
+    return Panel(title, f"Final scores of {title}, best first: {told}.", figure, point._asdict())
+
+
+def _marks(material: Material, point: Point, standing: Standing) -> list[Any]:
+    """Return the dots of a series' seeds, its interval and its mean, in one row that its name stands beside."""
+    series, score = standing.series, standing.score
+    learner, strategy = material.place(series)
+    runs = material.final(point, series)
+    runs = runs[np.isfinite(runs)]
+    label = plain(series.label)
+    common = {"meta": {"learner": learner, "strategy": strategy}, "name": label}
+    dots = go.Scatter(
+        x=small(runs), y=[label] * len(runs), mode="markers", hoverinfo="skip",
+        marker={"color": faded(series.color, 0.45), "size": 5}, **common,
+    )  # fmt: skip
+    mean = go.Scatter(
+        x=[score.mean],
+        y=[label],
+        mode="markers",
+        marker={"color": series.color, "size": 10, "symbol": symbol(series)},
+        error_x={
+            "type": "data",
+            "symmetric": False,
+            "array": [score.high - score.mean],
+            "arrayminus": [score.mean - score.low],
+            "color": INK,
+            "thickness": 1.6,
+            "width": 4,
+        },
+        hovertemplate=f"{plain(worded(score))}<extra>{label}</extra>",
+        **common,
+    )
+    return [dots, mean] if len(runs) > 1 else [mean]
+
+
+def _table(material: Material, standings: dict[Point, list[Standing]]) -> Table:
+    """List every cell, the best of each condition first, and how far each is behind it."""
+    several = len(material.plants) > 1
+    counted = counted_in(material.data.isel(plant=0))
+    heads = [
+        *(["plant"] if several else []),
+        "noise",
+        "Hz",
+        "learner and strategy" if material.data.sizes["learner"] > 1 else "strategy",
+        "seeds",
+        "failed",
+        "final [95 %]",
+        "behind the best, seed by seed [95 %]",
+        f"{counted} to {MU} ≥ {RISE_LEVEL:g}",
+    ]
+    rows = []
+    names = shortened(material.plants)
+    for point, ranked in standings.items():
+        best = ranked[0].series if ranked else None
+        by_series = {one.series: one for one in ranked}
+        for one in [standing.series for standing in ranked] + [one for one in material.series if one not in by_series]:
+            if not material.started(point, one):
+                continue
+            learner, strategy = material.place(one)
+            standing = by_series.get(one)
+            cells = [
+                *([names[material.plants[point.plant]]] if several else []),
+                f"{material.data['noise'].values[point.noise]:g}",
+                f"{material.data['frequency'].values[point.frequency]:g}",
+                one.label,
+                str(standing.seeds if standing else 0),
+                str(material.count("failed", point, one)),
+                worded(standing.score) if standing else "–",
+                "best" if one is best else _behind(standing.behind if standing else None),
+                number(material.value("rise_time_mean", point, one), 0),
+            ]
+            rows.append(Row(cells, {**point._asdict(), "learner": learner, "strategy": strategy}))
+    return Table("All cells, the best of each condition first", heads, rows, 4 if several else 3)
+
+
+def _behind(lead: Lead | None) -> str:
+    """Write a difference; one that the interval does not separate from 0 is marked."""
+    if lead is None or not lead.pairs:
+        return "–"
+    return f"{worded(lead.difference)}{'' if lead.sure else ' (not sure)'}"

@@ -1,0 +1,202 @@
+"""What a report says first, in words: what was compared, what won, and how sure that is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from replaybench.experiments.figures.style import plant_name
+from replaybench.experiments.report.comparison import FEW, Lead, Overall, Standing, over_points
+from replaybench.experiments.report.look import MU, number, worded
+from replaybench.experiments.report.material import Material, Point
+from replaybench.experiments.results.dataset import counted_in
+from replaybench.experiments.results.statistics import DEAD_LEVEL
+
+NARROW: Final = 0.02
+"""A lead in μ_r that may be real and matters little."""
+
+
+class Verdict(NamedTuple):
+    """What one plant's runs come to: a headline, sentences, and which plant it is."""
+
+    plant: str
+    headline: str
+    sentences: list[str]
+    place: int
+
+
+class Summary(NamedTuple):
+    """The words at the head of a report.
+
+    Attributes:
+        compared: what was compared.
+        verdicts: by plant.
+        counted: failed and dead runs.
+        caution: how to read the intervals.
+    """
+
+    compared: str
+    verdicts: list[Verdict]
+    counted: str
+    caution: str
+
+
+def summarise(material: Material, standings: dict[Point, list[Standing]]) -> Summary:
+    """Say what a study found.
+
+    Args:
+        standings: the ranking at each condition.
+    """
+    verdicts = [_verdict(material, plant, standings) for plant in range(len(material.plants))]
+    return Summary(_compared(material, standings), [v for v in verdicts if v], _failures(material), _caution(material))
+
+
+def listed(names: Sequence[str]) -> str:
+    """Write names as a sentence does."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else ""
+
+
+def amount(count: int, what: str) -> str:
+    """Write how many of what there are."""
+    return (
+        f"{count:,} {what}"
+        if count == 1
+        else f"{count:,} {what[:-1]}ies"
+        if what.endswith("y")
+        else f"{count:,} {what}s"
+    )
+
+
+def _compared(material: Material, standings: dict[Point, list[Standing]]) -> str:
+    data = material.data
+    strategies = [str(name) for name in dict.fromkeys(one.strategy for one in material.series)]
+    learners = [str(name) for name in dict.fromkeys(one.learner for one in material.series)]
+    plants = [plant_name(material.plants[p]) for p in dict.fromkeys(point.plant for point in standings)]
+    cells = [(point, one) for point in standings for one in material.series if material.started(point, one)]
+    runs = sum(material.started(point, one) for point, one in cells)
+    what = "The replay strategy" if len(strategies) == 1 else f"{_count(len(strategies))} replay strategies"
+    text = f"{what} {listed(strategies)}" if len(strategies) <= 6 else what
+    text += f" of {listed(learners)}" if len(learners) <= 6 else f" of {len(learners)} learners"
+    text += f" {'were' if len(strategies) > 1 else 'was'} run on {listed(plants)}"
+    text += f", at {_values('noise', data['noise'].values)} and {_values('', data['frequency'].values)} Hz"
+    seeds = sorted({material.started(point, one) for point, one in cells})
+    each = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    text += (
+        f": {amount(len(cells), 'cell')} of {each} {'seed' if each == '1' else 'seeds'}, {amount(runs, 'run')} in all, "
+    )
+    return text + f"of {data.sizes['episode']:,} {counted_in(data.isel(plant=0))} each."
+
+
+def _count(number: int) -> str:
+    words = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
+    return words[number] if number < len(words) else str(number)
+
+
+def _values(what: str, values: np.ndarray) -> str:
+    return f"{what} {listed([f'{value:g}' for value in values])}".strip()
+
+
+def _verdict(material: Material, plant: int, standings: dict[Point, list[Standing]]) -> Verdict | None:
+    points = [point for point in standings if point.plant == plant]
+    if not points:
+        return None
+    name, overall = plant_name(material.plants[plant]), over_points(material, plant)
+    headline, sentences = _headline(material, overall)
+    sentences += _by_condition(material, {point: standings[point] for point in points})
+    return Verdict(name, headline, sentences, plant)
+
+
+def _headline(material: Material, overall: Overall) -> tuple[str, list[str]]:
+    """Say who leads over all conditions, against whom, and how sure that is."""
+    if not overall.standings:
+        reason = "No strategy has a score in every condition, so there is no ranking over all of them."
+        return "No overall winner", [reason]
+    best, *others = overall.standings
+    unit = MU if material.normalised(overall.points[0]) else "reward"
+    where = f" on average over {amount(len(overall.points), 'condition')}" if len(overall.points) > 1 else ""
+    score = f"{best.series.label} reached {unit} {worded(best.score)}{where} ({amount(best.seeds, 'seed')})."
+    if not others:
+        return f"{best.series.label} stands alone", [score]
+    close = others[0]
+    assert close.behind is not None
+    tied = [one.series.label for one in others if one.behind is not None and not one.behind.sure]
+    sentences = [f"{best.series.label} scored highest: {unit} {worded(best.score)}{where}, n = {best.seeds} seeds."]
+    sentences.append(_against(close, close.behind))
+    behind = [one for one in others[1:] if one.behind is not None and one.behind.sure]
+    if behind:
+        told = listed([f"{one.series.label} by {_short(one.behind)}" for one in behind[:4] if one.behind])
+        more = f", and {len(behind) - 4} others" if len(behind) > 4 else ""
+        sentences.append(f"Surely behind it: {told}{more}.")
+    if not tied:
+        narrowly = ", narrowly" if close.behind.difference.mean < NARROW and unit == MU else ""
+        return f"{best.series.label} came first{narrowly}", sentences
+    if close.behind.pairs < FEW:
+        return f"{best.series.label} scored highest, but there are too few seeds to be sure", sentences
+    if len(tied) > 2:
+        return f"No clear winner: {len(tied) + 1} of {len(overall.standings)} are too close to call", sentences
+    return f"No clear winner: {listed([best.series.label, *tied])} are too close to call", sentences
+
+
+def _short(lead: Lead) -> str:
+    return number(lead.difference.mean, 3 if lead.difference.mean < NARROW else 2)
+
+
+def _against(close: Standing, lead: Lead) -> str:
+    """Say how far the best is ahead of the next one."""
+    if not lead.pairs:
+        return f"The next best is {close.series.label}, with {worded(close.score)}; no seed finished under both."
+    text = f"Seed by seed it is ahead of the next best, {close.series.label} ({worded(close.score)}), "
+    text += f"by {worded(lead.difference)}, in {lead.ahead} of {lead.pairs} seeds"
+    if lead.pairs < FEW:
+        return f"{text}; {amount(lead.pairs, 'seed')} are too few for a claim."
+    if lead.sure:
+        return f"{text}: the interval leaves 0 out."
+    return f"{text}: the interval includes 0, so these runs do not tell the two apart."
+
+
+def _by_condition(material: Material, standings: dict[Point, list[Standing]]) -> list[str]:
+    """Say who was best where."""
+    if len(standings) < 2:
+        return []
+    best = {point: ranked[0].series.label for point, ranked in standings.items() if ranked}
+    counts = Counter(best.values()).most_common()
+    parts = [f"{label} in {count}" for label, count in counts]
+    told = listed(parts) if len(parts) <= 4 else f"{listed(parts[:4])}, others in the rest"
+    sure = sum(
+        bool(ranked[1:]) and all(one.behind is not None and one.behind.sure for one in ranked[1:])
+        for ranked in standings.values()
+    )
+    return [
+        f"Condition by condition the highest score was that of {told} (of {len(standings)}); "
+        f"in {sure} of them the lead over every other is beyond doubt of chance."
+    ]
+
+
+def _failures(material: Material) -> str:
+    """Count failed and dead runs."""
+    words = []
+    for name, meaning in (("failed", "a reward that is not finite"), ("dead", f"final {MU} below {DEAD_LEVEL:g}")):
+        by_series = {
+            one.label: sum(material.count(name, point, one) for point in material.points()) for one in material.series
+        }
+        total = sum(by_series.values())
+        if total:
+            told = listed([f"{count} of {label}" for label, count in by_series.items() if count][:6])
+            verb = "are left out of scores and curves" if name == "failed" else "count as any other"
+            words.append(f"{amount(total, 'run')} {name} ({meaning}): {told}; they {verb}.")
+        else:
+            words.append(f"No run {'failed' if name == 'failed' else 'was dead at its end'}.")
+    return " ".join(words)
+
+
+def _caution(material: Material) -> str:
+    if material.data.sizes["seed"] < 2:
+        return "Every cell has a single seed, so nothing here says how much chance is in it."
+    return (
+        "Seeds are the units of all intervals (95 %, BCa bootstrap). Strategies share their seeds, so differences are "
+        "taken seed by seed. The winner is named by the same runs that score it, which flatters its lead a little, and "
+        "intervals are not corrected for how many comparisons there are."
+    )

@@ -1,0 +1,163 @@
+"""The report as a browser shows it: nothing fetched, nothing broken, filters that choose, readable by everyone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_results import HOSTILE
+
+
+@contextmanager
+def opened(browser: Any, report: Path, **how: Any) -> Iterator[Any]:
+    """Open the report in a fresh context; what went wrong is listed in `page.faults`."""
+    context = browser.new_context(viewport={"width": how.pop("width", 1200), "height": 900}, **how)
+    page, faults = context.new_page(), []
+    page.on("console", lambda message: faults.append(message.text))
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("request", lambda request: faults.append(request.url) if request.url != report.as_uri() else None)
+    page.faults = faults
+    page.goto(report.as_uri())
+    page.locator(".panel").first.scroll_into_view_if_needed()
+    page.wait_for_selector(".plot .main-svg")
+    yield page
+    assert not faults
+    context.close()
+
+
+@pytest.fixture(scope="module")
+def page(browser: Any, report: Path) -> Iterator[Any]:
+    with opened(browser, report) as page:
+        yield page
+
+
+def shown(page: Any, section: str) -> list[str]:
+    """Titles of the panels of a section that are shown."""
+    found: list[str] = page.locator(f"#{section} .panel:visible figcaption").all_inner_texts()
+    return found
+
+
+def traces(page: Any, section: str) -> list[str]:
+    """Names of the traces in a section's first visible panel, each once, once it is drawn."""
+    panel = page.locator(f"#{section} .panel:visible").first
+    panel.scroll_into_view_if_needed()
+    plot = panel.locator(".plot.js-plotly-plot")
+    plot.wait_for()
+    found: list[str] = plot.evaluate("plot => [...new Set(plot.data.map(t => t.meta && t.name).filter(Boolean))]")
+    return found
+
+
+def reset(page: Any) -> None:
+    page.evaluate("document.querySelector('.filters').reset()")
+    page.locator("select[name=plant]").dispatch_event("change")
+
+
+SERIES = [f"{learner} {s}" for learner in ("DDPG", "SAC") for s in ("FULL[PER]", "FIFO[Uniform]", "FIFO[PER]", HOSTILE)]
+
+
+def test_every_figure_is_drawn_without_errors_and_without_a_network(browser: Any, report: Path) -> None:
+    with opened(browser, report) as page:
+        page.locator("select[name=plant]").select_option("")
+        count = page.locator(".panel").count()
+        for number in range(count):
+            page.locator(".panel").nth(number).scroll_into_view_if_needed()
+            page.locator(".panel").nth(number).locator(".main-svg").first.wait_for()
+        assert count == page.locator(".panel:visible").count() > 10
+
+
+def test_plant_noise_and_rate_choose_panels(page: Any) -> None:
+    reset(page)
+    assert [title.split(",")[0] for title in shown(page, "curves")] == ["PendulumDCSC"] * 4
+    page.locator("select[name=plant]").select_option(label="Magman")
+    assert [title.split(",")[0] for title in shown(page, "curves")] == ["Magman"] * 4
+    page.locator("select[name=noise]").select_option(label="0.02")
+    assert shown(page, "curves") == ["Magman, noise 0.02, 50 Hz", "Magman, noise 0.02, 100 Hz"]
+    page.locator("select[name=frequency]").select_option(label="100 Hz")
+    assert shown(page, "curves") == shown(page, "scores") == ["Magman, noise 0.02, 100 Hz"]
+
+
+def test_strategies_and_learners_choose_series(page: Any) -> None:
+    reset(page)
+    assert sorted(traces(page, "curves")) == sorted(escaped(SERIES))
+    page.locator("input[name=learner]").nth(1).uncheck()
+    assert sorted(traces(page, "curves")) == sorted(escaped(SERIES[:4]))
+    page.locator("input[name=strategy]").nth(1).uncheck()
+    page.locator("input[name=strategy]").nth(3).uncheck()
+    assert sorted(traces(page, "curves")) == sorted(traces(page, "scores")) == ["DDPG FIFO[PER]", "DDPG FULL[PER]"]
+
+
+def escaped(names: list[str]) -> list[str]:
+    return [name.replace("<", "&lt;").replace(">", "&gt;") for name in names]
+
+
+def test_tables_follow_the_filters(page: Any) -> None:
+    reset(page)
+    rows = page.locator("#scores tbody tr:not([hidden])")
+    assert rows.count() == 32
+    page.locator("input[name=learner]").first.uncheck()
+    page.locator("input[name=strategy]").first.uncheck()
+    page.locator("select[name=noise]").select_option(label="0")
+    assert rows.count() == 6
+
+
+def test_a_hostile_name_is_text(page: Any) -> None:
+    """Neither in the page nor in a figure, whose text Plotly would read marks in."""
+    reset(page)
+    assert page.locator("fieldset span", has_text=HOSTILE).count() == 1
+    panel = page.locator("#scores .panel:visible").first
+    panel.scroll_into_view_if_needed()
+    panel.locator(".ytick").first.wait_for()
+    assert f"DDPG {HOSTILE}" in panel.locator(".ytick").all_text_contents()
+
+
+def test_dark_and_light_by_system_and_by_button(browser: Any, report: Path) -> None:
+    with opened(browser, report, color_scheme="dark") as page:
+        background = "getComputedStyle(document.body).backgroundColor"
+        line = "[...document.querySelectorAll('#scores .plot .ytick text')].map(t => t.style.fill)[0]"
+        dark = page.evaluate(background), page.evaluate(line)
+        page.locator("#theme").click()
+        light = page.evaluate(background), page.evaluate(line)
+        assert dark == ("rgb(21, 24, 27)", "rgb(195, 202, 210)")
+        assert light == ("rgb(255, 255, 255)", "rgb(61, 69, 78)")
+
+
+def test_a_phone_shows_all_of_it(browser: Any, report: Path) -> None:
+    with opened(browser, report, width=375) as page:
+        assert page.evaluate("document.documentElement.scrollWidth") == 375
+        widths = page.locator(".panel:visible").evaluate_all("all => all.map(one => one.getBoundingClientRect().right)")
+        assert max(widths) <= 375
+
+
+def test_all_controls_are_reached_by_the_keyboard(browser: Any, report: Path) -> None:
+    with opened(browser, report) as page:
+        controls = page.locator("button:visible, select:visible, input:visible, summary:visible").count()
+        reached = set()
+        for _ in range(controls + 20):
+            page.keyboard.press("Tab")
+            kind = "e => ['BUTTON', 'SELECT', 'INPUT', 'SUMMARY'].includes(e.tagName)"
+            if page.evaluate(f"({kind})(document.activeElement)"):
+                reached.add(page.evaluate("[...document.querySelectorAll('*')].indexOf(document.activeElement)"))
+        assert len(reached) == controls
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(browser: Any, report: Path, scheme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
+    with opened(browser, report, color_scheme=scheme) as page:
+        page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
+        found = axe.Axe().run(page).response["violations"]
+        told = [(one["id"], [node["html"][:200] for node in one["nodes"][:3]]) for one in found]
+        assert not [one for one in found if one["impact"] in ("serious", "critical")], told
+
+
+def test_paper_shows_the_chosen_figures(browser: Any, report: Path) -> None:
+    """What is printed is drawn before, also what nobody has scrolled to, as wide as the paper."""
+    with opened(browser, report) as page:
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        drawn = page.locator(".panel:visible .main-svg:first-child")
+        assert drawn.count() == page.locator(".panel:visible").count()
+        assert max(drawn.evaluate_all("all => all.map(svg => svg.getBoundingClientRect().width)")) <= 700
+        page.evaluate("dispatchEvent(new Event('afterprint'))")

@@ -1,0 +1,125 @@
+"""What a report says, against numbers that are known."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made_results import HOSTILE, made_results
+
+from replaybench.data.errors import UserError
+from replaybench.experiments.cli import main
+from replaybench.experiments.report.assembly import make_report
+from replaybench.experiments.report.comparison import at_point, lead, over_points
+from replaybench.experiments.report.material import Point, read_material
+from replaybench.experiments.report.page import LARGEST
+from replaybench.experiments.report.summary import summarise
+from replaybench.experiments.results.dataset import add_scores
+from replaybench.experiments.results.results_file import write_results
+
+
+def study(folder: Path, *ends: float, seeds: int = 8, plants: int = 1) -> Path:
+    names = ["FIFO[Uniform]", "FULL[PER]", "Resv[Uniform]", "FIFO[PER]"][: len(ends)]
+    data = made_results(
+        ["PendulumDCSC", "Magman"][:plants], ["DDPG"], names, [0.0], [50.0, 100.0],
+        seeds=seeds, episodes=60, ends=lambda plant, learner, strategy, noise, rate: ends[strategy],
+    )  # fmt: skip
+    path = folder / "results.nc"
+    write_results(path, data)
+    return path
+
+
+def verdict(path: Path) -> tuple[str, str]:
+    material = read_material(path)
+    found = summarise(material, {point: at_point(material, point) for point in material.points()}).verdicts[0]
+    return found.headline, " ".join(found.sentences)
+
+
+def test_differences_are_taken_seed_by_seed() -> None:
+    """What a seed gives to both cancels: 100 times more luck than difference, and the difference is seen."""
+    rng = np.random.Generator(np.random.PCG64(0))
+    luck = rng.standard_normal(10)
+    found = lead(luck + 0.01, luck + 0.001 * rng.standard_normal(10))
+    assert found.sure
+    assert (found.pairs, found.ahead) == (10, 10)
+    assert found.difference.mean == pytest.approx(0.01, abs=0.001)
+    assert not lead(luck + 0.01, rng.permutation(luck)).sure
+
+
+def test_a_seed_that_failed_under_either_is_no_pair() -> None:
+    one, other = np.array([1.0, np.nan, 3.0, 4.0, 5.0, 6.0]), np.array([0.0, 0.0, np.nan, 3.0, 4.0, 5.0])
+    found = lead(one, other)
+    assert (found.pairs, found.ahead, found.difference.mean) == (4, 4, 1.0)
+    assert not found.sure, "four pairs are too few"
+
+
+def test_a_clear_winner_is_named(tmp_path: Path) -> None:
+    headline, text = verdict(study(tmp_path, 0.6, 0.9, 0.7))
+    assert headline == "FULL[PER] came first"
+    assert "ahead of the next best, Resv[Uniform]" in text
+    assert "in 8 of 8 seeds: the interval leaves 0 out" in text
+    assert "Surely behind it: FIFO[Uniform] by 0.2" in text
+    assert "FULL[PER] in 2 (of 2); in 2 of them" in text
+
+
+def test_a_tie_is_called_a_tie(tmp_path: Path) -> None:
+    headline, text = verdict(study(tmp_path, 0.8, 0.8))
+    assert headline.startswith("No clear winner: ")
+    assert "the interval includes 0, so these runs do not tell the two apart" in text
+
+
+def test_few_seeds_are_too_few(tmp_path: Path) -> None:
+    headline, text = verdict(study(tmp_path, 0.3, 0.9, seeds=3))
+    assert headline == "FULL[PER] scored highest, but there are too few seeds to be sure"
+    assert "3 seeds are too few for a claim" in text
+
+
+def test_only_what_was_run_everywhere_is_ranked_over_all(tmp_path: Path) -> None:
+    path = study(tmp_path, 0.6, 0.9, 0.7)
+    material = read_material(path)
+    data = material.data.copy(deep=True)
+    data["reward"].loc[{"strategy": "FULL[PER]", "frequency": 100.0}] = np.nan
+    add_scores(data)
+    write_results(path, data)
+    material = read_material(path)
+    assert [one.series.strategy for one in over_points(material, 0).standings] == ["Resv[Uniform]", "FIFO[Uniform]"]
+    assert at_point(material, Point(0, 0, 0))[0].series.strategy == "FULL[PER]"
+
+
+def test_failed_runs_are_counted_and_left_out(report: Path) -> None:
+    material = read_material(report.parent)
+    text = summarise(material, {point: at_point(material, point) for point in material.points()}).counted
+    assert f"1 run failed (a reward that is not finite): 1 of DDPG {HOSTILE}" in text
+    point, failed = Point(0, 1, 1), material.series[3]
+    assert (failed.strategy, len(material.runs(point, failed, True))) == (HOSTILE, 6)
+    standing = next(one for one in at_point(material, point) if one.series == failed)
+    assert standing.seeds == 5
+    assert standing.behind is not None
+    assert standing.behind.pairs == 5
+
+
+def test_names_from_files_are_escaped_everywhere(report: Path) -> None:
+    html = report.read_text(encoding="utf-8")
+    assert HOSTILE not in html
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
+    # Besides the two scripts that the policy names there are only scripts that hold data.
+    assert len(re.findall(r"<script>", html)) == 2
+    assert len(re.findall(r"script-src 'sha256-[^']+' 'sha256-[^']+';", unescape(html))) == 1
+
+
+def test_a_page_is_small_and_names_nothing_outside(report: Path) -> None:
+    html = report.read_text(encoding="utf-8")
+    assert len(html.encode()) < LARGEST
+    assert not re.findall(r"<(?:link|img|iframe|script)[^>]+(?:src|href)=", html)
+
+
+def test_without_results_there_is_no_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["report", str(tmp_path)])
+    assert end.value.code == 2
+    assert "holds no results.nc" in capsys.readouterr().err
+    with pytest.raises(UserError, match="no such file"):
+        make_report(tmp_path / "results.nc")
