@@ -57,11 +57,12 @@ def contenders(
         start[c] = row
         if row + U > table.shape[0]:
             larger = np.empty((2 * table.shape[0] + U, K))
-            larger[:row] = table[:row]
-            table = larger
-            longer = np.empty(table.shape[0], np.int32)
-            longer[:row] = choice[:row]
-            choice = longer
+            longer = np.empty(larger.shape[0], np.int32)
+            for r in range(row):  # written out: slices that are assigned bring seconds of Numba's code for their errors
+                longer[r] = choice[r]
+                for k in range(K):
+                    larger[r, k] = table[r, k]
+            choice, table = longer, larger
         corner = corners[c]
         rival = best[corner[0]]
         agree = True

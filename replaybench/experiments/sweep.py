@@ -117,11 +117,13 @@ def run_sweep(
         # The dearest cells first, so that no worker is left alone with one at the end.
         sizes = for_each(todo.open, total_steps)
         ordered = [cell for _, cell in sorted(zip(sizes, todo.open, strict=True), key=lambda sized: -sized[0])]
-        tasks = [Job(f"{point}", reference_task, (cell, study.reference)) for point, cell in points.items()]
-        home = None if cluster else folder
+        first = [Job(f"{point}", reference_task, (cell, study.reference)) for point, cell in points.items()]
+        then, home = [], None if cluster else folder
         for cell in ordered:
             where = (home and home.cell(cell.id), study.buffers, checkpoint_seconds)
-            tasks.append(Job(cell.id, run_cell_task, (cell, *where), stops=True))
+            then.append(Job(cell.id, run_cell_task, (cell, *where), stops=True))
+        # The first cell comes second: its learner is compiled while another worker compiles dynamic programming.
+        tasks = [*first[:1], *then[:1], *first[1:], *then[1:]]
         status, references, cells = 0, dict[str, Reference](), {cell.id for cell in ordered}
         run: Run = partial(run_on_cluster, cluster) if cluster else partial(run_locally, workers)
         with Display(console, todo.cells, todo.open) as display:

@@ -6,12 +6,13 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 import replaybench
-from replaybench.data.kernel import kernel_digest
+from replaybench.data.compilation.digest import kernel_digest
 
 PROGRAM = """
 import numpy as np
@@ -39,6 +40,63 @@ for ending in ("nbi", "nbc"):
         assert not found(), (ending, damaged[:20])
         assert found(), (ending, damaged[:20])
 print(0, 0, 0)
+"""
+CONCURRENT = """
+import os
+import time
+from pathlib import Path
+import numpy as np
+from replaybench.data.own import scaled
+Path(f"ready-{os.getpid()}").touch()
+while not Path("go").exists():
+    time.sleep(0.005)
+print(scaled(np.full(1, 2.0)), sum(scaled.stats.cache_hits.values()), sum(scaled.stats.cache_misses.values()))
+"""
+SLOW = """
+    import time
+    from pathlib import Path
+    if Path("hang").exists():
+        Path("compiling").touch()
+        time.sleep(100)
+    time.sleep(0.5)
+    return types.float64(types.float64), codegen
+"""
+NESTED = """
+import numpy as np
+from replaybench.data.nested import inner, outer
+
+def machine_code(function):
+    return [type(found.library).__name__ for found in function.overloads.values()]
+
+print(outer(np.full(1, 2.0)), sum(inner.stats.cache_hits.values()), sum(inner.stats.cache_misses.values()))
+assert machine_code(inner) in ([], ["_Bitcode"]), machine_code(inner)
+for called in (outer, inner):
+    try:
+        called(np.full(1, -1.0))
+    except ValueError as error:
+        assert str(error) == "negative"
+    else:
+        raise AssertionError
+assert inner(np.full(1, 2.0)) == 4
+assert machine_code(inner) == ["JITCodeLibrary"], machine_code(inner)
+assert outer(np.full(1, 2.0)) == 5
+"""
+NESTED_KERNELS = """
+from replaybench.data.kernel import kernel
+
+@kernel
+def inner(x):
+    if x[0] < 0:
+        raise ValueError("negative")
+    return x[0] * x[0]
+
+@kernel
+def outer(x):
+    return 1 + inner(x)
+
+@kernel
+def another(x):
+    return 2 + inner(x)
 """
 KERNEL = """
 from replaybench.data.generated import twice
@@ -68,8 +126,10 @@ def package(tmp_path: Path) -> Path:
     """A package with one kernel, a plain call of `intrinsic` and a constant in files of their own, and an empty one."""
     data = tmp_path / "package" / "replaybench" / "data"
     data.mkdir(parents=True)
+    ours = Path(replaybench.__file__).parent / "data"
     for name in ("kernel.py", "cache.py"):
-        shutil.copy(Path(replaybench.__file__).parent / "data" / name, data)
+        shutil.copy(ours / name, data)
+    shutil.copytree(ours / "compilation", data / "compilation", ignore=shutil.ignore_patterns("__pycache__"))
     files = {"own": KERNEL, "generated": GENERATOR, "own_constants": "GAIN = 1.0\n", "other": "", "__init__": ""}
     for name, text in files.items():
         (data / f"{name}.py").write_text(text)
@@ -86,6 +146,41 @@ def run(package: Path, program: str = PROGRAM) -> tuple[float, int, int]:
     assert done.returncode == 0, done.stderr
     said, hits, misses = done.stdout.split()
     return float(said), int(hits), int(misses)
+
+
+def start(package: Path, program: str = CONCURRENT) -> subprocess.Popen[str]:
+    """Start a process that compiles once there is a file `go`; return it when it is ready to."""
+    root = package.parent.parent
+    environment = {"PYTHONPATH": str(root), "REPLAYBENCH_CACHE": str(root / "cache"), "PATH": ""}
+    started = subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", program], stdout=subprocess.PIPE, text=True, env=environment, cwd=root
+    )
+    wait_for(root / f"ready-{started.pid}")
+    return started
+
+
+def wait_for(path: Path) -> None:
+    end = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < end, path
+        time.sleep(0.005)
+
+
+def hang(package: Path) -> subprocess.Popen[str]:
+    """Start a process that hangs while it compiles; others will not."""
+    root = package.parent.parent
+    edit(package / "generated.py", "    return types.float64(types.float64), codegen\n", SLOW)
+    (root / "hang").touch()
+    (root / "go").touch()
+    hung = start(package)
+    wait_for(root / "compiling")
+    (root / "hang").unlink()
+    return hung
+
+
+def said_by(process: subprocess.Popen[str]) -> list[str]:
+    said, _ = process.communicate(timeout=60)
+    return said.split()
 
 
 def edit(path: Path, old: str, new: str) -> None:
@@ -113,6 +208,40 @@ def test_a_folder_that_cannot_be_written_costs_only_time(package: Path) -> None:
     (package.parent.parent / "cache").write_text("a file where a folder is wanted")
     assert run(package) == (4, 0, 1)
     assert not list(package.rglob("*.nb?"))
+
+
+def test_processes_that_start_together_compile_once(package: Path) -> None:
+    edit(package / "generated.py", "    return types.float64(types.float64), codegen\n", SLOW)
+    both = [start(package), start(package)]
+    (package.parent.parent / "go").touch()
+    assert sorted(said_by(process) for process in both) == [["4.0", "0", "1"], ["4.0", "1", "0"]]
+
+
+def test_who_waits_goes_on_when_the_one_that_compiles_is_killed(package: Path) -> None:
+    hung = hang(package)
+    waiting = start(package)
+    with pytest.raises(subprocess.TimeoutExpired):
+        waiting.wait(2)
+    hung.kill()
+    said_by(hung)
+    assert said_by(waiting) == ["4.0", "0", "1"]
+
+
+def test_nobody_waits_without_end(package: Path) -> None:
+    edit(package / "compilation" / "stored.py", "PATIENCE: Final = 180.0", "PATIENCE: Final = 0.1")
+    hung = hang(package)
+    assert run(package) == (4, 0, 1)
+    hung.kill()
+    said_by(hung)
+
+
+def test_a_kernel_that_only_kernels_call_has_no_machine_code_of_its_own(package: Path) -> None:
+    """It gets some when Python calls it; errors come through; other processes find what was compiled for callers."""
+    (package / "nested.py").write_text(NESTED_KERNELS)
+    assert run(package, NESTED) == (5, 0, 1)
+    assert run(package, NESTED) == (5, 0, 0)  # `outer` is found, with `inner` in it
+    other = NESTED.replace("inner, outer", "inner, another as outer").replace("== 5", "== 6")
+    assert run(package, other) == (6, 1, 0)
 
 
 def test_what_kernels_are_made_of_is_named_where_they_are() -> None:

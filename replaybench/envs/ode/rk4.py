@@ -23,7 +23,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from replaybench.data.bounds import STEPS
 from replaybench.data.cache import cache_dir, store_text
-from replaybench.data.kernel import cached_beside_source, compiler
+from replaybench.data.compilation.digest import compiler
+from replaybench.data.kernel import cached_beside_source
 from replaybench.data.streams import next_normal
 from replaybench.envs.interface.physical_action import physical_action
 from replaybench.envs.ode.function_hash import content_hash, importable

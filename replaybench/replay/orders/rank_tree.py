@@ -311,8 +311,11 @@ def build(state: OrderState, m: int) -> None:
             entry[count] = entry_of(state.image[m, position], position)
             count += 1
     entry[:count].sort()
-    before, child = np.arange(count).astype(np.int32), np.empty(max(count, 1), np.int32)
-    state.head[m, :TAKEN] = (-1, -1, count, 0, 0, -1, -1, 0, 0)
+    before, child = np.empty(count, np.int32), np.empty(max(count, 1), np.int32)
+    for i in range(count):
+        before[i] = i
+    for i, value in enumerate((-1, -1, count, 0, 0, -1, -1, 0, 0)):
+        state.head[m, i] = value
     while state.head[m, HEIGHT] < 0 or count > 1:
         count = _build_level(state, m, entry[:count], before, child)
         entry[0] = 0
