@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-DEMO   := examples/demo.toml
+DEMO   := demo
 
 .PHONY: help demo test bench tables mutants docs clean
 

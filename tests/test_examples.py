@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,10 +18,11 @@ from replaybench.experiments.cli import main
 from replaybench.experiments.training.study import read_study
 
 ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "replaybench" / "examples"
 
 
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
+def load(name: str, folder: Path = EXAMPLES) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -46,7 +48,7 @@ def test_stable_baselines3_learns_from_our_buffers(capsys: pytest.CaptureFixture
 
 
 def test_a_study_of_an_own_plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
+    monkeypatch.chdir(ROOT / "replaybench")
     words = ["sweep", "examples/own_plant.toml", "--seeds", "2", "--episodes", "4", "--workers", "1"]
     with pytest.raises(SystemExit) as ended:
         main([*words, "--output", str(tmp_path / "run")])
@@ -86,7 +88,7 @@ def test_the_tanks_keep_their_water() -> None:
 
 
 def test_the_demo_covers_what_it_should() -> None:
-    cells = read_study(ROOT / "examples" / "demo.toml").cells()
+    cells = read_study(ROOT / "replaybench" / "studies" / "demo.toml").cells()
     pendulum = {(c.strategy, c.noise, c.frequency) for c in cells if c.plant == "PendulumDCSC"}
     assert len(pendulum) == 12
     assert {c.strategy for c in cells} == {"FIFO[Uniform]", "FULL[PER]", "Resv[Uniform]"}
@@ -95,15 +97,15 @@ def test_the_demo_covers_what_it_should() -> None:
 
 def test_the_example_log_is_what_its_script_makes(tmp_path: Path) -> None:
     script = tmp_path / "make_rig_log.py"
-    script.write_text((ROOT / "examples" / "make_rig_log.py").read_text(encoding="utf-8"), encoding="utf-8")
+    shutil.copyfile(EXAMPLES / "make_rig_log.py", script)
     subprocess.run([sys.executable, str(script)], check=True, cwd=tmp_path)
-    assert (tmp_path / "rig_log.csv").read_bytes() == (ROOT / "examples" / "rig_log.csv").read_bytes()
+    assert (tmp_path / "rig_log.csv").read_bytes() == (EXAMPLES / "rig_log.csv").read_bytes()
 
 
 def test_an_ellipse_drafts_in_moving_pictures(tmp_path: Path) -> None:
     """It stays, for less than half of what it would spend in the free stream, and the file holds every frame."""
     path = tmp_path / "drafting.gif"
-    assert 0 < load("drafting_animation").main(str(path), seconds=6.0) < 0.5 * 0.258
+    assert 0 < load("drafting_animation", ROOT / "benchmarks").main(str(path), seconds=6.0) < 0.5 * 0.258
     with GifImageFile(path) as animation:
         assert animation.size == (480, 240)
         assert animation.n_frames == 30
@@ -113,7 +115,7 @@ def test_own_strategies_and_learners_run_on_two_workers_and_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Named in a study and on the command line; legends and tables leave out the paths."""
-    monkeypatch.chdir(ROOT)
+    monkeypatch.chdir(ROOT / "replaybench")
     study, run = tmp_path / "own.toml", tmp_path / "run"
     study.write_text(
         'plants = ["PendulumDCSC"]\nlearners = ["examples/own_learner.py:ActorCritic"]\nnoise = [0.0]\n'

@@ -35,6 +35,12 @@ def algorithm_of(name: str) -> str:
     return LEARNERS.spelled(name.partition(":")[0])
 
 
+def spelled(name: str) -> str:
+    """Return a learner's name as it is registered, whatever its letters' case; the label of a variant stays."""
+    algorithm = algorithm_of(name)
+    return algorithm + name[len(algorithm) :]
+
+
 def load_learner(name: str) -> tuple[Any, Any]:
     """Return a learner's class and its configuration class.
 

@@ -57,7 +57,7 @@ class Registry(Mapping[str, type[Any]]):
 
     def spelled(self, name: str) -> str:
         """Return a name as it is registered, whatever its letters' case; an unknown one as it is."""
-        return {known.casefold(): known for known in self}.get(name.casefold(), name)
+        return name if name in self.own else {known.casefold(): known for known in self}.get(name.casefold(), name)
 
     def load(self, name: str) -> type[Any]:
         """Return the class of that name, or the one in `path/to/file.py:ClassName`.

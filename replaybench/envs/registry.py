@@ -89,12 +89,12 @@ def is_installed(name: str) -> bool:
     already, but not where a file or a module would be imported first.
     """
     registered = name.startswith(GYMNASIUM) and ":" not in name.removeprefix(GYMNASIUM)
-    return registered or name in PLANTS
+    return registered or PLANTS.spelled(name) in PLANTS
 
 
 def missing(name: str) -> str:
     """Return the command that installs what a plant of that name lacks here; empty if it lacks nothing."""
-    entry = _PLANTS.get(name, Entry(""))
+    entry = _PLANTS.get(PLANTS.spelled(name), Entry(""))
     here = not entry.needs or importlib.util.find_spec(entry.needs) is not None
     if here and not (entry.outgrown_by and _has_outgrown(*entry.outgrown_by)):
         return ""
@@ -133,6 +133,7 @@ def plant_class(name: str) -> type[Plant]:
         from replaybench.envs.foreign.gymnasium_plant import plant_of
 
         return plant_of(name)
+    name = PLANTS.spelled(name)
     if name in _PLANTS and (lacking := missing(name)):
         raise UserError(f"plant {name} needs {_needed(_PLANTS[name])}: {lacking}")
     found: type[Plant] = PLANTS.load(name)

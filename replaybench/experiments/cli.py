@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import io
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
-
-import tyro
+from typing import NoReturn
 
 from replaybench.data.errors import UserError, unknown
 from replaybench.experiments.address_space import check_address_space
 from replaybench.experiments.command_line.files import export, import_log, inspect
 from replaybench.experiments.command_line.names import check, list_names
-from replaybench.experiments.command_line.options import check_options, one_line, take_plant_parameters
+from replaybench.experiments.command_line.options import check_options, take_plant_parameters
+from replaybench.experiments.command_line.parser import parse
 from replaybench.experiments.command_line.results import report
 from replaybench.experiments.command_line.running import baseline, replay, sweep
+from replaybench.experiments.command_line.taking import examples
 from replaybench.experiments.interruption import exit_status, termination_raises
 from replaybench.experiments.terminal import prepare_streams, printable
 
@@ -32,6 +29,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "inspect": inspect,
     "list": list_names,
     "check": check,
+    "examples": examples,
 }
 
 
@@ -40,7 +38,9 @@ DESCRIPTION = """Which experiences should a learning controller keep, and which 
 sweep runs a study, baseline solves a plant by dynamic programming, replay learns offline from a stored buffer.
 import and export take recordings in (logs, MATLAB, Parquet, Minari) and give whole episodes out (Minari).
 report makes a page of what came of a sweep, for browsers and paper.
-check tries what a plant, strategy or learner of your own promises to the rest."""
+check tries what a plant, strategy or learner of your own promises to the rest; examples copies some to start from.
+
+--version prints the version, --tyro-print-completion {bash,zsh} what completes commands and options in that shell."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -81,37 +81,9 @@ def _run(words: list[str]) -> int:
     words = take_plant_parameters(words)
     if words[0] in COMMANDS:
         check_options(words, COMMANDS[words[0]])
-    command = _parse(words)
+    command = parse(words, COMMANDS, DESCRIPTION)
     check_address_space()
     return command()
-
-
-def _parse(words: Sequence[str]) -> Callable[[], int]:
-    """Return the command that `words` name, with its arguments; the parser's boxes become one line."""
-    told = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(told):
-            found: Callable[[], int] = tyro.extras.subcommand_cli_from_dict(
-                {name: _later(command) for name, command in COMMANDS.items()},
-                prog="replaybench",
-                description=DESCRIPTION,
-                args=words,
-                sort_subcommands=False,
-            )
-    except SystemExit as end:
-        if not end.code:
-            raise
-        help_text = f"replaybench {words[0]} --help" if words[0] in COMMANDS else "replaybench --help"
-        raise UserError(f"{one_line(told.getvalue())}; see {help_text}") from None
-    return found
-
-
-def _later(command: Callable[..., int]) -> Callable[..., Callable[[], int]]:
-    @functools.wraps(command)
-    def bound(*arguments: Any, **named: Any) -> Callable[[], int]:
-        return functools.partial(command, *arguments, **named)
-
-    return bound
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from replaybench.baselines.effort import check_effort
 from replaybench.baselines.grid_choice import Rule
 from replaybench.baselines.references import Reference, no_score, normalise, reference
 from replaybench.controllers.policies.policy import policy_facts
+from replaybench.controllers.registry import spelled
 from replaybench.data.errors import UserError
 from replaybench.data.formats.policy_file import write_policy
 from replaybench.data.numerics import VERSION
@@ -136,7 +137,7 @@ def show_replay(
     from replaybench.experiments.figures.all_figures import draw_offline
     from replaybench.experiments.training.offline import read_recording, replay_offline
 
-    strategy = parse(strategy_text)
+    strategy, learner = parse(strategy_text), spelled(learner)
     if stream and (capacity is not None or str(strategy) != "FULL[Uniform]"):
         raise UserError("--stream draws from the whole file, block by block; leave --strategy and --capacity out")
     if capacity is not None and not strategy.retention.bounded:

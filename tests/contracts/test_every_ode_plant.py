@@ -10,7 +10,7 @@ from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant, missing, plant_class, plant_names
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "replaybench" / "examples"
 OWN = [name for name in plant_names() if not missing(name) and issubclass(plant_class(name), OdePlant)]
 NAMES = (*OWN, f"{EXAMPLES / 'cart_pole.py'}:CartPole")
 

@@ -18,7 +18,7 @@ from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant, missing, plant_names
 from replaybench.envs.single import SingleEnv
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "replaybench" / "examples"
 NOISE: dict[str, Any] = {"sensor_noise": 0.02, "actuator_noise": 0.05}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in plant_names() if not missing(name)}
 CASES |= {

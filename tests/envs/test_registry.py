@@ -12,7 +12,7 @@ from replaybench.envs.ode.magman import Magman
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.registry import PLANTS, is_installed, make_plant, missing, plant_class, plant_names
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "cart_pole.py"
+EXAMPLE = Path(__file__).parents[2] / "replaybench" / "examples" / "cart_pole.py"
 
 
 def parameters_of(name: str, **parameters: float) -> tuple[float, ...]:
@@ -25,6 +25,12 @@ def test_plants_are_made_by_name_with_parameters() -> None:
     assert plant_names()[:3] == ("Pendulum", "PendulumDCSC", "Magman")
     assert make_plant("Magman", first_magnet_at=0.0) == Magman(first_magnet_at=0.0)
     assert all(make_plant(name).name == name for name in plant_names() if not missing(name))
+
+
+def test_the_case_of_a_plants_name_does_not_matter() -> None:
+    assert make_plant("magMAN") == make_plant("Magman")
+    assert is_installed("pendulumdcsc")
+    assert missing("acercheetah") == missing("AcerCheetah")
 
 
 def test_a_plant_is_made_from_a_file_that_is_read_again_when_edited(tmp_path: Path) -> None:
@@ -83,7 +89,7 @@ BUGS = [
 
 @pytest.mark.parametrize(("original", "replacement", "told"), BUGS)
 def test_a_bug_in_an_own_plant_is_one_line(tmp_path: Path, original: str, replacement: str, told: str) -> None:
-    source = (Path(__file__).parents[2] / "examples" / "cart_pole.py").read_text(encoding="utf-8")
+    source = (Path(__file__).parents[2] / "replaybench" / "examples" / "cart_pole.py").read_text(encoding="utf-8")
     assert original in source
     path = tmp_path / "own.py"
     path.write_text(source.replace(original, replacement, 1), encoding="utf-8")

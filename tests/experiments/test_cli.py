@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from replaybench.data.records.record import read_record
 from replaybench.experiments.cli import COMMANDS, main
 from replaybench.replay.strategies.registry import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "replaybench" / "examples"
 
 
 def call(*words: object) -> int:
@@ -73,6 +74,70 @@ def test_help_is_instant_and_names_every_command() -> None:
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(command, "--help") == 0
     assert "usage: replaybench" in capsys.readouterr().out
+
+
+def test_help_says_what_stands_for_each_value(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing of Python's: no types in capitals, no None, no negated flags."""
+    for command in COMMANDS:
+        assert call(command, "--help") == 0
+        told = capsys.readouterr().out
+        assert not re.search(r"\b(INT|STR|FLOAT|None|--no-\w+)\b", told), told
+    assert call("sweep", "--help") == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "[SWEEP OPTIONS] STUDY" in told
+    assert "--output PATH" in told
+    assert "--checkpoint-seconds S" in told
+    assert "(default: 60.0)" in told
+    assert call("--help") == 0
+    assert "--version" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_completion_knows_commands_and_options(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("--tyro-print-completion", shell) == 0
+    script = capsys.readouterr().out
+    for word in (*COMMANDS, "checkpoint-seconds"):
+        assert word in script
+
+
+def test_bash_completes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The script is given to a shell, which then completes a command and an option."""
+    assert call("--tyro-print-completion", "bash") == 0
+    (tmp_path / "completion").write_text(capsys.readouterr().out)
+    for typed, completed in ((["replaybench", "swe"], "sweep"), (["replaybench", "sweep", "--che"], "--checkpoint-")):
+        program = (
+            f"source {tmp_path / 'completion'}; COMP_WORDS=({' '.join(typed)}); COMP_CWORD={len(typed) - 1}; "
+            f"COMP_LINE='{' '.join(typed)}'; COMP_POINT=${{#COMP_LINE}}; "
+            "spec=$(complete -p replaybench); f=${spec##*-F }; ${f%% *}; printf '%s\\n' \"${COMPREPLY[@]}\""
+        )
+        done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True)
+        assert completed in done.stdout, done
+
+
+def test_examples_are_copied_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call("examples") == 0
+    assert {path.name for path in (tmp_path / "examples").iterdir()} >= {"cart_pole.py", "rig_log.csv"}
+    (tmp_path / "examples" / "cart_pole.py").write_text("mine")
+    assert "exists already" in refused(capsys, "examples")
+    assert (tmp_path / "examples" / "cart_pole.py").read_text() == "mine"
+
+
+def test_a_study_that_comes_along_runs_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Unless there is a file of that name; a folder is none."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "demo").mkdir()
+    assert call("sweep", "DEMO", "--dry-run") == 0
+    assert "demo: 15 cells" in capsys.readouterr().out
+    (tmp_path / "demo").rmdir()
+    (tmp_path / "demo").write_text('plants = ["Magman"]\nstrategies = ["FULL[PER]"]\n')
+    assert call("sweep", "demo", "--dry-run") == 0
+    assert "demo: 1 cells" in capsys.readouterr().out
+    assert "demo, partial" in refused(capsys, "sweep", "dmeo", "--dry-run")
 
 
 def test_sweep_writes_labelled_results_policies_buffers_and_figures(run: Path) -> None:
@@ -278,7 +343,7 @@ def test_a_buffer_may_keep_no_places_of_synthetic_experiences(
     [
         (["swep"], "did you mean sweep"),
         (["sweep", "x.toml", "--bufers", "none"], "did you mean --buffers"),
-        (["sweep", str(EXAMPLES / "demo.toml"), "--checkpoint-seconds", "nan"], "--checkpoint-seconds must be"),
+        (["sweep", "demo", "--checkpoint-seconds", "nan"], "--checkpoint-seconds must be"),
         (["baseline", "--frequency", "33.3", "Pendulum"], "use 33.25 or 33.5 Hz"),
         (["baseline", "Pendulm"], "did you mean Pendulum"),
         (["baseline", "Pendulum", "--frequency", "33.3"], "use 33.25 or 33.5 Hz"),
@@ -287,7 +352,7 @@ def test_a_buffer_may_keep_no_places_of_synthetic_experiences(
         (["replay", "x.h5", "--strategy", "FULL[PRE]"], "did you mean PER"),
         (["replay", "x.h5", "--updates", "0"], "--updates must be at least 1"),
         (["replay", "x.h5", "--capacity", "5"], "keeps everything"),
-        (["sweep", str(EXAMPLES / "demo.toml"), "--workers", "0", "--dry-run"], "--workers must be at least 1"),
+        (["sweep", "demo", "--workers", "0", "--dry-run"], "--workers must be at least 1"),
         (["sweep"], "Study file (TOML)"),
         (["sweep", "x.toml", "--seeds", "abc"], "--seeds must be a whole number, not 'abc'"),
         (["sweep", "x.toml", "--buffers=zip"], "--buffers must be one of final, compressed, none, not 'zip'"),

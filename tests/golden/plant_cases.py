@@ -18,7 +18,7 @@ from golden_store import WITH, Measured
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant, missing, plant_names
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "replaybench" / "examples"
 MEMBERS, STEPS = 2, 12
 ENGINES = {
     "MujocoPlant": ("mujoco",),

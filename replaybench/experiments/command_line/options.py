@@ -44,6 +44,22 @@ def take_plant_parameters(words: list[str]) -> list[str]:
     return [*kept, "--parameters", *taken] if taken else kept
 
 
+def is_positional(parameter: inspect.Parameter) -> bool:
+    """Tell whether a command takes a parameter by its place."""
+    return "Positional" in str(parameter.annotation)
+
+
+def kinds_and_bounds(hint: Any) -> tuple[list[Any], list[Within]]:
+    """Return the types that a value may have, and the bounds of its numbers."""
+    kinds: list[Any] = []
+    bounds: list[Within] = []
+    for kind in typing.get_args(hint) if typing.get_origin(hint) in UNIONS else (hint,):
+        bounded = typing.get_origin(kind) is typing.Annotated
+        kinds.append(typing.get_args(kind)[0] if bounded else kind)
+        bounds += [mark for mark in kind.__metadata__ if isinstance(mark, Within)] if bounded else []
+    return kinds, bounds
+
+
 def check_options(words: Sequence[str], command: Callable[..., int]) -> None:
     """Refuse an option that the command does not have, naming the nearest, and a value that cannot be one of it."""
     named = typing.get_type_hints(command, include_extras=True)
@@ -51,10 +67,10 @@ def check_options(words: Sequence[str], command: Callable[..., int]) -> None:
     positional = {
         name.replace("_", "-")
         for name, parameter in inspect.signature(command).parameters.items()
-        if "Positional" in str(parameter.annotation)
+        if is_positional(parameter)
     }
     valid = {f"--{name}": hint for name, hint in hints.items() if name not in {*positional, "return"}}
-    valid |= {f"--no-{name}": hint for name, hint in hints.items() if hint is bool} | {"--help": bool}
+    valid["--help"] = bool
     for word, after in itertools.pairwise([*words[1:], ""]):
         option, equals, value = word.partition("=")
         option = option.replace("_", "-")
@@ -66,12 +82,7 @@ def check_options(words: Sequence[str], command: Callable[..., int]) -> None:
 
 
 def _check_value(option: str, value: str, hint: Any) -> None:
-    kinds: list[Any] = []
-    bounds: list[Within] = []
-    for kind in typing.get_args(hint) if typing.get_origin(hint) in UNIONS else (hint,):
-        bounded = typing.get_origin(kind) is typing.Annotated
-        kinds.append(typing.get_args(kind)[0] if bounded else kind)
-        bounds += [mark for mark in kind.__metadata__ if isinstance(mark, Within)] if bounded else []
+    kinds, bounds = kinds_and_bounds(hint)
     choices = [str(choice) for kind in kinds for choice in typing.get_args(kind) if typing.get_origin(kind) is Literal]
     optional = type(None) in kinds and value == "None"
     if choices and value not in choices and not optional:
@@ -84,13 +95,6 @@ def _check_value(option: str, value: str, hint: Any) -> None:
                 raise UserError(f"{option} must be {called}, not {shown(value)}") from None
             for bound in bounds:
                 bound.check(number, option)
-
-
-def one_line(text: str) -> str:
-    """Return what a box of the parser says, up to its advice to read the help, as one line."""
-    lines = [line.strip("│╭╮╰╯|+ ") for line in text.splitlines()[1:]]  # its frame is ASCII on plain terminals
-    said = itertools.takewhile(lambda line: "helptext" not in line, [line for line in lines if line.strip("─-")])
-    return " ".join(" ".join(said).split()).rstrip(".") or "the command cannot be read"
 
 
 def parameter_values(parameters: Sequence[str]) -> dict[str, Parameter]:

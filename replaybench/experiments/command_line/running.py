@@ -30,7 +30,7 @@ def sweep(
     study names none.
 
     Args:
-        study: Study file (TOML); examples/demo.toml is one.
+        study: Study file (TOML), or the name of a study that comes with replaybench: demo, partial.
         output: Run folder; runs/<name of the study> if not given.
         workers: Worker processes; one per core if not given.
         cluster: Address of a Dask scheduler (tcp://host:8786) to run the cells on instead.

@@ -11,7 +11,7 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +19,7 @@ from typing import Any, Literal
 from replaybench.baselines.grid_choice import Rule
 from replaybench.controllers.agent import Actions
 from replaybench.controllers.device import check_name
-from replaybench.controllers.registry import load_learner
+from replaybench.controllers.registry import load_learner, spelled
 from replaybench.data.bounds import Count, Hertz, Noise, RootSeed, Seeds, Whole
 from replaybench.data.configuration import build, check_bounds
 from replaybench.data.errors import UserError, unknown
@@ -28,7 +28,8 @@ from replaybench.data.numerics import NUMERICS_VERSION
 from replaybench.envs.interface.checks import seen_states
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import with_equations
-from replaybench.envs.registry import make_plant
+from replaybench.envs.registry import PLANTS, make_plant
+from replaybench.experiments.training.bundled import study_file
 from replaybench.experiments.training.schedule import with_phases
 from replaybench.experiments.training.sources import sources_of
 from replaybench.replay.strategies.notation import parse
@@ -49,6 +50,9 @@ class Grid:
     strategies: tuple[str, ...] = ()
     noise: tuple[Noise, ...] = ()
     frequency: tuple[Hertz, ...] = ()
+
+    def __post_init__(self) -> None:
+        _spell(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +104,7 @@ class Study:
 
     def __post_init__(self) -> None:
         check_name(self.device)
+        _spell(self)
         for table in (self, *self.grid):
             check_bounds(table, f"study {self.name!r}")
         if not self.name.isprintable() or not self.name or {"/", "\\"} & set(self.name) or self.name.startswith("."):
@@ -208,6 +213,18 @@ class Study:
             raise UserError(f"{strategy}: Synth steps the plant's model, which needs all states; leave observe out")
 
 
+def _spell(table: Grid | Study) -> None:
+    """Give names of plants and learners the letters' case under which they are registered, so that cells are the same.
+
+    Frozen dataclasses are changed here, before anyone has seen them.
+    """
+    spell: dict[str, Callable[[str], str]] = {"plant": PLANTS.spelled, "learner": spelled}
+    for kind, known in spell.items():
+        object.__setattr__(table, f"{kind}s", tuple(map(known, getattr(table, f"{kind}s"))))
+        if isinstance(table, Study):
+            object.__setattr__(table, kind, {known(name): value for name, value in getattr(table, kind).items()})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Cell:
     """One grid point for one block of seeds: all that decides its numbers, in plain values.
@@ -271,13 +288,12 @@ class Cell:
 
 
 def read_study(path: Path, overrides: Mapping[str, Any] | None = None) -> Study:
-    """Read a study file; `overrides` replace its top-level values.
+    """Read a study file, or one that comes with the package by its name; `overrides` replace its top-level values.
 
     Raises:
         UserError: the file is missing, is not TOML, or holds a key or value that means nothing.
     """
-    if not path.is_file():
-        raise UserError(f"no such study file: {path}")
+    path = study_file(path)
     table = read_toml(path)
     table.setdefault("name", path.stem)
     return build(Study, {**table, **(overrides or {})}, str(path))

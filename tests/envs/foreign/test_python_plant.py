@@ -88,7 +88,7 @@ def test_the_checker_finds_nothing() -> None:
     check_env(SingleEnv(Mass()), skip_render_check=True)
 
 
-EXAMPLE = Path(__file__).parents[3] / "examples" / "two_tank.py"
+EXAMPLE = Path(__file__).parents[3] / "replaybench" / "examples" / "two_tank.py"
 BUGS = [
     (
         "out = self.outlet",

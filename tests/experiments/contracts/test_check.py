@@ -19,7 +19,7 @@ from replaybench.experiments.contracts.strategy import STRATEGY
 from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.registry import RETENTIONS, SAMPLINGS, WEIGHTINGS
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "replaybench" / "examples"
 
 SAMPLING = """
 from dataclasses import dataclass

@@ -289,7 +289,7 @@ def test_export_then_import_on_the_command_line(
 def test_one_recording_gives_one_buffer_whatever_its_format(
     suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = Path(__file__).parents[3] / "examples" / "rig_log.csv"
+    text = Path(__file__).parents[3] / "replaybench" / "examples" / "rig_log.csv"
     columns = dict(read_log(text).columns)
     log = tmp_path / f"rig{suffix}"
     if suffix == ".mat":

@@ -31,7 +31,7 @@ from replaybench.envs.ode.rk4 import simulate
 from replaybench.experiments.exchange.logs_to_buffer import convert, parse_columns
 from replaybench.experiments.exchange.summary import summary_table, wrap
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "replaybench" / "examples"
 RIG = {"angular velocity": "velocity"}
 Table = dict[str, NDArray[np.float64]]
 

@@ -29,6 +29,8 @@ from replaybench.replay.storage.units import STEP, segment
 from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.view import Context
 
+CART_POLE = Path(__file__).parents[3] / "replaybench" / "examples" / "cart_pole.py"
+
 MEMBERS = 3
 SAME = 2.0**-11
 """How far a number may lie from the one that stands for its class."""
@@ -243,7 +245,11 @@ def test_options_that_make_no_sense_are_one_line(
         "must end in .png": (path, "--figure", tmp_path / "a.jpeg"),
         "is none": (scores, "--figure", tmp_path / "a.png"),
         "no such file": (tmp_path / "none.h5", "--member", 1),
-        "holds 2 states": (path, "--plant", f"{Path(__file__).parents[3] / 'examples' / 'cart_pole.py'}:CartPole"),
+        "holds 2 states": (
+            path,
+            "--plant",
+            f"{CART_POLE}:CartPole",
+        ),
     }
     for reason, words in wrong.items():
         assert call("inspect", *words) == 2

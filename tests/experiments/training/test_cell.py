@@ -87,7 +87,7 @@ def test_a_member_is_the_same_in_any_block() -> None:
 
 def test_members_whose_episodes_end_early_depend_on_nobody() -> None:
     """Cart-poles leave their track at different times; each is the same alone, its stored count too."""
-    plant = str(Path(__file__).parents[3] / "examples" / "cart_pole.py") + ":CartPole"
+    plant = str(Path(__file__).parents[3] / "replaybench" / "examples" / "cart_pole.py") + ":CartPole"
     common = {
         "name": "t",
         "plants": (plant,),
@@ -109,7 +109,7 @@ def test_members_whose_episodes_end_early_depend_on_nobody() -> None:
 
 def test_statistics_are_those_of_what_each_member_collected() -> None:
     """Cart-poles again: the buffer holds every step, and nothing of it is counted twice or left out."""
-    plant = str(Path(__file__).parents[3] / "examples" / "cart_pole.py") + ":CartPole"
+    plant = str(Path(__file__).parents[3] / "replaybench" / "examples" / "cart_pole.py") + ":CartPole"
     run = CellRun(make_cell(plant=plant, strategy="FIFO[Uniform]", capacity=10_000, learner={"DDPG": NORMALISED}))
     for _ in range(2):
         run.advance()

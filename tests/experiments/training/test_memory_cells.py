@@ -59,7 +59,7 @@ def test_a_stream_has_no_windows(tmp_path: Path) -> None:
 
 
 def test_the_example_compares_learners_with_and_without_memory(tmp_path: Path) -> None:
-    study = read_study(Path(__file__).parents[3] / "examples" / "partial.toml")
+    study = read_study(Path(__file__).parents[3] / "replaybench" / "studies" / "partial.toml")
     cells = study.cells()
     assert {c.learner: c.settings["memory"] is not None for c in cells} == {
         "V-RACER:memory": True, "V-RACER:none": False, "DDPG:memory": True,

@@ -45,6 +45,19 @@ def test_a_grid_is_a_product_and_grids_are_united(tmp_path: Path) -> None:
     assert len({cell.id for cell in cells}) == 6
 
 
+def test_the_case_of_names_does_not_matter(tmp_path: Path) -> None:
+    """Cells, and with them files and cached references, are those of the registered spelling."""
+    tables = '[learner."{}"]\ntau = 0.02\n[plant.{}]\ninertia = 2e-4\n'
+    text = 'name = "x"\nplants = ["{}"]\nlearners = ["{}"]\nstrategies = ["{}"]\n'
+    ours = text.format("PendulumDCSC", "DDPG:slow", "FULL[PER]") + tables.format("DDPG:slow", "PendulumDCSC")
+    theirs = text.format("pendulumdcsc", "ddpg:slow", "full[per]") + tables.format("Ddpg:slow", "PENDULUMDCSC")
+    first, second = (read_study(write(tmp_path, each)).cells() for each in (ours, theirs))
+    assert first == second
+    grids = '[[grid]]\nplants = ["magman"]\nlearners = ["td3"]\n'
+    (cell,) = read_study(write(tmp_path, BASE + grids)).cells()
+    assert (cell.plant, cell.learner) == ("Magman", "TD3")
+
+
 def test_many_seeds_are_cut_into_blocks(tmp_path: Path) -> None:
     cells = read_study(write(tmp_path, BASE + "block = 3\n")).cells()
     assert [list(cell.seeds) for cell in cells] == [[0, 1, 2], [3]]
@@ -109,7 +122,7 @@ def test_whatever_changes_numbers_changes_the_identity(tmp_path: Path) -> None:
 
 
 def test_an_edited_plant_file_is_another_cell(tmp_path: Path) -> None:
-    source = (Path(__file__).parents[3] / "examples" / "cart_pole.py").read_text(encoding="utf-8")
+    source = (Path(__file__).parents[3] / "replaybench" / "examples" / "cart_pole.py").read_text(encoding="utf-8")
     path = tmp_path / "own.py"
     path.write_text(source, encoding="utf-8")
     names = [line.split()[1].split("(")[0] for line in source.splitlines() if line.startswith("class ")]

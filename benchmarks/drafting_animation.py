@@ -1,4 +1,4 @@
-"""Watch an ellipse draft: python examples/drafting_animation.py [FILE.gif]
+"""Watch an ellipse draft: python benchmarks/drafting_animation.py [FILE.gif]
 
 A linear policy, found by `benchmarks/drafting.py`, keeps an ellipse in the wake of a cylinder. It acts once per T, as
 in the task; the environment runs five times as fast and holds each action, so that there are pictures in between.
@@ -13,7 +13,7 @@ from PIL import Image
 
 from replaybench.envs.population import PopulationEnv
 
-POLICY = Path(__file__).parents[1] / "benchmarks" / "results" / "flow" / "drafting_policy.json"
+POLICY = Path(__file__).parent / "results" / "flow" / "drafting_policy.json"
 FRAMES_PER_ACTION = 5
 SKIPPED = 30  # actions before the first picture: the ellipse finds its place
 SIZE = (480, 240)

@@ -1,0 +1,72 @@
+"""A wheel holds what the command uses: built once, unpacked beside nothing else, and run from an empty folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def in_order(*words: str, folder: Path, environment: dict[str, str] | None = None) -> str:
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source archive, and the wheel that is made from nothing but it."""
+    folder = tmp_path_factory.mktemp("built")
+    program = (
+        "import sys, os; from setuptools import build_meta; os.chdir(sys.argv[1]); "
+        "getattr(build_meta, sys.argv[3])(sys.argv[2])"
+    )
+    source = folder / "source"
+    files = in_order("git", "ls-files", "-co", "--exclude-standard", folder=ROOT).splitlines()
+    for name in files:
+        if (ROOT / name).is_file() and name.partition("/")[0] not in ("benchmarks", "tests"):
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            (source / name).write_bytes((ROOT / name).read_bytes())
+    in_order(sys.executable, "-c", program, str(source), str(folder), "build_sdist", folder=source)
+    (archive,) = folder.glob("*.tar.gz")
+    with tarfile.open(archive) as packed:
+        packed.extractall(folder / "archive", filter="data")
+    (unpacked,) = (folder / "archive").iterdir()
+    in_order(sys.executable, "-c", program, str(unpacked), str(folder), "build_wheel", folder=unpacked)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def installed(built: Path) -> dict[str, str]:
+    """An environment in which the wheel's package is the one that is found; all else is that of the tests."""
+    (wheel,), target = built.glob("*.whl"), built / "site"
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(target))
+    in_order(*pip, str(wheel), folder=built)
+    return {**os.environ, "PYTHONPATH": str(target)}
+
+
+def test_the_wheel_is_typed_and_holds_its_data(installed: dict[str, str]) -> None:
+    package = Path(installed["PYTHONPATH"]) / "replaybench"
+    for folder, kind in (("studies", "*.toml"), ("examples", "*"), ("envs/mujoco/assets", "*.xml")):
+        ours = {path.name for path in (ROOT / "replaybench" / folder).glob(kind) if path.is_file()}
+        assert ours
+        assert {path.name for path in (package / folder).glob(kind) if path.is_file()} == ours
+    assert (package / "py.typed").is_file()
+
+
+def test_commands_run_from_an_empty_folder(installed: dict[str, str], tmp_path: Path) -> None:
+    def command(*words: str) -> str:
+        return in_order(sys.executable, "-m", "replaybench", *words, folder=tmp_path, environment=installed)
+
+    where = "import replaybench; print(replaybench.__file__)"
+    found = in_order(sys.executable, "-c", where, folder=tmp_path, environment=installed)
+    assert found.startswith(installed["PYTHONPATH"])
+    assert "15 cells, 15 to run" in command("sweep", "demo", "--dry-run")
+    assert "examples/rig_log.csv" in command("examples")
+    assert "own-plant: 2 cells" in command("sweep", "examples/own_plant.toml", "--dry-run")
