@@ -1,4 +1,4 @@
-"""How much memory there is, and how numbers of bytes are written for people."""
+"""How much memory there is."""
 
 from __future__ import annotations
 
@@ -18,8 +18,3 @@ def available_memory() -> int:
     except (OSError, ValueError):  # no container, or one without a limit
         return free
     return min(free, limit - used)
-
-
-def gigabytes(count: int) -> str:
-    """Write a number of bytes for people."""
-    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.0f} MB"

@@ -16,7 +16,8 @@ from replaybench.baselines.effort import check_effort, reference_bytes
 from replaybench.baselines.references import kept_at
 from replaybench.data.errors import UserError
 from replaybench.data.formats.run_folder import RunFolder
-from replaybench.data.memory import available_memory, gigabytes
+from replaybench.data.memory import available_memory
+from replaybench.data.quantities import gigabytes
 from replaybench.envs.registry import make_plant
 from replaybench.experiments.training.cell import CellRun
 from replaybench.experiments.training.study import Cell, Study

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from replaybench.data.formats.run_folder import RunFolder
-from replaybench.data.memory import gigabytes
+from replaybench.data.quantities import duration, gigabytes
 from replaybench.experiments.plan import check_room, estimate_seconds, plan
 from replaybench.experiments.study_changes import replaced
 from replaybench.experiments.training.study import Cell, Study
@@ -41,8 +41,8 @@ def show_plan(console: Console, study: Study, folder: Path, workers: int) -> Non
     if len(points) > _MOST_ROWS:
         print(f"… and {len(points) - _MOST_ROWS} further grid points")
     check_room(todo, folder)
-    minutes = estimate_seconds(todo.open, workers) / 60
-    print(f"time    about {minutes:.1f} min on {workers} worker(s) of this machine, references not counted")
+    needed = duration(estimate_seconds(todo.open, workers))
+    print(f"time    about {needed} on {workers} worker(s) of this machine, references not counted")
     print(f"memory  about {gigabytes(todo.memory_bytes)}")
     print(f"disk    about {gigabytes(todo.disk_bytes)} in {folder}")
     if notice := replaced(RunFolder(folder), study, todo.cells):

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError
-from replaybench.data.memory import available_memory, gigabytes
+from replaybench.data.memory import available_memory
+from replaybench.data.quantities import gigabytes
 from replaybench.data.records.record import Record
 from replaybench.replay.buffer import Replay
 from replaybench.replay.files.buffer_schema import BufferFile, open_buffer

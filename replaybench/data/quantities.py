@@ -1,0 +1,30 @@
+"""Quantities as people read them: numbers of bytes, lengths of time."""
+
+from __future__ import annotations
+
+
+def gigabytes(count: int) -> str:
+    """Write a number of bytes for people."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.0f} MB"
+
+
+def duration(seconds: float) -> str:
+    """Write a length of time [s] in the one or two largest units that say it, as `2 h 45 min`.
+
+    Tenths of a second count below ten seconds, seconds below ten minutes, minutes below a day, hours from there on.
+    """
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    if seconds < 599.5:
+        return _two(round(seconds), 60, "s", "min")
+    if seconds < 24 * 3600 - 30:
+        return _two(round(seconds / 60), 60, "min", "h")
+    hours = round(seconds / 3600)
+    return _two(hours, 24, "h", "day" if hours < 48 else "days")
+
+
+def _two(count: int, several: int, small: str, large: str) -> str:
+    """Write a whole number of small units, of which several are a large one."""
+    wholes, rest = divmod(count, several)
+    told = [f"{number} {unit}" for number, unit in ((wholes, large), (rest, small)) if number]
+    return " ".join(told)
