@@ -1,0 +1,123 @@
+"""What a claim is: a published statement as a contrast of cells, with what would count as relevant.
+
+Claims are data: one TOML file a paper beside this file. The cells that a claim compares are those of a preset
+(`replaybench.experiments.presets`), named by what distinguishes them there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from replaybench.data.configuration import build
+from replaybench.data.errors import UserError, unknown
+from replaybench.data.formats.documents import read_toml
+from replaybench.experiments.presets.preset import read_preset
+from replaybench.experiments.training.study import Cell
+
+FOLDER: Final = Path(__file__).parent
+PLAIN_MEASURES: Final = ("final", "best", "rise", "greedy", "reward")
+MEASURED_BY_NAME: Final = ("noise", "metric")
+AXES: Final = ("plant", "learner", "strategy", "noise", "frequency")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A statement of a paper that cells of one preset decide.
+
+    What is judged is a contrast: of each seed, the sum of `measure` over the cells `plus`, less that over the cells
+    `minus`, less `level`. Seeds are shared between cells, so differences are paired.
+
+    Attributes:
+        id: name of the claim, unique in its paper.
+        source: section, figure or table of the paper.
+        statement: what is claimed, in our words.
+        preset: whose cells are compared, as in debruin2018/fig12.
+        plus: cells, each by the axes (plant, learner, strategy, noise, frequency) that tell it from others.
+        minus: cells.
+        where: axes that all of these cells share.
+        level: number that the contrast is compared with, 0 where cells are compared with each other.
+        measure: of each run, "final" (μ_final), "best" (μ_max), "rise" (episodes until μ_r >= 0.8), "greedy" (mean
+            μ_r of the last greedy episodes), "reward" (mean reward, or return, of the last training episodes), "noise
+            SIGNAL" (mean noise of a signal in replayed experiences in units of its mean, their table 6) or "metric
+            NAME" (mean over the last tenth of what a learner tells of itself).
+        logarithm: compare log10 of the measure: orders of magnitude.
+        expects: what the paper says of the contrast: it is "more" than zero, "less", or the "same" within `relevance`.
+        relevance: size of a contrast that would matter in practice, in units of the measure.
+        printed: the paper's own numbers, where it prints some.
+    """
+
+    id: str
+    source: str
+    statement: str
+    preset: str
+    plus: tuple[dict[str, Any], ...]
+    minus: tuple[dict[str, Any], ...] = ()
+    where: dict[str, Any] = field(default_factory=dict)
+    level: float = 0.0
+    measure: str = "final"
+    logarithm: bool = False
+    expects: Literal["more", "less", "same"]
+    relevance: float
+    printed: str = ""
+
+    def __post_init__(self) -> None:
+        kind, _, name = self.measure.partition(" ")
+        if self.measure not in PLAIN_MEASURES and (kind not in MEASURED_BY_NAME or not name):
+            raise unknown(f"claim {self.id}: measure", self.measure, (*PLAIN_MEASURES, *MEASURED_BY_NAME))
+        if not self.relevance > 0:
+            raise UserError(f"claim {self.id}: relevance must be more than 0, not {self.relevance}")
+        if not self.plus:
+            raise UserError(f"claim {self.id}: plus is empty")
+
+    def cells(self) -> tuple[list[Cell], list[Cell]]:
+        """Return the cells of `plus` and `minus`, the first block of seeds of each, at paper scale.
+
+        Raises:
+            UserError: the preset holds none such, or several.
+        """
+        cells = read_preset(self.preset).study("paper").cells()
+        first = [cell for cell in cells if not cell.first_member]
+        return [self._cell(first, named) for named in self.plus], [self._cell(first, named) for named in self.minus]
+
+    def _cell(self, cells: list[Cell], named: Mapping[str, Any]) -> Cell:
+        axes = {**self.where, **named}
+        for axis in axes:
+            if axis not in AXES:
+                raise unknown(f"claim {self.id}: axis", axis, AXES)
+        found = [cell for cell in cells if all(getattr(cell, axis) == value for axis, value in axes.items())]
+        if len(found) != 1:
+            raise UserError(f"claim {self.id}: {axes} names {len(found)} cells of {self.preset}, not one")
+        return found[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claims:
+    """The claims of one paper: one family, within which errors are controlled (Holm 1979)."""
+
+    paper: str
+    claim: tuple[Claim, ...]
+
+    def __post_init__(self) -> None:
+        ids = [claim.id for claim in self.claim]
+        if twice := {name for name in ids if ids.count(name) > 1}:
+            raise UserError(f"{self.paper}: claims have the same id: {', '.join(sorted(twice))}")
+
+
+def claim_files() -> list[str]:
+    """Return the names of the papers with claims."""
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+def read_claims(name: str) -> Claims:
+    """Read the claims of one paper by the name of its file.
+
+    Raises:
+        UserError: there are none of that name, or the file does not hold claims.
+    """
+    if name not in claim_files():
+        raise unknown("paper", name, claim_files())
+    path = FOLDER / f"{name}.toml"
+    return build(Claims, read_toml(path), str(path))

@@ -1,0 +1,1 @@
+"""Published figures and tables as studies that run by their names."""

@@ -1,0 +1,143 @@
+"""What a preset is: one published figure or table as a study, at a scale of the reader's choice.
+
+Presets lie in folders beside this file, one a paper: `paper.toml` holds what all of its studies share and what each
+scale changes, every other file one figure. Settings are a study's own keys, so whatever a study can say a preset can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+
+from replaybench.data.configuration import build
+from replaybench.data.errors import UserError, unknown
+from replaybench.data.formats.documents import read_toml
+from replaybench.experiments.training.study import Study
+
+Scale = Literal["quick", "standard", "paper"]
+"""How much of a figure is run: enough to see that it works, enough to decide, or what the paper ran."""
+
+FOLDER: Final = Path(__file__).parent
+_PAPER: Final = "paper.toml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paper:
+    """What the presets of one paper share.
+
+    Attributes:
+        title: authors, year, title and place.
+        seeds: learners of each cell that the paper itself ran.
+        reduced: what every study here leaves out or makes smaller at any scale.
+        scales: study keys that each scale sets, for all figures.
+        study: study keys that all figures share.
+    """
+
+    title: str
+    seeds: int
+    scales: Mapping[str, dict[str, Any]]
+    reduced: tuple[str, ...] = ()
+    study: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if set(self.scales) != set(get_args(Scale)):
+            raise UserError(f"{self.title}: scales must be {', '.join(get_args(Scale))}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """One figure or table.
+
+    Attributes:
+        figure: how the paper calls it.
+        shows: what is compared, in a line.
+        reduced: what is left out or made smaller here at any scale, beside the paper's own.
+        scales: study keys that a scale sets for this figure, over the paper's.
+        study: the figure's study keys, over the paper's.
+    """
+
+    figure: str
+    shows: str
+    study: dict[str, Any]
+    reduced: tuple[str, ...] = ()
+    scales: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for scale in self.scales:
+            if scale not in get_args(Scale):
+                raise unknown("scale", scale, get_args(Scale))
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A figure of a paper, by a name such as `debruin2018/fig12`."""
+
+    name: str
+    paper: Paper
+    figure: Figure
+
+    def study(self, scale: Scale) -> Study:
+        """Return the figure's study at a scale."""
+        return build(Study, self._table(scale), f"{self.name} at scale {scale}")
+
+    def _table(self, scale: Scale) -> dict[str, Any]:
+        """Merge paper, figure and scale; tables of learners and plants are merged entry by entry."""
+        layers = (self.paper.study, self.figure.study, self.paper.scales[scale], self.figure.scales.get(scale, {}))
+        table: dict[str, Any] = {"name": self.name.replace("/", "-")}
+        for layer in layers:
+            table = _merged(table, layer)
+        return table
+
+    def reductions(self, scale: Scale) -> list[str]:
+        """Say how the study at a scale is less than what the paper ran, or other."""
+        here, there = self.study(scale), self.study("paper")
+        said = []
+        for key, unit in (("seeds", "seeds"), ("episodes", "episodes")):
+            if getattr(here, key) < getattr(there, key):
+                said.append(f"{getattr(here, key)} {unit} instead of {getattr(there, key)}")
+        if there.seeds != self.paper.seeds:
+            said.append(f"{there.seeds} seeds at paper scale, where the paper has {self.paper.seeds}")
+        return [*said, *self.paper.reduced, *self.figure.reduced]
+
+
+def _merged(table: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table with another's values in place of its own, inner tables merged alike."""
+    merged = dict(table)
+    for key, value in layer.items():
+        before = merged.get(key)
+        merged[key] = _merged(before, value) if isinstance(before, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def preset_names() -> list[str]:
+    """Return the names of all presets, papers in order of their names, figures by their numbers."""
+    files = [path for path in FOLDER.glob("*/*.toml") if path.name != _PAPER]
+    return [f"{path.parent.name}/{path.stem}" for path in sorted(files, key=_order)]
+
+
+def _order(path: Path) -> tuple[str, str, int]:
+    kind = path.stem.rstrip("0123456789")
+    number = path.stem.removeprefix(kind)
+    return path.parent.name, kind, int(number or 0)
+
+
+def read_preset(name: str) -> Preset:
+    """Read a preset by its name.
+
+    Raises:
+        UserError: there is none of that name, or its file is not one.
+    """
+    known = {each.casefold(): each for each in preset_names()}
+    if name.casefold() not in known:
+        raise unknown("preset", name, known.values())
+    name = known[name.casefold()]
+    path = FOLDER / f"{name}.toml"
+    paper = build(Paper, read_toml(path.with_name(_PAPER)), str(path.with_name(_PAPER)))
+    return Preset(name, paper, build(Figure, read_toml(path), str(path)))
+
+
+def presets() -> Iterator[Preset]:
+    """Yield all presets."""
+    return map(read_preset, preset_names())

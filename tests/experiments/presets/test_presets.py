@@ -1,0 +1,36 @@
+"""Presets: each can be run at each scale, says what it leaves out, and is found by its name."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import get_args
+
+import pytest
+
+from replaybench.data.errors import UserError
+from replaybench.experiments.presets.preset import Preset, Scale, preset_names, read_preset
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_is_a_study_at_every_scale(name: str) -> None:
+    preset = read_preset(name)
+    points = {scale: {cell.kind[:-1] for cell in preset.study(scale).cells()} for scale in get_args(Scale)}
+    assert points["quick"] == points["standard"] == points["paper"]
+
+
+def test_a_smaller_scale_says_what_it_leaves_out() -> None:
+    preset = read_preset("debruin2018/fig12")
+    assert preset.reductions("quick")[:2] == ["8 seeds instead of 50", "300 episodes instead of 3000"]
+    assert not [said for said in preset.reductions("paper") if "instead" in said]
+
+
+def test_fewer_seeds_than_the_paper_ran_are_told_at_paper_scale_too() -> None:
+    preset = read_preset("debruin2018/fig12")
+    more = Preset(preset.name, dataclasses.replace(preset.paper, seeds=51), preset.figure)
+    assert "50 seeds at paper scale, where the paper has 51" in more.reductions("paper")
+
+
+def test_names_are_found_in_any_case_and_the_nearest_is_told() -> None:
+    assert read_preset("deBruin2018/Fig12").name == "debruin2018/fig12"
+    with pytest.raises(UserError, match="debruin2018/fig12"):
+        read_preset("debruin2018/fig112")
