@@ -162,6 +162,21 @@ def test_sweep_writes_labelled_results_policies_buffers_and_figures(run: Path) -
     assert facts["seconds"] > 0
 
 
+def test_figures_are_drawn_again_for_print(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("figures", run, "--style", "paper", "--output", tmp_path / "paper") == 0
+    drawn = {path.stem for path in (run / "figures").glob("*.svg")}
+    assert {path.stem for path in (tmp_path / "paper").glob("*.pdf")} == drawn
+    assert "policies-PendulumDCSC" in drawn
+    assert str(tmp_path / "paper" / "captions.txt") in capsys.readouterr().out
+    copied = tmp_path / "run"
+    shutil.copytree(run, copied)
+    study = (copied / "study.toml").read_text(encoding="utf-8")
+    (copied / "study.toml").write_text(study.replace("PendulumDCSC", f"{tmp_path}/none.py:Mine"), encoding="utf-8")
+    assert call("figures", copied, "--format", "svg") == 0
+    assert "names Python files: policies are not drawn" in capsys.readouterr().out
+    assert "holds no results.nc" in refused(capsys, "figures", tmp_path)
+
+
 def test_dry_run_runs_nothing(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("sweep", run.parent / "study.toml", "--output", tmp_path / "none", "--dry-run") == 0
     told = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""All figures of a sweep, and the one of an offline replay, drawn and written into their folder as PNG and SVG."""
+"""All figures of a sweep, and the one of an offline replay, drawn and written into their folder."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from replaybench.baselines.references import Reference, normalise
+from replaybench.data.atomic import write_text
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.experiments.figures.episode_lengths import length_curves
 from replaybench.experiments.figures.learner_metrics import metric_curves
@@ -21,8 +22,11 @@ from replaybench.experiments.figures.style import (
     MU_LABEL,
     PALETTE,
     RAW_LABELS,
+    SCREEN,
+    Look,
     Series,
     add_legend,
+    caption_of,
     condition,
     file_names,
     legend_width,
@@ -41,25 +45,33 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 
-def draw_figures(data: xr.Dataset, folder: RunFolder, cells: Sequence[Cell]) -> list[Path]:
+def draw_figures(
+    data: xr.Dataset, folder: RunFolder, cells: Sequence[Cell], look: Look = SCREEN, output: Path | None = None
+) -> list[Path]:
     """Draw all figures of a sweep.
 
     Args:
         data: dataset of `results.assemble`.
         folder: run folder; policies are read from the folders of its cells.
-        cells: cells of the study.
+        cells: cells of the study; without any, policies are not drawn.
+        look: what they are for. Those for print have their captions in `captions.txt` beside them.
+        output: where to write; the run's folder of figures if not given.
 
     Returns:
-        The paths of the PNG files; beside each is an SVG file of the same name.
+        The path of each; on screens, of the PNG files, beside which are SVG files of the same names.
     """
-    drawn = []
-    plants = [str(plant) for plant in data["plant"].values]
-    with style():
+    drawn, captions = [], []
+    plants, output = [str(plant) for plant in data["plant"].values], output or folder.figures
+    with style(look):
         for plant, name in zip(plants, file_names(plants), strict=True):
             for kind, draw in _figures(_of_plant(data, plant), folder, cells).items():
                 figure = draw()
                 if figure is not None:
-                    drawn.append(save(figure, folder.figures, f"{kind}-{name}"))
+                    drawn.append(save(figure, output, f"{kind}-{name}"))
+                    captions.append(f"{drawn[-1].name}: {caption_of(figure)}\n")
+    if look.columns and drawn:
+        drawn.append(output / "captions.txt")
+        write_text(drawn[-1], "\n".join(captions))
     return drawn
 
 
@@ -83,7 +95,7 @@ def _figures(data: xr.Dataset, folder: RunFolder, cells: Sequence[Cell]) -> dict
         "response_noise": lambda: response(data, "noise"),
         "response_frequency": lambda: response(data, "frequency"),
         "metrics": lambda: metric_curves(data),
-        "policies": lambda: policy_surfaces(data, folder, cells),
+        "policies": lambda: policy_surfaces(data, folder, cells) if cells else None,
     }
 
 

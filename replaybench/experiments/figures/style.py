@@ -9,9 +9,10 @@ from __future__ import annotations
 import itertools
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -61,6 +62,41 @@ _TITLE_SIZE, _CAPTION_SIZE = 11.5, 8.0
 
 
 @dataclass(frozen=True)
+class Look:
+    """What figures are made for.
+
+    Attributes:
+        formats: the files that each is written as; the last one's path is what `save` returns.
+        dpi: dots per inch where a format has them.
+        columns: widths [inch] that figures may have, without title and caption; free, with them, where there are none.
+        changes: Matplotlib's settings, where they differ from those of the screen.
+    """
+
+    formats: tuple[str, ...]
+    dpi: int = 150
+    columns: tuple[float, ...] = ()
+    changes: Mapping[Any, Any] = field(default_factory=dict)
+
+
+SCREEN: Final = Look(("svg", "png"))
+PAPER: Final = Look(
+    ("pdf",),
+    dpi=600,
+    columns=(89 / 25.4, 183 / 25.4),
+    changes={
+        **dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize", "legend.fontsize"), 7),
+        **dict.fromkeys(("xtick.labelsize", "ytick.labelsize"), 6.5),
+        "axes.linewidth": 0.6,
+        "pdf.fonttype": 42,  # TrueType, embedded: journals refuse Matplotlib's Type 3
+        "ps.fonttype": 42,
+    },
+)
+"""For print: columns of 89 and 183 mm (Nature; those of IEEE and Elsevier are within 4 %), text of 7 points."""
+
+_LOOK: Final = ContextVar("look", default=SCREEN)
+
+
+@dataclass(frozen=True)
 class Series:
     """One learner under one strategy, and how it is drawn everywhere."""
 
@@ -104,18 +140,30 @@ def all_series(data: xr.Dataset) -> list[Series]:
 
 
 @contextmanager
-def style() -> Iterator[None]:
+def style(look: Look = SCREEN) -> Iterator[None]:
     """Draw and write figures in the style of this project while the context lasts."""
     import matplotlib
 
-    with matplotlib.rc_context(_STYLE):
-        yield
+    before = _LOOK.set(look)
+    try:
+        with matplotlib.rc_context({**_STYLE, **look.changes}):
+            yield
+    finally:
+        _LOOK.reset(before)
 
 
 def new_figure(width: float, height: float, title: str, caption: str) -> Figure:
-    """Return an empty figure, with its title and what it shows written above `width` × `height` inches of room."""
+    """Return an empty figure, with its title and what it shows written above `width` × `height` inches of room.
+
+    For print it is as wide as the column that it fits best, and both are left to the text around it: `caption_of`.
+    """
     from matplotlib.figure import Figure
 
+    if columns := _LOOK.get().columns:
+        wide = columns[width > 2 * columns[0]]
+        figure = Figure(figsize=(wide, height * min(1.0, max(0.75, 1.15 * wide / width))), layout="constrained")
+        figure.set_label(f"{title}. {caption}")
+        return figure
     lines = textwrap.wrap(caption, max(30, int(width * 72 / (0.56 * _CAPTION_SIZE))))
     head = (1.9 * _TITLE_SIZE + 1.3 * _CAPTION_SIZE * len(lines) + 6) / 72
     total = height + head
@@ -129,19 +177,31 @@ def new_figure(width: float, height: float, title: str, caption: str) -> Figure:
     return figure
 
 
+def caption_of(figure: Figure) -> str:
+    """Return what is to stand under a figure for print."""
+    return str(figure.get_label())
+
+
 def add_legend(figure: Figure, handles: Sequence[Any]) -> None:
-    """Put a legend beside the data, on the right."""
+    """Put a legend beside the data, on the right; in print, where columns are narrow, below them."""
+    if _LOOK.get().columns:
+        width, height = figure.get_size_inches()
+        longest = max((len(str(handle.get_label())) for handle in handles), default=0)
+        across = max(1, min(len(handles), int(width / (0.5 + 0.05 * longest))))
+        figure.set_size_inches(width, height + 0.15 * -(-len(handles) // across))
+        figure.legend(handles=list(handles), loc="outside lower center", ncols=across, handlelength=2.4)
+        return
     figure.legend(handles=list(handles), loc="outside right center", handlelength=2.4, labelspacing=0.7)
 
 
 def legend_width(labels: Sequence[str]) -> float:
-    """Return the inches that a legend of these labels takes."""
-    return 0.75 + 0.062 * max(map(len, labels), default=0)
+    """Return the inches that a legend of these labels takes beside the data."""
+    return 0.0 if _LOOK.get().columns else 0.75 + 0.062 * max(map(len, labels), default=0)
 
 
 def legend_height(labels: Sequence[str]) -> float:
     """Return the inches that a legend of these labels needs below title and caption; it stands mid-figure."""
-    return 0.7 + 0.195 * len(labels)
+    return 0.0 if _LOOK.get().columns else 0.7 + 0.195 * len(labels)
 
 
 def panel_width(columns: int) -> float:
@@ -171,11 +231,16 @@ def file_names(plants: Sequence[str]) -> list[str]:
 
 
 def save(figure: Figure, folder: Path, name: str) -> Path:
-    """Write a figure as SVG and PNG, each atomically, and return the path of the PNG."""
+    """Write a figure in each format of the present look, atomically, and return the path of the last, PNG on screens.
+
+    Equal data give equal bytes: no dates are written.
+    """
+    look = _LOOK.get()
     figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # laid out once, for both files
-    for kind in ("svg", "png"):
+    figure.set_layout_engine("none")  # laid out once, for all files
+    dates: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    for kind in look.formats:
         path = folder / f"{name}.{kind}"
         with atomic_path(path) as temporary:
-            figure.savefig(temporary, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+            figure.savefig(temporary, format=kind, dpi=look.dpi, metadata=dates.get(kind))
     return path

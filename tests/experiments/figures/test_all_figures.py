@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from replaybench.experiments.figures.learning_curves import (
 )
 from replaybench.experiments.figures.responses import response
 from replaybench.experiments.figures.score_bars import score_bars
-from replaybench.experiments.figures.style import file_names, style
+from replaybench.experiments.figures.style import PAPER, file_names, style
 from replaybench.experiments.results.dataset import assemble
 from replaybench.experiments.training.cell import make_agent, run_cell
 from replaybench.experiments.training.study import Cell, Study
@@ -307,3 +308,41 @@ def test_an_offline_curve_is_one_figure(tmp_path: Path, learners: int) -> None:
     online = [("online", [-30.0, -35.0], "FIFO[Uniform]"), ("online, exploring", None, None)]
     paths = draw_offline(np.arange(4) * 100, rewards, USABLE, online, "FULL[PER]", tmp_path)
     assert drawn_kinds(paths) == {"offline.png"}
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """All figures of a grid, drawn for a journal."""
+    folder = tmp_path_factory.mktemp("printed")
+    found = results(folder, noise=(0.0, 0.05), frequency=(50.0, 100.0))
+    return draw_figures(*found, look=PAPER, output=folder / "paper")
+
+
+def test_figures_for_print_have_embedded_fonts_and_the_width_of_a_column(printed: list[Path]) -> None:
+    *figures, _ = printed
+    assert {path.name for path in figures} == {
+        f"{kind}-PendulumDCSC.pdf" for kind in ("learning_curves", "scores", "response_noise", "response_frequency")
+    }
+    for path in figures:
+        content = path.read_bytes()
+        assert b"/FontFile2" in content, "TrueType, embedded"
+        assert b"/Type3" not in content
+        (width,) = re.findall(rb"/MediaBox \[ 0 0 ([\d.]+) [\d.]+ \]", content)
+        assert min(abs(float(width) / 72 * 25.4 - column) for column in (89, 183)) < 0.1
+
+
+def test_what_stands_over_figures_on_screens_is_the_caption_of_those_in_print(
+    printed: list[Path], tmp_path: Path
+) -> None:
+    *figures, captions = printed
+    text = captions.read_text(encoding="utf-8").split("\n\n")
+    assert [line.partition(": ")[0] for line in text] == [path.name for path in figures]
+    assert text[0].startswith("learning_curves-PendulumDCSC.pdf: PendulumDCSC: learning curves. Training episodes")
+    data = results(tmp_path)[0].sel(plant="PendulumDCSC")
+    with style(PAPER):
+        figure = learning_curves(data)
+        figure.draw_without_rendering()
+        assert not figure.texts
+        (legend,) = figure.legends
+        assert legend.get_window_extent().y1 <= figure.axes[0].get_window_extent().y0
+    assert learning_curves(data).texts, "the look ends with its context"

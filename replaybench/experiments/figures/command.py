@@ -1,0 +1,54 @@
+"""What the command `figures` does: draw those of a run again, for a screen or for print."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Literal
+
+from rich.console import Console
+
+from replaybench.data.errors import UserError
+from replaybench.data.formats.run_folder import RunFolder
+from replaybench.experiments.figures.all_figures import draw_figures
+from replaybench.experiments.figures.style import PAPER, SCREEN
+from replaybench.experiments.results.results_file import read_results
+from replaybench.experiments.training.study import Cell, read_study
+
+LOOKS: Final = {"screen": SCREEN, "paper": PAPER}
+Kind = Literal["pdf", "png", "svg"]
+
+
+def show_figures(console: Console, run: Path, style: str, kind: Kind | None, output: Path | None) -> None:
+    """Draw the figures of a run folder, and say where they are.
+
+    Raises:
+        UserError: the run holds no results, or is damaged.
+    """
+    folder, look = RunFolder(run), LOOKS[style]
+    if not folder.results.is_file():
+        raise UserError(f"{run} holds no results.nc; run `replaybench sweep` into it first, or name another run folder")
+    if kind is not None:
+        look = dataclasses.replace(look, formats=(kind,))
+    data = read_results(folder.results)
+    cells = _cells(console, folder)
+    drawn = draw_figures(data, folder, cells, look, output or folder.figures / ("paper" if look.columns else "."))
+    if not drawn:
+        raise UserError(f"{folder.results} holds no finished cell yet; figures need one at least")
+    for path in drawn:
+        print(f"{'captions' if path.suffix == '.txt' else 'figure  '} {path}")
+
+
+def _cells(console: Console, folder: RunFolder) -> Sequence[Cell]:
+    """Return the cells whose policies are to be drawn; none where that would run code that only the folder names."""
+    if not folder.study.is_file():
+        console.print("the study file is gone from the run folder: policies are not drawn", highlight=False)
+        return ()
+    if re.search(r"\.py:\w", folder.study.read_text(encoding="utf-8")):
+        console.print(
+            "its study names Python files: policies are not drawn; `replaybench sweep` draws them", markup=False
+        )
+        return ()
+    return read_study(folder.study).cells()
