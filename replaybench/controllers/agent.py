@@ -36,7 +36,11 @@ class Window(Protocol):
 
 
 class Batch(Protocol):
-    """Replayed experiences of all members, float32; the arrays are overwritten by the next batch."""
+    """Replayed experiences of all members, float32; the arrays are overwritten by the next batch.
+
+    For learners with `several_at_once` a batch may be for U successive updates, with M·U rows in the place of M: row
+    m·U + u is what member m learns from in update u.
+    """
 
     @property
     def observation(self) -> Floats:
@@ -127,6 +131,7 @@ class Agent(Protocol):
     window: int
     traces: Any
     on_policy: bool
+    several_at_once: bool
     warmup_episodes: int
     warming_up: bool
     metric_names: tuple[str, ...]
@@ -183,7 +188,10 @@ class Agent(Protocol):
         """Return how the greedy action comes from a network."""
 
     def update(self, batch: Batch) -> Mapping[str, Floats]:
-        """Learn from a batch; return annotations `[M, B]` for the experiences in it (`td_error`, and for traces)."""
+        """Learn from a batch; return annotations `[M, B]` for the experiences in it (`td_error`, and for traces).
+
+        With `several_at_once` it may be one for U updates, and its arrays, and annotations, `[M·U, …]`.
+        """
 
     def update_all(self, batches: Iterable[Batch]) -> None:
         """Learn from one batch after the other, each drawn when it is needed; nobody needs their annotations."""

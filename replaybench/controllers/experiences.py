@@ -16,7 +16,7 @@ from replaybench.data.kernel import kernel
 
 
 class Experiences(NamedTuple):
-    """B experiences of every member.
+    """B experiences of every member, M rows; or M·U, of which row m·U + u is for the u-th of U updates of member m.
 
     Attributes:
         observation, next_observation: s_tm1 and s_t `[M, B, S]` as networks are given them, normalised; segments that
@@ -24,7 +24,7 @@ class Experiences(NamedTuple):
         action: `[M, B, A]`.
         reward, terminated: as they are stored, `[M, B, 1]`; see `outcome`.
         weight, actor_weight: of each sample in the losses of critic and actor, `[M, B]`.
-        rate_factor: factor on each member's learning rates `[M]`.
+        rate_factor: factor on the learning rates `[M]`.
         mu_mean, mu_log_sigma: the Gaussian μ that chose the action, `[M, B, A]`; `[M, B, 0]` where it is not known.
         reward_factor: float64 `[M]`, what rewards are scaled with.
         discount: γ.

@@ -49,6 +49,7 @@ class Learner(SavedLearner):
         window: steps of its episode that end with it, so many at most, which each replayed one comes with.
         traces: numbers that the learner derives along stored episodes, None if it derives none.
         on_policy: whether an update on the newest experiences precedes those on replayed ones.
+        several_at_once: whether `update` takes batches for several updates; see `Batch`.
         warmup_episodes: episodes, or rounds of steps, before the first update.
         warming_up: whether the present one is among them, as whoever trains the learner says.
         discrete: whether its actions are choices out of a finite set.
@@ -61,6 +62,7 @@ class Learner(SavedLearner):
     window = 1
     traces: Any = None
     on_policy = False
+    several_at_once = False
     warmup_episodes = 0
     warming_up = False
     discrete = False
@@ -204,20 +206,31 @@ class Learner(SavedLearner):
         return batch.rate_factor
 
     def experiences(self, batch: Batch) -> Experiences:
-        """Return a batch of single experiences as kernels see it."""
+        """Return a batch of single experiences, for one update or several, as kernels see it."""
         observation, next_observation = self.inputs(batch)
+        updates, scale = self.updates_of(batch), self.normaliser.rewards.factor
         return Experiences(
             observation, batch.action, batch.reward, next_observation, batch.terminated, batch.weight,
-            batch.actor_weight, self.rate_factor(batch), *self.behaviours(batch), self.normaliser.rewards.factor,
-            self.task.discount,
+            batch.actor_weight, self.rate_factor(batch), *self.behaviours(batch),
+            np.repeat(scale, updates) if updates > 1 else scale, self.task.discount,
         )  # fmt: skip
 
+    def updates_of(self, batch: Batch) -> int:
+        """Return U, the number of updates that a batch is for."""
+        return len(batch.weight) // len(self.setting.members)
+
+    def begin_updates(self, batch: Batch) -> int:
+        """Count the updates that a batch is for; return the number of the first of them, from 1."""
+        first = int(self.steps[0]) + 1
+        self.steps += self.updates_of(batch)
+        return first
+
     def annotations(self, batch: Batch) -> Floats:
-        """Return room for a number of each sample, `[M, B]`."""
+        """Return room for a number of each sample, `[M·U, B]`."""
         return np.empty(batch.weight.shape, self.setting.dtype)
 
     def update(self, batch: Batch) -> Mapping[str, Floats]:
-        """Learn from a batch; return annotations `[M, B]` for the experiences in it."""
+        """Learn from a batch; return annotations `[M, B]` for the experiences in it; `[M·U, B]` for U updates."""
         raise NotImplementedError
 
     def update_all(self, batches: Iterable[Batch]) -> None:

@@ -19,6 +19,8 @@ class ReplayBatch:
     Where the unit of replay is several steps, columns are `[M, B, steps, width]` and `length` `[M, B]` tells how many
     of the steps are the unit's own; the others are zero. All arrays are overwritten by the next `sample`.
 
+    Drawn for U successive updates at once, it has M·U rows in the place of M: row m·U + u is for update u of member m.
+
     Attributes:
         idx, serial: slots and the serial numbers of what they hold, `[M, B]`.
         probability: chance of each draw float64 `[M, B]`, NaN where it is not known.
@@ -26,7 +28,7 @@ class ReplayBatch:
         rate_factor: factor on each member's learning rate, float32 `[M]`.
         traces: the learner's traces of each sample as they are stored, float32 `[M, B, K]`; None if it keeps none.
         window: the steps that end with each sample; None where single steps are asked for.
-        update, updates_in_phase: the place of this batch in its phase of updates.
+        update, updates_in_phase: the place of this batch, or of the first of them, in its phase of updates.
     """
 
     columns: Mapping[str, Floats]

@@ -7,7 +7,7 @@ other, and learners never know which strategy runs; they return annotations for 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,10 @@ from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.replay.arrays import Floats, Indices, State
 from replaybench.replay.batch import ReplayBatch
+from replaybench.replay.batch_room import BatchRoom
+from replaybench.replay.fitness import check_fits
 from replaybench.replay.orders.rank_order import RankOrder, order_arrive_all, order_update_all
-from replaybench.replay.storage.columns import Columns, gather, write
+from replaybench.replay.storage.columns import Columns, write
 from replaybench.replay.storage.episode_starts import EpisodeStarts
 from replaybench.replay.storage.noise_tally import FIELDS, NoiseTally
 from replaybench.replay.storage.traces import TraceRule, Traces
@@ -25,12 +27,14 @@ from replaybench.replay.storage.units import STEP, Assembly, Unit, mean_over_ste
 from replaybench.replay.storage.windows import OnlyLinks, Window, windows
 from replaybench.replay.strategies.entry.drop import RunningDrop
 from replaybench.replay.strategies.entry.synth import Model, RunningSynth
-from replaybench.replay.strategies.sampling.draws import Draws
 from replaybench.replay.strategies.strategy import Strategy
 from replaybench.replay.strategies.view import BufferView, Context
 from replaybench.replay.strategies.weighting.interface import Usage
 
 Bools = NDArray[np.bool_]
+
+_AT_ONCE_BYTES: Final = 1 << 20
+"""About how much is drawn at once, so that it is still in cache when it is learned from."""
 
 
 def step_fields(observation_size: int, action_size: int) -> dict[str, int]:
@@ -88,7 +92,7 @@ class Replay:
             raise UserError(f"{strategy} has room for {strategy.room(capacity)} experiences, not {capacity}")
         if traces is None and window > 1:
             traces = OnlyLinks()
-        _check(strategy, fields, unit, traces)
+        check_fits(strategy, fields, unit, traces)
         m = len(members)
         self.root, self.members = root, tuple(members)
         self.strategy, self.slots, self.unit, self.window = strategy, capacity // unit.steps, unit, window
@@ -120,16 +124,20 @@ class Replay:
     @property
     def batch_size(self) -> int:
         """B; may be set between samples."""
-        return int(self._draws.idx.shape[1])
+        return self._batch_size
 
     @batch_size.setter
     def batch_size(self, b: int) -> None:
-        m = len(self.count)
-        self._draws = Draws(np.zeros((m, b), np.int64), np.ones((m, b)), np.ones(m, np.float32))
-        self._gathered = np.zeros((m, b, self.columns.rows.shape[2]), np.float32)
-        self._columns = self.columns.views(self._gathered)
-        self._serial = np.zeros((m, b), np.uint32)
-        self._weight, self._ones = np.ones((m, b), np.float32), np.ones((m, b), np.float32)
+        self._batch_size = b
+        self._room = BatchRoom(self.columns, b)
+
+    @property
+    def at_once(self) -> int:
+        """For how many updates `sample` may draw, and should, before the first of them is done."""
+        if self.uses_feedback or self.strategy.sampling.needs_state:
+            return 1
+        row_bytes: int = self.columns.rows.itemsize * self.columns.rows.shape[2] + 28
+        return max(1, _AT_ONCE_BYTES // (len(self.members) * self.batch_size * row_bytes))
 
     def add(self, experience: Mapping[str, NDArray[Any]], active: Bools, ended: Bools | None = None) -> None:
         """Offer one experience `[M, width]` per field of each active member (`[M]`).
@@ -182,41 +190,55 @@ class Replay:
             return np.ascontiguousarray(steps[:, 0])
         return mean_over_steps(steps[:, None], self.assembly.filled[:, None].astype(np.uint16))[:, 0]
 
-    def sample(self, context: Context | None = None) -> ReplayBatch:
-        """Draw a batch for every member.
+    def sample(self, context: Context | None = None, updates: int = 1) -> ReplayBatch:
+        """Draw a batch for every member, and for each of `updates` successive updates, of which this is the first.
 
-        A member that stores nothing yet gets rows of zeros with weights and learning-rate factor 0.
+        A member's batches follow each other: arrays are `[M·U, B, …]`. More than `at_once` must not be asked for where
+        that is 1. A member that stores nothing yet gets rows of zeros with weights and learning-rate factor 0.
         """
-        context = (context or Context())._replace(updates_before=self.updates)
-        draws, empty = self._draws, self.count == 0
-        self.updates += 1
-        self.sampling.draw(context, np.maximum(self.count, 1), self.offers, draws)
-        draws.idx[empty] = 0
-        gather(self.columns.rows, self.columns.serial, draws.idx, self._gathered, self._serial)
-        everywhere = False
-        if self.weighting is not None:
-            phase_end = self.updates - 1 - context.update + context.updates_in_phase
-            usage = Usage(self.updates, phase_end, np.maximum(self.offers, 1), np.maximum(self.count, 1))
-            self.weighting.weigh(context, usage, draws, self._weight)
-            everywhere = self.strategy.weights is not None and self.strategy.weights.all_networks
-        self._mute(empty)
+        context = context or Context()
+        if updates != self._room.updates:
+            self._room = BatchRoom(self.columns, self.batch_size, updates)
+        room, empty, stored = self._room, self.count == 0, np.maximum(self.count, 1)
+        if self.strategy.sampling.independent and self.weighting is None:
+            self.sampling.draw(context, stored, self.offers, room.joint)
+            room.joint.idx[empty] = 0
+            self.updates += updates
+        else:
+            for update in range(updates):
+                now = context._replace(update=context.update + update, updates_before=self.updates)
+                self.sampling.draw(now, stored, self.offers, room.each)
+                room.each.idx[empty] = 0
+                self.updates += 1
+                self._weigh(now, stored, room)
+                room.take(update)
+        room.fetch(self.columns)
+        self._mute(np.repeat(empty, updates))
         if self.noise is not None:
-            sensor_noise, actuator_noise = (self._columns[name] for name in FIELDS)
+            sensor_noise, actuator_noise = (room.columns[name] for name in FIELDS)
             self.noise.count(sensor_noise, actuator_noise, ~empty)
+        idx, weights = room.draws.idx, self.strategy.weights
         return ReplayBatch(
-            columns=self._columns,
-            idx=draws.idx,
-            serial=self._serial,
-            probability=draws.probability,
-            weight=self._weight,
-            actor_weight=self._weight if everywhere else self._ones,
-            rate_factor=draws.rate_factor,
-            length=None if self.assembly is None else np.take_along_axis(self.assembly.length, draws.idx, axis=1),
-            traces=self.traces.of(draws.idx) if self.traces is not None and self.traces.rule.names else None,
-            window=self._windows(draws.idx),
+            columns=room.columns,
+            idx=idx,
+            serial=room.serial,
+            probability=room.draws.probability,
+            weight=room.weight,
+            actor_weight=room.weight if weights is not None and weights.all_networks else room.ones,
+            rate_factor=room.draws.rate_factor,
+            length=None if self.assembly is None else self.assembly.lengths(idx),
+            traces=self.traces.of(idx) if self.traces is not None and self.traces.rule.names else None,
+            window=self._windows(idx),
             update=context.update,
             updates_in_phase=context.updates_in_phase,
         )
+
+    def _weigh(self, context: Context, stored: Indices, room: BatchRoom) -> None:
+        """Weigh what was drawn for an update."""
+        if self.weighting is not None:
+            phase_end = self.updates - 1 - context.update + context.updates_in_phase
+            usage = Usage(self.updates, phase_end, np.maximum(self.offers, 1), stored)
+            self.weighting.weigh(context, usage, room.each, room.each_weight)
 
     def _windows(self, idx: Indices) -> Window | None:
         if self.traces is None or self.window == 1:
@@ -224,13 +246,14 @@ class Replay:
         return windows(self.columns, self.traces.previous, idx, self.window)
 
     def _mute(self, empty: Bools) -> None:
-        """Give members without experiences weight and learning-rate factor 0, the others what is not set anew."""
-        self._ones[:] = 1
+        """Give rows of members without experiences weight and learning-rate factor 0, the others what is not set."""
+        room = self._room
+        room.ones[:] = 1
         if self.weighting is None:
-            self._weight[:] = 1
+            room.weight[:] = 1
         if not self.strategy.sampling.needs_state:
-            self._draws.rate_factor[:] = 1
-        for array in (self._weight, self._ones, self._draws.rate_factor):
+            room.draws.rate_factor[:] = 1
+        for array in (room.weight, room.ones, room.draws.rate_factor):
             array[empty] = 0
 
     def annotate(self, batch: ReplayBatch, annotations: Mapping[str, Floats]) -> None:
@@ -324,32 +347,6 @@ class Replay:
             keys = np.where(np.isnan(keys), np.inf, keys)  # as in the order, where NaN marks absent slots
             keys = np.where(np.arange(keys.shape[1]) < self.count[:, None], keys, np.nan).astype(np.float32)
         return keys
-
-
-def _check(strategy: Strategy, fields: Mapping[str, int], unit: Unit, traces: TraceRule | None) -> None:
-    """Refuse what cannot work, with the reason."""
-    if traces is not None and unit.steps > 1:
-        raise UserError(f"the learner's traces follow single steps: replay steps, not units of {unit.steps}")
-    if traces is not None and strategy.synth is not None:
-        raise UserError(
-            f"{strategy}: Synth alters single experiences, which breaks the trajectories that the learner's traces "
-            "follow; leave Synth out"
-        )
-    kept = () if traces is None else traces.names
-    for name in strategy.retention.traces:
-        if name not in kept:
-            raise UserError(
-                f"{strategy} selects by the trace {name!r}, which this learner does not keep; "
-                "use V-RACER, or add +ReFER"
-            )
-    if strategy.synth is not None and unit.steps > 1:
-        raise UserError(
-            f"{strategy}: Synth alters single experiences, which breaks the trajectory in a unit of {unit.steps} steps"
-        )
-    needs = {"exploration": "exploration" in strategy.retention.orders, "observation": strategy.sampling.needs_state}
-    for name in needs:
-        if needs[name] and name not in fields:
-            raise UserError(f"{strategy} selects by {name}, which is not among the stored fields: {', '.join(fields)}")
 
 
 @kernel

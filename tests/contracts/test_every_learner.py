@@ -20,6 +20,7 @@ from replaybench.data.errors import UserError
 from replaybench.data.formats.policy_file import read_policy
 from replaybench.experiments.training.cell import CellRun, run_cell
 from replaybench.experiments.training.study import Cell, Study
+from replaybench.replay.buffer import Replay
 
 MEMBERS = 3
 STRATEGIES = ("FIFO[ERE]", "FIFO[AER]", "Resv[ERE+PER]", "TDE[Uniform+FIS]", "Expl[PERprop+IS]")
@@ -121,6 +122,19 @@ def test_every_kind_of_sampling_can_feed_it(learner: str) -> None:
         assert np.isfinite(run.reward).all(), strategy
         for name, array in run.agent.weights().items():
             assert np.isfinite(array).all(), (strategy, name)
+
+
+@every_learner
+def test_updates_done_at_once_are_those_done_one_by_one(learner: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights of `FULL[Uniform+FIS]` differ from batch to batch, also between members."""
+    cell = make_cell(learner, "FULL[Uniform+FIS]", updating=2)
+    many = advanced(cell)
+    monkeypatch.setattr(Replay, "at_once", 1)
+    one = advanced(cell)
+    np.testing.assert_array_equal(many.reward, one.reward)
+    theirs = one.agent.state_dict()
+    for name, array in many.agent.state_dict().items():
+        np.testing.assert_array_equal(array, theirs[name], err_msg=name)
 
 
 def explored(agent: Any, observation: np.ndarray, active: np.ndarray) -> np.ndarray:

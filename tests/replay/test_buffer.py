@@ -180,3 +180,33 @@ def test_capacity_must_be_positive() -> None:
 def test_a_metric_must_be_stored() -> None:
     with pytest.raises(UserError, match="selects by exploration, which is not among the stored fields"):
         Replay(parse("Expl[Uniform]"), {"observation": 2}, 8, 0, range(1), 4)
+
+
+@pytest.mark.parametrize("strategy", ["FIFO[Uniform]", "FULL[Uniform+FIS]", "FIFO[ERE]", "Resv[ERE]"])
+def test_batches_drawn_at_once_are_those_drawn_one_by_one(strategy: str) -> None:
+    """One member stores nothing; what must be noticed of its phase is where a second draw begins."""
+    members, batch, updates = 3, 4, 5
+    one, many = (make(strategy, members=members, capacity=32, batch=batch) for _ in range(2))
+    for replay in (one, many):
+        fill(replay, 20)
+        replay.count[1] = 0
+    assert many.at_once > updates
+    for first in (0, updates):
+        drawn = many.sample(Context(first, 2 * updates, 0.5), updates)
+        for update in range(updates):
+            alone = one.sample(Context(first + update, 2 * updates, 0.5))
+            for name in ("idx", "serial", "probability", "weight", "actor_weight", "rate_factor", "observation"):
+                theirs = getattr(drawn, name)[update::updates]
+                np.testing.assert_array_equal(getattr(alone, name), theirs, err_msg=name)
+    assert one.updates == many.updates == 2 * updates
+    states = one.state_dict(), many.state_dict()
+    for name, array in states[0].items():
+        np.testing.assert_array_equal(array, states[1][name], err_msg=name)
+
+
+def test_what_waits_for_a_learner_is_drawn_one_by_one() -> None:
+    for strategy in ("FIFO[PER]", "TDE[Uniform]", "FIFO[AER]", "FULL[ERE+PER]"):
+        assert make(strategy, capacity=20).at_once == 1
+    large, small = (make("FIFO[Uniform]", members=m, capacity=20) for m in (50_000, 50))
+    assert large.at_once == 1
+    assert small.at_once > 10

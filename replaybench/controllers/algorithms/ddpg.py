@@ -90,6 +90,7 @@ class DDPG(DeterministicLearner):
         self.adams = self._make_adams(rates, betas=config.betas, epsilon=config.epsilon, clip=config.clip)
         self.adams["critic"] = self.adams["critic"]._replace(l2=config.l2, coupled=config.l2_form == "coupled")
         self._actor, self._critic = map(self.learned, shapes)
+        self.several_at_once = setting.device == "cpu"
         if setting.device != "cpu":
             from replaybench.controllers.cuda.ddpg import DeviceDDPG
 
@@ -126,57 +127,59 @@ class DDPG(DeterministicLearner):
         return self.normaliser.rewards.restored(self.critic(seen, self.actor(seen))[:, :, 0])
 
     def update(self, batch: Batch) -> dict[str, Floats]:
-        """Do one critic and one actor update; return `td_error` `[M, B]` (eq. 4, before it) and, if known, `rho`."""
+        """Do critic and actor updates; return `td_error` `[M·U, B]` (eq. 4, before them) and, if known, `rho`."""
         if self.on_device is not None:
             return self.on_device.update(batch)
-        self.steps += 1
+        first = self.begin_updates(batch)
         delta, rho = self.annotations(batch), self.annotations(batch)
         x, rules, log_sigma = self.experiences(batch), self.density.rules(), self.density.log_sigma
-        _update(self._actor, self._critic, x, rules, log_sigma, self.config.tau, int(self.steps[0]), delta, rho)
+        _update(self._actor, self._critic, x, rules, log_sigma, self.config.tau, first, delta, rho)
         return {"td_error": delta, "rho": rho} if self.density.known else {"td_error": delta}
 
 
 @kernel
 def _update(
     actor: Learned, critic: Learned, x: Experiences, rules: Rules, log_sigma: Floats, tau: float,
-    step: int, delta: Floats, rho: Floats,
+    first: int, delta: Floats, rho: Floats,
 ) -> None:  # fmt: skip
-    """One update of every member; the symbols are those of equations 4 to 6."""
+    """Updates of every member, counted from `first`; the symbols are those of equations 4 to 6."""
     batch, actions = x.action.shape[1], x.action.shape[2]
     dtype, kind = actor.network.parameters.dtype, actor.network.parameters.dtype.type
     pi, nothing = np.empty((batch, actions), dtype), np.empty((batch, 0), dtype)
     d_pi, d_mean, d_log_sigma, sigmas = np.empty_like(pi), np.empty_like(pi), np.empty_like(pi), np.empty_like(pi)
     q_tm1, q_t, d_q = np.empty((batch, 1), dtype), np.empty((batch, 1), dtype), np.empty((batch, 1), dtype)
     actor_slow, critic_slow = slow_copy(actor), slow_copy(critic)
-    for m in range(x.action.shape[0]):
-        s_tm1, s_t = of_member(x.observation, m), of_member(x.next_observation, m)
+    updates = x.action.shape[0] // actor.network.parameters.shape[0]
+    for row in range(x.action.shape[0]):
+        m, step = row // updates, first + row % updates
+        s_tm1, s_t = of_member(x.observation, row), of_member(x.next_observation, row)
         evaluate(actor_slow, m, actor.tape, s_t, nothing, pi)
         evaluate(critic_slow, m, critic.tape, s_t, pi, q_t)
-        evaluate(critic.network, m, critic.tape, s_tm1, x.action[m], q_tm1)
+        evaluate(critic.network, m, critic.tape, s_tm1, x.action[row], q_tm1)
         evaluate(actor.network, m, actor.tape, s_tm1, nothing, pi)
         if x.mu_mean.shape[2] > 0:
             sigmas[:] = kind(log_sigma[m])
-            importance_weights(x.action[m], pi, sigmas, x.mu_mean[m], x.mu_log_sigma[m], rho[m])
+            importance_weights(x.action[row], pi, sigmas, x.mu_mean[row], x.mu_log_sigma[row], rho[row])
         for b in range(batch):
-            r_t, discount_t = outcome(x, m, b, kind)
-            delta[m, b] = td_error(q_tm1[b, 0], r_t, discount_t, q_t[b, 0])
-            used = gives_gradient(rho[m, b], rules)
-            d_q[b, 0] = kind(-2 / batch) * x.weight[m, b] * delta[m, b] if used else kind(0)
+            r_t, discount_t = outcome(x, row, b, kind)
+            delta[row, b] = td_error(q_tm1[b, 0], r_t, discount_t, q_t[b, 0])
+            used = gives_gradient(rho[row, b], rules)
+            d_q[b, 0] = kind(-2 / batch) * x.weight[row, b] * delta[row, b] if used else kind(0)
         differentiate(critic.network, m, critic.tape, d_q, True, nothing)
-        adam_step(critic.network, m, critic.adam, step, x.rate_factor[m])
+        adam_step(critic.network, m, critic.adam, step, x.rate_factor[row])
 
         evaluate(critic.network, m, critic.tape, s_tm1, pi, q_tm1)
         beta = rules.beta[m]
         for b in range(batch):
-            d_q[b, 0] = kind(-beta / batch) * x.actor_weight[m, b]
+            d_q[b, 0] = kind(-beta / batch) * x.actor_weight[row, b]
         differentiate(critic.network, m, critic.tape, d_q, False, d_pi)
         if rules.pull:
-            divergence_gradient(pi, sigmas, x.mu_mean[m], x.mu_log_sigma[m], rules.mu_pi, d_mean, d_log_sigma)
+            divergence_gradient(pi, sigmas, x.mu_mean[row], x.mu_log_sigma[row], rules.mu_pi, d_mean, d_log_sigma)
             for b in range(batch):
                 for i in range(actions):
                     d_pi[b, i] += kind((1 - beta) / batch) * d_mean[b, i]
         differentiate(actor.network, m, actor.tape, d_pi, True, nothing)
-        adam_step(actor.network, m, actor.adam, step, x.rate_factor[m])
+        adam_step(actor.network, m, actor.adam, step, x.rate_factor[row])
 
         track(critic_slow, critic.network, m, tau)
         track(actor_slow, actor.network, m, tau)

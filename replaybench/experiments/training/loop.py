@@ -73,17 +73,23 @@ def update_phase(agent: Agent, replay: Replay, updates: int, progress: float, ep
     """Do `updates` updates of every member after a phase of acting; `progress` runs from 0 to 1 over the whole run.
 
     Learners on policy first do one on the newest experiences, of which nothing is annotated: they were not drawn. Where
-    draws do not depend on what the learner returns, it need not return anything, nor be waited for.
+    draws do not depend on what the learner returns, it need not return anything, nor be waited for, and a few batches
+    at a time are drawn and learned from.
     """
     if agent.on_policy:
         agent.update(newest_batch(replay))
-    states = episodes.attended(updates) if replay.strategy.sampling.needs_state else itertools.repeat(None, updates)
-    contexts = (Context(update, updates, progress, state) for update, state in enumerate(states))
+    most = replay.at_once if agent.several_at_once else 1
+    most = max(1, -(-updates // max(1, -(-updates // most))))  # as many each time, if possible
+    states = episodes.attended(updates) if replay.strategy.sampling.needs_state else itertools.repeat(None)
+    batches = (
+        replay.sample(Context(first, updates, progress, state), min(most, updates - first))
+        for first, state in zip(range(0, updates, most), states, strict=False)
+    )
     if not replay.uses_feedback:
-        agent.update_all(map(replay.sample, contexts))
+        agent.update_all(batches)
         return
-    for context in contexts:
-        update_once(agent, replay, context)
+    for batch in batches:
+        replay.annotate(batch, agent.update(batch))
 
 
 def update_once(agent: Agent, replay: Replay | BufferStream, context: Context) -> None:

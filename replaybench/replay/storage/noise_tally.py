@@ -30,11 +30,14 @@ class NoiseTally:
         self.replays = np.zeros(members, np.int64)
 
     def count(self, sensor_noise: Floats, actuator_noise: Floats, stored: NDArray[np.bool_]) -> None:
-        """Count a batch with noise `[M, B, S]` and `[M, B, A]`, zero for members that have nothing `stored` `[M]`."""
-        states = sensor_noise.shape[2]
-        _add(self.total[:, :states], sensor_noise)
-        _add(self.total[:, states:], actuator_noise)
-        self.replays += sensor_noise.shape[1] * stored
+        """Count batches with noise `[M·U, B, S]` and `[M·U, B, A]`, U successive rows of each member.
+
+        It is zero for members that have nothing `stored` `[M]`.
+        """
+        states, members = sensor_noise.shape[2], len(self.total)
+        _add(self.total[:, :states], sensor_noise.reshape(members, -1, states))
+        _add(self.total[:, states:], actuator_noise.reshape(members, -1, actuator_noise.shape[2]))
+        self.replays += sensor_noise.shape[0] // members * sensor_noise.shape[1] * stored
 
     def mean(self) -> NDArray[np.float64]:
         """Return the mean `[M, S + A]`; NaN before the first replay."""

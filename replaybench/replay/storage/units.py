@@ -76,6 +76,11 @@ class Assembly:
         self.rows[complete] = 0
         self.filled[complete] = 0
 
+    def lengths(self, idx: NDArray[np.int64]) -> NDArray[np.uint16]:
+        """Return the steps `[M·U, B]` of the units in slots idx `[M·U, B]`, U successive rows of each member."""
+        length: NDArray[np.uint16] = np.take_along_axis(self.length, idx.reshape(len(self.length), -1), axis=1)
+        return length.reshape(idx.shape)
+
     def state_dict(self, stored: int) -> State:
         """Return the units under way, and the lengths of the stored ones."""
         return {"unit_rows": self.rows, "unit_filled": self.filled, "length": self.length[:, :stored]}

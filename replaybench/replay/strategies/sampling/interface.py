@@ -47,6 +47,8 @@ class Sampling(Term, ABC):
     """Whether draws depend on the state that the agent attends to."""
     feedback: ClassVar[tuple[str, ...]] = ()
     """What it cannot do without while a learner trains: of `td_error`, `rate` and `phase`."""
+    independent: ClassVar[bool] = False
+    """Whether draws know neither of each other nor of the update, so that a few batches can be drawn as one."""
     importance_undefined: ClassVar[str] = ""
     """Why importance weights of these draws make no sense; empty if they do."""
 

@@ -1,0 +1,40 @@
+"""Whether a strategy can work with what a learner stores; refused, with the reason, before anything is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from replaybench.data.errors import UserError
+from replaybench.replay.storage.traces import TraceRule
+from replaybench.replay.storage.units import Unit
+from replaybench.replay.strategies.strategy import Strategy
+
+
+def check_fits(strategy: Strategy, fields: Mapping[str, int], unit: Unit, traces: TraceRule | None) -> None:
+    """Check that a strategy can work with what is stored, in these units, and with what the learner derives.
+
+    Raises:
+        UserError: it cannot; says why.
+    """
+    if traces is not None and unit.steps > 1:
+        raise UserError(f"the learner's traces follow single steps: replay steps, not units of {unit.steps}")
+    if traces is not None and strategy.synth is not None:
+        raise UserError(
+            f"{strategy}: Synth alters single experiences, which breaks the trajectories that the learner's traces "
+            "follow; leave Synth out"
+        )
+    kept = () if traces is None else traces.names
+    for name in strategy.retention.traces:
+        if name not in kept:
+            raise UserError(
+                f"{strategy} selects by the trace {name!r}, which this learner does not keep; "
+                "use V-RACER, or add +ReFER"
+            )
+    if strategy.synth is not None and unit.steps > 1:
+        raise UserError(
+            f"{strategy}: Synth alters single experiences, which breaks the trajectory in a unit of {unit.steps} steps"
+        )
+    needs = {"exploration": "exploration" in strategy.retention.orders, "observation": strategy.sampling.needs_state}
+    for name in needs:
+        if needs[name] and name not in fields:
+            raise UserError(f"{strategy} selects by {name}, which is not among the stored fields: {', '.join(fields)}")
