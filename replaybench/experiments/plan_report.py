@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,12 +13,15 @@ from rich.table import Table
 
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.quantities import duration, gigabytes
+from replaybench.data.user_file import shortened
 from replaybench.experiments.plan import check_room, estimate_seconds, plan
+from replaybench.experiments.plan_warnings import plan_warnings
 from replaybench.experiments.study_changes import replaced
 from replaybench.experiments.training.study import Cell, Study
 
 _MOST_ROWS: Final = 200
-_HEADINGS: Final = ("cell", "plant", "learner", "strategy", "noise", "Hz", "seeds", "episodes", "updates", "")
+_NAMES: Final = ("plant", "learner", "strategy")
+_HEADINGS: Final = ("cell", *_NAMES, "noise", "Hz", "seeds", "episodes", "updates", "")
 
 
 def show_plan(console: Console, study: Study, folder: Path, workers: int) -> None:
@@ -30,13 +33,16 @@ def show_plan(console: Console, study: Study, folder: Path, workers: int) -> Non
     todo = plan(study, RunFolder(folder), workers)
     table = Table(title=f"{study.name}: {len(todo.cells)} cells, {len(todo.open)} to run")
     for heading in _HEADINGS:
-        table.add_column(heading)
+        # Long names fold; nothing is cut.
+        folds = heading in (*_NAMES, "updates", "")
+        table.add_column(heading, no_wrap=not folds, overflow="fold", min_width=8 if heading in _NAMES else None)
     points: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in todo.cells:
         points.setdefault(cell.kind[:-1], []).append(cell)
     open_ids = {cell.id for cell in todo.open}
+    short = {axis: shortened(getattr(cell, axis) for cell in todo.cells) for axis in _NAMES}
     for blocks in itertools.islice(points.values(), _MOST_ROWS):
-        table.add_row(*map(escape, _row(blocks, sum(cell.id in open_ids for cell in blocks))))
+        table.add_row(*map(escape, _row(blocks, short, sum(cell.id in open_ids for cell in blocks))))
     console.print(table)
     if len(points) > _MOST_ROWS:
         print(f"… and {len(points) - _MOST_ROWS} further grid points")
@@ -47,13 +53,21 @@ def show_plan(console: Console, study: Study, folder: Path, workers: int) -> Non
     print(f"disk    about {gigabytes(todo.disk_bytes)} in {folder}")
     if notice := replaced(RunFolder(folder), study, todo.cells):
         console.print(notice, markup=False, highlight=False)
+    for warning in plan_warnings(todo.cells):
+        console.print(f"warning: {warning}", markup=False, highlight=False)
 
 
-def _row(blocks: Sequence[Cell], missing: int) -> tuple[str, ...]:
-    """Describe the cells of one grid point, a block of seeds each, of which so many are to be run."""
+def _row(blocks: Sequence[Cell], short: Mapping[str, Mapping[str, str]], missing: int) -> tuple[str, ...]:
+    """Describe the cells of one grid point, a block of seeds each, of which so many are to be run.
+
+    Args:
+        short: by axis and name, what a name is written as.
+    """
     cell, count = blocks[0], len(blocks)
     state = {0: "complete", count: "to run"}.get(missing, f"{missing} of {count} to run")
     numbers = (f"{cell.noise:g}", f"{cell.frequency:g}", str(sum(each.members for each in blocks)), str(cell.episodes))
-    schedule = f"every {cell.update_every} steps" if cell.update_every else "after each episode"
+    every = "every step" if cell.update_every == 1 else f"every {cell.update_every} steps"
+    schedule = every if cell.update_every else "each episode"
     name = cell.id if count == 1 else f"{count} blocks"
-    return name, cell.plant, cell.learner, cell.strategy, *numbers, schedule, state
+    names = (short[axis][getattr(cell, axis)] for axis in _NAMES)
+    return name, *names, *numbers, schedule, state

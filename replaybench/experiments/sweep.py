@@ -18,6 +18,7 @@ from replaybench.data.formats.run_folder import RunFolder
 from replaybench.envs.registry import make_plant
 from replaybench.experiments.interruption import Interrupted
 from replaybench.experiments.plan import check_room, for_each, plan, total_steps
+from replaybench.experiments.plan_warnings import plan_warnings
 from replaybench.experiments.progress import Display
 from replaybench.experiments.provenance import write_provenance
 from replaybench.experiments.study_changes import replaced
@@ -112,6 +113,8 @@ def run_sweep(
         todo = plan(study, folder, workers)
         if notice := replaced(folder, study, todo.cells):
             console.print(notice, markup=False, highlight=False)
+        for warning in plan_warnings(todo.cells):
+            console.print(f"warning: {warning}", markup=False, highlight=False)
         write_text(folder.study, write_toml(resolved(study, todo.cells)))
         points = {(cell.plant, cell.frequency, cell.noise): cell for cell in todo.cells}
         # The dearest cells first, so that no worker is left alone with one at the end.

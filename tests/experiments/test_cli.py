@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,33 @@ from replaybench.experiments.cli import COMMANDS, main
 from replaybench.replay.strategies.registry import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS
 
 EXAMPLES = Path(__file__).parents[2] / "replaybench" / "examples"
+
+
+TANK = (
+    "from dataclasses import dataclass\n"
+    "from replaybench.envs.ode.plant import OdePlant\n\n"
+    "@dataclass(frozen=True, kw_only=True)\n"
+    "class Tank(OdePlant):\n"
+    "    area: float = 2.0\n"
+    "    name = 'Tank'\n"
+    "    state_names, state_units, action_names, action_units = ('level',), ('m',), ('valve',), ('1',)\n"
+    "    state_center = state_scale = action_high = reference_state = (1.0,)\n"
+    "    action_low = initial_state = grid_low = (0.0,)\n"
+    "    episode_seconds, frequency, discount, max_substep = 400.0, 0.1, 0.9, 1.0\n"
+    "    grid_nodes, grid_high, action_levels = (21,), (3.0,), (5,)\n\n"
+    "    @staticmethod\n"
+    "    def rhs(x, u, p):\n"
+    "        return ((0.05 * u[0] - 0.02 * max(x[0], 0.0) ** 0.5) / p[0],)\n\n"
+    "    @staticmethod\n"
+    "    def reward(x, u, x_next, event, p):\n"
+    "        return -abs(x_next[0] - 1.0)\n"
+)
+"""A plant of one's own, of one state."""
+
+
+def write_tank(path: Path) -> Path:
+    path.write_text(TANK)
+    return path
 
 
 def call(*words: object) -> int:
@@ -411,25 +439,24 @@ def test_an_unwritable_folder_is_one_line(run: Path, tmp_path: Path, capsys: pyt
 
 
 def test_a_plant_of_one_state_is_solved_without_a_map(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "tank.py"
-    path.write_text(
-        "from dataclasses import dataclass\n"
-        "from replaybench.envs.ode.plant import OdePlant\n\n"
-        "@dataclass(frozen=True, kw_only=True)\n"
-        "class Tank(OdePlant):\n"
-        "    area: float = 2.0\n"
-        "    name = 'Tank'\n"
-        "    state_names, state_units, action_names, action_units = ('level',), ('m',), ('valve',), ('1',)\n"
-        "    state_center = state_scale = action_high = reference_state = (1.0,)\n"
-        "    action_low = initial_state = grid_low = (0.0,)\n"
-        "    episode_seconds, frequency, discount, max_substep = 400.0, 0.1, 0.9, 1.0\n"
-        "    grid_nodes, grid_high, action_levels = (21,), (3.0,), (5,)\n\n"
-        "    @staticmethod\n"
-        "    def rhs(x, u, p):\n"
-        "        return ((0.05 * u[0] - 0.02 * max(x[0], 0.0) ** 0.5) / p[0],)\n\n"
-        "    @staticmethod\n"
-        "    def reward(x, u, x_next, event, p):\n"
-        "        return -abs(x_next[0] - 1.0)\n"
-    )
+    path = write_tank(tmp_path / "tank.py")
     assert call("baseline", f"{path}:Tank", "--output", tmp_path / "out") == 0
     assert "none: a map shows two states, Tank has one" in capsys.readouterr().out
+
+
+def test_the_next_command_of_an_import_runs_as_it_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a plant of one's own, in a folder whose name a shell would split."""
+    folder = tmp_path / "my rig"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    write_tank(folder / "tank.py")
+    rows = "".join(f"{10 * step},{0.5 + 0.001 * step},{step % 2}\n" for step in range(81))
+    (folder / "log.csv").write_text("time,level,valve\n" + rows)
+    plant = f"{folder / 'tank.py'}:Tank"
+    assert call("import", folder / "log.csv", "--plant", plant, "--frequency", 0.1) == 0
+    [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("next")]
+    program, *words = shlex.split(line.removeprefix("next"))
+    assert program == "replaybench"
+    assert call(*words, "--updates", 4, "--seeds", 2, "--output", tmp_path / "out") == 0

@@ -15,9 +15,11 @@ from replaybench.envs.registry import make_plant
 from replaybench.experiments import plan_report
 from replaybench.experiments.plan import estimate_seconds, plan
 from replaybench.experiments.plan_report import show_plan
+from replaybench.experiments.plan_warnings import plan_warnings
 from replaybench.experiments.study_changes import replaced
 from replaybench.experiments.training import study as studies
 from replaybench.experiments.training.study import Study, resolved, write_toml
+from replaybench.replay.strategies.notation import parse
 
 
 def make_study(**changes: object) -> Study:
@@ -131,3 +133,39 @@ def test_the_memory_of_a_plan_counts_references_that_are_not_known_yet(
     kept.parent.mkdir(parents=True)
     kept.touch()
     assert plan(study, RunFolder(tmp_path / "run"), 1).memory_bytes < paper
+
+
+def test_a_plan_cuts_no_names_and_counts_as_people_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(plan_report, "estimate_seconds", lambda cells, workers: 3936 * 60.0)
+    strategy = "Drop(0.5)*Synth(action=0.25)*FIFO(5000)[PERprop(0.65)+IS(0.45→0.95)]"
+    show_plan(Console(width=100), make_study(strategies=(strategy,), update_every=1), tmp_path / "run", 2)
+    told = capsys.readouterr().out
+    assert "2 days 18 h" in told
+    rows = [row.split("│") for row in told.split("┡")[1].split("└")[0].splitlines()[1:]]
+    named, schedule = ("".join(row[column].replace(" ", "") for row in rows) for column in (4, 9))
+    assert named == str(parse(strategy)).replace(" ", "")
+    assert schedule == "everystep"
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        (
+            {"learners": ("TD3",), "learner": {"TD3": {"warmup_episodes": 3}}},
+            "it warms up for 3 episodes, the run has 3",
+        ),
+        ({"learner": {"DDPG": {"batch_size": 601}}}, "gives 600 experiences in 3 episodes, a batch has 601"),
+        ({"learner": {"DDPG": {"replays_per_experience": 0.02}}}, "600 steps are followed by no update"),
+        ({"noise": (0.0, 1.5)}, "noise 1.5: that is more than half the range"),
+    ],
+)
+def test_a_study_that_cannot_teach_anything_is_told_of(changes: dict[str, object], told: str) -> None:
+    [warning] = plan_warnings(make_study(**changes).cells())
+    assert told in warning
+
+
+def test_a_study_that_can_teach_something_is_not(tmp_path: Path) -> None:
+    just = {"batch_size": 600, "replays_per_experience": 1.0}
+    assert not plan_warnings(make_study(learner={"DDPG": just}, noise=(1.0,)).cells())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +14,7 @@ from replaybench.data.errors import UserError
 from replaybench.data.records.record import write_record
 from replaybench.envs.interface.plant import Parameter
 from replaybench.envs.ode.plant import with_equations
-from replaybench.envs.registry import make_plant
+from replaybench.envs.registry import is_installed, make_plant
 from replaybench.experiments.commands import refuse_existing
 from replaybench.experiments.exchange.recording import Arrays
 from replaybench.experiments.exchange.summary import Summary, summary_table
@@ -58,7 +59,9 @@ def show_import(
         console.print(f"warning: {warning}", markup=False, highlight=False)
     write_record(target, "buffer", facts, arrays)
     print(f"buffer   {target}")
-    print(f"next     replaybench replay {target} --strategy 'FULL[PER]'")
+    # A file's word is not enough to run a Python file, so that a plant of one's own is named again.
+    own = "" if is_installed(name) else f" --plant {shlex.quote(name)}"
+    print(f"next     replaybench replay {shlex.quote(f'{target}')} --strategy 'FULL[PER]'{own}")
 
 
 def show_export(
@@ -77,5 +80,5 @@ def show_export(
     if done.low is not None and done.high is not None:
         print(f"scores   random control returns {done.low:.6g} (0), dynamic programming {done.high:.6g} (1)")
     print(f"dataset  {done.folder}")
-    prefix = f"MINARI_DATASETS_PATH={output} " if output else ""
+    prefix = f"MINARI_DATASETS_PATH={shlex.quote(f'{output}')} " if output else ""
     print(f"next     {prefix}python -c \"import minari; print(minari.load_dataset('{dataset_id}').spec)\"")

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from replaybench.baselines.references import no_score
 from replaybench.data.user_file import shortened
-from replaybench.experiments.results.dataset import episode_metric, last_of, lengths_vary, mu_r
+from replaybench.experiments.results.dataset import counted_in, episode_metric, last_of, lengths_vary, mu_r
 from replaybench.experiments.results.statistics import Interval, interval
 
 NOISE_AWARE: Final = {
@@ -128,13 +128,20 @@ def _empty_table(data: xr.Dataset) -> Table:
         scale = "no μ_r, because there is no dynamic programming to compare with"
     title, notes = f"{data['plant'].item()}: mean over seeds ({scale})", "\n".join(reference_notes(data))
     table = Table(title=title, caption=notes or None, caption_justify="left", box=box.SIMPLE_HEAD)
-    scores = ("μ_final [95 %]", "μ_max", "rise 0.8", "dead/failed")
+    last, count = last_of(data), counted_in(data)
+    over = f"all {last}" if last == data.sizes["episode"] else f"last {last}"
+    scores = (f"μ_final ({over} {count}) [95 %]", "μ_max", "rise 0.8", "dead/failed")
     first = ("Hz", "noise", "strategy", "return" if episode_metric(data) == "return" else "reward", "greedy")
     for heading in (*first, *(["steps"] if lengths_vary(data) else []), *scores):
-        # A long strategy folds; numbers are never cut.
+        # A long strategy folds, and so does a long heading; numbers are never cut.
         named = heading == "strategy"
-        table.add_column(heading, justify="left" if named else "right", no_wrap=not named, overflow="fold")
+        table.add_column(_broken(heading), justify="left" if named else "right", no_wrap=not named, overflow="fold")
     return table
+
+
+def _broken(heading: str) -> str:
+    """Return a long heading on several lines, broken where brackets open and close."""
+    return heading.replace(" (", "\n(").replace(") ", ")\n")
 
 
 def _labels(data: xr.Dataset) -> dict[tuple[Any, Any], str]:

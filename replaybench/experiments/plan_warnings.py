@@ -1,0 +1,53 @@
+"""What a study would do in vain: runs that end before anything is learned, noise that drowns every signal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from replaybench.controllers.registry import load_learner
+from replaybench.data.configuration import build
+from replaybench.envs.registry import make_plant
+from replaybench.experiments.training.schedule import updates_after
+from replaybench.experiments.training.study import Cell
+from replaybench.replay.strategies.notation import parse
+
+
+def plan_warnings(cells: Sequence[Cell]) -> list[str]:
+    """Return a line for each thing that makes cells of a study pointless; none where all can teach something.
+
+    Args:
+        cells: cells of one study.
+    """
+    points = {cell.kind[:-1]: cell for cell in cells}.values()
+    noise = max((cell.noise for cell in cells), default=0.0)
+    loud = (
+        [f"noise {noise:g}: that is more than half the range of every signal, which drowns in it"] if noise > 1 else []
+    )
+    return [*dict.fromkeys(line for cell in points for line in _in_vain(cell)), *loud]
+
+
+def _in_vain(cell: Cell) -> list[str]:
+    """Say why a cell learns nothing, if it does not."""
+    settings: Any = build(load_learner(cell.learner)[1], cell.settings, f"settings of {cell.learner}")
+    counted = "rounds" if cell.update_every else "episodes"
+    warm_up = getattr(settings, "warmup_episodes", 0)
+    if warm_up >= cell.episodes:
+        return [
+            f"{cell.learner} learns nothing: it warms up for {warm_up} {counted}, the run has {cell.episodes}; "
+            f"raise episodes, or lower warmup_episodes in [learner.{cell.learner}]"
+        ]
+    strategy = parse(cell.strategy)
+    steps = make_plant(cell.plant, **cell.parameters).steps_per_episode(cell.frequency) * cell.episodes
+    stored, batch = int(steps * strategy.entry_share), settings.batch_size * getattr(settings, "segment", 1)
+    if stored < batch:
+        return [
+            f"{cell.learner} has little to learn from: {cell.plant} at {cell.frequency:g} Hz gives {stored} "
+            f"experiences in {cell.episodes} {counted}, a batch has {batch}; raise episodes"
+        ]
+    if updates_after(steps, strategy, settings) < 1:
+        return [
+            f"{cell.learner} learns nothing: {steps} steps are followed by no update; raise episodes, or "
+            f"replays_per_experience in [learner.{cell.learner}]"
+        ]
+    return []
