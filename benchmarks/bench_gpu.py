@@ -1,9 +1,11 @@
 """DDPG's updates on a CUDA device: member-updates per second, beside this machine's CPU and beside the device's limits.
 
-Run `python benchmarks/bench_gpu.py [M …]`; without a device it says so and ends. Plant, networks and batch are the
-defaults of a study (batch 16). Of each population size: `eager`, each operation started from Python; `graph`, one
-graph an update, waiting for TD errors, as prioritised replay does; `phase`, graphs of many updates; `drawn`, the same
-with batches drawn from real buffers meanwhile; `CPU`, the compiled kernels on one core, with batches drawn too.
+Run `python benchmarks/bench_gpu.py [host | M …]`. `host` needs no device: it times all of a step of SAC but its update,
+which bounds what updates on a device could gain. The others are left out where there is none. Their plant, networks
+and batch are the defaults of a study (batch 16). Of each population size: `eager`, each operation started from Python;
+`graph`, one graph an update, waiting for TD errors, as prioritised replay does; `phase`, graphs of many updates;
+`drawn`, the same with batches drawn from real buffers meanwhile; `CPU`, the compiled kernels on one core, with batches
+drawn too.
 """
 
 from __future__ import annotations
@@ -18,6 +20,9 @@ from collections.abc import Callable
 from typing import Any
 
 UPDATES = 100
+HOST_STEPS = 20
+SEEDS, STEPS = 4096, 10_000
+"""What one run on a device is to do: so many SAC learners, so many steps of each."""
 POPULATIONS = (64, 256, 1024, 4096)
 PASSES = {"actor": 4, "critic": 6}
 """Multiples of a network's parameters that one update of one sample multiplies and adds."""
@@ -69,6 +74,44 @@ def limits() -> tuple[float, float]:
     return copied, 2 * 8192**3 / median_seconds(lambda: torch.mm(a, a))
 
 
+def host(members: int = 256) -> list[Timing]:
+    """Time what stays on the CPU of a step of SAC that is followed by an update, on one core."""
+    from replaybench.experiments.training.cell import CellRun
+    from replaybench.experiments.training.episodes import LiveEpisodes
+    from replaybench.experiments.training.loop import training_steps
+    from replaybench.experiments.training.study import Study
+    from replaybench.replay.strategies.view import Context
+
+    study = Study(
+        name="host", plants=("PendulumDCSC",), strategies=("FIFO[Uniform]",), learners=("SAC",), seeds=members,
+        block=members, episodes=STEPS // 200, capacity=STEPS, greedy_every=100, update_every=1,
+        learner={"SAC": {"batch_size": 100, "replays_per_experience": 100.0}},
+    )  # fmt: skip
+    run, amount = CellRun(study.cells()[0]), HOST_STEPS * members
+    agent, replay, episodes = run.agent, run.replay, LiveEpisodes(run.env)
+    training_steps(agent, replay, episodes, agent.batch_size, 0)
+
+    def repeated(work: Callable[[], object]) -> float:
+        return timed(lambda: [work() for _ in range(HOST_STEPS)], amount)
+
+    whole, acting, drawing = (
+        1e6 / rate
+        for rate in interleaved(
+            lambda: timed(lambda: training_steps(agent, replay, episodes, HOST_STEPS, 0), amount),
+            lambda: repeated(lambda: agent.explore(episodes.observation, episodes.active)),
+            lambda: repeated(lambda: replay.sample(Context())),
+        )
+    )
+    facts = {
+        "µs to act": acting,
+        "µs to step and store": whole - acting,
+        "µs to draw a batch": drawing,
+        "core-seconds of all seeds": (whole + drawing) * SEEDS * STEPS / 1e6,
+    }
+    place = {"members": members, "batch": agent.batch_size}
+    return [Timing("SAC, a learner's step without its update", whole + drawing, "µs", at=place, more=facts)]
+
+
 def measure(members: int) -> list[Timing]:
     """Time one size of population; the ratio is that of drawn batches on the device to drawn batches on a core."""
     import torch
@@ -112,12 +155,15 @@ def measure(members: int) -> list[Timing]:
     return [Timing(what, rates[3], "/s", rates[4], rival, rates[3] / rates[4], at=place, more=facts)]
 
 
-SECTIONS = {str(members): functools.partial(measure, members) for members in POPULATIONS}
-
-if __name__ == "__main__":
+def sections() -> dict[str, Callable[[], list[Timing]]]:
+    """Return what can be measured here."""
     import torch
 
-    if torch.cuda.is_available():
-        main("bench_gpu.py", SECTIONS)
-    else:
-        print("no CUDA device")
+    if not torch.cuda.is_available():
+        print("no CUDA device: only `host` can be measured")
+        return {"host": host}
+    return {"host": host, **{str(members): functools.partial(measure, members) for members in POPULATIONS}}
+
+
+if __name__ == "__main__":
+    main("bench_gpu.py", sections())

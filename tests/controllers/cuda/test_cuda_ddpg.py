@@ -86,6 +86,16 @@ def test_updates_are_those_of_the_compiled_learner(config: DDPGConfig) -> None:
     assert int(theirs.steps[0]) == 50
 
 
+@pytest.mark.parametrize("config", CONFIGS, ids=range(len(CONFIGS)))
+def test_an_update_can_be_captured(config: DDPGConfig) -> None:
+    """It asks for no value and takes nothing from the host: neither is possible on `meta`, without data."""
+    learner = pair(config)[1]
+    on_meta = DeviceDDPG(learner, "meta")
+    on_meta.update_all([batch(1, config.batch_size)])
+    assert on_meta.td_error.shape == (M, config.batch_size)
+    assert int(learner.steps[0]) == 1
+
+
 def test_float32_is_close() -> None:
     ours, theirs = pair(DDPGConfig(), np.float32)
     for update in range(10):
