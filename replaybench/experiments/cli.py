@@ -13,6 +13,7 @@ from replaybench.experiments.command_line.files import export, import_log, inspe
 from replaybench.experiments.command_line.names import check, list_names
 from replaybench.experiments.command_line.options import check_options, take_plant_parameters
 from replaybench.experiments.command_line.parser import parse
+from replaybench.experiments.command_line.published import claims, reproduce
 from replaybench.experiments.command_line.results import figures, report
 from replaybench.experiments.command_line.running import baseline, replay, sweep
 from replaybench.experiments.command_line.taking import examples
@@ -27,6 +28,8 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "export": export,
     "report": report,
     "figures": figures,
+    "reproduce": reproduce,
+    "claims": claims,
     "inspect": inspect,
     "list": list_names,
     "check": check,
@@ -39,6 +42,7 @@ DESCRIPTION = """Which experiences should a learning controller keep, and which 
 sweep runs a study, baseline solves a plant by dynamic programming, replay learns offline from a stored buffer.
 import and export take recordings in (logs, MATLAB, Parquet, Minari) and give whole episodes out (Minari).
 report makes a page of what came of a sweep, figures draws it again, for a screen or a journal.
+reproduce runs a published figure or table, claims judges what papers claim by what was run.
 check tries what a plant, strategy or learner of your own promises to the rest; examples copies some to start from.
 
 --version prints the version, --tyro-print-completion {bash,zsh} what completes commands and options in that shell."""

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import json
 import shutil
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +23,6 @@ from replaybench.experiments.training.study import Cell, Study
 from replaybench.replay.buffer import Replay
 
 _WORKER_BYTES = 400 << 20  # an interpreter with the compiled kernels loaded
-_PROBE_ROUNDS = 3
-_PROBE_SECONDS = 20.0
 _PROBE_CAPACITY = 10_000
 
 
@@ -85,7 +82,7 @@ def _buffer(cell: Cell, built: dict[str, Replay]) -> Replay:
 
 def _cell_bytes(cell: Cell, buffer: Replay) -> int:
     """Bytes of a cell's buffers when full."""
-    unit, steps = buffer.unit.steps, _steps(cell)
+    unit, steps = buffer.unit.steps, steps_of(cell)
     slots = (steps if cell.update_every else -(-steps // unit)) * cell.episodes  # an episode may be as short as a step
     if buffer.strategy.retention.bounded:
         slots = min(cell.capacity // unit, slots)
@@ -115,30 +112,6 @@ def check_room(plan: Plan, folder: Path, local: bool = True) -> None:
         )
 
 
-def estimate_seconds(cells: Sequence[Cell], workers: int) -> float:
-    """Time the first open cell here for a while, updates included, and scale by members, steps and episodes."""
-    if not cells:
-        return 0.0
-    first = cells[0]
-    eager = {name: 0 for name in first.settings if name == "warmup_episodes"}
-    short = dataclasses.replace(first, episodes=1 + _PROBE_ROUNDS, settings={**first.settings, **eager})
-    with contextlib.closing(CellRun(short)) as probe:
-        _timed(probe)  # may compile, however long that takes
-        seconds = [_timed(probe)]
-        while len(seconds) < _PROBE_ROUNDS and sum(seconds) < _PROBE_SECONDS:
-            seconds.append(_timed(probe))
-    per_step = min(seconds) / (_steps(first) * first.members)
-    work = [per_step * steps for steps in for_each(cells, total_steps)]
-    return max(sum(work) / workers, max(work))
-
-
-def _timed(run: CellRun) -> float:
-    """Return the seconds that the next round of a run takes."""
-    began = time.perf_counter()
-    run.advance()
-    return time.perf_counter() - began
-
-
 def for_each(cells: Sequence[Cell], value: Callable[[Cell], int]) -> list[int]:
     """Return a value of each cell, computed once for all that differ in their seeds only."""
     known: dict[Any, int] = {}
@@ -147,8 +120,9 @@ def for_each(cells: Sequence[Cell], value: Callable[[Cell], int]) -> list[int]:
 
 def total_steps(cell: Cell) -> int:
     """Return the steps of all members in all episodes."""
-    return _steps(cell) * cell.members * cell.episodes
+    return steps_of(cell) * cell.members * cell.episodes
 
 
-def _steps(cell: Cell) -> int:
+def steps_of(cell: Cell) -> int:
+    """Return the steps of a whole episode, or round."""
     return make_plant(cell.plant, **cell.parameters).steps_per_episode(cell.frequency)

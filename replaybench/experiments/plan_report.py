@@ -14,7 +14,8 @@ from rich.table import Table
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.quantities import duration, gigabytes
 from replaybench.data.user_file import shortened
-from replaybench.experiments.plan import check_room, estimate_seconds, plan
+from replaybench.experiments.calibration import estimate_seconds
+from replaybench.experiments.plan import check_room, plan
 from replaybench.experiments.plan_warnings import plan_warnings
 from replaybench.experiments.study_changes import replaced
 from replaybench.experiments.training.study import Cell, Study

@@ -13,12 +13,13 @@ from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.records.record import write_record
 from replaybench.envs.registry import make_plant
 from replaybench.experiments import plan_report
-from replaybench.experiments.plan import estimate_seconds, plan
+from replaybench.experiments.calibration import estimate_seconds
+from replaybench.experiments.plan import plan
 from replaybench.experiments.plan_report import show_plan
 from replaybench.experiments.plan_warnings import plan_warnings
 from replaybench.experiments.study_changes import replaced
 from replaybench.experiments.training import study as studies
-from replaybench.experiments.training.study import Study, resolved, write_toml
+from replaybench.experiments.training.study import Cell, Study, resolved, write_toml
 from replaybench.replay.strategies.notation import parse
 
 
@@ -95,14 +96,14 @@ def test_long_tables_are_cut(
 
 
 class Compiling:
-    """A run whose first round compiles for `first` seconds; every further one takes one."""
+    """A run whose first round compiles for `first` seconds; every further one takes as many as it `then` says."""
 
-    def __init__(self, clock: list[float], first: float) -> None:
-        self.clock, self.first = clock, first
+    def __init__(self, clock: list[float], first: float, then: float = 1.0) -> None:
+        self.clock, self.first, self.then = clock, first, then
 
     def advance(self) -> None:
         self.clock[0] += self.first
-        self.first = 1.0
+        self.first = self.then
 
     def close(self) -> None:
         pass
@@ -110,14 +111,35 @@ class Compiling:
 
 @pytest.mark.parametrize("first", [1.0, 25.0])
 def test_an_estimate_of_time_leaves_out_what_is_compiled_at_first(
-    first: float, monkeypatch: pytest.MonkeyPatch
+    first: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cold dry run once printed 817,181 minutes: its only round was the one that compiled."""
     clock = [0.0]
-    monkeypatch.setattr("replaybench.experiments.plan.CellRun", lambda cell: Compiling(clock, first))
-    monkeypatch.setattr("replaybench.experiments.plan.time.perf_counter", lambda: clock[0])
+    monkeypatch.setenv("REPLAYBENCH_CACHE", str(tmp_path))
+    monkeypatch.setattr("replaybench.experiments.calibration.CellRun", lambda cell: Compiling(clock, first))
+    monkeypatch.setattr("replaybench.experiments.calibration.time.perf_counter", lambda: clock[0])
     cells = make_study(episodes=100, seeds=2, block=2).cells()
     assert estimate_seconds(cells, 1) == pytest.approx(100.0)
+
+
+def test_an_estimate_of_time_tries_each_kind_of_cell_once_and_keeps_what_it_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One learner's time was once taken for all."""
+    clock, tried = [0.0], list[str]()
+
+    def run(cell: Cell) -> Compiling:
+        tried.append(cell.learner)
+        return Compiling(clock, 1.0) if cell.learner == "DDPG" else Compiling(clock, 1.0, 3.0)
+
+    monkeypatch.setenv("REPLAYBENCH_CACHE", str(tmp_path))
+    monkeypatch.setattr("replaybench.experiments.calibration.CellRun", run)
+    monkeypatch.setattr("replaybench.experiments.calibration.time.perf_counter", lambda: clock[0])
+    cells = make_study(learners=("DDPG", "NAF"), noise=(0.0, 0.1), episodes=100, seeds=4, block=2).cells()
+    assert len(cells) == 8
+    for workers in (1, 2):
+        assert estimate_seconds(cells, workers) == pytest.approx((4 * 100 + 4 * 300) / workers)
+    assert sorted(tried) == ["DDPG", "NAF"]
 
 
 def test_the_memory_of_a_plan_counts_references_that_are_not_known_yet(

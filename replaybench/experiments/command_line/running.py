@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tyro.conf import Positional
 
 from replaybench.data.bounds import Count, Hertz, Noise, RootSeed, Seconds, Seeds, Workers
 from replaybench.experiments.command_line.options import parameter_values
 from replaybench.experiments.terminal import make_console
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from replaybench.experiments.training.study import Study
 
 
 def sweep(
@@ -40,22 +45,36 @@ def sweep(
         checkpoint_seconds: Least time between the checkpoints of a running cell; changes no numbers.
         dry_run: Print the cells and what they need in time, memory and disk; run nothing.
     """
-    from replaybench.experiments.figures.all_figures import draw_figures
-    from replaybench.experiments.results.tables import noise_tables, score_tables
-    from replaybench.experiments.sweep import cores, run_sweep
     from replaybench.experiments.training.study import read_study
 
     given = {"buffers": buffers, "seeds": seeds, "episodes": episodes}
     read = read_study(study, {key: value for key, value in given.items() if value is not None})
-    folder, count = output or Path("runs") / read.name, workers or cores()
-    console = make_console()
+    folder = output or Path("runs") / read.name
+    return run_study(make_console(), read, folder, workers, cluster, checkpoint_seconds, dry_run)
+
+
+def run_study(
+    console: Console,
+    study: Study,
+    folder: Path,
+    workers: int | None,
+    cluster: str | None,
+    checkpoint_seconds: float,
+    dry_run: bool,
+) -> int:
+    """Run a study, or say what it needs, as the command `sweep` does; return the exit status."""
+    from replaybench.experiments.figures.all_figures import draw_figures
+    from replaybench.experiments.results.tables import noise_tables, score_tables
+    from replaybench.experiments.sweep import cores, run_sweep
+
+    count = workers or cores()
     if dry_run:
         from replaybench.experiments.plan_report import show_plan
 
-        show_plan(console, read, folder, count)
+        show_plan(console, study, folder, count)
         return 0
     data, drawn, status = run_sweep(
-        read,
+        study,
         folder,
         count,
         cluster,
@@ -66,7 +85,7 @@ def sweep(
     for table in (*score_tables(data), *noise_tables(data)):
         console.print(table)
     print(f"results  {folder / 'results.nc'}")
-    print(f"cells    {folder / 'cells'} (scores, policies{', buffers' if read.buffers != 'none' else ''})")
+    print(f"cells    {folder / 'cells'} (scores, policies{', buffers' if study.buffers != 'none' else ''})")
     for path in drawn:
         print(f"figure   {path}")
     if status:

@@ -16,7 +16,7 @@ from replaybench.baselines.reference_controllers import ZeroController, run_epis
 from replaybench.controllers.registry import LEARNERS
 from replaybench.data.errors import UserError
 from replaybench.envs.population import PopulationEnv
-from replaybench.experiments.plan import estimate_seconds
+from replaybench.experiments.calibration import estimate_seconds
 from replaybench.experiments.training.cell import CellRun, run_cell
 from replaybench.experiments.training.study import Cell, Study, read_study, resolved, write_toml
 from replaybench.replay.storage.episode_starts import episode_and_step
@@ -223,14 +223,17 @@ def test_what_a_study_leaves_out_is_the_plants(tmp_path: Path) -> None:
     assert [(cell.frequency, cell.update_every) for cell in both] == [(10.0, 7), (50.0, 0)]
 
 
-def test_an_estimate_of_time_counts_updates_though_a_run_warms_up_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_estimate_of_time_counts_updates_though_a_run_warms_up_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     probes: list[CellRun] = []
 
     def kept(cell: Cell) -> CellRun:
         probes.append(CellRun(cell))
         return probes[-1]
 
-    monkeypatch.setattr("replaybench.experiments.plan.CellRun", kept)
+    monkeypatch.setenv("REPLAYBENCH_CACHE", str(tmp_path))
+    monkeypatch.setattr("replaybench.experiments.calibration.CellRun", kept)
     cell = make_cell("FIFO[Uniform]", learners=("V-RACER",), episodes=50)
     assert cell.settings["warmup_episodes"] > 3
     assert estimate_seconds([cell], 1) > 0

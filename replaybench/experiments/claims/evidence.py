@@ -1,0 +1,168 @@
+"""What runs hold of the cells that claims compare.
+
+A cell of a claim is found in a run if it has the same place on the axes and the same settings; only seeds, the number
+of episodes and how often greedy episodes are looked at may be others. Study files are read as plain tables: nothing
+that a file names is imported.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from replaybench.data.errors import UserError
+from replaybench.data.formats.documents import read_toml
+from replaybench.data.formats.run_folder import RunFolder
+from replaybench.experiments.claims.claim import AXES, Claim
+from replaybench.experiments.results.dataset import last_of, mu_r, score_key
+from replaybench.experiments.results.effects import Effect, paired
+from replaybench.experiments.results.results_file import read_results
+from replaybench.experiments.training.study import Cell
+from replaybench.replay.strategies.notation import parse
+
+Floats = NDArray[np.float64]
+
+_STUDY_WIDE: Final = ("discount", "observe", "device")
+"""Keys of a study file that decide a cell's numbers and are the same in both."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The results of one run, with the settings that made them."""
+
+    path: Path
+    data: xr.Dataset
+    study: Mapping[str, Any]
+
+    @property
+    def root_seed(self) -> int:
+        """Root seed: runs of the same one share their random streams, seed by seed."""
+        return int(self.study.get("root_seed", 0))
+
+    @property
+    def episodes(self) -> int:
+        """Episodes of each run."""
+        return self.data.sizes["episode"]
+
+    def holds(self, cell: Cell) -> bool:
+        """Tell whether a cell's results are there, under the same settings."""
+        place = {axis: getattr(cell, axis) for axis in AXES}
+        if any(place[axis] not in self.data[axis].values.tolist() for axis in AXES):
+            return False
+        there = not np.isnan(self.data["reward"].sel(place).values).all()
+        return there and not list(self.differences(cell))
+
+    def differences(self, cell: Cell) -> Iterator[str]:
+        """Yield the names of the settings in which the run's cell at the same place is another."""
+        for kind, mine in ((f"learner.{cell.learner}", cell.settings), (f"plant.{cell.plant}", cell.parameters)):
+            table, _, name = kind.partition(".")
+            theirs = self.study.get(table, {}).get(name, {})
+            yield from (f"{kind}.{key}" for key, value in _plain(mine).items() if theirs.get(key) != value)
+        for key in _STUDY_WIDE:
+            if self.study.get(key) != _plain(getattr(cell, key)):
+                yield key
+        if parse(cell.strategy).room(self.study.get("capacity", 0)) != cell.capacity:
+            yield "capacity"
+        told = self.data.coords.get("update_every")
+        if (0 if told is None else int(told.sel(plant=cell.plant))) != cell.update_every:
+            yield "update_every"
+
+
+def read_evidence(path: Path) -> Evidence:
+    """Read a run folder, or a folder that holds its `study.toml` and `results.nc`.
+
+    Raises:
+        UserError: one of the two is missing or damaged.
+    """
+    folder = RunFolder(path.parent if path.name == "results.nc" else path)
+    for needed in (folder.study, folder.results):
+        if not needed.is_file():
+            raise UserError(f"{path} has no {needed.name}; claims need a run folder, finished or not")
+    study = read_toml(folder.study)
+    tables = [study.get(kind, {}) for kind in ("learner", "plant")]
+    named = all(isinstance(table, dict) and all(isinstance(t, dict) for t in table.values()) for table in tables)
+    if not named or not all(isinstance(study.get(key, 0), int) for key in ("root_seed", "capacity")):
+        raise UserError(f"{folder.study} is no study that `sweep` wrote")
+    return Evidence(folder.path, read_results(folder.results), study)
+
+
+def measured(evidence: Evidence, cell: Cell, measure: str) -> Floats:
+    """Return a cell's measure (see `Claim.measure`) `[seed]`, NaN where a run failed or is not there."""
+    data = evidence.data.sel(plant=cell.plant, noise=cell.noise, frequency=cell.frequency)
+    point = {"learner": cell.learner, "strategy": cell.strategy}
+    kind, _, name = measure.partition(" ")
+    last = last_of(data)
+    if kind in ("final", "best", "rise"):
+        found = data[score_key(kind)]
+    elif kind == "reward":
+        found = data["reward"].isel(episode=slice(-last, None)).mean("episode", skipna=False)
+    elif kind == "greedy":
+        looks = data["reward_greedy"][..., data["greedy_episode"].values > data.sizes["episode"] - last]
+        found = mu_r(data, looks.mean("greedy_episode", skipna=False))
+    elif kind == "noise":
+        if "replayed_noise" not in data or name not in data["signal"].values:
+            return np.full(data.sizes["seed"], np.nan)
+        found = data["replayed_noise"].sel(signal=name) / (cell.noise * np.sqrt(2 / np.pi))
+    else:
+        if f"metric_{name}" not in data:
+            return np.full(data.sizes["seed"], np.nan)
+        looks = data[f"metric_{name}"]
+        found = looks.isel(greedy_episode=slice(-max(1, looks.sizes["greedy_episode"] // 10), None))
+        found = found.mean("greedy_episode", skipna=False)
+    return np.asarray(found.sel(point).values, float)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What runs hold of a claim: its effect over seeds, of runs so long, some of which failed."""
+
+    effect: Effect
+    episodes: int
+    failed: int
+
+
+def find(claim: Claim, runs: Sequence[Evidence]) -> Finding | None:
+    """Return the effect that a claim is about, from those runs that hold all of its cells; None where none do.
+
+    Cells may come from several runs if these have the same root seed and length. Of several such sets the longest
+    counts, then the one of most seeds.
+    """
+    plus, minus = claim.cells()
+    found: list[Finding] = []
+    for key in {(run.root_seed, run.episodes) for run in runs}:
+        mine = [run for run in runs if (run.root_seed, run.episodes) == key]
+        places = [[run for run in mine if run.holds(cell)] for cell in (*plus, *minus)]
+        if not all(places):
+            continue
+        samples = [_sample(cell, there, claim) for cell, there in zip((*plus, *minus), places, strict=True)]
+        seeds = min(len(sample) for sample, _ in samples)
+        values = [sample[:seeds] for sample, _ in samples]
+        effect = paired(values[: len(plus)], values[len(plus) :], claim.level)
+        if effect.n:
+            found.append(Finding(effect, key[1], sum(failed for _, failed in samples)))
+    return max(found, key=lambda each: (each.episodes, each.effect.n), default=None)
+
+
+def _sample(cell: Cell, runs: Sequence[Evidence], claim: Claim) -> tuple[Floats, int]:
+    """Return a cell's measure `[seed]` from the run that has most of its seeds, and how many runs there failed."""
+    samples = [measured(run, cell, claim.measure) for run in runs]
+    best = max(range(len(runs)), key=lambda i: int(np.isfinite(samples[i]).sum()))
+    failed = runs[best].data["failed"].sel({axis: getattr(cell, axis) for axis in AXES})
+    sample = samples[best]
+    if claim.logarithm:
+        sample = np.log10(sample, where=sample > 0, out=np.full(sample.shape, np.nan))
+    return sample, int(failed)
+
+
+def _plain(value: Any) -> Any:
+    """Return a setting as a study file holds it: no tuples, no None."""
+    if isinstance(value, Mapping):
+        return {key: _plain(entry) for key, entry in value.items() if entry is not None}
+    return json.loads(json.dumps(value))

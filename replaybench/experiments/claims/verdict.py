@@ -1,0 +1,110 @@
+"""From effects to verdicts: reproduced, contradicted, undecided, or not run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+
+from replaybench.experiments.claims.claim import Claim
+from replaybench.experiments.results.effects import Effect, holm
+
+Word = Literal["reproduced", "contradicted", "undecided", "not run"]
+
+SIGNIFICANT: Final = 0.05
+_POWER: Final = 2.8
+"""Standard errors between an effect and where it would be decided: 1.96 for the test, 0.84 for a power of 80 %."""
+_MOST_SEEDS: Final = 9999
+NOTHING: Final = Effect(np.empty(0))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What runs say of a claim.
+
+    Attributes:
+        effect: the contrast that the claim is about, its sign as measured.
+        supports: p value, within its family, of the runs if the claim were false.
+        refutes: the same if the claim were true with a relevant effect.
+        more_seeds: seeds still needed to decide it if the effect is what was measured; 0 where it is decided, and
+            none where the effect lies too near to a bound.
+    """
+
+    claim: Claim
+    effect: Effect
+    supports: float
+    refutes: float
+    word: Word
+    more_seeds: int | None = 0
+
+
+def judge(claims: Sequence[Claim], effects: Sequence[Effect | None]) -> list[Verdict]:
+    """Judge the claims of one family, with the errors of all its tests controlled together.
+
+    A claim that there is more is supported if there is surely more than nothing, and at least a relevant amount as
+    measured; it is refuted if there is surely less than a relevant amount. A claim of no difference is supported if
+    the difference surely lies within the bounds of relevance (two one-sided tests, Schuirmann 1987), and refuted if
+    it is surely not zero, and relevant as measured. An effect of None was not run.
+    """
+    tested = [(claim, effect) for claim, effect in zip(claims, effects, strict=True) if effect is not None]
+    supports = iter(holm([_doubt(claim, effect) for claim, effect in tested]))
+    refutes = iter(holm([_trust(claim, effect) for claim, effect in tested]))
+    verdicts = []
+    for claim, effect in zip(claims, effects, strict=True):
+        if effect is None:
+            verdicts.append(Verdict(claim, NOTHING, 1.0, 1.0, "not run", None))
+            continue
+        chances = next(supports), next(refutes)
+        word = _word(claim, effect, *chances)
+        more = _more_seeds(claim, effect) if word == "undecided" else 0
+        verdicts.append(Verdict(claim, effect, *chances, word, more))
+    return verdicts
+
+
+def _word(claim: Claim, effect: Effect, supports: float, refutes: float) -> Word:
+    relevant = _size(claim, effect) >= claim.relevance
+    if supports < SIGNIFICANT and relevant == (claim.expects != "same"):
+        return "reproduced"
+    if refutes < SIGNIFICANT and relevant == (claim.expects == "same"):
+        return "contradicted"
+    return "undecided"
+
+
+def _along(claim: Claim, effect: Effect) -> Effect:
+    """Return an effect with the sign that makes what the claim expects positive."""
+    return Effect(-effect.differences) if claim.expects == "less" else effect
+
+
+def _size(claim: Claim, effect: Effect) -> float:
+    """Return how large an effect is, as the claim expects it."""
+    return abs(effect.mean) if claim.expects == "same" else _along(claim, effect).mean
+
+
+def _doubt(claim: Claim, effect: Effect) -> float:
+    """Return the p value of the runs if the claim were false."""
+    if claim.expects == "same":
+        return max(effect.chance_below(-claim.relevance), effect.chance_above(claim.relevance))
+    return _along(claim, effect).chance_below(0.0)
+
+
+def _trust(claim: Claim, effect: Effect) -> float:
+    """Return the p value of the runs if the claim were true."""
+    if claim.expects == "same":
+        return min(1.0, 2 * min(effect.chance_below(0.0), effect.chance_above(0.0)))
+    return _along(claim, effect).chance_above(claim.relevance)
+
+
+def _more_seeds(claim: Claim, effect: Effect) -> int | None:
+    """Return how many more seeds would decide a claim at this effect and spread, were it alone in its family.
+
+    A relevant effect has to be told from zero, one that is not relevant from what would be.
+    """
+    size = _size(claim, effect)
+    distance = size if size >= claim.relevance else claim.relevance - size
+    if not distance or not math.isfinite(effect.sd):
+        return None
+    needed = math.ceil((_POWER * effect.sd / distance) ** 2)
+    return max(1, needed - effect.n) if needed <= _MOST_SEEDS else None

@@ -1,0 +1,72 @@
+"""Commands about published work: its figures to run again, its claims to judge. Signatures are options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from tyro.conf import Positional
+
+from replaybench.data.bounds import Seconds, Workers
+from replaybench.data.errors import UserError
+from replaybench.experiments.command_line.running import run_study
+from replaybench.experiments.terminal import make_console
+
+
+def reproduce(
+    preset: Positional[str | None] = None,
+    list: bool = False,
+    scale: Literal["quick", "standard", "paper"] = "standard",
+    output: Path | None = None,
+    workers: Workers | None = None,
+    cluster: str | None = None,
+    checkpoint_seconds: Seconds = 60.0,
+    dry_run: bool = False,
+) -> int:
+    """Run a published figure or table as a study, for example debruin2018/fig12.
+
+    Called again, it continues where it stopped. Cells that another figure in a folder beside this one has in common
+    with it are taken from there.
+
+    Args:
+        preset: Figure or table, as listed by --list.
+        list: List all presets with their cells, and what they need on this machine.
+        scale: How much to run: quick shows that it works, standard decides most claims, paper is what the paper ran.
+        output: Run folder; runs/<preset>-<scale> if not given.
+        workers: Worker processes; one per core if not given.
+        cluster: Address of a Dask scheduler (tcp://host:8786) to run the cells on instead.
+        checkpoint_seconds: Least time between the checkpoints of a running cell; changes no numbers.
+        dry_run: Print the cells and what they need in time, memory and disk; run nothing.
+    """
+    from replaybench.experiments.presets.preset import read_preset
+    from replaybench.experiments.presets.reproduce import announce, folder_of, show_presets, take_over
+    from replaybench.experiments.sweep import cores
+
+    console = make_console()
+    if list:
+        show_presets(console, scale, workers or cores())
+        return 0
+    if preset is None:
+        raise UserError("name a figure to reproduce; `replaybench reproduce --list` shows all there are")
+    found = read_preset(preset)
+    study, folder = found.study(scale), output or folder_of(found, scale)
+    announce(console, found, scale)
+    if not dry_run and (taken := take_over(study, folder)):
+        print(f"{taken} finished cell(s) taken from folders beside {folder}")
+    return run_study(console, study, folder, workers, cluster, checkpoint_seconds, dry_run)
+
+
+def claims(runs: Positional[tuple[Path, ...]] = (), paper: str | None = None, output: Path | None = None) -> int:
+    """Judge published claims by runs: reproduced, contradicted or undecided, with effect, interval and seeds needed.
+
+    Without runs, it lists the claims.
+
+    Args:
+        runs: Run folders, of presets or of studies with cells under the same settings.
+        paper: Judge the claims of this paper only, for example debruin2018.
+        output: File to write the verdicts to as well, as JSON.
+    """
+    from replaybench.experiments.claims.show import show_claims
+
+    show_claims(make_console(), runs, () if paper is None else (paper,), output)
+    return 0

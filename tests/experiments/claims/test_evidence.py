@@ -1,0 +1,160 @@
+"""Evidence: cells are found by their settings, paired by seeds, and measured as claims say."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+from made_results import made_results
+from rich.console import Console
+
+from replaybench.data.errors import UserError
+from replaybench.data.formats.run_folder import RunFolder
+from replaybench.experiments.claims import show
+from replaybench.experiments.claims.claim import Claim, Claims
+from replaybench.experiments.claims.evidence import find, measured, read_evidence
+from replaybench.experiments.presets.preset import read_preset
+from replaybench.experiments.presets.reproduce import take_over
+from replaybench.experiments.results.results_file import write_results
+from replaybench.experiments.training.study import Cell, resolved, write_toml
+
+PRESET = "debruin2018/fig12"
+CLAIM = Claim(
+    id="x",
+    source="Figure 12",
+    statement="[One] is better.",
+    preset=PRESET,
+    where={"plant": "PendulumDCSC"},
+    plus=({"strategy": "FULL[PER]"},),
+    minus=({"strategy": "FIFO[Uniform]"},),
+    expects="more",
+    relevance=0.03,
+)
+ENDS = {"FIFO[Uniform]": 0.5, "FULL[PER]": 0.6}
+
+
+def store(folder: Path, strategies: tuple[str, ...] = tuple(ENDS), seeds: int = 20, **changed: Any) -> Path:
+    """Leave what a finished sweep of the preset leaves, as far as claims look at it; `changed` are study keys."""
+    study = replace(read_preset(PRESET).study("quick"), strategies=strategies, plants=("PendulumDCSC",), **changed)
+    data = made_results(
+        ["PendulumDCSC"], ["DDPG"], list(strategies), [0.0], [50.0], seeds=seeds, episodes=200,
+        ends=lambda plant, learner, strategy, noise, rate: ENDS[strategies[strategy]],
+    )  # fmt: skip
+    folder.mkdir()
+    (folder / "study.toml").write_text(write_toml(resolved(study, study.cells())), encoding="utf-8")
+    write_results(folder / "results.nc", data)
+    return folder
+
+
+def test_differences_are_of_the_same_seed(tmp_path: Path) -> None:
+    """Seeds share their luck, so the difference is far surer than either score."""
+    found = find(CLAIM, [read_evidence(store(tmp_path / "run"))])
+    assert found is not None
+    assert (found.effect.n, found.episodes, found.failed) == (20, 200, 0)
+    assert found.effect.mean == pytest.approx(0.1, abs=0.005)
+    low, high = found.effect.interval()
+    assert high - low < 0.01
+
+
+def test_cells_may_lie_in_two_runs_of_the_same_root_seed(tmp_path: Path) -> None:
+    one = read_evidence(store(tmp_path / "one", ("FIFO[Uniform]",)))
+    two = read_evidence(store(tmp_path / "two", ("FULL[PER]",), seeds=8))
+    other = read_evidence(store(tmp_path / "other", ("FULL[PER]",), root_seed=7))
+    assert find(CLAIM, [one]) is None
+    assert find(CLAIM, [one, other]) is None, "no seed is shared"
+    found = find(CLAIM, [one, other, two])
+    assert found is not None
+    assert found.effect.n == 8
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"learner": {"DDPG": {"batch_size": 32}}},
+        {"plant": {"PendulumDCSC": {"damping": 4e-6}}},
+        {"capacity": 500},
+        {"discount": "horizon"},
+        {"observe": ("angle",)},
+    ],
+)
+def test_cells_under_other_settings_are_no_evidence(changed: dict[str, Any], tmp_path: Path) -> None:
+    assert find(CLAIM, [read_evidence(store(tmp_path / "run", **changed))]) is None
+
+
+def test_measures(tmp_path: Path) -> None:
+    run = read_evidence(store(tmp_path / "run"))
+    plus, _ = CLAIM.cells()
+    data = run.data.sel(plant="PendulumDCSC", learner="DDPG", strategy="FULL[PER]", noise=0, frequency=50)
+    expected = {
+        "final": data["mu_final"],
+        "best": data["mu_max"],
+        "rise": data["rise_time"],
+        "reward": data["reward"][:, -100:].mean("episode"),
+        "greedy": data["reward_greedy"][:, -10:].mean("greedy_episode") + 2,
+    }
+    for measure, values in expected.items():
+        np.testing.assert_allclose(measured(run, plus[0], measure), values, err_msg=measure)
+    for missing in ("noise angle", "metric kl"):
+        assert np.isnan(measured(run, plus[0], missing)).all()
+
+
+def test_metrics_and_noise_are_measured_in_their_units(tmp_path: Path) -> None:
+    run = read_evidence(store(tmp_path / "run"))
+    shape = run.data["reward_greedy"].shape
+    kl = np.broadcast_to(np.arange(shape[-1], dtype=float), shape)
+    data = run.data.assign(metric_kl=(run.data["reward_greedy"].dims, kl)).assign_coords(noise=[0.02])
+    noise = xr.DataArray(
+        np.full((*shape[:-1], 1), 0.02 * np.sqrt(2 / np.pi) * 1.1), dims=(*data["reward"].dims[:-1], "signal")
+    )
+    data = data.assign(replayed_noise=noise.assign_coords(signal=["angle"]))
+    noisy = replace(CLAIM.cells()[0][0], noise=0.02)
+    run = replace(run, data=data)
+    np.testing.assert_allclose(measured(run, noisy, "metric kl"), 18.5)
+    np.testing.assert_allclose(measured(run, noisy, "noise angle"), 1.1)
+
+
+def test_what_is_no_run_is_refused_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"has no study\.toml"):
+        read_evidence(tmp_path)
+    folder = store(tmp_path / "run")
+    (folder / "study.toml").write_text("learner = 3")
+    with pytest.raises(UserError, match="no study that `sweep` wrote"):
+        read_evidence(folder)
+
+
+def test_verdicts_are_printed_and_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = replace(CLAIM, id="y", plus=CLAIM.minus, minus=CLAIM.plus)
+    absent = replace(CLAIM, id="z", where={"plant": "Magman"})
+    monkeypatch.setattr(show, "read_claims", lambda name: Claims(paper="A paper", claim=(CLAIM, other, absent)))
+    target = tmp_path / "verdicts.json"
+    show.show_claims(Console(width=160), [store(tmp_path / "run")], ["a"], target)
+    told = capsys.readouterr().out
+    assert "3 claims: 1 reproduced, 1 contradicted, 1 not run" in told
+    assert "[One] is better." in told
+    verdicts = {each["id"]: each for each in json.loads(target.read_text())}
+    assert [verdicts[name]["verdict"] for name in "xyz"] == ["reproduced", "contradicted", "not run"]
+    assert verdicts["x"]["interval"][0] < verdicts["x"]["effect"] < verdicts["x"]["interval"][1]
+    assert "effect" not in verdicts["z"]
+
+
+def test_finished_cells_are_taken_from_the_folders_beside(tmp_path: Path) -> None:
+    study = read_preset(PRESET).study("quick")
+    cells: list[Cell] = study.cells()
+    done = RunFolder(tmp_path / "done").cell(cells[1].id)
+    done.mkdir(parents=True)
+    for name in ("scores.h5", "buffer.h5"):
+        (done / name).write_text(name)
+    begun = RunFolder(tmp_path / "begun").cell(cells[2].id)
+    begun.mkdir(parents=True)
+    assert take_over(study, tmp_path / "mine") == 1
+    mine = RunFolder(tmp_path / "mine")
+    assert [path.name for path in mine.cell(cells[1].id).iterdir()] == ["scores.h5"]
+    assert not mine.cell(cells[2].id).exists()
+    assert take_over(study, tmp_path / "mine") == 0

@@ -1,0 +1,69 @@
+"""Verdicts: what would have to be seen for each, and that many claims together are judged more carefully."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from replaybench.experiments.claims.claim import Claim
+from replaybench.experiments.claims.verdict import Verdict, Word, judge
+from replaybench.experiments.results.effects import Effect
+
+CLAIM = Claim(id="x", source="", statement="", preset="debruin2018/fig12", plus=({},), expects="more", relevance=0.1)
+
+
+def verdict(mean: float, sd: float = 0.1, n: int = 50, **changed: Any) -> Verdict:
+    """Judge one claim by differences of exactly this mean and standard deviation."""
+    draws = np.random.default_rng(1).normal(size=n)
+    differences = mean + sd * (draws - draws.mean()) / draws.std(ddof=1)
+    return judge([replace(CLAIM, **changed)], [Effect(differences)])[0]
+
+
+@pytest.mark.parametrize(
+    ("mean", "expects", "word"),
+    [
+        (0.2, "more", "reproduced"),
+        (0.09, "more", "undecided"),  # surely more than nothing, perhaps less than matters
+        (0.02, "more", "contradicted"),  # surely more than nothing, and too little to matter
+        (-0.2, "more", "contradicted"),
+        (0.01, "less", "contradicted"),
+        (-0.2, "less", "reproduced"),
+        (0.2, "less", "contradicted"),
+        (0.0, "same", "reproduced"),
+        (0.05, "same", "reproduced"),
+        (0.09, "same", "undecided"),
+        (0.2, "same", "contradicted"),
+        (-0.2, "same", "contradicted"),
+    ],
+)
+def test_words(mean: float, expects: str, word: Word) -> None:
+    found = verdict(mean, expects=expects)
+    assert found.word == word
+    assert (found.more_seeds == 0) == (word != "undecided")
+
+
+def test_few_seeds_decide_nothing_and_more_of_them_are_asked_for() -> None:
+    few = verdict(0.2, sd=0.3, n=5)
+    assert few.word == "undecided"
+    assert few.more_seeds
+    assert verdict(0.2, sd=0.3, n=5 + few.more_seeds).word == "reproduced"
+    assert verdict(0.1 - 1e-6, sd=0.3).more_seeds is None, "no number of seeds tells this from the bound"
+
+
+def test_what_was_not_run_has_no_verdict_and_burdens_no_other() -> None:
+    effect = verdict(0.2).effect
+    ran, missing = judge([CLAIM, CLAIM], [effect, None])
+    assert (ran.word, missing.word) == ("reproduced", "not run")
+    assert ran.supports == judge([CLAIM], [effect])[0].supports
+
+
+def test_a_family_is_judged_together() -> None:
+    """One of forty effects of nothing would look certain by itself more often than not."""
+    close = verdict(0.12, sd=0.33)
+    assert close.word == "reproduced"
+    among_others = judge([CLAIM] * 10, [close.effect] * 10)
+    assert {each.word for each in among_others} == {"undecided"}
+    assert among_others[0].supports == pytest.approx(10 * close.supports)

@@ -1,0 +1,78 @@
+"""Effects: intervals equal SciPy's, tests agree with intervals, and closed forms of the rest."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import binom, bootstrap, false_discovery_control, trim_mean
+
+from replaybench.experiments.results.effects import (
+    RESAMPLES,
+    Effect,
+    assured,
+    holm,
+    improvement,
+    interquartile_mean,
+    paired,
+)
+
+SKEWED = np.random.default_rng(3).exponential(size=40) - 0.7
+
+
+def test_interval_is_scipys() -> None:
+    low, high = Effect(SKEWED).interval()
+    found = bootstrap((SKEWED,), np.mean, n_resamples=100_000, method="BCa", rng=np.random.default_rng(1))
+    assert low == pytest.approx(found.confidence_interval.low, abs=0.01)
+    assert high == pytest.approx(found.confidence_interval.high, abs=0.01)
+    assert Effect(SKEWED).mean == pytest.approx(SKEWED.mean())
+
+
+@pytest.mark.parametrize("coverage", [0.8, 0.95, 0.99])
+def test_a_p_value_is_where_the_interval_ends(coverage: float) -> None:
+    low, high = Effect(SKEWED).interval(coverage)
+    assert Effect(SKEWED).chance_below(low) == pytest.approx((1 - coverage) / 2, abs=3e-4)
+    assert Effect(SKEWED).chance_above(high) == pytest.approx((1 - coverage) / 2, abs=2e-3)
+
+
+def test_a_p_value_has_a_floor_and_nothing_sure_has_none() -> None:
+    assert Effect(SKEWED + 100).chance_below(0.0) == pytest.approx(1 / (RESAMPLES + 1), rel=0.5)
+    for unsure in ([], [1.0], [1.0, 1.0]):
+        effect = Effect(np.array(unsure))
+        assert effect.interval() == (-np.inf, np.inf)
+        assert effect.chance_below(0.0) == effect.chance_above(2.0) == 1.0
+
+
+def test_seeds_are_paired_and_failed_ones_left_out() -> None:
+    common = np.array([0.0, 5.0, 10.0, 20.0])
+    effect = paired([common + np.array([1.0, 1.1, 0.9, np.nan])], [common])
+    assert effect.n == 3
+    low, high = effect.interval()
+    assert effect.mean == pytest.approx(1.0)
+    assert 0.9 <= low <= 1.0 <= high <= 1.1
+    assert paired([common], [], level=2.0).mean == pytest.approx(common.mean() - 2.0)
+    assert paired([common, common], [common, common]).mean == 0.0
+
+
+def test_holm_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([]) == []
+    many = np.random.default_rng(0).random(20) ** 3
+    assert (np.array(holm(list(many))) >= false_discovery_control(many) - 1e-12).all()
+
+
+def test_interquartile_mean_is_a_trimmed_mean_where_quarters_are_whole() -> None:
+    assert interquartile_mean(SKEWED) == pytest.approx(trim_mean(SKEWED, 0.25))
+    assert interquartile_mean(np.array([0.0, 1.0, 2.0, 3.0, 9.0, np.nan])) == pytest.approx((0.75 + 2 + 2.25) / 2.5)
+
+
+def test_improvement_counts_pairs() -> None:
+    assert improvement(np.array([1.0, 2.0]), np.array([0.0, 2.0, np.nan])) == pytest.approx((1 + 0 + 1 + 0.5) / 4)
+
+
+def test_assured_covers_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(5)
+    bounds = np.array([assured(sample) for sample in rng.random((2000, 50))])
+    expected: dict[int, float] = {rank: binom.sf(rank - 1, 50, 0.1) for rank in range(5)}
+    rank = max(rank for rank, chance in expected.items() if chance >= 0.95 and rank)
+    assert (bounds <= 0.1).mean() == pytest.approx(expected[rank], abs=0.015)
+    assert assured(rng.random(20)) == -np.inf
