@@ -106,7 +106,7 @@ class RunningSynth(Drawing):
                 view[kind > 0] = made[name][kind > 0]
             elif name in extras:
                 view[of_state] = extras[name][of_state]
-            elif name != "sensor_noise" or of_state.any():
+            else:
                 view[of_state if name == "sensor_noise" else kind > 0] = 0  # a model has no noise
 
     def state_dict(self, stored: int) -> State:
