@@ -6,6 +6,7 @@ Retrace targets; the policy gradient is truncated, corrected and projected into 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -191,7 +192,7 @@ class ACER(Learner):
         double = 2.0 * self.config.sigma**2
         log_rho = ((action - behaviour) ** 2 - (action - mean) ** 2).sum(axis=2) / double
         kl = ((mean - average) ** 2).sum(axis=2) / double
-        truncated = log_rho > np.log(self.config.truncate_at)
+        truncated = log_rho > math.log(self.config.truncate_at)
         return {
             "kl": np.where(own, kl, 0).sum(axis=1) / steps,
             "ratio_truncated": (own & truncated).sum(axis=1) / steps,

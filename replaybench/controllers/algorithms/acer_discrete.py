@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_softmax, softmax
 
 from replaybench.controllers import checks
 from replaybench.controllers.action_table import ActionLevels
 from replaybench.controllers.agent import Batch
-from replaybench.controllers.algorithms.acer_discrete_update import ACERDiscreteNumbers, update_members
+from replaybench.controllers.algorithms.acer_discrete_update import ACERDiscreteNumbers, probabilities, update_members
 from replaybench.controllers.exploration.process_noise import Explored
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.losses.segments import as_segments, rows
@@ -152,7 +151,8 @@ class ACERDiscrete(Learner):
 
     def probability(self, observation: Floats) -> Floats:
         """Return π(·|s) `[M, N, n]` for observations `[M, N, S]`."""
-        return np.asarray(softmax(self._logits(observation), axis=2))
+        logits = self._logits(observation)
+        return _softmax(logits)[0].astype(logits.dtype)
 
     def _logits(self, observation: Floats) -> Floats:
         return self.policy_network(self.seen(observation))
@@ -191,13 +191,13 @@ class ACERDiscrete(Learner):
         # Padding: probabilities of own steps add up to 1.
         own = behaviour.sum(axis=2) > 0.5
         steps = np.maximum(own.sum(axis=1), 1)
-        log_pi = log_softmax(self._logits(observation), axis=2)
-        log_average = log_softmax(self.average(self.seen(observation)), axis=2)
+        pi, log_pi = _softmax(self._logits(observation))
+        pi_average, log_average = _softmax(self.average(self.seen(observation)))
         chosen = choice.astype(np.int64)
-        done = np.exp(np.take_along_axis(log_pi, chosen, axis=2)[:, :, 0])
+        done = np.take_along_axis(pi, chosen, axis=2)[:, :, 0]
         truncated = done > self.config.truncate_at * np.take_along_axis(behaviour, chosen, axis=2)[:, :, 0]
-        kl = (np.exp(log_average) * (log_average - log_pi)).sum(axis=2)
-        entropy = -(np.exp(log_pi) * log_pi).sum(axis=2)
+        kl = (pi_average * (log_average - log_pi)).sum(axis=2)
+        entropy = -(pi * log_pi).sum(axis=2)
         found = {"kl": kl, "ratio_truncated": truncated, "entropy": entropy}
         return {name: np.where(own, values, 0).sum(axis=1) / steps for name, values in found.items()}
 
@@ -213,6 +213,14 @@ class ACERDiscrete(Learner):
 
     def _further(self) -> dict[str, NDArray[Any]]:
         return {"exploration_stream": self.exploration.state}
+
+
+def _softmax(logits: Floats) -> tuple[Doubles, Doubles]:
+    """Return probabilities and their logarithms in the shape of `logits` `[…, n]`, as the update computes them."""
+    pi, log_pi = np.empty(logits.shape), np.empty(logits.shape)
+    each = (-1, logits.shape[-1])
+    probabilities(logits.reshape(each), pi.reshape(each), log_pi.reshape(each))
+    return pi, log_pi
 
 
 def _chosen(probability: Floats, uniform: Doubles) -> NDArray[np.int64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -84,7 +85,7 @@ class SAC(Learner):
         rates = {"actor": config.actor_rate, **dict.fromkeys(("critic1", "critic2", "value"), config.critic_rate)}
         adam: dict[str, Any] = {"betas": config.betas, "epsilon": config.epsilon}
         self.adams = self._make_adams(rates, **adam)
-        self.log_temperature = self._numbers(np.log(config.temperature or config.first_temperature))
+        self.log_temperature = self._numbers(math.log(config.temperature or config.first_temperature))
         self.adams["temperature"] = make_adam(self.log_temperature, config.temperature_rate, **adam)
         self.noise, self.random_actions = np.zeros((m, a)), RandomActions(setting.root, setting.members, a)
         self.exploration_stream, self.update_stream = setting.stream("exploration"), setting.stream("update")
@@ -137,7 +138,7 @@ class SAC(Learner):
 
     def metrics(self, stored: Mapping[str, Floats]) -> Mapping[str, NDArray[Any]]:
         """Return α `[M]`."""
-        return {"temperature": np.exp(self.log_temperature.parameters[:, 0])}
+        return {"temperature": elementwise.exp(self.log_temperature.parameters[:, 0])}
 
     def weights(self) -> dict[str, NDArray[np.generic]]:
         """Return the networks layer by layer; the actor's last layer gives μ, `log_std` stands beside it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -74,7 +75,7 @@ class VRACER(RememberingLearner):
         outputs = 1 + a if config.sigma == "free" else 1 + 2 * a
         shapes = {"network": Shape((task.observation_size, *config.hidden, outputs), activation=config.activation)}
         super().__init__(config, setting, shapes, (), rate, scheme="xavier", output_scale=0.1)
-        self.network, self.deviation = self.networks["network"], self._numbers(np.log(config.first_sigma), a)
+        self.network, self.deviation = self.networks["network"], self._numbers(math.log(config.first_sigma), a)
         self.networks = {"network": self.network, "log_sigma": self.deviation}
         self.adams = self._make_adams(dict.fromkeys(self.networks, rate), betas=config.betas, epsilon=config.epsilon)
         self._policy, self._spread = self.learned("network"), self._with_tape("log_sigma", self.deviation.tape(1))
@@ -163,7 +164,7 @@ class VRACER(RememberingLearner):
         """Return `kl`, the mean of D_KL(μ‖π) over a sample `[M, n, …]` of what is stored; `far` n_far/N; `beta`; σ."""
         pi = [np.asarray(head, np.float64) for head in self._heads(stored["observation"], stored.get(FIELD))[1:]]
         kl = divergence(*pi, *(stored[name].astype(np.float64) for name in BEHAVIOUR))
-        sigma = np.exp(pi[1]).mean(axis=(1, 2))
+        sigma = elementwise.exp(pi[1]).mean(axis=(1, 2))
         return {"kl": kl.mean(axis=1), "far": self.traces.fraction, "beta": self.refer.beta.copy(), "sigma": sigma}
 
     def update(self, batch: Batch) -> dict[str, Floats]:

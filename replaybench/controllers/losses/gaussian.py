@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.kernel import kernel
+from replaybench.data.kernels import elementwise
 
 Numbers = NDArray[np.floating]
 
@@ -68,6 +69,7 @@ def divergence_gradient(
 
 def divergence(mean: Numbers, log_sigma: Numbers, mu_mean: Numbers, mu_log_sigma: Numbers) -> Numbers:
     """Return D_KL(μ‖π) `[…]` of distributions with parameters `[…, A]`, far off policy as well."""
-    spread = np.exp(2 * (mu_log_sigma - log_sigma)) + ((mu_mean - mean) * np.exp(-log_sigma)) ** 2
+    wider = elementwise.exp(2 * (mu_log_sigma - log_sigma))
+    spread = wider + ((mu_mean - mean) * elementwise.exp(-log_sigma)) ** 2
     summed: Numbers = (log_sigma - mu_log_sigma + (spread - 1) / 2).sum(axis=-1)
     return summed

@@ -7,6 +7,8 @@ correction for squashing is log(1 − a² + 10⁻⁶).
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,7 +19,7 @@ from replaybench.data.streams import next_normal
 LOG_STD_BOUNDS = (-20.0, 2.0)
 _LOWEST, _HIGHEST = LOG_STD_BOUNDS
 _SOFTENING = 1e-6
-_LOG_ROOT_2PI = 0.5 * np.log(2.0 * np.pi)
+_LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 @kernel

@@ -1,12 +1,13 @@
 """Activations of hidden layers and their derivatives, over flat arrays and in vector instructions.
 
 A call of the C library's tanh costs as much as a hundred multiply-adds, so in float32 tanh is rational arithmetic that
-LLVM vectorises; in float64, which is for comparisons, it is `np.tanh`. Derivatives are taken from the activation's
+LLVM vectorises; in float64, which is for comparisons, it is that call. Derivatives are taken from the activation's
 output, which the tape of a network holds in any case.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -54,7 +55,7 @@ def _tanh32(x: Any) -> Any:
 
 
 def _tanh64(x: Any) -> Any:
-    return np.tanh(x)
+    return math.tanh(x)
 
 
 def _tanh(x: Any) -> Any:

@@ -1,9 +1,10 @@
-"""exp, log, tanh and powers of whole arrays by the C library: the same numbers on more processors than NumPy's.
+"""Transcendental functions of whole arrays by the C library: the same numbers on more processors than NumPy's.
 
 NumPy has codes of its own for these, for AVX2 and for AVX-512, and falls back on the C library's elsewhere: which of
 them runs depends on the processor (and on what a virtual machine shows of it), and with that the last place of what is
-drawn and learned. In compiled code these are calls of the C library. Its float32 functions give the same bits with
-fused multiply-adds and without; in float64 the last place may differ where a processor has none (before 2013).
+drawn, simulated and learned. In compiled code these are calls of the C library. Its float32 functions give the same
+bits with fused multiply-adds and without; in float64 the last place may differ where a processor has none (before
+2013). NumPy's own stay for figures alone; a test reads the source for others.
 """
 
 from __future__ import annotations
@@ -37,6 +38,27 @@ def tanh(x: NDArray[Any]) -> NDArray[Any]:
     return out.reshape(x.shape)
 
 
+def sin(x: NDArray[Any]) -> NDArray[Any]:
+    """Return the sine of a floating array [rad], in its shape and dtype."""
+    flat, out = _flat(x)
+    _sin(flat, out)
+    return out.reshape(x.shape)
+
+
+def cos(x: NDArray[Any]) -> NDArray[Any]:
+    """Return the cosine of a floating array [rad], in its shape and dtype."""
+    flat, out = _flat(x)
+    _cos(flat, out)
+    return out.reshape(x.shape)
+
+
+def arctan2(y: NDArray[Any], x: NDArray[Any]) -> NDArray[Any]:
+    """Return the angles [rad] of points (x, y) from the x axis, for arrays of one shape and dtype."""
+    flat, out = _flat(y)
+    _arctan2(flat, _flat(x)[0], out)
+    return out.reshape(y.shape)
+
+
 def power(x: NDArray[np.float64], exponent: float) -> NDArray[np.float64]:
     """Return x^exponent of a float64 array, in its shape."""
     flat, out = _flat(x)
@@ -67,6 +89,24 @@ def _log(x: NDArray[np.floating], out: NDArray[np.floating]) -> None:
 def _tanh(x: NDArray[np.floating], out: NDArray[np.floating]) -> None:
     for i in range(x.size):
         out[i] = np.tanh(x[i])
+
+
+@kernel
+def _sin(x: NDArray[np.floating], out: NDArray[np.floating]) -> None:
+    for i in range(x.size):
+        out[i] = np.sin(x[i])
+
+
+@kernel
+def _cos(x: NDArray[np.floating], out: NDArray[np.floating]) -> None:
+    for i in range(x.size):
+        out[i] = np.cos(x[i])
+
+
+@kernel
+def _arctan2(y: NDArray[np.floating], x: NDArray[np.floating], out: NDArray[np.floating]) -> None:
+    for i in range(x.size):
+        out[i] = np.arctan2(y[i], x[i])
 
 
 @kernel

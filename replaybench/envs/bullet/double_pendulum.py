@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.data.kernels.elementwise import cos, sin
 from replaybench.envs.bullet.model import Floats, Model, Readings
 from replaybench.envs.bullet.plant import BulletPlant
 from replaybench.envs.bullet.task import INTERVAL
@@ -60,7 +61,7 @@ class BulletInvertedDoublePendulum(BulletPlant):
         (cart, lower, upper), speed = now.position.T, now.velocity.T
         pole, _ = _upper_pole(now)
         return np.stack(
-            [cart, speed[0], pole, np.cos(lower), np.sin(lower), speed[1], np.cos(upper), np.sin(upper), speed[2]],
+            [cart, speed[0], pole, cos(lower), sin(lower), speed[1], cos(upper), sin(upper), speed[2]],
             axis=1,
         )
 
@@ -78,6 +79,6 @@ class BulletInvertedDoublePendulum(BulletPlant):
 def _upper_pole(now: Readings) -> tuple[Floats, Floats]:
     """Return x and y `[M]` of the upper pole's centre [m]; to ask PyBullet for it would cost a tenth of a step."""
     cart, lower, upper = now.position.T
-    x = cart + POLE * (np.sin(lower) + np.sin(lower + upper) / 2)
-    y = POLE * (np.cos(lower) + np.cos(lower + upper) / 2)
+    x = cart + POLE * (sin(lower) + sin(lower + upper) / 2)
+    y = POLE * (cos(lower) + cos(lower + upper) / 2)
     return x, y

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.data.kernels import elementwise
 from replaybench.envs.bullet.model import Floats, Model, Readings
 from replaybench.envs.bullet.plant import BulletPlant
 from replaybench.envs.bullet.task import INTERVAL
@@ -72,8 +73,8 @@ class BulletReacher(BulletPlant):
             target[:, 1],
             away[:, 0],
             away[:, 1],
-            np.cos(shoulder),
-            np.sin(shoulder),
+            elementwise.cos(shoulder),
+            elementwise.sin(shoulder),
             speed[0],
             elbow,
         ]

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError
+from replaybench.data.kernels import elementwise
 from replaybench.envs.bullet.model import Floats, Model, Readings
 from replaybench.envs.bullet.plant import BulletPlant
 from replaybench.envs.bullet.task import INTERVAL
@@ -111,11 +112,12 @@ class Walker(BulletPlant):
         """Return physical states `[M, S]`."""
         yaw = now.attitude[:, 2]
         x, y = _middle(now, self._counted)
-        bearing = np.arctan2(-y, TARGET - x) - yaw
-        cosine, sine = np.cos(yaw), np.sin(yaw)
+        bearing = elementwise.arctan2(-y, TARGET - x) - yaw
+        cosine, sine = elementwise.cos(yaw), elementwise.sin(yaw)
         forward = cosine * now.speed[:, 0] + sine * now.speed[:, 1]
         sideways = cosine * now.speed[:, 1] - sine * now.speed[:, 0]
-        general = [now.root[:, 2], np.sin(bearing), np.cos(bearing), forward, sideways, now.speed[:, 2]]
+        turned = [elementwise.sin(bearing), elementwise.cos(bearing)]
+        general = [now.root[:, 2], *turned, forward, sideways, now.speed[:, 2]]
         joints = np.stack([now.position, now.velocity], axis=2).reshape(len(yaw), -1)
         return np.concatenate([np.stack(general, axis=1), now.attitude[:, :2], joints, now.on_ground], axis=1)
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.kernel import kernel
+from replaybench.data.kernels import elementwise
 from replaybench.data.streams import Stream
 from replaybench.envs.interface.plant import Vector
 from replaybench.envs.mujoco.plant import MujocoPlant
@@ -118,5 +119,5 @@ class AcerReacher3(MujocoPlant):
         position[:, 1:3] = _BEND * (2.0 * uniform[:, 1:3] - 1.0)
         radius = np.sqrt(_NEAREST**2 + (_FARTHEST**2 - _NEAREST**2) * uniform[:, 3])
         turned = 2.0 * math.pi * uniform[:, 4]
-        position[:, 3], position[:, 4] = radius * np.cos(turned), radius * np.sin(turned)
+        position[:, 3], position[:, 4] = radius * elementwise.cos(turned), radius * elementwise.sin(turned)
         return position, np.zeros((len(uniform), 5))

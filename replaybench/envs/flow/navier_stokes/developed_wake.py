@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from replaybench.data.cache import cache_dir
 from replaybench.data.errors import UserError
+from replaybench.data.kernels import elementwise
 from replaybench.data.records.record import open_record, write_record
 from replaybench.envs.flow.navier_stokes.bodies import Obstacle, half_circle
 from replaybench.envs.flow.navier_stokes.solver import Grid, Solver
@@ -69,7 +70,7 @@ def stirred(solver: Solver) -> Array:
     grid, fields = solver.grid, solver.undisturbed()
     (left, bottom), h = grid.corner, grid.h
     x, y = left + h * (np.arange(grid.shape[0])[:, None] + 0.5), bottom + h * np.arange(grid.shape[1])
-    fields[V] += 0.2 * np.exp(-((x - 1.0) ** 2 + y**2) / 0.25)
+    fields[V] += 0.2 * elementwise.exp(-((x - 1.0) ** 2 + y**2) / 0.25)
     fill_pads(fields[0], fields[1])
     return fields
 

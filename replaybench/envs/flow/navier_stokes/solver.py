@@ -17,6 +17,7 @@ import numpy as np
 from scipy.fft import dct, idct
 
 from replaybench.data.kernel import kernel
+from replaybench.data.kernels import elementwise
 from replaybench.envs.flow.navier_stokes.sweeps import (
     PAD,
     Array,
@@ -137,7 +138,7 @@ class Solver:
 
 def pivots(nx: int, ny: int) -> Array:
     """Return the reciprocal pivots `[nx, ny]` of Gauss elimination in `tridiagonal`, for all wave numbers."""
-    diagonal = -2.0 - 4.0 * np.sin(np.pi * np.arange(ny) / (2 * ny)) ** 2
+    diagonal = -2.0 - 4.0 * elementwise.sin(np.pi * np.arange(ny) / (2 * ny)) ** 2
     reciprocal = np.zeros((nx, ny))
     reciprocal[0] = 1.0 / (diagonal + 1.0)
     for i in range(1, nx - 1):
