@@ -112,24 +112,26 @@ def peer_of(name: str, hidden: tuple[int, ...], batch: int) -> Any:
     return model
 
 
-def our_run(learner: Learner, hidden: tuple[int, ...], batch: int, members: int) -> Any:
+def our_run(learner: Learner, hidden: tuple[int, ...], batch: int, members: int, plant: str = "PendulumDCSC") -> Any:
     """Return a cell of this learner that has not begun."""
     from replaybench.experiments.training.cell import CellRun
     from replaybench.experiments.training.study import Study
 
     settings = {learner.name: learner.settings(hidden, batch)}
     study = Study(
-        name="speed", plants=("PendulumDCSC",), learners=(learner.name,), strategies=(learner.strategy,),
+        name="speed", plants=(plant,), learners=(learner.name,), strategies=(learner.strategy,),
         seeds=members, block=members, episodes=100, greedy_every=100, learner=settings,
     )  # fmt: skip
     return CellRun(study.cells()[0])
 
 
-def our_updates(learner: Learner, hidden: tuple[int, ...], batch: int, members: int, count: int) -> tuple[Any, float]:
+def our_updates(
+    learner: Learner, hidden: tuple[int, ...], batch: int, members: int, count: int, plant: str = "PendulumDCSC"
+) -> tuple[Any, float]:
     """Return a piece of work of `count` updates per member, and the floating-point operations of one update."""
     from replaybench.experiments.training.loop import training_episode, update_phase
 
-    run = our_run(learner, hidden, batch, members)
+    run = our_run(learner, hidden, batch, members, plant)
     for _ in range(run.agent.warmup_episodes + 2):
         seen = training_episode(run.env, run.agent, run.replay, 0)
     shapes = {name: network.shape for name, network in run.agent.networks.items()}

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).resolve().parent / "results" / "speed"
-PEERS = ("stable_baselines3", "cpprb")
+PEERS = ("stable_baselines3", "cpprb", "rltools", "mkl", "jax")
 REPETITIONS = 7
 
 
@@ -44,6 +44,7 @@ class Timing:
         least_ratio, least, most: bounds asked for, of the ratio or of our value.
         at: the point of a family of timings, such as capacity and batch.
         more: further values of the same measurement.
+        series: what came of it over time, for figures; not printed.
     """
 
     what: str
@@ -57,6 +58,7 @@ class Timing:
     most: float | None = None
     at: Mapping[str, float] = field(default_factory=dict)
     more: Mapping[str, float] = field(default_factory=dict)
+    series: Mapping[str, list[float]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         place = "".join(f", {name} {value:g}" for name, value in self.at.items())
@@ -97,11 +99,11 @@ def interleaved(*sides: Callable[[], float]) -> list[float]:
     return [statistics.median(found) for found in rates]
 
 
-def timed(work: Callable[[], object], amount: float) -> float:
-    """Do the work and return amount per second."""
-    began = time.perf_counter()
+def timed(work: Callable[[], object], amount: float, clock: Callable[[], float] = time.perf_counter) -> float:
+    """Do the work and return amount per second of the `clock`."""
+    began = clock()
     work()
-    return amount / (time.perf_counter() - began)
+    return amount / (clock() - began)
 
 
 def circumstances(note: str = "") -> dict[str, Any]:

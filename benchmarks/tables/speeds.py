@@ -11,16 +11,19 @@ from benchmarks.tables.stored import RESULTS
 from benchmarks.tables.text import captioned, listed, number, significant, table
 
 Row = dict[str, Any]
-SHOWN = {"stable_baselines3": "Stable-Baselines3", "torch": "torch", "cpprb": "cpprb", "mujoco": "MuJoCo"}
+SHOWN = {
+    "rltools": "RLtools", "mkl": "MKL", "jax": "JAX", "stable_baselines3": "Stable-Baselines3", "torch": "torch",
+    "cpprb": "cpprb", "mujoco": "MuJoCo",
+}  # fmt: skip
 HEADINGS = ("what", "replaybench", "peer", "ratio", "asked for")
 
 
 def texts() -> dict[str, str]:
     return {
-        "speed": _captioned("speed", _beside(_rows("speed"))),
-        "speed-learners": _captioned("bench_learners", _beside(_updates())),
-        "speed-plants": _captioned("bench_mujoco", _beside(_plants())),
-        "speed-replay": _captioned("bench_replay", _replay()),
+        "speed": measured("speed", beside(rows_of("speed"))),
+        "speed-learners": measured("bench_learners", beside(_updates())),
+        "speed-plants": measured("bench_mujoco", beside(_plants())),
+        "speed-replay": measured("bench_replay", _replay()),
         "speed-growth": _growth(),
         **_bytes(),
         **_values(),
@@ -33,19 +36,20 @@ def _stored(script: str) -> dict[str, Any]:
     return found
 
 
-def _rows(script: str, *sections: str) -> list[Row]:
+def rows_of(script: str, *sections: str) -> list[Row]:
     """Return the timings of some sections of a script, or of all."""
     stored = _stored(script)
     return [row for name in sections or stored for row in stored[name]["timings"]]
 
 
-def _captioned(script: str, text: str) -> str:
-    return captioned(_made(script), text)
+def measured(script: str, text: str) -> str:
+    return captioned(made_when(script), text)
 
 
-def _made(script: str) -> str:
-    """Say when, where and beside what a script's timings were taken."""
-    made = [section["made"] for section in _stored(script).values()]
+def made_when(script: str, *sections: str) -> str:
+    """Say when, where and beside what a script's timings, or those of some sections, were taken."""
+    stored = _stored(script)
+    made = [stored[name]["made"] for name in sections or stored]
     dates = sorted({each["date"][:10] for each in made})
     commits = sorted({each["commit"][:7] for each in made if each["commit"]})
     loads = [each["load"] for each in made if each["load"] is not None]
@@ -81,7 +85,7 @@ def _place(row: Row) -> str:
     return "".join(f", {names.get(name, name)} {number(value, 0)}" for name, value in row.get("at", {}).items())
 
 
-def _beside(rows: list[Row]) -> str:
+def beside(rows: list[Row]) -> str:
     """Return the table of timings beside their peers."""
     return table(
         HEADINGS,
@@ -102,13 +106,13 @@ def _updates() -> list[Row]:
     sections = [name for name in _stored("bench_learners") if not name.startswith("sweep")]
     return [
         {**row, "what": f"{row['what']} ({number(row['more']['% of peak'], 0)} % of peak)"}
-        for row in _rows("bench_learners", *sections)
+        for row in rows_of("bench_learners", *sections)
     ]
 
 
 def _plants() -> list[Row]:
     scripts = ("bench_mujoco", "bench_bullet", "bench_flow")
-    return [row for name in scripts if (RESULTS / "speed" / f"{name}.json").is_file() for row in _rows(name)]
+    return [row for name in scripts if (RESULTS / "speed" / f"{name}.json").is_file() for row in rows_of(name)]
 
 
 def _power(value: float) -> str:
@@ -118,7 +122,7 @@ def _power(value: float) -> str:
 def _replay() -> str:
     """Return the table of batches replayed: a line for each pair and capacity, columns by batch."""
     found: dict[tuple[str, str, float], dict[float, Row]] = {}
-    for row in _rows("bench_replay", "peer", "house"):
+    for row in rows_of("bench_replay", "peer", "house"):
         found.setdefault((row["what"], row["rival"], row["at"]["capacity"]), {})[row["at"]["batch"]] = row
     lines, before = [], ("", "")
     for (what, rival, capacity), row in sorted(found.items(), key=lambda item: ("cpprb" not in item[0][1],)):
@@ -139,7 +143,7 @@ def _millions(row: Row) -> tuple[str, str]:
 
 
 def _growth() -> str:
-    rows = _rows("bench_replay", "growth")
+    rows = rows_of("bench_replay", "growth")
     names = list(dict.fromkeys(row["what"] for row in rows))
     places: dict[tuple[float, float], list[str]] = {}
     for row in rows:
@@ -149,7 +153,7 @@ def _growth() -> str:
 
 def _bytes() -> dict[str, str]:
     """Return what an experience costs under each strategy, rounded up."""
-    used = {row["what"]: row["ours"] for row in _rows("bench_replay", "memory")}
+    used = {row["what"]: row["ours"] for row in rows_of("bench_replay", "memory")}
     names = {
         "TDE": "TDE[Uniform]", "Expl": "Expl[Uniform]", "PER": "FULL[PER]", "PERprop": "FULL[PERprop]",
         "ERE": "Resv[ERE]", "ERE-PER": "Resv[ERE+PER]",
@@ -158,20 +162,20 @@ def _bytes() -> dict[str, str]:
 
 
 def _values() -> dict[str, str]:
-    files = {row["what"]: row for row in _rows("bench_files")}
+    files = {row["what"]: row for row in rows_of("bench_files")}
     written = files["a buffer written"]
-    victims = [row for row in _rows("bench_replay", "victims") if row["what"] in ("TDE[Uniform]", "Expl[Uniform]")]
+    victims = [row for row in rows_of("bench_replay", "victims") if row["what"] in ("TDE[Uniform]", "Expl[Uniform]")]
     draws, adds = ([value(row) for row in victims] for value in (lambda r: r["ours"], lambda r: r["more"]["whole add"]))
-    single = [r for r in _rows("bench_replay", "growth") if r["at"]["members"] == 1 and r["what"] == "FIFO[Uniform]"]
+    single = [r for r in rows_of("bench_replay", "growth") if r["at"]["members"] == 1 and r["what"] == "FIFO[Uniform]"]
     calls = [16 * row["ours"] / 1000 for row in single]
     return {
         "victims": f"{significant(min(draws))} to {significant(max(draws))} µs",
         "victims.add": f"{significant(min(adds))} to {significant(max(adds))} µs",
-        "memory": ", ".join(f"{row['what']} {number(row['ours'], 1)}" for row in _rows("bench_replay", "memory")),
+        "memory": ", ".join(f"{row['what']} {number(row['ours'], 1)}" for row in rows_of("bench_replay", "memory")),
         "single-call": f"{significant(min(calls))} to {significant(max(calls))} µs",
-        "sweep": f"{number(_rows('bench_learners', 'sweep:V-RACER')[0]['ours'], 0)} %",
+        "sweep": f"{number(rows_of('bench_learners', 'sweep:V-RACER')[0]['ours'], 0)} %",
         "files.size": f"{number(written['at']['GB'], 2)} GB, {written['at']['members']} members",
-        "files.made": _made("bench_files"),
+        "files.made": made_when("bench_files"),
         "files.write": f"{significant(written['ours'])} s",
         "files.plain": f"{significant(written['peer'])} s",
         "files.ratio": f"{significant(written['ratio'])}×",
