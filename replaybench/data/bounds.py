@@ -47,6 +47,8 @@ Noise = Annotated[float, NOISE]
 HERTZ: Final = Within(0, 1e5, "Hz", above=True)
 Hertz = Annotated[float, HERTZ]
 Seconds = Annotated[float, Within(0, math.inf, "s")]
+Discount = Annotated[float, Within(0, 1)]
+"""Discount factor of a control step."""
 
 STEPS: Final = Within(1, 10**7, "steps")
 """Samples of an episode, and steps of integration in a sample."""

@@ -27,6 +27,7 @@ from replaybench.envs.interface.plant import Parameter
 from replaybench.envs.ode.plant import OdePlant, with_equations
 from replaybench.envs.registry import make_plant
 from replaybench.experiments.results.statistics import interval
+from replaybench.experiments.training.offline_changes import Changes
 from replaybench.replay.strategies.notation import parse
 
 _LEAST_LEARNERS = 8
@@ -132,6 +133,8 @@ def show_replay(
     seeds: int | None,
     root_seed: int,
     output: Path | None,
+    member: int | None,
+    changes: Changes,
 ) -> None:
     """Train offline from a buffer file, print and store how that compares with online learning and DP."""
     from replaybench.experiments.figures.all_figures import draw_offline
@@ -148,12 +151,13 @@ def show_replay(
     where = f"{path.parent.name}-{path.stem}" if path.stem == "buffer" else path.stem
     folder = output or Path("runs") / f"replay-{where}-{_file_name(label)}-{updates}"
     refuse_existing(folder / "scores.h5")
-    recording = read_recording(path, plant, whole=not stream)
+    recording = read_recording(path, plant, whole=not stream, member=member)
+    noise = recording.noise if changes.noise is None else changes.noise
     if recording.changed:
         console.print(f"warning: {recording.plant.name} has changed since this buffer was filled", markup=False)
     if recording.failed:
         console.print(f"warning: {recording.failed} recording(s) hold NaN or infinity and are left out", markup=False)
-    check_effort(recording.plant, recording.frequency, recording.noise)
+    check_effort(recording.plant, recording.frequency, noise)
     learners = seeds or max(len(recording.members), _LEAST_LEARNERS)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
         task = progress.add_task(f"{escape(label)} offline, {learners} learners", total=updates)
@@ -166,9 +170,10 @@ def show_replay(
             capacity=capacity,
             root_seed=root_seed,
             progress=lambda done: progress.update(task, completed=done),
+            changes=changes,
         )
         progress.update(task, description="references")
-        found = reference(recording.plant, recording.frequency, recording.noise)
+        found = reference(recording.plant, recording.frequency, noise)
     facts = recording.facts
     title = f"{recording.plant.name}, {recording.frequency:g} Hz: {metric_words(found)}, mean over learners [95 %]"
     table = Table(title=title, box=box.SIMPLE_HEAD)
@@ -177,8 +182,9 @@ def show_replay(
     online = [("online", facts.reward_greedy, facts.strategy)]
     online.append(("online, exploring", facts.reward_final, facts.strategy))
     for kind, rewards, named in online:
-        if rewards:
-            _add_scores(table, f"{kind}: {named}", np.array(rewards, float), found)
+        if rewards and noise == recording.noise:  # else they are not on one scale
+            mine = rewards if member is None else rewards[member : member + 1]
+            _add_scores(table, f"{kind}: {named}", np.array(mine, float), found)
     _add_scores(table, f"offline: {label}, {updates} updates", outcome.reward[:, -1], found)
     if np.isfinite(found.dp):
         table.add_row("dynamic programming", f"{found.dp:.2f}", _score(found.dp, found))
@@ -191,7 +197,10 @@ def show_replay(
         "plant": facts.plant,
         "parameters": facts.parameters,
         "frequency": recording.frequency,
-        "noise": recording.noise,
+        "noise": noise,
+        "recording": member,
+        "settings": dict(changes.settings),
+        "discount": changes.discount,
         "root_seed": root_seed,
         "version": VERSION,
     }
@@ -200,7 +209,9 @@ def show_replay(
     write_record(
         folder / "scores.h5", "offline scores", about, {"updates": outcome.updates, "reward_greedy": outcome.reward}
     )
-    for drawn in draw_offline(outcome.updates, outcome.reward, found, online, label, folder):
+    for drawn in draw_offline(
+        outcome.updates, outcome.reward, found, online if noise == recording.noise else [], label, folder
+    ):
         print(f"figure   {drawn}")
     print(f"policy   {folder / 'policy.safetensors'}")
     print(f"scores   {folder / 'scores.h5'}")

@@ -43,7 +43,7 @@ def write_provenance(folder: RunFolder, name: str, cells: Sequence[Cell], comple
         "written": {"at": utc_now(), "argv": sys.argv[1:], **dataclasses.asdict(this_code())},
         "cells": {cell.id: {"cell": dataclasses.asdict(cell), **stint_facts(stints[cell.id])} for cell in cells},
     }
-    write_text(folder.provenance, json.dumps(facts, indent=2, sort_keys=True) + "\n")
+    write_text(folder.provenance, json.dumps(facts, indent=2) + "\n")
 
 
 def _stints_so_far(cell: Path) -> tuple[Stint, ...]:

@@ -116,6 +116,7 @@ def run_sweep(
         for warning in plan_warnings(todo.cells):
             console.print(f"warning: {warning}", markup=False, highlight=False)
         write_text(folder.study, write_toml(resolved(study, todo.cells)))
+        write_provenance(folder, study.name, todo.cells, complete=False)  # so that cells can be found while they run
         points = {(cell.plant, cell.frequency, cell.noise): cell for cell in todo.cells}
         # The dearest cells first, so that no worker is left alone with one at the end.
         sizes = for_each(todo.open, total_steps)

@@ -460,3 +460,56 @@ def test_the_next_command_of_an_import_runs_as_it_is_printed(
     program, *words = shlex.split(line.removeprefix("next"))
     assert program == "replaybench"
     assert call(*words, "--updates", 4, "--seeds", 2, "--output", tmp_path / "out") == 0
+
+
+def test_a_cell_is_found_by_what_it_is(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Instead of by the id of its folder; what is still open is asked for."""
+    capsys.readouterr()
+    assert call("inspect", run) == 0
+    told = capsys.readouterr().out
+    for path in run.glob("cells/*"):
+        assert re.search(rf"{path.name} .*complete", told)
+    one = ("--plant", "PendulumDCSC", "--noise", "0.0", "--frequency", "50")
+    assert call("inspect", run, *one, "--strategy", "FULL[PER(0.7)]", "--seed", "2") == 0
+    assert "member 2" in capsys.readouterr().out
+    told = refused(capsys, "inspect", run, *one)
+    assert "2 cells of" in told
+    assert "--strategy FIFO[Uniform] or FULL[PER]" in told
+    assert "no cell of seed 7; there is 0–2" in refused(capsys, "inspect", run, *one, "--seed", "7")
+    assert "no cell of noise 0.02; there is 0" in refused(capsys, "inspect", run, "--noise", "0.02")
+    file = next(run.glob("cells/*/buffer.h5"))
+    assert "--noise chooses among" in refused(capsys, "inspect", file, "--noise", "0")
+    assert "--member counts" in refused(
+        capsys, "inspect", run, *one, "--strategy", "FULL[PER]", "--seed", 1, "--member", 1
+    )
+
+
+def test_results_name_their_cells_and_units(run: Path) -> None:
+    with xr.open_dataset(run / "results.nc", engine="h5netcdf") as data:
+        assert set(data["cell"].values.ravel().tolist()) == {path.name for path in run.glob("cells/*")}
+        for axis in data.dims:
+            named = axis in ("plant", "learner", "strategy")
+            assert data[axis].attrs.get("units") == (None if named else "Hz" if axis == "frequency" else "1"), axis
+
+
+def test_replay_of_a_runs_cell_with_changed_settings(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = (run, "--plant", "PendulumDCSC", "--from-strategy", "FIFO[Uniform]", "--seed", 1, "--updates", 20)
+    assert call("replay", *chosen, "--seeds", 2, "--output", tmp_path / "as-it-was") == 0
+    changed = ("--set", "tau=0.5", "exploration.first_amplitude=0.5", "--discount", "0.5")
+    assert call("replay", *chosen, "--seeds", 2, *changed, "--output", tmp_path / "changed") == 0
+    before, after = (read_record(tmp_path / name / "scores.h5") for name in ("as-it-was", "changed"))
+    assert after[0].facts["settings"] == {"tau": 0.5, "exploration": {"first_amplitude": 0.5}}
+    assert before[0].facts["recording"] == 1
+    assert not np.array_equal(before[1]["reward_greedy"], after[1]["reward_greedy"])
+    np.testing.assert_array_equal(before[1]["reward_greedy"][:, 0], after[1]["reward_greedy"][:, 0])
+    assert "did you mean 'tau'" in refused(capsys, "replay", *chosen, "--set", "tua=1").replace(
+        "mean tau", "mean 'tau'"
+    )
+    assert "--set takes NAME=VALUE" in refused(capsys, "replay", *chosen, "--set", "tau")
+    assert "--discount must be" in refused(capsys, "replay", *chosen, "--discount", "1.5")
+    capsys.readouterr()
+    assert call("replay", *chosen, "--evaluation-noise", "0.02", "--output", tmp_path / "noisy") == 0
+    told = capsys.readouterr().out
+    assert "online" not in told, "that was measured under another noise"

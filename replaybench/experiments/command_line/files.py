@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
-from replaybench.data.bounds import Hertz, Whole
+from replaybench.data.bounds import Hertz, Noise, Whole
 from replaybench.experiments.command_line.options import parameter_values
 from replaybench.experiments.terminal import make_console
 
@@ -48,19 +48,33 @@ def export(
     member: Whole | None = None,
     plant: str | None = None,
     output: Path | None = None,
+    learner: str | None = None,
+    strategy: str | None = None,
+    noise: Noise | None = None,
+    frequency: Hertz | None = None,
+    seed: Whole | None = None,
 ) -> int:
     """Write the whole episodes of a stored buffer as a Minari dataset.
 
     Args:
-        buffer: Buffer file made by `sweep` or `import`.
+        buffer: Buffer file made by `sweep` or `import`; or run folder, of which the options below choose a cell.
         dataset: Id of the dataset, for example replaybench/pendulum/full-per-v0.
         member: Recording to write, from 0; all of them if not given.
-        plant: The buffer's plant; needed only where the file names a plant of your own (path/to/file.py:ClassName).
+        plant: The buffer's plant; needed only where it is one of your own (path/to/file.py:ClassName).
         output: Folder of Minari datasets; $MINARI_DATASETS_PATH, else ~/.minari/datasets, if not given.
+        learner: Learner of the cell of a run folder.
+        strategy: Its strategy.
+        noise: Its noise.
+        frequency: Its control rate in Hz.
+        seed: Its seed: its recording is the one to write.
     """
     from replaybench.experiments.exchange.commands import show_export
+    from replaybench.experiments.inspection.finding import find_recording
 
-    show_export(make_console(), buffer, dataset, member, plant, output)
+    chosen, member = find_recording(
+        buffer, member, plant=plant, learner=learner, strategy=strategy, noise=noise, frequency=frequency, seed=seed
+    )
+    show_export(make_console(), chosen, dataset, member, plant, output)
     return 0
 
 
@@ -70,17 +84,32 @@ def inspect(
     member: Whole | None = None,
     figure: Path | None = None,
     plant: str | None = None,
+    learner: str | None = None,
+    strategy: str | None = None,
+    noise: Noise | None = None,
+    frequency: Hertz | None = None,
+    seed: Whole | None = None,
 ) -> int:
     """Say what is in any file that replaybench writes; of a buffer, what its experiences are.
 
     Args:
-        file: Buffer, checkpoint, scores, solution (.h5), policy (.safetensors), results (.nc) or run folder.
+        file: Buffer, checkpoint, scores, solution (.h5), policy (.safetensors), results (.nc) or run folder, all
+            of it or the cell that the last options choose.
         verify: Check structure and values as well, not only checksums.
         member: Member of a buffer whose composition to show, from 0; all of them, pooled, if not given.
         figure: File (.png, .svg or .pdf) to draw the composition of a buffer into.
-        plant: The buffer's plant; needed only where the file names a plant of your own (path/to/file.py:ClassName).
+        plant: The buffer's plant; needed only where it is one of your own (path/to/file.py:ClassName).
+        learner: Learner of the cell of a run folder.
+        strategy: Its strategy.
+        noise: Its noise.
+        frequency: Its control rate in Hz.
+        seed: Its seed: its member is the one to show.
     """
+    from replaybench.experiments.inspection.finding import find_inspected
     from replaybench.experiments.inspection.inspect import show_file
 
-    show_file(make_console(), file, verify, member, plant, figure)
+    chosen, member = find_inspected(
+        file, member, plant=plant, learner=learner, strategy=strategy, noise=noise, frequency=frequency, seed=seed
+    )
+    show_file(make_console(), chosen, verify, member, plant, figure)
     return 0

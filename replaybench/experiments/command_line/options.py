@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import itertools
+import tomllib
 import typing
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -107,3 +108,34 @@ def parameter_values(parameters: Sequence[str]) -> dict[str, Parameter]:
         except ValueError:
             values[name.replace("-", "_")] = value
     return values
+
+
+def setting_values(entries: Sequence[str]) -> dict[str, Any]:
+    """Parse NAME=VALUE entries as a study's tables hold them; `exploration.first_amplitude` is one of a table within.
+
+    Raises:
+        UserError: an entry has no such form, or is given twice.
+    """
+    settings: dict[str, Any] = {}
+    for entry in entries:
+        name, equals, text = entry.partition("=")
+        *tables, key = name.replace("-", "_").split(".")
+        if not (equals and key and all(tables)):
+            raise UserError(f"--set takes NAME=VALUE, as in tau=0.005, not {shown(entry)}")
+        table = settings
+        for inner in tables:
+            table = table.setdefault(inner, {})
+            if not isinstance(table, dict):
+                raise UserError(f"--set gives {inner!r} a value and entries of its own; leave one out")
+        if key in table:
+            raise UserError(f"--set gives {name!r} twice; leave one out")
+        table[key] = _toml_value(text)
+    return settings
+
+
+def _toml_value(text: str) -> Any:
+    """Return what TOML reads in the place of a value; text that needs no quotes here is text."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"] if "\n" not in text else text
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError):
+        return text

@@ -56,7 +56,7 @@ def _later(command: Callable[..., int]) -> Callable[..., Callable[[], int]]:
     return bound
 
 
-_WRITTEN: Final = {"parameters": "NAME=VALUE …", "columns": "NAME=COLUMN …"}
+_WRITTEN: Final = {"parameters": "NAME=VALUE …", "columns": "NAME=COLUMN …", "set": "NAME=VALUE …"}
 """Options that take several values in a form of their own."""
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 from tyro.conf import Positional
 
-from replaybench.data.bounds import Count, Hertz, Noise, RootSeed, Seconds, Seeds, Workers
-from replaybench.experiments.command_line.options import parameter_values
+from replaybench.data.bounds import Count, Discount, Hertz, Noise, RootSeed, Seconds, Seeds, Whole, Workers
+from replaybench.experiments.command_line.options import parameter_values, setting_values
 from replaybench.experiments.terminal import make_console
 
 if TYPE_CHECKING:
@@ -131,23 +131,61 @@ def replay(
     capacity: Count | None = None,
     seeds: Seeds | None = None,
     root_seed: RootSeed = 0,
+    set: tuple[str, ...] = (),
+    discount: Discount | None = None,
+    evaluation_noise: Noise | None = None,
+    from_learner: str | None = None,
+    from_strategy: str | None = None,
+    noise: Noise | None = None,
+    frequency: Hertz | None = None,
+    seed: Whole | None = None,
     output: Path | None = None,
 ) -> int:
     """Train a fresh population from a stored buffer, offline, then evaluate it on the plant the file names.
 
     Args:
-        buffer: Buffer file made by `sweep` or `import`.
+        buffer: Buffer file made by `sweep` or `import`; or run folder, of which --from-strategy, --from-learner,
+            --noise, --frequency and --seed choose a cell.
         strategy: Retention[Sampling], for example FULL[PER] or Resv[Uniform].
         stream: Draw from the file block by block, for buffers larger than memory; not uniform, and without a strategy.
-        plant: Plant to evaluate on; needed only where the file names a plant of your own (path/to/file.py:ClassName).
+        plant: Plant to evaluate on; needed only where it is one of your own (path/to/file.py:ClassName).
         updates: Updates of every learner.
         learner: Learner (see `replaybench list`).
         capacity: Slots of each buffer; by default everything in the file is kept.
         seeds: Learners to train; by default one per recording in the file, at least 8.
         root_seed: Root seed of the learners.
+        set: Changed settings of the learner, as in --set tau=0.005 exploration.first_amplitude=0.5 'hidden=[64, 64]'.
+        discount: Discount factor of a control step; that of those who filled the buffer if not given.
+        evaluation_noise: Noise under which is evaluated; the buffer's if not given.
+        from_learner: Learner of the cell of a run folder.
+        from_strategy: Its strategy.
+        noise: Its noise.
+        frequency: Its control rate in Hz.
+        seed: Its seed, the only one to learn from.
         output: Folder for policy, scores and figure; runs/replay-<file>-<strategy>-<updates> if not given.
     """
     from replaybench.experiments.commands import show_replay
+    from replaybench.experiments.inspection.finding import find_recording
+    from replaybench.experiments.training.offline_changes import Changes
 
-    show_replay(make_console(), buffer, plant, strategy, stream, updates, learner, capacity, seeds, root_seed, output)
+    file, member = find_recording(
+        buffer, None, plant=plant, learner=from_learner, strategy=from_strategy, noise=noise, frequency=frequency,
+        seed=seed,
+    )  # fmt: skip
+    changes = Changes(setting_values(set), discount, evaluation_noise)
+    show_replay(
+        make_console(),
+        file,
+        plant,
+        strategy,
+        stream,
+        updates,
+        learner,
+        capacity,
+        seeds,
+        root_seed,
+        output,
+        member,
+        changes,
+    )
     return 0

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 from rich import box
 from rich.console import Console
 from rich.markup import escape
@@ -19,9 +20,12 @@ from replaybench.data.formats.policy_file import read_policy
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.records.record import is_record, open_record, read_header
 from replaybench.experiments.inspection.array_table import array_row, check_buffer, parts
+from replaybench.experiments.inspection.cell_table import cell_table
 from replaybench.replay.files.buffer_schema import BufferFile
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from replaybench.envs.interface.plant import Parameter
 
 _MOST_SIGNALS: Final = 8
@@ -118,7 +122,7 @@ def _flat(facts: dict[str, Any], prefix: str = "") -> dict[str, str]:
     return lines
 
 
-def _show_results(console: Console, path: Path) -> None:
+def _show_results(console: Console, path: Path) -> xr.Dataset:
     from replaybench.experiments.results.dataset import describe
     from replaybench.experiments.results.results_file import read_results
     from replaybench.experiments.results.tables import score_tables
@@ -128,6 +132,25 @@ def _show_results(console: Console, path: Path) -> None:
     console.print(describe(data), markup=False)
     for table in score_tables(data):
         console.print(table)
+    return data
+
+
+def _finals(data: xr.Dataset) -> dict[str, tuple[float, int]]:
+    """Return the mean final score over the seeds of each cell of results, and how many of its runs failed, by id."""
+    if "cell" not in data.coords:
+        return {}
+    blocks = [*data["block"].values.tolist(), data.sizes["seed"]]
+    found = {}
+    for place in np.ndindex(data["cell"].shape):
+        first, end = blocks[place[-1]], blocks[place[-1] + 1]
+        scores = data["mu_final"].values[place[:-1]][first:end]
+        runs = data["reward"].values[place[:-1]][first:end]
+        there = ~np.isnan(runs).all(axis=-1)
+        if there.any():
+            sound = scores[np.isfinite(scores)]
+            failed = int((there & ~np.isfinite(runs).all(axis=-1)).sum())
+            found[str(data["cell"].values[place])] = float(sound.mean()) if sound.size else np.nan, failed
+    return found
 
 
 def _show_folder(console: Console, path: Path, verify: bool) -> None:
@@ -140,8 +163,8 @@ def _show_folder(console: Console, path: Path, verify: bool) -> None:
     state = f"{path}: run folder, {len(complete)} cells complete, {len(started)} under way"
     console.print(state, style="bold", markup=False)
     console.print(folder.study.read_text(encoding="utf-8"), highlight=False, markup=False)
-    if folder.results.is_file():
-        _show_results(console, folder.results)
+    results = _show_results(console, folder.results) if folder.results.is_file() else None
+    console.print(cell_table(folder, {} if results is None else _finals(results)))
     if verify:
         for file in sorted(folder.path.glob("cells/*/[!.]*")):
             _show_one(Console(quiet=True), file, verify=True)

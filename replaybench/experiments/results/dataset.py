@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, Final, cast, get_args
 
 import numpy as np
 import xarray as xr
@@ -31,6 +31,27 @@ from replaybench.experiments.training.study import Cell, axis_values
 AXES = ("plant", "learner", "strategy", "noise", "frequency")
 SCORES = ("final", "best", "rise")
 References = Mapping[tuple[str, float, float], Reference]
+
+AXIS_LABELS: Final = {
+    "plant": ("name of the plant", ""),
+    "learner": ("name of the learner", ""),
+    "strategy": ("Retention[Sampling]", ""),
+    "noise": ("standard deviation of sensor and actuator noise, of signals within [-1, 1]", "1"),
+    "frequency": ("control rate", "Hz"),
+    "seed": ("number of the run", "1"),
+    "block": ("first seed of the cell", "1"),
+    "episode": ("number of the training episode, or round, from 1", "1"),
+    "greedy_episode": ("number of the training episode that a greedy one follows", "1"),
+    "signal": ("name of a state or action", ""),
+}
+"""What the axes of results are, and in which units; names have none."""
+
+
+def label_axes(data: xr.Dataset) -> None:
+    """Say of each axis what it is, and its unit."""
+    for name, (meaning, unit) in AXIS_LABELS.items():
+        if name in data.coords:
+            data.coords[name].attrs.update({"long_name": meaning, "units": unit} if unit else {"long_name": meaning})
 
 
 def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str, Path]) -> xr.Dataset:
@@ -55,7 +76,7 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
     _blank(data, "reward", (*AXES, "seed", "episode"), "told of training episodes: mean reward per step, or return")
     _blank(data, "reward_greedy", (*AXES, "seed", "greedy_episode"), "the same of greedy episodes")
     _blank(data, "episode_steps", (*AXES, "seed", "episode"), "mean number of steps of training episodes")
-    _blank(data, "seconds", (*AXES, "block"), "time that a cell took, by all processes that computed it [s]")
+    _blank(data, "seconds", (*AXES, "block"), "time that a cell took, by all processes that computed it")
     for name, meaning in ORIGINS.items():
         blank = np.full(data["seconds"].shape, "", object)
         data.coords[name] = data["seconds"].dims, blank, {"long_name": meaning}
@@ -63,6 +84,7 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
         data.coords["signal"] = list(dict.fromkeys(name for cell in cells for name in _signals(cell)))
         _blank(data, "replayed_noise", (*AXES, "seed", "signal"), "mean absolute noise in replayed experiences")
     for cell in cells:
+        data.coords["cell"].loc[{**{axis: getattr(cell, axis) for axis in AXES}, "block": cell.first_member}] = cell.id
         path = folders[cell.id] / "scores.h5"
         if path.is_file():
             try:
@@ -85,6 +107,8 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
             _add_origin(data, {**point, "block": cell.first_member}, stints)
     add_references(data, references)
     add_scores(data)
+    label_axes(data)
+    data["seconds"].attrs["units"] = "s"
     data.attrs = {
         "title": "replaybench sweep",
         "version": VERSION,
@@ -107,6 +131,7 @@ def _check_scores(path: Path, cell: Cell, arrays: Mapping[str, NDArray[Any]]) ->
 
 
 ORIGINS = {
+    "cell": "id of a cell, the name of its folder in cells/",
     "started": "when a cell was begun, UTC",
     "commit": "git commit of the code, -dirty where it was changed; of all processes that computed the cell",
     "processor": "model name of the processor, of all of them",

@@ -26,7 +26,7 @@ from replaybench.data.configuration import build
 from replaybench.data.errors import UserError, shown
 from replaybench.data.records.compression import DEFLATE_LIMIT
 from replaybench.envs.interface.plant import EpisodeMetric
-from replaybench.experiments.results.dataset import AXES, ORIGINS, SCORES, score_key
+from replaybench.experiments.results.dataset import AXES, ORIGINS, SCORES, label_axes, score_key
 
 _DIGEST_BYTES: Final = 32
 _FILTERS: Final = {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32}
@@ -191,11 +191,15 @@ def _dataset(
             raise UserError(f"{path}: {name} is not counted where there are rewards")
     coordinates = {*sizes, *_BESIDE}
     labelled = {name: (axes, values, meanings.get(name, {})) for name, (axes, values) in arrays.items()}
-    return xr.Dataset(
+    data = xr.Dataset(
         {name: array for name, array in labelled.items() if name not in coordinates},
         {name: array for name, array in labelled.items() if name in coordinates},
         {key: value for key, value in told.items() if isinstance(value, str | int | float)},
     )
+    label_axes(data)
+    if "seconds" in data:
+        data["seconds"].attrs["units"] = "s"
+    return data
 
 
 def _check_axis(path: Path, name: str, axes: tuple[str, ...], values: NDArray[Any]) -> int:

@@ -29,6 +29,7 @@ from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import is_installed, make_plant
 from replaybench.experiments.training.cell import make_task, stored_fields
 from replaybench.experiments.training.loop import update_once
+from replaybench.experiments.training.offline_changes import NO_CHANGES, Changes, merged
 from replaybench.experiments.training.plant_model import PlantModel
 from replaybench.experiments.training.schedule import updates_after, with_phases
 from replaybench.experiments.training.unit_steps import as_steps
@@ -124,7 +125,9 @@ class Outcome:
     agent: Agent
 
 
-def read_recording(path: Path, plant_name: str | None = None, whole: bool = True) -> Recording:
+def read_recording(
+    path: Path, plant_name: str | None = None, whole: bool = True, member: int | None = None
+) -> Recording:
     """Read a buffer file.
 
     A file's word is not enough to run a Python file: a plant that lives in one is named by the user.
@@ -133,15 +136,16 @@ def read_recording(path: Path, plant_name: str | None = None, whole: bool = True
         path: the file.
         plant_name: the plant, in place of the one that the file names.
         whole: whether to keep its arrays, or only to look through them.
+        member: place of the only recording to learn from; None for all.
 
     Raises:
-        UserError: the file is damaged, is no buffer, or does not fit its plant.
+        UserError: the file is damaged, is no buffer, has no such recording, or does not fit its plant.
     """
     with open_buffer(path) as file:
-        return _read(file, plant_name, whole)
+        return _read(file, plant_name, whole, member)
 
 
-def _read(file: BufferFile, plant_name: str | None, whole: bool) -> Recording:
+def _read(file: BufferFile, plant_name: str | None, whole: bool, member: int | None) -> Recording:
     path, facts = file.path, file.facts
     named, frequency = file.fact("plant"), file.fact("frequency")
     if plant_name is None and not is_installed(named):
@@ -163,15 +167,18 @@ def _read(file: BufferFile, plant_name: str | None, whole: bool) -> Recording:
     if file.steps > 1 and not whole:
         raise UserError(f"{path} holds segments of {file.steps} steps, which cannot be streamed; leave --stream out")
     record, count = file.record, file.count
-    sound = [m for m, stored in enumerate(count) if _is_finite(record, m, int(stored), list(fields))]
+    asked = range(len(count)) if member is None else [member]
+    if not 0 <= asked[0] < len(count):
+        raise UserError(f"{path} holds recordings 0 to {len(count) - 1}, not {member}")
+    sound = [m for m in asked if _is_finite(record, m, int(count[m]), list(fields))]
     if not sound:
-        raise UserError(f"{path}: every recording in it holds NaN or infinity; its runs failed")
+        raise UserError(f"{path}: every recording that was asked for holds NaN or infinity; its runs failed")
     arrays = {name: record.read(name) for name in file.shapes} if whole else {}
     if arrays and file.steps > 1:
         arrays = as_steps(arrays, facts.fields)
         count = arrays["count"]
     orders = [np.argsort(arrays["serial"][m, : count[m]], kind="stable") for m in sound] if whole else []
-    failed = len(count) - len(sound)
+    failed = len(asked) - len(sound)
     changed = facts.plant_fingerprint not in (None, plant.fingerprint())
     noise = facts.noise or 0.0
     return Recording(path, facts, file.shapes, plant, frequency, noise, arrays, sound, orders, failed, changed)
@@ -193,6 +200,7 @@ def replay_offline(
     capacity: int | None,
     root_seed: int,
     progress: Callable[[int], None],
+    changes: Changes = NO_CHANGES,
 ) -> Outcome:
     """Train a fresh population from a recording and evaluate it on the plant.
 
@@ -200,16 +208,21 @@ def replay_offline(
         strategy: how to replay; a recording without its arrays is streamed, whatever this says.
         capacity: slots of each buffer; None keeps every stored experience.
         progress: called with the number of updates done.
+        changes: what is otherwise than the recording says.
 
     Raises:
         UserError: the strategy needs a metric that the file lacks, or the policy that filled it.
     """
     plant, members = recording.plant, range(learners)
     kind, config = load_learner(learner)
-    configured = build(config, recording.settings(learner), f"settings of {learner} in {recording.path}")
+    settings = merged(recording.settings(learner), changes.settings)
+    configured = build(config, settings, f"settings of {learner} for {recording.path}")
     actions = Actions(plant.name, len(plant.action_names), plant.action_choices)
     kind.check(configured, actions, strategy.refer is not None)
-    setting = LearnerSetting(recording.task(), root_seed, members, recording.frequency, refer=strategy.refer)
+    noise = recording.noise if changes.noise is None else changes.noise
+    task = recording.task()
+    task = task if changes.discount is None else task._replace(discount=changes.discount)
+    setting = LearnerSetting(task, root_seed, members, recording.frequency, refer=strategy.refer)
     agent: Agent = kind(configured, setting)
     recording.check_fields(learner, agent.fields)
     batch = agent.batch_size * agent.segment
@@ -227,8 +240,8 @@ def replay_offline(
         plant,
         learners,
         frequency=recording.frequency,
-        sensor_noise=recording.noise,
-        actuator_noise=recording.noise,
+        sensor_noise=noise,
+        actuator_noise=noise,
         seed=root_seed,
         role="evaluation",
         observe=recording.facts.observe,

@@ -1,0 +1,148 @@
+"""The cells of a run folder, from what it says of them: no plant is made, and none of its Python files is run."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from replaybench.controllers.registry import spelled
+from replaybench.data.configuration import build
+from replaybench.data.errors import UserError, shown
+from replaybench.data.formats.documents import read_json
+from replaybench.data.formats.run_folder import RunFolder
+from replaybench.data.records.record import read_header
+from replaybench.envs.registry import PLANTS
+from replaybench.experiments.training.study import Cell
+from replaybench.replay.strategies.notation import parse
+
+_TOLERANCE: Final = 1e-9
+
+
+def cells_of(folder: RunFolder) -> list[Cell]:
+    """Return the cells of a run folder's study, in the study's order.
+
+    They stand in `provenance.json`; where that is missing, as in folders of killed sweeps of earlier versions, those
+    that have begun are taken from their own files.
+
+    Raises:
+        UserError: this is no run folder, or what it says of its cells is damaged.
+    """
+    if not folder.study.is_file():
+        raise UserError(f"{folder.path} is not a run folder (it holds no study.toml)")
+    if folder.provenance.is_file():
+        told = read_json(folder.provenance).get("cells")
+        tables = [each.get("cell") if isinstance(each, dict) else None for each in _values(told, folder.provenance)]
+        return [_cell(table, folder.provenance) for table in tables]
+    files = [path for name in ("scores", "checkpoint") for path in sorted(folder.path.glob(f"cells/*/{name}.h5"))]
+    cells = (_cell(read_header(path).facts.get("cell"), path) for path in files)
+    return list({cell.id: cell for cell in cells}.values())
+
+
+def _values(table: Any, path: Path) -> Iterable[Any]:
+    if not isinstance(table, dict):
+        raise UserError(f"{path} does not say which cells there are; run the sweep again to write it anew")
+    return table.values()
+
+
+def _cell(table: Any, path: Path) -> Cell:
+    if not isinstance(table, dict):
+        raise UserError(f"{path} does not say of which cell it is; run the sweep again to write it anew")
+    return build(Cell, table, f"{path}: cell")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """What singles out a cell of a run, as a user says it; None leaves an axis open."""
+
+    plant: str | None = None
+    learner: str | None = None
+    strategy: str | None = None
+    noise: float | None = None
+    frequency: float | None = None
+    seed: int | None = None
+
+    def given(self) -> list[str]:
+        """Return the names of what was said."""
+        return [name for name, value in vars(self).items() if value is not None]
+
+
+def chosen_file(path: Path, choice: Choice, names: Sequence[str] = ("buffer",)) -> tuple[Path, int | None]:
+    """Return the file that a user means by a file or a run folder and a choice, and the place of its seed's member.
+
+    Args:
+        path: a file, which is meant itself, or a run folder.
+        choice: which of the folder's cells, and which seed.
+        names: kinds of files of a cell that will do, the best first.
+
+    Raises:
+        UserError: no cell fits, or several do, or the one that does has no such file.
+    """
+    if not path.is_dir():
+        if given := [name for name in choice.given() if name != "plant"]:
+            raise UserError(f"--{given[0]} chooses among the cells of a run folder; {path} is none, leave it out")
+        return path, None
+    folder = RunFolder(path)
+    cell = _only(path, _fitting(path, cells_of(folder), choice))
+    member = None if choice.seed is None else choice.seed - cell.first_member
+    for name in names:
+        for suffix in (".h5", ".safetensors"):
+            file = folder.cell(cell.id) / f"{name}{suffix}"
+            if file.is_file():
+                return file, member
+    finished = (folder.cell(cell.id) / "scores.h5").is_file()
+    why = "its study keeps none (buffers)" if finished else "it is not finished; run the sweep again to continue"
+    raise UserError(f"cell {cell.id} of {path} ({cell.label}) has no {names[0]} file: {why}")
+
+
+def _fitting(path: Path, cells: Sequence[Cell], choice: Choice) -> list[Cell]:
+    """Return the cells that a choice leaves, narrowing axis by axis, so that the first that fits none is named."""
+    left = list(cells)
+    for axis in choice.given():
+        before = left
+        left = [cell for cell in before if _fits(cell, axis, getattr(choice, axis))]
+        if not left:
+            there = _written(before, axis)
+            asked = shown(getattr(choice, axis))
+            raise UserError(f"{path} has no cell of {axis} {asked}; there {'is' if len(there) == 1 else 'are'} "
+                            f"{', '.join(there) or 'none at all'}")  # fmt: skip
+    return left
+
+
+def _fits(cell: Cell, axis: str, wanted: Any) -> bool:
+    if axis == "seed":
+        return wanted in cell.seeds
+    own = getattr(cell, axis)
+    if axis in ("noise", "frequency"):
+        return math.isclose(own, wanted, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
+    if axis == "strategy":
+        with contextlib.suppress(UserError):  # of a part in a file of the user's own, which is not run for this
+            return bool(own == wanted or own == str(parse(wanted)))
+        return bool(own == wanted)
+    spell = PLANTS.spelled if axis == "plant" else spelled
+    return bool(own == spell(wanted))
+
+
+def _written(cells: Sequence[Cell], axis: str) -> list[str]:
+    """Return the values that cells have on an axis, as a user would write them."""
+    if axis == "seed":
+        return list(dict.fromkeys(f"{cell.seeds[0]}–{cell.seeds[-1]}" for cell in cells))
+    values = (getattr(cell, axis) for cell in cells)
+    return list(dict.fromkeys(f"{value:g}" if isinstance(value, float | int) else value for value in values))
+
+
+def _only(path: Path, cells: Sequence[Cell]) -> Cell:
+    """Return the only cell, or say what would single one out."""
+    if len(cells) == 1:
+        return cells[0]
+    open_axes = {axis: _written(cells, axis) for axis in ("plant", "learner", "strategy", "noise", "frequency", "seed")}
+    several = {axis: values for axis, values in open_axes.items() if len(values) > 1}
+    if not several:
+        raise UserError(f"{path} holds no cells yet; run its sweep first")
+    remedies = "; ".join(
+        f"--{axis} {' or '.join(values[:4])}{' …' * (len(values) > 4)}" for axis, values in several.items()
+    )
+    raise UserError(f"{len(cells)} cells of {path} fit; say which: {remedies}")

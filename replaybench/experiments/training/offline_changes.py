@@ -1,0 +1,35 @@
+"""What a user changes of the problem that a recording poses, and of who learns from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Changes; what is None or empty stays as the recording says.
+
+    Attributes:
+        settings: of the learner, as a study's `[learner.NAME]` table holds them.
+        discount: of a control step.
+        noise: standard deviation of sensor and actuator noise in evaluation, normalised units.
+    """
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    discount: float | None = None
+    noise: float | None = None
+
+
+NO_CHANGES: Final = Changes()
+
+
+def merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with changes, table within table."""
+    found = dict(settings)
+    for name, value in changes.items():
+        inner = found.get(name)
+        both = isinstance(value, Mapping) and isinstance(inner, Mapping)
+        found[name] = merged(inner, value) if both and inner is not None else value
+    return found
