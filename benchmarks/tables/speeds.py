@@ -25,6 +25,7 @@ def texts() -> dict[str, str]:
         "speed-plants": measured("bench_mujoco", beside(_plants())),
         "speed-replay": measured("bench_replay", _replay()),
         "speed-growth": _growth(),
+        "speed-gpu": measured("bench_gpu", beside(rows_of("bench_gpu"))),
         **_bytes(),
         **_values(),
     }
@@ -168,7 +169,10 @@ def _values() -> dict[str, str]:
     draws, adds = ([value(row) for row in victims] for value in (lambda r: r["ours"], lambda r: r["more"]["whole add"]))
     single = [r for r in rows_of("bench_replay", "growth") if r["at"]["members"] == 1 and r["what"] == "FIFO[Uniform]"]
     calls = [16 * row["ours"] / 1000 for row in single]
+    host = rows_of("bench_gpu", "host")[0]
     return {
+        "gpu.host": f"{number(host['more']['core-seconds of all seeds'], 0)} s",
+        "gpu.act": f"{number(100 * host['more']['µs to act'] / host['ours'], 0)} %",
         "victims": f"{significant(min(draws))} to {significant(max(draws))} µs",
         "victims.add": f"{significant(min(adds))} to {significant(max(adds))} µs",
         "memory": ", ".join(f"{row['what']} {number(row['ours'], 1)}" for row in rows_of("bench_replay", "memory")),
