@@ -146,11 +146,7 @@ class Learner(SavedLearner):
         raise NotImplementedError
 
     def policy_form(self) -> PolicyForm:
-        """Return how the greedy action comes from a network.
-
-        Raises:
-            UserError: it depends on a memory, too.
-        """
+        """Return how the greedy action comes from a network."""
         raise NotImplementedError
 
     def sample(self, observation: Floats) -> Floats:

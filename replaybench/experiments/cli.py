@@ -16,7 +16,7 @@ from replaybench.experiments.command_line.parser import parse
 from replaybench.experiments.command_line.published import claims, reproduce
 from replaybench.experiments.command_line.results import figures, report
 from replaybench.experiments.command_line.running import baseline, replay, sweep
-from replaybench.experiments.command_line.taking import examples
+from replaybench.experiments.command_line.taking import examples, export_policy
 from replaybench.experiments.interruption import exit_status, termination_raises
 from replaybench.experiments.terminal import prepare_streams, printable
 
@@ -26,6 +26,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "replay": replay,
     "import": import_log,
     "export": export,
+    "export-policy": export_policy,
     "report": report,
     "figures": figures,
     "reproduce": reproduce,
@@ -41,6 +42,7 @@ DESCRIPTION = """Which experiences should a learning controller keep, and which 
 
 sweep runs a study, baseline solves a plant by dynamic programming, replay learns offline from a stored buffer.
 import and export take recordings in (logs, MATLAB, Parquet, Minari) and give whole episodes out (Minari).
+export-policy writes what was learned for elsewhere: C for a microcontroller, PyTorch, ONNX.
 report makes a page of what came of a sweep, figures draws it again, for a screen or a journal.
 reproduce runs a published figure or table, claims judges what papers claim by what was run.
 check tries what a plant, strategy or learner of your own promises to the rest; examples copies some to start from.

@@ -118,7 +118,7 @@ class DDPG(DeterministicLearner):
     def policy_form(self) -> PolicyForm:
         """Return π as the actor's outputs."""
         self.fetch("actor")
-        return PolicyForm(self.feed_forward("actor"), 0, self.task.action_size)
+        return PolicyForm(self.networks["actor"], 0, self.task.action_size)
 
     def value(self, observation: Floats) -> Floats:
         """Return Q(s, π(s)) `[M, N]`, in units of the reward times the task's `reward_scale`."""

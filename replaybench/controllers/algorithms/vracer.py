@@ -154,7 +154,7 @@ class VRACER(RememberingLearner):
     def policy_form(self) -> PolicyForm:
         """Return the mean among the outputs."""
         squash: Squash = "tanh" if self.config.bounded else "clip"
-        return PolicyForm(self.feed_forward("network"), 1, self.task.action_size, squash)
+        return PolicyForm(self.networks["network"], 1, self.task.action_size, squash)
 
     def value(self, observation: Floats, state: Floats | None = None) -> Floats:
         """Return V(s) `[M, N]`, in units of the reward times the task's `reward_scale`."""

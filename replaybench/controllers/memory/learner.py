@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from replaybench.controllers.agent import Batch, Floats
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.memory.memory import Memory
-from replaybench.controllers.networks.mlp import PopulationMLP, Shape
-from replaybench.controllers.networks.network import Inputs, Learned, feed_forward
+from replaybench.controllers.networks.mlp import Shape
+from replaybench.controllers.networks.network import Inputs, Learned
 from replaybench.controllers.refer.rules import ReFER
 from replaybench.controllers.setting import LearnerSetting
 
@@ -55,14 +55,6 @@ class RememberingLearner(Learner):
     def learned(self, name: str, samples: int | None = None) -> Learned:
         """Return what an update of this network works on, with room for so many samples, else for a batch."""
         return self._with_tape(name, self.memory.tape(name, samples or self.batch_size))
-
-    def feed_forward(self, name: str) -> PopulationMLP:
-        """Return a network that is to be a policy's form.
-
-        Raises:
-            UserError: it has a memory.
-        """
-        return feed_forward(self.networks[name], "a policy as a module")
 
     def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
         """Begin an episode of the chosen `members` `[M]` with nothing remembered."""

@@ -11,59 +11,91 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from replaybench.controllers.networks.greedy_form import PolicyForm
+from replaybench.controllers.policies.deployment import Statistics, head_of, memory_of, statistics_of, weights_of
 from replaybench.controllers.policies.policy import load_policy
 
 
 class TorchPolicy(nn.Module):
     """Observations float32 `[..., S]`, in the units in which learners see them, to actions `[..., A]` in [−1, 1].
 
+    One with a memory takes that, too, `[..., H]`, zero where an episode begins, and returns it as it is afterwards.
+
     Args:
         form: the policy.
-        statistics: mean, scale and bound by which observations are normalised, `[S]`, `[S]` and one number.
+        statistics: by which observations are normalised.
     """
 
-    def __init__(self, form: PolicyForm, statistics: tuple[NDArray[Any], NDArray[Any], float] | None) -> None:
+    def __init__(self, form: PolicyForm, statistics: Statistics | None) -> None:
         super().__init__()
-        shape, weights = form.network.shape, form.network.named_weights("net")
+        shape, weights = head_of(form), weights_of(form)
         activations = {"relu": nn.ReLU, "tanh": nn.Tanh, "softsign": nn.Softsign}
         modules: list[nn.Module] = []
-        for layer, (inputs, outputs) in enumerate(shape.layers):
-            linear = nn.Linear(inputs, outputs)
-            linear.weight.data = torch.from_numpy(weights[f"net.{layer}.weight"][0].T.copy())
-            linear.bias.data = torch.from_numpy(weights[f"net.{layer}.bias"][0].copy())
-            modules.append(linear)
+        for layer, (_, outputs) in enumerate(shape.layers):
+            modules.append(_linear(weights, f"head.{layer}"))
             if layer == len(shape.layers) - 1:
                 continue
             if shape.layer_norm:
                 norm = nn.LayerNorm(outputs, eps=1e-5)
-                norm.weight.data = torch.from_numpy(weights[f"net.{layer}.gain"][0].copy())
-                norm.bias.data = torch.from_numpy(weights[f"net.{layer}.shift"][0].copy())
+                norm.weight.data = torch.from_numpy(weights[f"head.{layer}.gain"].copy())
+                norm.bias.data = torch.from_numpy(weights[f"head.{layer}.shift"].copy())
                 modules.append(norm)
             modules.append(activations[shape.activation]())
         if shape.tanh:
             modules.append(nn.Tanh())
         self.layers = nn.Sequential(*modules)
+        trunk = sorted({name.split(".")[1] for name in weights if name.startswith("trunk.")}, key=int)
+        self.trunk = nn.ModuleList([_linear(weights, f"trunk.{layer}") for layer in trunk])
+        self.memory = memory_of(form)
         self.first, self.width, self.squash = form.first, form.width, form.squash
         self.discrete, self.normalised = form.table is not None, statistics is not None
         constants: dict[str, NDArray[Any]] = {} if form.table is None else {"table": form.table}
         if statistics is not None:
-            constants |= {"mean": statistics[0], "scale": statistics[1]}
-            self.bound = float(statistics[2])
+            constants |= {"mean": statistics.mean, "scale": statistics.scale}
+            self.bound = float(statistics.bound)
         for name, value in constants.items():
             self.register_buffer(name, torch.from_numpy(np.asarray(value, np.float32).copy()))
 
-    def forward(self, observation: Tensor) -> Tensor:
-        """Return the greedy actions."""
+    def forward(self, observation: Tensor, memory: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
+        """Return the greedy actions, and what is remembered then where something is."""
         seen = observation
         if self.normalised:
             seen = ((seen - self.get_buffer("mean")) * self.get_buffer("scale")).clamp(-self.bound, self.bound)
-        outputs: Tensor = self.layers(seen)[..., self.first : self.first + self.width]
+        if not self.memory:
+            return self._actions(self.layers(seen))
+        if memory is None:
+            memory = seen.new_zeros((*seen.shape[:-1], self.memory))
+        seen, after = self._remember(seen, memory)
+        return self._actions(self.layers(seen)), after
+
+    def _remember(self, seen: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the output of the LSTM's last layer and its state `[..., H]`, each layer's h and then c."""
+        states = memory.chunk(2 * len(self.trunk), -1)
+        after: list[Tensor] = []
+        for layer, linear in enumerate(self.trunk):
+            sums = linear(torch.cat([seen, states[2 * layer]], -1))
+            entered, kept, shown, candidate = sums.chunk(4, -1)
+            cells = kept.sigmoid() * states[2 * layer + 1] + entered.sigmoid() * candidate.tanh()
+            seen = shown.sigmoid() * cells.tanh()
+            after += [seen, cells]
+        return seen, torch.cat(after, -1)
+
+    def _actions(self, results: Tensor) -> Tensor:
+        outputs = results[..., self.first : self.first + self.width]
         if self.discrete:
             chosen: Tensor = self.get_buffer("table")[outputs.argmax(-1)]
             return chosen
         if self.squash == "tanh":
             return torch.tanh(outputs)
         return outputs.clamp(-1.0, 1.0) if self.squash == "clip" else outputs
+
+
+def _linear(weights: dict[str, NDArray[Any]], name: str) -> nn.Linear:
+    """Return a layer with stored weights `[in, out]`."""
+    weight = weights[f"{name}.weight"]
+    linear = nn.Linear(*weight.shape)
+    linear.weight.data = torch.from_numpy(weight.T.copy())
+    linear.bias.data = torch.from_numpy(weights[f"{name}.bias"].copy())
+    return linear
 
 
 def load_torch_policy(path: Path | str, member: int = 0, learner: str | None = None) -> TorchPolicy:
@@ -73,11 +105,7 @@ def load_torch_policy(path: Path | str, member: int = 0, learner: str | None = N
         path, member, learner: see `load_policy`.
 
     Raises:
-        UserError: the file is missing, damaged or foreign, has no such member, or holds a recurrent policy.
+        UserError: the file is missing, damaged or foreign, or has no such member.
     """
     agent = load_policy(path, member, learner).agent
-    statistics = None
-    if agent.normaliser.observations.on:
-        normaliser = agent.normaliser.observations
-        statistics = (normaliser.mean[0], normaliser.scale[0], float(normaliser.bound[0]))
-    return TorchPolicy(agent.policy_form(), statistics).eval()
+    return TorchPolicy(agent.policy_form(), statistics_of(agent)).eval()

@@ -26,6 +26,11 @@ def find_inspected(path: Path, member: int | None, **chosen: Any) -> tuple[Path,
     return _with_member(file, place if file.stem == "buffer" else None, member)
 
 
+def find_policy(path: Path, member: int | None, **chosen: Any) -> tuple[Path, int | None]:
+    """Return the policy file and the place of the member that a user means; `chosen` are fields of a `Choice`."""
+    return _with_member(*chosen_file(path, Choice(**chosen), ("policy",)), member)
+
+
 def _with_member(file: Path, place: int | None, member: int | None) -> tuple[Path, int | None]:
     if place is not None and member is not None:
         raise UserError("--member counts the recordings of a file, --seed names one of a run: leave one out")

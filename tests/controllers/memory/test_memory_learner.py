@@ -294,5 +294,3 @@ def test_what_cannot_be_remembered_is_refused() -> None:
         MemoryConfig(window=1)
     with pytest.raises(UserError, match="parameter noise disturbs networks without memory"):
         DDPGConfig(memory=memory(), exploration=ParameterNoise())
-    with pytest.raises(UserError, match="needs a network without memory"):
-        LEARNERS["NAF"]().policy_form()

@@ -1,0 +1,246 @@
+"""A learned policy as one C99 header that needs nothing but a C compiler: no allocation, no state, no library of ours.
+
+It computes what `Policy.predict` computes, in the same order and precision, so that the numbers are the same bits
+wherever the C library's tanhf is (where the policy has one); `docs/deploy.md` says more.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.controllers.networks.recurrent import PopulationRecurrent
+from replaybench.controllers.policies import c_functions
+from replaybench.controllers.policies.c_functions import double, number
+from replaybench.controllers.policies.deployment import (
+    Cost,
+    Units,
+    cost_of,
+    head_of,
+    memory_of,
+    statistics_of,
+    weights_of,
+)
+from replaybench.controllers.policies.policy import Policy
+
+VECTORS: Final = 16
+"""Observations in the self-test."""
+
+
+class Source(NamedTuple):
+    """A policy in C.
+
+    Attributes:
+        text: the header.
+        cost: of an action.
+    """
+
+    text: str
+    cost: Cost
+
+
+def c_source(policy: Policy, name: str, origin: Sequence[str], units: Units | None) -> Source:
+    """Write a greedy policy as a C header.
+
+    Args:
+        policy: of any learner, with a memory or without.
+        name: what everything in the header is called after: an identifier of C in lower case.
+        origin: lines on where it comes from.
+        units: of the plant's signals; without them it takes normalised observations and gives normalised actions only.
+    """
+    return Source(_Writer(policy, name, units).text(origin), cost_of(policy.agent.policy_form()))
+
+
+class _Writer:
+    """Writes one policy; every method returns a part of the header."""
+
+    def __init__(self, policy: Policy, name: str, units: Units | None) -> None:
+        self.policy, self.name, self.units = policy, name, units
+        self.form, self.statistics = policy.agent.policy_form(), statistics_of(policy.agent)
+        self.head, self.weights, self.memory = head_of(self.form), weights_of(self.form), memory_of(self.form)
+        task = policy.agent.task
+        self.states, self.actions = task.observation_size, task.action_size
+        self.rate = float(policy.facts["policy"]["frequency"])
+
+    def text(self, origin: Sequence[str]) -> str:
+        """Return the whole header; in its code NAME and name stand for the policy's."""
+        parts = [self._opening(), *self._functions(), *self._tables(), self._predict()]
+        parts += [self._physical(self.units)] if self.units is not None else []
+        code = "\n".join([*parts, self._test(), "#endif\n"])
+        named = code.replace("NAME_", f"{self.name.upper()}_").replace("name_", f"{self.name}_")
+        return f"{self._comment(origin)}\n{named}"
+
+    def _comment(self, origin: Sequence[str]) -> str:
+        """Say where the policy comes from, at which rate it acts, and on what."""
+        lines = [*origin, ""]
+        lines += [
+            f"Control rate: {self.rate:g} Hz. Call it once every {1 / self.rate:g} s, with the newest measurement."
+        ]
+        if self.memory:
+            lines += [
+                f"It remembers {self.memory} numbers from call to call; set them to 0 at the start of an episode."
+            ]
+        lines += ["", f"Observation: {self.states} float, normalised:"]
+        lines += [f"  {line}" for line in self._observed()]
+        if self.statistics is not None:
+            lines += ["Inside, they are standardised by what was seen in training (mean, scale and bound are below)."]
+        lines += ["", f"Action: {self.actions} float in [-1, 1]:", *(f"  {line}" for line in self._acted())]
+        where = " and tanhf is the same C library's" if self._uses_tanhf() else ""
+        lines += [
+            "",
+            "All arithmetic of the network is float32, in the order of the package's own: bits are the same where the "
+            f"compiler keeps to ISO C (-std=c99 or -ffp-contract=off; not -ffast-math){where}.",
+            "",
+            f"Self-test: cc -std=c99 -D{self.name.upper()}_MAIN -x c THIS_FILE -lm && ./a.out",
+        ]
+        wrapped = [part for line in lines for part in (textwrap.wrap(line, 112, subsequent_indent="  ") or [""])]
+        return "/*\n" + "\n".join(f" * {line.replace('*/', '* /')}".rstrip() for line in wrapped) + "\n */"
+
+    def _observed(self) -> Iterator[str]:
+        if self.units is None:
+            yield "as the policy's plant observes its states; its units are not in the policy's file"
+            return
+        u = self.units
+        for i, (name, unit) in enumerate(zip(u.state_names, u.state_units, strict=True)):
+            angle = ", an angle in [-pi, pi)" if u.periodic[i] else ""
+            yield f"[{i}] ({name} - {u.center[i]:g}) / {u.scale[i]:g}, {name} in {unit}{angle}"
+
+    def _acted(self) -> Iterator[str]:
+        if self.units is None:
+            yield "of the plant's whole range; its units are not in the policy's file"
+            return
+        u = self.units
+        for a, (name, unit) in enumerate(zip(u.action_names, u.action_units, strict=True)):
+            choice = f", the nearest of {u.choices[a]} evenly spaced values" if u.choices else ""
+            yield f"[{a}] {name} in {unit} = {u.middle[a]:g} + {u.half[a]:g} * action{choice}"
+
+    def _uses_tanhf(self) -> bool:
+        return self.head.tanh or self.form.squash == "tanh"
+
+    def _opening(self) -> str:
+        lines = ["#ifndef NAME_H", "#define NAME_H", "", "#include <math.h>", ""]
+        lines += [f"#define NAME_RATE {double(self.rate)} /* [Hz] */", f"#define NAME_STATES {self.states}"]
+        lines += [f"#define NAME_ACTIONS {self.actions}", f"#define NAME_MEMORY {self.memory}"]
+        return "\n".join([*lines, "", c_functions.FMA])
+
+    def _functions(self) -> Iterator[str]:
+        """Return those that this policy needs."""
+        yield c_functions.LAYER
+        if self.head.layer_norm:
+            yield c_functions.NORMALISE.replace("EPSILON", number(1e-5))
+        if self.memory or (self.head.activation == "tanh" and len(self.head.layers) > 1):
+            yield c_functions.tanh_function()
+        if self.memory:
+            yield c_functions.LSTM
+
+    def _tables(self) -> Iterator[str]:
+        """Return weights, a row an output; what normalises observations; and the actions that are chosen from."""
+        for name, array in self.weights.items():
+            yield _array("float", f"name_{name.replace('.', '_')}", array.T if array.ndim == 2 else array, number)
+        if self.statistics is not None:
+            yield _array("double", "name_mean", self.statistics.mean, double)
+            yield _array("double", "name_scale", self.statistics.scale, double)
+        if self.form.table is not None:
+            yield _array("float", "name_choice", self.form.table, number)
+
+    def _predict(self) -> str:
+        """Return the policy itself."""
+        recurrent = self.form.network.shape.trunk if isinstance(self.form.network, PopulationRecurrent) else None
+        width = max(max(pair) for pair in self.head.layers)
+        memory = ", float *memory" if self.memory else ""
+        told = "; memory has NAME_MEMORY numbers" if self.memory else ""
+        lines = [f"/* observation (normalised) -> action in [-1, 1]{told} */"]
+        lines += [f"static inline void name_predict(const float *observation{memory}, float *action)", "{"]
+        lines += [f"    float x[{max(width, self.states)}], y[{width}];"]
+        if recurrent is not None:
+            lines += [
+                f"    float joined[{max(recurrent.layer_inputs) + recurrent.units}], gates[{4 * recurrent.units}];"
+            ]
+        lines += ["    for (int i = 0; i < NAME_STATES; i++) {", *self._standardise(), "    }"]
+        if recurrent is not None:
+            units = recurrent.units
+            for layer, inputs in enumerate(recurrent.layer_inputs):
+                source = "x" if layer == 0 else f"memory + {2 * (layer - 1) * units}"
+                weight = f"&name_trunk_{layer}_weight[0][0], name_trunk_{layer}_bias, {inputs}, {units}"
+                lines += [f"    name_lstm({weight}, {source}, memory + {2 * layer * units}, joined, gates);"]
+            top = 2 * (recurrent.layers - 1) * units
+            lines += [f"    for (int i = 0; i < {units}; i++)", f"        x[i] = memory[{top} + i];"]
+        now, other = "x", "y"
+        last = len(self.head.layers) - 1
+        for layer, (inputs, outputs) in enumerate(self.head.layers):
+            part = f"name_head_{layer}_"
+            lines += [f"    name_layer(&{part}weight[0][0], {part}bias, {inputs}, {outputs}, {now}, {other});"]
+            now, other = other, now
+            if layer < last:
+                if self.head.layer_norm:
+                    share = number(np.float32(1.0 / outputs))
+                    lines += [f"    name_normalise({part}gain, {part}shift, {outputs}, {share}, {now});"]
+                activation = c_functions.ACTIVATE[self.head.activation].replace("y[", f"{now}[")
+                lines += [f"    for (int o = 0; o < {outputs}; o++)", f"        {activation}"]
+        return "\n".join([*lines, *self._chosen(now), "}", ""])
+
+    def _standardise(self) -> list[str]:
+        if self.statistics is None:
+            return ["        x[i] = observation[i];"]
+        lines = ["        double seen = ((double)observation[i] - name_mean[i]) * name_scale[i];"]
+        if np.isfinite(bound := self.statistics.bound):
+            limit = double(bound)
+            lines += [f"        seen = seen > {limit} ? {limit} : seen < -{limit} ? -{limit} : seen;"]
+        return [*lines, "        x[i] = (float)seen;"]
+
+    def _chosen(self, outputs: str) -> list[str]:
+        """Return how actions come from the network's outputs."""
+        first, width = self.form.first, self.form.width
+        if self.form.table is not None:
+            return [
+                "    int best = 0;",
+                f"    for (int k = 1; k < {width}; k++)",
+                f"        best = {outputs}[{first} + k] > {outputs}[{first} + best] ? k : best;",
+                "    for (int a = 0; a < NAME_ACTIONS; a++)",
+                "        action[a] = name_choice[best][a];",
+                f"    for (int k = 0; k < {width} * NAME_ACTIONS; k++) /* not a number stays none */",
+                f"        if ({outputs}[{first} + k % {width}] != {outputs}[{first} + k % {width}])",
+                f"            action[k / {width}] = {outputs}[{first} + k % {width}];",
+            ]
+        value = f"{outputs}[{first} + a]" if first else f"{outputs}[a]"
+        for _ in range(int(self.head.tanh) + (self.form.squash == "tanh")):
+            value = f"tanhf({value})"
+        lines = ["    for (int a = 0; a < NAME_ACTIONS; a++) {", f"        const float chosen = {value};"]
+        return [*lines, "        action[a] = chosen > 1.0f ? 1.0f : chosen < -1.0f ? -1.0f : chosen;", "    }"]
+
+    def _physical(self, u: Units) -> str:
+        """Return what turns measurements into observations and actions into commands."""
+        named = {"center": u.center, "state_scale": u.scale, "limit": u.limit, "middle": u.middle, "half": u.half}
+        parts = [_array("double", f"name_{key}", values, double) for key, values in named.items()]
+        if u.choices:
+            parts += [_array("int", "name_choices", np.array(u.choices), str)]
+        command = c_functions.CHOOSE if u.choices else c_functions.COMMAND
+        step = c_functions.with_memory(c_functions.STEP, self.memory > 0)
+        return "\n".join([*parts, c_functions.OBSERVE, command, step])
+
+    def _test(self) -> str:
+        """Return vectors and a `main` that compares with them."""
+        observations = np.random.Generator(np.random.PCG64(0)).uniform(-1, 1, (VECTORS, self.states)).astype(np.float32)
+        actions, memory = np.empty((VECTORS, self.actions), np.float32), None
+        for row, observation in enumerate(observations):
+            found, memory = self.policy.predict(observation[None], memory)
+            actions[row] = found[0]
+        body = c_functions.with_memory(c_functions.MAIN, self.memory > 0).replace("VECTORS", f"{VECTORS}")
+        how = "one after the other, as in an episode" if self.memory else "each by itself"
+        parts = ["#ifdef NAME_MAIN", "#include <stdio.h>", "", f"/* observations, {how}, and the actions due */"]
+        parts += [_array("float", "name_given", observations, number), _array("float", "name_due", actions, number)]
+        return "\n".join([*parts, body, "#endif\n"])
+
+
+def _array(kind: str, name: str, values: NDArray[Any], write: Any) -> str:
+    """Return an array of one or two axes as a constant of C."""
+    size = "".join(f"[{length}]" for length in values.shape)
+    rows = [", ".join(write(value) for value in row) for row in np.atleast_2d(values)]
+    if values.ndim == 2:
+        rows = [f"{{{row}}}" for row in rows]
+    body = textwrap.fill(", ".join(rows), 116, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
+    return f"static const {kind} {name}{size} = {{\n{body}\n}};\n"

@@ -1,0 +1,149 @@
+"""What the command `export-policy` does: a learned policy for where this package is not."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from replaybench.controllers.policies.c_source import c_source
+from replaybench.controllers.policies.deployment import Units, cost_of, memory_of
+from replaybench.controllers.policies.policy import Policy, load_policy
+from replaybench.data.atomic import atomic_path, write_text
+from replaybench.data.configuration import build
+from replaybench.data.errors import UserError
+from replaybench.data.formats.policy_file import read_policy
+from replaybench.data.numerics import VERSION
+from replaybench.data.records.record import read_record
+from replaybench.data.user_file import in_file
+from replaybench.envs.registry import make_plant
+
+Form = Literal["c", "torch", "onnx"]
+_SUFFIXES: Final[dict[Form, str]] = {"c": ".h", "torch": ".pt2", "onnx": ".onnx"}
+_KEYWORDS: Final = {"auto", "break", "case", "char", "const", "default", "do", "double", "float", "int", "long"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """What a policy file says of where the policy comes from: of its cell, or of the buffer it was learned from."""
+
+    plant: str = ""
+    parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
+    observe: tuple[str, ...] = ()
+    learner: str = ""
+    strategy: str = ""
+    noise: float = 0.0
+    first_member: int = 0
+
+
+def export_policy(
+    path: Path, member: int | None, form: Form, output: Path | None, plant: str | None, learner: str | None
+) -> None:
+    """Write a member's greedy policy as a program for elsewhere, and say what it costs.
+
+    Raises:
+        UserError: the file is no policy's, has no such member, or names Python files that the user did not name; or
+            what the form needs is not installed.
+    """
+    if form == "onnx" and importlib.util.find_spec("onnx") is None:
+        raise UserError("ONNX models need onnx; pip install 'replaybench[onnx]'")
+    target = output or path.with_name(f"{path.stem}{_SUFFIXES[form]}")
+    name = _identifier(target) if form == "c" else ""
+    chosen, why = (member, "as asked") if member is not None else _best(path)
+    policy = load_policy(path, chosen, learner)
+    origin = _origin(path, policy)
+    lines = _told(origin, policy, chosen)
+    if form == "c":
+        source = c_source(policy, name, lines, _units(origin, plant))
+        write_text(target, source.text)
+    else:
+        from replaybench.controllers.policies.exported_program import onnx_model, write_torch_program
+
+        with atomic_path(target) as temporary:
+            if form == "torch":
+                write_torch_program(policy, temporary)
+            else:
+                temporary.write_bytes(onnx_model(policy, lines).SerializeToString())
+    cost, remembered = cost_of(policy.agent.policy_form()), memory_of(policy.agent.policy_form())
+    print(f"policy   {target} ({target.stat().st_size / 1e3:.1f} kB), member {chosen} ({why})")
+    print(f"rate     {policy.facts['policy']['frequency']:g} Hz")
+    print(f"stored   {cost.parameters:,} numbers, {4 * cost.parameters / 1e3:.1f} kB of constants")
+    print(f"a step   {cost.multiply_adds:,} multiply-adds, {cost.functions:,} functions (tanh, divisions, roots)")
+    memory = f", {4 * remembered:,} bytes of memory kept between steps" if remembered else ""
+    print(f"memory   {4 * cost.scratch:,} bytes of stack{memory}, no allocation")
+    if form == "c":
+        if in_file(origin.plant) and plant is None:
+            print(f"units    not known: its plant is in a Python file; --plant {origin.plant} if you trust that file")
+        print(f"try it   cc -std=c99 -D{name.upper()}_MAIN -x c {target} -o {name}_test -lm && ./{name}_test")
+
+
+def _identifier(target: Path) -> str:
+    """Return what a header's functions are called after, from its file name."""
+    name = re.sub(r"\W", "_", target.stem.lower(), flags=re.ASCII).strip("_")
+    if not name or name[0].isdigit() or name in _KEYWORDS:
+        raise UserError(f"functions in C are called after the file, and {target.stem!r} is no name; choose --output")
+    return name
+
+
+def _best(path: Path) -> tuple[int, str]:
+    """Return the member whose last greedy episode went best, as the scores beside a policy file tell."""
+    scores = path.with_name("scores.h5")
+    if scores.is_file():
+        kind = "offline scores" if "buffer" in read_policy(path)[0] else "scores"
+        reward = np.asarray(read_record(scores, kind)[1]["reward_greedy"])
+        if reward.ndim == 2 and reward.shape[1] and np.isfinite(reward[:, -1]).any():
+            best = int(np.nanargmax(reward[:, -1]))
+            return best, f"the best of {len(reward)} in its last greedy episode: {reward[best, -1]:.4g}"
+    return 0, "the first; no scores lie beside the file"
+
+
+def _origin(path: Path, policy: Policy) -> Origin:
+    """Read where a policy comes from."""
+    table = policy.facts.get("cell", policy.facts)
+    table = table if isinstance(table, dict) else {}
+    known = {field.name: table[field.name] for field in dataclasses.fields(Origin) if table.get(field.name) is not None}
+    return build(Origin, known, f"the facts of {path}")
+
+
+def _told(origin: Origin, policy: Policy, member: int) -> list[str]:
+    """Return the lines that say where an exported policy comes from."""
+    learner = origin.learner or policy.facts["policy"]["learner"]
+    lines = [f"A policy for {origin.plant or 'a plant'}, learned by {learner} with replaybench {VERSION}."]
+    if origin.strategy:
+        seed = f", seed {origin.first_member + member}" if "cell" in policy.facts else ""
+        lines += [f"Strategy {origin.strategy}, noise {origin.noise:g}{seed}."]
+    if identity := policy.facts.get("id"):
+        lines += [f"Cell {identity}."]
+    return lines
+
+
+def _units(origin: Origin, plant: str | None) -> Units | None:
+    """Return the units of the plant's signals; None where only the file names the Python file that it is in."""
+    if not (plant or origin.plant) or (plant is None and in_file(origin.plant)):
+        return None
+    made = make_plant(plant or origin.plant, **origin.parameters)
+    names = list(made.state_names)
+    if unknown := [name for name in origin.observe if name not in names]:
+        raise UserError(f"the policy observes {', '.join(unknown)}, which {made.name} does not have")
+    rows = [names.index(name) for name in origin.observe] or list(range(len(names)))
+    center, scale, limit = (
+        np.array(values, np.float64)[rows] for values in (made.state_center, made.state_scale, made.observation_limit)
+    )
+    middle, half = made.action_range()
+    return Units(
+        state_names=tuple(made.state_names[row] for row in rows),
+        state_units=tuple(made.state_units[row] for row in rows),
+        center=center,
+        scale=scale,
+        limit=limit,
+        periodic=tuple(made.periodic[row] for row in rows),
+        action_names=made.action_names,
+        action_units=made.action_units,
+        middle=middle,
+        half=half,
+        choices=made.action_choices,
+    )

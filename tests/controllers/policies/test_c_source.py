@@ -1,0 +1,215 @@
+"""Policies in C: compiled without a warning, they act as `predict` does, to the last place; nothing is allocated."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from replaybench.controllers.agent import Task
+from replaybench.controllers.memory.config import MemoryConfig
+from replaybench.controllers.normaliser import NormaliseConfig
+from replaybench.controllers.policies.c_source import c_source
+from replaybench.controllers.policies.deployment import Units, cost_of
+from replaybench.controllers.policies.policy import Policy, policy_facts
+from replaybench.controllers.registry import LEARNERS, load_learner
+from replaybench.controllers.setting import LearnerSetting
+
+COMPILER = ["gcc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic"]
+MICROCONTROLLER = ["-mcpu=cortex-m4", "-mfpu=fpv4-sp-d16", "-mfloat-abi=hard", "-mthumb"]
+EXPERIENCES = 10_000
+needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc here")
+needs_arm = pytest.mark.skipif(shutil.which("arm-none-eabi-gcc") is None, reason="no arm-none-eabi-gcc here")
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    **{name: {} for name in LEARNERS.own},
+    "DDPG, normalised": {"normalise": NormaliseConfig(observations=True, clip=1.5), "layer_norm": True},
+    "DDPG, remembering": {"memory": MemoryConfig(layers=2, units=7)},
+    "V-RACER, remembering": {"memory": MemoryConfig(layers=1, units=8), "hidden": (9,)},
+    "NAF, bounded": {"bounded": True},
+}
+"""Settings by learner; what stands behind a comma says what is special."""
+
+
+def policy_of(case: str, choices: tuple[int, ...] = ()) -> Policy:
+    """A policy whose weights are larger than at the start, and whose observations have been seen."""
+    learner = case.partition(",")[0]
+    kind, config = load_learner(learner)
+    task = Task(3, 2, 0.95, 1.0, choices)
+    agent = kind(config(**SETTINGS[case]), LearnerSetting(task, 0, range(1), 50.0))
+    for array in agent.weights().values():
+        if array.dtype == np.float32:
+            array *= 2
+            array += np.linspace(-0.02, 0.02, array.size, dtype=np.float32).reshape(array.shape)
+    seen = np.random.Generator(np.random.PCG64(1)).normal(0.3, 0.4, (1, 50, 3)).astype(np.float32)
+    agent.normaliser.observations.update(seen, np.ones(1, np.bool_))
+    return Policy(agent, {"policy": policy_facts(learner, agent, 50.0)})
+
+
+def compiled(text: str, folder: Path, *options: str) -> Any:
+    """The header's functions, as a library."""
+    header, library = folder / "p.h", folder / "p.so"
+    header.write_text(text)
+    (folder / "p.c").write_text(
+        '#include "p.h"\n'
+        "void all(int n, const float *seen, float *memory, float *action)\n"
+        "{ for (int i = 0; i < n; i++) {\n"
+        "#if P_MEMORY\n p_predict(seen + i * P_STATES, memory, action + i * P_ACTIONS);\n"
+        "#else\n (void)memory; p_predict(seen + i * P_STATES, action + i * P_ACTIONS);\n#endif\n} }\n"
+    )
+    words = [*COMPILER, "-O2", *options, "-shared", "-fPIC", "-o", str(library), str(folder / "p.c"), "-lm"]
+    subprocess.run(words, check=True)
+    return ctypes.CDLL(str(library))
+
+
+def acted(library: Any, observations: NDArray[np.float32], actions: int) -> NDArray[np.float32]:
+    memory, action = np.zeros(4096, np.float32), np.empty((len(observations), actions), np.float32)
+    pointers = [array.ctypes.data_as(ctypes.c_void_p) for array in (observations, memory, action)]
+    library.all(len(observations), *pointers)
+    return action
+
+
+def predicted(policy: Policy, observations: NDArray[np.float32]) -> NDArray[np.float32]:
+    """What the policy does, one step after the other where it remembers."""
+    found, state = policy.predict(observations)
+    if state is None:
+        return found
+    state, rows = None, []
+    for row in observations:
+        action, state = policy.predict(row[None], state)
+        rows.append(action[0])
+    return np.array(rows)
+
+
+def units_apart(one: NDArray[np.float32], other: NDArray[np.float32]) -> NDArray[np.int64]:
+    """How many float32 numbers lie between two, elementwise."""
+    ordered = [
+        np.where(a < 0, -(a & 0x7FFFFFFF), a).astype(np.int64) for a in (one.view(np.int32), other.view(np.int32))
+    ]
+    apart: NDArray[np.int64] = np.abs(ordered[0] - ordered[1])
+    return apart
+
+
+@needs_gcc
+@pytest.mark.parametrize("case", SETTINGS)
+def test_it_acts_as_predict_does_bit_for_bit(case: str, tmp_path: Path) -> None:
+    policy = policy_of(case)
+    library = compiled(c_source(policy, "p", ["test"], None).text, tmp_path)
+    observations = np.random.Generator(np.random.PCG64(0)).normal(size=(EXPERIENCES, 3)).astype(np.float32)
+    ours, theirs = predicted(policy, observations), acted(library, observations, 2)
+    assert len(np.unique(ours)) > (1 if policy.agent.policy_form().table is not None else 5000)
+    assert units_apart(ours, theirs).max() <= 1
+    np.testing.assert_array_equal(ours, theirs)
+
+
+@needs_gcc
+@pytest.mark.parametrize("case", ["DQN", "ACER-discrete"])
+def test_choices_of_a_plant_are_taken_and_what_is_no_number_stays_none(case: str, tmp_path: Path) -> None:
+    policy = policy_of(case, (2, 3))
+    library = compiled(c_source(policy, "p", ["test"], None).text, tmp_path)
+    observations = np.random.Generator(np.random.PCG64(0)).normal(size=(500, 3)).astype(np.float32)
+    np.testing.assert_array_equal(predicted(policy, observations), acted(library, observations, 2))
+    observations[:, 1] = np.nan
+    assert np.isnan(acted(library, observations, 2)).all()
+
+
+UNITS = Units(
+    state_names=("angle", "speed", "level"),
+    state_units=("rad", "rad/s", "m"),
+    center=np.array([0.0, 1.0, 0.3]),
+    scale=np.array([np.pi, 40.0, 0.7]),
+    limit=np.array([10.0, 10.0, 2.0]),
+    periodic=(True, False, False),
+    action_names=("voltage", "valve"),
+    action_units=("V", ""),
+    middle=np.array([0.5, 0.0]),
+    half=np.array([3.5, 1.0]),
+    choices=(),
+)
+
+
+@needs_gcc
+def test_physical_units_go_in_and_come_out(tmp_path: Path) -> None:
+    policy = policy_of("DDPG")
+    text = c_source(policy, "p", ["of a pendulum"], UNITS).text
+    for told in ("Control rate: 50 Hz", "angle in rad, an angle in [-pi, pi)", "voltage in V = 0.5 + 3.5 * action"):
+        assert told in text.replace("\n * ", " ")
+    library = compiled(text + "void step(const double *x, double *u) { p_step(x, u); }\n", tmp_path)
+    states = np.random.Generator(np.random.PCG64(0)).normal(size=(200, 3)) * 3
+    states[0], states[1, 2] = 1e9, -np.inf
+    seen = np.clip((states - UNITS.center) / UNITS.scale, -UNITS.limit, UNITS.limit).astype(np.float32)
+    due = UNITS.middle + UNITS.half * policy.predict(seen)[0].astype(np.float64)
+    command = np.empty(2)
+    for state, expected in zip(states, due, strict=True):
+        library.step(*(array.ctypes.data_as(ctypes.c_void_p) for array in (np.ascontiguousarray(state), command)))
+        np.testing.assert_array_equal(command, expected)
+
+
+@needs_gcc
+@pytest.mark.parametrize("case", ["DDPG", "SAC", "DQN", "DDPG, remembering", "DDPG, normalised"])
+def test_it_tests_itself(case: str, tmp_path: Path) -> None:
+    text = c_source(policy_of(case), "my_rig", ["test"], None).text
+    header, program = tmp_path / "my_rig.h", tmp_path / "test"
+    build = [*COMPILER, "-DMY_RIG_MAIN", "-x", "c", str(header), "-o", str(program), "-lm"]
+    header.write_text(text)
+    subprocess.run(build, check=True)
+    assert subprocess.run([program], check=True, capture_output=True, text=True).stdout.startswith(
+        "32 actions: 32 equal"
+    )
+    start = text.index("head_0_weight[")
+    end = text.index("};", start)
+    damaged = text[:start] + text[start:end].replace("0.0", "0.9") + text[end:]
+    assert damaged != text
+    header.write_text(damaged)
+    subprocess.run(build, check=True)
+    assert subprocess.run([program], check=False, capture_output=True).returncode == 1
+
+
+FREESTANDING = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-Os", "-ffreestanding", "-c"]
+
+
+def object_of(case: str, folder: Path, compiler: str, *options: str) -> Path:
+    """A policy compiled for a machine without an operating system."""
+    (folder / "p.h").write_text(c_source(policy_of(case), "p", ["test"], None).text)
+    (folder / "p.c").write_text(
+        '#include "p.h"\nvoid act(const float *seen, float *memory, float *action);\n'
+        "void act(const float *seen, float *memory, float *action)\n{\n"
+        "#if P_MEMORY\n p_predict(seen, memory, action);\n#else\n (void)memory; p_predict(seen, action);\n#endif\n}\n"
+    )
+    words = [compiler, *FREESTANDING, *options, str(folder / "p.c"), "-o", str(folder / "p.o")]
+    subprocess.run(words, check=True)
+    return folder / "p.o"
+
+
+def undefined(path: Path, nm: str) -> set[str]:
+    told = subprocess.run([nm, "-u", path], check=True, capture_output=True, text=True).stdout
+    return {line.split()[-1].lstrip("_") for line in told.splitlines() if line.strip()}
+
+
+ASKED = {"fmaf", "tanhf", "sqrtf", "GLOBAL_OFFSET_TABLE_", "stack_chk_fail"}
+
+
+@needs_gcc
+@pytest.mark.parametrize("case", ["DDPG", "DDPG, remembering", "DDPG, normalised"])
+def test_it_needs_no_operating_system(case: str, tmp_path: Path) -> None:
+    """Of the C library it asks for three functions at most: nothing allocates."""
+    assert undefined(object_of(case, tmp_path, "gcc"), "nm") <= ASKED
+
+
+@needs_arm
+@pytest.mark.parametrize("case", ["DDPG", "DDPG, remembering"])
+def test_it_fits_a_microcontroller(case: str, tmp_path: Path) -> None:
+    path = object_of(case, tmp_path, "arm-none-eabi-gcc", *MICROCONTROLLER)
+    asked = {name for name in undefined(path, "arm-none-eabi-nm") if not name.startswith("aeabi_")}
+    assert asked <= {"tanhf", "sqrtf", "memcpy", "memset"}, "fused multiply-adds are instructions of the processor"
+    told = subprocess.run(["arm-none-eabi-size", path], check=True, capture_output=True, text=True).stdout
+    text, data, bss = map(int, told.splitlines()[1].split()[:3])
+    numbers = 4 * cost_of(policy_of(case).agent.policy_form()).parameters
+    assert numbers < text < numbers + 2500
+    assert data == bss == 0, "it has no state"

@@ -1,0 +1,70 @@
+"""`export-policy` writes the best member's policy, says what it costs, and takes no file's word for a Python file."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from replaybench.controllers.agent import Task
+from replaybench.controllers.policies.policy import policy_facts
+from replaybench.controllers.registry import load_learner
+from replaybench.controllers.setting import LearnerSetting
+from replaybench.data.errors import UserError
+from replaybench.data.formats.policy_file import write_policy
+from replaybench.data.records.record import write_record
+from replaybench.experiments.exchange.policy_export import export_policy
+
+
+def stored(folder: Path, plant: str = "PendulumDCSC") -> Path:
+    """A policy file of three members, of whom the second did best, and its scores."""
+    kind, config = load_learner("TD3")
+    agent = kind(config(actor_hidden=(8,)), LearnerSetting(Task(1, 1, 0.95, 1.0), 0, range(3), 50.0))
+    cell = {"plant": plant, "parameters": {}, "observe": ["angle"], "learner": "TD3", "strategy": "FULL[PER]"}
+    facts = {"id": "abc", "cell": {**cell, "noise": 0.02, "first_member": 4}}
+    path = folder / "policy.safetensors"
+    write_policy(path, agent.weights(), {**facts, "policy": policy_facts("TD3", agent, 50.0)})
+    greedy = np.array([[-1.0, -9.0], [-5.0, -2.0], [-3.0, np.nan]])
+    write_record(folder / "scores.h5", "scores", {}, {"reward_greedy": greedy})
+    return path
+
+
+def test_the_best_members_policy_in_c_with_units_and_cost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    export_policy(stored(tmp_path), None, "c", tmp_path / "my-rig.h", None, None)
+    text = (tmp_path / "my-rig.h").read_text()
+    assert "A policy for PendulumDCSC, learned by TD3" in text
+    assert "Strategy FULL[PER], noise 0.02, seed 5." in text
+    assert "[0] (angle - 0) / 3.14159, angle in rad, an angle in [-pi, pi)" in text
+    assert "my_rig_predict" in text
+    told = capsys.readouterr().out
+    assert "member 1 (the best of 3 in its last greedy episode: -2)" in told
+    assert "25 numbers" in told
+    assert "16 multiply-adds, 1 functions" in told
+    if shutil.which("cc"):
+        command = told.partition("try it")[2].strip()
+        done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert "16 actions: 16 equal" in done.stdout
+
+
+def test_a_file_cannot_make_us_run_a_python_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = stored(tmp_path, f"{tmp_path}/none.py:Mine")
+    export_policy(path, 0, "c", None, None, None)
+    assert "its units are not in the policy's file" in (tmp_path / "policy.h").read_text().replace("\n * ", "")
+    assert f"--plant {tmp_path}/none.py:Mine if you trust that file" in capsys.readouterr().out
+    with pytest.raises(UserError, match="no plant file"):
+        export_policy(path, 0, "c", None, f"{tmp_path}/none.py:Mine", None)
+
+
+def test_mistakes_are_one_line(tmp_path: Path) -> None:
+    path = stored(tmp_path)
+    with pytest.raises(UserError, match="members 0 to 2, not 3"):
+        export_policy(path, 3, "c", None, None, None)
+    for name in ("7.h", "int.h", "-.h"):
+        with pytest.raises(UserError, match="is no name; choose --output"):
+            export_policy(path, 0, "c", tmp_path / name, None, None)
+    with pytest.raises(UserError, match="observes angle, which Magman does not have"):
+        export_policy(path, 0, "c", None, "Magman", None)
+    assert not list(tmp_path.glob("*.h"))
