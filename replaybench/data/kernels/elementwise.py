@@ -4,7 +4,7 @@ NumPy has codes of its own for these, for AVX2 and for AVX-512, and falls back o
 them runs depends on the processor (and on what a virtual machine shows of it), and with that the last place of what is
 drawn, simulated and learned. In compiled code these are calls of the C library. Its float32 functions give the same
 bits with fused multiply-adds and without; in float64 the last place may differ where a processor has none (before
-2013). NumPy's own stay for figures alone; a test reads the source for others.
+2013). NumPy's own stay for what shows and judges results; a test reads the source for others.
 """
 
 from __future__ import annotations

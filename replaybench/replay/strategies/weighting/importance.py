@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from replaybench.data.errors import UserError
-from replaybench.data.kernels import elementwise
-from replaybench.replay.arrays import Floats
+from replaybench.data.kernel import kernel
+from replaybench.replay.arrays import Floats, Indices
 from replaybench.replay.strategies.sampling.draws import Draws
 from replaybench.replay.strategies.view import BufferView, Context
 from replaybench.replay.strategies.weighting.interface import RunningWeighting, Usage, Weighting
@@ -41,5 +44,18 @@ class _RunningIS(RunningWeighting):
 
     def weigh(self, context: Context, usage: Usage, draws: Draws, weight: Floats) -> None:
         beta = self.description.first + (self.description.last - self.description.first) * context.progress
-        raw = elementwise.power(usage.stored[:, None] * draws.probability, -beta)
-        weight[:] = raw / raw.max(axis=1, keepdims=True) if self.description.normalise else raw
+        _weigh_by_chance(usage.stored, draws.probability, float(beta), self.description.normalise, weight)
+
+
+@kernel
+def _weigh_by_chance(
+    stored: Indices, probability: NDArray[np.float64], beta: float, normalise: bool, weight: Floats
+) -> None:
+    """Write (1 / (N·P))^β; for members with N `stored` `[M]` and `probability` P `[M, B]`."""
+    raw = np.empty(probability.shape[1])
+    for m in range(probability.shape[0]):
+        most = 0.0
+        for b in range(raw.size):
+            raw[b] = (stored[m] * probability[m, b]) ** -beta
+            most = max(most, raw[b])
+        weight[m] = raw / most if normalise else raw
