@@ -45,8 +45,8 @@ class Experiences(NamedTuple):
 
 
 @kernel
-def outcome(x: Experiences, m: int, b: int, kind: Any) -> tuple[Any, Any]:
-    """Return r_t, scaled, and discount_t of a sample in numbers of a `kind`: γ, or 0 where the episode terminated."""
-    r_t = kind(x.reward_factor[m]) * x.reward[m, b, 0]
-    discount_t = kind(x.discount) * (kind(1) - x.terminated[m, b, 0])
+def outcome(x: Experiences, row: int, b: int, kind: Any) -> tuple[Any, Any]:
+    """Return a sample's r_t, scaled, and discount_t in numbers of a `kind`: γ, or 0 where the episode terminated."""
+    r_t = kind(x.reward_factor[row]) * x.reward[row, b, 0]
+    discount_t = kind(x.discount) * (kind(1) - x.terminated[row, b, 0])
     return r_t, discount_t

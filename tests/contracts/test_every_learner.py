@@ -124,7 +124,7 @@ def test_every_kind_of_sampling_can_feed_it(learner: str) -> None:
             assert np.isfinite(array).all(), (strategy, name)
 
 
-@every_learner
+@pytest.mark.parametrize("learner", [name for name in LEARNERS if load_learner(name)[0].several_at_once])
 def test_updates_done_at_once_are_those_done_one_by_one(learner: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights of `FULL[Uniform+FIS]` differ from batch to batch, also between members."""
     cell = make_cell(learner, "FULL[Uniform+FIS]", updating=2)

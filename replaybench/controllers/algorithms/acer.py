@@ -129,6 +129,7 @@ def numbers_of(config: ACERConfig, task: Task) -> ACERNumbers:
 class ACER(Learner):
     """M independent learners with policy, average policy, V and A (or Q) networks."""
 
+    several_at_once = True
     metric_names = ("kl", "ratio_truncated")
     networks: dict[str, PopulationMLP]
 
@@ -199,12 +200,11 @@ class ACER(Learner):
         }
 
     def update(self, batch: Batch) -> dict[str, Floats]:
-        """Do one update of all networks; return `td_error` `[M, B]`, the mean |Q_ret − Q̃| of each segment before it."""
-        self.steps += 1
-        kind, delta = self.setting.dtype, self.annotations(batch)
+        """Do updates of all networks; return `td_error` `[M·U, B]`, mean |Q_ret − Q̃| of each segment."""
+        first, kind, delta = self.begin_updates(batch), self.setting.dtype, self.annotations(batch)
         data, behaviour = as_segments(batch, self.normaliser, kind), rows(batch, "behaviour_mean", kind)
         nets, stream = (self._policy, self._value, self._advantage, self._other_tape), self.draws.state
-        update_members(*nets, data, behaviour, stream, self.numbers, int(self.steps[0]), delta)
+        update_members(*nets, data, behaviour, stream, self.numbers, first, delta)
         return {"td_error": delta}
 
     def _further(self) -> dict[str, NDArray[Any]]:

@@ -118,6 +118,7 @@ class ACERDiscrete(Learner):
         table: float32 `[n, A]`, the actions.
     """
 
+    several_at_once = True
     discrete = True
     metric_names = ("kl", "ratio_truncated", "entropy")
     networks: dict[str, PopulationMLP]
@@ -202,13 +203,11 @@ class ACERDiscrete(Learner):
         return {name: np.where(own, values, 0).sum(axis=1) / steps for name, values in found.items()}
 
     def update(self, batch: Batch) -> dict[str, Floats]:
-        """Do one update of both networks; return `td_error` `[M, B]`, each segment's mean |Q_ret − Q| before it."""
-        self.steps += 1
-        kind, delta = self.setting.dtype, self.annotations(batch)
+        """Do updates of both networks; return `td_error` `[M·U, B]`, mean |Q_ret − Q| of each segment."""
+        first, kind, delta = self.begin_updates(batch), self.setting.dtype, self.annotations(batch)
         choice, behaviour = rows(batch, "choice", kind)[:, :, 0].astype(np.int64), rows(batch, "behaviour", kind)
         data = as_segments(batch, self.normaliser, kind)
-        step = int(self.steps[0])
-        update_members(self._policy, self._critic, data, choice, behaviour, self.numbers, step, delta)
+        update_members(self._policy, self._critic, data, choice, behaviour, self.numbers, first, delta)
         return {"td_error": delta}
 
     def _further(self) -> dict[str, NDArray[Any]]:

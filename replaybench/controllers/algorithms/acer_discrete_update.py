@@ -91,23 +91,26 @@ def to_logits(pi: Doubles, z: Doubles, scale: float, d_logits: Floats) -> None:
 @kernel
 def update_members(
     policy: Learned, critic: Learned, data: Segments, choice: NDArray[np.int64], behaviour: Floats,
-    numbers: ACERDiscreteNumbers, step: int, td_error: Floats,
+    numbers: ACERDiscreteNumbers, first: int, td_error: Floats,
 ) -> None:  # fmt: skip
-    """One update of every member; the symbols are those of Algorithm 2."""
+    """Updates of every member, counted from `first`; the symbols are those of Algorithm 2."""
     count, n = data.observation.shape[1], behaviour.shape[2]
     kind = policy.network.parameters.dtype
     logits, d_logits = np.zeros((count, n), kind), np.zeros((count, n), kind)
     q, d_q, nothing = np.zeros((count, n), kind), np.zeros((count, n), kind), np.zeros((count, 0), kind)
     pi, log_pi, pi_average = np.empty((count, n)), np.empty((count, n)), np.empty((count, n))
     average = slow_copy(policy)
-    for m in range(data.length.shape[0]):
-        observation, rate = data.observation[m], data.rate_factor[m]
+    updates = data.length.shape[0] // policy.network.parameters.shape[0]
+    for row in range(data.length.shape[0]):
+        m, step = row // updates, first + row % updates
+        observation, rate = data.observation[row], data.rate_factor[row]
         forward(average, m, policy.tape, observation, nothing, logits)
         probabilities(logits, pi_average, log_pi)
         forward(policy.network, m, policy.tape, observation, nothing, logits)
         probabilities(logits, pi, log_pi)
         forward(critic.network, m, critic.tape, observation, nothing, q)
-        gradients(data, m, choice[m], behaviour[m], pi, log_pi, pi_average, q, numbers, d_logits, d_q, td_error[m])
+        done, mu, error = choice[row], behaviour[row], td_error[row]
+        gradients(data, row, done, mu, pi, log_pi, pi_average, q, numbers, d_logits, d_q, error)
         backward(policy.network, m, policy.tape, d_logits, True, nothing)
         adam_step(policy.network, m, policy.adam, step, rate)
         backward(critic.network, m, critic.tape, d_q, True, nothing)
@@ -117,11 +120,11 @@ def update_members(
 
 @kernel
 def gradients(
-    data: Segments, m: int, choice: NDArray[np.int64], behaviour: Floats, pi: Doubles, log_pi: Doubles,
+    data: Segments, row: int, choice: NDArray[np.int64], behaviour: Floats, pi: Doubles, log_pi: Doubles,
     pi_average: Doubles, q: Floats, numbers: ACERDiscreteNumbers, d_logits: Floats, d_q: Floats, td_error: Floats,
 ) -> None:  # fmt: skip
-    """Write the gradients of one member's losses, averaged over the batch's steps, with respect to logits and Q."""
-    length = data.length[m]
+    """Write the gradients of one row's losses, averaged over the batch's steps, with respect to logits and Q."""
+    length = data.length[row]
     count, n = behaviour.shape
     steps, total = count // length.size, max(1, length.sum())
     v, q_done, v_used, q_used = np.empty(count + length.size), np.empty(steps), np.empty(steps), np.empty(steps)
@@ -139,9 +142,9 @@ def gradients(
             ratio[t] = clipped(np.log(at_least(pi[r, done]) / at_least(behaviour[r, done])), numbers.log_bound)
             q_done[t] = q[r, done]
             q_used[t], v_used[t] = numbers.control * q_done[t], numbers.control * v[r]
-        future = v[count + b] if data.goes_on[m, b] else 0.0
+        future = v[count + b] if data.goes_on[row, b] else 0.0
         traces(ratio[:own], 1.0, numbers.cap, trace)
-        reward = data.reward[m, first : first + own]
+        reward = data.reward[row, first : first + own]
         retrace(reward, q_used[:own], v_used[:own], trace, future, numbers.discount, ret)
         truncated_weights(ratio[:own], numbers.bound, 0.0, weight)
         error = 0.0
@@ -152,7 +155,7 @@ def gradients(
             for i in range(n):
                 k[i] = -pi_average[r, i] / at_least(pi[r, i])
             project(g, k, numbers.delta)
-            to_logits(pi[r], g, -data.actor_weight[m, b] / total, d_logits[r])
-            d_q[r, done] = -data.weight[m, b] / total * (ret[t] - q_done[t])
+            to_logits(pi[r], g, -data.actor_weight[row, b] / total, d_logits[r])
+            d_q[r, done] = -data.weight[row, b] / total * (ret[t] - q_done[t])
             error += np.abs(ret[t] - q_done[t])
         td_error[b] = error / max(1, own)

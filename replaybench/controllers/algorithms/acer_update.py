@@ -70,19 +70,25 @@ def value_coefficient(ret: float, q: float, v: float, rho: float, dueling: bool)
 
 @kernel
 def sample_actions(
-    data: Segments, m: int, mean: Floats, stream: NDArray[np.uint64], numbers: ACERNumbers, tried: Floats, other: Floats
+    data: Segments,
+    row: int,
+    mean: Floats,
+    stream: NDArray[np.uint64],
+    numbers: ACERNumbers,
+    tried: Floats,
+    other: Floats,
 ) -> None:
     """Write a, u_1…u_n below each other into tried `[(1 + n) B·K, A]`, and a′ into other `[B·K, A]`.
 
     Padding draws nothing and gets zeros: what a failed member left there must not reach the next one.
     """
-    length = data.length[m]
+    length = data.length[row]
     count, actions = other.shape
     steps = count // length.size
     for r in range(count):
         own = r % steps < length[r // steps]
         for j in range(actions):
-            tried[r, j] = data.action[m, r, j]
+            tried[r, j] = data.action[row, r, j]
         for i in range(1, numbers.samples + 2):
             for j in range(actions):
                 u = mean[r, j] + numbers.sigma * next_normal(stream) if own else 0.0
@@ -107,9 +113,9 @@ def action_value(a: Floats, v: Floats, r: int, count: int, numbers: ACERNumbers,
 @kernel
 def update_members(
     policy: Learned, value: Learned, advantage: Learned, other_tape: Tape,
-    data: Segments, behaviour: Floats, stream: NDArray[np.uint64], numbers: ACERNumbers, step: int, td_error: Floats,
+    data: Segments, behaviour: Floats, stream: NDArray[np.uint64], numbers: ACERNumbers, first: int, td_error: Floats,
 ) -> None:  # fmt: skip
-    """One update of every member; the symbols are those of Algorithm 3."""
+    """Updates of every member, counted from `first`; the symbols are those of Algorithm 3."""
     count, actions = data.action.shape[1:]
     segments, blocks = data.length.shape[1], 1 + numbers.samples
     observations, kind = data.observation.shape[2], policy.network.parameters.dtype
@@ -120,18 +126,21 @@ def update_members(
     a_other, tried = np.zeros((count, 1), kind), np.zeros((blocks * count, actions), kind)
     repeated, nothing = np.zeros((blocks * count, observations), kind), np.zeros((count + segments, 0), kind)
     average = slow_copy(policy)
-    for m in range(data.action.shape[0]):
-        observation, rate = data.observation[m, :count], data.rate_factor[m]
+    updates = data.action.shape[0] // policy.network.parameters.shape[0]
+    for row in range(data.action.shape[0]):
+        m, step = row // updates, first + row % updates
+        observation, rate = data.observation[row, :count], data.rate_factor[row]
         forward(average, m, policy.tape, observation, nothing, phi_average)
         forward(policy.network, m, policy.tape, observation, nothing, phi)
-        forward(value.network, m, value.tape, data.observation[m], nothing, v)
+        forward(value.network, m, value.tape, data.observation[row], nothing, v)
         if not numbers.trajectory:
-            sample_actions(data, m, phi, stream[m], numbers, tried, other)
+            sample_actions(data, row, phi, stream[m], numbers, tried, other)
             for i in range(blocks):
                 repeated[i * count : (i + 1) * count] = observation
             forward(advantage.network, m, other_tape, observation, other, a_other)
             forward(advantage.network, m, advantage.tape, repeated, tried, a)
-        gradients(data, m, behaviour[m], phi, phi_average, v, a, other, a_other, numbers, d_phi, d_v, d_a, td_error[m])
+        mu, error = behaviour[row], td_error[row]
+        gradients(data, row, mu, phi, phi_average, v, a, other, a_other, numbers, d_phi, d_v, d_a, error)
         backward(policy.network, m, policy.tape, d_phi, True, nothing)
         adam_step(policy.network, m, policy.adam, step, rate)
         backward(value.network, m, value.tape, d_v, True, nothing)
@@ -144,11 +153,11 @@ def update_members(
 
 @kernel
 def gradients(
-    data: Segments, m: int, behaviour: Floats, phi: Floats, phi_average: Floats, v: Floats, a: Floats, other: Floats,
+    data: Segments, row: int, behaviour: Floats, phi: Floats, phi_average: Floats, v: Floats, a: Floats, other: Floats,
     a_other: Floats, numbers: ACERNumbers, d_phi: Floats, d_v: Floats, d_a: Floats, td_error: Floats,
 ) -> None:  # fmt: skip
-    """Write the gradients of one member's losses, averaged over the batch's steps, with respect to φ, V and A."""
-    length, action = data.length[m], data.action[m]
+    """Write the gradients of one row's losses, averaged over the batch's steps, with respect to φ, V and A."""
+    length, action = data.length[row], data.action[row]
     count, actions = action.shape
     steps, total = count // length.size, max(1, length.sum())
     q, values, ret, followed = np.empty(steps), np.empty(steps), np.empty(steps), np.empty(steps)
@@ -158,13 +167,13 @@ def gradients(
     d_phi[:], d_v[:], d_a[:] = 0, 0, 0
     for b in range(length.size):
         n, first = length[b], b * steps
-        reward = data.reward[m, first : first + n]
+        reward = data.reward[row, first : first + n]
         for t in range(n):
             r = first + t
             ratio[t] = log_ratio(action[r], phi[r], behaviour[r], numbers.sigma, numbers.log_bound)
             q[t] = numbers.control * action_value(a, v, r, count, numbers, a[r, 0])
             values[t] = numbers.control * v[r, 0]
-        future = np.float64(v[count + b, 0]) if data.goes_on[m, b] else 0.0
+        future = np.float64(v[count + b, 0]) if data.goes_on[row, b] else 0.0
         traces(ratio[:n], numbers.power, numbers.cap, trace)
         retrace(reward, q[:n], values[:n], trace, future, numbers.discount, ret)
         traces(ratio[:n], numbers.policy_power, numbers.policy_cap, trace)
@@ -182,8 +191,8 @@ def gradients(
                 k[j] = (phi[r, j] - phi_average[r, j]) / variance
             project(g, k, numbers.delta)
             for j in range(actions):
-                d_phi[r, j] = -data.actor_weight[m, b] / total * g[j]
-            share = data.weight[m, b] / total
+                d_phi[r, j] = -data.actor_weight[row, b] / total * g[j]
+            share = data.weight[row, b] / total
             if numbers.trajectory:
                 delta = ret[t] - v[r, 0]
                 d_v[r, 0] = -share * weight[t] * delta

@@ -80,6 +80,8 @@ class DDPG(DeterministicLearner):
     depend on stored actions and is only weighed by Rule 2.
     """
 
+    several_at_once = True
+
     def __init__(self, config: DDPGConfig, setting: LearnerSetting) -> None:
         s, a, norm = setting.task.observation_size, setting.task.action_size, config.layer_norm
         actor = Shape((s, *config.actor_hidden, a), tanh=True, layer_norm=norm)
@@ -90,7 +92,6 @@ class DDPG(DeterministicLearner):
         self.adams = self._make_adams(rates, betas=config.betas, epsilon=config.epsilon, clip=config.clip)
         self.adams["critic"] = self.adams["critic"]._replace(l2=config.l2, coupled=config.l2_form == "coupled")
         self._actor, self._critic = map(self.learned, shapes)
-        self.several_at_once = setting.device == "cpu"
         if setting.device != "cpu":
             from replaybench.controllers.cuda.ddpg import DeviceDDPG
 

@@ -73,6 +73,7 @@ class DQN(Learner):
         choices: `[K, A]`, the last dimension changing fastest.
     """
 
+    several_at_once = True
     discrete = True
     networks: dict[str, PopulationMLP]
 
@@ -118,13 +119,10 @@ class DQN(Learner):
         return self.normaliser.rewards.restored(self.critic(self.seen(observation)).max(axis=2))
 
     def update(self, batch: Batch) -> dict[str, Floats]:
-        """Do one update, copying the network every so often; return `td_error` `[M, B]`, before the update."""
-        self.steps += 1
-        config, delta = self.config, self.annotations(batch)
-        huber, step = np.inf if config.huber is None else config.huber, int(self.steps[0])
-        _update(self._learned, self.experiences(batch), self._counts, huber, config.double, step, delta)
-        if step % config.copy_every == 0:
-            self._aim_targets()
+        """Do updates, copying the network every so often; return `td_error` `[M·U, B]`, before each update."""
+        first, config, delta = self.begin_updates(batch), self.config, self.annotations(batch)
+        settings = (np.inf if config.huber is None else config.huber, config.double, config.copy_every)
+        _update(self._learned, self.experiences(batch), self._counts, *settings, first, delta)
         return {"td_error": delta}
 
     def _further(self) -> dict[str, NDArray[Any]]:
@@ -157,27 +155,35 @@ def choice_of(action: Floats, counts: NDArray[np.int64]) -> int:
 
 @kernel
 def _update(
-    critic: Learned, x: Experiences, counts: NDArray[np.int64], huber: float, double: bool, step: int, delta: Floats
-) -> None:
-    """One update of every member: δ = r + γ (1 − terminated) Q⁻(s′, a*) − Q(s, a), a* the best of Q⁻ or, doubly, Q."""
-    net, tape, batch = critic.network, critic.tape, x.action.shape[1]
+    critic: Learned, x: Experiences, counts: NDArray[np.int64], huber: float, double: bool, copy_every: int, first: int,
+    delta: Floats,
+) -> None:  # fmt: skip
+    """Updates of every member, counted from `first`.
+
+    δ = r + γ (1 − terminated) Q⁻(s′, a*) − Q(s, a), a* the best of Q⁻ or, doubly, Q.
+    """
+    net, slow, tape, batch = critic.network, slow_copy(critic), critic.tape, x.action.shape[1]
     dtype, kind = net.parameters.dtype, net.parameters.dtype.type
     q_tm1 = np.empty((batch, net.plan[-1, 0]), dtype)
     q_t, judge, d_q = np.empty_like(q_tm1), np.empty_like(q_tm1), np.empty_like(q_tm1)
     nothing = np.empty((batch, 0), dtype)
-    for m in range(x.action.shape[0]):
-        forward(slow_copy(critic), m, tape, x.next_observation[m], nothing, q_t)
+    updates = x.action.shape[0] // net.parameters.shape[0]
+    for row in range(x.action.shape[0]):
+        m, step = row // updates, first + row % updates
+        forward(slow, m, tape, x.next_observation[row], nothing, q_t)
         if double:
-            forward(net, m, tape, x.next_observation[m], nothing, judge)
+            forward(net, m, tape, x.next_observation[row], nothing, judge)
         else:
             judge[:] = q_t
-        forward(net, m, tape, x.observation[m], nothing, q_tm1)
+        forward(net, m, tape, x.observation[row], nothing, q_tm1)
         d_q[:] = 0
         for b in range(batch):
-            best, chosen = np.argmax(judge[b]), choice_of(x.action[m, b], counts)
-            r_t, discount_t = outcome(x, m, b, kind)
-            delta[m, b] = td_error(q_tm1[b, chosen], r_t, discount_t, q_t[b, best])
-            bounded = np.minimum(np.maximum(delta[m, b], kind(-huber)), kind(huber))
-            d_q[b, chosen] = kind(-1 / batch) * x.weight[m, b] * bounded
+            best, chosen = np.argmax(judge[b]), choice_of(x.action[row, b], counts)
+            r_t, discount_t = outcome(x, row, b, kind)
+            delta[row, b] = td_error(q_tm1[b, chosen], r_t, discount_t, q_t[b, best])
+            bounded = np.minimum(np.maximum(delta[row, b], kind(-huber)), kind(huber))
+            d_q[b, chosen] = kind(-1 / batch) * x.weight[row, b] * bounded
         backward(net, m, tape, d_q, True, nothing)
-        adam_step(net, m, critic.adam, step, x.rate_factor[m])
+        adam_step(net, m, critic.adam, step, x.rate_factor[row])
+        if step % copy_every == 0:
+            slow.parameters[m] = net.parameters[m]

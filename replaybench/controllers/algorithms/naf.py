@@ -66,6 +66,8 @@ class NAF(DeterministicLearner):
     ReF-ER needs Gaussian exploration.
     """
 
+    several_at_once = True
+
     def __init__(self, config: NAFConfig, setting: LearnerSetting) -> None:
         task = setting.task
         shapes = {"network": Shape((task.observation_size, *config.hidden, output_size(task.action_size)))}
@@ -94,20 +96,20 @@ class NAF(DeterministicLearner):
         return self.normaliser.rewards.restored(self.network(self.seen(observation))[:, :, 0])
 
     def update(self, batch: Batch) -> dict[str, Floats]:
-        """Do one update; return `td_error` `[M, B]` (r + γ V⁻(s′) − Q(s, a) before it), and `rho` where it is known."""
-        self.steps += 1
+        """Do updates; return `td_error` `[M·U, B]` (r + γ V⁻(s′) − Q(s, a) before each), and `rho` if known."""
+        first = self.begin_updates(batch)
         delta, rho = self.annotations(batch), self.annotations(batch)
         x, rules, log_sigma = self.experiences(batch), self.density.rules(), self.density.log_sigma
-        _update(self._learned, self.form, x, rules, log_sigma, self.config.tau, int(self.steps[0]), delta, rho)
+        _update(self._learned, self.form, x, rules, log_sigma, self.config.tau, first, delta, rho)
         return {"td_error": delta, "rho": rho} if self.density.known else {"td_error": delta}
 
 
 @kernel
 def _update(
-    net: Learned, form: Form, x: Experiences, rules: Rules, log_sigma: Floats, tau: float, step: int,
+    net: Learned, form: Form, x: Experiences, rules: Rules, log_sigma: Floats, tau: float, first: int,
     delta: Floats, rho: Floats,
 ) -> None:  # fmt: skip
-    """One update of every member: ½ δ², and ReF-ER's mixture (eq. 10) where the behaviours are known."""
+    """Updates of every member, counted from `first`: ½ δ², and ReF-ER's mixture (eq. 10) if behaviours are known."""
     batch, actions = x.action.shape[1], x.action.shape[2]
     dtype, kind = net.network.parameters.dtype, net.network.parameters.dtype.type
     outputs, nothing = np.empty((batch, outputs_of(net.network)), dtype), np.empty((batch, 0), dtype)
@@ -115,21 +117,23 @@ def _update(
     q_tm1, mean = np.empty(batch, dtype), np.empty((batch, actions), dtype)
     sigmas, d_mean, d_log_sigma = np.empty_like(mean), np.empty_like(mean), np.empty_like(mean)
     slow, known = slow_copy(net), x.mu_mean.shape[2] > 0
-    for m in range(x.action.shape[0]):
-        evaluate(slow, m, net.tape, of_member(x.next_observation, m), nothing, next_outputs)
-        evaluate(net.network, m, net.tape, of_member(x.observation, m), nothing, outputs)
+    updates = x.action.shape[0] // net.network.parameters.shape[0]
+    for row in range(x.action.shape[0]):
+        m, step = row // updates, first + row % updates
+        evaluate(slow, m, net.tape, of_member(x.next_observation, row), nothing, next_outputs)
+        evaluate(net.network, m, net.tape, of_member(x.observation, row), nothing, outputs)
         means(outputs, form, mean)
-        action_values(outputs, x.action[m], mean, form, q_tm1, d_outputs)
+        action_values(outputs, x.action[row], mean, form, q_tm1, d_outputs)
         if known:
             sigmas[:] = kind(log_sigma[m])
-            importance_weights(x.action[m], mean, sigmas, x.mu_mean[m], x.mu_log_sigma[m], rho[m])
-            divergence_gradient(mean, sigmas, x.mu_mean[m], x.mu_log_sigma[m], rules.mu_pi, d_mean, d_log_sigma)
+            importance_weights(x.action[row], mean, sigmas, x.mu_mean[row], x.mu_log_sigma[row], rho[row])
+            divergence_gradient(mean, sigmas, x.mu_mean[row], x.mu_log_sigma[row], rules.mu_pi, d_mean, d_log_sigma)
         beta = rules.beta[m]
         for b in range(batch):
-            r_t, discount_t = outcome(x, m, b, kind)
-            delta[m, b] = td_error(q_tm1[b], r_t, discount_t, next_outputs[b, 0])
-            used = gives_gradient(rho[m, b], rules)
-            factor = kind(-beta / batch) * x.weight[m, b] * delta[m, b] if used else kind(0)
+            r_t, discount_t = outcome(x, row, b, kind)
+            delta[row, b] = td_error(q_tm1[b], r_t, discount_t, next_outputs[b, 0])
+            used = gives_gradient(rho[row, b], rules)
+            factor = kind(-beta / batch) * x.weight[row, b] * delta[row, b] if used else kind(0)
             for k in range(outputs.shape[1]):
                 d_outputs[b, k] *= factor
             if rules.pull:
@@ -137,5 +141,5 @@ def _update(
                     inner = kind(1) - mean[b, i] * mean[b, i] if form.bounded else kind(1)
                     d_outputs[b, 1 + i] += kind((1 - beta) / batch) * d_mean[b, i] * inner
         differentiate(net.network, m, net.tape, d_outputs, True, nothing)
-        adam_step(net.network, m, net.adam, step, x.rate_factor[m])
+        adam_step(net.network, m, net.adam, step, x.rate_factor[row])
         track(slow, net.network, m, tau)

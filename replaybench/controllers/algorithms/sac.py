@@ -71,6 +71,7 @@ class SACConfig:
 class SAC(Learner):
     """M independent actors with twin critics and, in the first version, a value network; the policy itself explores."""
 
+    several_at_once = True
     metric_names = ("temperature",)
     networks: dict[str, PopulationMLP]
 
@@ -150,18 +151,18 @@ class SAC(Learner):
         return named
 
     def update(self, batch: Batch) -> dict[str, Floats]:
-        """Do one update of everything; return `td_error` `[M, B]`, the mean of both critics' |δ|."""
-        self.steps += 1
+        """Do updates of everything; return `td_error` `[M·U, B]`, the mean of both critics' |δ|."""
+        first = self.begin_updates(batch)
         delta, x, learned, config = self.annotations(batch), self.experiences(batch), self._learned, self.config
         actor, critics = learned["actor"], (learned["critic1"], learned["critic2"])
-        stream, step = self.update_stream.state, int(self.steps[0])
+        stream = self.update_stream.state
         if config.version == "first":
             value, alpha = learned["value"], config.temperature
-            update_first(actor, critics, value, self._room, x, config.tau, alpha, stream, step, delta)
+            update_first(actor, critics, value, self._room, x, config.tau, alpha, stream, first, delta)
         else:
             temperature = (self.log_temperature.network, self.adams["temperature"], config.temperature is None)
             entropy = -float(self.task.action_size)
-            update_present(actor, critics, *temperature, self._room, x, config.tau, entropy, stream, step, delta)
+            update_present(actor, critics, *temperature, self._room, x, config.tau, entropy, stream, first, delta)
         return {"td_error": delta}
 
     def _further(self) -> dict[str, NDArray[Any]]:

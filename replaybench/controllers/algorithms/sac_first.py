@@ -21,9 +21,9 @@ from replaybench.data.kernel import kernel
 @kernel
 def update_first(
     actor: Learned, critics: Twins, value: Learned, room: TwinRoom, x: Experiences, tau: float, temperature: float,
-    stream: NDArray[np.uint64], step: int, delta: Floats,
+    stream: NDArray[np.uint64], first: int, delta: Floats,
 ) -> None:  # fmt: skip
-    """One update of every member (Algorithm 1), equations 5, 7 and 12 with the minimum of two critics in 5 and 12.
+    """Updates of every member, counted from `first` (Algorithm 1): equations 5, 7, 12, in 5 and 12 the lesser critic.
 
     All gradients are taken at the weights before the update, and the temperature stands where the paper scales rewards.
     """
@@ -36,17 +36,19 @@ def update_first(
     y, v, d_v = np.empty_like(room.q), np.empty_like(room.q), np.empty_like(room.q)
     nothing = np.empty((batch, 0), room.q.dtype)
     value_slow = slow_copy(value)
-    for m in range(x.action.shape[0]):
-        forward(actor.network, m, actor.tape, x.observation[m], nothing, head)
+    updates = x.action.shape[0] // actor.network.parameters.shape[0]
+    for row in range(x.action.shape[0]):
+        m, step = row // updates, first + row % updates
+        forward(actor.network, m, actor.tape, x.observation[row], nothing, head)
         draw_normals(stream[m], noise)
         sample(head, noise, pi, log_prob)
-        lesser_gradient(critics, m, room, x.observation[m], pi)
+        lesser_gradient(critics, m, room, x.observation[row], pi)
 
-        forward(value.network, m, value.tape, x.observation[m], nothing, v)
+        forward(value.network, m, value.tape, x.observation[row], nothing, v)
         for b in range(batch):
             soft = room.q[b, 0] - alpha * log_prob[b]
-            d_v[b, 0] = kind(1 / batch) * x.weight[m, b] * (v[b, 0] - soft)
-            share = kind(1 / batch) * x.actor_weight[m, b]
+            d_v[b, 0] = kind(1 / batch) * x.weight[row, b] * (v[b, 0] - soft)
+            share = kind(1 / batch) * x.actor_weight[row, b]
             d_log_prob[b] = alpha * share
             for a in range(actions):
                 room.d_action[b, a] *= -share
@@ -54,9 +56,9 @@ def update_first(
         sample_backward(head, noise, pi, room.d_action, d_log_prob, d_head)
         backward(actor.network, m, actor.tape, d_head, True, nothing)
 
-        forward(value_slow, m, value.tape, x.next_observation[m], nothing, v)
-        targets(x, m, v, y)
-        fit_twins(critics, m, room, x, y, 0.5, step, delta[m])
-        adam_step(value.network, m, value.adam, step, x.rate_factor[m])
-        adam_step(actor.network, m, actor.adam, step, x.rate_factor[m])
+        forward(value_slow, m, value.tape, x.next_observation[row], nothing, v)
+        targets(x, row, v, y)
+        fit_twins(critics, m, room, x, row, y, 0.5, step, delta[row])
+        adam_step(value.network, m, value.adam, step, x.rate_factor[row])
+        adam_step(actor.network, m, actor.adam, step, x.rate_factor[row])
         track(value_slow, value.network, m, tau)

@@ -31,9 +31,9 @@ def temper(
 @kernel
 def update_present(
     actor: Learned, critics: Twins, log_temperature: Network, temperature_adam: Adam, automatic: bool, room: TwinRoom,
-    x: Experiences, tau: float, target_entropy: float, stream: NDArray[np.uint64], step: int, delta: Floats,
+    x: Experiences, tau: float, target_entropy: float, stream: NDArray[np.uint64], first: int, delta: Floats,
 ) -> None:  # fmt: skip
-    """One update of every member (Algorithm 1); each draws ε for the successors, then for the states."""
+    """Updates of every member, counted from `first` (Algorithm 1); ε is drawn for successors, then for states."""
     batch, actions = x.action.shape[1], x.action.shape[2]
     kind = room.q.dtype.type
     pi, noise = np.empty((batch, actions), room.q.dtype), np.empty((batch, actions), room.q.dtype)
@@ -42,32 +42,34 @@ def update_present(
     y = np.empty_like(room.q)
     nothing = np.empty((batch, 0), room.q.dtype)
     critics_slow = slow_copy(critics[0]), slow_copy(critics[1])
-    for m in range(x.action.shape[0]):
+    updates = x.action.shape[0] // actor.network.parameters.shape[0]
+    for row in range(x.action.shape[0]):
+        m, step = row // updates, first + row % updates
         alpha = np.exp(log_temperature.parameters[m, 0])
 
-        forward(actor.network, m, actor.tape, x.next_observation[m], nothing, head)
+        forward(actor.network, m, actor.tape, x.next_observation[row], nothing, head)
         draw_normals(stream[m], noise)
         sample(head, noise, pi, log_prob)
-        lesser_value(critics_slow, m, room, x.next_observation[m], pi)
+        lesser_value(critics_slow, m, room, x.next_observation[row], pi)
         for b in range(batch):
             room.q[b, 0] -= alpha * log_prob[b]
-        targets(x, m, room.q, y)
-        fit_twins(critics, m, room, x, y, 0.5, step, delta[m])
+        targets(x, row, room.q, y)
+        fit_twins(critics, m, room, x, row, y, 0.5, step, delta[row])
 
-        forward(actor.network, m, actor.tape, x.observation[m], nothing, head)
+        forward(actor.network, m, actor.tape, x.observation[row], nothing, head)
         draw_normals(stream[m], noise)
         sample(head, noise, pi, log_prob)
-        lesser_gradient(critics, m, room, x.observation[m], pi)
+        lesser_gradient(critics, m, room, x.observation[row], pi)
         for b in range(batch):
-            share = kind(1 / batch) * x.actor_weight[m, b]
+            share = kind(1 / batch) * x.actor_weight[row, b]
             d_log_prob[b] = alpha * share
             for a in range(actions):
                 room.d_action[b, a] *= -share
         sample_backward(head, noise, pi, room.d_action, d_log_prob, d_head)
         backward(actor.network, m, actor.tape, d_head, True, nothing)
-        adam_step(actor.network, m, actor.adam, step, x.rate_factor[m])
+        adam_step(actor.network, m, actor.adam, step, x.rate_factor[row])
         if automatic:
-            weight, rate = x.actor_weight[m], x.rate_factor[m]
+            weight, rate = x.actor_weight[row], x.rate_factor[row]
             temper(log_temperature, m, temperature_adam, log_prob, weight, step, rate, target_entropy)
         for i in range(2):
             track(critics_slow[i], critics[i].network, m, tau)

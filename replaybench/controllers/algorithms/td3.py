@@ -68,6 +68,7 @@ class TD3Config:
 class TD3(Learner):
     """M independent actors with twin critics, and slow copies of all."""
 
+    several_at_once = True
     networks: dict[str, PopulationMLP]
 
     def __init__(self, config: TD3Config, setting: LearnerSetting) -> None:
@@ -115,11 +116,15 @@ class TD3(Learner):
         return self.normaliser.rewards.restored(self.networks["critic1"](seen, self.actor(seen))[:, :, 0])
 
     def update(self, batch: Batch) -> dict[str, Floats]:
-        """Do one update of the critics, and in turn of the actor; return `td_error` `[M, B]`, the mean of both |δ|."""
-        self.steps += 1
-        delta, x, config = self.annotations(batch), self.experiences(batch), self.config
+        """Do updates of the critics, and in turn of the actor; return `td_error` `[M·U, B]`, the mean of both |δ|."""
+        first, delta, x, config = (
+            self.begin_updates(batch),
+            self.annotations(batch),
+            self.experiences(batch),
+            self.config,
+        )
         smoothing = (self.smoothing_stream.state, config.smoothing, config.smoothing_clip)
-        pace = (config.tau, config.policy_delay, int(self.steps[0]))
+        pace = (config.tau, config.policy_delay, first)
         _update(self._actor, self._critics, self._room, x, *smoothing, *pace, delta)
         return {"td_error": delta}
 
@@ -142,29 +147,31 @@ def smooth(action: Floats, stream: NDArray[np.uint64], deviation: float, bound: 
 @kernel
 def _update(
     actor: Learned, critics: Twins, room: TwinRoom, x: Experiences, stream: NDArray[np.uint64], smoothing: float,
-    smoothing_clip: float, tau: float, policy_delay: int, step: int, delta: Floats,
+    smoothing_clip: float, tau: float, policy_delay: int, first: int, delta: Floats,
 ) -> None:  # fmt: skip
-    """One update of every member, in the order of Algorithm 1."""
+    """Updates of every member, counted from `first`, in the order of Algorithm 1."""
     batch, actions = x.action.shape[1], x.action.shape[2]
     kind = room.q.dtype.type
     pi, y = np.empty((batch, actions), room.q.dtype), np.empty_like(room.q)
     nothing = np.empty((batch, 0), room.q.dtype)
     actor_slow, critics_slow = slow_copy(actor), (slow_copy(critics[0]), slow_copy(critics[1]))
-    for m in range(x.action.shape[0]):
-        forward(actor_slow, m, actor.tape, x.next_observation[m], nothing, pi)
+    updates = x.action.shape[0] // actor.network.parameters.shape[0]
+    for row in range(x.action.shape[0]):
+        m, step = row // updates, first + row % updates
+        forward(actor_slow, m, actor.tape, x.next_observation[row], nothing, pi)
         smooth(pi, stream[m], smoothing, smoothing_clip)
-        lesser_value(critics_slow, m, room, x.next_observation[m], pi)
-        targets(x, m, room.q, y)
-        fit_twins(critics, m, room, x, y, 1.0, step, delta[m])
+        lesser_value(critics_slow, m, room, x.next_observation[row], pi)
+        targets(x, row, room.q, y)
+        fit_twins(critics, m, room, x, row, y, 1.0, step, delta[row])
         if step % policy_delay:
             continue
-        forward(actor.network, m, actor.tape, x.observation[m], nothing, pi)
-        forward(critics[0].network, m, room.tape, x.observation[m], pi, room.q)
+        forward(actor.network, m, actor.tape, x.observation[row], nothing, pi)
+        forward(critics[0].network, m, room.tape, x.observation[row], pi, room.q)
         for b in range(batch):
-            room.d_q[b, 0] = kind(-1 / batch) * x.actor_weight[m, b]
+            room.d_q[b, 0] = kind(-1 / batch) * x.actor_weight[row, b]
         backward(critics[0].network, m, room.tape, room.d_q, False, room.d_action)
         backward(actor.network, m, actor.tape, room.d_action, True, nothing)
-        adam_step(actor.network, m, actor.adam, step // policy_delay, x.rate_factor[m])
+        adam_step(actor.network, m, actor.adam, step // policy_delay, x.rate_factor[row])
         track(actor_slow, actor.network, m, tau)
         for i in range(2):
             track(critics_slow[i], critics[i].network, m, tau)

@@ -26,6 +26,7 @@ class DeviceDDPG:
 
     def __init__(self, learner: DeterministicLearner, device: torch.device | str, graphs: bool = True) -> None:
         self.learner, self.device = learner, torch.device(device)
+        learner.several_at_once = False  # what is here gathers updates itself
         if self.device.type == "cuda":
             torch.set_float32_matmul_precision("highest")  # no TF32: the CPU has none
         arrays, config, task = learner.trained(), learner.config, learner.task

@@ -14,6 +14,8 @@ from replaybench.controllers.normaliser import Normaliser
 class Segments(NamedTuple):
     """B segments of up to K steps of every member; row b·K + t is step t of segment b.
 
+    For U updates at once they are of M·U rows in the place of M, see `Experiences`.
+
     Attributes:
         observation: `[M, B·K + B, S]`, normalised; the last B rows are the successors of the segments' last steps.
         action: `[M, B·K, A]`.
@@ -41,10 +43,11 @@ def as_segments(batch: Batch, normaliser: Normaliser, dtype: DTypeLike) -> Segme
     observation = rows(batch, "observation", dtype)
     successor = np.take_along_axis(_stepwise(batch, "next_observation"), last, axis=2)[:, :, 0]
     terminated = np.take_along_axis(_stepwise(batch, "terminated"), last, axis=2)[:, :, 0, 0]
+    scale = np.repeat(normaliser.rewards.factor, len(length) // len(normaliser.rewards.factor))
     return Segments(
         normaliser.observations(np.concatenate([observation, successor.astype(dtype)], axis=1)),
         rows(batch, "action", dtype),
-        normaliser.rewards.factor[:, None] * np.asarray(rows(batch, "reward", np.float64)[:, :, 0], np.float64),
+        scale[:, None] * np.asarray(rows(batch, "reward", np.float64)[:, :, 0], np.float64),
         terminated == 0,
         length,
         batch.weight,

@@ -24,8 +24,8 @@ def td_error(q_tm1: float, r_t: float, discount_t: float, q_t: float) -> float:
 
 
 @kernel
-def targets(x: Experiences, m: int, v_t: Floats, y: Floats) -> None:
-    """Write the targets y of member m's samples, given values v_t of their successors; `[B, 1]`."""
+def targets(x: Experiences, row: int, v_t: Floats, y: Floats) -> None:
+    """Write the targets y of a row's samples, given values v_t of their successors; `[B, 1]`."""
     for b in range(y.shape[0]):
-        r_t, discount_t = outcome(x, m, b, y.dtype.type)
+        r_t, discount_t = outcome(x, row, b, y.dtype.type)
         y[b, 0] = bootstrap(r_t, discount_t, v_t[b, 0])

@@ -67,9 +67,10 @@ def lesser_gradient(critics: Twins, m: int, room: TwinRoom, observation: Floats,
 
 @kernel
 def fit_twins(
-    critics: Twins, m: int, room: TwinRoom, x: Experiences, y: Floats, coefficient: float, step: int, delta: Floats
-) -> None:
-    """Do one step of member m's critics on the losses coefficient · mean_b w_b (y_b − Q_i(s_b, a_b))².
+    critics: Twins, m: int, room: TwinRoom, x: Experiences, row: int, y: Floats, coefficient: float, step: int,
+    delta: Floats,
+) -> None:  # fmt: skip
+    """Do one step of member m's critics, on a row of x, for the losses coefficient · mean_b w_b (y_b − Q_i(s_b, a_b))².
 
     `delta` `[B]` becomes ½ (|δ₁| + |δ₂|), δ before the step (Wang & Ross 2019, section 4.3).
     """
@@ -79,10 +80,10 @@ def fit_twins(
     delta[:] = 0
     for i in range(2):
         critic = critics[i]
-        forward(critic.network, m, room.tape, x.observation[m], x.action[m], q)
+        forward(critic.network, m, room.tape, x.observation[row], x.action[row], q)
         for b in range(batch):
             error = y[b, 0] - q[b, 0]
             delta[b] += kind(0.5) * np.abs(error)
-            d_q[b, 0] = kind(-2 * coefficient / batch) * x.weight[m, b] * error
+            d_q[b, 0] = kind(-2 * coefficient / batch) * x.weight[row, b] * error
         backward(critic.network, m, room.tape, d_q, True, nothing)
-        adam_step(critic.network, m, critic.adam, step, x.rate_factor[m])
+        adam_step(critic.network, m, critic.adam, step, x.rate_factor[row])
