@@ -7,6 +7,7 @@ from typing import Literal
 
 from tyro.conf import Positional
 
+from replaybench.data.bounds import Hertz, Noise, RootSeed, Seconds, Whole
 from replaybench.experiments.terminal import make_console
 
 
@@ -20,6 +21,47 @@ def report(run: Positional[Path], output: Path | None = None) -> int:
     from replaybench.experiments.report.command import show_report
 
     show_report(run, output)
+    return 0
+
+
+def show(
+    plant: Positional[str],
+    policy: Path | None = None,
+    out: Path | None = None,
+    seconds: Seconds | None = None,
+    member: Whole | None = None,
+    learner: str | None = None,
+    strategy: str | None = None,
+    noise: Noise | None = None,
+    frequency: Hertz | None = None,
+    seed: Whole | None = None,
+    root_seed: RootSeed = 0,
+) -> int:
+    """Show an episode of a plant in motion, under random actions or a learned policy: in a window, or as a film.
+
+    Args:
+        plant: Plant name (see `replaybench list`) or path/to/file.py:ClassName.
+        policy: Policy file (.safetensors); or run folder, of which options choose a cell.
+        out: Film to write (.gif, .mp4); a window if not given.
+        seconds: End of the film in seconds of the plant; the episode's, or that of 500 pictures, if not given.
+        member: Member of the policy file, from 0; the one that did best in its last greedy episode if not given.
+        learner: Learner of the cell of a run folder; of a file only where it is one of your own.
+        strategy: Strategy of the cell of a run folder.
+        noise: Noise of the cell of a run folder; without a run folder, of the plant.
+        frequency: Control rate in Hz of the cell of a run folder; without a policy, of the plant.
+        seed: Seed of the cell of a run folder.
+        root_seed: Root seed of the episode's start and noise.
+    """
+    from replaybench.experiments.films.show import Asked
+    from replaybench.experiments.films.show import show as show_film
+    from replaybench.experiments.inspection.finding import find_policy
+
+    found = None
+    if policy is not None:
+        axes = {"noise": noise, "frequency": frequency} if policy.is_dir() else {}
+        chosen = {"plant": plant, "strategy": strategy, "seed": seed, **axes}
+        found = find_policy(policy, member, learner=learner if policy.is_dir() else None, **chosen)
+    show_film(Asked(plant, found, learner, noise, frequency, root_seed, seconds), out)
     return 0
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 import re
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 
@@ -14,30 +13,15 @@ from replaybench.controllers.policies.c_source import c_source
 from replaybench.controllers.policies.deployment import Units, cost_of, memory_of
 from replaybench.controllers.policies.policy import Policy, load_policy
 from replaybench.data.atomic import atomic_path, write_text
-from replaybench.data.configuration import build
 from replaybench.data.errors import UserError
-from replaybench.data.formats.policy_file import read_policy
 from replaybench.data.numerics import VERSION
-from replaybench.data.records.record import read_record
 from replaybench.data.user_file import in_file
 from replaybench.envs.registry import make_plant
+from replaybench.experiments.exchange.stored_policy import Origin, best_member, origin_of
 
 Form = Literal["c", "torch", "onnx"]
 _SUFFIXES: Final[dict[Form, str]] = {"c": ".h", "torch": ".pt2", "onnx": ".onnx"}
 _KEYWORDS: Final = {"auto", "break", "case", "char", "const", "default", "do", "double", "float", "int", "long"}
-
-
-@dataclasses.dataclass(frozen=True)
-class Origin:
-    """What a policy file says of where the policy comes from: of its cell, or of the buffer it was learned from."""
-
-    plant: str = ""
-    parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
-    observe: tuple[str, ...] = ()
-    learner: str = ""
-    strategy: str = ""
-    noise: float = 0.0
-    first_member: int = 0
 
 
 def export_policy(
@@ -53,9 +37,9 @@ def export_policy(
         raise UserError("ONNX models need onnx; pip install 'replaybench[onnx]'")
     target = output or path.with_name(f"{path.stem}{_SUFFIXES[form]}")
     name = _identifier(target) if form == "c" else ""
-    chosen, why = (member, "as asked") if member is not None else _best(path)
+    chosen, why = (member, "as asked") if member is not None else best_member(path)
     policy = load_policy(path, chosen, learner)
-    origin = _origin(path, policy)
+    origin = origin_of(path, policy)
     lines = _told(origin, policy, chosen)
     if form == "c":
         source = c_source(policy, name, lines, _units(origin, plant))
@@ -87,26 +71,6 @@ def _identifier(target: Path) -> str:
     if not name or name[0].isdigit() or name in _KEYWORDS:
         raise UserError(f"functions in C are called after the file, and {target.stem!r} is no name; choose --output")
     return name
-
-
-def _best(path: Path) -> tuple[int, str]:
-    """Return the member whose last greedy episode went best, as the scores beside a policy file tell."""
-    scores = path.with_name("scores.h5")
-    if scores.is_file():
-        kind = "offline scores" if "buffer" in read_policy(path)[0] else "scores"
-        reward = np.asarray(read_record(scores, kind)[1]["reward_greedy"])
-        if reward.ndim == 2 and reward.shape[1] and np.isfinite(reward[:, -1]).any():
-            best = int(np.nanargmax(reward[:, -1]))
-            return best, f"the best of {len(reward)} in its last greedy episode: {reward[best, -1]:.4g}"
-    return 0, "the first; no scores lie beside the file"
-
-
-def _origin(path: Path, policy: Policy) -> Origin:
-    """Read where a policy comes from."""
-    table = policy.facts.get("cell", policy.facts)
-    table = table if isinstance(table, dict) else {}
-    known = {field.name: table[field.name] for field in dataclasses.fields(Origin) if table.get(field.name) is not None}
-    return build(Origin, known, f"the facts of {path}")
 
 
 def _told(origin: Origin, policy: Policy, member: int) -> list[str]:

@@ -1,0 +1,47 @@
+"""Where a stored policy comes from, and which of a file's members did best."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from replaybench.controllers.policies.policy import Policy
+from replaybench.data.configuration import build
+from replaybench.data.formats.policy_file import read_policy
+from replaybench.data.records.record import read_record
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """What a policy file says of where the policy comes from: of its cell, or of the buffer it was learned from."""
+
+    plant: str = ""
+    parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
+    observe: tuple[str, ...] = ()
+    learner: str = ""
+    strategy: str = ""
+    noise: float = 0.0
+    first_member: int = 0
+
+
+def best_member(path: Path) -> tuple[int, str]:
+    """Return the member whose last greedy episode went best, as the scores beside a policy file tell."""
+    scores = path.with_name("scores.h5")
+    if scores.is_file():
+        kind = "offline scores" if "buffer" in read_policy(path)[0] else "scores"
+        reward = np.asarray(read_record(scores, kind)[1]["reward_greedy"])
+        if reward.ndim == 2 and reward.shape[1] and np.isfinite(reward[:, -1]).any():
+            best = int(np.nanargmax(reward[:, -1]))
+            return best, f"the best of {len(reward)} in its last greedy episode: {reward[best, -1]:.4g}"
+    return 0, "the first; no scores lie beside the file"
+
+
+def origin_of(path: Path, policy: Policy) -> Origin:
+    """Read where a policy comes from."""
+    table = policy.facts.get("cell", policy.facts)
+    table = table if isinstance(table, dict) else {}
+    known = {field.name: table[field.name] for field in dataclasses.fields(Origin) if table.get(field.name) is not None}
+    return build(Origin, known, f"the facts of {path}")

@@ -1,0 +1,1 @@
+"""Plants as moving pictures: in files, or in a window."""

@@ -1,0 +1,175 @@
+"""What the command `show` does: a plant in motion, as a film or in a window."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.controllers.policies.policy import load_policy
+from replaybench.data.atomic import atomic_path
+from replaybench.data.errors import UserError
+from replaybench.data.user_file import in_file
+from replaybench.envs.registry import make_plant, plant_class
+from replaybench.experiments.exchange.stored_policy import best_member, origin_of
+from replaybench.experiments.films.episode import Act, Scene, Shot, act_randomly, act_with, shots
+
+Pictures = Iterable[NDArray[np.uint8]]
+_MOST_PER_SECOND: Final = {".gif": 25, ".mp4": 50, "": 25}
+"""Pictures per second, by kind of film; "" is a window."""
+_LEAST_PER_SECOND: Final = 10
+"""Slower plants are shown in fast motion."""
+_MOST: Final = 500
+"""Pictures of a film whose length was not asked for."""
+_LAST_SECONDS: Final = 0.7
+"""How long the last picture stands still before a film begins anew."""
+
+
+class Asked(NamedTuple):
+    """What a user asked to see; None leaves it to the policy, or to the plant.
+
+    Attributes:
+        plant: a plant's name.
+        policy: policy file, and place of the member in it.
+        learner: the policy's, where it lies in a Python file.
+    """
+
+    plant: str
+    policy: tuple[Path, int | None] | None
+    learner: str | None
+    noise: float | None
+    frequency: float | None
+    seed: int
+    seconds: float | None
+
+
+def show(asked: Asked, output: Path | None) -> None:
+    """Show an episode of a plant in a window, or write it as a film.
+
+    Raises:
+        UserError: there is no display for a window, the film's kind is not known or its library not installed, or the
+            policy is not for this plant.
+    """
+    kind = "" if output is None else output.suffix.lower()
+    check_output(output)
+    scene, act, told = _scene(asked)
+    every = max(1, -(-round(scene.frequency) // _MOST_PER_SECOND[kind]))
+    scene = scene._replace(steps=_MOST * every if asked.seconds is None else round(asked.seconds * scene.frequency))
+    speed = max(scene.frequency / every, _LEAST_PER_SECOND)
+    if (times := speed * every / scene.frequency) > 1:
+        told += f", {times:.3g} times as fast"
+    taken = list[float]()
+
+    def counted(found: Iterator[Shot]) -> Iterator[NDArray[np.uint8]]:
+        for shot in found:
+            taken.append(shot.reward)
+            yield shot.picture
+
+    pictures = counted(shots(scene, act, every))
+    if output is None:
+        show_window(pictures, speed, scene.plant.name)
+    else:
+        with atomic_path(output) as temporary:
+            (write_gif if kind == ".gif" else write_mp4)(temporary, pictures, speed)
+        size = output.stat().st_size / 1e6
+        print(f"film     {output} ({len(taken)} pictures, {(len(taken) - 1) / speed:.1f} s, {size:.1f} MB)")
+    print(f"shown    {told}; rewards add up to {sum(taken):.4g}")
+
+
+def check_output(output: Path | None) -> None:
+    """Refuse a film that could not be written, before anything is computed.
+
+    Raises:
+        UserError: its kind is not known, or what it needs is not there.
+    """
+    if output is None:
+        from matplotlib import pyplot
+
+        if pyplot.get_backend().lower() == "agg":
+            raise UserError("there is no display for a window here; --out film.gif or film.mp4 writes a film")
+    elif output.suffix.lower() not in _MOST_PER_SECOND:
+        raise UserError(f"--out must end in .gif or .mp4, not be {str(output)!r}")
+    elif output.suffix.lower() == ".mp4" and importlib.util.find_spec("imageio_ffmpeg") is None:
+        raise UserError("MP4 needs imageio-ffmpeg; pip install 'replaybench[film]', or --out film.gif")
+
+
+def _scene(asked: Asked) -> tuple[Scene, Act, str]:
+    """Return what is to be seen, what acts in it, and what to say of it."""
+    if asked.policy is None:
+        plant = make_plant(asked.plant)
+        scene = Scene(plant, asked.frequency or plant.frequency, asked.noise or 0.0, (), asked.seed, 0)
+        return scene, act_randomly(scene), f"{plant.name} under random actions"
+    path, member = asked.policy
+    why = ""
+    if member is None:
+        member, why = best_member(path)
+    learned = load_policy(path, member, asked.learner)
+    origin = origin_of(path, learned)
+    if _plain(origin.plant) != _plain(asked.plant):
+        raise UserError(f"{path} is a policy for {origin.plant or 'another plant'}, not for {asked.plant}")
+    plant = make_plant(asked.plant, **origin.parameters)
+    noise = origin.noise if asked.noise is None else asked.noise
+    rate = float(learned.facts["policy"]["frequency"])
+    scene = Scene(plant, rate, noise, origin.observe, asked.seed, 0)
+    label = f"{origin.learner or learned.facts['policy']['learner']} {origin.strategy}".strip()
+    return scene, act_with(learned), f"{plant.name} under {label}, member {member}{f' ({why})' if why else ''}"
+
+
+def _plain(name: str) -> str:
+    """Return what two names of one plant have in common: that of its class."""
+    place = in_file(name)
+    return place.class_name if place else plant_class(name).__name__ if name else ""
+
+
+def write_gif(path: Path, pictures: Pictures, speed: float) -> None:
+    """Write pictures, so many per second, as a GIF that repeats itself."""
+    from PIL import Image
+
+    images = [Image.fromarray(picture).quantize(128, dither=Image.Dither.NONE) for picture in pictures]
+    durations = [round(1000 / speed)] * len(images)
+    durations[-1] = max(durations[-1], round(1000 * _LAST_SECONDS))
+    images[0].save(path, "GIF", save_all=True, append_images=images[1:], duration=durations, loop=0, optimize=False)
+
+
+def write_mp4(path: Path, pictures: Pictures, speed: float) -> None:
+    """Write pictures, so many per second, as H.264, which every player knows."""
+    import imageio_ffmpeg
+
+    found = iter(pictures)
+    first = next(found)
+    height, width = first.shape[:2]
+    # Files are written under names that end otherwise, so the container is named.
+    settings: dict[str, Any] = {"fps": speed, "codec": "libx264", "macro_block_size": 2, "output_params": ["-f", "mp4"]}
+    writer = imageio_ffmpeg.write_frames(str(path), (width, height), **settings)
+    writer.send(None)
+    try:
+        for picture in (first, *found):
+            writer.send(np.ascontiguousarray(picture))
+    finally:
+        writer.close()
+
+
+def show_window(pictures: Pictures, speed: float, title: str) -> None:
+    """Show pictures in a window, so many per second, until they end or it is closed."""
+    from matplotlib import pyplot
+
+    figure = pyplot.figure(num=title, figsize=(5, 5))
+    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+    axes.axis("off")
+    image: Any = None
+    begun = time.perf_counter()
+    for number, picture in enumerate(pictures):
+        if image is None:
+            image = axes.imshow(picture)
+        if not pyplot.fignum_exists(figure.number):
+            return
+        image.set_data(picture)
+        pyplot.pause(max(0.001, begun + number / speed - time.perf_counter()))
+    if sys.stdin.isatty():
+        pyplot.show()
