@@ -23,7 +23,7 @@ from replaybench.data.kernel import kernel
 
 VALUE, Q_RET, REWARD, TRUNCATED = 2, 3, 4, 5
 WIDTH = np.uint64(6)
-AT_ONCE = 16
+LANES, TURN = 4, 8
 ONE = np.float32(1)
 
 
@@ -143,7 +143,7 @@ def _renew_values(
     scale: NDArray[np.float64],
 ) -> None:
     """Write the samples' values, then sweep back from all of them."""
-    waiting = np.empty(idx.shape[1], np.uint64)
+    slots = np.empty(idx.shape[1], np.int64)
     for m in range(idx.shape[0]):
         factor, count = np.float32(scale[m]), 0
         for b in range(idx.shape[1]):
@@ -153,51 +153,51 @@ def _renew_values(
                 step[VALUE] = value[m, b]
                 if step[TRUNCATED] > 0:
                     step[Q_RET] = factor * step[REWARD] + discount * np.float32(bootstrap[m, b])
-                waiting[count] = slot
+                slots[count] = slot
                 count += 1
-        _sweep_from(values[m].reshape(-1), previous[m], waiting, np.uint64(count), discount, factor)
+        _sweep_from(values[m].reshape(-1), previous[m], np.sort(slots[:count]), discount, factor)
 
 
 @kernel
 def _sweep_from(
-    steps: NDArray[np.float32],
-    previous: NDArray[np.int32],
-    waiting: NDArray[np.uint64],
-    count: np.uint64,
-    discount: np.float32,
-    scale: np.float32,
+    steps: NDArray[np.float32], previous: NDArray[np.int32], slots: Slots, discount: np.float32, scale: np.float32
 ) -> None:
-    """Sweep from `count` steps of one member, several in turn; `steps` is flat, `[N · K]`.
+    """Sweep from the steps of one member in `slots`, which ascend; `steps` is flat, `[N · K]`.
 
-    A sweep is a chain of dependent loads; in turn they overlap, but many more would ask for memory in too many places.
-    One that changes nothing can stop: what lies before is consistent, or another sweep's work. Each leaves one step at
-    most that does not yet agree with its successor, the one it goes to next, so that none is left in the end, in
-    whatever order they meet. Unsigned indices spare tests for negative ones.
+    The last of an episode goes first, where slots are filled in turn: a sweep that comes upon another's start has done
+    its work, for one that changes nothing stops. What lies before is consistent, or another sweep's work. Each leaves
+    one step at most that does not yet agree with its successor, the one it goes to next, so that none is left in the
+    end, in whatever order they meet.
+
+    A sweep is a chain of dependent sums. A few lanes, each with neighbouring slots, take turns of a few steps, so that
+    their chains overlap; many more would ask for memory in too many places. Unsigned indices spare tests for negative
+    ones.
     """
-    under_way = np.empty(AT_ONCE, np.uint64)
-    one, many = np.uint64(1), np.uint64(0)
-    while many < AT_ONCE and count > 0:
-        count -= one
-        under_way[many] = waiting[count]
-        many += one
-    turn = np.uint64(0)
-    while many > 0:
-        slot = under_way[turn]
-        goes_on = False
-        if previous[slot] >= 0:
-            before = np.uint64(previous[slot])
-            at, to = slot * WIDTH, before * WIDTH
-            v, rho, q_ret = steps[at + np.uint64(VALUE)], steps[at + np.uint64(RHO)], steps[at + np.uint64(Q_RET)]
-            derived = earlier_return(scale * steps[to + np.uint64(REWARD)], v, rho, q_ret, discount)
-            goes_on = derived != steps[to + np.uint64(Q_RET)]
-            steps[to + np.uint64(Q_RET)] = derived
-            under_way[turn] = before
-        if not goes_on and count > 0:
-            count -= one
-            under_way[turn] = waiting[count]
-        elif not goes_on:
-            many -= one
-            under_way[turn] = under_way[many]
-        turn += one
-        if turn >= many:
-            turn = np.uint64(0)
+    at, start, end = np.empty(LANES, np.uint64), np.empty(LANES, np.int64), np.empty(LANES, np.int64)
+    share, lanes = -(-slots.size // LANES), 0
+    for last in range(slots.size, 0, -max(1, share)):
+        at[lanes], start[lanes], end[lanes] = np.uint64(slots[last - 1]), last - 1, max(0, last - share)
+        lanes += 1
+    lane = 0
+    while lanes > 0:
+        slot, goes_on = at[lane], True
+        q_ret = steps[slot * WIDTH + np.uint64(Q_RET)]
+        for _ in range(TURN):
+            goes_on = goes_on and previous[slot] >= 0
+            if not goes_on:
+                break
+            this, slot = slot * WIDTH, np.uint64(previous[slot])
+            reward, before = steps[slot * WIDTH + np.uint64(REWARD)], slot * WIDTH + np.uint64(Q_RET)
+            v, rho = steps[this + np.uint64(VALUE)], steps[this + np.uint64(RHO)]
+            q_ret = earlier_return(scale * reward, v, rho, q_ret, discount)
+            goes_on = q_ret != steps[before]
+            steps[before] = q_ret
+        at[lane] = slot
+        if not goes_on:
+            start[lane] -= 1
+            if start[lane] >= end[lane]:
+                at[lane] = np.uint64(slots[start[lane]])
+            else:
+                lanes -= 1
+                at[lane], start[lane], end[lane] = at[lanes], start[lanes], end[lanes]
+        lane = lane + 1 if lane + 1 < lanes else 0
