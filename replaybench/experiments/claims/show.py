@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from replaybench.data.atomic import write_text
-from replaybench.experiments.claims.claim import Claims, claim_files, read_claims
+from replaybench.experiments.claims.claim import Claim, Claims, claim_files, read_claims
 from replaybench.experiments.claims.evidence import Evidence, Finding, find, read_evidence
 from replaybench.experiments.claims.verdict import Verdict, Word, judge
 
@@ -25,7 +25,6 @@ _STYLES: Final[dict[Word, str]] = {
     "undecided": "yellow",
     "not run": "dim",
 }
-_EXPECTS: Final = {"more": "> 0", "less": "< 0", "same": "≈ 0"}
 
 
 def show_claims(console: Console, paths: Sequence[Path], papers: Sequence[str], output: Path | None) -> None:
@@ -59,33 +58,46 @@ def judged(family: Claims, runs: Sequence[Evidence]) -> tuple[list[Verdict], lis
 
 
 def _table(family: Claims, verdicts: Sequence[Verdict], findings: Sequence[Finding | None], everything: bool) -> Table:
-    """Return a paper's claims; those that were not run are left out, unless everything is asked for."""
+    """Return a paper's claims: those that were run with what came out, or all of them without."""
     shown = [pair for pair in zip(verdicts, findings, strict=True) if everything or pair[1] is not None]
-    rest = len(verdicts) - len(shown)
-    caption = "effects are of paired seeds with 95 % BCa intervals; p values are Holm's over the paper's claims" + (
-        f"; {rest} claims not run" if rest else ""
-    )
-    table = Table(title=family.paper, caption=caption, caption_justify="left", box=box.SIMPLE_HEAD)
-    for heading, justify in (("claim", "left"), ("expected", "left"), ("effect [95 %]", "right"), ("n", "right"),
-                             ("p", "right"), ("verdict", "left"), ("printed", "left")):  # fmt: skip
-        table.add_column(heading, justify=justify, no_wrap=heading in ("effect [95 %]", "n", "p"))  # type: ignore[arg-type]
+    caption = "effects are of paired seeds with 95 % BCa intervals; p values are Holm's over the paper's claims"
+    if rest := len(verdicts) - len(shown):
+        caption += f"; {rest} claims not run"
+    table = Table(title=family.paper, box=box.SIMPLE_HEAD, expand=True, show_lines=True)
+    table.add_column("claim", ratio=1)
+    table.add_column("expected", min_width=12, max_width=18)
+    if everything:
+        table.add_column("cells of", no_wrap=True)
+        for verdict, _ in shown:
+            table.add_row(_told(verdict.claim), _expected(verdict.claim), verdict.claim.preset)
+        return table
+    table.caption, table.caption_justify = caption, "left"
+    for heading in ("effect [95 %]", "n", "p"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
     for verdict, found in shown:
-        claim = verdict.claim
-        statement = f"[bold]{claim.id}[/] {escape(claim.statement)} [dim]({escape(claim.source)})[/]"
+        low, high = verdict.effect.interval()
+        effect = f"{verdict.effect.mean:+.3f} [{low:+.3f}, {high:+.3f}]"
+        if verdict.claim.printed:
+            effect += f"\n[dim]{escape(verdict.claim.printed)}[/]"
+        seeds = str(verdict.effect.n) + (f" ({found.failed} failed)" if found is not None and found.failed else "")
         word = f"[{_STYLES[verdict.word]}]{verdict.word}[/]"
         if verdict.word == "undecided":
             word += f"\n{f'{verdict.more_seeds} more seeds' if verdict.more_seeds else 'too near to tell'}"
-        numbers = ["", "", ""]
-        if found is not None:
-            low, high = verdict.effect.interval()
-            numbers = [f"{verdict.effect.mean:+.3f} [{low:+.3f}, {high:+.3f}]", str(verdict.effect.n)]
-            numbers[1] += f" ({found.failed} failed)" if found.failed else ""
-            numbers.append(_chance(verdict))
-        expected = f"{_EXPECTS[claim.expects]} by {claim.relevance:g}" if claim.expects != "same" else (
-            f"within ±{claim.relevance:g}"
-        )  # fmt: skip
-        table.add_row(statement, f"{claim.measure} {expected}", *numbers, word, escape(claim.printed))
+        table.add_row(_told(verdict.claim), _expected(verdict.claim), effect, seeds, _chance(verdict), word)
     return table
+
+
+def _told(claim: Claim) -> str:
+    """Return a claim's name, statement and place."""
+    return f"[bold]{escape(claim.id)}[/]\n{escape(claim.statement)} [dim]{escape(claim.source)}[/]"
+
+
+def _expected(claim: Claim) -> str:
+    """Say what the paper expects, and what would matter."""
+    measure = f"log10 {claim.measure}" if claim.logarithm else claim.measure
+    sign = {"more": f"> 0 by {claim.relevance:g}", "less": f"< 0 by {claim.relevance:g}"}
+    return f"{measure} {sign.get(claim.expects, f'within ±{claim.relevance:g}')}"
 
 
 def _chance(verdict: Verdict) -> str:
