@@ -1,0 +1,41 @@
+"""Make the gallery's films, docs/images/plants/*.gif: three seconds of every installed plant, under random actions.
+
+Films of plants that have one already are left alone; remove those that are to be made anew. Some minutes on one core.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from replaybench.data.atomic import atomic_path
+from replaybench.envs.registry import PLANTS, is_installed, make_plant
+from replaybench.experiments.films.episode import Scene, act_randomly, shots
+from replaybench.experiments.films.show import write_gif
+
+FILMS = Path(__file__).parent / "images" / "plants"
+PIXELS = 240
+PER_SECOND = 12
+
+
+def film(name: str) -> None:
+    """Write the film of a plant: three seconds, or 36 samples of a slow plant, in small pictures."""
+    plant = make_plant(name)
+    every = max(1, round(plant.frequency / PER_SECOND))
+    scene = Scene(plant, plant.frequency, 0.0, (), 0, 3 * PER_SECOND * every)
+    pictures = (Image.fromarray(shot.picture) for shot in shots(scene, act_randomly(scene), every))
+    small = (picture.resize((PIXELS * picture.width // picture.height, PIXELS)) for picture in pictures)
+    with atomic_path(FILMS / f"{name}.gif") as temporary:
+        write_gif(temporary, (np.asarray(picture) for picture in small), min(plant.frequency / every, PER_SECOND) or 1)
+
+
+if __name__ == "__main__":
+    FILMS.mkdir(parents=True, exist_ok=True)
+    for name in sys.argv[1:] or PLANTS.own:
+        path = FILMS / f"{name}.gif"
+        if is_installed(name) and not path.exists():
+            film(name)
+            print(f"{path} {path.stat().st_size / 1e3:.0f} kB", flush=True)
