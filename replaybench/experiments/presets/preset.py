@@ -97,7 +97,7 @@ class Preset:
         for key, unit in (("seeds", "seeds"), ("episodes", "episodes")):
             if getattr(here, key) < getattr(there, key):
                 said.append(f"{getattr(here, key)} {unit} instead of {getattr(there, key)}")
-        if there.seeds != self.paper.seeds:
+        if there.seeds < self.paper.seeds:
             said.append(f"{there.seeds} seeds at paper scale, where the paper has {self.paper.seeds}")
         return [*said, *self.paper.reduced, *self.figure.reduced]
 
