@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tarfile
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,19 @@ def test_commands_run_from_an_empty_folder(installed: dict[str, str], tmp_path: 
     assert "15 cells, 15 to run" in command("sweep", "demo", "--dry-run")
     assert "examples/rig_log.csv" in command("examples")
     assert "own-plant: 2 cells" in command("sweep", "examples/own_plant.toml", "--dry-run")
+
+
+FOR_CLONES = {"bench", "dev", "docs"}
+OF_THE_CORE = {"mujoco"}
+"""Extras that nothing can lack: what they bring is installed in any case."""
+
+
+def test_what_lacks_an_extra_says_so_and_the_guide_lists_it() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = set(project["optional-dependencies"]) - FOR_CLONES - OF_THE_CORE
+    guide = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "replaybench").rglob("*.py"))
+    of_plants = {"bullet", "dm"}  # named by envs/registry.py, plant by plant
+    for extra in extras:
+        assert f"| `replaybench[{extra}]` |" in guide
+        assert f"replaybench[{extra}]" in code or extra in of_plants, extra
