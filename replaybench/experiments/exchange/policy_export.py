@@ -56,7 +56,7 @@ def export_policy(
     print(f"policy   {target} ({target.stat().st_size / 1e3:.1f} kB), member {chosen} ({why})")
     print(f"rate     {policy.facts['policy']['frequency']:g} Hz")
     print(f"stored   {cost.parameters:,} numbers, {4 * cost.parameters / 1e3:.1f} kB of constants")
-    print(f"a step   {cost.multiply_adds:,} multiply-adds, {cost.functions:,} functions (tanh, divisions, roots)")
+    print(f"a step   {cost.multiply_adds:,} multiply-adds; tanh, divisions and roots: {cost.functions:,}")
     memory = f", {4 * remembered:,} bytes of memory kept between steps" if remembered else ""
     print(f"memory   {4 * cost.scratch:,} bytes of stack{memory}, no allocation")
     if form == "c":
