@@ -28,6 +28,7 @@ bench: $(STAMP)      ## Time everything against its peers, side by side, and sto
 	$(BIN)/python benchmarks/bench_flow.py
 	$(BIN)/python benchmarks/bench_learners.py
 	$(BIN)/python benchmarks/bench_peers.py
+	$(BIN)/python benchmarks/bench_solved.py
 	$(BIN)/python benchmarks/bench_files.py
 	$(BIN)/python benchmarks/bench_gpu.py
 

@@ -54,7 +54,7 @@ def beside(name: str, batch: int, units: int, members: int, targets: tuple[float
         work = our_updates(learner, hidden, batch, many, count(many), PLANT)[0]
         return lambda: timed(work, many * count(many), time.process_time)
 
-    model, few = peer_of(name, hidden, batch), max(2, count(10))
+    model, few = peer_of(name, hidden, batch), count(20)
     script = Path(__file__).parent / "peers" / "jax_population.py"
     with contextlib.ExitStack() as running:
         c = running.enter_context(Peer([str(rltools.built(name, batch, units)), "rate", "0"]))

@@ -84,7 +84,7 @@ int main(int count, char** words){
         Index told = 0;
         for(Index i = 1, steps = Index(std::atoll(words[3])); i <= steps; i++){
             rlt::step(device, state);
-            for(; told < Index(stats.next_episode_i); told++)
+            for(; told + 1 < Index(stats.next_episode_i); told++) // its count begins with 1
                 std::cout << i << ' ' << seconds() << ' ' << rlt::get(stats.returns, told, 0) << '\n';
         }
         std::cout << Index(std::atoll(words[3])) << ' ' << seconds() << " end" << std::endl;

@@ -1,16 +1,66 @@
-"""Beside the hardest peers: rates of updates, from `results/speed/bench_peers.json`."""
+"""Beside the hardest peers: rates of updates, times until solved, and what bounds an update, from `results/speed`."""
 
 from __future__ import annotations
 
 from benchmarks.tables.speeds import beside, made_when, measured, rows_of
-from benchmarks.tables.text import number, significant
+from benchmarks.tables.text import number, significant, table, wrapped
 
 LEAD = "SAC:64"
 """The section that the first page quotes."""
 
 
 def texts() -> dict[str, str]:
-    return {"peers": measured("bench_peers", beside(rows_of("bench_peers"))), "peers.lead": _lead()}
+    return {
+        "peers": measured("bench_peers", beside(rows_of("bench_peers"))),
+        "peers.lead": _lead(),
+        "peers-solved": measured("bench_solved", _solved()),
+        "roofline": measured("roofline", _roofline()),
+    }
+
+
+def _solved() -> str:
+    """Return the table of seconds until 10,000 steps are done, and until the task is solved."""
+    rows = []
+    for row in rows_of("bench_solved"):
+        more = row.get("more", {})
+        there = "peer" in row
+        rows.append([
+            row["what"],
+            f"{significant(row['ours'])} s",
+            f"{significant(row['peer'])} s" if there else "",
+            f"{significant(row['peer'] / row['ours'])}×" if there else "",
+            f"{more['solved']:g} of {more['of']:g}, {more['theirs']:g} of {more['of theirs']:g}" if more else "",
+        ])  # fmt: skip
+    return table(("SAC on Pendulum-v1", "replaybench", "RLtools", "as fast", "seeds that solved it"), rows)
+
+
+def _roofline() -> str:
+    """Return the table behind the figure."""
+    peak, near, far, call = (row["ours"] for row in rows_of("roofline", "roofs"))
+    rows = [
+        [
+            f"{row['what'].removesuffix(' updates')}, M = {row['at']['members']:g}",
+            f"{significant(row['ours'])} µs",
+            significant(row["more"]["MFLOP"]),
+            significant(row["more"]["kB"]),
+            number(row["more"]["calls"], 0),
+            number(100 * row["more"]["MFLOP"] / row["ours"] / peak * 1e3, 0),
+        ]
+        for row in rows_of("roofline", "learners")
+    ]
+    headings = (
+        "updates of a member",
+        "one takes",
+        "MFLOP",
+        "kB moved",
+        "calls for all members",
+        "% of the product's rate",
+    )
+    roofs = (
+        f"A large product reaches {number(peak, 0)} GFLOP/s; arrays are read and written at {number(near, 0)} GB/s in "
+        f"the second-level cache, {number(far, 0)} GB/s in memory; an empty kernel's call takes {significant(call)} µs."
+    )
+    return f"{wrapped(roofs)}\n\n{table(headings, rows)}"
 
 
 def _lead() -> str:
