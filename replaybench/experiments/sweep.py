@@ -19,12 +19,14 @@ from replaybench.envs.registry import make_plant
 from replaybench.experiments.interruption import Interrupted
 from replaybench.experiments.plan import check_room, for_each, plan, total_steps
 from replaybench.experiments.plan_warnings import plan_warnings
-from replaybench.experiments.progress import Display
+from replaybench.experiments.progress.display import Display
+from replaybench.experiments.progress.listeners import Form
+from replaybench.experiments.progress.round import Report
 from replaybench.experiments.provenance import write_provenance
 from replaybench.experiments.study_changes import replaced
 from replaybench.experiments.training.cluster import run_on_cluster
 from replaybench.experiments.training.study import Cell, Study, resolved, write_toml
-from replaybench.experiments.training.tasks import Job, Report, Run, run_cell_task, store_files
+from replaybench.experiments.training.tasks import Job, Run, run_cell_task, store_files
 from replaybench.experiments.training.workers import run_locally
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ class Outcome(NamedTuple):
 
     Attributes:
         data: the results, of what is finished.
-        figures: where they were drawn; nowhere before the end.
+        figures: where they were drawn; nowhere before a cell is finished.
         status: 0 at the end, 130 or 143 where Ctrl-C or SIGTERM came.
     """
 
@@ -88,6 +90,8 @@ def run_sweep(
     checkpoint_seconds: float,
     console: Console,
     figures: Callable[[xr.Dataset, RunFolder, Sequence[Cell]], list[Path]],
+    progress: Form | None = None,
+    tensorboard: bool = False,
 ) -> Outcome:
     """Run a study into a folder, or continue there, and say so on a console.
 
@@ -96,6 +100,8 @@ def run_sweep(
         cluster: address of a Dask scheduler, used in their place.
         checkpoint_seconds: least time between the checkpoints of a local cell.
         figures: draws the figures of a dataset.
+        progress: how it is shown; as fits the console if not given.
+        tensorboard: whether to write TensorBoard event files.
 
     Raises:
         UserError: the sweep cannot run here, does not fit, or its folder is in use.
@@ -128,13 +134,16 @@ def run_sweep(
             then.append(Job(cell.id, run_cell_task, (cell, *where), stops=True))
         # The first cell comes second: its learner is compiled while another worker compiles dynamic programming.
         tasks = [*first[:1], *then[:1], *first[1:], *then[1:]]
+        by_name = {f"{point}": cell for point, cell in points.items()}
         status, references, cells = 0, dict[str, Reference](), {cell.id for cell in ordered}
         run: Run = partial(run_on_cluster, cluster) if cluster else partial(run_locally, workers)
-        with Display(console, todo.cells, todo.open) as display:
+        events = folder.path / "tensorboard" if tensorboard else None
+        with Display(folder, study.name, todo.cells, todo.open, workers, console, progress, events) as display:
 
             def finish(key: str, result: Any) -> None:
                 if key not in cells:
                     references[key] = result
+                    display.reference(by_name[key], result)
                     return
                 store_files(folder.cell(key), result)
                 display.complete(key)
@@ -143,9 +152,11 @@ def run_sweep(
                 run(tasks, display.advance, finish)
             except Interrupted as interruption:
                 status = interruption.status
+            display.end(status)
         known = {point: references[f"{point}"] for point in points if f"{point}" in references}
         data = assemble(todo.cells, known, {cell.id: folder.cell(cell.id) for cell in todo.cells})
         write_results(folder.results, data)
         write_provenance(folder, study.name, todo.cells, complete=not status)
-        drawn = figures(data, folder, todo.cells) if not status else []
+        done = any((folder.cell(cell.id) / "scores.h5").is_file() for cell in todo.cells)
+        drawn = figures(data, folder, todo.cells) if done else []
     return Outcome(data, drawn, status)

@@ -27,11 +27,15 @@ def prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def make_console() -> Console:
-    """Return a console that passes no commands on to a terminal; into a file or pipe it writes lines of full width."""
-    console = Console()
+def make_console(quiet: bool = False) -> Console:
+    """Return a console that passes no commands on to a terminal; into a file or pipe it writes lines of full width.
+
+    Args:
+        quiet: whether it prints nothing at all.
+    """
+    console = Console(quiet=quiet)
     if not console.is_terminal:
-        console = Console(width=_WIDTH)
+        console = Console(width=_WIDTH, quiet=quiet)
     console.push_render_hook(_Harmless())
     return console
 

@@ -73,7 +73,7 @@ def test_a_plant_that_takes_choices_is_learned_or_refused_before_compute(learner
 def test_a_resumed_cell_equals_an_uninterrupted_one(learner: str, tmp_path: Path) -> None:
     cell = make_cell(learner)
     assert run_cell(cell, tmp_path / "whole", "final")
-    assert not run_cell(cell, tmp_path / "parts", "final", report=lambda episode: episode < cell.episodes - 1)
+    assert not run_cell(cell, tmp_path / "parts", "final", report=lambda told: told.done < cell.episodes - 1)
     assert run_cell(cell, tmp_path / "parts", "final")
     assert_equal_files(tmp_path / "whole", tmp_path / "parts")
     whole = arrays_of(tmp_path / "whole")

@@ -60,12 +60,12 @@ def test_a_cell_keeps_every_stint_and_counts_no_second_twice(tmp_path: Path, mon
 
     commit_to(monkeypatch, "aaa")
     with pytest.raises(Killed):
-        run_cell(cell, tmp_path, "none", 0.0, lambda episode: report(episode, 99, kill=6))
+        run_cell(cell, tmp_path, "none", 0.0, lambda told: report(told.done, 99, kill=6))
     commit_to(monkeypatch, "bbb")
     clock[0] = 3.0  # the machine was started again
-    assert not run_cell(cell, tmp_path, "none", 0.0, lambda episode: report(episode, 8))
+    assert not run_cell(cell, tmp_path, "none", 0.0, lambda told: report(told.done, 8))
     commit_to(monkeypatch, "ccc")
-    assert run_cell(cell, tmp_path, "none", 0.0, lambda episode: report(episode, 99))
+    assert run_cell(cell, tmp_path, "none", 0.0, lambda told: report(told.done, 99))
     facts = read_header(tmp_path / "scores.h5", "scores").facts
     told = [(stint["code"]["commit"], stint["seconds"]) for stint in facts["stints"]]
     assert told == [("aaa", 50.0), ("bbb", 30.0), ("ccc", 20.0)]

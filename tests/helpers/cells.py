@@ -11,8 +11,14 @@ from numpy.typing import NDArray
 from replaybench.controllers.learner import Learner
 from replaybench.data.formats.policy_file import read_policy
 from replaybench.data.records.record import read_record
+from replaybench.experiments.progress.round import Report
 from replaybench.experiments.training.cell import CellRun
 from replaybench.experiments.training.study import Cell
+
+
+def until(stop: int) -> Report:
+    """Return what asks a cell to stop after so many rounds."""
+    return lambda told: told.done < stop
 
 
 def advanced(cell: Cell) -> CellRun:

@@ -19,6 +19,7 @@ class RunFolder:
         self.study = path / "study.toml"
         self.provenance = path / "provenance.json"
         self.results = path / "results.nc"
+        self.progress = path / "progress.jsonl"
         self.figures = path / "figures"
 
     def cell(self, cell_id: str) -> Path:

@@ -83,3 +83,15 @@ def figures(
 
     show_figures(make_console(), run, style, format, output)
     return 0
+
+
+def watch(run: Positional[Path]) -> int:
+    """Show a run while it learns: cells, curves, failures, time left. Ctrl-C leaves the run alone.
+
+    Args:
+        run: Run folder of a sweep that runs, has ended or was interrupted.
+    """
+    from replaybench.experiments.progress.watch import watch_run
+
+    watch_run(make_console(), run)
+    return 0

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Literal
 from tyro.conf import Positional
 
 from replaybench.data.bounds import Count, Discount, Hertz, Noise, RootSeed, Seconds, Seeds, Whole, Workers
+from replaybench.data.errors import UserError
 from replaybench.experiments.command_line.options import parameter_values, setting_values
 from replaybench.experiments.terminal import make_console
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from replaybench.experiments.progress.listeners import Form
     from replaybench.experiments.training.study import Study
 
 
@@ -28,6 +30,9 @@ def sweep(
     episodes: Count | None = None,
     checkpoint_seconds: Seconds = 60.0,
     dry_run: bool = False,
+    progress: Literal["bar", "lines", "json"] | None = None,
+    tensorboard: bool = False,
+    quiet: bool = False,
 ) -> int:
     """Run a study: a grid of plants, noise, frequencies and strategies against dynamic programming.
 
@@ -44,13 +49,22 @@ def sweep(
         episodes: Number of episodes, or of rounds as long as one (see update_every); overrides the study.
         checkpoint_seconds: Least time between the checkpoints of a running cell; changes no numbers.
         dry_run: Print the cells and what they need in time, memory and disk; run nothing.
+        progress: A live line, a plain line every 30 s, or a JSON object for each event and nothing else; a live line in
+            a terminal and plain ones elsewhere if not given.
+        tensorboard: Write TensorBoard event files too, into the run folder.
+        quiet: Print nothing but what went wrong.
     """
     from replaybench.experiments.training.study import read_study
 
+    if quiet and progress:
+        raise UserError("--quiet prints no progress; leave --progress out")
     given = {"buffers": buffers, "seeds": seeds, "episodes": episodes}
     read = read_study(study, {key: value for key, value in given.items() if value is not None})
     folder = output or Path("runs") / read.name
-    return run_study(make_console(), read, folder, workers, cluster, checkpoint_seconds, dry_run)
+    console = make_console(quiet=not dry_run and (quiet or progress == "json"))
+    return run_study(
+        console, read, folder, workers, cluster, checkpoint_seconds, dry_run, progress=progress, tensorboard=tensorboard
+    )
 
 
 def run_study(
@@ -61,8 +75,14 @@ def run_study(
     cluster: str | None,
     checkpoint_seconds: float,
     dry_run: bool,
+    *,
+    progress: Form | None = None,
+    tensorboard: bool = False,
 ) -> int:
-    """Run a study, or say what it needs, as the command `sweep` does; return the exit status."""
+    """Run a study, or say what it needs, as the command `sweep` does; return the exit status.
+
+    On a quiet console nothing is printed, but for progress as JSON.
+    """
     from replaybench.experiments.figures.all_figures import draw_figures
     from replaybench.experiments.results.tables import noise_tables, score_tables
     from replaybench.experiments.sweep import cores, run_sweep
@@ -81,7 +101,11 @@ def run_study(
         checkpoint_seconds=checkpoint_seconds,
         console=console,
         figures=draw_figures,
+        progress=progress,
+        tensorboard=tensorboard,
     )
+    if console.quiet:
+        return status
     for table in (*score_tables(data), *noise_tables(data)):
         console.print(table)
     print(f"results  {folder / 'results.nc'}")

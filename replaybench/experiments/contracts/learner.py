@@ -110,7 +110,7 @@ def _resumed(cell: Cell) -> str:
     with tempfile.TemporaryDirectory() as place:
         whole, parts = Path(place) / "whole", Path(place) / "parts"
         run_cell(cell, whole, "none")
-        run_cell(cell, parts, "none", report=lambda episode: episode < cell.episodes - 1)
+        run_cell(cell, parts, "none", report=lambda told: told.done < cell.episodes - 1)
         run_cell(cell, parts, "none")
         return difference(arrays(whole), arrays(parts))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from replaybench.data.provenance import Stint, Stopwatch, stint_facts
 from replaybench.data.records.record import Record, open_record, write_record
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.population import PopulationEnv
+from replaybench.experiments.progress.round import Report, Round
 from replaybench.experiments.provenance import read_stints
 from replaybench.experiments.results.statistics import last_episodes
 from replaybench.experiments.training.episodes import LiveEpisodes
@@ -48,9 +49,6 @@ from replaybench.replay.strategies.notation import parse
 
 SAMPLE = 256
 """Stored experiences that a learner is shown for its metrics."""
-
-Report = Callable[[int], bool]
-"""Called with the number of rounds done so far; returns False to ask the cell to stop."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +125,12 @@ class CellRun:
                 for name, values in self.metrics.items():
                     values[:, point] = told[name]
         self.episode += 1
+
+    def told(self) -> Round:
+        """Return what there is to tell of the last round."""
+        latest = self.reward[:, self.episode - 1]
+        sound = np.isfinite(latest)
+        return Round(self.episode, float(latest[sound].mean()) if sound.any() else np.nan, int((~sound).sum()))
 
     def _act_and_learn(self) -> None:
         """Run a round of steps, which the phases of updates do not heed: they come after every so many of the run's."""
@@ -271,7 +275,7 @@ def _run(run: CellRun, folder: Path, buffers: Buffers, checkpoint_seconds: float
     watch, saved = Stopwatch(earlier), time.monotonic()
     while run.episode < cell.episodes:
         run.advance()
-        wanted = report(run.episode)
+        wanted = report(run.told())
         if (time.monotonic() - saved > checkpoint_seconds or not wanted) and run.episode < cell.episodes:
             progress = {"episode": run.episode, **stint_facts(watch.stints())}
             write_record(checkpoint, "checkpoint", {**facts, **progress}, run.state_dict())

@@ -10,6 +10,7 @@ from typing import Any
 
 from replaybench.data.errors import UserError
 from replaybench.experiments.interruption import Interrupted
+from replaybench.experiments.progress.round import Round
 from replaybench.experiments.training.tasks import Finish, Job, Watch
 
 _TICK = 0.2
@@ -41,7 +42,7 @@ def run_on_cluster(address: str, tasks: Sequence[Job], watch: Watch, finish: Fin
             raise
 
 
-def unwatched(done: int) -> bool:
+def unwatched(told: Round) -> bool:
     """Report to nobody; nobody asks to stop."""
     return True
 

@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from replaybench.data.atomic import atomic_path
+from replaybench.experiments.progress.round import Report, Round
 from replaybench.experiments.training.study import Buffers, Cell
 
-Report = Callable[[int], bool]
-"""Called by a task with the number of rounds it has done; returns False to ask it to stop."""
-
-Watch = Callable[[str, int], None]
-"""Called with a cell's id and the number of rounds it has done."""
+Watch = Callable[[str, Round], None]
+"""Called with a cell's id and what it tells of a round."""
 
 Finish = Callable[[str, Any], None]
 """Called with a task's key and its result, in the coordinator, as soon as it is there."""

@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from replaybench.data.errors import UserError
 from replaybench.experiments.interruption import STOPPED_AT_ONCE, Interrupted, interruptions
+from replaybench.experiments.progress.round import Round
 from replaybench.experiments.training.tasks import Finish, Job, Watch
 
 ATTEMPTS: Final = 3
@@ -213,8 +214,8 @@ def _serve(pipe: Connection) -> None:
     stop = threading.Event()
     threading.Thread(target=_heed, args=(pipe, tasks, stop), daemon=True).start()
 
-    def report(done: int) -> bool:
-        _send(pipe, "progress", done)
+    def report(told: Round) -> bool:
+        _send(pipe, "progress", told)
         return not stop.is_set()
 
     while (task := tasks.get()) is not None:

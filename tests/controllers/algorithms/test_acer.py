@@ -401,7 +401,7 @@ def test_stopped_and_resumed_equals_uninterrupted(tmp_path: Path) -> None:
     for _ in range(4):
         whole.advance()
     assert np.isfinite(whole.metrics["kl"]).all()
-    assert not run_cell(cell, tmp_path, "none", report=lambda episode: episode < 2)
+    assert not run_cell(cell, tmp_path, "none", report=lambda told: told.done < 2)
     assert run_cell(cell, tmp_path, "final")
     for name, array in read_policy(tmp_path / "policy.safetensors")[1].items():
         np.testing.assert_array_equal(array, whole.agent.weights()[name], err_msg=name)

@@ -330,7 +330,7 @@ def test_stopped_and_resumed_equals_uninterrupted_and_learns_on_policy(tmp_path:
         whole.advance()
     assert updates_of(whole) == 4 * 5
     assert np.isfinite(whole.metrics["entropy"]).all()
-    assert not run_cell(cell, tmp_path, "none", report=lambda episode: episode < 2)
+    assert not run_cell(cell, tmp_path, "none", report=lambda told: told.done < 2)
     assert run_cell(cell, tmp_path, "final")
     for name, array in read_policy(tmp_path / "policy.safetensors")[1].items():
         np.testing.assert_array_equal(array, whole.agent.weights()[name], err_msg=name)

@@ -265,7 +265,7 @@ def test_learning_curves_agree() -> None:
 @needs_cuda
 def test_a_resumed_cell_continues_on_the_device(tmp_path: Path) -> None:
     cell = study(device="cuda").cells()[0]
-    assert not run_cell(cell, tmp_path, "none", report=lambda episode: episode < 2)
+    assert not run_cell(cell, tmp_path, "none", report=lambda told: told.done < 2)
     assert run_cell(cell, tmp_path, "none")
     whole = CellRun(cell)
     while whole.episode < cell.episodes:

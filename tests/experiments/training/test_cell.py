@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import operator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from cells import assert_equal_files
+from cells import assert_equal_files, until
 
 from replaybench.data.errors import UserError
+from replaybench.experiments.progress.round import Round
 from replaybench.experiments.training.cell import CellRun, run_cell
 from replaybench.experiments.training.study import Cell, Study
 
@@ -38,7 +37,7 @@ def test_stopped_and_resumed_equals_uninterrupted(tmp_path: Path, strategy: str,
     cell = make_cell(strategy, learner={"DDPG": settings})
     assert run_cell(cell, tmp_path / "whole", buffers="final")
     for stop in (2, 3, 8):
-        assert not run_cell(cell, tmp_path / "parts", "final", report=partial(operator.gt, stop))
+        assert not run_cell(cell, tmp_path / "parts", "final", report=until(stop))
         assert (tmp_path / "parts" / "checkpoint.h5").exists()
     assert run_cell(cell, tmp_path / "parts", buffers="final")
     assert_equal_files(tmp_path / "whole", tmp_path / "parts")
@@ -48,7 +47,7 @@ def test_stopped_and_resumed_equals_uninterrupted(tmp_path: Path, strategy: str,
 def test_checkpoints_are_written_while_running(tmp_path: Path) -> None:
     seen = []
 
-    def report(episode: int) -> bool:
+    def report(told: Round) -> bool:
         seen.append((tmp_path / "checkpoint.h5").exists())
         return True
 

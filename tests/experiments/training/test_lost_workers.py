@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from replaybench.data.errors import UserError
-from replaybench.experiments.training.tasks import Job, Report
+from replaybench.experiments.progress.round import Report, Round
+from replaybench.experiments.training.tasks import Job
 from replaybench.experiments.training.workers import run_locally
 
 
@@ -17,7 +18,7 @@ def die_once(number: int, mark: Path, report: Report) -> int:
     if number == 0 and not mark.exists():
         mark.write_text("was here")
         os.kill(os.getpid(), signal.SIGKILL)
-    report(number)
+    report(Round(number))
     return number
 
 
@@ -27,10 +28,11 @@ def die(report: Report) -> None:
 
 def test_a_lost_task_is_done_again(tmp_path: Path) -> None:
     done: dict[str, int] = {}
-    reported: dict[str, int] = {}
+    reported: dict[str, Round] = {}
     tasks = [Job(str(number), die_once, (number, tmp_path / "mark")) for number in range(4)]
     run_locally(2, tasks, reported.__setitem__, done.__setitem__)
-    assert done == reported == {str(number): number for number in range(4)}
+    assert done == {str(number): number for number in range(4)}
+    assert reported == {str(number): Round(number) for number in range(4)}
     assert (tmp_path / "mark").exists()
 
 

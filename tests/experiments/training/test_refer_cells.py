@@ -52,7 +52,7 @@ def test_stopped_and_resumed_equals_uninterrupted(
 ) -> None:
     cell = make_cell(learner, settings, strategy)
     assert run_cell(cell, tmp_path / "whole", "final")
-    assert not run_cell(cell, tmp_path / "parts", "final", report=lambda episode: episode < 4)
+    assert not run_cell(cell, tmp_path / "parts", "final", report=lambda told: told.done < 4)
     assert run_cell(cell, tmp_path / "parts", "final")
     for name in ("scores", "buffer"):
         whole, parts = (read_record(tmp_path / part / f"{name}.h5")[1] for part in ("whole", "parts"))

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import operator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from cells import advanced, assert_equal_files, updates_of
+from cells import advanced, assert_equal_files, until, updates_of
 
 from replaybench.baselines.reference_controllers import ZeroController, run_episode
 from replaybench.controllers.registry import LEARNERS
@@ -146,7 +144,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, learner: str, st
     cell = make_cell(strategy, learners=(learner,), update_every=every, capacity=200)
     assert run_cell(cell, tmp_path / "whole", "final")
     for stop in range(1, 6):
-        assert not run_cell(cell, tmp_path / "parts", "final", report=partial(operator.gt, stop))
+        assert not run_cell(cell, tmp_path / "parts", "final", report=until(stop))
     assert run_cell(cell, tmp_path / "parts", "final")
     assert_equal_files(tmp_path / "whole", tmp_path / "parts")
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import operator
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from cells import updates_of
+from cells import until, updates_of
 
 from replaybench.data.formats.policy_file import read_policy
 from replaybench.data.records.record import read_record
@@ -80,7 +78,7 @@ def test_a_run_killed_while_it_warms_up_is_the_uninterrupted_one(tmp_path: Path,
     cell = make_cell(learner, every)
     assert run_cell(cell, tmp_path / "whole", "final")
     for stop in range(1, WARM_UP + 2):
-        assert not run_cell(cell, tmp_path / "parts", "final", report=partial(operator.gt, stop))
+        assert not run_cell(cell, tmp_path / "parts", "final", report=until(stop))
     assert run_cell(cell, tmp_path / "parts", "final")
     for name in ("buffer.h5", "scores.h5"):
         whole, parts = (read_record(tmp_path / folder / name)[1] for folder in ("whole", "parts"))

@@ -1,0 +1,1 @@
+"""What a sweep tells of itself while it runs, and who listens."""

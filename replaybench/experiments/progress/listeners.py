@@ -1,0 +1,131 @@
+"""Who is told of a sweep's progress: a live line in a terminal, a line every 30 s elsewhere, JSON for programs."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from replaybench.data.errors import UserError
+from replaybench.data.quantities import duration
+from replaybench.experiments.progress.journal import Event, line
+from replaybench.experiments.progress.tally import Tally
+from replaybench.experiments.training.study import Cell
+
+Form = Literal["bar", "lines", "json", "none"]
+"""How progress is shown."""
+
+LINE_SECONDS: Final = 30.0
+
+
+class Listener(Protocol):
+    """Is told of what happens, and of the tally after it."""
+
+    def hear(self, told: Event, tally: Tally) -> None:
+        """Take an event."""
+
+    def close(self) -> None:
+        """End, whatever the reason."""
+
+
+def in_words(tally: Tally) -> str:
+    """Say how far a sweep is."""
+    done, whole = tally.work()
+    left = tally.seconds_left()
+    told = [f"{tally.complete}/{tally.total} cells", f"{done / max(1, whole):.0%} of the episodes"]
+    told += [f"{sum(tally.failed.values())} failed runs"] if tally.failed else []
+    told += ["references" if not (tally.under_way() or done) else "" if left is None else f"{duration(left)} left"]
+    return ", ".join(part for part in told if part)
+
+
+class Bar:
+    """A live line in a terminal."""
+
+    def __init__(self, console: Console, tally: Tally) -> None:
+        columns = (BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        self._progress = Progress(*columns, console=console)
+        self._progress.start()
+        self._task = self._progress.add_task(in_words(tally), total=tally.work()[1] or None)
+
+    def hear(self, told: Event, tally: Tally) -> None:
+        """Draw the line anew."""
+        self._progress.update(self._task, completed=tally.work()[0], description=in_words(tally))
+
+    def close(self) -> None:
+        """Leave the line as it is."""
+        self._progress.stop()
+
+
+class Lines:
+    """A plain line every 30 s, also while nothing is heard, as when references are solved for minutes."""
+
+    def __init__(self, tally: Tally, seconds: float = LINE_SECONDS) -> None:
+        self._tally, self._seconds = tally, seconds
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._tell, daemon=True)
+        self._thread.start()
+
+    def _tell(self) -> None:
+        passed = 0.0
+        while not self._ended.wait(self._seconds):
+            passed += self._seconds
+            print(f"after {duration(passed)}: {in_words(self._tally)}", flush=True)
+
+    def hear(self, told: Event, tally: Tally) -> None:
+        """Wait for the time of the next line."""
+
+    def close(self) -> None:
+        """Write no further line."""
+        self._ended.set()
+        self._thread.join()
+
+
+class JsonLines:
+    """Every event as a line on standard output."""
+
+    def hear(self, told: Event, tally: Tally) -> None:
+        """Print an event."""
+        sys.stdout.write(line(told))
+        sys.stdout.flush()
+
+    def close(self) -> None:
+        """Do nothing: all is printed."""
+
+
+class TensorBoard:
+    """TensorBoard event files, a folder for each cell: rewards and failed runs over rounds.
+
+    Raises:
+        UserError: the extra is not installed.
+    """
+
+    def __init__(self, folder: Path, cells: dict[str, Cell]) -> None:
+        try:
+            from tensorboardX import SummaryWriter
+        except ImportError:
+            raise UserError("--tensorboard needs the extra: pip install 'replaybench[tensorboard]'") from None
+        self._make: Any = SummaryWriter
+        self._folder, self._cells = folder, cells
+        self._writers: dict[str, Any] = {}
+
+    def hear(self, told: Event, tally: Tally) -> None:
+        """Write a cell's round; a cell that is complete is closed."""
+        key = told.get("cell", "")
+        if told["event"] == "round":
+            if key not in self._writers:
+                label = "".join(c if c.isalnum() or c in "-.[]()+" else "_" for c in self._cells[key].label)
+                self._writers[key] = self._make(f"{self._folder / f'{label}-{key[:6]}'}")
+            for name in ("reward", "failed"):
+                if told[name] is not None:
+                    self._writers[key].add_scalar(name, told[name], told["done"])
+        elif told["event"] == "complete" and key in self._writers:
+            self._writers.pop(key).close()
+
+    def close(self) -> None:
+        """Write what is still held."""
+        for writer in self._writers.values():
+            writer.close()

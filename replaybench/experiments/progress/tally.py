@@ -1,0 +1,93 @@
+"""How far a sweep is, how many runs have failed, and how long the rest will take."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from replaybench.experiments.progress.round import Round
+from replaybench.experiments.training.study import Cell
+
+
+@dataclass
+class _Pace:
+    """When a cell first told of itself here and after how many rounds, and the same of the last time."""
+
+    first: float
+    since: int
+    last: float
+    done: int
+
+
+class Tally:
+    """Counts of cells, rounds and failures; rounds cost what those of the same plant, learner and rate cost so far.
+
+    Args:
+        cells: all cells of the study.
+        todo: those that are still to run.
+        workers: how many run at once.
+    """
+
+    def __init__(self, cells: Sequence[Cell], todo: Sequence[Cell], workers: int) -> None:
+        self._lock = threading.Lock()
+        self._cells = {cell.id: cell for cell in todo}
+        self._paces: dict[str, _Pace] = {}
+        self._open = dict(self._cells)
+        self._workers = workers
+        self.total, self.complete = len(cells), len(cells) - len(todo)
+        self.failed: dict[str, int] = {}
+        self.began = time.monotonic()
+
+    def note(self, key: str, told: Round) -> None:
+        """Note a cell's round; those before its first were done earlier."""
+        now = time.monotonic()
+        with self._lock:
+            pace = self._paces.setdefault(key, _Pace(now, told.done, now, told.done))
+            pace.last, pace.done = now, told.done
+            if told.failed:
+                self.failed[key] = told.failed
+
+    def finish(self, key: str) -> None:
+        """Note that a cell is complete, whether or not it ever told of itself."""
+        with self._lock:
+            self._open.pop(key, None)
+            self.complete += 1
+
+    def work(self) -> tuple[int, int]:
+        """Return the learner-episodes of the cells that were to run: those done, and all."""
+        with self._lock:
+            whole = {key: cell.members * cell.episodes for key, cell in self._cells.items()}
+            done = sum(
+                self._cells[key].members * (self._paces[key].done if key in self._paces else 0)
+                if key in self._open
+                else whole[key]
+                for key in whole
+            )
+            return done, sum(whole.values())
+
+    def under_way(self) -> int:
+        """Return how many cells have told of themselves and are not complete."""
+        with self._lock:
+            return sum(key in self._open for key in self._paces)
+
+    def seconds_left(self) -> float | None:
+        """Estimate how long the rest takes [s]; None before anything is known."""
+        with self._lock:
+            spent: dict[tuple[str, str, float], list[float]] = {}
+            for key, pace in self._paces.items():
+                cell = self._cells[key]
+                entry = spent.setdefault((cell.plant, cell.learner, cell.frequency), [0.0, 0.0])
+                entry[0] += pace.last - pace.first
+                entry[1] += (pace.done - pace.since) * cell.members
+            costs = {kind: seconds / episodes for kind, (seconds, episodes) in spent.items() if episodes}
+            if not costs:
+                return None
+            mean = sum(costs.values()) / len(costs)
+            rest = []
+            for key, cell in self._open.items():
+                done = self._paces[key].done if key in self._paces else 0
+                cost = costs.get((cell.plant, cell.learner, cell.frequency), mean)
+                rest.append(cost * cell.members * (cell.episodes - done))
+            return max(sum(rest) / self._workers, max(rest, default=0.0))

@@ -1,0 +1,133 @@
+"""`watch`: a run as it learns, in the terminal; it reads what the sweep writes and is never in its way."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from pathlib import Path
+from typing import Final
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from replaybench.data.formats.run_folder import RunFolder
+from replaybench.data.quantities import duration
+from replaybench.data.user_file import shortened
+from replaybench.experiments.progress.history import CellHistory, History
+from replaybench.experiments.progress.listeners import LINE_SECONDS
+
+_TICK: Final = 1.0
+_BARS: Final = " ▁▂▃▄▅▆▇█"
+_CURVE: Final = 32
+_NAMES: Final = ("plant", "learner", "strategy")
+_AROUND: Final = 8
+"""Lines of the terminal that are not rows of cells."""
+
+
+def watch_run(console: Console, path: Path) -> None:
+    """Show a run until its sweep ends, or once if it has ended; Ctrl-C leaves the run alone.
+
+    Raises:
+        UserError: this is no run folder, or what it says of its cells is damaged.
+    """
+    history = History(RunFolder(path))
+    with contextlib.suppress(KeyboardInterrupt):
+        if history.state != "running":
+            console.print(view(history, len(history.cells)))
+        elif console.is_terminal:
+            _live(console, history)
+        else:
+            _plain(console, history)
+
+
+def _live(console: Console, history: History) -> None:
+    """Draw the view anew every second."""
+    rows = max(3, console.height - _AROUND)
+    with Live(view(history, rows), console=console, auto_refresh=False, screen=False) as live:
+        while history.state == "running":
+            time.sleep(_TICK)
+            history.update()
+            rows = max(3, console.height - _AROUND)
+            live.update(view(history, rows), refresh=True)
+        live.update(view(history, rows), refresh=True)
+
+
+def _plain(console: Console, history: History) -> None:
+    """Print a line every 30 s, and the view at the end."""
+    passed = LINE_SECONDS
+    while history.state == "running":
+        if passed >= LINE_SECONDS:
+            console.print(header(history), highlight=False)
+            passed = 0.0
+        time.sleep(_TICK)
+        passed += _TICK
+        history.update()
+    console.print(view(history, len(history.cells)))
+
+
+def view(history: History, rows: int) -> RenderableType:
+    """Return what is shown of a run, with so many rows of cells at most."""
+    return Group(header(history), cell_rows(history, rows))
+
+
+def header(history: History) -> Text:
+    """Say in a line how far a run is."""
+    cells = history.cells.values()
+    complete, failed = sum(known.complete for known in cells), sum(known.failed for known in cells)
+    under_way = sum(known.done > 0 and not known.complete for known in cells)
+    told = [f"{history.study}: {history.state}", f"{complete}/{len(history.cells)} cells"]
+    told += [f"{under_way} under way"] if under_way else []
+    told += [f"{failed} failed runs"] if failed else []
+    told += [duration(history.seconds)] if history.seconds else []
+    if history.state == "running" and (left := history.seconds_left()) is not None:
+        told.append(f"{duration(left)} left")
+    return Text(", ".join(told), style="bold")
+
+
+def cell_rows(history: History, rows: int) -> Table:
+    """Return a table of cells: those under way first, then the latest that ended, then those that wait."""
+    known = sorted(history.cells.values(), key=lambda each: (each.complete, not each.done, -each.last))
+    table = Table(box=box.SIMPLE_HEAD)
+    for heading in (*_NAMES, "noise", "Hz", "seeds", "episode", "learning curve", "last", "failed"):
+        folds = heading in _NAMES
+        right = heading in ("noise", "Hz", "episode", "last", "failed")
+        table.add_column(heading, justify="right" if right else "left", no_wrap=not folds, overflow="fold")
+    short = {axis: shortened(getattr(each.cell, axis) for each in known) for axis in _NAMES}
+    for each in known[:rows]:
+        cell = each.cell
+        names = (escape(short[axis][getattr(cell, axis)]) for axis in _NAMES)
+        seeds = f"{cell.seeds[0]}–{cell.seeds[-1]}" if cell.members > 1 else f"{cell.seeds[0]}"
+        done = "" if not each.done else "complete" if each.complete else f"{each.done}/{cell.episodes}"
+        curve, last = _curve(history, each)
+        failed = Text(str(each.failed), style="bold red") if each.failed else ""
+        table.add_row(*names, f"{cell.noise:g}", f"{cell.frequency:g}", seeds, done, curve, last, failed)
+    if len(known) > rows:
+        table.caption = f"… and {len(known) - rows} further cells"
+    return table
+
+
+def _curve(history: History, known: CellHistory) -> tuple[str, str]:
+    """Return a cell's learning curve in small bars, and its last point: μ_r where it can be had, else the reward."""
+    cell, points = known.cell, known.points
+    if not points:
+        return "", ""
+    scale = history.references.get((cell.plant, cell.frequency, cell.noise))
+    low, high = scale or (min(reward for _, reward in points), max(reward for _, reward in points))
+    columns: list[list[float]] = [[] for _ in range(_CURVE)]
+    for done, reward in points:
+        columns[min(_CURVE - 1, max(0, (done - 1) * _CURVE // cell.episodes))].append(reward)
+    drawn: list[str] = []
+    before = math.nan
+    last = max(place for place, column in enumerate(columns) if column)
+    for column in columns[: last + 1]:
+        before = sum(column) / len(column) if column else before
+        share = (before - low) / (high - low) if high > low else 0.5
+        drawn.append(" " if math.isnan(before) else _BARS[1 + min(7, max(0, int(8 * share)))])
+    reward = points[-1][1]
+    told = f"μ_r {(reward - low) / (high - low):.2f}" if scale else f"{reward:.4g}"
+    return "".join(drawn), told

@@ -1,0 +1,222 @@
+"""What a sweep tells while it runs, and what can be read of it: running, finished, interrupted, killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from replaybench.data.errors import UserError
+from replaybench.data.formats.run_folder import RunFolder
+from replaybench.data.records.record import write_record
+from replaybench.experiments.progress import history, journal, watch
+from replaybench.experiments.progress.history import History
+from replaybench.experiments.progress.journal import Journal, JournalFile, JournalReader, begin, event
+from replaybench.experiments.progress.listeners import Lines, TensorBoard, in_words
+from replaybench.experiments.progress.round import Round
+from replaybench.experiments.progress.tally import Tally
+from replaybench.experiments.progress.watch import view, watch_run
+from replaybench.experiments.provenance import write_provenance
+from replaybench.experiments.training.study import Cell, Study
+
+STUDY = Study(name="t", plants=("PendulumDCSC",), strategies=("FIFO[Uniform]", "FULL[PER]"), seeds=2, episodes=100)
+
+
+@pytest.fixture
+def cells() -> list[Cell]:
+    return STUDY.cells()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, cells: list[Cell]) -> RunFolder:
+    """A run folder as it is when its sweep begins."""
+    found = RunFolder(tmp_path / "run")
+    found.path.mkdir()
+    found.study.write_text("")
+    write_provenance(found, "t", cells, complete=False)
+    return found
+
+
+def write(folder: RunFolder, *events: journal.Event) -> None:
+    file = JournalFile(folder.progress)
+    for each in events:
+        file.write(each)
+    file.close()
+
+
+def shown(folder: RunFolder) -> str:
+    console = Console(width=150, record=True, quiet=False, file=open(os.devnull, "w"))  # noqa: SIM115
+    console.print(view(History(folder), 20))
+    console.file.close()
+    return console.export_text()
+
+
+def rewards(cell: Cell, *values: float, done: int = 0) -> list[journal.Event]:
+    told = enumerate(values, done + 1)
+    return [event("round", cell=cell.id, done=10 * n, of=100, reward=value, failed=0) for n, value in told]
+
+
+def test_a_running_sweep_is_seen(folder: RunFolder, cells: list[Cell]) -> None:
+    point = {"plant": "PendulumDCSC", "frequency": 50.0, "noise": 0.0}
+    scale = event("reference", **point, random=-160.0, dp=-20.0, usable=True)
+    write(folder, begin("t", 2, 2), scale, *rewards(cells[0], -160, -90, -20))
+    told = shown(folder)
+    assert "t: running, 0/2 cells, 1 under way" in told
+    assert "30/100" in told
+    assert "▁" in told
+    assert "█" in told
+    assert "μ_r 1.00" in told
+    write(folder, event("round", cell=cells[0].id, done=40, of=100, reward=None, failed=2))
+    assert "2 failed runs" in shown(folder)
+
+
+def test_what_was_written_before_a_sweep_was_killed_is_seen(
+    folder: RunFolder, cells: list[Cell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(folder, {**begin("t", 2, 2), "pid": 2**22 + 1}, *rewards(cells[0], -160, -90))
+    with folder.progress.open("a") as file:
+        file.write('{"event": "round", "cell": "')
+    assert "interrupted" in shown(folder)
+    write(folder, begin("t", 2, 2), *rewards(cells[0], -80, done=1))
+    found = History(folder)
+    assert found.state == "running"
+    assert found.cells[cells[0].id].points == [(10, -160.0), (20, -80.0)], "rounds done again replace the old"
+    write(folder, event("end", status=130))
+    assert found.update()
+    assert found.state == "interrupted"
+
+
+def test_a_sweep_on_another_machine_runs_as_long_as_it_writes(folder: RunFolder) -> None:
+    write(folder, {**begin("t", 2, 2), "host": "elsewhere"})
+    assert History(folder).state == "running"
+    os.utime(folder.progress, (time.time() - 1000,) * 2)
+    assert History(folder).state == "interrupted"
+
+
+def test_a_finished_run_without_a_journal_shows_the_curves_of_its_scores(folder: RunFolder, cells: list[Cell]) -> None:
+    curve = np.repeat(np.linspace(-160, -20, 100)[None], 2, axis=0)
+    curve[1, 50] = np.nan
+    for cell in cells:
+        write_record(folder.cell(cell.id) / "scores.h5", "scores", {}, {"reward": curve})
+    told = shown(folder)
+    assert "finished, 2/2 cells, 2 failed runs" in told
+    assert "▁" in told
+    assert "█" in told
+
+
+def test_a_forged_journal_does_no_harm(folder: RunFolder, cells: list[Cell]) -> None:
+    lines = ["[]", "7", '{"event": 1}', "[" * 10_000, '{"event": "round", "cell": [1], "done": "x"}', "nonsense"]
+    lines += [json.dumps({"event": "round", "cell": cells[0].id, "done": 1e300, "reward": "x", "failed": -(10**400)})]
+    lines += ['{"event": "begin", "pid": -1, "study": {"a": 1}}', '{"event": "reference", "dp": null, "usable": true}']
+    folder.progress.write_text("\n".join(lines) + "\n")
+    assert "0/2 cells" in shown(folder)
+    folder.progress.unlink()
+    folder.progress.symlink_to(folder.path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic"):
+        JournalFile(folder.progress)
+
+
+def test_watching_what_is_no_run_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="not a run folder"):
+        watch_run(Console(), tmp_path)
+
+
+def test_ctrl_c_leaves_watching(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(folder, begin("t", 2, 2))
+
+    def interrupt(seconds: float) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(1.0)
+
+    monkeypatch.setattr(watch, "time", type("Clock", (), {"sleep": staticmethod(interrupt)}))
+    watch_run(Console(width=100), folder.path)
+    assert "t: running" in capsys.readouterr().out
+
+
+def test_a_journal_is_thinned_out_and_loses_no_reward(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("replaybench.experiments.progress.journal.time.monotonic", lambda: clock[0])
+    mine = Journal()
+    kept: list[journal.Event | None] = []
+    for done in range(1, 4001):
+        clock[0] += 0.25
+        kept.append(mine.round("a", Round(done, float(done)), of=4000))
+    told = [each for each in kept if each]
+    assert 200 < len(told) < 700, "a line a second at first, fewer later"
+    assert told[1]["done"] == 5
+    assert told[1]["reward"] == np.mean([2, 3, 4, 5])
+
+
+def test_readers_take_up_where_they_were(tmp_path: Path) -> None:
+    reader = JournalReader(tmp_path / "progress.jsonl")
+    assert list(reader.news()) == []
+    file = JournalFile(tmp_path / "progress.jsonl")
+    file.write(event("a"))
+    assert [told["event"] for told in reader.news()] == ["a"]
+    file.write(event("b", value=float("nan")))
+    [told] = reader.news()
+    assert told["value"] is None
+    file.close()
+
+
+def test_time_left_follows_the_pace_of_each_learner(cells: list[Cell], monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("replaybench.experiments.progress.tally.time.monotonic", lambda: clock[0])
+    tally = Tally(cells, cells, workers=1)
+    assert tally.seconds_left() is None
+    assert "references" in in_words(tally)
+    tally.note(cells[0].id, Round(50))  # resumed there
+    clock[0] = 10.0
+    tally.note(cells[0].id, Round(60, failed=1))
+    assert tally.seconds_left() == pytest.approx(40 + 100)
+    assert in_words(tally) == "0/2 cells, 30% of the episodes, 1 failed runs, 2 min 20 s left"
+    tally.finish(cells[0].id)
+    assert tally.complete == 1
+    assert tally.seconds_left() == pytest.approx(100)
+
+
+def test_plain_lines_come_also_while_nothing_is_heard(cells: list[Cell], capsys: pytest.CaptureFixture[str]) -> None:
+    lines = Lines(Tally(cells, cells, 1), seconds=0.05)
+    time.sleep(0.4)
+    lines.close()
+    told = capsys.readouterr().out.splitlines()
+    assert len(told) > 1
+    assert "0/2 cells, 0% of the episodes, references" in told[0]
+
+
+def test_tensorboard_events_are_what_was_told(tmp_path: Path, cells: list[Cell]) -> None:
+    pytest.importorskip("tensorboardX")
+    from tensorboardX.proto.event_pb2 import Event
+    from tensorboardX.record_writer import masked_crc32c
+
+    board, tally = TensorBoard(tmp_path, {cell.id: cell for cell in cells}), Tally(cells, cells, 1)
+    for told in rewards(cells[0], -160, -90):
+        board.hear(told, tally)
+    board.hear(event("complete", cell=cells[0].id), tally)
+    board.close()
+    [file] = tmp_path.glob("*/events.out.tfevents.*")
+    content = file.read_bytes()
+    seen: list[tuple[str, int, float]] = []
+    while content:
+        length = int.from_bytes(content[:8], "little")
+        data = content[12 : 12 + length]
+        assert int.from_bytes(content[12 + length : 16 + length], "little") == masked_crc32c(data)
+        found = Event.FromString(data)
+        seen += [(value.tag, found.step, value.simple_value) for value in found.summary.value]
+        content = content[16 + length :]
+    assert [each for each in seen if each[0] == "reward"] == [("reward", 10, -160.0), ("reward", 20, -90.0)]
+
+
+def test_a_folder_of_history_is_what_provenance_says(folder: RunFolder, cells: list[Cell]) -> None:
+    assert list(history.History(folder).cells) == [cell.id for cell in cells]
+    folder.provenance.write_text('{"cells": 3}')
+    with pytest.raises(UserError, match="does not say which cells"):
+        History(folder)
