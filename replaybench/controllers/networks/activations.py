@@ -77,7 +77,8 @@ def activate(values: NDArray[np.floating], activation: int) -> None:
     kind = values.dtype.type
     if activation == _RELU:
         for i in range(values.size):
-            values[i] = kind(0) if values[i] <= 0 else values[i]
+            # Not 0 or itself: of that LLVM makes masked stores, which are seven times as slow on AMD's processors.
+            values[i] -= values[i] if values[i] < 0 else kind(0)
     elif activation == _TANH:
         for i in range(values.size):
             values[i] = _tanh(values[i])

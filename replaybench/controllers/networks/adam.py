@@ -82,16 +82,17 @@ def adam_step(net: Trainable, m: int, adam: Adam, step: int, rate_factor: float)
     shrink = kind(1.0 - (0.0 if adam.coupled else rate * adam.l2))
     keep1, take1 = kind(adam.beta1), kind(1.0 - adam.beta1)
     keep2, take2 = kind(adam.beta2), kind(1.0 - adam.beta2)
-    step_size = kind(rate / (1.0 - adam.beta1**step))
-    root = kind(np.sqrt(1.0 - adam.beta2**step))
-    epsilon, tiny, zero = kind(adam.epsilon), kind(_TINY), kind(0.0)
+    # The correction of the second moment, √(1 − β₂ᵗ), goes into the step's size and ε: one division a parameter.
+    root = np.sqrt(1.0 - adam.beta2**step)
+    step_size, epsilon = kind(rate * root / (1.0 - adam.beta1**step)), kind(adam.epsilon * root)
+    tiny, zero = kind(_TINY), kind(0.0)
     for i in range(parameters.size):
         g = gradient[i] * factor + l2 * parameters[i]
         m1 = keep1 * first[i] + take1 * g
         m2 = keep2 * second[i] + take2 * g * g
         first[i] = zero if np.abs(m1) < tiny else m1
         second[i] = zero if m2 < tiny else m2
-        parameters[i] = shrink * parameters[i] - step_size * (first[i] / (np.sqrt(second[i]) / root + epsilon))
+        parameters[i] = shrink * parameters[i] - step_size * (first[i] / (np.sqrt(second[i]) + epsilon))
 
 
 @kernel

@@ -17,6 +17,7 @@ from numpy.typing import DTypeLike, NDArray
 from replaybench.controllers.networks.lstm_cell import cell_backward, cell_forward
 from replaybench.controllers.networks.matmul import matmul, padded
 from replaybench.controllers.networks.mlp import Floats
+from replaybench.controllers.networks.tiles import transpose
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream
 
@@ -142,7 +143,7 @@ class PopulationLSTM:
             squashed=np.zeros((layers, steps, units * batch), kind),
             errors=np.zeros((steps, units * batch), kind),
             carried=np.zeros((3, units * batch), kind),
-            d_gates=np.zeros((4 * units, batch), kind),
+            d_gates=np.zeros((padded(4 * units, kind.itemsize), batch), kind),
             upright=np.zeros((steps * batch, padded(4 * units, kind.itemsize)), kind),
         )
 
@@ -260,9 +261,8 @@ def _return_layer(net: LSTMNetwork, m: int, tape: LSTMTape, length: Lengths, lay
         if tape.reach < steps:
             _forget(d_h, d_c, length, tape.reach, t, batch)
         cell_backward(tape.gates[layer, t], tape.cells[layer, t], tape.squashed[layer, t], d_h, d_c, d_gates)
-        for j in range(columns):
-            for b in range(batch):
-                upright[t * batch + b, j] = d_gates[j * batch + b]
+        width = upright.shape[1]
+        transpose(upright.reshape(-1), t * batch * width, width, d_gates, 0, batch, columns, batch)
         if t > first:
             matmul(
                 recurrent, 0, batch, units, batch,

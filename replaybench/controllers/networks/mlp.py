@@ -18,12 +18,16 @@ from numpy.typing import DTypeLike, NDArray
 
 from replaybench.controllers.networks.activations import ACTIVATIONS, Activation, activate, activate_backward
 from replaybench.controllers.networks.layer_norm import EXTRA_ROWS, normalise, normalise_backward
-from replaybench.controllers.networks.matmul import matmul, padded
+from replaybench.controllers.networks.matmul import matmul, padded, spread
+from replaybench.controllers.networks.tiles import row_dots, transpose
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream
 
 Floats = NDArray[np.floating]
 Scheme = Literal["fan_in", "xavier"]
+_TANH = ACTIVATIONS.index("tanh")
+_FEW_OUTPUTS = 2
+"""Up to so many, gradients to a layer's weights are dot products: a strip would be empty for the most part."""
 
 
 class Network(NamedTuple):
@@ -47,7 +51,7 @@ class Tape(NamedTuple):
     """Room for one member's forward pass, read by its backward pass; members take turns on it.
 
     `values` `[T, stride]` holds each layer's transposed input and the output, a row a unit, and behind them what
-    layer normalisation keeps; `errors` `[2, width, stride]` and `upright` `[batch, width]` are scratch for the
+    layer normalisation keeps; `errors` `[2, width, stride]` and `upright` `[stride, width]` are scratch for the
     backward pass. Rows are padded to whole vectors.
     """
 
@@ -170,13 +174,13 @@ class PopulationMLP:
 
     def tape(self, batch: int) -> Tape:
         """Allocate room for one member's forward and backward passes over `batch` rows."""
-        stride = padded(batch, self.parameters.itemsize)
-        width = padded(max(max(pair) for pair in self.shape.layers), self.parameters.itemsize)
+        stride = spread(batch, self.parameters.itemsize)
+        width = spread(max(max(pair) for pair in self.shape.layers), self.parameters.itemsize)
         kind = self.parameters.dtype
         values = np.zeros((self._tape_rows, stride), kind)
         for inputs, _, _, row, _ in self.network.plan[:-1]:
             values[row + inputs - 1] = 1.0
-        return Tape(values, np.zeros((2, width, stride), kind), np.zeros((batch, width), kind))
+        return Tape(values, np.zeros((2, width, stride), kind), np.zeros((stride, width), kind))
 
     def __call__(self, x: Floats, action: Floats | None = None) -> Floats:
         """Evaluate all members: x `[M, B, in]`, action `[M, B, A]` where one is injected → `[M, B, out]`."""
@@ -206,7 +210,7 @@ def forward(net: Network, m: int, tape: Tape, x: Floats, action: Floats, out: Fl
     The tape then holds what `backward` needs.
     """
     parameters, values = net.parameters[m], tape.values
-    stride = values.shape[1]
+    stride, columns = values.shape[1], padded(x.shape[0], values.itemsize)
     flat = values.reshape(-1)
     last = net.plan.shape[0] - 2
     _load_rows(values, x)
@@ -216,7 +220,7 @@ def forward(net: Network, m: int, tape: Tape, x: Floats, action: Floats, out: Fl
             _load_rows(values[row + inputs - 1 - net.actions :], action)
         start = net.plan[layer + 1, 3] * stride
         matmul(
-            flat, start, stride, outputs, stride,
+            flat, start, stride, outputs, columns,
             parameters, offset, 1, outputs,
             flat, row * stride, stride, inputs,
         )  # fmt: skip
@@ -225,11 +229,12 @@ def forward(net: Network, m: int, tape: Tape, x: Floats, action: Floats, out: Fl
                 one, gain = (row + inputs - 1) * stride, offset + inputs * outputs
                 normalise(flat, start, kept * stride, one, outputs, stride, parameters, gain)
             activate(flat[start : start + outputs * stride], net.activation)
-    result = values[net.plan[last + 1, 3] :]
+    start = net.plan[last + 1, 3]
+    if net.tanh:
+        activate(flat[start * stride : (start + out.shape[1]) * stride], _TANH)
+    result = values[start:]
     for b in range(out.shape[0]):
         for o in range(out.shape[1]):
-            if net.tanh:
-                result[o, b] = np.tanh(result[o, b])
             out[b, o] = result[o, b]
 
 
@@ -243,7 +248,7 @@ def _forward_all(net: Network, tape: Tape, x: Floats, action: Floats, out: Float
 def _backward(net: Network, m: int, tape: Tape, d_out: Floats, want_weights: np.bool_, d_action: Floats) -> None:
     """Do what `backward` says."""
     parameters, gradient, values, upright = net.parameters[m], net.gradient[m], tape.values, tape.upright
-    batch, stride = d_out.shape[0], values.shape[1]
+    batch, stride, columns = d_out.shape[0], values.shape[1], padded(d_out.shape[0], values.itemsize)
     flat = values.reshape(-1)
     error, next_error = tape.errors[0], tape.errors[1]
     last = net.plan.shape[0] - 2
@@ -257,20 +262,26 @@ def _backward(net: Network, m: int, tape: Tape, d_out: Floats, want_weights: np.
     for layer in range(last, -1, -1):
         inputs, outputs, offset, row, kept = net.plan[layer]
         if want_weights:
-            for o in range(outputs):
-                for b in range(batch):
-                    upright[b, o] = error[o, b]
-            matmul(
-                gradient, offset, outputs, inputs, outputs,
-                flat, row * stride, stride, 1,
-                upright.reshape(-1), 0, upright.shape[1], batch,
-            )  # fmt: skip
+            if outputs <= _FEW_OUTPUTS:
+                for o in range(outputs):
+                    row_dots(
+                        gradient, offset + o, outputs, inputs, flat, row * stride, stride, error.reshape(-1),
+                        o * stride, batch,
+                    )  # fmt: skip
+            else:
+                width = upright.shape[1]
+                transpose(upright.reshape(-1), 0, width, error.reshape(-1), 0, stride, outputs, batch)
+                matmul(
+                    gradient, offset, outputs, inputs, outputs,
+                    flat, row * stride, stride, 1,
+                    upright.reshape(-1), 0, width, batch,
+                )  # fmt: skip
         injected = net.actions if layer == net.inject else 0
         carried = inputs - 1 - injected
         if layer == 0 and not (injected > 0 and want_action):
             break
         matmul(
-            next_error.reshape(-1), 0, stride, inputs - 1 if want_action else carried, stride,
+            next_error.reshape(-1), 0, stride, inputs - 1 if want_action else carried, columns,
             parameters, offset, outputs, 1,
             error.reshape(-1), 0, stride, outputs,
         )  # fmt: skip

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from replaybench.controllers.networks import activations
+from replaybench.controllers.networks.tiles import THIN_ROWS
 
 FMA: Final = """\
 /* A fused multiply-add, rounded once; one instruction where the processor has it (build for it: -mfma, -mfpu=…),
@@ -25,33 +26,36 @@ FMA: Final = """\
 """
 
 LAYER: Final = """\
-/* y = W x + b, sums in the order of x */
+/* y = W x + b, sums in the order of x; of one or two outputs four sums of every fourth, the first also of those left */
 static inline void name_layer(const float *weight, const float *bias, int inputs, int outputs, const float *x, float *y)
 {
+    const int chained = outputs <= THIN ? (inputs + 1) / 4 * 4 : 0;
     for (int o = 0; o < outputs; o++) {
-        float sum = 0.0f;
+        float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
         for (int i = 0; i < inputs; i++)
-            sum = NAME_FMA(weight[o * inputs + i], x[i], sum);
-        y[o] = sum + bias[o];
+            sum[i < chained ? i % 4 : 0] = NAME_FMA(weight[o * inputs + i], x[i], sum[i < chained ? i % 4 : 0]);
+        sum[inputs < chained ? 3 : 0] += bias[o];
+        y[o] = chained ? (sum[0] + sum[1]) + (sum[2] + sum[3]) : sum[0];
     }
 }
-"""
+""".replace("THIN", f"{THIN_ROWS}")
 
 NORMALISE: Final = """\
 /* Layer normalisation: z = gain (z - mean) / sqrt(variance + 1e-5) + shift */
 static inline void name_normalise(const float *gain, const float *shift, int units, float share, float *z)
 {
-    float mean = 0.0f, variance = 0.0f;
-    for (int u = 0; u < units; u++)
-        mean += z[u];
-    mean *= share;
+    float first[4] = {0.0f, 0.0f, 0.0f, 0.0f}, second[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    for (int u = 0; u < units; u++) /* four sums of every fourth, the first also of those left */
+        first[u < units / 4 * 4 ? u % 4 : 0] += z[u];
+    const float mean = ((first[0] + first[1]) + (first[2] + first[3])) * share;
     for (int u = 0; u < units; u++) {
         z[u] -= mean;
-        variance += z[u] * z[u];
+        second[u < units / 4 * 4 ? u % 4 : 0] += z[u] * z[u];
     }
-    variance = 1.0f / sqrtf(variance * share + EPSILON);
+    const float variance = ((second[0] + second[1]) + (second[2] + second[3])) * share;
+    const float scale = 1.0f / sqrtf(variance + EPSILON);
     for (int u = 0; u < units; u++) {
-        z[u] *= variance;
+        z[u] *= scale;
         z[u] = gain[u] * z[u] + shift[u];
     }
 }

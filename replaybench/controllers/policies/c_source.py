@@ -119,7 +119,7 @@ class _Writer:
             yield f"[{a}] {name} in {unit} = {u.middle[a]:g} + {u.half[a]:g} * action{choice}"
 
     def _uses_tanhf(self) -> bool:
-        return self.head.tanh or self.form.squash == "tanh"
+        return self.form.squash == "tanh"
 
     def _opening(self) -> str:
         lines = ["#ifndef NAME_H", "#define NAME_H", "", "#include <math.h>", ""]
@@ -132,7 +132,7 @@ class _Writer:
         yield c_functions.LAYER
         if self.head.layer_norm:
             yield c_functions.NORMALISE.replace("EPSILON", number(1e-5))
-        if self.memory or (self.head.activation == "tanh" and len(self.head.layers) > 1):
+        if self.memory or self.head.tanh or (self.head.activation == "tanh" and len(self.head.layers) > 1):
             yield c_functions.tanh_function()
         if self.memory:
             yield c_functions.LSTM
@@ -207,8 +207,8 @@ class _Writer:
                 f"            action[k / {width}] = {outputs}[{first} + k % {width}];",
             ]
         value = f"{outputs}[{first} + a]" if first else f"{outputs}[a]"
-        for _ in range(int(self.head.tanh) + (self.form.squash == "tanh")):
-            value = f"tanhf({value})"
+        value = f"name_tanh({value})" if self.head.tanh else value
+        value = f"tanhf({value})" if self.form.squash == "tanh" else value
         lines = ["    for (int a = 0; a < NAME_ACTIONS; a++) {", f"        const float chosen = {value};"]
         return [*lines, "        action[a] = chosen > 1.0f ? 1.0f : chosen < -1.0f ? -1.0f : chosen;", "    }"]
 

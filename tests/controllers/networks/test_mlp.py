@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numba import njit
 from torch.nn.functional import layer_norm, softsign
 
 from replaybench.controllers.algorithms.ddpg import DDPGConfig
+from replaybench.controllers.networks import tiles
 from replaybench.controllers.networks.activations import ACTIVATIONS, Activation
 from replaybench.controllers.networks.matmul import matmul, padded
 from replaybench.controllers.networks.mlp import PopulationMLP, Shape, backward, forward
@@ -84,6 +86,25 @@ def test_forward_and_backward_equal_autograd(shape: Shape) -> None:
             backward(network.network, m, tape, d_out[m], False, alone)
             np.testing.assert_array_equal(alone, d_action)
             assert np.isnan(network.gradient[m]).all(), "without want_weights the gradient is left alone"
+
+
+def test_a_large_batch_whose_rows_lie_apart_equals_its_halves() -> None:
+    network = make(Shape((3, 33, 7, 2), actions=2, inject=1, layer_norm=True))
+    rng = np.random.Generator(np.random.PCG64(0))
+    size = 160
+    assert network.tape(size).values.shape[1] > padded(size, 8) == size
+    x, action, d_out = (rng.normal(size=(size, n)) for n in (3, 2, 2))
+    found = []
+    for batch in (slice(0, size), slice(0, size // 2), slice(size // 2, size)):
+        count = x[batch].shape[0]
+        tape, out, d_action = network.tape(count), np.empty((count, 2)), np.empty((count, 2))
+        forward(network.network, 0, tape, x[batch], action[batch], out)
+        backward(network.network, 0, tape, d_out[batch], True, d_action)
+        found.append((out, d_action, network.gradient[0].copy()))
+    whole, *halves = found
+    for part in range(2):
+        np.testing.assert_array_equal(whole[part], np.concatenate([half[part] for half in halves]))
+    np.testing.assert_allclose(whole[2], halves[0][2] + halves[1][2], rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +204,7 @@ def test_named_weights_are_views_that_hold_every_parameter_once() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize(("rows", "columns", "depth"), [(1, 1, 1), (7, 3, 2), (15, 40, 9), (51, 50, 16)])
+@pytest.mark.parametrize(("rows", "columns", "depth"), [(1, 1, 1), (2, 9, 7), (7, 3, 2), (15, 40, 9), (51, 50, 16)])
 @pytest.mark.parametrize("transposed", [False, True])
 def test_matmul_equals_numpy(dtype: type[np.floating], rows: int, columns: int, depth: int, transposed: bool) -> None:
     rng = np.random.Generator(np.random.PCG64(0))
@@ -198,3 +219,40 @@ def test_matmul_equals_numpy(dtype: type[np.floating], rows: int, columns: int, 
     tolerance = 1e-5 if dtype is np.float32 else 1e-12
     np.testing.assert_allclose(c[:-3].reshape(rows, columns), a @ b, rtol=tolerance, atol=tolerance)
     np.testing.assert_array_equal(c[-3:], 7.0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_tiles_of_every_size_equal_numpy(dtype: type[np.floating], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of AVX-512 too, with which any processor computes the same, if more slowly."""
+    monkeypatch.setattr(tiles, "_most_rows", lambda _context, _width: 12)
+
+    @njit
+    def strip(c: np.ndarray, rows: int, a: np.ndarray, b: np.ndarray) -> None:
+        tiles.wide_strip(c, 0, 16, rows, 16, a, 0, a.size // rows, 1, b, 0, 16, a.size // rows)
+
+    rng = np.random.Generator(np.random.PCG64(0))
+    for rows in (1, *range(3, 13), 25):
+        a, b = rng.integers(-9, 9, (rows, 6)).astype(dtype), rng.integers(-9, 9, (6, 16)).astype(dtype)
+        c = np.zeros((rows, 16), dtype)
+        strip(c.reshape(-1), rows, a.reshape(-1), b.reshape(-1))
+        width = tiles.STRIP_BYTES // c.itemsize
+        np.testing.assert_array_equal(c[:, :width], (a @ b)[:, :width])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_row_dots_and_transpose_equal_numpy(dtype: type[np.floating]) -> None:
+    @njit
+    def both(c: np.ndarray, turned: np.ndarray, a: np.ndarray, b: np.ndarray, depth: int) -> None:
+        rows, stride = a.shape
+        tiles.row_dots(c, 1, 2, rows, a.reshape(-1), 0, stride, b, 0, depth)
+        tiles.transpose(turned.reshape(-1), 0, turned.shape[1], a.reshape(-1), 0, stride, rows, stride)
+
+    rng = np.random.Generator(np.random.PCG64(0))
+    for depth in (1, 16, 21, 48):
+        a, b = rng.integers(-9, 9, (24, 48)).astype(dtype), np.full(48, np.nan, dtype)
+        b[:depth] = rng.integers(-9, 9, depth)
+        c, turned = np.full(50, 7.0, dtype), np.zeros((48, 24), dtype)
+        both(c, turned, a, b, depth)
+        np.testing.assert_array_equal(c[1:48:2], a[:, :depth] @ b[:depth])
+        np.testing.assert_array_equal(np.append(c[::2], c[49]), 7.0)
+        np.testing.assert_array_equal(turned, a.T)

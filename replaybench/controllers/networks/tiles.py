@@ -1,0 +1,354 @@
+"""Products of a strip of columns, row dots and transposition, as LLVM IR behind Numba's `intrinsic`.
+
+LLVM's vectoriser keeps no sums in registers across the inner loop of a product, so its tiles are written out: a few
+rows × one strip, a fused multiply-add a step and vector. A strip is 64 bytes wide, or 32 for what remains. How many
+rows a tile has depends on the registers of the processor; what a sum's order is does not, so that numbers are the same
+on all. Each routine is a function of its own in the code that uses it, whatever the strides: it is compiled once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+STRIP_BYTES = 64
+"""Width of a strip: one vector of AVX-512, two of AVX2."""
+BLOCK_BYTES = 32
+"""Width of a narrow strip and edge of a block that is transposed."""
+THIN_ROWS = 2
+"""Products of so few rows have several sums under way for each element: one would wait for itself."""
+_CHAINS = 4
+_INT, _INT32, _BIT, _VOID = ir.IntType(64), ir.IntType(32), ir.IntType(1), ir.VoidType()
+
+
+def _int(value: int) -> Any:
+    return ir.Constant(_INT, value)
+
+
+def _most_rows(context: Any, width: int) -> int:
+    """Return the rows of the largest tile: sums, the vectors of B and one of A have to fit the registers."""
+    features = context.codegen().magic_tuple()[2]
+    return 12 if "+avx512f" in features and width == STRIP_BYTES else 6
+
+
+class _Vectors:
+    """Vectors of one kind of number, and what is done with them, in the function that is being written."""
+
+    def __init__(self, builder: Any, real: Any, lanes: int) -> None:
+        self.builder, self.real, self.lanes = builder, real, lanes
+        self.type, self.int32s = ir.VectorType(real, lanes), ir.VectorType(_INT32, lanes)
+        self.zero = ir.Constant(self.type, [0.0] * lanes)
+        self.bytes = 4 if isinstance(real, ir.FloatType) else 8
+        self.kind = f"v{lanes}f{8 * self.bytes}"
+
+    def _call(self, name: str, result: Any, *args: Any) -> Any:
+        kind = ir.FunctionType(result, [arg.type for arg in args])
+        return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name), args)
+
+    def shuffle(self, one: Any, other: Any, chosen: list[int]) -> Any:
+        mask = ir.Constant(ir.VectorType(_INT32, len(chosen)), chosen)
+        return self.builder.shuffle_vector(one, other, mask)
+
+    def splat(self, scalar: Any) -> Any:
+        undefined = ir.Constant(ir.VectorType(scalar.type, self.lanes), ir.Undefined)
+        first = self.builder.insert_element(undefined, scalar, ir.Constant(_INT32, 0))
+        return self.shuffle(first, undefined, [0] * self.lanes)
+
+    def fma(self, a: Any, b: Any, c: Any) -> Any:
+        return self._call(f"llvm.fma.{self.kind}", self.type, a, b, c)
+
+    def load(self, pointer: Any) -> Any:
+        return self.builder.load(self.builder.bitcast(pointer, self.type.as_pointer()), align=self.bytes)
+
+    def store(self, vector: Any, pointer: Any) -> None:
+        self.builder.store(vector, self.builder.bitcast(pointer, self.type.as_pointer()), align=self.bytes)
+
+    def first(self, count: Any) -> Any:
+        """Return the mask of the first `count` lanes."""
+        lane = ir.Constant(self.int32s, list(range(self.lanes)))
+        return self.builder.icmp_signed("<", lane, self.splat(self.builder.trunc(count, _INT32)))
+
+    def load_masked(self, pointer: Any, mask: Any) -> Any:
+        """Load lanes of the mask and zeros elsewhere, where memory need not exist."""
+        target, align = self.builder.bitcast(pointer, self.type.as_pointer()), ir.Constant(_INT32, self.bytes)
+        return self._call(f"llvm.masked.load.{self.kind}.p0", self.type, target, align, mask, self.zero)
+
+    def store_masked(self, vector: Any, pointer: Any, mask: Any) -> None:
+        target, align = self.builder.bitcast(pointer, self.type.as_pointer()), ir.Constant(_INT32, self.bytes)
+        self._call(f"llvm.masked.store.{self.kind}.p0", _VOID, vector, target, align, mask)
+
+    def sum(self, vector: Any) -> Any:
+        """Add halves until one number is left."""
+        width = self.lanes
+        while width > 1:
+            width //= 2
+            low, high = (self.shuffle(vector, vector, list(range(at, at + width))) for at in (0, width))
+            vector = self.builder.fadd(low, high)
+        return self.builder.extract_element(vector, ir.Constant(_INT32, 0))
+
+
+class _Loop:
+    """A loop over `count` ≥ 0 steps with values carried from step to step, in registers."""
+
+    def __init__(self, builder: Any, count: Any, *carried: Any) -> None:
+        self.builder, self._before = builder, builder.block
+        self._body, self._after = (builder.append_basic_block(name) for name in ("loop", "after"))
+        self._start = carried
+        builder.cbranch(builder.icmp_signed(">", count, _int(0)), self._body, self._after)
+        builder.position_at_end(self._body)
+        self._left = builder.phi(_INT)
+        self._left.add_incoming(count, self._before)
+        self.carried = [builder.phi(value.type) for value in carried]
+        for phi, value in zip(self.carried, carried, strict=True):
+            phi.add_incoming(value, self._before)
+
+    def close(self, *following: Any) -> list[Any]:
+        """End the body with the values for the next step; return those after the last."""
+        builder, end = self.builder, self.builder.block
+        left = builder.sub(self._left, _int(1))
+        for phi, value in zip([self._left, *self.carried], [left, *following], strict=True):
+            phi.add_incoming(value, end)
+        builder.cbranch(builder.icmp_signed(">", left, _int(0)), self._body, self._after)
+        builder.position_at_end(self._after)
+        results = []
+        for first, value in zip(self._start, following, strict=True):
+            result = builder.phi(value.type)
+            result.add_incoming(first, self._before)
+            result.add_incoming(value, end)
+            results.append(result)
+        return results
+
+
+def _tile(v: _Vectors, rows: int, c: Any, ldc: Any, n: Any, a: Any, strides: Any, b: Any, ldb: Any, depth: Any) -> None:
+    """Write C[:rows, :n] = A · B, all sums in registers; pointers to rows in threes, whose distances are addresses."""
+    builder, (a_row, a_col) = v.builder, strides
+    twice = builder.add(a_row, a_row)
+    thrice = builder.add(twice, a_row)
+    starts = [a]
+    for _ in range((rows - 1) // 3):
+        starts.append(builder.gep(starts[-1], [thrice]))
+    loop = _Loop(builder, depth, b, *starts, *[v.zero] * rows)
+    b_row, pointers, sums = loop.carried[0], loop.carried[1 : 1 + len(starts)], loop.carried[1 + len(starts) :]
+    b_vector = v.load(b_row)
+    following = []
+    for row, total in enumerate(sums):
+        place = pointers[row // 3]
+        if row % 3:
+            place = builder.gep(place, [(a_row, twice)[row % 3 - 1]])
+        following.append(v.fma(v.splat(builder.load(place)), b_vector, total))
+    moved = [builder.gep(pointer, [a_col]) for pointer in pointers]
+    totals = loop.close(builder.gep(b_row, [ldb]), *moved, *following)[1 + len(starts) :]
+    _write(v, totals, c, ldc, n)
+
+
+def _write(v: _Vectors, totals: list[Any], c: Any, ldc: Any, n: Any) -> None:
+    builder, targets = v.builder, [c]
+    for _ in totals[1:]:
+        targets.append(builder.gep(targets[-1], [ldc]))
+    with builder.if_else(builder.icmp_signed(">=", n, _int(v.lanes))) as (whole, part):
+        with whole:
+            for total, target in zip(totals, targets, strict=True):
+                v.store(total, target)
+        with part:
+            mask = v.first(n)
+            for total, target in zip(totals, targets, strict=True):
+                v.store_masked(total, target, mask)
+
+
+def _thin(v: _Vectors, c: Any, ldc: Any, n: Any, a: Any, a_col: Any, b: Any, ldb: Any, depth: Any) -> None:
+    """Write one row: four sums of every fourth k, the first also of those left, added as (0 + 1) + (2 + 3)."""
+    builder = v.builder
+
+    def step(a: Any, b: Any, total: Any) -> tuple[Any, Any, Any]:
+        total = v.fma(v.splat(builder.load(a)), v.load(b), total)
+        return builder.gep(a, [a_col]), builder.gep(b, [ldb]), total
+
+    loop = _Loop(builder, builder.sdiv(depth, _int(_CHAINS)), a, b, *[v.zero] * _CHAINS)
+    a_at, b_at, *sums = loop.carried
+    for chain in range(_CHAINS):
+        a_at, b_at, sums[chain] = step(a_at, b_at, sums[chain])
+    a_at, b_at, *sums = loop.close(a_at, b_at, *sums)
+    loop = _Loop(builder, builder.srem(depth, _int(_CHAINS)), a_at, b_at, sums[0])
+    sums[0] = loop.close(*step(*loop.carried))[2]
+    total = builder.fadd(builder.fadd(sums[0], sums[1]), builder.fadd(sums[2], sums[3]))
+    _write(v, [total], c, ldc, n)
+
+
+def _strip_body(v: _Vectors, most: int, args: Any) -> None:
+    """Cut the rows into as few tiles as hold them, of sizes that differ by one at most."""
+    builder = v.builder
+    c, ldc, rows, n, a, a_row, a_col, b, ldb, depth = args
+    with builder.if_then(builder.icmp_signed("<=", rows, _int(THIN_ROWS))):
+        loop = _Loop(builder, rows, c, a)
+        _thin(v, loop.carried[0], ldc, n, loop.carried[1], a_col, b, ldb, depth)
+        loop.close(builder.gep(loop.carried[0], [ldc]), builder.gep(loop.carried[1], [a_row]))
+        builder.ret_void()
+    tiles = builder.sdiv(builder.add(rows, _int(most - 1)), _int(most))
+    size, larger = builder.sdiv(rows, tiles), builder.srem(rows, tiles)
+    loop = _Loop(builder, tiles, c, a, larger)
+    c_at, a_at, larger = loop.carried
+    height = builder.add(size, builder.zext(builder.icmp_signed(">", larger, _int(0)), _INT))
+    end = builder.append_basic_block("tile_done")
+    cases = builder.switch(height, end)
+    for case in range(1, most + 1):
+        block = builder.append_basic_block(f"rows{case}")
+        cases.add_case(_int(case), block)
+        builder.position_at_end(block)
+        _tile(v, case, c_at, ldc, n, a_at, (a_row, a_col), b, ldb, depth)
+        builder.branch(end)
+    builder.position_at_end(end)
+    c_next = builder.gep(c_at, [builder.mul(height, ldc)])
+    a_next = builder.gep(a_at, [builder.mul(height, a_row)])
+    loop.close(c_next, a_next, builder.sub(larger, _int(1)))
+    builder.ret_void()
+
+
+def _dots_body(v: _Vectors, args: Any) -> None:
+    builder = v.builder
+    c, ldc, rows, a, a_row, b, depth = args
+    whole, left = builder.sdiv(depth, _int(v.lanes)), builder.srem(depth, _int(v.lanes))
+    mask = v.first(left)
+    rows_loop = _Loop(builder, rows, c, a)
+    c_at, a_at = rows_loop.carried
+    loop = _Loop(builder, whole, a_at, b, v.zero)
+    a_on, b_on, total = loop.carried
+    total = v.fma(v.load(a_on), v.load(b_on), total)
+    a_on, b_on, total = loop.close(builder.gep(a_on, [_int(v.lanes)]), builder.gep(b_on, [_int(v.lanes)]), total)
+    before = builder.block
+    with builder.if_then(builder.icmp_signed(">", left, _int(0))):
+        longer = v.fma(v.load_masked(a_on, mask), v.load_masked(b_on, mask), total)
+        inside = builder.block
+    chosen = builder.phi(v.type)
+    chosen.add_incoming(total, before)
+    chosen.add_incoming(longer, inside)
+    builder.store(v.sum(chosen), c_at)
+    rows_loop.close(builder.gep(c_at, [ldc]), builder.gep(a_at, [a_row]))
+    builder.ret_void()
+
+
+def _transpose_body(v: _Vectors, args: Any) -> None:
+    """Exchange, block by block, the bits of row and column number one after the other."""
+    builder, edge = v.builder, v.lanes
+    target, ldt, source, lds, rows, columns = args
+
+    def blocks(count: Any) -> Any:
+        return builder.sdiv(builder.add(count, _int(edge - 1)), _int(edge))
+
+    outer = _Loop(builder, blocks(rows), target, source)
+    inner = _Loop(builder, blocks(columns), *outer.carried)
+    to, at = inner.carried
+    block = [v.load(builder.gep(at, [builder.mul(lds, _int(row))])) for row in range(edge)]
+    distance = 1
+    while distance < edge:
+        for row in range(edge):
+            if row & distance:
+                continue
+            low, high = block[row], block[row | distance]
+            lanes = range(edge)
+            kept = [edge + lane - distance if lane & distance else lane for lane in lanes]
+            moved = [edge + lane if lane & distance else lane + distance for lane in lanes]
+            block[row], block[row | distance] = v.shuffle(low, high, kept), v.shuffle(low, high, moved)
+        distance *= 2
+    for row, vector in enumerate(block):
+        v.store(vector, builder.gep(to, [builder.mul(ldt, _int(row))]))
+    inner.close(builder.gep(to, [builder.mul(ldt, _int(edge))]), builder.gep(at, [_int(edge)]))
+    to, at = outer.carried
+    outer.close(builder.gep(to, [_int(edge)]), builder.gep(at, [builder.mul(lds, _int(edge))]))
+    builder.ret_void()
+
+
+def _routine(context: Any, builder: Any, name: str, real: Any, width: int, arguments: str, body: Any) -> Any:
+    """Return the function `name` of a module, written if it is not there; `arguments`: p a pointer, i an integer."""
+    lanes = width // (4 if isinstance(real, ir.FloatType) else 8)
+    kind = ir.FunctionType(_VOID, [real.as_pointer() if letter == "p" else _INT for letter in arguments])
+    function = cgutils.get_or_insert_function(builder.module, kind, f"replaybench.{name}.{real}.{width}")
+    if function.is_declaration:
+        function.linkage = "linkonce_odr"
+        function.attributes.add("noinline")
+        inside = ir.IRBuilder(function.append_basic_block("entry"))
+        body(_Vectors(inside, real, lanes), function.args)
+    return function
+
+
+def _address(context: Any, builder: Any, kind: Any, array: Any, start: Any) -> Any:
+    return builder.gep(context.make_array(kind)(context, builder, array).data, [start])
+
+
+def _strip(width: int) -> Any:
+    """Return the intrinsic for a strip of `width` bytes: C[:rows, :n] = A · B, n at most the width."""
+
+    @intrinsic
+    def strip(
+        _context: Any, c: Any, c0: Any, ldc: Any, rows: Any, n: Any, a: Any, a0: Any, a_row: Any, a_col: Any, b: Any,
+        b0: Any, ldb: Any, depth: Any,
+    ) -> Any:  # fmt: skip
+        i = types.intp
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            c, c0, ldc, rows, n, a, a0, a_row, a_col, b, b0, ldb, depth = args
+            real, most = context.get_data_type(signature.args[0].dtype), _most_rows(context, width)
+            c, a, b = (
+                _address(context, builder, signature.args[place], array, start)
+                for place, array, start in ((0, c, c0), (5, a, a0), (9, b, b0))
+            )
+            function = _routine(
+                context, builder, f"strip{most}", real, width, "piiipiipii",
+                lambda vectors, args: _strip_body(vectors, most, args),
+            )  # fmt: skip
+            builder.call(function, [c, ldc, rows, n, a, a_row, a_col, b, ldb, depth])
+            return context.get_dummy_value()
+
+        return types.void(c, i, i, i, i, a, i, i, i, b, i, i, i), codegen
+
+    return strip
+
+
+wide_strip, narrow_strip = _strip(STRIP_BYTES), _strip(BLOCK_BYTES)
+
+
+def _row_dots(
+    _context: Any, c: Any, c0: Any, ldc: Any, rows: Any, a: Any, a0: Any, a_row: Any, b: Any, b0: Any, depth: Any
+) -> Any:
+    """Write C[r] = Σ_k A[r, k] · B[k] to `c[c0 + r ldc]`; A and B lie in the order of k."""
+    i = types.intp
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        c, c0, ldc, rows, a, a0, a_row, b, b0, depth = args
+        real = context.get_data_type(signature.args[0].dtype)
+        c, a, b = (
+            _address(context, builder, signature.args[place], array, start)
+            for place, array, start in ((0, c, c0), (4, a, a0), (7, b, b0))
+        )
+        function = _routine(context, builder, "row_dots", real, STRIP_BYTES, "piipipi", _dots_body)
+        builder.call(function, [c, ldc, rows, a, a_row, b, depth])
+        return context.get_dummy_value()
+
+    return types.void(c, i, i, i, a, i, i, b, i, i), codegen
+
+
+row_dots: Any = intrinsic(_row_dots)
+
+
+def _transpose(
+    _context: Any, target: Any, t0: Any, ldt: Any, source: Any, s0: Any, lds: Any, rows: Any, columns: Any
+) -> Any:
+    """Write `target[t0 + j ldt + i]` = `source[s0 + i lds + j]`, i < rows, j < columns, in whole blocks."""
+    i = types.intp
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        target, t0, ldt, source, s0, lds, rows, columns = args
+        real = context.get_data_type(signature.args[0].dtype)
+        target = _address(context, builder, signature.args[0], target, t0)
+        source = _address(context, builder, signature.args[3], source, s0)
+        function = _routine(context, builder, "transpose", real, BLOCK_BYTES, "pipiii", _transpose_body)
+        builder.call(function, [target, ldt, source, lds, rows, columns])
+        return context.get_dummy_value()
+
+    return types.void(target, i, i, source, i, i, i, i), codegen
+
+
+transpose: Any = intrinsic(_transpose)
