@@ -11,6 +11,7 @@ import torch
 
 from replaybench.controllers.agent import Task
 from replaybench.controllers.networks.network import Population
+from replaybench.controllers.normaliser import NormaliseConfig
 
 S, A, B, K = 3, 2, 4, 5
 TASK = Task(observation_size=S, action_size=A, discount=0.9, reward_scale=0.5)
@@ -53,6 +54,36 @@ def learn(agent: Any, draw: Draw, members: range, updates: int = 5, poison: int 
             columns["reward"][poison] = np.nan
         agent.update(SimpleNamespace(columns=columns, **mine))
     return agent
+
+
+def check_normalised(make: Callable[[NormaliseConfig], Any], draw: Draw) -> None:
+    """Compare a learner that normalises with one that is given normalised numbers, of two members and in float64.
+
+    Statistics of observations are on purpose far from 0 and 1; padding, which is normalised too, has no influence.
+    """
+    agent = make(NormaliseConfig(observations=True, clip=2.0, rewards=True))
+    plain = make(NormaliseConfig())
+    rng, everyone = np.random.Generator(np.random.PCG64(2)), np.ones(2, np.bool_)
+    for _ in range(20):
+        agent.explore(1.0 + 3.0 * rng.normal(size=(2, S)), everyone)
+        agent.on_step(5.0 * rng.normal(size=2), np.zeros((2, S), np.float32), ~everyone, ~everyone, everyone)
+    drawn, given = (segments(draw, 2, 0, np.float64) for _ in range(2))
+    for name in ("observation", "next_observation"):
+        given.columns[name] = agent.normaliser.observations(drawn.columns[name])
+    factor = agent.normaliser.rewards.factor / TASK.reward_scale
+    given.columns["reward"] = drawn.columns["reward"] * factor[:, None, None, None]
+    np.testing.assert_allclose(agent.update(drawn)["td_error"], plain.update(given)["td_error"], rtol=1e-10)
+    for name, network in agent.networks.items():
+        np.testing.assert_allclose(network.gradient, plain.networks[name].gradient, rtol=1e-8, atol=1e-12)
+        assert np.abs(network.gradient).max() > 0
+    x = 4.0 * rng.normal(size=(2, 50, S))
+    seen = agent.normaliser.observations(x)
+    np.testing.assert_allclose(agent.policy(x), plain.policy(seen))
+    np.testing.assert_allclose(agent.value(x), plain.value(seen) / factor[:, None])
+    metrics = agent.metrics({name: np.repeat(array, K, axis=1) for name, array in drawn.columns.items()})
+    theirs = plain.metrics({name: np.repeat(array, K, axis=1) for name, array in given.columns.items()})
+    for name, values in metrics.items():
+        np.testing.assert_allclose(values, theirs[name], rtol=1e-6, err_msg=name)
 
 
 class Peer:

@@ -117,8 +117,8 @@ def _read_sampling(first: _Written, behind: list[_Written]) -> tuple[Any, list[_
 def _read(registry: Registry, term: _Written) -> Any:
     """Build the dataclass that a term names."""
     if term.name not in registry and not in_file(term.name):
-        for other in (RETENTIONS, SAMPLINGS):
-            if registry in (RETENTIONS, SAMPLINGS) and term.name in other:
+        for here, other in ((RETENTIONS, SAMPLINGS), (SAMPLINGS, RETENTIONS)):
+            if registry is here and term.name in other:
                 raise UserError(
                     f"strategy {term.whole!r}: {term.name} is a {other.kind}; "
                     "write Retention[Sampling], e.g. FIFO[Uniform]"

@@ -274,33 +274,11 @@ def test_value_and_metrics_by_hand() -> None:
 
 
 def test_a_learner_that_normalises_equals_one_that_is_given_normalised_numbers() -> None:
-    """Statistics of observations on purpose far from 0 and 1; padding, which is normalised too, has no influence."""
-    on = NormaliseConfig(observations=True, clip=2.0, rewards=True)
-    agent, plain = (
-        ACERDiscrete(ACERDiscreteConfig(**SMALL, normalise=n), LearnerSetting(TASK, 0, range(2), dtype=np.float64))
-        for n in (on, NormaliseConfig())
-    )
-    rng, everyone = np.random.Generator(np.random.PCG64(2)), np.ones(2, np.bool_)
-    for _ in range(20):
-        agent.explore(1.0 + 3.0 * rng.normal(size=(2, S)), everyone)
-        agent.on_step(5.0 * rng.normal(size=2), np.zeros((2, S), np.float32), ~everyone, ~everyone, everyone)
-    drawn, given = batch(2, 0, np.float64), batch(2, 0, np.float64)
-    for name in ("observation", "next_observation"):
-        given.columns[name] = agent.normaliser.observations(drawn.columns[name])
-    factor = agent.normaliser.rewards.factor / TASK.reward_scale
-    given.columns["reward"] = drawn.columns["reward"] * factor[:, None, None, None]
-    np.testing.assert_allclose(agent.update(drawn)["td_error"], plain.update(given)["td_error"], rtol=1e-10)
-    for name, network in agent.networks.items():
-        np.testing.assert_allclose(network.gradient, plain.networks[name].gradient, rtol=1e-8, atol=1e-12)
-        assert np.abs(network.gradient).max() > 0
-    x = 4.0 * rng.normal(size=(2, 50, S))
-    seen = agent.normaliser.observations(x)
-    np.testing.assert_allclose(agent.policy(x), plain.policy(seen))
-    np.testing.assert_allclose(agent.value(x), plain.value(seen) / factor[:, None])
-    metrics = agent.metrics({name: np.repeat(array, K, axis=1) for name, array in drawn.columns.items()})
-    theirs = plain.metrics({name: np.repeat(array, K, axis=1) for name, array in given.columns.items()})
-    for name, values in metrics.items():
-        np.testing.assert_allclose(values, theirs[name], rtol=1e-6, err_msg=name)
+    def make(normalise: NormaliseConfig) -> ACERDiscrete:
+        setting = LearnerSetting(TASK, 0, range(2), dtype=np.float64)
+        return ACERDiscrete(ACERDiscreteConfig(**SMALL, normalise=normalise), setting)
+
+    segment_batches.check_normalised(make, draw)
 
 
 @pytest.mark.parametrize(
