@@ -187,7 +187,7 @@ def main(parts: list[str]) -> None:
     lines = [
         f"# Every strategy through {EPISODES} real episodes",
         "",
-        f"`python benchmarks/strategy_contract.py`: {MEMBERS} DDPG learners on PendulumDCSC, buffers of {CAPACITY:,},",
+        f"`python benchmarks/strategy_contract.py`: {MEMBERS} DDPG learners on PendulumDCSC, buffers of {CAPACITY:,}.",
         "Reward: mean per step of the last 20 training episodes with exploration; mean (worst … best).",
         f"After {EPISODES} episodes most learners still learn: the table shows that each pair works, not how well.",
         f"Made at commit {(code.commit or 'unknown')[:7]}{', changed' * bool(code.dirty)}.",
