@@ -161,7 +161,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         self._started = bool(self._begun.all())
         self._engine.restart(chosen, self._starts)
         self._engine.sense(self._signals, chosen)
-        return self._signals.observation[:, self._seen], self._infos()
+        return self._of_seen(self._signals.observation), self._infos()
 
     def step(
         self, actions: ArrayLike
@@ -178,7 +178,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         """
         if not self._started:
             raise ResetNeeded("call reset() on every member before step()")
-        commanded, engine, signals = np.asarray(actions, np.float32), self._engine, self._signals
+        commanded, engine, signals = np.ascontiguousarray(actions, np.float32), self._engine, self._signals
         if commanded.shape != signals.action.shape:
             raise UserError(f"actions have shape {commanded.shape}; this population takes {signals.action.shape}")
         running = ~(engine.terminated | self._truncated)
@@ -191,7 +191,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         self._elapsed += running
         self._truncated |= (self._elapsed >= self.steps_per_episode) | engine.truncated
         flags = engine.terminated.copy(), self._truncated.copy()
-        return signals.observation[:, self._seen], engine.reward.copy(), *flags, self._infos()
+        return self._of_seen(signals.observation), engine.reward.copy(), *flags, self._infos()
 
     def simulate(self, state: ArrayLike, action: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Step any states once without noise, touching no member.
@@ -263,11 +263,15 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         self.steps_per_episode = self.plant.steps_per_episode(frequency)
         self._dt = self.plant.episode_seconds / self.steps_per_episode
 
+    def _of_seen(self, states: Float32Array) -> Float32Array:
+        """Return a copy of what is observed of `states` `[M, S]`."""
+        return states.copy() if self._seen == list(range(states.shape[1])) else states[:, self._seen]
+
     def _infos(self) -> dict[str, Any]:
         return {
             "event": self._engine.event.copy(),
             "true_state": self._signals.true_state.copy(),
-            "sensor_noise": self._signals.sensor_error[:, self._seen],
+            "sensor_noise": self._of_seen(self._signals.sensor_error),
             "actuator_noise": self._signals.actuator_error.copy(),
             **self._engine.infos(),
         }

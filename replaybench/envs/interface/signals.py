@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -90,14 +91,15 @@ class Signals:
         )
         return self._physical
 
-    def sense(self, observed: NDArray[np.float64], chosen: NDArray[np.bool_]) -> None:
+    def sense(self, observed: NDArray[np.float64], chosen: NDArray[np.bool_], *, limited: bool = True) -> None:
         """Write what the chosen members' sensors say of the physical states `observed` `[M, S]`.
 
-        A true state beyond the plant's `observation_limit`, where only a simulation gets that has blown up, is shown at
-        the limit, one that is not a number at 0.
+        Noisy angles are brought back into their range where that was asked for. If `limited`, a true state beyond the
+        plant's `observation_limit`, where only a simulation gets that has blown up, is shown at the limit, one that is
+        not a number at 0.
         """
         _sense(
-            *(observed, chosen, self.ranges.center, self.ranges.scale, self.ranges.limit),
+            *(observed, chosen, limited, self.ranges.center, self.ranges.scale, self.ranges.limit, self.ranges.wrap),
             *(self.sensor.state, self.sensor_noise),
             *(self.observation, self.true_state, self.sensor_error),
         )
@@ -129,9 +131,11 @@ def _disturb(
 def _sense(
     observed: NDArray[np.float64],
     chosen: NDArray[np.bool_],
+    limited: bool,
     center: NDArray[np.float64],
     scale: NDArray[np.float64],
     limit: NDArray[np.float64],
+    wrap: NDArray[np.bool_],
     stream: NDArray[np.uint64],
     sigma: float,
     observation: NDArray[np.float32],
@@ -143,13 +147,16 @@ def _sense(
             continue
         for i in range(observed.shape[1]):
             seen = (observed[m, i] - center[i]) / scale[i]
-            if not abs(seen) <= limit[i]:
+            if limited and not abs(seen) <= limit[i]:
                 seen = limit[i] if seen > 0 else -limit[i] if seen < 0 else 0.0
             truth[m, i] = seen
             if sigma > 0.0:
                 error = sigma * next_normal(stream[m])
                 noise[m, i] = error
                 seen += error
+                if wrap[i]:
+                    turns = math.floor((center[i] + scale[i] * seen + math.pi) / (2.0 * math.pi))
+                    seen -= turns * 2.0 * math.pi / scale[i]
             observation[m, i] = seen
 
 
@@ -157,13 +164,15 @@ def _sense(
 def clip_actions(commanded: NDArray[Any], running: NDArray[np.bool_], action: NDArray[np.float32]) -> int:
     """Write commanded actions `[M, A]`, clipped to ±1, and return the place of one that is no number, or −1.
 
-    It is the first among the running members; its action is kept as NaN.
+    It is the first among the running members; its action is kept as NaN. Both arrays are contiguous.
     """
-    bad = -1
-    for m in range(action.shape[0]):
-        for a in range(action.shape[1]):
-            value = commanded[m, a]
-            if value != value and bad < 0 and running[m]:
-                bad = m
-            action[m, a] = 1.0 if value > 1.0 else -1.0 if value < -1.0 else value
-    return bad
+    said, kept, bad = commanded.reshape(-1), action.reshape(-1), False
+    for i in range(said.size):
+        bad |= said[i] != said[i]
+        kept[i] = 1.0 if said[i] > 1.0 else -1.0 if said[i] < -1.0 else said[i]
+    if bad:
+        for m in range(action.shape[0]):
+            for a in range(action.shape[1]):
+                if action[m, a] != action[m, a] and running[m]:
+                    return m
+    return -1

@@ -1,4 +1,4 @@
-"""The engine of plants that are given by differential equations: one compiled call per step, noise included."""
+"""The engine of plants that are given by differential equations: one compiled call per step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RungeKutta(Engine):
     def __init__(self, plant: rk4.Equations, num_envs: int, frequency: float) -> None:
         self.plant = plant
         super().__init__(num_envs, len(plant.state_names), frequency)
-        self._kernels = rk4.kernels(plant)
+        self._kernel = rk4.kernel(plant)
         self._params = plant.params()
 
     def set_frequency(self, frequency: float) -> None:
@@ -39,8 +39,11 @@ class RungeKutta(Engine):
         self.observed[chosen] = self.plant.initial_state
 
     def advance(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> None:
-        """Not used: `step` does this in the same call as the noise."""
-        raise NotImplementedError
+        """Advance all running members in one compiled call."""
+        self._kernel.advance(
+            *(self.observed, action, running, self._substep, self._substeps, self._params),
+            *(self.reward, self.terminated, self.event),
+        )
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """Nothing: what is observed is the whole state."""
@@ -49,22 +52,6 @@ class RungeKutta(Engine):
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
         """Nothing is left to be restored."""
 
-    def step(self, signals: Signals, running: NDArray[np.bool_]) -> None:
-        """Disturb, advance and sense in one kernel."""
-        ranges = signals.ranges
-        self._kernels.step(
-            *(self.observed, signals.action, running, self._substep, self._substeps, self._params),
-            *(ranges.middle, ranges.half, ranges.choices, ranges.center, ranges.scale, ranges.wrap),
-            *(signals.sensor.state, signals.sensor_noise, signals.actuator.state, signals.actuator_noise),
-            *(signals.observation, signals.true_state, signals.sensor_error, signals.actuator_error),
-            *(self.reward, self.terminated, self.event),
-        )
-
     def sense(self, signals: Signals, chosen: NDArray[np.bool_]) -> None:
-        """Write what the sensors say; noisy angles may be brought back into their range."""
-        ranges = signals.ranges
-        self._kernels.observe(
-            *(self.observed, chosen, ranges.center, ranges.scale, ranges.wrap),
-            *(signals.sensor.state, signals.sensor_noise),
-            *(signals.observation, signals.true_state, signals.sensor_error),
-        )
+        """Let the chosen members' sensors see them, wherever they have got to: equations hold everywhere."""
+        signals.sense(self.observed, chosen, limited=False)

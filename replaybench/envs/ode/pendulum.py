@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from replaybench.data.kernels.trigonometry import sin
 from replaybench.envs.interface.plant import Params, Vector
 from replaybench.envs.ode.plant import OdePlant, wrap_angle
 
@@ -77,7 +78,7 @@ class Pendulum(OdePlant):
         """Return (θ̇, θ̈) [rad/s, rad/s²]."""
         J, M, g, l, b, K, R = p  # noqa: E741
         # Factors of constants stand together, so that they are computed once for a whole population.
-        return x[1], -(M * g * l / J) * math.sin(x[0]) - (b + K * K / R) / J * x[1] + K / R / J * u[0]
+        return x[1], -(M * g * l / J) * sin(x[0]) - (b + K * K / R) / J * x[1] + K / R / J * u[0]
 
     @staticmethod
     def reward(x: Vector, u: Vector, x_next: Vector, event: int, p: Params) -> float:

@@ -1,8 +1,8 @@
-"""Runge-Kutta kernels that step a whole population of one plant in a single compiled call.
+"""Runge-Kutta steps of a whole population of one plant in a single compiled call.
 
 Numba neither caches functions that close over other compiled functions, nor notices changes in files other
-than the one a function stands in. So the kernels are written to a generated file whose name carries a hash of
-everything they are made of: the plant's functions, their helpers and constants, and the template below. The
+than the one a function stands in. So the kernel is written to a generated file whose name carries a hash of
+everything it is made of: the plant's functions, their helpers and constants, and the template below. The
 same content finds the machine code of an earlier process; any edit, in whatever file, makes a new name.
 """
 
@@ -25,9 +25,8 @@ from replaybench.data.bounds import STEPS
 from replaybench.data.cache import cache_dir, store_text
 from replaybench.data.compilation.digest import compiler
 from replaybench.data.kernel import cached_beside_source
-from replaybench.data.streams import next_normal
-from replaybench.envs.interface.physical_action import physical_action
 from replaybench.envs.ode.function_hash import content_hash, importable
+from replaybench.envs.ode.scratch import scratch, scratch_bits
 
 FUNCTIONS: Final = ("rhs", "reward", "project", "terminated")
 """What a plant's equations consist of; `replaybench.envs.ode.plant` says what each returns."""
@@ -60,124 +59,88 @@ class Equations(Protocol):
         """Return the functions' argument `p`."""
 
 
-# One sample of one member, from `x` to `x_next`. It is written into the kernels, not called by them: Numba counts
-# references to arrays around calls, which costs more than the arithmetic. The slopes of each state are variables,
-# so that they stay in registers and may mix number types, hence the marks `all` and `each i` (see `_unroll`).
-_ADVANCE: Final = """\
-        happened = 0
+BLOCK: Final = 64
+"""Members that are advanced together: as many as fit the nearest cache, with all that belongs to them."""
+
+# The members of a block stand in the inner loops, of which one is a stage of the Runge-Kutta method: short and without
+# a call, so that the compiler makes vector instructions of it wherever a plant's functions allow (no calls of
+# libraries, nothing raised), and the processor has several iterations under way. What a function gets, x, y and u, is
+# `scratch` that becomes registers. Without fast-math and without threads, a member's arithmetic is the same wherever
+# in a block it stands. `forceinline` holds for the plant's functions too. The marks `each i` of the states, `each a` of
+# the actions and `all` are written out by `_unroll`.
+TEMPLATE: Final = '''\
+"""A kernel made by replaybench; this file may be deleted at any time."""
+
+
+@compiled(forceinline=True, error_model="numpy")
+def advance(state, action, members, h, substeps, p, reward, terminated, event):
+    each i: before_i, start_i, within_i, slopes_i = scratch(B), scratch(B), scratch(B), scratch(B)
+    each a: applied_a = scratch(B)
+    earned, ended, happened, row = scratch(B), scratch_bits(B), scratch_bits(B), scratch_bits(B)
+    m = 0
+    while m < state.shape[0]:
+        width = 0
+        while m < state.shape[0] and width < B:
+            if members[m]:
+                row[width] = m
+                each i: start_i[width] = state[m, i]
+                each a: applied_a[width] = action[m, a]
+                width += 1
+            m += 1
+        for n in range(width):
+            each i: before_i[n] = within_i[n] = start_i[n]
+            each i: slopes_i[n] = 0.0
+            happened[n] = 0
         for _ in range(substeps):
-            all k1_i = rhs(x_next, u, p)
-            each i: y[i] = x_next[i] + 0.5 * h * k1_i
-            all k2_i = rhs(y, u, p)
-            each i: y[i] = x_next[i] + 0.5 * h * k2_i
-            all k3_i = rhs(y, u, p)
-            each i: y[i] = x_next[i] + h * k3_i
-            all k4_i = rhs(y, u, p)
-            each i: x_next[i] += h / 6.0 * (k1_i + 2.0 * k2_i + 2.0 * k3_i + k4_i)
-            happened |= int(project(x_next, p))
-"""
-
-_SENSE: Final = """\
-        for i in range(S):
-            seen = (state[m, i] - center[i]) / scale[i]
-            truth[m, i] = seen
-            if sensor_sigma > 0.0:
-                error = sensor_sigma * next_normal(sensor[m])
-                sensor_noise[m, i] = error
-                seen += error
-                if wrap[i]:
-                    turns = math.floor((center[i] + scale[i] * seen + math.pi) / (2.0 * math.pi))
-                    seen -= turns * 2.0 * math.pi / scale[i]
-            observation[m, i] = seen
-"""
-
-# Without fast-math and without threads, a member's arithmetic is the same in every population. `forceinline`
-# holds for the plant's functions too.
-TEMPLATE: Final = f'''\
-"""Kernels made by replaybench; this file may be deleted at any time."""
-
-import math
-
-import numpy as np
-
-
-@compiled(forceinline=True, error_model="numpy")
-def observe(state, members, center, scale, wrap, sensor, sensor_sigma, observation, truth, sensor_noise):
-    for m in range(state.shape[0]):
-        if not members[m]:
-            continue
-{_SENSE}
-
-@compiled(forceinline=True, error_model="numpy")
-def step(state, action, members, h, substeps, p, middle, half, choices, center, scale, wrap,
-         sensor, sensor_sigma, actuator, actuator_sigma,
-         observation, truth, sensor_noise, actuator_noise, reward, terminated, event):
-    x, x_next, y, u = np.empty(S), np.empty(S), np.empty(S), np.empty(A)
-    for m in range(state.shape[0]):
-        reward[m] = 0.0
-        event[m] = 0
-        if not members[m]:
-            continue
-        for i in range(S):
-            x[i] = x_next[i] = state[m, i]
-        for a in range(A):
-            applied = np.float64(action[m, a])
-            if actuator_sigma > 0.0:
-                error = actuator_sigma * next_normal(actuator[m])
-                actuator_noise[m, a] = error
-                applied += error
-            if applied > 1.0:
-                applied = 1.0
-            elif applied < -1.0:
-                applied = -1.0
-            u[a] = physical_action(applied, middle[a], half[a], choices[a])
-{_ADVANCE}\
-        for i in range(S):
-            state[m, i] = x_next[i]
-        reward[m] = reward_of(x, u, x_next, happened, p)
-        terminated[m] = terminated_of(x_next, happened, p)
-        event[m] = happened
-{_SENSE}
-
-@compiled(forceinline=True, error_model="numpy")
-def simulate(state, action, h, substeps, p, next_state, reward, terminated):
-    x, x_next, y, u = np.empty(S), np.empty(S), np.empty(S), np.empty(A)
-    for n in range(state.shape[0]):
-        for i in range(S):
-            x[i] = x_next[i] = state[n, i]
-        for a in range(A):
-            u[a] = action[n, a]
-{_ADVANCE}\
-        for i in range(S):
-            next_state[n, i] = x_next[i]
-        reward[n] = reward_of(x, u, x_next, happened, p)
-        terminated[n] = terminated_of(x_next, happened, p)
+            for stage in range(4):
+                weight = 1.0 if stage == 0 or stage == 3 else 2.0
+                ahead = h if stage == 2 else 0.5 * h
+                for n in range(width):
+                    x, u = scratch(S), scratch(A)
+                    each i: x[i] = within_i[n]
+                    each a: u[a] = applied_a[n]
+                    all k_i = rhs(x, u, p)
+                    each i: slopes_i[n] += weight * k_i
+                    each i: within_i[n] = start_i[n] + ahead * k_i
+            for n in range(width):
+                x = scratch(S)
+                each i: x[i] = start_i[n] + h / 6.0 * slopes_i[n]
+                each i: slopes_i[n] = 0.0
+                happened[n] |= int(project(x, p))
+                each i: start_i[n] = within_i[n] = x[i]
+        for n in range(width):
+            x, y, u = scratch(S), scratch(S), scratch(A)
+            each i: x[i], y[i] = before_i[n], start_i[n]
+            each a: u[a] = applied_a[n]
+            earned[n] = reward_of(x, u, y, happened[n], p)
+            ended[n] = int(terminated_of(y, happened[n], p))
+        for n in range(width):
+            each i: state[row[n], i] = start_i[n]
+            reward[row[n]] = earned[n]
+            terminated[row[n]] = ended[n] != 0
+            event[row[n]] = happened[n]
 '''
 
 
-class Kernels(NamedTuple):
-    """The compiled kernels of a plant; arrays are C-contiguous, one row per member, and written in place.
+class Kernel(NamedTuple):
+    """The compiled motion of a plant.
 
     Attributes:
-        observe: write the noisy normalised observation of the chosen members.
-        step: advance the chosen members by one sample; the others keep everything, with reward and event 0.
-            The commanded action is float32 `[M, A]`, a stream uint64 `[M, 4]`, drawn from only if its sigma
-            is positive; `wrap` says which noisy angles to bring back into their range.
-        simulate: advance states `[N, S]` under actions `[N, A]`, all physical, by one noise-free sample.
+        advance: bring the chosen members of `state` `[M, S]` one noise-free sample further under `action` `[M, A]`,
+            both physical, and write their reward, `terminated` and event; the other members' rows are left alone.
+            Arrays are C-contiguous.
         path: the generated file, or None where nothing is cached: the folder cannot be written, or a module of the
             plant's functions cannot be found by its name.
     """
 
-    observe: Callable[..., None]
-    step: Callable[..., None]
-    simulate: Callable[..., None]
+    advance: Callable[..., None]
     path: str | None
 
 
-def kernels(plant: Equations) -> Kernels:
-    """Return the kernels of a plant; the parameters are arguments of theirs, so classes share them."""
+def kernel(plant: Equations) -> Kernel:
+    """Return the kernel of a plant; the parameters are arguments of it, so classes share it."""
     functions = tuple(getattr(plant, name) for name in FUNCTIONS)
-    return _kernels(functions, len(plant.state_names), len(plant.action_names), plant.name)
+    return _kernel(functions, len(plant.state_names), len(plant.action_names), plant.name)
 
 
 def substeps(plant: Equations, dt: float) -> int:
@@ -211,17 +174,18 @@ def simulate(
     states = np.array(np.broadcast_to(states, (*lead, states.shape[-1])), order="C").reshape(-1, states.shape[-1])
     actions = np.array(np.broadcast_to(actions, (*lead, actions.shape[-1])), order="C").reshape(-1, actions.shape[-1])
     count = substeps(plant, dt)
-    next_state, reward, terminated = np.empty_like(states), np.empty(len(states)), np.empty(len(states), np.bool_)
-    kernels(plant).simulate(states, actions, dt / count, count, plant.params(), next_state, reward, terminated)
-    return next_state.reshape(*lead, -1), reward.reshape(lead), terminated.reshape(lead)
+    reward, terminated, event = np.empty(len(states)), np.empty(len(states), np.bool_), np.empty(len(states), np.int64)
+    everyone = np.ones(len(states), np.bool_)
+    kernel(plant).advance(states, actions, everyone, dt / count, count, plant.params(), reward, terminated, event)
+    return states.reshape(*lead, -1), reward.reshape(lead), terminated.reshape(lead)
 
 
 @functools.cache
-def _kernels(functions: tuple[Callable[..., Any], ...], states: int, actions: int, plant: str) -> Kernels:
+def _kernel(functions: tuple[Callable[..., Any], ...], states: int, actions: int, plant: str) -> Kernel:
     rhs, reward, project, terminated = functions
-    source = _unroll(TEMPLATE, states)
-    content = content_hash((*functions, next_normal, physical_action), exact=True)
-    made_of = f"{compiler()} {states} {actions} {content} {source}"
+    source = _unroll(TEMPLATE, states, actions)
+    content = content_hash((*functions, scratch, scratch_bits), exact=True)
+    made_of = f"{compiler()} {states} {actions} {BLOCK} {content} {source}"
     # Named after the class that defines the motion, so that plants that differ in parameters share the file.
     owner = re.sub(r"\W", "_", rhs.__qualname__.rpartition(".")[0] or plant)
     name = f"{owner}_{hashlib.sha256(made_of.encode()).hexdigest()[:20]}"
@@ -231,10 +195,11 @@ def _kernels(functions: tuple[Callable[..., Any], ...], states: int, actions: in
         "reward_of": reward,
         "project": project,
         "terminated_of": terminated,
-        "next_normal": next_normal,
-        "physical_action": physical_action,
+        "scratch": scratch,
+        "scratch_bits": scratch_bits,
         "S": states,
         "A": actions,
+        "B": BLOCK,
         "__file__": str(path),
     }
     if importable(functions) and store_text(path, source):
@@ -245,23 +210,23 @@ def _kernels(functions: tuple[Callable[..., Any], ...], states: int, actions: in
     return _execute(source, f"replaybench.envs.kernels.{name}", values, cached=False)
 
 
-def _unroll(template: str, states: int) -> str:
-    """Write a line `each i: ...` out once per state, and `all k_i` as the names `k_0, k_1, ...`."""
-    lines = []
+def _unroll(template: str, states: int, actions: int) -> str:
+    """Write a line `each i: ...` out once a state, `each a: ...` once an action, and `all k_i` as `k_0, k_1, ...`."""
+    counts, lines = {"i": states, "a": actions}, []
     for line in template.splitlines(keepends=True):
-        indent, each, statement = line.partition("each i: ")
-        if each:
-            lines += [indent + re.sub(r"(?<=[_\[])i\b", str(i), statement) for i in range(states)]
+        if each := re.match(r"( *)each (\w): (.*\n)", line):
+            indent, letter, statement = each.groups()
+            numbers = range(counts[letter])
+            lines += [indent + re.sub(rf"(?<=[_\[ ]){letter}\b", str(number), statement) for number in numbers]
         else:
             lines.append(re.sub(r"all (\w+)_i", lambda k: "".join(f"{k[1]}_{i}, " for i in range(states)), line))
     return "".join(lines)
 
 
-def _execute(source: str, name: str, values: dict[str, Any], *, cached: bool) -> Kernels:
+def _execute(source: str, name: str, values: dict[str, Any], *, cached: bool) -> Kernel:
     module = ModuleType(name)
     module.__dict__.update(values, compiled=cached_beside_source if cached else numba.njit)
     # Machine code from the cache looks its module up by name, and its symbols carry that name.
     sys.modules[name] = module
     exec(compile(source, values["__file__"], "exec"), module.__dict__)
-    observe, step, simulate = (module.__dict__[kernel] for kernel in ("observe", "step", "simulate"))
-    return Kernels(observe, step, simulate, path=values["__file__"] if cached else None)
+    return Kernel(module.__dict__["advance"], path=values["__file__"] if cached else None)

@@ -28,9 +28,10 @@ def random_states(plant: OdePlant, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 def integrate(plant: OdePlant, state: np.ndarray, u: np.ndarray, seconds: float, count: int) -> np.ndarray:
     """Integrate with `count` equal Runge-Kutta steps."""
-    after, scratch = np.empty_like(state), np.empty(len(state))
-    flags = np.empty(len(state), np.bool_)
-    rk4.kernels(plant).simulate(state, u, seconds / count, count, plant.params(), after, scratch, flags)
+    after, rows = state.copy(), len(state)
+    written = np.empty(rows), np.empty(rows, np.bool_), np.empty(rows, np.int64)
+    everyone = np.ones(rows, np.bool_)
+    rk4.kernel(plant).advance(after, u, everyone, seconds / count, count, plant.params(), *written)
     return after
 
 
@@ -111,3 +112,22 @@ def test_simulate_broadcasts_and_leaves_its_arguments_alone() -> None:
     alone, _, _ = rk4.simulate(plant, [0.01, 0.01], np.zeros(4), 0.02)
     assert alone.shape == (2,)
     np.testing.assert_array_equal(after, np.broadcast_to(alone, after.shape))
+
+
+@pytest.mark.parametrize("plant", [Pendulum(), Magman()], ids=lambda plant: plant.name)
+def test_bits_do_not_depend_on_who_else_is_in_a_block(plant: OdePlant) -> None:
+    """Vectors, what is left of a block behind the last whole vector, a second block, and members that rest."""
+    state, u = random_states(plant, 2 * rk4.BLOCK + 3)
+    after, reward, _ = rk4.simulate(plant, state, u, 0.02)
+    for count in (1, 2, 3, 5, 7, 50, rk4.BLOCK, rk4.BLOCK + 1):
+        some, rewards, _ = rk4.simulate(plant, state[-count:], u[-count:], 0.02)
+        np.testing.assert_array_equal(some, after[-count:])
+        np.testing.assert_array_equal(rewards, reward[-count:])
+    running = np.arange(len(state)) % 3 != 0
+    moved, said = state.copy(), (np.full(len(state), 7.0), np.ones(len(state), np.bool_), np.full(len(state), 9))
+    rk4.kernel(plant).advance(moved, u, running, 0.01, 2, plant.params(), *said)
+    np.testing.assert_array_equal(moved, np.where(running[:, None], after, state))
+    np.testing.assert_array_equal(said[0], np.where(running, reward, 7.0))
+    assert said[1][~running].all()
+    assert not said[1][running].any()
+    assert (said[2][~running] == 9).all()
