@@ -4,11 +4,11 @@ The networks of this field are so small (50 units, batch 16) that a call into a 
 its arithmetic, and batched library kernels reach about half of what this product does. `tiles` has what is done to a
 strip of columns; here a matrix is cut into strips.
 
-What paid, on a core with AVX2 (`benchmarks/README.md` has the figures): tiles of six rows × two vectors, where eight
-rows spilled sums into memory; rows cut into tiles of almost one size, so that none is left with a sum or two that wait
-for each other; narrow strips for the rest of the columns, laid over columns that were computed before rather than
-masked, as AMD's masked stores are slow; dot products where a layer has an output or two; transposition in registers.
-What did not: strides as constants (the same speed, three times the code).
+What paid, on a core with AVX2: tiles of six rows × two vectors, where eight rows spilled sums into memory; rows cut
+into tiles of almost one size, so that none is left with a sum or two that wait for each other; narrow strips for the
+rest of the columns, laid over columns that were computed before rather than masked, as AMD's masked stores are slow;
+dot products where a layer has an output or two; transposition in registers. What did not: Adam by reciprocal square
+roots with Newton steps, slower there than one square root and one division.
 """
 
 from __future__ import annotations
