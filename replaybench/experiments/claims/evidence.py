@@ -8,6 +8,7 @@ that a file names is imported.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,7 +158,7 @@ def _sample(cell: Cell, runs: Sequence[Evidence], claim: Claim) -> tuple[Floats,
     failed = runs[best].data["failed"].sel({axis: getattr(cell, axis) for axis in AXES})
     sample = samples[best]
     if claim.logarithm:
-        sample = np.log10(sample, where=sample > 0, out=np.full(sample.shape, np.nan))
+        sample = np.array([math.log10(value) if value > 0 else math.nan for value in sample])
     return sample, int(failed)
 
 

@@ -118,6 +118,19 @@ def test_metrics_and_noise_are_measured_in_their_units(tmp_path: Path) -> None:
     np.testing.assert_allclose(measured(run, noisy, "noise angle"), 1.1)
 
 
+def test_orders_of_magnitude_are_compared_where_a_claim_says_so(tmp_path: Path) -> None:
+    """Of what is not positive there is no logarithm, and such a seed is left out."""
+    run = read_evidence(store(tmp_path / "run"))
+    best = replace(CLAIM, measure="best", logarithm=True)
+    [plus], [minus] = best.cells()
+    values = [measured(run, cell, "best") for cell in (plus, minus)]
+    found = find(best, [run])
+    assert found is not None
+    assert found.effect.mean == pytest.approx(np.mean(np.log10(values[0]) - np.log10(values[1])))
+    rewards = find(replace(best, measure="reward"), [run])
+    assert rewards is None, "rewards are negative"
+
+
 def test_what_is_no_run_is_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"has no study\.toml"):
         read_evidence(tmp_path)
