@@ -132,6 +132,22 @@ def test_what_is_stored_is_always_the_recursion_from_scratch(seed: int, strategy
         np.testing.assert_array_equal(rule.stored_steps, replay.count)
 
 
+@pytest.mark.parametrize("samples", [1, 3, 12, 50])
+def test_sweeps_go_all_the_way_along_long_episodes(samples: int) -> None:
+    """Far longer than a lane's turn, fewer sweeps than lanes and many more; the ring's oldest episode is cut into."""
+    rng = np.random.Generator(np.random.PCG64(samples))
+    replay, rule = make(members=2, capacity=390)
+    for t in range(440):
+        add(replay, rng.normal(size=2), rng.normal(size=2), "truncated" if t % 40 == 39 else "", float(rng.normal()))
+    assert replay.traces is not None
+    before = replay.traces.view("q_ret").copy()
+    for _ in range(4):
+        slots = rng.integers(0, 390, samples)
+        renew(replay, rule, slots, rng.normal(size=390)[slots], np.exp(0.1 * rng.normal(size=390))[slots], 1.0)
+        np.testing.assert_array_equal(replay.traces.view("q_ret"), from_scratch(replay))
+    assert (before != replay.traces.view("q_ret")).any()
+
+
 def test_an_evicted_successor_leaves_its_value() -> None:
     """Reservoir sampling overwrites in the midst of episodes: what follows stays as it was, and is not renewed."""
     replay, rule = make("Resv[Uniform]", capacity=4)
