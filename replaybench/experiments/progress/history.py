@@ -33,7 +33,8 @@ class CellHistory:
     Attributes:
         points: rounds done, and the mean reward of the rounds since the point before, in the order of `done`.
         failed: runs with a reward that is not finite.
-        told: when its last line was written, and how many rounds that was since the first of this sweep, and when.
+        first: when the first line of the present sweep was written, and how many rounds were done then.
+        last: when its last line was written.
     """
 
     cell: Cell
