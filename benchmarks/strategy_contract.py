@@ -76,11 +76,11 @@ class Watched:
         self._sample, self._annotate = replay.sample, replay.annotate
         replay.sample, replay.annotate = self.sample, self.annotate  # type: ignore[method-assign]
 
-    def sample(self, context: Context | None = None) -> ReplayBatch:
+    def sample(self, context: Context | None = None, updates: int = 1) -> ReplayBatch:
         """Draw, and compare with what is stored."""
-        batch, replay = self._sample(context), self.replay
-        members = np.arange(len(replay.count))[:, None]
-        require((batch.idx >= 0).all() and (batch.idx < replay.count[:, None]).all(), "a slot that holds nothing")
+        batch, replay = self._sample(context, updates), self.replay
+        members = np.repeat(np.arange(len(replay.count)), updates)[:, None]
+        require((batch.idx >= 0).all() and (batch.idx < replay.count[members]).all(), "a slot that holds nothing")
         require((replay.columns.serial[members, batch.idx] == batch.serial).all(), "another occupant")
         for name, column in batch.columns.items():
             stored = replay.columns.column(name)[members, batch.idx]

@@ -18,7 +18,7 @@ def die_once(number: int, mark: Path, report: Report) -> int:
     if number == 0 and not mark.exists():
         mark.write_text("was here")
         os.kill(os.getpid(), signal.SIGKILL)
-    report(Round(number))
+    report(Round(number, reward=0.0))
     return number
 
 
@@ -32,7 +32,7 @@ def test_a_lost_task_is_done_again(tmp_path: Path) -> None:
     tasks = [Job(str(number), die_once, (number, tmp_path / "mark")) for number in range(4)]
     run_locally(2, tasks, reported.__setitem__, done.__setitem__)
     assert done == {str(number): number for number in range(4)}
-    assert reported == {str(number): Round(number) for number in range(4)}
+    assert reported == {str(number): Round(number, reward=0.0) for number in range(4)}
     assert (tmp_path / "mark").exists()
 
 
