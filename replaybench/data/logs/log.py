@@ -87,7 +87,7 @@ class Log:
             row = int(missing.argmax())
             raise UserError(
                 f"{self.path}: column {name!r} is {column[row]} at {self.where(row)} ({missing.sum()} such rows); "
-                "mend them, or leave them out: a gap in time splits the episode"
+                "mend them, leave those rows out (a gap in time splits the episode), or --missing drop or interpolate"
             )
         return column
 

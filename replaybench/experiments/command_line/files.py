@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from tyro.conf import Positional
 
@@ -19,6 +20,7 @@ def import_log(
     frequency: Hertz | None = None,
     output: Path | None = None,
     clip_actions: bool = False,
+    missing: Literal["refuse", "drop", "interpolate"] = "refuse",
     parameters: tuple[str, ...] = (),
 ) -> int:
     """Turn recorded trajectories into a buffer file for `replay`.
@@ -32,12 +34,23 @@ def import_log(
         frequency: Control rate in Hz; taken from the time column or the dataset if not given.
         output: Buffer file to write; <log>.h5 beside the log (runs/<dataset>.h5) if not given.
         clip_actions: Clip actions that pass the plant's bounds instead of refusing them.
+        missing: What to do about empty cells: refuse the log, leave out the steps that have them, or fill states on a
+            line and actions by the last.
         parameters: The plant's own parameters as NAME=VALUE; each is an option too, as in --inertia 1.91e-4.
     """
     from replaybench.experiments.exchange.commands import show_import
 
     show_import(
-        make_console(), log, plant, parameter_values(parameters), columns, time, frequency, output, clip_actions
+        make_console(),
+        log,
+        plant,
+        parameter_values(parameters),
+        columns,
+        time,
+        frequency,
+        output,
+        clip_actions,
+        missing,
     )
     return 0
 

@@ -13,9 +13,9 @@ from rich.progress import Progress
 from replaybench.data.errors import UserError
 from replaybench.data.records.record import write_record
 from replaybench.envs.interface.plant import Parameter
-from replaybench.envs.ode.plant import with_equations
 from replaybench.envs.registry import is_installed, make_plant
 from replaybench.experiments.commands import refuse_existing
+from replaybench.experiments.exchange.empty_cells import Missing
 from replaybench.experiments.exchange.recording import Arrays
 from replaybench.experiments.exchange.summary import Summary, summary_table
 
@@ -32,17 +32,23 @@ def show_import(
     frequency: float | None,
     output: Path | None,
     clip_actions: bool,
+    missing: Missing,
 ) -> None:
     """Convert a log or a Minari dataset into a buffer file; the summary is printed before anything is written."""
     from replaybench.data.logs.log import read_log
     from replaybench.experiments.exchange.logs_to_buffer import convert, parse_columns
     from replaybench.experiments.exchange.minari_import import convert_dataset
 
-    plant = with_equations(make_plant(name, **parameters), "the check of a recording")
+    plant = make_plant(name, **parameters)
     found: tuple[Arrays, dict[str, Any], Summary]
     if source.startswith(_DATASET):
         dataset_id = source.removeprefix(_DATASET)
-        for option, given in (("--columns", columns), ("--time", time), ("--clip-actions", clip_actions)):
+        for option, given in (
+            ("--columns", columns),
+            ("--time", time),
+            ("--clip-actions", clip_actions),
+            ("--missing", missing != "refuse"),
+        ):
             if given:
                 raise UserError(f"{option} is for logs; a Minari dataset has no columns, leave it out")
         target = output or Path("runs") / f"{dataset_id.replace('/', '-')}.h5"
@@ -52,7 +58,7 @@ def show_import(
         path = Path(source)
         target = output or path.with_suffix(".h5")
         refuse_existing(target)
-        found = convert(read_log(path, time), plant, parse_columns(columns), frequency, clip_actions, name)
+        found = convert(read_log(path, time), plant, parse_columns(columns), frequency, clip_actions, name, missing)
     arrays, facts, summary = found
     console.print(summary_table(summary))
     for warning in summary.warnings:

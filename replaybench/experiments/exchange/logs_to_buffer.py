@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.logs.log import Log, round_rate, sampling_rate, segments
+from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import OdePlant
+from replaybench.experiments.exchange.empty_cells import Missing, complete_steps, interpolated
 from replaybench.experiments.exchange.recording import Arrays, Floats, member_arrays, recording_facts, summarise
 from replaybench.experiments.exchange.summary import Summary, wrap
 
@@ -44,11 +46,12 @@ def parse_columns(tokens: Iterable[str]) -> dict[str, str]:
 
 def convert(
     log: Log,
-    plant: OdePlant,
+    plant: Plant,
     columns: Mapping[str, str] | None = None,
     frequency: float | None = None,
     clip_actions: bool = False,
     plant_name: str | None = None,
+    missing: Missing = "refuse",
 ) -> tuple[Arrays, dict[str, Any], Summary]:
     """Turn a log into the arrays and facts of a buffer file.
 
@@ -66,6 +69,7 @@ def convert(
         frequency: sampling frequency [Hz]; if not given, the roundest that fits the time column.
         clip_actions: clip actions to the plant's bounds, as a saturating actuator does, instead of refusing them.
         plant_name: how the user names the plant (a registered name or a file), for the facts.
+        missing: what becomes of steps with empty cells; see `empty_cells`.
 
     Returns:
         Arrays of one member in the order of recording (see `member_arrays`), facts, and a summary.
@@ -80,6 +84,13 @@ def convert(
             raise UserError(f"{log.path} has no column called time; name it with --time, or give --frequency")
         frequency = round_rate(sampling_rate(log.time))
     starts, used = _steps(log, frequency)
+    mended: tuple[str, ...] = ()
+    if missing != "refuse":
+        if missing == "interpolate":
+            log, mended = interpolated(log, plant, mapping)
+        whole = complete_steps(log, plant, mapping)
+        mended += tuple(_counted(int((starts & ~whole).sum()), "steps have empty cells: left out"))
+        starts, used = _joined(log, starts & whole)
     state = _states(log, plant, mapping, used)
     action, clipped = _actions(log, plant, mapping, starts, clip_actions)
 
@@ -94,7 +105,9 @@ def convert(
     episode = np.cumsum(np.diff(first, prepend=first[0]) > 1, dtype=np.int64)
 
     notes = (
+        *mended,
         *_irregular(log.time, starts, frequency),
+        *_unended(plant, mapping),
         *_counted(clipped, "actions were clipped to the plant's bounds"),
         *_counted(_lost_ends(log, mapping, starts), "terminated steps lack the state in which they ended: left out"),
     )
@@ -123,7 +136,7 @@ def convert(
     return member_arrays(plant, values, episode), facts, summary
 
 
-def match_columns(log: Log, plant: OdePlant, columns: Mapping[str, str]) -> dict[str, str]:
+def match_columns(log: Log, plant: Plant, columns: Mapping[str, str]) -> dict[str, str]:
     """Return the log's column for every state and action of a plant, and for what is recorded of `OPTIONAL`."""
     names = (*plant.state_names, *plant.action_names, *OPTIONAL)
     by_fold = {_fold(name): name for name in names}
@@ -162,10 +175,17 @@ def _steps(log: Log, frequency: float) -> tuple[Bools, Bools]:
         starts[piece.start : max(piece.stop - 1, 0)] = True
     if not starts.any():
         raise UserError(f"{log.path} has {rows} rows of data; a step takes two")
+    return _joined(log, starts)
+
+
+def _joined(log: Log, starts: Bools) -> tuple[Bools, Bools]:
+    """Return which rows start a step, and which belong to one."""
+    if not starts.any():
+        raise UserError(f"{log.path} has no two whole rows after each other; a step takes two")
     return starts, starts | np.concatenate([[False], starts[:-1]])
 
 
-def _states(log: Log, plant: OdePlant, mapping: Mapping[str, str], used: Bools) -> Floats:
+def _states(log: Log, plant: Plant, mapping: Mapping[str, str], used: Bools) -> Floats:
     """Return physical states `[T, S]`, angles wrapped; raises where a used row cannot be a state of this plant."""
     recorded = [log.column(mapping[name], used) for name in plant.state_names]
     state = np.stack([wrap(each) if angle else each for each, angle in zip(recorded, plant.periodic, strict=True)], 1)
@@ -177,7 +197,7 @@ def _states(log: Log, plant: OdePlant, mapping: Mapping[str, str], used: Bools) 
     return state
 
 
-def _actions(log: Log, plant: OdePlant, mapping: Mapping[str, str], used: Bools, clip: bool) -> tuple[Floats, int]:
+def _actions(log: Log, plant: Plant, mapping: Mapping[str, str], used: Bools, clip: bool) -> tuple[Floats, int]:
     """Return physical actions `[T, A]` in bounds, and in how many used rows they were clipped; raises as `_states`."""
     action = np.stack([log.column(mapping[name], used) for name in plant.action_names], axis=1)
     beyond = (np.abs(plant.normalise_action(action)) > 1 + ACTION_TOLERANCE) & used[:, None]
@@ -200,14 +220,20 @@ def _refuse(log: Log, name: str, unit: str, column: str, beyond: Bools, bounds: 
         )
 
 
-def _rewards(plant: OdePlant, x: Floats, u: Floats, x_next: Floats) -> Floats:
+def _rewards(plant: Plant, x: Floats, u: Floats, x_next: Floats) -> Floats:
     """Return the plant's reward `[N]` of recorded steps, with event 0."""
+    if not isinstance(plant, OdePlant):
+        raise UserError(
+            f"{plant.name} has no equations here to compute rewards with; name the log's with --columns reward=COLUMN"
+        )
     p = plant.params()
     return np.array([plant.reward(x[t], u[t], x_next[t], 0, p) for t in range(len(x))], np.float64)
 
 
-def _terminations(plant: OdePlant, x_next: Floats) -> Bools:
+def _terminations(plant: Plant, x_next: Floats) -> Bools:
     """Return whether the plant's task ends `[N]` in recorded states, with event 0."""
+    if not isinstance(plant, OdePlant):
+        return np.zeros(len(x_next), np.bool_)
     ended: Any = plant.terminated
     p = plant.params()
     return np.array([ended(state, 0, p) for state in x_next], np.bool_)
@@ -225,6 +251,12 @@ def _irregular(time: Floats | None, starts: Bools, frequency: float) -> Iterator
 def _lost_ends(log: Log, mapping: Mapping[str, str], starts: Bools) -> int:
     """Count rows that say `terminated` where no step can start."""
     return int((log.columns[mapping["terminated"]][~starts] > 0).sum()) if "terminated" in mapping else 0
+
+
+def _unended(plant: Plant, mapping: Mapping[str, str]) -> Iterator[str]:
+    """Say that nobody knows where episodes ended."""
+    if "terminated" not in mapping and not isinstance(plant, OdePlant):
+        yield f"{plant.name} has no equations here and the log no column terminated: no step is taken for an end"
 
 
 def _counted(count: int, what: str) -> Iterator[str]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from replaybench.data.errors import UserError
 from replaybench.data.formats.minari_dataset import Episode, dataset_folder, read_dataset
-from replaybench.envs.ode.plant import OdePlant
+from replaybench.envs.interface.plant import Plant
 from replaybench.experiments.exchange.logs_to_buffer import ACTION_TOLERANCE, STATE_TOLERANCE
 from replaybench.experiments.exchange.recording import Arrays, Floats, member_arrays, recording_facts, summarise
 from replaybench.experiments.exchange.summary import Summary
@@ -27,7 +27,7 @@ _NOISE_LIMIT = 9.0
 
 def convert_dataset(
     dataset_id: str,
-    plant: OdePlant,
+    plant: Plant,
     frequency: float | None = None,
     plant_name: str | None = None,
     root: Path | None = None,
@@ -85,7 +85,7 @@ def _notes(told: dict[str, Any]) -> Iterator[str]:
         yield "replaybench did not write this dataset: its observations and actions are taken as normalised to [-1, 1]"
 
 
-def _check_plant(dataset_id: str, told: dict[str, Any], plant: OdePlant) -> None:
+def _check_plant(dataset_id: str, told: dict[str, Any], plant: Plant) -> None:
     """Refuse a dataset that says it is of another plant, or of this one with other parameters."""
     if not told:
         return
@@ -113,7 +113,7 @@ def _rate(dataset_id: str, told: dict[str, Any], given: float | None) -> float:
     return float(rate)
 
 
-def _check_episodes(dataset_id: str, episodes: list[Episode], plant: OdePlant, noise: float) -> None:
+def _check_episodes(dataset_id: str, episodes: list[Episode], plant: Plant, noise: float) -> None:
     """Refuse what cannot be normalised states and commands of the plant."""
     limit = np.array(plant.observation_limit) * (1 + STATE_TOLERANCE) + _NOISE_LIMIT * noise
     for number, each in enumerate(episodes):

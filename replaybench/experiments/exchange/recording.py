@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.numerics import VERSION
+from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.ode.rk4 import simulate
 from replaybench.experiments.exchange.summary import (
@@ -28,7 +29,7 @@ Arrays = dict[str, NDArray[Any]]
 Floats = NDArray[np.float64]
 
 
-def member_arrays(plant: OdePlant, values: Mapping[str, NDArray[Any]], episode: NDArray[np.int64]) -> Arrays:
+def member_arrays(plant: Plant, values: Mapping[str, NDArray[Any]], episode: NDArray[np.int64]) -> Arrays:
     """Return the arrays of a buffer file of one member.
 
     Args:
@@ -53,7 +54,7 @@ def member_arrays(plant: OdePlant, values: Mapping[str, NDArray[Any]], episode: 
 
 
 def recording_facts(
-    plant: OdePlant, plant_name: str | None, frequency: float, noise: float | None, origin: Mapping[str, Any]
+    plant: Plant, plant_name: str | None, frequency: float, noise: float | None, origin: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the facts of a buffer file that holds what someone else recorded; `origin` says where it comes from."""
     return {
@@ -71,7 +72,7 @@ def recording_facts(
 
 
 def summarise(
-    plant: OdePlant,
+    plant: Plant,
     x: Floats,
     u: Floats,
     x_next: Floats,
@@ -85,8 +86,17 @@ def summarise(
     reward: Floats,
     notes: Iterable[str] = (),
 ) -> Summary:
-    """Say what N recorded steps show: x, x_next `[N, S]` and u `[N, A]` in physical units, reward `[N]`."""
-    states = state_dimensions(plant, x, x_next, simulate(plant, x, u, 1 / frequency)[0])
+    """Say what N recorded steps show: x, x_next `[N, S]` and u `[N, A]` in physical units, reward `[N]`.
+
+    Only plants with equations can say whether the steps are theirs.
+    """
+    predicted = simulate(plant, x, u, 1 / frequency)[0] if isinstance(plant, OdePlant) else None
+    states = state_dimensions(plant, x, x_next, predicted)
+    skipped = (
+        ()
+        if predicted is not None
+        else (f"{plant.name} has no equations here: that its steps look like these is not checked",)
+    )
     actions = action_dimensions(plant, u)
     plane = plane_coverage(plant, np.concatenate([x, x_next]))
     return Summary(
@@ -103,5 +113,5 @@ def summarise(
         states=states,
         actions=actions,
         plane=plane,
-        warnings=(*notes, *warnings_about(states, actions, plane)),
+        warnings=(*notes, *skipped, *warnings_about(states, actions, plane)),
     )

@@ -38,7 +38,8 @@ class Dimension:
         visited: fraction of the bins over the plant's range that the data visit.
         unvisited: ranges of neighbouring bins that they never visit.
         moved: RMS change from one sample to the next; None for actions.
-        mismatch: RMS distance of the plant's model, started at the recorded sample, from the next; None for actions.
+        mismatch: RMS distance of the plant's model, started at the recorded sample, from the next; None for actions,
+            and where there is no model.
     """
 
     name: str
@@ -84,15 +85,17 @@ class Summary:
     warnings: tuple[str, ...]
 
 
-def state_dimensions(plant: Plant, x: Floats, x_next: Floats, predicted: Floats) -> tuple[Dimension, ...]:
+def state_dimensions(plant: Plant, x: Floats, x_next: Floats, predicted: Floats | None) -> tuple[Dimension, ...]:
     """Describe the states of N transitions.
 
     Args:
         plant: gives names, units and the range that should be visited (its grid's, else that of [-1, 1] normalised).
-        x, x_next, predicted: recorded states, recorded successors and the model's successors `[N, S]`, physical.
+        x, x_next, predicted: recorded states, recorded successors and the model's successors `[N, S]`, physical; None
+            where there is no model.
     """
     low, high = state_range(plant)
-    moved, mismatch = (_rms(plant, x_next - start) for start in (x, predicted))
+    moved = _rms(plant, x_next - x)
+    mismatch = [None] * len(moved) if predicted is None else _rms(plant, x_next - predicted)
     everything = np.concatenate([x, x_next])
     return tuple(
         Dimension(name, unit, *_extent(values), *_coverage(values, low[i], high[i], STATE_BINS), moved[i], mismatch[i])
@@ -155,7 +158,8 @@ def summary_table(summary: Summary) -> Table:
         table.add_column(heading, justify="right")
     table.add_column("never visited")
     for each in (*summary.states, *summary.actions):
-        model = "" if each.mismatch is None else f"{each.mismatch:.3g} / {each.moved:.3g}"
+        error = "–" if each.mismatch is None else f"{each.mismatch:.3g}"
+        model = "" if each.moved is None else f"{error} / {each.moved:.3g}"
         cells = (each.name, each.unit, f"{each.low:.4g}", f"{each.high:.4g}", model, f"{each.visited:.0%}", each.gaps())
         table.add_row(*(Text(cell) for cell in cells))
     return table

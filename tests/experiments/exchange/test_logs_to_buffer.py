@@ -23,7 +23,8 @@ import replaybench
 from replaybench.data.errors import UserError
 from replaybench.data.logs.log import Log, read_log
 from replaybench.data.records.record import read_record, write_record
-from replaybench.envs.interface.plant import Params, Vector
+from replaybench.envs.interface.engine import Engine
+from replaybench.envs.interface.plant import Params, Plant, Vector
 from replaybench.envs.ode.magman import Magman
 from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
 from replaybench.envs.ode.plant import OdePlant
@@ -361,3 +362,82 @@ def test_wrapping_keeps_the_angle_and_its_range(angle: float) -> None:
     wrapped = float(wrap(np.array([angle]))[0])
     assert -math.pi <= wrapped < math.pi
     assert math.cos(wrapped - angle) == pytest.approx(1.0, abs=1e-9)
+
+
+def holed() -> Table:
+    """A recording with empty cells: a state's in rows 10 and 11, another's in row 0, an action's in row 40."""
+    table = {name: column.copy() for name, column in pendulum_table().items()}
+    table["angle"][[10, 11]] = table["angular_velocity"][0] = table["voltage"][40] = np.nan
+    return table
+
+
+def test_empty_cells_are_refused_with_both_remedies() -> None:
+    with pytest.raises(UserError, match="or --missing drop or interpolate"):
+        convert(log_of(holed()), Pendulum(), frequency=50.0)
+
+
+@pytest.mark.parametrize("time", [True, False])
+def test_steps_with_empty_cells_are_left_out(time: bool) -> None:
+    whole, *_ = convert(log_of(pendulum_table()), Pendulum(), frequency=50.0)
+    arrays, _, summary = convert(log_of(holed(), time), Pendulum(), frequency=50.0, missing="drop")
+    kept = [step for step in range(119) if step not in (0, 9, 10, 11, 40)]
+    for name in ("observation", "action", "next_observation", "reward"):
+        np.testing.assert_array_equal(arrays[name], whole[name][:, kept])
+    assert summary.episodes == 3
+    assert "5 steps have empty cells: left out" in summary.warnings[0]
+
+
+def test_empty_cells_are_filled() -> None:
+    """States on a line, angles the short way round, actions by the last; what comes before the first is left out."""
+    table = holed()
+    table["angle"][9], table["angle"][12] = 3.0, -3.0
+    arrays, _, summary = convert(log_of(table), Pendulum(), frequency=50.0, missing="interpolate")
+    assert arrays["count"] == [118]
+    third = (2 * np.pi - 6.0) / 3
+    expected = wrap(np.array(3.0 + third * np.arange(4), np.float64)) / np.pi
+    np.testing.assert_allclose(arrays["observation"][0, 8:12, 0], expected, rtol=1e-5)
+    assert arrays["action"][0, 39] == arrays["action"][0, 38]
+    assert "3 empty cells were filled, 2 in a row at most" in summary.warnings[0]
+    assert "1 steps have empty cells: left out" in summary.warnings[1]
+
+
+def test_a_log_without_a_whole_step_is_refused() -> None:
+    table = pendulum_table()
+    table["angle"][::2] = np.nan
+    with pytest.raises(UserError, match="no two whole rows after each other"):
+        convert(log_of(table), Pendulum(), frequency=50.0, missing="drop")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Untold(Plant):
+    """The pendulum, of which nobody tells the equations."""
+
+    name = "Untold"
+    state_names, state_units = Pendulum.state_names, Pendulum.state_units
+    action_names, action_units = Pendulum.action_names, Pendulum.action_units
+    state_center, state_scale = Pendulum.state_center, Pendulum.state_scale
+    action_low, action_high = Pendulum.action_low, Pendulum.action_high
+
+    @property
+    def observation_limit(self) -> tuple[float, ...]:
+        return (9.0, 9.0)
+
+    def engine(self, num_envs: int, frequency: float) -> Engine:
+        raise NotImplementedError
+
+    def made_of(self) -> str:
+        return "nothing"
+
+
+def test_a_plant_without_equations_takes_a_log_that_tells_its_rewards() -> None:
+    table = pendulum_table()
+    plant = Untold()
+    with pytest.raises(UserError, match="no equations here to compute rewards with; name the log's with --columns"):
+        convert(log_of(table), plant, frequency=50.0)
+    arrays, _, summary = convert(log_of({**table, "reward": -np.ones(120)}), plant, frequency=50.0)
+    whole, *_ = convert(log_of(table), Pendulum(), frequency=50.0)
+    np.testing.assert_array_equal(arrays["action"], whole["action"])
+    assert not arrays["terminated"].any()
+    assert any("is not checked" in warning for warning in summary.warnings)
+    assert any("no step is taken for an end" in warning for warning in summary.warnings)
+    assert all(state.mismatch is None for state in summary.states)

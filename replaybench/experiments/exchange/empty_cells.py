@@ -1,0 +1,56 @@
+"""Empty cells of a log, which a rig leaves where a sample was lost: refused, left out with their steps, or filled.
+
+States lie on a line between their neighbours, angles on the short way; an action holds until the next is given, as an
+actuator does. Rewards and ends are not made up: a step that lacks one is left out. So is what lies before the first
+sample of a column or behind its last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.data.logs.log import Log
+from replaybench.envs.interface.plant import Plant
+
+Missing = Literal["refuse", "drop", "interpolate"]
+"""What becomes of a log with empty cells."""
+
+
+def complete_steps(log: Log, plant: Plant, mapping: Mapping[str, str]) -> NDArray[np.bool_]:
+    """Return whether a step from each row, bool `[T]`, has all it needs there, and the states in the row behind."""
+    finite = {name: np.isfinite(log.columns[column]) for name, column in mapping.items()}
+    here = np.logical_and.reduce(list(finite.values()))
+    seen = np.logical_and.reduce([finite[name] for name in plant.state_names])
+    whole: NDArray[np.bool_] = here & np.append(seen[1:], False)
+    return whole
+
+
+def interpolated(log: Log, plant: Plant, mapping: Mapping[str, str]) -> tuple[Log, tuple[str, ...]]:
+    """Return the log with the empty cells of states and actions filled, and a line about how many there were."""
+    columns, filled, longest = dict(log.columns), 0, 0
+    angles = dict(zip(plant.state_names, plant.periodic, strict=True))
+    for name in (*plant.state_names, *plant.action_names):
+        values = log.columns[mapping[name]]
+        known = np.flatnonzero(np.isfinite(values))
+        empty = np.flatnonzero(~np.isfinite(values))
+        empty = empty[(empty > known[0]) & (empty < known[-1])] if known.size else empty[:0]
+        if not empty.size:
+            continue
+        values = values.copy()
+        if name in angles:
+            at = np.arange(len(values)) if log.time is None else log.time
+            sound = np.unwrap(values[known]) if angles[name] else values[known]
+            values[empty] = np.interp(at[empty], at[known], sound)
+        else:
+            values[empty] = values[known[np.searchsorted(known, empty) - 1]]
+        columns[mapping[name]] = values
+        filled += empty.size
+        longest = max(longest, int((known[1:] - known[:-1]).max()) - 1)
+    if not filled:
+        return log, ()
+    return replace(log, columns=columns), (f"{filled} empty cells were filled, {longest} in a row at most",)
