@@ -75,12 +75,13 @@ def take_over(study: Study, folder: Path) -> int:
 
     Cells that figures share have the same id, and equal ids mean equal numbers.
     """
+    beside = [RunFolder(other) for other in sorted(folder.parent.glob("*")) if other != folder]
     taken = 0
     for cell in study.cells():
         mine = RunFolder(folder).cell(cell.id)
-        others = (RunFolder(other).cell(cell.id) for other in sorted(folder.parent.glob("*")) if other != folder)
-        there = next((other for other in others if (other / "scores.h5").is_file()), None)
-        if there is None or mine.exists():
+        finished = (other.cell(cell.id) for other in beside if (other.cell(cell.id) / "scores.h5").is_file())
+        there = None if mine.exists() else next(finished, None)
+        if there is None:
             continue
         with atomic_folder(mine) as temporary:
             for path in there.iterdir():
