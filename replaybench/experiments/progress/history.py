@@ -18,6 +18,7 @@ from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.records.record import open_record
 from replaybench.experiments.inspection.cells import cells_of
 from replaybench.experiments.progress.journal import Event, JournalReader, number
+from replaybench.experiments.progress.remaining import seconds_left
 from replaybench.experiments.training.study import Cell
 
 _SILENT_SECONDS: Final = 120.0
@@ -170,25 +171,11 @@ class History:
 
     def seconds_left(self) -> float | None:
         """Estimate how long the rest takes [s], at the pace of cells of the same plant, learner and rate."""
-        spent: dict[tuple[str, str, float], list[float]] = {}
-        running = 0
-        for known in self.cells.values():
-            if known.first is None or known.last <= known.first[0]:
-                continue
-            cell = known.cell
-            entry = spent.setdefault((cell.plant, cell.learner, cell.frequency), [0.0, 0.0])
-            entry[0] += known.last - known.first[0]
-            entry[1] += (known.done - known.first[1]) * cell.members
-            running += not known.complete
-        costs = {kind: seconds / episodes for kind, (seconds, episodes) in spent.items() if episodes > 0}
-        if not costs or not running:
-            return None
-        mean = sum(costs.values()) / len(costs)
-        rest = [
-            costs.get((known.cell.plant, known.cell.learner, known.cell.frequency), mean)
-            * known.cell.members
-            * (known.cell.episodes - known.done)
+        seen = [
+            (known, known.last - known.first[0], known.done - known.first[1])
             for known in self.cells.values()
-            if not known.complete
+            if known.first is not None and known.last > known.first[0]
         ]
-        return max(sum(rest) / running, max(rest, default=0.0))
+        still = [(known.cell, known.done) for known in self.cells.values() if not known.complete]
+        running = sum(not known.complete for known, _, _ in seen)
+        return seconds_left([(known.cell, seconds, rounds) for known, seconds, rounds in seen], still, running)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from replaybench.experiments.progress.remaining import seconds_left
 from replaybench.experiments.progress.round import Round
 from replaybench.experiments.training.study import Cell
 
@@ -75,19 +76,7 @@ class Tally:
     def seconds_left(self) -> float | None:
         """Estimate how long the rest takes [s]; None before anything is known."""
         with self._lock:
-            spent: dict[tuple[str, str, float], list[float]] = {}
-            for key, pace in self._paces.items():
-                cell = self._cells[key]
-                entry = spent.setdefault((cell.plant, cell.learner, cell.frequency), [0.0, 0.0])
-                entry[0] += pace.last - pace.first
-                entry[1] += (pace.done - pace.since) * cell.members
-            costs = {kind: seconds / episodes for kind, (seconds, episodes) in spent.items() if episodes}
-            if not costs:
-                return None
-            mean = sum(costs.values()) / len(costs)
-            rest = []
-            for key, cell in self._open.items():
-                done = self._paces[key].done if key in self._paces else 0
-                cost = costs.get((cell.plant, cell.learner, cell.frequency), mean)
-                rest.append(cost * cell.members * (cell.episodes - done))
-            return max(sum(rest) / self._workers, max(rest, default=0.0))
+            paces = self._paces
+            seen = [(self._cells[key], pace.last - pace.first, pace.done - pace.since) for key, pace in paces.items()]
+            still = [(cell, paces[key].done if key in paces else 0) for key, cell in self._open.items()]
+        return seconds_left(seen, still, self._workers)
