@@ -91,7 +91,7 @@ def test_only_a_column_that_is_used_must_be_numeric_and_whole(tmp_path: Path) ->
     assert log.column("voltage").tolist() == [5.0, 6.0, 7.0]
     with pytest.raises(UserError, match=r"column 'mode' cannot be used: line 2 holds 'auto', which is not a number"):
         log.column("mode")
-    with pytest.raises(UserError, match=r"column 'angle' is nan at line 4 \(2 such rows\); mend them, or leave them"):
+    with pytest.raises(UserError, match=r"column 'angle' is nan at line 4 \(2 such rows\); mend them, leave those"):
         log.column("angle")
     with pytest.raises(UserError, match=r"column 'angle' is inf at line 5 \(1 such rows\)"):
         log.column("angle", np.array([True, False, True]))
