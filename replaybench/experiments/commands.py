@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -22,10 +23,12 @@ from replaybench.controllers.registry import spelled
 from replaybench.data.errors import UserError
 from replaybench.data.formats.policy_file import write_policy
 from replaybench.data.numerics import VERSION
+from replaybench.data.quantities import duration
 from replaybench.data.records.record import write_record
 from replaybench.envs.interface.plant import Parameter
 from replaybench.envs.ode.plant import OdePlant, with_equations
 from replaybench.envs.registry import make_plant
+from replaybench.experiments.progress.plain_lines import plain_lines
 from replaybench.experiments.results.statistics import interval
 from replaybench.experiments.training.offline_changes import Changes
 from replaybench.replay.strategies.notation import parse
@@ -58,10 +61,19 @@ def show_baseline(
     )
     name = "-".join([plant.name, f"{frequency:g}Hz", *changed])
     folder = output or Path("runs") / f"baseline-{_file_name(name)}"
-    with console.status("fuzzy Q-iteration") if console.is_terminal else contextlib.nullcontext():
+    stage = "fuzzy Q-iteration"
+    with (
+        console.status(stage) if console.is_terminal else contextlib.nullcontext(),
+        plain_lines(console, lambda: stage),
+    ):
         variants: tuple[Variant, ...] = ("synchronous", "asynchronous")
-        sweeps = [solve(plant, frequency, variant=variant).convergence for variant in variants]
+        sweeps = []
+        for variant in variants:
+            stage = f"fuzzy Q-iteration, {variant}, on the declared nodes"
+            sweeps.append(solve(plant, frequency, variant=variant).convergence)
+        stage = "fuzzy Q-iteration, the solution to compare with"
         solution = reference_solution(plant, frequency, rule).solution
+        stage = "episodes of the reference controllers"
         found = reference(plant, frequency, noise, rule)
     console.print(_convergence(plant, *sweeps))
     console.print(f"{plant.name} at {frequency:g} Hz: {found.grid}, γ = {found.discount:.4g}")
@@ -159,7 +171,17 @@ def show_replay(
         console.print(f"warning: {recording.failed} recording(s) hold NaN or infinity and are left out", markup=False)
     check_effort(recording.plant, recording.frequency, noise)
     learners = seeds or max(len(recording.members), _LEAST_LEARNERS)
-    with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
+    begin, done = time.monotonic(), 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done = count
+        progress.update(task, completed=count)
+
+    with (
+        Progress(console=console, disable=not console.is_terminal, transient=True) as progress,
+        plain_lines(console, lambda: _of_updates(done, updates, time.monotonic() - begin)),
+    ):
         task = progress.add_task(f"{escape(label)} offline, {learners} learners", total=updates)
         outcome = replay_offline(
             recording,
@@ -169,7 +191,7 @@ def show_replay(
             learners=learners,
             capacity=capacity,
             root_seed=root_seed,
-            progress=lambda done: progress.update(task, completed=done),
+            progress=advance,
             changes=changes,
         )
         progress.update(task, description="references")
@@ -215,6 +237,14 @@ def show_replay(
         print(f"figure   {drawn}")
     print(f"policy   {folder / 'policy.safetensors'}")
     print(f"scores   {folder / 'scores.h5'}")
+
+
+def _of_updates(done: int, updates: int, seconds: float) -> str:
+    """Say how far offline learning is after so many seconds."""
+    if done == updates:
+        return "references"
+    left = f", {duration(seconds * (updates - done) / done)} left" if done else ""
+    return f"{done} of {updates} updates{left}"
 
 
 def metric_words(found: Reference) -> str:

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.quantities import duration, gigabytes
 from replaybench.data.user_file import shortened
 from replaybench.experiments.calibration import estimate_seconds
+from replaybench.experiments.inspection.fitted_table import FittedTable
 from replaybench.experiments.plan import check_room, plan
 from replaybench.experiments.plan_warnings import plan_warnings
 from replaybench.experiments.study_changes import replaced
@@ -22,7 +21,9 @@ from replaybench.experiments.training.study import Cell, Study
 
 _MOST_ROWS: Final = 200
 _NAMES: Final = ("plant", "learner", "strategy")
-_HEADINGS: Final = ("cell", *_NAMES, "noise", "Hz", "seeds", "episodes", "updates", "")
+_HEADINGS: Final = ("cell", *_NAMES, "noise", "Hz", "seeds", "episodes", "updates", "state")
+_RIGHT: Final = ("noise", "Hz", "seeds", "episodes")
+_DROPPABLE: Final = ("updates", "cell", "state")
 
 
 def show_plan(console: Console, study: Study, folder: Path, workers: int) -> None:
@@ -32,21 +33,18 @@ def show_plan(console: Console, study: Study, folder: Path, workers: int) -> Non
         UserError: a cell cannot be run, or all of them do not fit.
     """
     todo = plan(study, RunFolder(folder), workers)
-    table = Table(title=f"{study.name}: {len(todo.cells)} cells, {len(todo.open)} to run")
-    for heading in _HEADINGS:
-        # Long names fold; nothing is cut.
-        folds = heading in (*_NAMES, "updates", "")
-        table.add_column(heading, no_wrap=not folds, overflow="fold", min_width=8 if heading in _NAMES else None)
+    title = f"{study.name}: {len(todo.cells)} cell{'s' * (len(todo.cells) != 1)}, {len(todo.open)} to run"
     points: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in todo.cells:
         points.setdefault(cell.kind[:-1], []).append(cell)
     open_ids = {cell.id for cell in todo.open}
     short = {axis: shortened(getattr(cell, axis) for cell in todo.cells) for axis in _NAMES}
+    further = len(points) - _MOST_ROWS
+    caption = f"… and {further} further grid points" if further > 0 else ""
+    table = FittedTable(_HEADINGS, _NAMES, _RIGHT, _DROPPABLE, title=title, caption=caption)
     for blocks in itertools.islice(points.values(), _MOST_ROWS):
-        table.add_row(*map(escape, _row(blocks, short, sum(cell.id in open_ids for cell in blocks))))
+        table.add(*_row(blocks, short, sum(cell.id in open_ids for cell in blocks)))
     console.print(table)
-    if len(points) > _MOST_ROWS:
-        print(f"… and {len(points) - _MOST_ROWS} further grid points")
     check_room(todo, folder)
     needed = duration(estimate_seconds(todo.open, workers))
     print(f"time    about {needed} on {workers} worker(s) of this machine, references not counted")

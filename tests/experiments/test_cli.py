@@ -20,6 +20,7 @@ from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.formats.policy_file import read_policy
 from replaybench.data.records.record import read_record
 from replaybench.experiments.cli import COMMANDS, main
+from replaybench.experiments.progress import plain_lines
 from replaybench.replay.strategies.registry import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS
 
 EXAMPLES = Path(__file__).parents[2] / "replaybench" / "examples"
@@ -245,11 +246,17 @@ def test_replay_learns_from_a_sweeps_buffer(
 
 
 def test_replay_streams_a_buffer_that_need_not_fit_into_memory(
-    buffers: dict[tuple[str, str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    buffers: dict[tuple[str, str], Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(plain_lines, "LINE_SECONDS", 0.01)
     path = buffers["PendulumDCSC", "FIFO[Uniform]"]
     assert call("replay", path, "--stream", "--updates", 40, "--output", tmp_path / "out") == 0
-    assert "offline: streamed, 40 updates" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "offline: streamed, 40 updates" in told
+    assert re.search(r"^after .* s: \d+ of 40 updates, .* left$", told, re.MULTILINE), "not silent for minutes"
     header, arrays = read_record(tmp_path / "out" / "scores.h5")
     assert header.facts["strategy"] == "streamed"
     assert np.isfinite(arrays["reward_greedy"]).all()
@@ -300,12 +307,16 @@ def test_import_then_replay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "offline: FULL[Uniform]" in capsys.readouterr().out
 
 
-def test_baseline_takes_the_plants_own_parameters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_baseline_takes_the_plants_own_parameters(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plain_lines, "LINE_SECONDS", 0.01)
     assert call("baseline", "Pendulum", "--inertia", "1.91e-4", "--reference", "paper", "--output", tmp_path / "b") == 0
     told = capsys.readouterr().out
     assert "synchronous" in told
     assert "200 × 201 nodes, 15 actions, as declared" in told
     assert "DP, greedy policy" in told
+    assert re.search(r"^after .* s: (fuzzy Q-iteration|episodes of)", told, re.MULTILINE), "not silent for minutes"
     assert (tmp_path / "b" / "solution.png").stat().st_size > 10_000
     assert "did you mean inertia" in refused(capsys, "baseline", "Pendulum", "--parameters", "inertai=1")
     assert "must be a finite number" in refused(capsys, "baseline", "Pendulum", "--inertia", "heavy")

@@ -129,7 +129,7 @@ def _fits(cell: Cell, axis: str, wanted: Any) -> bool:
 def _written(cells: Sequence[Cell], axis: str) -> list[str]:
     """Return the values that cells have on an axis, as a user would write them."""
     if axis == "seed":
-        return list(dict.fromkeys(f"{cell.seeds[0]}–{cell.seeds[-1]}" for cell in cells))
+        return list(dict.fromkeys(cell.seed_range for cell in cells))
     values = (getattr(cell, axis) for cell in cells)
     return list(dict.fromkeys(f"{value:g}" if isinstance(value, float | int) else value for value in values))
 

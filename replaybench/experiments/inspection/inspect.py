@@ -97,7 +97,7 @@ def _show_one(console: Console, path: Path, verify: bool) -> None:
 
 def _show(console: Console, path: Path, kind: str, facts: dict[str, Any], rows: Iterable[Sequence[str]]) -> None:
     size = path.stat().st_size / 1e6
-    console.print(f"{path}: {kind} file, {size:.2f} MB", style="bold", highlight=False, markup=False)
+    console.print(f"{path}: {kind} file, {size:.2f} MB", style="bold", highlight=False, markup=False, soft_wrap=True)
     about = Table(show_header=False, box=None)
     for key, value in _flat(facts).items():
         about.add_row(escape(key), escape(value))
@@ -128,8 +128,10 @@ def _show_results(console: Console, path: Path) -> xr.Dataset:
     from replaybench.experiments.results.tables import score_tables
 
     data = read_results(path)
-    console.print(f"{path}: results, written by replaybench {data.attrs['version']}", style="bold", markup=False)
-    console.print(describe(data), markup=False)
+    console.print(
+        f"{path}: results, written by replaybench {data.attrs['version']}", style="bold", markup=False, soft_wrap=True
+    )
+    console.print(describe(data), markup=False, soft_wrap=True)
     for table in score_tables(data):
         console.print(table)
     return data
@@ -161,8 +163,8 @@ def _show_folder(console: Console, path: Path, verify: bool) -> None:
     complete = sorted(folder.path.glob("cells/*/scores.h5"))
     started = sorted(folder.path.glob("cells/*/checkpoint.h5"))
     state = f"{path}: run folder, {len(complete)} cells complete, {len(started)} under way"
-    console.print(state, style="bold", markup=False)
-    console.print(folder.study.read_text(encoding="utf-8"), highlight=False, markup=False)
+    console.print(state, style="bold", markup=False, soft_wrap=True)
+    console.print(folder.study.read_text(encoding="utf-8"), highlight=False, markup=False, soft_wrap=True)
     results = _show_results(console, folder.results) if folder.results.is_file() else None
     console.print(cell_table(folder, {} if results is None else _finals(results)))
     if verify:

@@ -62,6 +62,7 @@ class History:
         self.references: dict[tuple[str, float, float], tuple[float, float]] = {}
         self._begin: Event | None = None
         self._end: Event | None = None
+        self._at_once = 0  # the most cells that the present sweep was seen to run beside each other
         for known in self.cells.values():
             if (folder.cell(known.cell.id) / "scores.h5").is_file():
                 self._finish(known)
@@ -84,6 +85,7 @@ class History:
             self._begin, self._end = told, None
             for known in self.cells.values():
                 known.first = None
+            self._at_once = 0
         elif kind == "end":
             self._end = told
         elif kind == "reference":
@@ -103,6 +105,8 @@ class History:
         if math.isfinite(reward := number(told, "reward")):
             known.points.append((done, reward))
         known.done, known.failed, known.last = done, int(number(told, "failed", 0)), at
+        under_way = sum(each.first is not None and not each.complete for each in self.cells.values())
+        self._at_once = max(self._at_once, under_way)
 
     def _reference(self, told: Event) -> None:
         random, dp = number(told, "random"), number(told, "dp")
@@ -177,5 +181,4 @@ class History:
             if known.first is not None and known.last > known.first[0]
         ]
         still = [(known.cell, known.done) for known in self.cells.values() if not known.complete]
-        running = sum(not known.complete for known, _, _ in seen)
-        return seconds_left([(known.cell, seconds, rounds) for known, seconds, rounds in seen], still, running)
+        return seconds_left([(known.cell, seconds, rounds) for known, seconds, rounds in seen], still, self._at_once)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-import threading
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
@@ -13,13 +12,12 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from replaybench.data.errors import UserError
 from replaybench.data.quantities import duration
 from replaybench.experiments.progress.journal import Event, line
+from replaybench.experiments.progress.plain_lines import LINE_SECONDS, PlainLines
 from replaybench.experiments.progress.tally import Tally
 from replaybench.experiments.training.study import Cell
 
 Form = Literal["bar", "lines", "json", "none"]
 """How progress is shown."""
-
-LINE_SECONDS: Final = 30.0
 
 
 class Listener(Protocol):
@@ -64,24 +62,14 @@ class Lines:
     """A plain line every 30 s, also while nothing is heard, as when references are solved for minutes."""
 
     def __init__(self, tally: Tally, seconds: float = LINE_SECONDS) -> None:
-        self._tally, self._seconds = tally, seconds
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._tell, daemon=True)
-        self._thread.start()
-
-    def _tell(self) -> None:
-        passed = 0.0
-        while not self._ended.wait(self._seconds):
-            passed += self._seconds
-            print(f"after {duration(passed)}: {in_words(self._tally)}", flush=True)
+        self._lines = PlainLines(lambda: in_words(tally), seconds)
 
     def hear(self, told: Event, tally: Tally) -> None:
         """Wait for the time of the next line."""
 
     def close(self) -> None:
         """Write no further line."""
-        self._ended.set()
-        self._thread.join()
+        self._lines.close()
 
 
 class JsonLines:

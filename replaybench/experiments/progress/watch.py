@@ -8,23 +8,24 @@ import time
 from pathlib import Path
 from typing import Final
 
-from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.quantities import duration
 from replaybench.data.user_file import shortened
+from replaybench.experiments.inspection.fitted_table import FittedTable
 from replaybench.experiments.progress.history import CellHistory, History
-from replaybench.experiments.progress.listeners import LINE_SECONDS
+from replaybench.experiments.progress.plain_lines import LINE_SECONDS
 
 _TICK: Final = 1.0
 _BARS: Final = " ▁▂▃▄▅▆▇█"
 _CURVE: Final = 32
 _NAMES: Final = ("plant", "learner", "strategy")
+_HEADINGS: Final = (*_NAMES, "noise", "Hz", "seeds", "episode", "learning curve", "last", "failed")
+_RIGHT: Final = ("noise", "Hz", "episode", "last", "failed")
+_DROPPABLE: Final = ("learning curve", "seeds", "failed")
 _AROUND: Final = 8
 """Lines of the terminal that are not rows of cells."""
 
@@ -47,14 +48,17 @@ def watch_run(console: Console, path: Path) -> None:
 
 def _live(console: Console, history: History) -> None:
     """Draw the view anew every second."""
-    rows = max(3, console.height - _AROUND)
-    with Live(view(history, rows), console=console, auto_refresh=False, screen=False) as live:
+    with Live(view(history, _room(console, history)), console=console, auto_refresh=False, screen=False) as live:
         while history.state == "running":
             time.sleep(_TICK)
             history.update()
-            rows = max(3, console.height - _AROUND)
-            live.update(view(history, rows), refresh=True)
-        live.update(view(history, rows), refresh=True)
+            live.update(view(history, _room(console, history)), refresh=True)
+
+
+def _room(console: Console, history: History) -> int:
+    """Return how many cells the terminal has room for."""
+    lines = max(3, console.height - _AROUND)
+    return max(1, lines // cell_rows(history, lines).lines_a_row(console.width))
 
 
 def _plain(console: Console, history: History) -> None:
@@ -89,25 +93,19 @@ def header(history: History) -> Text:
     return Text(", ".join(told), style="bold")
 
 
-def cell_rows(history: History, rows: int) -> Table:
+def cell_rows(history: History, rows: int) -> FittedTable:
     """Return a table of cells: those under way first, then the latest that ended, then those that wait."""
     known = sorted(history.cells.values(), key=lambda each: (each.complete, not each.done, -each.last))
-    table = Table(box=box.SIMPLE_HEAD)
-    for heading in (*_NAMES, "noise", "Hz", "seeds", "episode", "learning curve", "last", "failed"):
-        folds = heading in _NAMES
-        right = heading in ("noise", "Hz", "episode", "last", "failed")
-        table.add_column(heading, justify="right" if right else "left", no_wrap=not folds, overflow="fold")
+    caption = f"… and {len(known) - rows} further cells" if len(known) > rows else ""
+    table = FittedTable(_HEADINGS, _NAMES, _RIGHT, _DROPPABLE, caption=caption)
     short = {axis: shortened(getattr(each.cell, axis) for each in known) for axis in _NAMES}
     for each in known[:rows]:
         cell = each.cell
-        names = (escape(short[axis][getattr(cell, axis)]) for axis in _NAMES)
-        seeds = f"{cell.seeds[0]}–{cell.seeds[-1]}" if cell.members > 1 else f"{cell.seeds[0]}"
+        names = (short[axis][getattr(cell, axis)] for axis in _NAMES)
         done = "" if not each.done else "complete" if each.complete else f"{each.done}/{cell.episodes}"
         curve, last = _curve(history, each)
         failed = Text(str(each.failed), style="bold red") if each.failed else ""
-        table.add_row(*names, f"{cell.noise:g}", f"{cell.frequency:g}", seeds, done, curve, last, failed)
-    if len(known) > rows:
-        table.caption = f"… and {len(known) - rows} further cells"
+        table.add(*names, f"{cell.noise:g}", f"{cell.frequency:g}", cell.seed_range, done, curve, last, failed)
     return table
 
 

@@ -7,12 +7,10 @@ from typing import Any, Final
 
 import numpy as np
 import xarray as xr
-from rich import box
-from rich.markup import escape
-from rich.table import Table
 
 from replaybench.baselines.references import no_score
 from replaybench.data.user_file import shortened
+from replaybench.experiments.inspection.fitted_table import FittedTable
 from replaybench.experiments.results.dataset import counted_in, episode_metric, last_of, lengths_vary, mu_r
 from replaybench.experiments.results.statistics import Interval, interval
 
@@ -23,9 +21,9 @@ NOISE_AWARE: Final = {
 """References that know the noise, under which μ_r = 1 is no upper bound."""
 
 
-def score_tables(data: xr.Dataset) -> list[Table]:
+def score_tables(data: xr.Dataset) -> list[FittedTable]:
     """Return a table per plant of all cells that have results."""
-    tables: dict[str, Table] = {}
+    tables: dict[str, FittedTable] = {}
     labels = _labels(data)
     for plant, frequency, noise, learner, strategy in _points(data):
         cell = data.sel(plant=plant, frequency=frequency, noise=noise, learner=learner, strategy=strategy)
@@ -38,10 +36,10 @@ def score_tables(data: xr.Dataset) -> list[Table]:
         final = cell["reward"].values[:, -last:]
         greedy = cell["reward_greedy"].values[:, data["greedy_episode"].values > data.sizes["episode"] - last]
         censored = int(cell["censored"])
-        tables[plant].add_row(
+        tables[plant].add(
             f"{float(frequency):g}",
             f"{float(noise):g}",
-            labels[learner, strategy],
+            *labels[learner, strategy],
             _mean(final),
             _mean(greedy),
             *([_mean(cell["episode_steps"].values[:, -last:], 0)] if lengths_vary(mine) else []),
@@ -55,7 +53,7 @@ def score_tables(data: xr.Dataset) -> list[Table]:
     return list(tables.values())
 
 
-def _add_noise_aware(table: Table, data: xr.Dataset) -> None:
+def _add_noise_aware(table: FittedTable, data: xr.Dataset) -> None:
     """Add, below the learners of one plant, the references that know the noise: their greedy reward and its μ_r."""
     for rate, noise in itertools.product(data["frequency"].values, data["noise"].values):
         here = data.sel(frequency=rate, noise=noise)
@@ -63,12 +61,13 @@ def _add_noise_aware(table: Table, data: xr.Dataset) -> None:
             if name in here and np.isfinite(here[name]):
                 steps = [""] if lengths_vary(data) else []
                 scores = _mean(here[name].values), *steps, _mean(mu_r(here, here[name]).values)
-                table.add_row(f"{rate:g}", f"{noise:g}", label, "", *scores)
+                called = [*[""] * (len(_names(data)) - 1), label]
+                table.add(f"{rate:g}", f"{noise:g}", *called, "", *scores, *([""] * 3))
 
 
-def noise_tables(data: xr.Dataset) -> list[Table]:
+def noise_tables(data: xr.Dataset) -> list[FittedTable]:
     """Return a table per plant of the noise in replayed experiences, where it was measured (their table 6)."""
-    tables: dict[str, Table] = {}
+    tables: dict[str, FittedTable] = {}
     if "replayed_noise" not in data:
         return []
     labels = _labels(data)
@@ -81,17 +80,14 @@ def noise_tables(data: xr.Dataset) -> list[Table]:
             continue
         if plant not in tables:
             title = f"{plant}: mean absolute noise in replayed experiences, in units of σ · E|N(0, 1)| [95 %]"
-            tables[plant] = Table(title=title, box=box.SIMPLE_HEAD)
-            for heading in ("Hz", "noise", "strategy", *present["signal"].values):
-                named = heading == "strategy"
-                tables[plant].add_column(
-                    str(heading), justify="left" if named else "right", no_wrap=not named, overflow="fold"
-                )
+            signals = [str(signal) for signal in present["signal"].values]
+            headings = ("Hz", "noise", *_names(data), *signals)
+            tables[plant] = FittedTable(headings, _names(data), ("Hz", "noise", *signals), title=title)
         scale = float(noise) * np.sqrt(2 / np.pi)
         found = [interval(column / scale if scale else column) for column in present.values.T]
         shown = [f"{each.mean:.3f} [{each.low:.3f}, {each.high:.3f}]" for each in found]
         label = labels[learner, strategy]
-        tables[plant].add_row(f"{float(frequency):g}", f"{float(noise):g}", label, *shown)
+        tables[plant].add(f"{float(frequency):g}", f"{float(noise):g}", *label, *shown)
     return list(tables.values())
 
 
@@ -121,34 +117,38 @@ def reference_notes(data: xr.Dataset) -> list[str]:
     return notes
 
 
-def _empty_table(data: xr.Dataset) -> Table:
+def _empty_table(data: xr.Dataset) -> FittedTable:
     """Return the table of one plant without its rows."""
     scale = "μ_r: 0 = random, 1 = dynamic programming"
     if not np.isfinite(data["reference_dp"]).any():
         scale = "no μ_r, because there is no dynamic programming to compare with"
-    title, notes = f"{data['plant'].item()}: mean over seeds ({scale})", "\n".join(reference_notes(data))
-    table = Table(title=title, caption=notes or None, caption_justify="left", box=box.SIMPLE_HEAD)
     last, count = last_of(data), counted_in(data)
     over = f"all {last}" if last == data.sizes["episode"] else f"last {last}"
-    scores = (f"μ_final ({over} {count}) [95 %]", "μ_max", "rise 0.8", "dead/failed")
-    first = ("Hz", "noise", "strategy", "return" if episode_metric(data) == "return" else "reward", "greedy")
-    for heading in (*first, *(["steps"] if lengths_vary(data) else []), *scores):
-        # A long strategy folds, and so does a long heading; numbers are never cut.
-        named = heading == "strategy"
-        table.add_column(_broken(heading), justify="left" if named else "right", no_wrap=not named, overflow="fold")
-    return table
+    names = _names(data)
+    first = ("Hz", "noise", *names, "return" if episode_metric(data) == "return" else "reward", "greedy")
+    steps = ["steps"] if lengths_vary(data) else []
+    headings = (*first, *steps, f"μ_final ({over} {count})", "μ_max", "rise 0.8", "dead/failed")
+    return FittedTable(
+        headings,
+        names=names,
+        right=[heading for heading in headings if heading not in names],
+        droppable=("rise 0.8", "dead/failed", "μ_max", *steps, "greedy"),
+        title=f"{data['plant'].item()}: mean over seeds, μ_final [95 %] ({scale})",
+        caption="\n".join(reference_notes(data)),
+    )
 
 
-def _broken(heading: str) -> str:
-    """Return a long heading on several lines, broken where brackets open and close."""
-    return heading.replace(" (", "\n(").replace(") ", ")\n")
-
-
-def _labels(data: xr.Dataset) -> dict[tuple[Any, Any], str]:
-    """Return what rows are called, by learner and strategy; the learner is named where there are several."""
+def _labels(data: xr.Dataset) -> dict[tuple[Any, Any], list[str]]:
+    """Return what rows are called, by learner and strategy: as `_names` are."""
     learners, strategies = (shortened(data[axis].values.tolist()) for axis in ("learner", "strategy"))
+    several = len(learners) > 1
     names = itertools.product(learners, strategies)
-    return {(i, j): escape(f"{learners[i]} {strategies[j]}" if len(learners) > 1 else strategies[j]) for i, j in names}
+    return {(i, j): [learners[i], strategies[j]] if several else [strategies[j]] for i, j in names}
+
+
+def _names(data: xr.Dataset) -> list[str]:
+    """Return the headings of what rows are called; the learner is named where there are several."""
+    return ["learner", "strategy"] if data.sizes["learner"] > 1 else ["strategy"]
 
 
 def _points(data: xr.Dataset) -> list[tuple[Any, ...]]:

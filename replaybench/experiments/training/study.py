@@ -279,6 +279,11 @@ class Cell:
         """Member numbers."""
         return range(self.first_member, self.first_member + self.members)
 
+    @property
+    def seed_range(self) -> str:
+        """Member numbers as tables write them: `0–7`, or `3`."""
+        return f"{self.seeds[0]}–{self.seeds[-1]}" if self.members > 1 else f"{self.seeds[0]}"
+
     def make_plant(self) -> Plant:
         """Return the plant, its source checked against the cell's fingerprint."""
         plant = make_plant(self.plant, **self.parameters)

@@ -215,6 +215,17 @@ def test_tensorboard_events_are_what_was_told(tmp_path: Path, cells: list[Cell])
     assert [each for each in seen if each[0] == "reward"] == [("reward", 10, -160.0), ("reward", 20, -90.0)]
 
 
+def test_time_left_is_known_between_two_cells_too(folder: RunFolder, cells: list[Cell]) -> None:
+    """When a cell has ended and the next has not told of itself yet, as many run as did before."""
+    told = [{**each, "at": 100.0 + n} for n, each in enumerate(rewards(cells[0], *[-100.0] * 10))]
+    write(folder, begin("t", 2, 2), *told[:5])
+    found = History(folder)
+    assert found.seconds_left() == pytest.approx(5.0 + 10.0)
+    write(folder, *told[5:], event("complete", cell=cells[0].id))
+    found.update()
+    assert found.seconds_left() == pytest.approx(10.0)
+
+
 def test_a_folder_of_history_is_what_provenance_says(folder: RunFolder, cells: list[Cell]) -> None:
     assert list(history.History(folder).cells) == [cell.id for cell in cells]
     folder.provenance.write_text('{"cells": 3}')

@@ -1,0 +1,66 @@
+"""Tables of cells in terminals of all widths: names stay in one piece, and what gives way does so in order."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from rich.console import Console
+
+from replaybench.experiments.inspection.fitted_table import FittedTable
+
+LONG = "Drop(0.5)*Synth(action=0.25)*FIFO(5000)[PERprop(0.65)+IS(0.45→0.95)]"
+
+
+def table(*strategies: str) -> FittedTable:
+    found = FittedTable(
+        ("cell", "strategy", "noise", "state", "reward"), ("strategy",), ("reward",), ("state", "reward"), title="t"
+    )
+    for place, strategy in enumerate(strategies):
+        found.add(f"{place:016x}", strategy, "0.02", f"complete {place}", f"-{place}23.45")
+    return found
+
+
+def printed(what: FittedTable, width: int) -> list[str]:
+    with open(os.devnull, "w") as nowhere:
+        console = Console(width=width, record=True, file=nowhere)
+        console.print(what)
+        return console.export_text().splitlines()
+
+
+def test_what_fits_stands_side_by_side() -> None:
+    title, _, headings, _, row, *_ = printed(table("FIFO[Uniform]"), 80)
+    assert title == "t"
+    assert headings.split() == ["cell", "strategy", "noise", "state", "reward"]
+    assert row.split() == ["0" * 16, "FIFO[Uniform]", "0.02", "complete", "0", "-023.45"]
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_names_stay_in_one_piece(width: int) -> None:
+    told = printed(table(LONG, "FIFO[Uniform]"), width)
+    assert any(LONG in line for line in told)
+    assert max(map(len, told)) <= width
+    assert "…" not in "".join(told)
+
+
+def test_what_all_rows_share_is_said_once() -> None:
+    told = printed(table("FIFO[Uniform]", "FULL[PER+IS(0.45→0.95)]"), 76)
+    assert "all: noise 0.02" in told
+    assert not any("noise" in line for line in told[2:])
+    assert any("FULL[PER+IS(0.45→0.95)]   complete 1" in line for line in told)
+
+
+def test_names_get_lines_of_their_own_before_columns_are_left_out() -> None:
+    assert table(LONG, "FIFO[Uniform]").lines_a_row(200) == 1
+    assert table(LONG, "FIFO[Uniform]").lines_a_row(80) == 2
+    told = printed(table(LONG, "FIFO[Uniform]"), 80)
+    assert told[told.index(LONG) + 1].split() == ["0" * 16, "complete", "0", "-023.45"]
+    narrow = printed(table("FIFO[Uniform]", "FULL[PER]"), 30)
+    assert narrow[narrow.index("FIFO[Uniform]") + 1].split() == ["0" * 16, "complete", "0"]
+    assert "no room for reward" in narrow
+    assert "no room for reward, state" in printed(table("FIFO[Uniform]", "FULL[PER]"), 25)
+
+
+def test_a_table_without_rows_and_text_like_markup_are_printed() -> None:
+    assert printed(table(), 80)[2].split() == ["cell", "strategy", "noise", "state", "reward"]
+    assert any("[bold]x[/]" in line for line in printed(table("[bold]x[/]"), 80))
