@@ -6,7 +6,8 @@ Claims are data: one TOML file a paper beside this file. The cells that a claim 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -78,11 +79,14 @@ class Claim:
         Raises:
             UserError: the preset holds none such, or several.
         """
-        cells = read_preset(self.preset).study("paper").cells()
-        first = [cell for cell in cells if not cell.first_member]
+        first = _first_cells(self.preset)
         return [self._cell(first, named) for named in self.plus], [self._cell(first, named) for named in self.minus]
 
-    def _cell(self, cells: list[Cell], named: Mapping[str, Any]) -> Cell:
+    def places(self) -> Iterator[dict[str, Any]]:
+        """Yield by which axes each cell of the claim is named, without looking for it."""
+        yield from ({**self.where, **named} for named in (*self.plus, *self.minus))
+
+    def _cell(self, cells: Sequence[Cell], named: Mapping[str, Any]) -> Cell:
         axes = {**self.where, **named}
         for axis in axes:
             if axis not in AXES:
@@ -91,6 +95,12 @@ class Claim:
         if len(found) != 1:
             raise UserError(f"claim {self.id}: {axes} names {len(found)} cells of {self.preset}, not one")
         return found[0]
+
+
+@functools.cache
+def _first_cells(preset: str) -> tuple[Cell, ...]:
+    """Return the cells of a preset at paper scale, the first block of seeds of each."""
+    return tuple(cell for cell in read_preset(preset).study("paper").cells() if not cell.first_member)
 
 
 @dataclass(frozen=True, kw_only=True)

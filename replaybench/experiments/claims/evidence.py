@@ -135,6 +135,10 @@ def find(claim: Claim, runs: Sequence[Evidence]) -> Finding | None:
     Cells may come from several runs if these have the same root seed and length. Of several such sets the longest
     counts, then the one of most seeds.
     """
+    known = [{axis: set(run.data[axis].values.tolist()) for axis in AXES} for run in runs]
+    for place in claim.places():  # without the names that a claim is about there is no need to make its cells
+        if not any(all(value in axes[axis] for axis, value in place.items() if axis in axes) for axes in known):
+            return None
     plus, minus = claim.cells()
     found: list[Finding] = []
     for key in {(run.root_seed, run.episodes) for run in runs}:

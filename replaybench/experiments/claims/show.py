@@ -69,7 +69,7 @@ def _table(family: Claims, verdicts: Sequence[Verdict], findings: Sequence[Findi
     if everything:
         table.add_column("cells of", no_wrap=True)
         for verdict, _ in shown:
-            table.add_row(_told(verdict.claim), _expected(verdict.claim), verdict.claim.preset)
+            table.add_row(_told(verdict.claim), expected(verdict.claim), verdict.claim.preset)
         return table
     table.caption, table.caption_justify = caption, "left"
     for heading in ("effect [95 %]", "n", "p"):
@@ -84,7 +84,7 @@ def _table(family: Claims, verdicts: Sequence[Verdict], findings: Sequence[Findi
         word = f"[{_STYLES[verdict.word]}]{verdict.word}[/]"
         if verdict.word == "undecided":
             word += f"\n{f'{verdict.more_seeds} more seeds' if verdict.more_seeds else 'too near to tell'}"
-        table.add_row(_told(verdict.claim), _expected(verdict.claim), effect, seeds, _chance(verdict), word)
+        table.add_row(_told(verdict.claim), expected(verdict.claim), effect, seeds, _chance(verdict), word)
     return table
 
 
@@ -93,7 +93,7 @@ def _told(claim: Claim) -> str:
     return f"[bold]{escape(claim.id)}[/]\n{escape(claim.statement)} [dim]{escape(claim.source)}[/]"
 
 
-def _expected(claim: Claim) -> str:
+def expected(claim: Claim) -> str:
     """Say what the paper expects, and what would matter."""
     measure = f"log10 {claim.measure}" if claim.logarithm else claim.measure
     sign = {"more": f"> 0 by {claim.relevance:g}", "less": f"< 0 by {claim.relevance:g}"}

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from replaybench.data.numerics import VERSION
 from replaybench.data.user_file import shortened
 from replaybench.experiments.report.comparison import at_point
-from replaybench.experiments.report.curves import curves_section
-from replaybench.experiments.report.look import dash
+from replaybench.experiments.report.look import Section, dash
 from replaybench.experiments.report.material import Material, read_material
 from replaybench.experiments.report.page import Choice, Filter, Page, render
-from replaybench.experiments.report.scores import scores_section
+from replaybench.experiments.report.sections.claims import claims_section
+from replaybench.experiments.report.sections.curves import curves_section
+from replaybench.experiments.report.sections.provenance import provenance_section
+from replaybench.experiments.report.sections.resources import resources_section
+from replaybench.experiments.report.sections.responses import responses_section
+from replaybench.experiments.report.sections.scores import scores_section
+from replaybench.experiments.report.sections.strategies import strategies_section
 from replaybench.experiments.report.summary import summarise
 
 
@@ -24,17 +31,39 @@ def make_report(run: Path) -> str:
     """
     material = read_material(run)
     standings = {point: at_point(material, point) for point in material.points()}
-    sections = [scores_section(material, standings), curves_section(material, standings)]
+    sections = [
+        scores_section(material, standings),
+        curves_section(material, standings),
+        responses_section(material),
+        strategies_section(material, standings),
+        claims_section(material),
+        resources_section(material),
+        provenance_section(material),
+    ]
     made = f"replaybench {VERSION}, {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC"
     page = Page(
         name=material.name,
         summary=summarise(material, standings),
         filters=filters(material),
         sections=[section for section in sections if section.panels or section.tables],
-        missing=material.missing,
+        missing=[*material.missing, *_left_out(sections)],
         made=made,
     )
     return render(page)
+
+
+_WHY: Final = {
+    "responses": "No plant was run at several noise levels or control rates, so there are no response surfaces.",
+    "strategies": "There is no condition in which two ways of keeping met two ways of replaying, so they have no map.",
+    "claims": "None of the published claims that replaybench knows compares cells that are in this study.",
+    "resources": "The results do not say how long cells took.",
+}
+
+
+def _left_out(sections: Sequence[Section]) -> list[str]:
+    """Say which parts of a report this one does not have, and why."""
+    empty = [section for section in sections if not section.panels and not section.tables]
+    return [sentence for section in empty for sentence in (section.notes or [_WHY.get(section.key, "")]) if sentence]
 
 
 def filters(material: Material) -> list[Filter]:

@@ -81,14 +81,12 @@ def ranking(
 
 def at_point(material: Material, point: Point) -> list[Standing]:
     """Rank the series of one condition; intervals of μ_r are those that the results hold."""
-
-    def summed_up(series: Series, score: Floats) -> Interval:
-        if not material.normalised(point):
-            return interval(score)
-        mean, low, high = (material.value(f"mu_final_{bound}", point, series) for bound in ("mean", "low", "high"))
-        return Interval(mean, low, high, degenerate=low == high)
-
-    return ranking(material.series, [material.final(point, one) for one in material.series], summed_up)
+    normalised = material.normalised(point)
+    return ranking(
+        material.series,
+        [material.final(point, one) for one in material.series],
+        lambda series, _: material.mean_final(point, series, normalised),
+    )
 
 
 class Overall(NamedTuple):

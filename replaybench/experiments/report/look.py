@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -68,20 +68,30 @@ class Panel:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table, with the places that it belongs to."""
+    """A row of a table, with the places that it belongs to; `kind` is a class of the style sheet."""
 
     cells: Sequence[str]
     places: Mapping[str, int]
+    kind: str = ""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table; the first `words` columns hold words, the others numbers."""
+    """A table; the first `words` columns hold words, the others numbers. It is folded unless `open`."""
 
     caption: str
     heads: Sequence[str]
     rows: Sequence[Row]
     words: int
+    open: bool = False
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Text as a file holds it, folded."""
+
+    caption: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -94,6 +104,7 @@ class Section:
         steps: labels of the steps of an animation; traces have their step in `meta`.
         step_name: what the steps are.
         wide: whether its panels need more room than others.
+        notes: what else there is to say, below the figures.
     """
 
     key: str
@@ -104,7 +115,8 @@ class Section:
     steps: Sequence[str] = ()
     step_name: str = ""
     wide: bool = False
-    notes: Sequence[str] = field(default_factory=tuple)
+    notes: Sequence[str] = ()
+    listings: Sequence[Listing] = ()
 
 
 def plain(text: str) -> str:
@@ -180,5 +192,7 @@ def worded(found: Interval) -> str:
     """Write a mean and its interval, with as many digits as tell the bounds apart."""
     width = found.high - found.low
     digits = 2 if not width > 0 else min(4, max(2 if abs(found.mean) < 10 else 1, -math.floor(math.log10(width))))
+    while digits < 4 and any(bound and not round(bound, digits) for bound in (found.low, found.high)):
+        digits += 1  # a bound that is not 0 is not written as 0
     bounds = " (no spread)" if found.degenerate else f" [{number(found.low, digits)}, {number(found.high, digits)}]"
     return number(found.mean, digits) + (bounds if np.isfinite(found.mean) else "")

@@ -19,8 +19,9 @@ from replaybench.data.errors import UserError
 from replaybench.data.formats.documents import read_json, read_toml
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.experiments.figures.style import Series, all_series
-from replaybench.experiments.results.dataset import AXES, last_of, mu_r
+from replaybench.experiments.results.dataset import last_of, mu_r
 from replaybench.experiments.results.results_file import read_results
+from replaybench.experiments.results.statistics import Interval, interval
 
 Floats = NDArray[np.float64]
 
@@ -85,16 +86,23 @@ class Material:
         """Tell whether μ_r is defined at a condition."""
         return bool(np.isfinite(self.scores[point]).any())
 
-    def final(self, point: Point, series: Series) -> Floats:
-        """Return each seed's final score `[seed]`: μ_r, or raw rewards where that is not defined.
+    def final(self, point: Point, series: Series, raw: bool = False) -> Floats:
+        """Return each seed's final score `[seed]`: μ_r, or raw rewards where that is not defined, or asked for.
 
         NaN where a run failed or is not there.
         """
-        source = self.scores if self.normalised(point) else self.rewards
+        source = self.scores if self.normalised(point) and not raw else self.rewards
         curves = source[(*point, *self.place(series))]
         whole = np.isfinite(curves).all(axis=1)
         last = last_of(self.data.isel(plant=point.plant))
         return np.where(whole, np.where(whole[:, None], curves, 0.0)[:, -last:].mean(axis=1), np.nan)
+
+    def mean_final(self, point: Point, series: Series, normalised: bool) -> Interval:
+        """Return the mean over seeds of the final score with its interval; that of μ_r is what the results hold."""
+        if not normalised:
+            return interval(self.final(point, series, raw=True))
+        mean, low, high = (self.value(f"mu_final_{bound}", point, series) for bound in ("mean", "low", "high"))
+        return Interval(mean, low, high, degenerate=low == high)
 
     def count(self, name: str, point: Point, series: Series) -> int:
         """Return how many runs are `failed`, `dead` or `censored`."""
@@ -155,8 +163,3 @@ def read_material(path: Path) -> Material:
         rewards=rewards.values,
         scores=mu_r(data, data["reward"]).transpose(*axes).values,
     )
-
-
-def axis_sizes(data: xr.Dataset) -> dict[str, int]:
-    """Return how many values each axis of the grid has."""
-    return {axis: data.sizes[axis] for axis in AXES}

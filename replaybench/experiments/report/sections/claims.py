@@ -1,0 +1,76 @@
+"""What papers claim, judged by the cells of this study that are the same."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from replaybench.data.errors import UserError
+from replaybench.experiments.claims.claim import Claim, Claims, claim_files, read_claims
+from replaybench.experiments.claims.evidence import Finding, read_evidence
+from replaybench.experiments.claims.show import expected, judged
+from replaybench.experiments.claims.verdict import Verdict
+from replaybench.experiments.report.look import Row, Section, Table, number
+from replaybench.experiments.report.material import Material
+
+_HEADS = ("claim", "paper and place", "expected", "verdict", "effect [95 %]", "seeds", "p")
+
+
+def claims_section(material: Material) -> Section:
+    """Judge all published claims that the package knows; without tables where none is about this study's cells."""
+    title, families = "Published claims", [read_claims(name) for name in claim_files()]
+    count = sum(len(family.claim) for family in families)
+    if material.folder is None or not material.folder.study.is_file():
+        return Section("claims", title, [])
+    try:
+        runs = [read_evidence(material.folder.path)]
+    except UserError as error:
+        return Section("claims", title, [], notes=[f"Claims could not be judged: {error}"])
+    found = [(family, *pair) for family in families for pair in zip(*judged(family, runs), strict=True)]
+    run = [(family, verdict, finding) for family, verdict, finding in found if finding is not None]
+    if not run:
+        return Section("claims", title, [])
+    words = Counter(verdict.word for _, verdict, _ in run)
+    told = ", ".join(f"{number} {word}" for word, number in words.items())
+    lead = (
+        f"Of {count} published claims that this version of replaybench knows, {len(run)} can be judged by cells of "
+        f"this study, which have the settings of the paper: {told}. Effects are differences of paired seeds, p values "
+        "are adjusted for the number of a paper's claims that were run (Holm 1979). Verdicts hold for these plants, "
+        "settings and numbers of episodes."
+    )
+    rows = [_row(material, family, verdict, finding) for family, verdict, finding in run]
+    return Section("claims", title, [lead], tables=[Table("Claims and verdicts", _HEADS, rows, 4, open=True)])
+
+
+def _row(material: Material, family: Claims, verdict: Verdict, found: Finding) -> Row:
+    claim = verdict.claim
+    low, high = verdict.effect.interval()
+    effect = number(verdict.effect.mean, 3)
+    effect += f" [{number(low, 3)}, {number(high, 3)}]" if np.isfinite(low) else ""
+    chance = verdict.refutes if verdict.word == "contradicted" else verdict.supports
+    word: str = verdict.word
+    if verdict.word == "undecided":
+        word += f"; {verdict.more_seeds} more seeds would tell" if verdict.more_seeds else "; too near to tell"
+    seeds = f"{verdict.effect.n}" + (f" ({found.failed} failed)" if found.failed else "")
+    cells = [
+        claim.statement,
+        f"{family.paper}, {claim.source}",
+        expected(claim),
+        word,
+        effect,
+        seeds,
+        f"{chance:.3f}" if chance >= 0.001 else "< 0.001",
+    ]
+    return Row(cells, _places(material, claim), f"claim {verdict.word}")
+
+
+def _places(material: Material, claim: Claim) -> dict[str, int]:
+    """Return the places of those axes on which all cells of a claim are the same."""
+    found = {}
+    for axis in ("plant", "noise", "frequency", "learner", "strategy"):
+        values = {place.get(axis) for place in claim.places()}
+        known = material.data[axis].values.tolist()
+        if len(values) == 1 and (value := values.pop()) in known:
+            found[axis] = known.index(value)
+    return found
