@@ -19,6 +19,7 @@ from numpy.typing import DTypeLike, NDArray
 from replaybench.controllers.networks.activations import ACTIVATIONS, Activation, activate, activate_backward
 from replaybench.controllers.networks.layer_norm import EXTRA_ROWS, normalise, normalise_backward
 from replaybench.controllers.networks.matmul import matmul, padded, spread
+from replaybench.controllers.networks.single import evaluate_single
 from replaybench.controllers.networks.tiles import row_dots, transpose
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream
@@ -186,6 +187,11 @@ class PopulationMLP:
         """Evaluate all members: x `[M, B, in]`, action `[M, B, A]` where one is injected → `[M, B, out]`."""
         members, batch = x.shape[:2]
         x = np.ascontiguousarray(x, self.parameters.dtype)
+        net = self.network
+        if batch == 1 and net.actions == 0 and not self.shape.layer_norm:
+            single = np.empty((members, 1, self.shape.sizes[-1]), x.dtype)
+            evaluate_single(net.parameters, net.plan, net.activation, net.tanh, x, single)
+            return single
         joined = np.empty((members, batch, 0), x.dtype) if action is None else action.astype(x.dtype)
         out = np.empty((members, batch, self.shape.sizes[-1]), x.dtype)
         tape = self._tapes.get(batch)
