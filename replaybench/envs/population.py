@@ -20,7 +20,7 @@ from replaybench.data.errors import UserError
 from replaybench.data.streams import Stream
 from replaybench.envs.interface.checks import NanActions, Role, check_population, check_seed, reset_mask, seen_states
 from replaybench.envs.interface.plant import Parameter, Plant
-from replaybench.envs.interface.signals import Ranges, Signals, clip_actions
+from replaybench.envs.interface.signals import Ranges, Signals, begin_step, end_step
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.plant import with_equations
 from replaybench.envs.registry import make_plant
@@ -111,6 +111,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         self.metadata = {**self.metadata, "render_fps": max(1, round(frequency))}
 
         self._seen = seen_states(self.plant.name, self.plant.state_names, observe)
+        self._sees_all = self._seen == list(range(len(self.plant.state_names)))
         limit = (np.array(self.plant.observation_limit) + _LARGEST_NORMAL * self.sensor_noise)[self._seen]
         self.single_observation_space: Box[np.float32] = Box(-limit.astype(np.float32), limit.astype(np.float32))
         self.single_action_space: Box[np.float32] = Box(-1.0, 1.0, (len(self.plant.action_names),), np.float32)
@@ -125,6 +126,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         self._truncated = np.zeros(num_envs, np.bool_)
         self._failed = np.zeros(num_envs, np.bool_)
         self._begun = np.zeros(num_envs, np.bool_)
+        self._running, self._moving = np.zeros(num_envs, np.bool_), np.zeros(num_envs, np.bool_)
         self._started = False
         self._canvas: Canvas | None = None
         self._engine = self.plant.engine(num_envs, 1.0 / self._dt)
@@ -181,17 +183,18 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         commanded, engine, signals = np.ascontiguousarray(actions, np.float32), self._engine, self._signals
         if commanded.shape != signals.action.shape:
             raise UserError(f"actions have shape {commanded.shape}; this population takes {signals.action.shape}")
-        running = ~(engine.terminated | self._truncated)
-        if (bad := clip_actions(commanded, running, signals.action)) >= 0:
+        running, moving = self._running, self._moving
+        flags = engine.terminated, self._truncated, self._failed
+        if (bad := begin_step(commanded, *flags, signals.action, running, moving)) >= 0:
             if self.nan_actions == "raise":
                 raise UserError(f"the action of member {self.members[bad]} is not a number: {commanded[bad].tolist()}")
             self._failed |= np.isnan(signals.action).any(axis=1) & running
-        engine.step(signals, running & ~self._failed)
-        engine.reward[self._failed & running] = np.nan
-        self._elapsed += running
-        self._truncated |= (self._elapsed >= self.steps_per_episode) | engine.truncated
-        flags = engine.terminated.copy(), self._truncated.copy()
-        return self._of_seen(signals.observation), engine.reward.copy(), *flags, self._infos()
+            moving &= ~self._failed
+        engine.step(signals, moving)
+        over = self.steps_per_episode, self._elapsed, engine.truncated, self._truncated
+        end_step(running, self._failed, *over, engine.reward)
+        ended = engine.terminated.copy(), self._truncated.copy()
+        return self._of_seen(signals.observation), engine.reward.copy(), *ended, self._infos()
 
     def simulate(self, state: ArrayLike, action: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Step any states once without noise, touching no member.
@@ -265,7 +268,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
 
     def _of_seen(self, states: Float32Array) -> Float32Array:
         """Return a copy of what is observed of `states` `[M, S]`."""
-        return states.copy() if self._seen == list(range(states.shape[1])) else states[:, self._seen]
+        return states.copy() if self._sees_all else states[:, self._seen]
 
     def _infos(self) -> dict[str, Any]:
         return {

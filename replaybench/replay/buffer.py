@@ -160,16 +160,14 @@ class Replay:
             complete = offered.copy()
         if self.drop is not None:
             self.drop.filter(offered)
-        self.offers += offered
-        slots = np.where(self.count < self.slots, self.count, -2)
-        slots[~offered] = -1
-        self.retention.slots(self.offers, self.slots, slots)
+        slots = np.empty_like(self.count)
+        if _offer(offered, self.count, self.slots, self.offers, slots):
+            self.retention.slots(self.offers, self.slots, slots)
         if self.synth is not None:
             self.synth.alter(row, slots, slots == self.count)
         if self.traces is not None:
             self.traces.evict(np.where(slots == self.count, -1, slots))
-        write(self.columns.rows, self.columns.serial, slots, serials, row)
-        self.count += slots == self.count
+        write(self.columns.rows, self.columns.serial, slots, serials, row, self.count)
         for metric, order in self.orders.items():
             order_arrive_all(order.state, slots, self._keys(metric, experience, row))
         self.sampling.stored(slots)
@@ -347,6 +345,20 @@ class Replay:
             keys = np.where(np.isnan(keys), np.inf, keys)  # as in the order, where NaN marks absent slots
             keys = np.where(np.arange(keys.shape[1]) < self.count[:, None], keys, np.nan).astype(np.float32)
         return keys
+
+
+@kernel
+def _offer(offered: Bools, count: Indices, capacity: int, offers: Indices, slots: Indices) -> bool:
+    """Count offers; fill in the next free slot of those who offer, −2 where there is none, −1 for the others.
+
+    Returns whether retention has to choose.
+    """
+    full = False
+    for m in range(slots.size):
+        offers[m] += offered[m]
+        slots[m] = -1 if not offered[m] else count[m] if count[m] < capacity else -2
+        full |= slots[m] == -2
+    return full
 
 
 @kernel

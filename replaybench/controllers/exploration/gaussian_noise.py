@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from replaybench.controllers.exploration.process_noise import Explored, Floats, decayed, draw_active
+from replaybench.controllers.exploration.process_noise import Explored, Floats, decayed, disturbed, draw_active
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.kernels import elementwise
@@ -53,6 +53,9 @@ class RunningGaussian:
     Args:
         root, members: seed of the study and member numbers.
         actions: action dimensions A.
+
+    Attributes:
+        sigma: float64 `[M, 1]`, standard deviation in each member's episode, before truncation.
     """
 
     def __init__(self, config: GaussianNoise, root: int, members: Sequence[int], actions: int) -> None:
@@ -60,17 +63,18 @@ class RunningGaussian:
         self.stream = Stream(root, members, "exploration")
         self.noise = np.zeros((len(members), actions))
         self.episode = np.zeros(len(members), np.int64)
+        self._set_sigma()
 
-    @property
-    def sigma(self) -> NDArray[np.float64]:
-        """Standard deviation in each member's episode, before truncation, `[M, 1]`."""
+    def _set_sigma(self) -> None:
         config = self.config
         last = config.sigma if config.last_sigma is None else config.last_sigma
-        return decayed(config.sigma, last, config.decay_episodes, self.episode)[:, None]
+        self.sigma = decayed(config.sigma, last, config.decay_episodes, self.episode)[:, None]
+        self._log_sigma = elementwise.log(self.sigma).astype(np.float32)
 
     def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
         """Let this episode (counted from 0) say the σ of the chosen `members` `[M]`."""
         self.episode[members] = episode
+        self._set_sigma()
 
     def advance(self, observation: Floats, active: NDArray[np.bool_]) -> None:
         """Draw the noise of the `active` `[M]` members."""
@@ -85,15 +89,12 @@ class RunningGaussian:
 
         Unclipped, the extras are the density they come from: `behaviour_mean` and `behaviour_log_sigma`, both `[M, A]`.
         """
-        noisy = action + self.sigma * self.noise
-        density: dict[str, Floats] = {}
+        explored = disturbed(action, self.sigma[:, 0], self.noise, np.inf, 1.0 if self.config.clip else np.inf)
         if self.config.clip:
-            noisy = np.clip(noisy, -1.0, 1.0)
-        else:
-            density["behaviour_mean"] = action.astype(np.float32)
-            density["behaviour_log_sigma"] = np.full(action.shape, elementwise.log(self.sigma), np.float32)
-        explored = noisy.astype(np.float32)
-        return Explored(explored, np.abs(explored - action).sum(axis=1), density)
+            return explored
+        log_sigma = np.repeat(self._log_sigma, action.shape[1], axis=1)
+        density = {"behaviour_mean": action.astype(np.float32), "behaviour_log_sigma": log_sigma}
+        return explored._replace(extras=density)
 
     def state_dict(self) -> dict[str, NDArray[np.generic]]:
         """Return streams, the present noise and the episodes."""
@@ -103,6 +104,7 @@ class RunningGaussian:
         """Continue from `state_dict`."""
         for name, array in self.state_dict().items():
             array[...] = state[name]
+        self._set_sigma()
 
 
 def truncated_normal(uniform: NDArray[np.float64], bound: float) -> NDArray[np.float64]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,6 +90,9 @@ class RunningProcess:
         root, members: seed of the study and member numbers.
         actions: action dimensions A.
         frequency: control rate in Hz, used only with `per_second`.
+
+    Attributes:
+        amplitude: float64 `[M]`, in each member's episode.
     """
 
     def __init__(self, config: ProcessNoise, root: int, members: Sequence[int], actions: int, frequency: float) -> None:
@@ -100,17 +103,17 @@ class RunningProcess:
         self.stream = Stream(root, members, "exploration")
         self.u = np.zeros((len(members), actions))
         self.episode = np.zeros(len(members), np.int64)
+        self._set_amplitude()
 
-    @property
-    def amplitude(self) -> NDArray[np.float64]:
-        """Amplitude of each member's episode, `[M, 1]`."""
+    def _set_amplitude(self) -> None:
         config = self.config
-        return decayed(config.first_amplitude, config.last_amplitude, config.decay_episodes, self.episode)[:, None]
+        self.amplitude = decayed(config.first_amplitude, config.last_amplitude, config.decay_episodes, self.episode)
 
     def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
         """Put the process of the chosen `members` `[M]` to rest; the episode (from 0) says their amplitude."""
         self.episode[members] = episode
         self.u[members] = 0.0
+        self._set_amplitude()
 
     def advance(self, observation: Floats, active: NDArray[np.bool_]) -> None:
         """Advance the `active` `[M]` members one sample."""
@@ -118,9 +121,7 @@ class RunningProcess:
 
     def disturb(self, action: Floats, observation: Floats) -> Explored:
         """Return clip(action + noise, ±1) for policy actions `[M, A]` with the noise of the present sample."""
-        noisy = action + self.amplitude * np.clip(self.u, -1.0, 1.0)
-        explored = np.clip(noisy, -1.0, 1.0).astype(np.float32)
-        return Explored(explored, np.abs(explored - action).sum(axis=1))
+        return disturbed(action, self.amplitude, self.u, 1.0, 1.0)
 
     def state_dict(self) -> dict[str, NDArray[np.generic]]:
         """Return streams, the state of the process and the episodes."""
@@ -130,6 +131,7 @@ class RunningProcess:
         """Continue from `state_dict`."""
         for name, array in self.state_dict().items():
             array[...] = state[name]
+        self._set_amplitude()
 
 
 def decayed(first: float, last: float, episodes: int, episode: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -146,6 +148,38 @@ def _advance_process(
         if active[m]:
             for a in range(u.shape[1]):
                 u[m, a] += diffusion * next_normal(stream[m]) - friction * u[m, a]
+
+
+def disturbed(
+    action: NDArray[Any], scale: NDArray[np.float64], noise: NDArray[np.float64], noise_bound: float, bound: float
+) -> Explored:
+    """Return policy actions `[M, A]` with scale · noise added.
+
+    Noise `[M, A]` is clipped to ±`noise_bound`, the sum to ±`bound`; `scale` is `[M]`.
+    """
+    explored, deviation = np.empty(action.shape, np.float32), np.empty(len(action), np.float32)
+    _disturb(np.ascontiguousarray(action), scale, noise, noise_bound, bound, explored, deviation)
+    return Explored(explored, deviation)
+
+
+@kernel
+def _disturb(
+    action: NDArray[Any],
+    scale: NDArray[np.float64],
+    noise: NDArray[np.float64],
+    noise_bound: float,
+    bound: float,
+    explored: Floats,
+    deviation: Floats,
+) -> None:
+    """Do what `disturbed` says; NaN passes."""
+    for m in range(action.shape[0]):
+        distance = np.float32(0)
+        for a in range(action.shape[1]):
+            tried = action[m, a] + scale[m] * min(max(noise[m, a], -noise_bound), noise_bound)
+            explored[m, a] = bound if tried > bound else -bound if tried < -bound else tried
+            distance += np.float32(abs(explored[m, a] - action[m, a]))
+        deviation[m] = distance
 
 
 @kernel

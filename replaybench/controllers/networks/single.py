@@ -23,8 +23,7 @@ Floats = NDArray[np.floating]
 _TANH = ACTIVATIONS.index("tanh")
 
 
-@intrinsic
-def _fma(_context: Any, a: Any, b: Any, c: Any) -> Any:
+def _fused(_context: Any, a: Any, b: Any, c: Any) -> Any:
     """Return a · b + c, rounded once."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -34,6 +33,9 @@ def _fma(_context: Any, a: Any, b: Any, c: Any) -> Any:
         return builder.call(function, args)
 
     return (c(a, b, c), codegen) if a == b == c and a in (types.float32, types.float64) else None
+
+
+_fma: Any = intrinsic(_fused)
 
 
 @kernel

@@ -161,12 +161,26 @@ def _sense(
 
 
 @kernel
-def clip_actions(commanded: NDArray[Any], running: NDArray[np.bool_], action: NDArray[np.float32]) -> int:
-    """Write commanded actions `[M, A]`, clipped to ±1, and return the place of one that is no number, or −1.
+def begin_step(
+    commanded: NDArray[Any],
+    terminated: NDArray[np.bool_],
+    truncated: NDArray[np.bool_],
+    failed: NDArray[np.bool_],
+    action: NDArray[np.float32],
+    running: NDArray[np.bool_],
+    moving: NDArray[np.bool_],
+) -> int:
+    """Write commanded actions `[M, A]`, clipped to ±1; who is in an episode (`running`), and did not fail (`moving`).
 
-    It is the first among the running members; its action is kept as NaN. Both arrays are contiguous.
+    Returns:
+        The first running member whose action is no number, which is kept as NaN; −1 if there is none.
+
+    Actions are contiguous.
     """
     said, kept, bad = commanded.reshape(-1), action.reshape(-1), False
+    for m in range(running.size):
+        running[m] = not (terminated[m] or truncated[m])
+        moving[m] = running[m] and not failed[m]
     for i in range(said.size):
         bad |= said[i] != said[i]
         kept[i] = 1.0 if said[i] > 1.0 else -1.0 if said[i] < -1.0 else said[i]
@@ -176,3 +190,22 @@ def clip_actions(commanded: NDArray[Any], running: NDArray[np.bool_], action: ND
                 if action[m, a] != action[m, a] and running[m]:
                     return m
     return -1
+
+
+@kernel
+def end_step(
+    running: NDArray[np.bool_],
+    failed: NDArray[np.bool_],
+    steps: int,
+    elapsed: NDArray[np.int64],
+    cut: NDArray[np.bool_],
+    truncated: NDArray[np.bool_],
+    reward: NDArray[np.float64],
+) -> None:
+    """Count a step of the running members `[M]`; their episode is over after `steps`, or where the engine `cut` it."""
+    for m in range(running.size):
+        if running[m]:
+            elapsed[m] += 1
+            if failed[m]:
+                reward[m] = np.nan
+        truncated[m] |= elapsed[m] >= steps or cut[m]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.data.kernel import kernel
 from replaybench.envs.population import PopulationEnv
 
 Bools = NDArray[np.bool_]
@@ -58,15 +59,13 @@ class LiveEpisodes:
     def note(self, reward: NDArray[np.float64], successor: Floats, sensor_noise: Floats, ended: Bools) -> None:
         """Note what a step of the active members led to, `[M]` each, successor `[M, S]`."""
         self._seen.append(self.observation)
-        self._collected += self.active
-        self.total += np.where(self.active, reward, 0.0)
-        self.length += self.active
-        over = self.active & ended
-        told = self.env.plant.episode_score(self.total, np.maximum(self.length, 1))
-        self._told += np.where(over, told, 0.0)
-        self._lasted += np.where(over, self.length, 0)
-        self._ended += over
-        self.active = self.active & ~ended
+        over = np.empty_like(ended)
+        if _count_step(self.active, ended, reward, self._collected, self.total, self.length, over):
+            told = self.env.plant.episode_score(self.total, np.maximum(self.length, 1))
+            self._told += np.where(over, told, 0.0)
+            self._lasted += np.where(over, self.length, 0)
+            self._ended += over
+            self.active = self.active & ~ended
         self.observation, self.sensor_noise = successor, sensor_noise
 
     def attended(self, updates: int) -> Iterator[Floats]:
@@ -107,3 +106,25 @@ class LiveEpisodes:
         self.active = np.asarray(state["active"]) != 0
         self.total[:], self.length[:], self._collected[:] = state["total"], state["length"], state["collected"]
         self._seen = [np.array(row, np.float32) for row in np.asarray(state["seen"]).transpose(1, 0, 2)]
+
+
+@kernel
+def _count_step(
+    active: Bools,
+    ended: Bools,
+    reward: NDArray[np.float64],
+    collected: NDArray[np.int64],
+    total: NDArray[np.float64],
+    length: NDArray[np.int64],
+    over: Bools,
+) -> bool:
+    """Count a step of the active members `[M]`; fill in whose episode is `over`, and return whether anybody's is."""
+    somebody = False
+    for m in range(active.size):
+        over[m] = active[m] and ended[m]
+        if active[m]:
+            collected[m] += 1
+            length[m] += 1
+            total[m] += reward[m]
+        somebody |= over[m]
+    return somebody

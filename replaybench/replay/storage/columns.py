@@ -71,10 +71,15 @@ def write(
     slots: NDArray[np.int64],
     serials: NDArray[np.int64],
     new: NDArray[np.float32],
+    count: NDArray[np.int64],
 ) -> None:
-    """Store row `new[m]` as experience number `serials[m]` of each member whose slot is not −1."""
+    """Store row `new[m]` as experience number `serials[m]` of each member whose slot is not −1.
+
+    The one behind the `count[m]` slots in use adds to them.
+    """
     for m in range(slots.size):
         if slots[m] >= 0:
+            count[m] += slots[m] == count[m]
             rows[m, slots[m]] = new[m]
             serial[m, slots[m]] = serials[m]
 

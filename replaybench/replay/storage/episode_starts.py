@@ -29,12 +29,13 @@ class EpisodeStarts:
         self.starts = np.full((members, 16), NONE, np.uint32)
         self.known = np.zeros(members, np.int64)
         self.begins = np.ones(members, np.bool_)
+        self._most = 0
 
     def step(self, collected: NDArray[np.int64], active: NDArray[np.bool_], ended: NDArray[np.bool_]) -> None:
         """Count one more experience of each active member in `collected` `[M]`; `ended` says whose episode is over."""
-        if self.known.max(initial=0) == self.starts.shape[1]:
+        if self._most == self.starts.shape[1]:
             self.starts = np.concatenate([self.starts, np.full_like(self.starts, NONE)], axis=1)
-        _step(self.starts, self.known, self.begins, collected, active, ended)
+        self._most = _step(self.starts, self.known, self.begins, collected, active, ended)
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """Return the starts that are known, and whose next experience begins an episode."""
@@ -49,6 +50,7 @@ class EpisodeStarts:
         self.starts[:, : starts.shape[1]] = starts
         self.known[:] = (starts != NONE).sum(axis=1)
         self.begins[:] = state["episode_begins"] != 0
+        self._most = int(self.known.max(initial=0))
 
 
 @kernel
@@ -59,7 +61,9 @@ def _step(
     collected: NDArray[np.int64],
     active: NDArray[np.bool_],
     ended: NDArray[np.bool_],
-) -> None:
+) -> int:
+    """Do what `EpisodeStarts.step` says; return the most episodes that a member has begun."""
+    most = 0
     for m in range(collected.size):
         if active[m]:
             collected[m] += 1
@@ -67,6 +71,8 @@ def _step(
                 starts[m, known[m]] = collected[m]
                 known[m] += 1
             begins[m] = ended[m]
+        most = max(most, known[m])
+    return most
 
 
 def numbering(starts: NDArray[np.uint32], serial: NDArray[np.uint32]) -> dict[str, LazyColumn]:

@@ -91,14 +91,11 @@ def test_forward_and_backward_equal_autograd(shape: Shape) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_single_observation_gives_the_bits_that_it_gives_in_a_batch(dtype: type) -> None:
     """Acting has a product of its own; export and restored runs rely on its numbers being those of `forward`."""
-    for sizes, tanh, activation in (
-        ((3, 50, 33, 1), True, "relu"),
-        ((4, 7, 2), False, "softsign"),
-        ((2, 21, 3), True, "tanh"),
-    ):
-        network = make(Shape(sizes, tanh=tanh, activation=activation), dtype)  # type: ignore[arg-type]
+    shapes = Shape((3, 50, 33, 1), tanh=True), Shape((4, 7, 2), activation="softsign"), Shape((2, 21, 3))
+    for shape in shapes:
+        network = make(shape, dtype)
         network.parameters[:] += np.random.Generator(np.random.PCG64(1)).normal(0, 0.1, network.parameters.shape)
-        x = np.random.Generator(np.random.PCG64(2)).normal(size=(M, B, sizes[0])).astype(dtype)
+        x: Any = np.random.Generator(np.random.PCG64(2)).normal(size=(M, B, shape.sizes[0])).astype(dtype)
         whole = network(x)
         for b in range(B):
             np.testing.assert_array_equal(network(x[:, b : b + 1])[:, 0], whole[:, b])
