@@ -178,6 +178,9 @@ class Agent(Protocol):
     def value(self, observation: Floats) -> Floats:
         """Return the value `[M, N]` that each member gives to observations `[M, N, S]` under its policy."""
 
+    def value_bonus(self) -> NDArray[np.float64]:
+        """Return the most that `value` counts beside the scaled reward of a step, `[M]`; an entropy, for example."""
+
     def policy(self, observation: Floats) -> Floats:
         """Return the greedy actions `[M, N, A]` for observations `[M, N, S]`."""
 

@@ -189,6 +189,10 @@ class Learner(SavedLearner):
         if device != "cpu":
             raise UserError(f'{name_of(cls)} runs on the CPU only; set device = "cpu"')
 
+    def value_bonus(self) -> NDArray[np.float64]:
+        """Return the most that `value` counts beside the scaled reward of a step, `[M]`; an entropy, for example."""
+        return np.zeros(len(self.setting.members))
+
     def inputs(self, batch: Batch) -> tuple[Inputs, Inputs]:
         """Return what networks are evaluated on, for the samples of a batch and for their successors."""
         return self.seen(batch.observation), self.seen(batch.next_observation)

@@ -14,6 +14,7 @@ LEARNERS: Final = Registry(
     own={
         "DDPG": "replaybench.controllers.algorithms.ddpg:DDPG",
         "TD3": "replaybench.controllers.algorithms.td3:TD3",
+        "TD3+BC": "replaybench.controllers.algorithms.td3_bc:TD3BC",
         "SAC": "replaybench.controllers.algorithms.sac:SAC",
         "DQN": "replaybench.controllers.algorithms.dqn:DQN",
         "ACER": "replaybench.controllers.algorithms.acer:ACER",

@@ -150,6 +150,7 @@ def show_replay(
 ) -> None:
     """Train offline from a buffer file, print and store how that compares with online learning and DP."""
     from replaybench.experiments.figures.all_figures import draw_offline
+    from replaybench.experiments.results.extrapolation import extrapolation
     from replaybench.experiments.training.offline import read_recording, replay_offline
 
     strategy, learner = parse(strategy_text), spelled(learner)
@@ -237,6 +238,8 @@ def show_replay(
         print(f"figure   {drawn}")
     print(f"policy   {folder / 'policy.safetensors'}")
     print(f"scores   {folder / 'scores.h5'}")
+    if beyond := extrapolation(recording, outcome.agent, learners):
+        console.print(f"warning: {beyond.words(learner)}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _of_updates(done: int, updates: int, seconds: float) -> str:

@@ -88,7 +88,7 @@ def say(name, array):
 observation = Stream(1, range(64), "evaluation sensor").normal(90).reshape(64, 30, 3).astype(np.float32)
 for name, options in (
     ("V-RACER", {}), ("V-RACER", {"sigma": "network", "bounded": True}), ("SAC", {}), ("NAF", {}), ("DDPG", {}),
-    ("TD3", {}), ("ACER", {}), ("ACER-discrete", {}),
+    ("TD3", {}), ("TD3+BC", {}), ("ACER", {}), ("ACER-discrete", {}),
 ):
     learner, config = load_learner(name)
     task = Task(observation_size=3, action_size=2, discount=0.9, reward_scale=1.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,7 @@ class TD3Config:
     nothing is learned.
     """
 
+    called: ClassVar[str] = "TD3"
     actor_hidden: tuple[int, ...] = (64, 64)
     critic_hidden: tuple[int, ...] = (64, 64)
     actor_rate: float = 1e-3
@@ -55,14 +56,14 @@ class TD3Config:
     normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
 
     def __post_init__(self) -> None:
-        positive("TD3", actor_rate=self.actor_rate, critic_rate=self.critic_rate, epsilon=self.epsilon)
-        positive("TD3", replays_per_experience=self.replays_per_experience)
-        between("TD3", 0, 1, tau=self.tau)
-        betas("TD3", self.betas)
-        between("TD3", 0, np.inf, smoothing=self.smoothing, smoothing_clip=self.smoothing_clip)
-        between("TD3", 0, np.inf, warmup_episodes=self.warmup_episodes)
-        counts("TD3", policy_delay=self.policy_delay, batch_size=self.batch_size)
-        widths("TD3", actor_hidden=self.actor_hidden, critic_hidden=self.critic_hidden)
+        positive(self.called, actor_rate=self.actor_rate, critic_rate=self.critic_rate, epsilon=self.epsilon)
+        positive(self.called, replays_per_experience=self.replays_per_experience)
+        between(self.called, 0, 1, tau=self.tau)
+        betas(self.called, self.betas)
+        between(self.called, 0, np.inf, smoothing=self.smoothing, smoothing_clip=self.smoothing_clip)
+        between(self.called, 0, np.inf, warmup_episodes=self.warmup_episodes)
+        counts(self.called, policy_delay=self.policy_delay, batch_size=self.batch_size)
+        widths(self.called, actor_hidden=self.actor_hidden, critic_hidden=self.critic_hidden)
 
 
 class TD3(Learner):
@@ -125,8 +126,11 @@ class TD3(Learner):
         )
         smoothing = (self.smoothing_stream.state, config.smoothing, config.smoothing_clip)
         pace = (config.tau, config.policy_delay, first)
-        _update(self._actor, self._critics, self._room, x, *smoothing, *pace, delta)
+        self._learn(self._actor, self._critics, self._room, x, *smoothing, *pace, delta)
         return {"td_error": delta}
+
+    def _learn(self, *arguments: Any) -> None:
+        _update(*arguments)
 
     def _further(self) -> dict[str, NDArray[Any]]:
         exploration = {f"exploration_{name}": array for name, array in self.exploration.state_dict().items()}
@@ -145,6 +149,28 @@ def smooth(action: Floats, stream: NDArray[np.uint64], deviation: float, bound: 
 
 
 @kernel
+def fit_critics(
+    actor: Learned, critics: Twins, room: TwinRoom, x: Experiences, row: int, m: int, stream: NDArray[np.uint64],
+    smoothing: float, smoothing_clip: float, step: int, pi: Floats, y: Floats, delta: Floats,
+) -> None:  # fmt: skip
+    """Fit both critics of member m to y = r_t + discount_t min_i Q′_i(s_t, smoothed π′(s_t)), on a row of x."""
+    nothing = np.empty((pi.shape[0], 0), pi.dtype)
+    forward(slow_copy(actor), m, actor.tape, x.next_observation[row], nothing, pi)
+    smooth(pi, stream[m], smoothing, smoothing_clip)
+    lesser_value((slow_copy(critics[0]), slow_copy(critics[1])), m, room, x.next_observation[row], pi)
+    targets(x, row, room.q, y)
+    fit_twins(critics, m, room, x, row, y, 1.0, step, delta[row])
+
+
+@kernel
+def follow(actor: Learned, critics: Twins, m: int, tau: float) -> None:
+    """Move the slow copies of member m a step of tau towards what they are copies of."""
+    track(slow_copy(actor), actor.network, m, tau)
+    for i in range(2):
+        track(slow_copy(critics[i]), critics[i].network, m, tau)
+
+
+@kernel
 def _update(
     actor: Learned, critics: Twins, room: TwinRoom, x: Experiences, stream: NDArray[np.uint64], smoothing: float,
     smoothing_clip: float, tau: float, policy_delay: int, first: int, delta: Floats,
@@ -154,15 +180,10 @@ def _update(
     kind = room.q.dtype.type
     pi, y = np.empty((batch, actions), room.q.dtype), np.empty_like(room.q)
     nothing = np.empty((batch, 0), room.q.dtype)
-    actor_slow, critics_slow = slow_copy(actor), (slow_copy(critics[0]), slow_copy(critics[1]))
     updates = x.action.shape[0] // actor.network.parameters.shape[0]
     for row in range(x.action.shape[0]):
         m, step = row // updates, first + row % updates
-        forward(actor_slow, m, actor.tape, x.next_observation[row], nothing, pi)
-        smooth(pi, stream[m], smoothing, smoothing_clip)
-        lesser_value(critics_slow, m, room, x.next_observation[row], pi)
-        targets(x, row, room.q, y)
-        fit_twins(critics, m, room, x, row, y, 1.0, step, delta[row])
+        fit_critics(actor, critics, room, x, row, m, stream, smoothing, smoothing_clip, step, pi, y, delta)
         if step % policy_delay:
             continue
         forward(actor.network, m, actor.tape, x.observation[row], nothing, pi)
@@ -172,6 +193,4 @@ def _update(
         backward(critics[0].network, m, room.tape, room.d_q, False, room.d_action)
         backward(actor.network, m, actor.tape, room.d_action, True, nothing)
         adam_step(actor.network, m, actor.adam, step // policy_delay, x.rate_factor[row])
-        track(actor_slow, actor.network, m, tau)
-        for i in range(2):
-            track(critics_slow[i], critics[i].network, m, tau)
+        follow(actor, critics, m, tau)

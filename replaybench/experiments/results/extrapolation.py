@@ -1,0 +1,117 @@
+"""Whether offline learners believe what no recorded experience can teach: returns out of reach of recorded rewards.
+
+A learner that maximises over actions of which nothing is recorded is never corrected there, and its values grow by
+bootstrapping from themselves (Fujimoto et al. 2019, "Off-policy deep reinforcement learning without exploration").
+Not every such learner is caught here: values within the bounds can be wrong, too.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.controllers.agent import Agent
+from replaybench.controllers.registry import algorithm_of
+from replaybench.experiments.training.offline import Recording
+from replaybench.replay.files.buffer_schema import open_buffer
+
+Floats = NDArray[np.float64]
+
+_STATES: Final = 1000
+"""Recorded states of each learner whose values are looked at."""
+_FIELDS: Final = ("observation", "reward", "terminated")
+_PART_ROWS: Final = 1 << 16
+_SHARE: Final = 0.05
+"""Of these states so many may have values that are beyond the bounds by this part of their distance."""
+
+
+class Extrapolation(NamedTuple):
+    """What learners believe of recorded states, in discounted returns of unscaled rewards.
+
+    Attributes:
+        learners: how many believe the impossible of some states.
+        of: how many there are.
+        value: the value farthest out, of those that are beyond the bounds.
+        low, high: what discounted returns of the recorded rewards are between, over all recordings.
+    """
+
+    learners: int
+    of: int
+    value: float
+    low: float
+    high: float
+
+    def words(self, learner: str) -> str:
+        """Say it in a line, with what may help.
+
+        Args:
+            learner: name of what learned.
+        """
+        remedy = "a smaller --set alpha=… keeps it nearer to the recording"
+        if algorithm_of(learner) != "TD3+BC":
+            remedy = "--learner TD3+BC stays near what was recorded"
+        return (
+            f"{self.learners} of {self.of} learners extrapolate: they believe in a discounted return of "
+            f"{self.value:.4g}, and recorded rewards give {self.low:.4g} to {self.high:.4g}; {remedy}"
+        )
+
+
+def return_bounds(reward: Floats, terminates: bool, discount: float) -> tuple[float, float]:
+    """Return the least and the greatest discounted return Σ γᵗ r_t of rewards between the least and the greatest.
+
+    Args:
+        reward: the recorded rewards.
+        terminates: whether an episode may end after any step; else it goes on for ever.
+        discount: γ < 1.
+    """
+    least, greatest, whole = float(reward.min()), float(reward.max()), 1.0 / (1.0 - discount)
+    lengths = (1.0, whole) if terminates else (whole, whole)
+    return min(least * length for length in lengths), max(greatest * length for length in lengths)
+
+
+def extrapolation(recording: Recording, agent: Agent, learners: int) -> Extrapolation | None:
+    """Look at the values of recorded states; None if no learner believes what cannot be, or if that cannot be told."""
+    discount, scale = agent.task.discount, agent.task.reward_scale
+    if discount >= 1.0 or scale <= 0.0 or agent.window > 1:  # what was remembered before a state is not known here
+        return None
+    seen = _recorded(recording) if recording.arrays else _streamed(recording)
+    bounds = [return_bounds(reward, ends, discount) for _, reward, ends in seen]
+    shortest = min(len(observation) for observation, _, _ in seen)
+    sources = [m % len(seen) for m in range(learners)]
+    values = agent.value(np.array([seen[i][0][:shortest] for i in sources])).astype(np.float64) / scale
+    low, high = (np.array([bounds[i][side] for i in sources]) for side in (0, 1))
+    high = high + agent.value_bonus() / (scale * (1.0 - discount))
+    slack = _SHARE * (high - low)
+    beyond = np.maximum(values - (high + slack)[:, None], (low - slack)[:, None] - values)
+    astray = (beyond > 0.0).mean(axis=1) > _SHARE
+    if not astray.any():
+        return None
+    farthest = np.unravel_index(np.argmax(np.where(astray[:, None], beyond, -np.inf)), beyond.shape)
+    return Extrapolation(int(astray.sum()), learners, float(values[farthest]), float(low.min()), float(high.max()))
+
+
+def _recorded(recording: Recording) -> list[tuple[NDArray[np.float32], Floats, bool]]:
+    """Return, of each recording, states spread over it `[n, S]`, all rewards, and whether an episode terminated."""
+    found = []
+    for member, order in zip(recording.members, recording.orders, strict=True):
+        observation, reward, terminated = (recording.arrays[name][member] for name in _FIELDS)
+        some = order[np.linspace(0, len(order) - 1, min(_STATES, len(order))).astype(np.int64)]
+        found.append((observation[some], reward[order], bool(terminated[order].any())))
+    return found
+
+
+def _streamed(recording: Recording) -> list[tuple[NDArray[np.float32], Floats, bool]]:
+    """Return the same from the file, in parts; states are those of the first of them."""
+    found = []
+    with open_buffer(recording.path) as file:
+        for member in recording.members:
+            count = int(file.count[member])
+            parts = [slice(start, min(start + _PART_ROWS, count)) for start in range(0, count, _PART_ROWS)]
+            rewards = [file.record.read("reward", member, rows) for rows in parts]
+            ends = np.array([[part.min(), part.max()] for part in rewards])
+            terminated = any(file.record.read("terminated", member, rows).any() for rows in parts)
+            observation = file.record.read("observation", member, parts[0])
+            found.append((observation[:: max(1, len(observation) // _STATES)], ends, terminated))
+    return found

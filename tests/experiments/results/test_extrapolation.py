@@ -1,0 +1,91 @@
+"""Learners that believe in returns which recorded rewards cannot give are told of, others are not."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from replaybench.controllers.agent import Task
+from replaybench.controllers.algorithms.sac import SAC, SACConfig
+from replaybench.controllers.setting import LearnerSetting
+from replaybench.experiments.results.extrapolation import extrapolation, return_bounds
+from replaybench.experiments.training.cell import run_cell
+from replaybench.experiments.training.offline import Recording, read_recording
+from replaybench.experiments.training.study import Study
+
+TASK = Task(observation_size=2, action_size=1, discount=0.95, reward_scale=0.01)
+
+
+class Believer:
+    """Two learners, of which the second gives one value to every state."""
+
+    task, window = TASK, 1
+
+    def __init__(self, value: float, share: float = 1.0, bonus: float = 0.0) -> None:
+        self.believed, self.share, self.bonus = value, share, bonus
+
+    def value(self, observation: np.ndarray) -> np.ndarray:
+        value = np.full(observation.shape[:2], -1.0, np.float32)
+        value[1, : int(self.share * value.shape[1])] = self.believed * TASK.reward_scale
+        return value
+
+    def value_bonus(self) -> np.ndarray:
+        return np.full(2, self.bonus)
+
+
+@pytest.fixture(scope="module", params=["read", "streamed"])
+def recording(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    path = tmp_path_factory.mktemp("recorded")
+    study = Study(name="t", plants=("PendulumDCSC",), strategies=("FULL[Uniform]",), seeds=2, episodes=2)
+    assert run_cell(study.cells()[0], path, buffers="final")
+    return read_recording(path / "buffer.h5", whole=request.param == "read")
+
+
+def test_returns_are_bounded_by_rewards() -> None:
+    rewards = np.array([-4.0, -1.0])
+    assert return_bounds(rewards, False, 0.9) == pytest.approx((-40.0, -10.0))
+    assert return_bounds(rewards, True, 0.9) == pytest.approx((-40.0, -1.0)), "an end stops the costs"
+    assert return_bounds(-rewards, True, 0.9) == pytest.approx((1.0, 40.0))
+
+
+def test_who_believes_the_impossible_is_told_of(recording: Recording) -> None:
+    """Costs of the pendulum are below 165 a step, so that returns of γ = 0.95 lie between −3300 and 0."""
+    whole: Any = read_recording(recording.path)
+    rewards = np.concatenate(
+        [whole.arrays["reward"][m, o, 0] for m, o in zip(whole.members, whole.orders, strict=True)]
+    )
+    found = extrapolation(recording, Believer(500.0), 2)  # type: ignore[arg-type]
+    assert found is not None
+    assert (found.learners, found.of) == (1, 2)
+    assert found.value == pytest.approx(500.0)
+    assert found.low == pytest.approx(rewards.min() / 0.05)
+    assert found.high == pytest.approx(rewards.max() / 0.05)
+    assert "1 of 2 learners extrapolate: they believe in a discounted return of 500" in found.words("td3:slow")
+    assert "--learner TD3+BC" in found.words("td3:slow")
+    assert "alpha" in found.words("TD3+BC:near")
+    low = extrapolation(recording, Believer(-5000.0), 2)  # type: ignore[arg-type]
+    assert low is not None
+    assert low.value == pytest.approx(-5000.0)
+
+
+@pytest.mark.parametrize(
+    "believer",
+    [Believer(-100.0), Believer(500.0, share=0.04), Believer(500.0, bonus=0.5)],
+    ids=["sound", "few", "bonus"],
+)
+def test_who_does_not_is_not(recording: Recording, believer: Any) -> None:
+    assert extrapolation(recording, believer, 2) is None
+
+
+def test_what_cannot_be_told_is_not(recording: Recording) -> None:
+    assert extrapolation(recording, SimpleNamespace(task=TASK, window=8), 2) is None  # type: ignore[arg-type]
+    endless = SimpleNamespace(task=TASK._replace(discount=1.0), window=1)
+    assert extrapolation(recording, endless, 2) is None  # type: ignore[arg-type]
+
+
+def test_entropy_is_no_extrapolation() -> None:
+    agent = SAC(SACConfig(first_temperature=0.5), LearnerSetting(TASK, 0, range(3)))
+    np.testing.assert_allclose(agent.value_bonus(), 0.5 * np.log(2.0))
