@@ -8,6 +8,7 @@ and visibly, and nobody draws a random number whose turn it is not.
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def test_a_plant_that_takes_choices_is_learned_or_refused_before_compute(learner
         states = np.random.Generator(np.random.PCG64(0)).normal(size=(2, 500, 4)).astype(np.float32)
         assert set(np.unique(run.agent.policy(states))) == {-1.0, 1.0}
     else:
-        with pytest.raises(UserError, match=f"^{learner} .*{plant}.*{'.*'.join(choosing)}$"):
+        with pytest.raises(UserError, match=f"^{re.escape(learner)} .*{plant}.*{'.*'.join(choosing)}$"):
             study.cells()
 
 
@@ -100,7 +101,8 @@ def test_a_failed_member_fails_alone_and_visibly(learner: str) -> None:
     cell = make_cell(learner, "FULL[PER]")
     healthy, ill = CellRun(cell), CellRun(cell)
     for array in ill.agent.weights().values():
-        array[1] = np.nan
+        if array.dtype.kind == "f":  # numbers of experiences are none
+            array[1] = np.nan
     for _ in range(cell.episodes):
         healthy.advance()
         ill.advance()
@@ -121,7 +123,7 @@ def test_every_kind_of_sampling_can_feed_it(learner: str) -> None:
         run = advanced(make_cell(learner, strategy, updating=2))
         assert np.isfinite(run.reward).all(), strategy
         for name, array in run.agent.weights().items():
-            assert np.isfinite(array).all(), (strategy, name)
+            assert np.isfinite(array).all() or name == "observation.bound", (strategy, name)
 
 
 @pytest.mark.parametrize("learner", [name for name in LEARNERS if load_learner(name)[0].several_at_once])

@@ -44,7 +44,8 @@ def _advanced(cell: Cell, ill: int | None = None) -> Iterator[CellRun]:
     with contextlib.closing(CellRun(cell)) as run:
         if ill is not None:
             for array in run.agent.weights().values():
-                array[ill] = np.nan
+                if array.dtype.kind == "f":  # numbers of experiences are none
+                    array[ill] = np.nan
         for _ in range(cell.episodes):
             run.advance()
         yield run

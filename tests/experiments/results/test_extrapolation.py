@@ -28,7 +28,7 @@ class Believer:
         self.believed, self.share, self.bonus = value, share, bonus
 
     def value(self, observation: np.ndarray) -> np.ndarray:
-        value = np.full(observation.shape[:2], -1.0, np.float32)
+        value = np.full(observation.shape[:2], -20.0, np.float32)
         value[1, : int(self.share * value.shape[1])] = self.believed * TASK.reward_scale
         return value
 
@@ -52,7 +52,6 @@ def test_returns_are_bounded_by_rewards() -> None:
 
 
 def test_who_believes_the_impossible_is_told_of(recording: Recording) -> None:
-    """Costs of the pendulum are below 165 a step, so that returns of γ = 0.95 lie between −3300 and 0."""
     whole: Any = read_recording(recording.path)
     rewards = np.concatenate(
         [whole.arrays["reward"][m, o, 0] for m, o in zip(whole.members, whole.orders, strict=True)]
@@ -66,14 +65,14 @@ def test_who_believes_the_impossible_is_told_of(recording: Recording) -> None:
     assert "1 of 2 learners extrapolate: they believe in a discounted return of 500" in found.words("td3:slow")
     assert "--learner TD3+BC" in found.words("td3:slow")
     assert "alpha" in found.words("TD3+BC:near")
-    low = extrapolation(recording, Believer(-5000.0), 2)  # type: ignore[arg-type]
+    low = extrapolation(recording, Believer(-9000.0), 2)  # type: ignore[arg-type]
     assert low is not None
-    assert low.value == pytest.approx(-5000.0)
+    assert low.value == pytest.approx(-9000.0)
 
 
 @pytest.mark.parametrize(
     "believer",
-    [Believer(-100.0), Believer(500.0, share=0.04), Believer(500.0, bonus=0.5)],
+    [Believer(-2000.0), Believer(500.0, share=0.04), Believer(500.0, bonus=2.0)],
     ids=["sound", "few", "bonus"],
 )
 def test_who_does_not_is_not(recording: Recording, believer: Any) -> None:
