@@ -28,7 +28,7 @@ class Believer:
         self.believed, self.share, self.bonus = value, share, bonus
 
     def value(self, observation: np.ndarray) -> np.ndarray:
-        value = np.full(observation.shape[:2], -20.0, np.float32)
+        value: np.ndarray = np.full(observation.shape[:2], -20.0, np.float32)
         value[1, : int(self.share * value.shape[1])] = self.believed * TASK.reward_scale
         return value
 
@@ -80,9 +80,9 @@ def test_who_does_not_is_not(recording: Recording, believer: Any) -> None:
 
 
 def test_what_cannot_be_told_is_not(recording: Recording) -> None:
-    assert extrapolation(recording, SimpleNamespace(task=TASK, window=8), 2) is None  # type: ignore[arg-type]
+    assert extrapolation(recording, SimpleNamespace(task=TASK, window=8), 2) is None
     endless = SimpleNamespace(task=TASK._replace(discount=1.0), window=1)
-    assert extrapolation(recording, endless, 2) is None  # type: ignore[arg-type]
+    assert extrapolation(recording, endless, 2) is None
 
 
 def test_entropy_is_no_extrapolation() -> None:
