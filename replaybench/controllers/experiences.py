@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import types
+from numba.extending import typeof_impl
 from numpy.typing import NDArray
 
 from replaybench.controllers.networks.mlp import Floats
@@ -42,6 +44,20 @@ class Experiences(NamedTuple):
     mu_log_sigma: Floats
     reward_factor: NDArray[np.float64]
     discount: float
+
+
+@typeof_impl.register(Experiences)
+def _type_of(x: Experiences, context: Any) -> Any:
+    """Take arrays of samples as ones of any strides: they are columns of rows, or copies where they are normalised.
+
+    Otherwise kernels are compiled anew for each mixture of both.
+    """
+    kinds = [typeof_impl(value, context) for value in x]
+    return types.NamedTuple([_any_strides(kind) for kind in kinds], Experiences)
+
+
+def _any_strides(kind: Any) -> Any:
+    return kind.copy(layout="A") if isinstance(kind, types.Array) and kind.ndim == 3 else kind
 
 
 @kernel

@@ -80,7 +80,8 @@ def write(
     for m in range(slots.size):
         if slots[m] >= 0:
             count[m] += slots[m] == count[m]
-            rows[m, slots[m]] = new[m]
+            for w in range(new.shape[1]):  # to assign a row is four times as much to compile
+                rows[m, slots[m], w] = new[m, w]
             serial[m, slots[m]] = serials[m]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numba import typeof
 
 from replaybench.controllers.experiences import Experiences, outcome
 from replaybench.controllers.losses.td import bootstrap, targets, td_error
@@ -45,3 +46,17 @@ def test_targets_are_those_of_all_samples() -> None:
         targets(experiences(), m, v_t, y)
         found.append(y[:, 0].tolist())
     assert found == [[8.0, 3.0], [14.0, 12.0]]
+
+
+def test_kernels_are_the_same_for_columns_of_rows_and_for_copies() -> None:
+    """Columns are what a batch holds, copies what normalisation makes of some; no mixture costs a compilation."""
+    copies = experiences()
+    columns = copies._replace(
+        reward=np.repeat(copies.reward, 2, axis=2)[:, :, :1],
+        terminated=np.repeat(copies.terminated, 3, axis=2)[:, :, 1:2],
+    )
+    assert not columns.reward.flags.c_contiguous
+    assert typeof(columns) == typeof(copies) == typeof(copies._replace(reward=columns.reward))
+    assert [outcome(columns, m, b, np.float32) for m in range(2) for b in range(2)] == [
+        outcome(copies, m, b, np.float32) for m in range(2) for b in range(2)
+    ]
