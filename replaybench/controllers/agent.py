@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from replaybench.controllers.exploration.process_noise import Explored
 from replaybench.controllers.networks.greedy_form import PolicyForm
 from replaybench.controllers.normaliser import Normaliser
+from replaybench.data.compilation.sequence import Call
 
 Floats = NDArray[np.floating]
 
@@ -194,6 +195,16 @@ class Agent(Protocol):
         """Learn from a batch; return annotations `[M, B]` for the experiences in it (`td_error`, and for traces).
 
         With `several_at_once` it may be one for U updates, and its arrays, and annotations, `[M·U, …]`.
+        """
+
+    @property
+    def learns_in_phases(self) -> bool:
+        """Whether there is a `phase_call`."""
+
+    def phase_call(self, batch: Batch, updates: int) -> tuple[Call, Mapping[str, Floats]]:
+        """Count so many updates; return the call that does each of them, when `batch` is drawn anew, for `run`.
+
+        And the annotations that it fills in, as `update` would return them.
         """
 
     def update_all(self, batches: Iterable[Batch]) -> None:

@@ -26,6 +26,7 @@ from replaybench.controllers.normaliser import Normaliser
 from replaybench.controllers.registry import name_of
 from replaybench.controllers.saving import SavedLearner
 from replaybench.controllers.setting import LearnerSetting
+from replaybench.data.compilation.sequence import Call, Each, count_from
 from replaybench.data.errors import UserError
 
 
@@ -201,17 +202,17 @@ class Learner(SavedLearner):
         """Return mean and log σ of what chose each action, `[M, B, A]`; `[M, B, 0]` where that is not known."""
         return self._nothing, self._nothing
 
-    def rate_factor(self, batch: Batch) -> Floats:
-        """Return the factor on each member's learning rates in this update, `[M]`."""
+    def rate_factor(self, batch: Batch, first: int | Each) -> Any:
+        """Return the factor on each member's learning rates in update number `first`, `[M]`; see `call_for`."""
         return batch.rate_factor
 
-    def experiences(self, batch: Batch) -> Experiences:
-        """Return a batch of single experiences, for one update or several, as kernels see it."""
+    def experiences(self, batch: Batch, first: int | Each = 1) -> Experiences:
+        """Return a batch of single experiences, as kernels see it; `first` as in `call_for`, for rates that anneal."""
         observation, next_observation = self.inputs(batch)
         updates, scale = self.updates_of(batch), self.normaliser.rewards.factor
         return Experiences(
             observation, batch.action, batch.reward, next_observation, batch.terminated, batch.weight,
-            batch.actor_weight, self.rate_factor(batch), *self.behaviours(batch),
+            batch.actor_weight, self.rate_factor(batch, first), *self.behaviours(batch),
             np.repeat(scale, updates) if updates > 1 else scale, self.task.discount,
         )  # fmt: skip
 
@@ -229,9 +230,34 @@ class Learner(SavedLearner):
         """Return room for a number of each sample, `[M·U, B]`."""
         return np.empty(batch.weight.shape, self.setting.dtype)
 
+    def call_for(self, batch: Batch, first: int | Each) -> tuple[Call, dict[str, Floats]]:
+        """Return the kernel call that learns from a batch, and the annotations `[M·U, B]` that it fills in.
+
+        The batch is for updates from number `first` (from 1) on; with `Each` it is for one, and the call is to be made
+        again and again.
+        """
+        raise NotImplementedError
+
     def update(self, batch: Batch) -> Mapping[str, Floats]:
         """Learn from a batch; return annotations `[M, B]` for the experiences in it; `[M·U, B]` for U updates."""
-        raise NotImplementedError
+        if self.on_device is not None:
+            on_device: Mapping[str, Floats] = self.on_device.update(batch)
+            return on_device
+        call, annotations = self.call_for(batch, self.begin_updates(batch))
+        call.make()
+        return annotations
+
+    @property
+    def learns_in_phases(self) -> bool:
+        """Whether `phase_call` can be asked for: a batch's arrays are all that an update depends on."""
+        own = type(self).call_for is not Learner.call_for and self.on_device is None
+        return own and self.segment == 1 and self.window == 1 and not self.normaliser.observations.on
+
+    def phase_call(self, batch: Batch, updates: int) -> tuple[Call, Mapping[str, Floats]]:
+        """Count so many updates; return the call that does each of them, when `batch` is drawn anew, for `run`."""
+        first = int(self.steps[0]) + 1
+        self.steps += updates
+        return self.call_for(batch, count_from(first, updates))
 
     def update_all(self, batches: Iterable[Batch]) -> None:
         """Learn from one batch after the other, each drawn when it is needed; nobody needs their annotations."""

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError
-from replaybench.data.kernel import kernel
-from replaybench.replay.arrays import Floats, Indices, State
+from replaybench.replay.arrays import Floats, Indices
 from replaybench.replay.batch import ReplayBatch
 from replaybench.replay.batch_room import BatchRoom
 from replaybench.replay.fitness import check_fits
@@ -22,6 +21,7 @@ from replaybench.replay.orders.rank_order import RankOrder, order_arrive_all, or
 from replaybench.replay.storage.columns import Columns, write
 from replaybench.replay.storage.episode_starts import EpisodeStarts
 from replaybench.replay.storage.noise_tally import FIELDS, NoiseTally
+from replaybench.replay.storage.slots import offer, still_there
 from replaybench.replay.storage.traces import TraceRule, Traces
 from replaybench.replay.storage.units import STEP, Assembly, Unit, mean_over_steps
 from replaybench.replay.storage.windows import OnlyLinks, Window, windows
@@ -32,9 +32,7 @@ from replaybench.replay.strategies.view import BufferView, Context
 from replaybench.replay.strategies.weighting.interface import Usage
 
 Bools = NDArray[np.bool_]
-
-_AT_ONCE_BYTES: Final = 1 << 20
-"""About how much is drawn at once, so that it is still in cache when it is learned from."""
+_AT_ONCE_BYTES: Final = 1 << 20  # about how much is drawn at once, so that it is in cache when it is learned from
 
 
 def step_fields(observation_size: int, action_size: int) -> dict[str, int]:
@@ -134,9 +132,12 @@ class Replay:
     @property
     def at_once(self) -> int:
         """For how many updates `sample` may draw, and should, before the first of them is done."""
-        if self.uses_feedback or self.strategy.sampling.needs_state:
-            return 1
-        row_bytes: int = self.columns.rows.itemsize * self.columns.rows.shape[2] + 28
+        return 1 if self.uses_feedback or self.strategy.sampling.needs_state else self.handful
+
+    @property
+    def handful(self) -> int:
+        """For how many updates batches stay in cache; a call for as many also leaves time for interruptions."""
+        row_bytes = 4 * int(self.columns.rows.shape[2]) + 28
         return max(1, _AT_ONCE_BYTES // (len(self.members) * self.batch_size * row_bytes))
 
     def add(self, experience: Mapping[str, NDArray[Any]], active: Bools, ended: Bools | None = None) -> None:
@@ -161,7 +162,7 @@ class Replay:
         if self.drop is not None:
             self.drop.filter(offered)
         slots = np.empty_like(self.count)
-        if _offer(offered, self.count, self.slots, self.offers, slots):
+        if offer(offered, self.count, self.slots, self.offers, slots):
             self.retention.slots(self.offers, self.slots, slots)
         if self.synth is not None:
             self.synth.alter(row, slots, slots == self.count)
@@ -195,9 +196,7 @@ class Replay:
         that is 1. A member that stores nothing yet gets rows of zeros with weights and learning-rate factor 0.
         """
         context = context or Context()
-        if updates != self._room.updates:
-            self._room = BatchRoom(self.columns, self.batch_size, updates)
-        room, empty, stored = self._room, self.count == 0, np.maximum(self.count, 1)
+        room, empty, stored = self.room_for(updates), self.count == 0, np.maximum(self.count, 1)
         if self.strategy.sampling.independent and self.weighting is None:
             self.sampling.draw(context, stored, self.offers, room.joint)
             room.joint.idx[empty] = 0
@@ -210,40 +209,57 @@ class Replay:
                 self.updates += 1
                 self._weigh(now, stored, room)
                 room.take(update)
-        room.fetch(self.columns)
-        self._mute(np.repeat(empty, updates))
+        room.fetch(self.columns).make()
+        self.mute(np.repeat(empty, updates))
         if self.noise is not None:
             sensor_noise, actuator_noise = (room.columns[name] for name in FIELDS)
             self.noise.count(sensor_noise, actuator_noise, ~empty)
-        idx, weights = room.draws.idx, self.strategy.weights
+        idx = room.draws.idx
+        return self.batch_of(
+            context,
+            length=None if self.assembly is None else self.assembly.lengths(idx),
+            traces=self.traces.of(idx) if self.traces is not None and self.traces.rule.names else None,
+            window=self._windows(idx),
+        )
+
+    def room_for(self, updates: int) -> BatchRoom:
+        """Return the room for batches of so many updates."""
+        if updates != self._room.updates:
+            self._room = BatchRoom(self.columns, self.batch_size, updates)
+        return self._room
+
+    def batch_of(self, context: Context, **further: Any) -> ReplayBatch:
+        """Return what lies in the room as a batch."""
+        room, weights = self._room, self.strategy.weights
         return ReplayBatch(
             columns=room.columns,
-            idx=idx,
+            idx=room.draws.idx,
             serial=room.serial,
             probability=room.draws.probability,
             weight=room.weight,
             actor_weight=room.weight if weights is not None and weights.all_networks else room.ones,
             rate_factor=room.draws.rate_factor,
-            length=None if self.assembly is None else self.assembly.lengths(idx),
-            traces=self.traces.of(idx) if self.traces is not None and self.traces.rule.names else None,
-            window=self._windows(idx),
             update=context.update,
             updates_in_phase=context.updates_in_phase,
+            **further,
         )
 
     def _weigh(self, context: Context, stored: Indices, room: BatchRoom) -> None:
         """Weigh what was drawn for an update."""
         if self.weighting is not None:
-            phase_end = self.updates - 1 - context.update + context.updates_in_phase
-            usage = Usage(self.updates, phase_end, np.maximum(self.offers, 1), stored)
-            self.weighting.weigh(context, usage, room.each, room.each_weight)
+            self.weighting.weigh(context, self.usage_after(context, self.updates, stored), room.each, room.each_weight)
+
+    def usage_after(self, context: Context, updates: int, stored: Indices) -> Usage:
+        """Return how the buffer has been used after so many updates, of which the last has this context."""
+        phase_end = updates - 1 - context.update + context.updates_in_phase
+        return Usage(updates, phase_end, np.maximum(self.offers, 1), stored)
 
     def _windows(self, idx: Indices) -> Window | None:
         if self.traces is None or self.window == 1:
             return None
         return windows(self.columns, self.traces.previous, idx, self.window)
 
-    def _mute(self, empty: Bools) -> None:
+    def mute(self, empty: Bools) -> None:
         """Give rows of members without experiences weight and learning-rate factor 0, the others what is not set."""
         room = self._room
         room.ones[:] = 1
@@ -264,7 +280,7 @@ class Replay:
         if td_error is None and self.strategy.by_td_error:
             raise ValueError(f"{self.strategy} needs td_error from the learner")
         live = np.empty_like(batch.idx)
-        _still_there(self.columns.serial, batch.idx, batch.serial, live)
+        still_there(self.columns.serial, batch.idx, batch.serial, live)
         if self.traces is not None:
             self.traces.annotate(live, annotations)
         if td_error is None:
@@ -298,15 +314,12 @@ class Replay:
             "updates": np.full(len(self.count), self.updates),
             **self.episodes.state_dict(),
             **{name: order.column(stored) if lazy else order.keys(stored) for name, order in self._unstored_orders()},
-            **{name: array for part in self._parts(stored) for name, array in part.items()},
+            **{name: array for part in self._running() for name, array in part.state_dict(stored).items()},
         }
 
     def _unstored_orders(self) -> list[tuple[str, RankOrder]]:
         """Return the orders whose metric is not a column anyway."""
         return [(name, order) for name, order in self.orders.items() if name not in self.columns.fields]
-
-    def _parts(self, stored: int) -> list[State]:
-        return [part.state_dict(stored) for part in self._running()]
 
     def _running(self) -> list[Any]:
         """Return the parts that remember something."""
@@ -345,25 +358,3 @@ class Replay:
             keys = np.where(np.isnan(keys), np.inf, keys)  # as in the order, where NaN marks absent slots
             keys = np.where(np.arange(keys.shape[1]) < self.count[:, None], keys, np.nan).astype(np.float32)
         return keys
-
-
-@kernel
-def _offer(offered: Bools, count: Indices, capacity: int, offers: Indices, slots: Indices) -> bool:
-    """Count offers; fill in the next free slot of those who offer, −2 where there is none, −1 for the others.
-
-    Returns whether retention has to choose.
-    """
-    full = False
-    for m in range(slots.size):
-        offers[m] += offered[m]
-        slots[m] = -1 if not offered[m] else count[m] if count[m] < capacity else -2
-        full |= slots[m] == -2
-    return full
-
-
-@kernel
-def _still_there(serial: NDArray[np.uint32], idx: Indices, drawn: NDArray[np.uint32], live: Indices) -> None:
-    """Copy idx `[M, B]`, with −1 where the slot has another occupant than the one drawn, or had none."""
-    for m in range(idx.shape[0]):
-        for b in range(idx.shape[1]):
-            live[m, b] = idx[m, b] if serial[m, idx[m, b]] == drawn[m, b] > 0 else -1

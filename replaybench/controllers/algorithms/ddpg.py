@@ -22,6 +22,7 @@ from replaybench.controllers.networks.network import Learned, differentiate, eva
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.refer.rules import Rules, gives_gradient
 from replaybench.controllers.setting import LearnerSetting
+from replaybench.data.compilation.sequence import Call, Each
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 
@@ -127,15 +128,12 @@ class DDPG(DeterministicLearner):
         seen = self.seen(observation)
         return self.normaliser.rewards.restored(self.critic(seen, self.actor(seen))[:, :, 0])
 
-    def update(self, batch: Batch) -> dict[str, Floats]:
-        """Do critic and actor updates; return `td_error` `[M·U, B]` (eq. 4, before them) and, if known, `rho`."""
-        if self.on_device is not None:
-            return self.on_device.update(batch)
-        first = self.begin_updates(batch)
+    def call_for(self, batch: Batch, first: int | Each) -> tuple[Call, dict[str, Floats]]:
+        """Do critic and actor updates; annotate `td_error` `[M·U, B]` (eq. 4, before them) and, if known, `rho`."""
         delta, rho = self.annotations(batch), self.annotations(batch)
-        x, rules, log_sigma = self.experiences(batch), self.density.rules(), self.density.log_sigma
-        _update(self._actor, self._critic, x, rules, log_sigma, self.config.tau, first, delta, rho)
-        return {"td_error": delta, "rho": rho} if self.density.known else {"td_error": delta}
+        x, rules, log_sigma = self.experiences(batch, first), self.density.rules(first), self.density.log_sigma
+        told = {"td_error": delta, "rho": rho} if self.density.known else {"td_error": delta}
+        return Call(_update, (self._actor, self._critic, x, rules, log_sigma, self.config.tau, first, delta, rho)), told
 
 
 @kernel

@@ -21,6 +21,7 @@ from replaybench.controllers.networks.mlp import Floats, PopulationMLP, Shape, b
 from replaybench.controllers.networks.network import Learned, slow_copy
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.setting import LearnerSetting
+from replaybench.data.compilation.sequence import Call, Each, Whole
 from replaybench.data.kernel import kernel
 from replaybench.data.kernels.nearest_level import nearest_level
 from replaybench.data.streams import next_double
@@ -118,12 +119,12 @@ class DQN(Learner):
         """Return max_a Q(s, a) `[M, N]`, in units of the reward times `reward_scale`."""
         return self.normaliser.rewards.restored(self.critic(self.seen(observation)).max(axis=2))
 
-    def update(self, batch: Batch) -> dict[str, Floats]:
-        """Do updates, copying the network every so often; return `td_error` `[M·U, B]`, before each update."""
-        first, config, delta = self.begin_updates(batch), self.config, self.annotations(batch)
+    def call_for(self, batch: Batch, first: int | Each) -> tuple[Call, dict[str, Floats]]:
+        """Do updates, copying the network every so often; annotate `td_error` `[M·U, B]`, before each update."""
+        config, delta = self.config, self.annotations(batch)
         settings = (np.inf if config.huber is None else config.huber, config.double, config.copy_every)
-        _update(self._learned, self.experiences(batch), self._counts, *settings, first, delta)
-        return {"td_error": delta}
+        arguments = (self._learned, self.experiences(batch, first), Whole(self._counts), *settings, first, delta)
+        return Call(_update, arguments), {"td_error": delta}
 
     def _further(self) -> dict[str, NDArray[Any]]:
         return {"exploration_stream": self.stream.state, "random": self.random}

@@ -23,6 +23,7 @@ from replaybench.controllers.networks.network import Learned, differentiate, eva
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.refer.rules import Rules, gives_gradient
 from replaybench.controllers.setting import LearnerSetting
+from replaybench.data.compilation.sequence import Call, Each
 from replaybench.data.kernel import kernel
 from replaybench.data.kernels import elementwise
 
@@ -95,13 +96,12 @@ class NAF(DeterministicLearner):
         """Return V(s) `[M, N]`, in units of the reward times the task's `reward_scale`."""
         return self.normaliser.rewards.restored(self.network(self.seen(observation))[:, :, 0])
 
-    def update(self, batch: Batch) -> dict[str, Floats]:
-        """Do updates; return `td_error` `[M·U, B]` (r + γ V⁻(s′) − Q(s, a) before each), and `rho` if known."""
-        first = self.begin_updates(batch)
+    def call_for(self, batch: Batch, first: int | Each) -> tuple[Call, dict[str, Floats]]:
+        """Do updates; annotate `td_error` `[M·U, B]` (r + γ V⁻(s′) − Q(s, a) before each), and `rho` if known."""
         delta, rho = self.annotations(batch), self.annotations(batch)
-        x, rules, log_sigma = self.experiences(batch), self.density.rules(), self.density.log_sigma
-        _update(self._learned, self.form, x, rules, log_sigma, self.config.tau, first, delta, rho)
-        return {"td_error": delta, "rho": rho} if self.density.known else {"td_error": delta}
+        x, rules, log_sigma = self.experiences(batch, first), self.density.rules(first), self.density.log_sigma
+        told = {"td_error": delta, "rho": rho} if self.density.known else {"td_error": delta}
+        return Call(_update, (self._learned, self.form, x, rules, log_sigma, self.config.tau, first, delta, rho)), told
 
 
 @kernel

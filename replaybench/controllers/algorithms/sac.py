@@ -24,6 +24,7 @@ from replaybench.controllers.networks.greedy_form import PolicyForm
 from replaybench.controllers.networks.mlp import Floats, PopulationMLP, Shape
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.setting import LearnerSetting
+from replaybench.data.compilation.sequence import Call, Each, Whole
 from replaybench.data.errors import UserError
 from replaybench.data.kernels import elementwise
 
@@ -155,20 +156,19 @@ class SAC(Learner):
             named[f"actor.{last}.{part}"], named[f"log_std.{part}"] = both[..., :actions], both[..., actions:]
         return named
 
-    def update(self, batch: Batch) -> dict[str, Floats]:
-        """Do updates of everything; return `td_error` `[M·U, B]`, the mean of both critics' |δ|."""
-        first = self.begin_updates(batch)
-        delta, x, learned, config = self.annotations(batch), self.experiences(batch), self._learned, self.config
+    def call_for(self, batch: Batch, first: int | Each) -> tuple[Call, dict[str, Floats]]:
+        """Do updates of everything; annotate `td_error` `[M·U, B]`, the mean of both critics' |δ|."""
+        delta, x, learned, config = self.annotations(batch), self.experiences(batch, first), self._learned, self.config
         actor, critics = learned["actor"], (learned["critic1"], learned["critic2"])
         stream = self.update_stream.state
         if config.version == "first":
-            value, alpha = learned["value"], config.temperature
-            update_first(actor, critics, value, self._room, x, config.tau, alpha, stream, first, delta)
+            pace = (x, config.tau, config.temperature, stream, first, delta)
+            call = Call(update_first, (actor, critics, learned["value"], Whole(self._room), *pace))
         else:
             temperature = (self.log_temperature.network, self.adams["temperature"], config.temperature is None)
-            entropy = -float(self.task.action_size)
-            update_present(actor, critics, *temperature, self._room, x, config.tau, entropy, stream, first, delta)
-        return {"td_error": delta}
+            pace = (x, config.tau, -float(self.task.action_size), stream, first, delta)
+            call = Call(update_present, (actor, critics, *temperature, Whole(self._room), *pace))
+        return call, {"td_error": delta}
 
     def _further(self) -> dict[str, NDArray[Any]]:
         return {

@@ -23,6 +23,7 @@ from replaybench.controllers.networks.mlp import Floats, PopulationMLP, Shape, b
 from replaybench.controllers.networks.network import Learned, slow_copy
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.setting import LearnerSetting
+from replaybench.data.compilation.sequence import Call, Each, Whole
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import next_normal
 
@@ -116,21 +117,16 @@ class TD3(Learner):
         seen = self.seen(observation)
         return self.normaliser.rewards.restored(self.networks["critic1"](seen, self.actor(seen))[:, :, 0])
 
-    def update(self, batch: Batch) -> dict[str, Floats]:
-        """Do updates of the critics, and in turn of the actor; return `td_error` `[M·U, B]`, the mean of both |δ|."""
-        first, delta, x, config = (
-            self.begin_updates(batch),
-            self.annotations(batch),
-            self.experiences(batch),
-            self.config,
-        )
+    def call_for(self, batch: Batch, first: int | Each) -> tuple[Call, dict[str, Floats]]:
+        """Do updates of the critics, and in turn of the actor; annotate `td_error` `[M·U, B]`, the mean of both |δ|."""
+        delta, x, config = self.annotations(batch), self.experiences(batch, first), self.config
         smoothing = (self.smoothing_stream.state, config.smoothing, config.smoothing_clip)
         pace = (config.tau, config.policy_delay, first)
-        self._learn(self._actor, self._critics, self._room, x, *smoothing, *pace, delta)
-        return {"td_error": delta}
+        arguments = (self._actor, self._critics, Whole(self._room), x, *smoothing, *pace, delta)
+        return self._learning(arguments), {"td_error": delta}
 
-    def _learn(self, *arguments: Any) -> None:
-        _update(*arguments)
+    def _learning(self, arguments: tuple[Any, ...]) -> Call:
+        return Call(_update, arguments)
 
     def _further(self) -> dict[str, NDArray[Any]]:
         exploration = {f"exploration_{name}": array for name, array in self.exploration.state_dict().items()}

@@ -20,6 +20,7 @@ from replaybench.controllers.networks.adam import adam_step
 from replaybench.controllers.networks.mlp import Floats, backward, forward
 from replaybench.controllers.networks.network import Learned
 from replaybench.controllers.normaliser import NormaliseConfig
+from replaybench.data.compilation.sequence import Call
 from replaybench.data.kernel import kernel
 
 
@@ -46,8 +47,8 @@ class TD3BCConfig(TD3Config):
 class TD3BC(TD3):
     """M independent learners as TD3's, whose actors stay near the actions they are shown."""
 
-    def _learn(self, *arguments: Any) -> None:
-        _update(self.config.alpha, *arguments)
+    def _learning(self, arguments: tuple[Any, ...]) -> Call:
+        return Call(_update, (self.config.alpha, *arguments))
 
 
 @kernel

@@ -23,6 +23,7 @@ from replaybench.controllers.networks.mlp import Floats, Shape
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.refer.stored_returns import StoredReturns
 from replaybench.controllers.setting import LearnerSetting
+from replaybench.data.compilation.sequence import Call, Each, Whole
 from replaybench.data.kernels import elementwise
 
 METRICS = ("kl", "far", "beta", "sigma")
@@ -167,17 +168,16 @@ class VRACER(RememberingLearner):
         sigma = elementwise.exp(pi[1]).mean(axis=(1, 2))
         return {"kl": kl.mean(axis=1), "far": self.traces.fraction, "beta": self.refer.beta.copy(), "sigma": sigma}
 
-    def update(self, batch: Batch) -> dict[str, Floats]:
-        """Do one update; return `td_error` Q_ret − V, and for the traces `rho`, `value` and `bootstrap`, `[M, B]`."""
-        self.steps += 1
-        step, config, x = int(self.steps[0]), self.config, self.experiences(batch)
+    def call_for(self, batch: Batch, first: int | Each) -> tuple[Call, dict[str, Floats]]:
+        """Do one update; annotate `td_error` Q_ret − V, and for the traces `rho`, `value` and `bootstrap`, `[M, B]`."""
+        config, x = self.config, self.experiences(batch, first)
         delta, rho, value, bootstrap = (np.zeros(batch.weight.shape, self.setting.dtype) for _ in range(4))
         assert batch.traces is not None
         form = Form(config.sigma == "free", config.bounded, config.value_scale)
-        rules = self.refer.rules(step)
-        nets = self._policy, self._successors, self._spread
-        update_members(*nets, form, x, batch.traces, rules, step, delta, rho, value, bootstrap)
-        return {"td_error": delta, "rho": rho, "value": value, "bootstrap": bootstrap}
+        nets = self._policy, Whole(self._successors), self._spread
+        told = {"td_error": delta, "rho": rho, "value": value, "bootstrap": bootstrap}
+        arguments = (*nets, form, x, batch.traces, self.refer.rules(first), first, delta, rho, value, bootstrap)
+        return Call(update_members, arguments), told
 
     def _further(self) -> dict[str, NDArray[Any]]:
         own = {"exploration_stream": self.stream.state, "noise": self.noise, "beta": self.refer.beta}

@@ -19,6 +19,7 @@ from replaybench.controllers.networks.mlp import Shape
 from replaybench.controllers.networks.network import Inputs, Learned
 from replaybench.controllers.refer.rules import ReFER
 from replaybench.controllers.setting import LearnerSetting
+from replaybench.data.compilation.sequence import Each
 
 
 class RememberingLearner(Learner):
@@ -70,9 +71,9 @@ class RememberingLearner(Learner):
             return super().behaviours(batch)
         return batch.columns["behaviour_mean"], batch.columns["behaviour_log_sigma"]
 
-    def rate_factor(self, batch: Batch) -> Floats:
+    def rate_factor(self, batch: Batch, first: int | Each) -> Any:
         """Return the factor on learning rates, which ReF-ER anneals, `[M]`."""
-        return self.refer.slowed(batch.rate_factor, int(self.steps[0]))
+        return self.refer.slowed(batch.rate_factor, first)
 
     def policy(self, observation: Floats, state: Floats | None = None) -> Floats:
         """Return the greedy actions `[M, N, A]` for observations `[M, N, S]`, with the memory `[M, N, H]`."""

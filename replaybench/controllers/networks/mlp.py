@@ -47,6 +47,11 @@ class Network(NamedTuple):
     activation: int
     tanh: bool
 
+    @staticmethod
+    def whole() -> tuple[str, ...]:
+        """Return the fields that belong to no member."""
+        return ("plan",)
+
 
 class Tape(NamedTuple):
     """Room for one member's forward pass, read by its backward pass; members take turns on it.
@@ -59,6 +64,11 @@ class Tape(NamedTuple):
     values: Floats
     errors: Floats
     upright: Floats
+
+    @staticmethod
+    def whole() -> tuple[str, ...]:
+        """Return the fields that belong to no member."""
+        return ("values", "errors", "upright")
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from replaybench.controllers.networks.mlp import Floats
 from replaybench.controllers.refer.far_count import FarCount
 from replaybench.controllers.refer.rules import ReFER, Rules
 from replaybench.controllers.setting import LearnerSetting
+from replaybench.data.compilation.sequence import Each
 from replaybench.data.errors import UserError
 from replaybench.data.kernels import elementwise
 
@@ -68,9 +69,9 @@ class Density:
         """log σ of each member's present policy, `[M]`."""
         return elementwise.log(self.gaussian.sigma[:, 0]) if self.gaussian else self._no_log_sigma
 
-    def rules(self) -> Rules:
-        """Return what holds in this update."""
-        return self.refer.rules(int(self.steps[0]))
+    def rules(self, update: int | Each) -> Rules:
+        """Return what holds in this update, or in each of several."""
+        return self.refer.rules(update)
 
     def metrics(self, stored: Mapping[str, Floats], mean: Callable[[Floats], Floats]) -> Mapping[str, NDArray[Any]]:
         """Return `kl`, the mean of D_KL(μ‖π) over a sample `[M, n, …]` of what is stored; with ReF-ER `far`, `beta`."""

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.controllers.refer.rules import ReFER, near_policy
+from replaybench.data.compilation.sequence import Call, Each, count_from
 from replaybench.data.kernel import kernel
 
 Values = NDArray[np.float32]
@@ -67,12 +68,20 @@ class FarCount:
         self, values: Values, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, NDArray[Any]]
     ) -> None:
         """Write the samples' ρ, `annotations["rho"]` `[M, B]`, count, and move β."""
-        update = int(self.steps[0])
-        c_max = self.refer.c_max(update)
-        _write_rho(values, idx, annotations["rho"], c_max, self.far)
-        if update % RECOUNT == 0:
-            _recount_far(values, self.stored_steps, c_max, self.far)
-        self.refer.move_beta(self.fraction, update)
+        for call in self.calls(values, previous, next, idx, annotations, 1):
+            call.make()
+
+    def calls(
+        self, values: Values, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, Any], updates: int
+    ) -> list[Call]:
+        """Return the calls that do so in each of the latest so many updates."""
+        latest = int(self.steps[0])
+        done = count_from(latest - updates + 1, updates)
+        c_max = Each(np.array([self.refer.c_max(update) for update in done.values.tolist()]))
+        fraction = np.empty(len(self.far))
+        counts = self.far, self.stored_steps, fraction
+        judging = Call(_judge_samples, (values, idx, annotations["rho"], c_max, done, *counts))
+        return [judging, *self.refer.beta_moves(fraction, done)]
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """Return the counts."""
@@ -93,6 +102,19 @@ def _uncount_steps(values: Values, slots: Slots, far: Counts, stored: Counts) ->
         if slots[m] >= 0:
             far[m] -= int(values[m, slots[m], FAR])
             stored[m] -= 1
+
+
+@kernel
+def _judge_samples(
+    values: Values, idx: Slots, rho: NDArray[np.floating], c_max: float, update: int, far: Counts, stored: Counts,
+    fraction: NDArray[np.float64],
+) -> None:  # fmt: skip
+    """Write the samples' ρ, keep n_far, in some updates exactly, and write n_far/N `[M]`."""
+    _write_rho(values, idx, rho, c_max, far)
+    if update % RECOUNT == 0:
+        _recount_far(values, stored, c_max, far)
+    for m in range(far.size):
+        fraction[m] = far[m] / max(stored[m], 1)
 
 
 @kernel

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from replaybench.controllers.refer.far_count import RHO, FarCount, Links, Slots, Values
 from replaybench.controllers.refer.rules import ReFER
+from replaybench.data.compilation.sequence import Call
 from replaybench.data.kernel import kernel
 
 VALUE, Q_RET, REWARD, TRUNCATED = 2, 3, 4, 5
@@ -66,13 +67,13 @@ class StoredReturns(FarCount):
         super().stored(values, previous, next, slots, ended)
         _close_episode(values, previous, slots, self._last, ended, self.discount, self.scale)
 
-    def annotated(
-        self, values: Values, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, NDArray[Any]]
-    ) -> None:
+    def calls(
+        self, values: Values, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, Any], updates: int
+    ) -> list[Call]:
         """Write the samples' ρ and V and use, where truncated, V(s′) (`rho`, `value`, `bootstrap` `[M, B]`); sweep."""
-        super().annotated(values, previous, next, idx, annotations)
-        value, bootstrap = annotations["value"], annotations["bootstrap"]
-        _renew_values(values, previous, idx, value, bootstrap, self.discount, self.scale)
+        told = annotations["value"], annotations["bootstrap"]
+        renewing = Call(_renew_values, (values, previous, idx, *told, self.discount, self.scale))
+        return [*super().calls(values, previous, next, idx, annotations, updates), renewing]
 
 
 @kernel

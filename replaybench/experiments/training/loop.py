@@ -13,11 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.controllers.agent import Agent
+from replaybench.data.compilation.sequence import run
 from replaybench.envs.population import PopulationEnv
 from replaybench.experiments.training.episodes import LiveEpisodes
 from replaybench.replay.buffer import Replay
 from replaybench.replay.files.buffer_stream import BufferStream
 from replaybench.replay.newest import newest_batch
+from replaybench.replay.phase import annotation_calls, sampling_calls
 from replaybench.replay.strategies.view import Context
 
 
@@ -74,12 +76,13 @@ def update_phase(agent: Agent, replay: Replay, updates: int, progress: float, ep
 
     Learners on policy first do one on the newest experiences, of which nothing is annotated: they were not drawn. Where
     draws do not depend on what the learner returns, it need not return anything, nor be waited for, and a few batches
-    at a time are drawn and learned from.
+    at a time are drawn and learned from. Where they do, each member has its updates one after the other, if possible.
     """
     if agent.on_policy:
         agent.update(newest_batch(replay))
-    most = replay.at_once if agent.several_at_once else 1
-    most = max(1, -(-updates // max(1, -(-updates // most))))  # as many each time, if possible
+    if replay.at_once == 1 and agent.learns_in_phases and _update_in_turn(agent, replay, updates, progress, episodes):
+        return
+    most = _evenly(updates, replay.at_once if agent.several_at_once else 1)
     states = episodes.attended(updates) if replay.strategy.sampling.needs_state else itertools.repeat(None)
     batches = (
         replay.sample(Context(first, updates, progress, state), min(most, updates - first))
@@ -90,6 +93,29 @@ def update_phase(agent: Agent, replay: Replay, updates: int, progress: float, ep
         return
     for batch in batches:
         replay.annotate(batch, agent.update(batch))
+
+
+def _update_in_turn(agent: Agent, replay: Replay, updates: int, progress: float, episodes: LiveEpisodes) -> bool:
+    """Do a phase's updates, a few of each member after the other; False if that cannot be, or is no use: undone."""
+    most = _evenly(updates, replay.handful)
+    if most == 1:
+        return False
+    states = episodes.attended(updates) if replay.strategy.sampling.needs_state else itertools.repeat(None, updates)
+    contexts = [Context(update, updates, progress, state) for update, state in enumerate(states)]
+    for first in range(0, updates, most):
+        some = contexts[first : first + most]
+        if (drawn := sampling_calls(replay, some)) is None:
+            return False
+        batch, drawing = drawn
+        learning, annotations = agent.phase_call(batch, len(some))
+        noting = annotation_calls(replay, batch, annotations, len(some))
+        run([*drawing, learning, *noting], len(batch.idx), len(some))
+    return True
+
+
+def _evenly(updates: int, most: int) -> int:
+    """Return into how many updates a phase is cut: at most so many, as many each time if possible, at least 1."""
+    return max(1, -(-updates // max(1, -(-updates // most))))
 
 
 def update_once(agent: Agent, replay: Replay | BufferStream, context: Context) -> None:

@@ -35,6 +35,11 @@ class SumState(NamedTuple):
     sums: NDArray[np.float64]
     level: NDArray[np.int64]
 
+    @staticmethod
+    def whole() -> tuple[str, ...]:
+        """Return the fields that belong to no member."""
+        return ("level",)
+
 
 def make_sums(members: int, positions: int) -> SumState:
     """Return a tree of zeros; untouched memory is not used."""

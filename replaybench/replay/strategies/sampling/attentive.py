@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.data.compilation.sequence import Call, Each, Whole
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import next_below
@@ -82,17 +84,20 @@ class _RunningAER(RunningSampling):
         self.description, self.columns = description, view.columns
         self.scratch = _scratch(0)
 
-    def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
-        if context.state is None:
+    def calls(self, contexts: Sequence[Context], count: Indices, offers: Indices, draws: Draws) -> Sequence[Call]:
+        states = [context.state for context in contexts if context.state is not None]
+        if len(states) < len(contexts):
             raise ValueError("AER needs to know the state that each agent attends to: Context(state=[M, S])")
-        widening = self.description.widening(context.progress)
+        widening = self.description.widening(contexts[0].progress)
         wanted = math.ceil(widening * draws.idx.shape[1])
         if wanted > self.scratch.likeness.size:
             self.scratch = _scratch(wanted)
         draws.rate_factor[:] = widening
         span = self.columns.spans["observation"]
         rows, serial = self.columns.rows, self.columns.serial
-        _draw_alike(self.stream.state, rows, serial, span.start, context.state, count, wanted, self.scratch, draws)
+        attended, scratch = Each(np.stack(states)), Whole(self.scratch)
+        arguments = (self.stream.state, rows, serial, span.start, attended, count, wanted, scratch, draws)
+        return [Call(_draw_alike, arguments)]
 
 
 @kernel

@@ -8,9 +8,11 @@ each draw; weights are made from those by a modifier (`replaybench.replay.strate
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from replaybench.data.compilation.sequence import Call
 from replaybench.replay.arrays import Floats, Indices
 from replaybench.replay.strategies.running import Drawing
 from replaybench.replay.strategies.sampling.draws import Draws as Draws
@@ -19,8 +21,8 @@ from replaybench.replay.strategies.view import BufferView, Context
 from replaybench.replay.strategies.weighting.interface import Weighting
 
 
-class RunningSampling(Drawing, ABC):
-    """Draws for a population.
+class RunningSampling(Drawing):
+    """Draws for a population: one with `calls` can draw within a phase of updates, any other must have `draw`.
 
     Args:
         view: the buffer.
@@ -29,12 +31,28 @@ class RunningSampling(Drawing, ABC):
     def __init__(self, view: BufferView) -> None:
         super().__init__(view, "sampling")
 
-    @abstractmethod
     def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
         """Fill `draws`, given the numbers of experiences stored and offered `[M]`; each stores at least one."""
+        calls = self.calls([context], count, offers, draws)
+        if calls is None:
+            raise NotImplementedError(f"{type(self).__name__} needs draw or calls")
+        for call in calls:
+            call.make()
+
+    def calls(
+        self, contexts: Sequence[Context], count: Indices, offers: Indices, draws: Draws
+    ) -> Sequence[Call] | None:
+        """Return the calls that do `draw` in successive updates, of which each has its context; None if it has none."""
+        return None
 
     def annotate(self, idx: Indices, td_error: Floats) -> None:
         """Use |δ| `[M, B]` of the experiences in slots idx `[M, B]`; an idx below 0 is to be skipped."""
+        for call in self.annotation_calls(idx, td_error):
+            call.make()
+
+    def annotation_calls(self, idx: Indices, td_error: Floats) -> Sequence[Call]:
+        """Return the calls that do `annotate`, where there are `calls`."""
+        return ()
 
 
 @dataclass(frozen=True)

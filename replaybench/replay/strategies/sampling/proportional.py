@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.data.compilation.sequence import Call
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import next_double
@@ -64,11 +65,12 @@ class _RunningPERprop(RunningSampling):
     def stored(self, slots: Indices) -> None:
         _set_largest(self.sums, self.largest, slots)
 
-    def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
-        _draw_proportional(self.sums, self.stream.state, draws)
+    def calls(self, contexts: Sequence[Context], count: Indices, offers: Indices, draws: Draws) -> Sequence[Call]:
+        return [Call(_draw_proportional, (self.sums, self.stream.state, draws))]
 
-    def annotate(self, idx: Indices, td_error: Floats) -> None:
-        _set_priorities(self.sums, self.largest, idx, td_error, self.description.alpha, self.description.epsilon)
+    def annotation_calls(self, idx: Indices, td_error: Floats) -> Sequence[Call]:
+        rule = self.description.alpha, self.description.epsilon
+        return [Call(_set_priorities, (self.sums, self.largest, idx, td_error, *rule))]
 
     def state_dict(self, stored: int) -> State:
         own = {"priority": self.sums.leaf[:, :stored], "priority_largest": self.largest}

@@ -6,13 +6,14 @@ which may pass its end, or the tail of an age log.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.data.compilation.sequence import Call
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import next_double
 from replaybench.replay.arrays import Floats, Indices, State
@@ -69,16 +70,15 @@ class _RunningEREPER(RunningERE):
     def stored(self, slots: Indices) -> None:
         _store(self.sums, self.ages.state, self.largest, slots)
 
-    def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
-        newest = self.newest(context, count)
+    def calls(self, contexts: Sequence[Context], count: Indices, offers: Indices, draws: Draws) -> Sequence[Call]:
+        newest = self.newest(contexts, count)
         if self.view.in_turn:
-            _draw_ring(self.stream.state, self.sums, newest, offers, self.view.capacity, draws)
-        else:
-            _draw_log(self.stream.state, self.ages.state, newest, count, draws)
+            return [Call(_draw_ring, (self.stream.state, self.sums, newest, offers, self.view.capacity, draws))]
+        return [Call(_draw_log, (self.stream.state, self.ages.state, newest, count, draws))]
 
-    def annotate(self, idx: Indices, td_error: Floats) -> None:
-        alpha, epsilon = self.priorities.alpha, self.priorities.epsilon
-        _set_priorities(self.sums, self.ages.state, self.largest, idx, td_error, alpha, epsilon)
+    def annotation_calls(self, idx: Indices, td_error: Floats) -> Sequence[Call]:
+        rule = self.priorities.alpha, self.priorities.epsilon
+        return [Call(_set_priorities, (self.sums, self.ages.state, self.largest, idx, td_error, *rule))]
 
     def state_dict(self, stored: int) -> State:
         own: State = {"priority_largest": self.largest}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.data.compilation.sequence import Call
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import next_below
 from replaybench.replay.arrays import Indices
@@ -26,8 +28,8 @@ class Uniform(Sampling):
 
 
 class _RunningUniform(RunningSampling):
-    def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
-        _draw_uniform(self.stream.state, count, draws)
+    def calls(self, contexts: Sequence[Context], count: Indices, offers: Indices, draws: Draws) -> Sequence[Call]:
+        return [Call(_draw_uniform, (self.stream.state, count, draws))]
 
 
 @kernel

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.data.compilation.sequence import Call, Each
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.replay.arrays import Floats, Indices, State
@@ -52,14 +53,21 @@ class _RunningFIS(RunningWeighting):
         members = np.flatnonzero(slots >= 0)
         self.replays[members, slots[members]] = 0
 
-    def weigh(self, context: Context, usage: Usage, draws: Draws, weight: Floats) -> None:
-        batch = draws.idx.shape[1]
+    def calls(
+        self, contexts: Sequence[Context], usages: Sequence[Usage], draws: Draws, weight: Floats
+    ) -> Sequence[Call]:
+        lifetime, expected = zip(*(self._lifetime(usage, draws.idx.shape[1]) for usage in usages), strict=True)
+        counts = Each(np.stack(lifetime)), Each(np.stack(expected))
+        return [Call(_weigh_by_counts, (self.replays, *counts, self.beta, draws.idx, weight))]
+
+    def _lifetime(self, usage: Usage, batch: int) -> tuple[Indices, NDArray[np.float64]]:
+        """Return n and n·p of each member, `[M]`."""
         full = (usage.stored == self.view.capacity) & self.view.bounded
         lifetime = np.where(full, self.view.capacity * usage.phase_end / usage.offers, usage.updates)
         lifetime = np.maximum(np.rint(lifetime), 1)
         expected = np.where(full, batch * usage.phase_end / usage.offers, usage.updates * batch / usage.stored)
         lifetime = np.where(expected > _CROWDED * lifetime, lifetime * batch, lifetime)
-        _weigh_by_counts(self.replays, lifetime.astype(np.int64), expected, self.beta, draws.idx, weight)
+        return lifetime.astype(np.int64), expected
 
     def state_dict(self, stored: int) -> State:
         return {"replays": self.replays[:, :stored]}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.data.compilation.sequence import Call
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.replay.arrays import Floats, Indices
@@ -42,9 +44,12 @@ class _RunningIS(RunningWeighting):
     def __init__(self, description: IS) -> None:
         self.description = description
 
-    def weigh(self, context: Context, usage: Usage, draws: Draws, weight: Floats) -> None:
-        beta = self.description.first + (self.description.last - self.description.first) * context.progress
-        _weigh_by_chance(usage.stored, draws.probability, float(beta), self.description.normalise, weight)
+    def calls(
+        self, contexts: Sequence[Context], usages: Sequence[Usage], draws: Draws, weight: Floats
+    ) -> Sequence[Call]:
+        beta = self.description.first + (self.description.last - self.description.first) * contexts[0].progress
+        settings = float(beta), self.description.normalise
+        return [Call(_weigh_by_chance, (usages[0].stored, draws.probability, *settings, weight))]
 
 
 @kernel

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+from replaybench.data.compilation.sequence import Call
 from replaybench.replay.arrays import Floats, Indices
 from replaybench.replay.strategies.running import Running
 from replaybench.replay.strategies.sampling.draws import Draws
@@ -27,12 +29,22 @@ class Usage(NamedTuple):
     stored: Indices
 
 
-class RunningWeighting(Running, ABC):
-    """Weighs the batches of a population."""
+class RunningWeighting(Running):
+    """Weighs the batches of a population: with `calls` within a phase of updates, too; any other must have `weigh`."""
 
-    @abstractmethod
     def weigh(self, context: Context, usage: Usage, draws: Draws, weight: Floats) -> None:
         """Fill weight `[M, B]`."""
+        calls = self.calls([context], [usage], draws, weight)
+        if calls is None:
+            raise NotImplementedError(f"{type(self).__name__} needs weigh or calls")
+        for call in calls:
+            call.make()
+
+    def calls(
+        self, contexts: Sequence[Context], usages: Sequence[Usage], draws: Draws, weight: Floats
+    ) -> Sequence[Call] | None:
+        """Return the calls that do `weigh` in successive updates; None if it has none."""
+        return None
 
 
 @dataclass(frozen=True)
