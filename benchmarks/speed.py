@@ -107,6 +107,24 @@ def loop() -> list[Timing]:
     return rows
 
 
+STRATEGIES = (
+    "FULL[PER]", "FIFO[PER+IS]", "FIFO[PERprop]", "FIFO[ERE]", "FIFO[ERE+PER]", "FIFO[AER]", "FIFO[Uniform+FIS]",
+    "Resv[Uniform]", "TDE[Uniform]", "Expl[Uniform]",
+)  # fmt: skip
+
+
+def strategies() -> list[Timing]:
+    """The whole training loop under each strategy, against that under FIFO[Uniform]."""
+    members, plain = 50, our_run("FIFO[Uniform]", 50)
+    rows = []
+    for strategy in STRATEGIES:
+        run = our_run(strategy, members)
+        ours, theirs = interleaved(lambda run=run: timed(run.advance, members), lambda: timed(plain.advance, members))
+        what, rival = f"training loop {strategy} (learner-episodes)", "FIFO[Uniform]"
+        rows.append(compared(what, ours, theirs, "/s", rival, least_ratio=0.8, at={"members": members}))
+    return rows
+
+
 def stepping() -> list[Timing]:
     """Plant steps per second on one core, against Gymnasium's Pendulum-v1."""
     from replaybench.envs.population import PopulationEnv
@@ -266,8 +284,8 @@ def memory() -> list[Timing]:
 
 
 SECTIONS = {
-    "updates": updates, "loop": loop, "stepping": stepping, "ranks": ranks, "fuzzy": fuzzy, "start": start,
-    "memory": memory,
+    "updates": updates, "loop": loop, "strategies": strategies, "stepping": stepping, "ranks": ranks, "fuzzy": fuzzy,
+    "start": start, "memory": memory,
 }  # fmt: skip
 
 
