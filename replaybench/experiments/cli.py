@@ -14,7 +14,7 @@ from replaybench.experiments.command_line.names import check, list_names
 from replaybench.experiments.command_line.options import check_options, take_plant_parameters
 from replaybench.experiments.command_line.parser import parse
 from replaybench.experiments.command_line.published import claims, reproduce
-from replaybench.experiments.command_line.results import figures, report, show, watch
+from replaybench.experiments.command_line.results import figures, report, show, table, watch
 from replaybench.experiments.command_line.running import baseline, replay, sweep
 from replaybench.experiments.command_line.taking import examples, export_policy
 from replaybench.experiments.interruption import exit_status, termination_raises
@@ -29,6 +29,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "export-policy": export_policy,
     "watch": watch,
     "report": report,
+    "table": table,
     "figures": figures,
     "show": show,
     "reproduce": reproduce,
@@ -46,7 +47,7 @@ sweep runs a study, baseline solves a plant by dynamic programming, replay learn
 import and export take recordings in (logs, MATLAB, Parquet, Minari) and give whole episodes out (Minari).
 export-policy writes what was learned for elsewhere: C for a microcontroller, PyTorch, ONNX.
 watch shows a sweep while it learns.
-report makes a page of what came of a sweep, figures draws it again, for a screen or a journal.
+report makes a page of what came of a sweep, table prints its tables, figures draws it again, for a screen or a journal.
 show puts a plant in motion, under a learned policy or none, in a window or as a film.
 reproduce runs a published figure or table, claims judges what papers claim by what was run.
 check tries what a plant, strategy or learner of your own promises to the rest; examples copies some to start from.

@@ -8,6 +8,7 @@ from typing import Literal
 from tyro.conf import Positional
 
 from replaybench.data.bounds import Hertz, Noise, RootSeed, Seconds, Whole
+from replaybench.data.errors import UserError
 from replaybench.experiments.terminal import make_console
 
 
@@ -82,6 +83,26 @@ def figures(
     from replaybench.experiments.figures.command import show_figures
 
     show_figures(make_console(), run, style, format, output)
+    return 0
+
+
+def table(run: Positional[Path], baseline: str | None = None) -> int:
+    """Print the tables of a sweep again: scores, how strategies compare with one of them, seed by seed, noise.
+
+    Args:
+        run: Run folder, or a results file (.nc) by itself.
+        baseline: Strategy that the others are compared with; the study's first if not given.
+    """
+    from replaybench.experiments.results.comparison_tables import comparison_tables
+    from replaybench.experiments.results.results_file import read_results
+    from replaybench.experiments.results.tables import noise_tables, score_tables
+
+    console, path = make_console(), run / "results.nc" if run.is_dir() else run
+    if run.is_dir() and not path.is_file():
+        raise UserError(f"{run} holds no results.nc; run `replaybench sweep` into it first, or name another run folder")
+    data = read_results(path)
+    for shown in (*score_tables(data), *comparison_tables(data, baseline), *noise_tables(data)):
+        console.print(shown)
     return 0
 
 

@@ -84,6 +84,7 @@ def run_study(
     On a quiet console nothing is printed, but for progress as JSON.
     """
     from replaybench.experiments.figures.all_figures import draw_figures
+    from replaybench.experiments.results.comparison_tables import comparison_tables
     from replaybench.experiments.results.tables import noise_tables, score_tables
     from replaybench.experiments.sweep import cores, run_sweep
 
@@ -106,7 +107,7 @@ def run_study(
     )
     if console.quiet:
         return status
-    for table in (*score_tables(data), *noise_tables(data)):
+    for table in (*score_tables(data), *comparison_tables(data), *noise_tables(data)):
         console.print(table)
     print(f"results  {folder / 'results.nc'}")
     print(f"cells    {folder / 'cells'} (scores, policies{', buffers' if study.buffers != 'none' else ''})")

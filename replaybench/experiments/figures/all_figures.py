@@ -16,6 +16,8 @@ from replaybench.data.formats.run_folder import RunFolder
 from replaybench.experiments.figures.episode_lengths import length_curves
 from replaybench.experiments.figures.learner_metrics import metric_curves
 from replaybench.experiments.figures.learning_curves import REFERENCES, draw_curve, learning_curve, learning_curves
+from replaybench.experiments.figures.paired_differences import paired_differences
+from replaybench.experiments.figures.performance_profiles import performance_profiles
 from replaybench.experiments.figures.responses import response
 from replaybench.experiments.figures.score_bars import score_bars
 from replaybench.experiments.figures.style import (
@@ -92,6 +94,8 @@ def _figures(data: xr.Dataset, folder: RunFolder, cells: Sequence[Cell]) -> dict
         "learning_curves": lambda: learning_curves(data),
         "episode_steps": lambda: length_curves(data),
         "scores": lambda: score_bars(data),
+        "differences": lambda: paired_differences(data),
+        "profiles": lambda: performance_profiles(data),
         "response_noise": lambda: response(data, "noise"),
         "response_frequency": lambda: response(data, "frequency"),
         "metrics": lambda: metric_curves(data),

@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from replaybench.experiments.results.bootstrap import Bootstrap, bootstrap
 
-RESAMPLES: Final = 10_000
-_SMALLEST: Final = 1 / (RESAMPLES + 1)
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -49,35 +47,14 @@ class Effect:
         return self.n > 1 and float(np.ptp(self.differences)) > 1e-12 * max(1.0, abs(self.mean))
 
     @cached_property
-    def _resampled(self) -> Floats:
-        """Sorted means of resamples; the same draws for the same number of seeds."""
-        draws = np.random.Generator(np.random.PCG64(0)).integers(self.n, size=(RESAMPLES, self.n))
-        return np.sort(self.differences[draws].mean(axis=1))
-
-    @cached_property
-    def _correction(self) -> tuple[float, float]:
-        """Bias and acceleration, the latter by the jackknife (a mean's is its skewness / 6 √n)."""
-        from scipy.special import ndtri
-
-        deviations = self.differences - self.mean
-        acceleration = (deviations**3).sum() / (6 * (deviations**2).sum() ** 1.5)
-        return float(ndtri(self._share(self.mean))), float(acceleration)
-
-    def _share(self, value: float) -> float:
-        """Return the share of resamples below a value, ties counted half, kept off 0 and 1."""
-        below, upto = (np.searchsorted(self._resampled, value, side=side) for side in ("left", "right"))
-        return float(np.clip((below + upto) / 2 / RESAMPLES, _SMALLEST, 1 - _SMALLEST))
+    def _bootstrap(self) -> Bootstrap:
+        return bootstrap(self.differences)
 
     def interval(self, coverage: float = 0.95) -> tuple[float, float]:
         """Return the BCa interval of the mean difference."""
-        from scipy.special import ndtr, ndtri
-
         if not self._sure:
             return -np.inf, np.inf
-        bias, acceleration = self._correction
-        quantiles = bias + ndtri(np.array([(1 - coverage) / 2, (1 + coverage) / 2]))
-        levels = ndtr(bias + quantiles / (1 - acceleration * quantiles))
-        low, high = np.quantile(self._resampled, levels)
+        low, high = self._bootstrap.interval(coverage)
         return float(low), float(high)
 
     def chance_below(self, value: float) -> float:
@@ -85,14 +62,7 @@ class Effect:
 
         It is the level at which the interval ends there, never below 1 / (resamples + 1); 1 where nothing can be said.
         """
-        from scipy.special import ndtr, ndtri
-
-        if not self._sure:
-            return 1.0
-        bias, acceleration = self._correction
-        shifted = float(ndtri(self._share(value))) - bias
-        inverted = shifted / (1 + acceleration * shifted) - bias
-        return float(np.clip(ndtr(inverted), _SMALLEST, 1.0))
+        return float(self._bootstrap.chance_below(value)) if self._sure else 1.0
 
     def chance_above(self, value: float) -> float:
         """Return the one-sided p value of "the true mean is at least `value`"."""
@@ -112,35 +82,3 @@ def holm(p_values: Sequence[float]) -> list[float]:
     adjusted = np.empty(len(order))
     adjusted[order] = np.minimum(np.maximum.accumulate(scaled), 1.0)
     return [float(value) for value in adjusted]
-
-
-def interquartile_mean(sample: Floats) -> float:
-    """Return the mean of the middle half of a sample, fractions of runs counted (Agarwal et al. 2021)."""
-    finite = np.sort(sample[np.isfinite(sample)])
-    if not finite.size:
-        return np.nan
-    cut = finite.size / 4
-    places = np.arange(finite.size)
-    weights = np.clip(np.minimum(places + 1 - cut, finite.size - cut - places), 0.0, 1.0)
-    return float(weights @ finite / weights.sum())
-
-
-def improvement(sample: Floats, other: Floats) -> float:
-    """Return the chance that a run of one sample is better than a run of the other, ties counted half."""
-    mine, theirs = sample[np.isfinite(sample)], other[np.isfinite(other)]
-    if not mine.size or not theirs.size:
-        return np.nan
-    return float((np.sign(mine[:, None] - theirs[None, :]).mean() + 1) / 2)
-
-
-def assured(sample: Floats, share: float = 0.9, confidence: float = 0.95) -> float:
-    """Return what `share` of further runs will reach with `confidence`: a lower tolerance bound (Wilks 1941).
-
-    It is an order statistic, so nothing is assumed of the distribution; −∞ where the sample is too small for one.
-    """
-    from scipy.stats import binom
-
-    finite = np.sort(sample[np.isfinite(sample)])
-    # The r-th smallest (from 1) is such a bound if at least r of n fall below the quantile with this confidence.
-    rank = int(np.searchsorted(-binom.sf(np.arange(finite.size + 1) - 1, finite.size, 1 - share), -confidence, "right"))
-    return float(finite[rank - 2]) if rank >= 2 else -np.inf

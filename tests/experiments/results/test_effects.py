@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.stats import binom, bootstrap, false_discovery_control, trim_mean
+from scipy.stats import beta, binom, bootstrap, false_discovery_control, permutation_test, trim_mean
 
-from replaybench.experiments.results.effects import (
-    RESAMPLES,
-    Effect,
+from replaybench.experiments.results.bootstrap import RESAMPLES, interquartile_mean
+from replaybench.experiments.results.distribution import (
     assured,
-    holm,
+    assured_share,
     improvement,
-    interquartile_mean,
-    paired,
+    middle,
+    profile,
+    profile_band,
 )
+from replaybench.experiments.results.effects import Effect, holm, paired
+from replaybench.experiments.results.sign_flips import flipped
 
 SKEWED = np.random.default_rng(3).exponential(size=40) - 0.7
 
@@ -53,6 +55,19 @@ def test_seeds_are_paired_and_failed_ones_left_out() -> None:
     assert paired([common, common], [common, common]).mean == 0.0
 
 
+def test_flipped_signs_are_scipys_permutations_of_pairs() -> None:
+    def total(x: np.ndarray, axis: int) -> np.ndarray:
+        return np.asarray(x.sum(axis=axis))
+
+    few = SKEWED[:9]
+    exact = permutation_test((few,), total, permutation_type="samples", n_resamples=np.inf)
+    assert float(flipped(few)) == pytest.approx(exact.pvalue)
+    drawn = permutation_test((SKEWED,), total, permutation_type="samples", n_resamples=20_000, rng=1)
+    assert float(flipped(SKEWED)) == pytest.approx(drawn.pvalue, abs=0.01)
+    assert float(flipped(np.array([1.0, 2.0, 3.0, 4.0, 5.0]))) == 1 / 16
+    assert float(flipped(np.empty(0))) == 1
+
+
 def test_holm_by_hand() -> None:
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([]) == []
@@ -65,8 +80,51 @@ def test_interquartile_mean_is_a_trimmed_mean_where_quarters_are_whole() -> None
     assert interquartile_mean(np.array([0.0, 1.0, 2.0, 3.0, 9.0, np.nan])) == pytest.approx((0.75 + 2 + 2.25) / 2.5)
 
 
+def test_interval_of_the_middle_half_is_scipys() -> None:
+    found = bootstrap(
+        (SKEWED,),
+        lambda x, axis: trim_mean(x, 0.25, axis=axis),
+        n_resamples=20_000,
+        method="BCa",
+        rng=np.random.default_rng(1),
+    )
+    mine = middle(np.append(SKEWED, np.nan))
+    assert mine.mean == pytest.approx(trim_mean(SKEWED, 0.25))
+    assert mine.low == pytest.approx(found.confidence_interval.low, abs=0.012)
+    assert mine.high == pytest.approx(found.confidence_interval.high, abs=0.012)
+    assert middle(np.array([0.3, 0.3])).degenerate
+    assert np.isnan(middle(np.array([np.nan])).mean)
+
+
 def test_improvement_counts_pairs() -> None:
-    assert improvement(np.array([1.0, 2.0]), np.array([0.0, 2.0, np.nan])) == pytest.approx((1 + 0 + 1 + 0.5) / 4)
+    better = improvement(np.array([1.0, 2.0, 5.0]), np.array([0.0, 2.0, np.nan]))
+    assert better.mean == pytest.approx((1 + 0 + 1 + 0.5) / 4)
+    assert improvement(np.array([1.0, 2.0]), np.array([0.0, 0.5])).degenerate
+    assert np.isnan(improvement(np.array([np.nan]), np.array([1.0])).mean)
+
+
+def test_improvement_is_symmetric_and_its_interval_holds_it() -> None:
+    rng = np.random.default_rng(2)
+    one, other = rng.normal(0.3, 1, 30), rng.normal(0, 1, 30)
+    here, there = improvement(one, other), improvement(other, one)
+    assert here.mean + there.mean == pytest.approx(1)
+    assert here.low == pytest.approx(1 - there.high, abs=1e-9)
+    assert 0 < here.low < here.mean < here.high < 1
+
+
+def test_profile_is_the_share_above_and_failed_runs_are_below() -> None:
+    levels = np.array([-1.0, 0.0, 0.5, 2.0])
+    sample = np.array([0.0, 0.4, 0.6, np.nan])
+    assert profile(sample, levels) == pytest.approx([0.75, 0.5, 0.25, 0.0])
+    low, high = profile_band(sample, levels)
+    assert high[0] == pytest.approx(beta.ppf(0.975, 4, 1))
+    assert (low[-1], low[0] > 0.1, high[-1] < 0.7) == (0.0, True, True)
+
+
+def test_assured_share_by_hand() -> None:
+    assert 1 - assured_share(29) ** 29 == pytest.approx(0.95)
+    assert assured_share(29) > 0.9 > assured_share(28)
+    assert assured_share(0) == 0
 
 
 def test_assured_covers_as_often_as_it_says() -> None:

@@ -1,0 +1,85 @@
+"""Differences to one strategy, seed by seed: the test of who is better, which overlapping intervals are not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import xarray as xr
+
+from replaybench.experiments.figures.style import (
+    GREY,
+    MU,
+    RAW_LABELS,
+    Series,
+    all_series,
+    condition,
+    new_figure,
+    panel_width,
+    plant_name,
+)
+from replaybench.experiments.results.comparison_tables import Row, baseline_of, compared, scaled
+from replaybench.experiments.results.dataset import counted_in, episode_metric, last_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_ACROSS: Final = 3
+
+
+def paired_differences(data: xr.Dataset) -> Figure | None:
+    """Draw by how much each strategy of one plant is ahead of the study's first; None where nothing is compared.
+
+    Args:
+        data: dataset of one plant.
+    """
+    baseline = baseline_of(data, None)
+    rows = [row for row in compared(data, baseline) if row.effect is not None]
+    places = list(dict.fromkeys((row.noise, row.frequency) for row in rows))
+    if not places:
+        return None
+    series = [one for one in all_series(data) if one.strategy != baseline]
+    across = min(_ACROSS, len(places))
+    down = -(-len(places) // across)
+    height = 0.75 + 0.24 * len(series)
+    caption = f"Last {last_of(data)} training {counted_in(data)}, exploration included. Mean differences of paired "
+    caption += (
+        "seeds (dots) with 95 % BCa intervals; filled where p < 0.05 (flipped signs, Holm within a panel). n: pairs."
+    )
+    figure = new_figure(
+        panel_width(across) * across + 0.062 * max(len(one.label) for one in series),
+        height * down,
+        f"{plant_name(str(data['plant'].item()))}: compared with {baseline}",
+        caption,
+    )
+    panels = figure.subplots(down, across, squeeze=False, sharey=True).ravel()
+    for axes, (noise, rate) in zip(panels, places, strict=False):
+        here = [row for row in rows if (row.noise, row.frequency) == (noise, rate)]
+        _draw(axes, here, series)
+        pairs = sorted({row.effect.n for row in here if row.effect is not None})
+        axes.set_title(
+            f"{condition(noise, rate)}, n = {' to '.join(map(str, pairs[:: max(1, len(pairs) - 1)]))}", color=GREY
+        )
+        normalised = bool(scaled(data).sel(noise=noise, frequency=rate))
+        axes.set_xlabel(f"difference in {MU}" if normalised else f"difference in {RAW_LABELS[episode_metric(data)]}")
+    for axes in panels[len(places) :]:
+        axes.axis("off")
+    panels[0].set_yticks(range(len(series)), [one.label for one in series])
+    panels[0].set_ylim(len(series) - 0.4, -0.6)
+    return figure
+
+
+def _draw(axes: Axes, rows: list[Row], series: list[Series]) -> None:
+    axes.axvline(0, color="0.5", linewidth=0.9, zorder=1)
+    axes.grid(axis="x", color="0.92", linewidth=0.7)
+    axes.tick_params(axis="y", length=0)
+    for row in rows:
+        place = next(i for i, one in enumerate(series) if (one.learner, one.strategy) == (row.learner, row.strategy))
+        one, effect = series[place], row.effect
+        assert effect is not None
+        ends = effect.interval()
+        if np.isfinite(ends).all():
+            axes.plot(ends, (place, place), color=one.color, linewidth=1.6, zorder=2)
+        face = one.color if row.chance < 0.05 else "white"
+        axes.plot(effect.mean, place, marker=one.marker, color=one.color, markerfacecolor=face, markersize=5, zorder=3)

@@ -1,0 +1,106 @@
+"""Performance profiles: which share of runs ends above each score (Agarwal et al. 2021, after Dolan and Moré 2002)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import xarray as xr
+
+from replaybench.experiments.figures.style import (
+    GREY,
+    MU,
+    RAW_LABELS,
+    Series,
+    add_legend,
+    all_series,
+    condition,
+    legend_height,
+    legend_width,
+    new_figure,
+    panel_width,
+    plant_name,
+)
+from replaybench.experiments.results.comparison_tables import final_scores, scaled
+from replaybench.experiments.results.dataset import counted_in, episode_metric, last_of
+from replaybench.experiments.results.distribution import profile, profile_band
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_LEVELS: Final = 300
+_ACROSS: Final = 3
+_BANDS: Final = 4
+"""Series beyond which bands would cover each other."""
+
+
+def performance_profiles(data: xr.Dataset) -> Figure | None:
+    """Draw one plant's profiles, a panel for each noise and control rate; None for single runs.
+
+    Args:
+        data: dataset of one plant.
+    """
+    scores, series = final_scores(data), all_series(data)
+    run = data["reward"].notnull().any("episode")
+    places = [
+        (float(noise), float(rate))
+        for noise in data["noise"].values
+        for rate in data["frequency"].values
+        if run.sel(noise=noise, frequency=rate).sum("seed").max() > 1
+    ]
+    if not places:
+        return None
+    across = min(_ACROSS, len(places))
+    down = -(-len(places) // across)
+    labels = [one.label for one in series]
+    banded = len(series) <= _BANDS
+    caption = f"Share of runs whose last {last_of(data)} training {counted_in(data)} are above a level, exploration "
+    caption += "included; failed runs are above none. n: runs of each."
+    caption += " Bands: 95 % for each level by itself." if banded else ""
+    figure = new_figure(
+        panel_width(across) * across + legend_width(labels),
+        max(2.9 * down, legend_height(labels)),
+        f"{plant_name(str(data['plant'].item()))}: performance profiles",
+        caption,
+    )
+    panels = figure.subplots(down, across, squeeze=False, sharey=True).ravel()
+    for axes, (noise, rate) in zip(panels, places, strict=False):
+        here = {"noise": noise, "frequency": rate}
+        counts = _draw(axes, scores.sel(here), run.sel(here), series, banded)
+        fewest, most = min(counts), max(counts)
+        runs = f"{most}" if fewest == most else f"{fewest} to {most}"
+        axes.set_title(f"{condition(noise, rate)}, n = {runs}", color=GREY)
+        normalised = bool(scaled(data).sel(here))
+        axes.set_xlabel(MU if normalised else RAW_LABELS[episode_metric(data)])
+        axes.grid(color="0.92", linewidth=0.7)
+    for axes in panels[len(places) :]:
+        axes.axis("off")
+    panels[0].set_ylabel("share of runs above")
+    panels[0].set_ylim(-0.03, 1.03)
+    add_legend(figure, _lines(series))
+    return figure
+
+
+def _draw(axes: Axes, scores: xr.DataArray, run: xr.DataArray, series: list[Series], banded: bool) -> list[int]:
+    """Draw the profiles of one condition; return how many runs each has."""
+    finite = scores.values[np.isfinite(scores.values)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+    room = 0.04 * (high - low) or 0.05
+    levels = np.linspace(low - room, high + room, _LEVELS)
+    counts = []
+    for one in series:
+        sample = scores.sel(one.where).values[run.sel(one.where).values]
+        if not len(sample):
+            continue
+        counts.append(len(sample))
+        axes.plot(levels, profile(sample, levels), color=one.color, linestyle=one.dashes, linewidth=1.4, zorder=3)
+        if banded:
+            axes.fill_between(levels, *profile_band(sample, levels), color=one.color, alpha=0.12, linewidth=0)
+    return counts
+
+
+def _lines(series: list[Series]) -> list[object]:
+    from matplotlib.lines import Line2D
+
+    return [Line2D([], [], color=one.color, linestyle=one.dashes, label=one.label) for one in series]

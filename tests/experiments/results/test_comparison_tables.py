@@ -1,0 +1,101 @@
+"""How strategies compare in tables and figures: pairs of seeds, failed runs counted, nothing compared with nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+from rich.console import Console
+
+from replaybench.baselines.references import Reference
+from replaybench.data.errors import UserError
+from replaybench.data.provenance import Stopwatch, stint_facts
+from replaybench.data.records.record import write_record
+from replaybench.experiments.figures.paired_differences import paired_differences
+from replaybench.experiments.figures.performance_profiles import performance_profiles
+from replaybench.experiments.results.comparison_tables import compared, comparison_tables
+from replaybench.experiments.results.dataset import assemble
+from replaybench.experiments.training.study import Study
+
+SCALED = Reference("PendulumDCSC", 50.0, 0.0, -100.0, 3.0, -90.0, np.nan, 0.0, 0.0, 0.0, 0.95, (3, 3), 3, 9, "paper")
+RAW = dataclasses.replace(SCALED, dp=np.nan, dp_mean=np.nan, nodes=(), rule="")
+STRATEGIES = ("FIFO[Uniform]", "FULL[PER]", "Resv[Uniform]")
+
+
+def results(path: Path, reference: Reference, strategies: tuple[str, ...] = STRATEGIES) -> xr.Dataset:
+    """Six seeds whose luck is shared and large: FULL[PER] is 5 better, its last seed failed; Resv is no better."""
+    study = Study(name="t", plants=("PendulumDCSC",), strategies=strategies, seeds=6, episodes=20)
+    luck = np.array([-80.0, -60.0, -40.0, -30.0, -20.0, -10.0])[:, None]
+    rng = np.random.Generator(np.random.PCG64(7))
+    for cell in study.cells():
+        reward = luck + rng.normal(0.0, 0.3, (6, 20)) + 5.0 * (cell.strategy == "FULL[PER]")
+        if cell.strategy == "FULL[PER]":
+            reward[5, 3:] = np.inf
+        arrays = {"reward": reward, "reward_greedy": reward[:, 9::10], "episode_steps": np.full_like(reward, 200)}
+        write_record(path / cell.id / "scores.h5", "scores", stint_facts(Stopwatch().stints()), arrays)
+    references = {(cell.plant, cell.frequency, cell.noise): reference for cell in study.cells()}
+    return assemble(study.cells(), references, {cell.id: path / cell.id for cell in study.cells()})
+
+
+@pytest.mark.parametrize(("reference", "unit"), [(SCALED, 0.05), (RAW, 5.0)])
+def test_what_seeds_share_cancels_and_failed_runs_are_counted(
+    tmp_path: Path, reference: Reference, unit: float
+) -> None:
+    rows = {
+        row.strategy: row for row in compared(results(tmp_path, reference).sel(plant="PendulumDCSC"), STRATEGIES[0])
+    }
+    per, resv = rows["FULL[PER]"], rows["Resv[Uniform]"]
+    assert rows["FIFO[Uniform]"].effect is None
+    assert per.effect is not None
+    assert resv.effect is not None
+    assert (per.failed, per.effect.n, resv.failed, resv.effect.n) == (1, 5, 0, 6)
+    assert per.effect.mean == pytest.approx(unit, rel=0.1)
+    low, high = per.effect.interval()
+    assert 0 < low < unit < high  # though the runs themselves lie seventy apart
+    assert per.chance == pytest.approx(2 / 16)  # five pairs, two comparisons: no test could say more
+    assert abs(resv.effect.mean) < 0.1 * unit
+    assert per.better is not None
+    assert 0.5 < per.better.mean < 0.7
+
+
+def test_tables_name_the_baseline_and_say_what_the_test_is(tmp_path: Path) -> None:
+    data = results(tmp_path, SCALED)
+    told = shown(data, None)
+    assert "compared with FIFO[Uniform]" in told
+    assert "by flipped signs" in told
+    assert "(61 %)" in told  # what the worst of six runs is good for
+    assert "− Resv[Uniform] [95 %]" in shown(data, "resv[uniform]")
+    with pytest.raises(UserError, match="FULL\\[Uniform\\]"):
+        comparison_tables(data, "FULL[Uniform]")
+
+
+def test_a_single_strategy_is_compared_with_nothing(tmp_path: Path) -> None:
+    data = results(tmp_path, SCALED, STRATEGIES[:1])
+    assert comparison_tables(data) == []
+    assert paired_differences(data.sel(plant="PendulumDCSC")) is None
+    with pytest.raises(UserError, match="nothing was run beside"):
+        comparison_tables(data, STRATEGIES[0])
+
+
+def test_figures_show_the_pairs_and_the_share_of_all_runs(tmp_path: Path) -> None:
+    data = results(tmp_path, SCALED).sel(plant="PendulumDCSC")
+    figure = paired_differences(data)
+    assert figure is not None
+    (axes,) = figure.axes
+    assert axes.get_title() == "noise 0, 50 Hz, n = 5 to 6"
+    assert [label.get_text() for label in axes.get_yticklabels()] == list(STRATEGIES[1:])
+    figure = performance_profiles(data)
+    assert figure is not None
+    heights = [np.asarray(line.get_ydata())[0] for line in figure.axes[0].lines]
+    assert heights == pytest.approx([1.0, 5 / 6, 1.0])  # a failed run is above nothing
+
+
+def shown(data: xr.Dataset, baseline: str | None) -> str:
+    printed = io.StringIO()
+    for table in comparison_tables(data, baseline):
+        Console(width=200, file=printed).print(table)
+    return printed.getvalue()

@@ -1,0 +1,24 @@
+"""Intervals of few runs hold as much as is said of them: a small part of what benchmarks/coverage.py simulates."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.coverage import SCORES, simulate
+
+
+@pytest.mark.parametrize(("scores", "least"), [("normal", 0.90), ("skewed", 0.80), ("dead seeds", 0.83)])
+def test_intervals_of_25_runs_hold_the_truth_about_as_often_as_they_say(scores: str, least: float) -> None:
+    found = simulate(SCORES[scores], 25, 500, seed=3)
+    for name in ("mean", "interquartile mean", "paired difference"):
+        assert least <= found[name] <= 0.985, name
+    assert 0.93 <= found["worst run"] <= 0.975
+    assert 0.03 <= found["flipped signs, wrongly"] <= 0.07
+    assert found["apart, wrongly"] < 0.04  # two intervals apart are a far stricter test than it seems
+    assert found["apart, rightly"] < found["flipped signs, rightly"] - 0.2
+
+
+def test_five_runs_with_dead_seeds_are_too_few() -> None:
+    found = simulate(SCORES["dead seeds"], 5, 250, seed=3)
+    assert found["mean"] < 0.7
+    assert "90 % reach" not in found
