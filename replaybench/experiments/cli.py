@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from replaybench.data.errors import UserError, unknown
 from replaybench.experiments.address_space import check_address_space
+from replaybench.experiments.command_line.advising import advise
 from replaybench.experiments.command_line.files import export, import_log, inspect
 from replaybench.experiments.command_line.names import check, list_names
 from replaybench.experiments.command_line.options import check_options, take_plant_parameters
@@ -34,6 +35,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "show": show,
     "reproduce": reproduce,
     "claims": claims,
+    "advise": advise,
     "inspect": inspect,
     "list": list_names,
     "check": check,
@@ -50,6 +52,7 @@ watch shows a sweep while it learns.
 report makes a page of what came of a sweep, table prints its tables, figures draws it again, for a screen or a journal.
 show puts a plant in motion, under a learned policy or none, in a window or as a film.
 reproduce runs a published figure or table, claims judges what papers claim by what was run.
+advise tries a few strategies on a plant of yours and proposes one, with reasons.
 check tries what a plant, strategy or learner of your own promises to the rest; examples copies some to start from.
 
 --version prints the version, --tyro-print-completion {bash,zsh} what completes commands and options in that shell."""

@@ -35,7 +35,7 @@ def paired_differences(data: xr.Dataset) -> Figure | None:
         data: dataset of one plant.
     """
     baseline = baseline_of(data, None)
-    rows = [row for row in compared(data, baseline) if row.effect is not None]
+    rows = [row for row in compared(data, baseline) if row.effect is not None and row.effect.n > 1]
     places = list(dict.fromkeys((row.noise, row.frequency) for row in rows))
     if not places:
         return None

@@ -40,6 +40,8 @@ ORIGIN = stint_facts(Stopwatch().stints())
 RANDOM, DP, ZERO, LQR = -160.0, -20.0, -157.0, np.nan
 USABLE = Reference("PendulumDCSC", 50.0, 0.0, RANDOM, 3.0, ZERO, LQR, DP, DP, DP, 0.95, (3, 3), 3, 9, "paper")
 TOO_CLOSE = dataclasses.replace(USABLE, random=-30.0, dp=-28.0, zero=-31.0, lqr=-29.0)
+COMPARED = ("differences", "profiles")
+"""Kinds of figures that there are where there is more than one seed, and for differences more than one strategy."""
 UNKNOWN = dataclasses.replace(USABLE, random=np.nan, dp=np.nan, zero=np.nan, lqr=np.nan, nodes=(), rule="")
 
 
@@ -85,7 +87,7 @@ def line(axes: Any, label: str) -> np.ndarray:
 def test_one_cell_gives_curves_and_scores_and_equal_data_equal_bytes(tmp_path: Path) -> None:
     data, folder, cells = results(tmp_path)
     paths = draw_figures(data, folder, cells)
-    assert drawn_kinds(paths) == {"learning_curves", "scores"}
+    assert drawn_kinds(paths) == {"learning_curves", "scores", *COMPARED}
     first = [path.with_suffix(".svg").read_bytes() for path in paths]
     assert first == [path.with_suffix(".svg").read_bytes() for path in draw_figures(data, folder, cells)]
 
@@ -104,7 +106,7 @@ def test_references_that_know_the_noise_are_lines_in_view(tmp_path: Path) -> Non
 def test_full_grid_with_missing_cells_and_failed_runs(tmp_path: Path) -> None:
     found = results(tmp_path, noise=(0.0, 0.05), frequency=(50.0, 100.0), missing=(0, 4, 5, 6), failing=(1,))
     kinds = drawn_kinds(draw_figures(*found))
-    assert kinds == {"learning_curves", "scores", "response_noise", "response_frequency"}
+    assert kinds == {"learning_curves", "scores", "response_noise", "response_frequency", *COMPARED}
 
 
 @pytest.mark.parametrize("reference", [USABLE, TOO_CLOSE, UNKNOWN])
@@ -265,7 +267,7 @@ def test_policies_beside_dynamic_programming(tmp_path: Path, monkeypatch: pytest
     references = {("PendulumDCSC", 50.0, 0.0): USABLE}
     data = assemble(cells, references, {cell.id: folder.cell(cell.id) for cell in cells})
     paths = draw_figures(data, folder, cells)
-    assert drawn_kinds(paths) == {"learning_curves", "scores", "policies"}
+    assert drawn_kinds(paths) == {"learning_curves", "scores", "policies", *COMPARED}
 
     figure = surfaces.policy_surfaces(data.sel(plant="PendulumDCSC"), folder, cells)
     assert figure is not None
@@ -321,7 +323,8 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def test_figures_for_print_have_embedded_fonts_and_the_width_of_a_column(printed: list[Path]) -> None:
     *figures, _ = printed
     assert {path.name for path in figures} == {
-        f"{kind}-PendulumDCSC.pdf" for kind in ("learning_curves", "scores", "response_noise", "response_frequency")
+        f"{kind}-PendulumDCSC.pdf"
+        for kind in ("learning_curves", "scores", "response_noise", "response_frequency", *COMPARED)
     }
     for path in figures:
         content = path.read_bytes()

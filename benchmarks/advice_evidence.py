@@ -1,0 +1,63 @@
+"""Write what stored results say of the contrasts that advice cites: `python -m benchmarks.advice_evidence`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.tables.stored import RESULTS, cell, results
+from replaybench.experiments.advice.rules import FOLDER
+from replaybench.experiments.results.effects import Effect, paired
+
+STORED = FOLDER / "evidence.json"
+
+
+def evidence() -> dict[str, dict[str, Any]]:
+    """Return all contrasts by name."""
+    return {
+        "full-per-over-fifo": _contrast("separation", "PendulumDCSC", "FULL[PER]", "FIFO[Uniform]"),
+        "resv-over-fifo": _contrast("orderings", "PendulumDCSC", "Resv[Uniform]", "FIFO[Uniform]"),
+        "magman-fifo-full": _contrast("orderings", "Magman", "FIFO[Uniform]", "FULL[PER]"),
+        "noise-replayed": _replayed(),
+    }
+
+
+def _contrast(study: str, plant: str, plus: str, minus: str) -> dict[str, Any]:
+    one, other = (cell(study, plant=plant, learner="DDPG", strategy=name) for name in (plus, minus))
+    seeds = min(one.data.sizes["seed"], other.data.sizes["seed"])
+    effect = paired([one.data["mu_final"].values[:seeds]], [other.data["mu_final"].values[:seeds]])
+    return _told(study, f"μ_final on {plant}, {plus} − {minus}", effect)
+
+
+def _replayed() -> dict[str, Any]:
+    """Return how much more noise than there is TDE[PER] replays in the pendulum's angle."""
+    found = cell("replayed_noise", plant="PendulumDCSC", strategy="TDE[PER]").data
+    level = float(found["noise"]) * np.sqrt(2 / np.pi)
+    noise = found["replayed_noise"].sel(signal="angle").values / level
+    return _told(
+        "replayed_noise", "noise of the angle replayed by TDE[PER] on PendulumDCSC − 1", paired([noise], [], 1.0)
+    )
+
+
+def _told(study: str, contrast: str, effect: Effect) -> dict[str, Any]:
+    data = results(study)
+    return {
+        "contrast": contrast,
+        "effect": round(effect.mean, 4),
+        "interval": [round(end, 4) for end in effect.interval()],
+        "n": effect.n,
+        "episodes": data.sizes["episode"],
+        "stored": f"{(RESULTS / study).relative_to(Path(__file__).resolve().parents[1])}",
+    }
+
+
+def main() -> None:
+    STORED.write_text(json.dumps(evidence(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(STORED)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""How good advice was on plants that its rules were not made on."""
+
+from __future__ import annotations
+
+from benchmarks.tables.stored import RESULTS, facts
+from benchmarks.tables.text import between, captioned, number, table
+
+
+def texts() -> dict[str, str]:
+    """Return the table of `benchmarks/advice.py`, or that it is still to be made."""
+    if not (RESULTS / "advice.json").is_file():
+        return {"advice": "*Its results are not stored yet.*"}
+    told = facts("advice.json")
+    near = sum(row["near"] for row in told["rows"])
+    caption = (
+        f"`{told['command']}`, commit {told['commit'][:7]}: {told['seeds']} seeds × {told['episodes']} episodes, "
+        f"advice and judges on different seeds. Within {told['near']:g} of the best of twelve on {near} of "
+        f"{len(told['rows'])} plants; the best is chosen on the seeds that it is shown with, which flatters it."
+    )
+    headings = ("plant", "Hz", "noise", "advised", "score", "best of 12", "score", "behind, seed by seed [95 %]")
+    rows = [
+        [
+            row["plant"],
+            f"{row['frequency']:g}",
+            f"{row['noise']:g}",
+            row["advised"],
+            number(row["score"], 3),
+            row["best"],
+            number(row["best_score"], 3),
+            between(row["behind"], *row["interval"], 3),
+        ]
+        for row in told["rows"]
+    ]
+    return {"advice": captioned(caption, table(headings, rows))}

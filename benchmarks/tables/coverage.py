@@ -1,0 +1,66 @@
+"""How much intervals and tests of few runs hold, as `benchmarks/coverage.py` simulated it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.tables.stored import facts
+from benchmarks.tables.text import captioned, number, table
+
+NOMINAL = 0.95
+NEAR = 0.02
+"""How far from nominal a share may be that is not told as amiss; its own standard error is 0.007."""
+
+_COLUMNS = {
+    "mean": "mean",
+    "interquartile mean": "IQM",
+    "paired difference": "paired difference",
+    "improvement": "P(better)",
+    "worst run": "worst run",
+    "90 % reach": "90 % reach",
+}
+_TESTS = {
+    "flipped signs, wrongly": "flipped signs, alike",
+    "flipped signs, rightly": "half an sd apart",
+    "apart, wrongly": "intervals apart, alike",
+    "apart, rightly": "half an sd apart",
+}
+
+
+def texts() -> dict[str, str]:
+    told = facts("coverage.json")
+    rows: list[dict[str, Any]] = told["rows"]
+    caption = (
+        f"`{told['command']}`, commit {told['commit'][:7]}, {told['core_seconds']:.0f} s of a core: "
+        f"{told['repetitions']:,} samples of each size. Left, which share of 95 % intervals and bounds hold the truth, "
+        f"bold where that is less than {NOMINAL - NEAR:.2f} (P(better): of 200 samples); right, how often two "
+        f"strategies on shared seeds (correlation {told['shared']:g}) are called different, where they are alike and "
+        "where one is half a standard deviation better: by flipped signs of the paired differences (p < 0.05), and by "
+        "intervals that do not overlap."
+    )
+    headings = ("scores", "runs", *_COLUMNS.values(), *_TESTS.values())
+    shown = [
+        [
+            row["scores"],
+            str(row["runs"]),
+            *(_share(row.get(name)) for name in _COLUMNS),
+            *(f"{row[t]:.2f}" for t in _TESTS),
+        ]
+        for row in rows
+    ]
+    dead = {row["runs"]: row for row in rows if row["scores"] == "dead seeds"}
+    return {
+        "coverage": captioned(caption, table(headings, shown)),
+        "coverage.five": number(dead[5]["mean"], 2),
+        "coverage.ten": number(dead[10]["paired difference"], 2),
+        "coverage.fifty": number(min(row["paired difference"] for row in rows if row["runs"] == 50), 2),
+        "coverage.middle": number(min(row["interquartile mean"] for row in rows if row["runs"] >= 10), 2),
+        "coverage.flipped": number(max(row["flipped signs, wrongly"] for row in rows), 3),
+        "coverage.apart": number(max(row["apart, wrongly"] for row in rows), 3),
+    }
+
+
+def _share(share: float | None) -> str:
+    if share is None:
+        return ""
+    return f"{share:.2f}" if share >= NOMINAL - NEAR else f"**{share:.2f}**"

@@ -1,0 +1,217 @@
+"""The procedure: FULL[Uniform] first, what its curve and the plant's traits say, short probes, then a proposal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import xarray as xr
+from rich.console import Console
+
+from replaybench.data.errors import UserError, unknown
+from replaybench.data.formats.run_folder import RunFolder
+from replaybench.envs.registry import make_plant
+from replaybench.experiments.advice.ninety_percent import Capacity, ninety_percent, rounded
+from replaybench.experiments.advice.probes import Question, condition, planned, run, stored_study
+from replaybench.experiments.advice.proposal import Advice, cautions_of, changes_of, choose, probes_of, scores_of
+from replaybench.experiments.advice.rules import RETENTIONS, SAMPLINGS, Candidate, candidates
+from replaybench.experiments.advice.show import as_record, print_advice
+from replaybench.experiments.advice.traits import Traits, authority_of, decay_of, symmetry_of
+from replaybench.experiments.results.results_file import read_results
+from replaybench.replay.strategies.notation import parse
+
+FULL: Final = "FULL[Uniform]"
+_ROOM: Final = 10_000
+
+
+def advise(question: Question, folder: Path, workers: int, console: Console) -> Advice:
+    """Answer a question by runs in a folder; what is finished there is not run again."""
+    plant = make_plant(question.plant)
+    budget = planned(question, folder, workers)
+
+    def say(text: str) -> None:
+        console.print(text, markup=False, highlight=False)
+
+    say(f"1 of 3: {FULL}, {question.seeds} seeds × {budget.episodes} episodes")
+    study = question.study([FULL], budget.episodes, _ROOM)
+    settings = study.cells()[0].settings
+    first = run(study, folder / "1-full", workers, console)
+    here = condition(first, question.plant, question.learner, question.noise, question.frequency)
+    capacity = _capacity(here)
+    asked = rounded(capacity.steps) if capacity is not None else _ROOM
+    traits = Traits(
+        noise=question.noise,
+        authority=authority_of(plant, question.frequency),
+        decay=decay_of(settings, budget.episodes),
+        symmetry=symmetry_of(plant, question.frequency),
+        memory=question.memory / asked if question.memory else float("inf"),
+    )
+    room = max(settings["batch_size"], min(asked, question.memory or asked))
+    ranked = [each for each in candidates(traits) if each.strategy() != FULL]
+    if question.memory:
+        steps = int(here["episode_steps"].sum("episode").max())
+        ranked = [each for each in ranked if each.retention != "FULL" or question.memory >= steps]
+    picked = ranked[: budget.probes]
+    say(f"2 of 3: {', '.join(each.strategy(room) for each in picked)}")
+    names = [FULL, *(each.strategy(room) for each in picked)]
+    second = run(question.study(names, budget.episodes, _ROOM), folder / "2-probes", workers, console)
+    tried = _tried(names, None)
+    advice = _conclude(question, budget.episodes, second, traits, capacity, tried)
+    bounded = [each for each in advice.probes if each.candidate.retention != "FULL"]
+    if bounded and len(picked) == budget.probes > 1 and room // 2 >= settings["batch_size"]:
+        half = bounded[0].candidate.strategy(room // 2)
+        say(f"3 of 3: half the capacity, {half}")
+        names.append(half)
+        third = run(question.study(names, budget.episodes, _ROOM), folder / "3-capacity", workers, console)
+        advice = _conclude(question, budget.episodes, third, traits, capacity, _tried(names, None))
+    return advice
+
+
+def advise_from(
+    path: Path, plant: str | None, memory: int, frequency: float | None, noise: float | None
+) -> list[Advice]:
+    """Advise by what a run folder holds already, for each plant, learner, noise and rate that ran FULL[Uniform].
+
+    Args:
+        plant: the only plant to advise on. One of a user's file is loaded only if it is named here.
+
+    Raises:
+        UserError: it holds no results, or none of FULL[Uniform].
+    """
+    folder = RunFolder(path)
+    if not folder.results.is_file():
+        raise UserError(f"{path} holds no results.nc; name a run folder of `sweep`, or ask with --plant")
+    data, table = read_results(folder.results), stored_study(folder)
+    if "episode_steps" not in data:
+        raise UserError(f"{folder.results}, of an older version, does not say how long episodes were; sweep again")
+    if plant is not None and plant not in data["plant"].values:
+        raise unknown("plant of this run:", plant, map(str, data["plant"].values))
+    found = []
+    if FULL in data["strategy"].values:
+        run = data["reward"].sel(strategy=FULL).notnull().any(["seed", "episode"])
+        for name, learner, level, rate in _places(run):
+            if noise in (None, level) and frequency in (None, rate) and plant in (None, name):
+                load = plant is not None or ".py:" not in name
+                found.append(_advise_stored(data, table, memory, name, learner, level, rate, load))
+    if not found:
+        raise UserError(
+            f"{path} holds no finished {FULL} there, from whose curve advice begins; run it, or use --plant"
+        )
+    return found
+
+
+def _places(run: xr.DataArray) -> list[tuple[str, str, float, float]]:
+    axes = ("plant", "learner", "noise", "frequency")
+    places = np.argwhere(run.transpose(*axes).values)
+    return [tuple(run[axis].values[i].item() for axis, i in zip(axes, place, strict=True)) for place in places]
+
+
+def _advise_stored(
+    data: xr.Dataset,
+    table: dict[str, Any],
+    memory: int,
+    plant: str,
+    learner: str,
+    noise: float,
+    rate: float,
+    load: bool,
+) -> Advice:
+    """Advise by one condition of stored results."""
+    here = condition(data, plant, learner, noise, rate)
+    capacity = _capacity(here)
+    known = make_plant(plant, **dict(table.get("plant", {}).get(plant, {}))) if load else None
+    settings = table.get("learner", {}).get(learner, {})
+    traits = Traits(
+        noise=noise,
+        authority=None if known is None else authority_of(known, rate),
+        decay=decay_of(settings if isinstance(settings, dict) else {}, data.sizes["episode"]),
+        symmetry=None if known is None else symmetry_of(known, rate),
+        memory=memory / rounded(capacity.steps) if memory and capacity is not None else float("inf"),
+    )
+    room = table.get("capacity")
+    names = [str(name) for name in here["strategy"].values if here["reward"].sel(strategy=name).notnull().any()]
+    seeds = int(here["reward"].sel(strategy=FULL).notnull().any("episode").sum())
+    question = Question(
+        plant=plant, learner=learner, frequency=rate, noise=noise, seeds=seeds, root_seed=0, memory=memory, minutes=0.0
+    )
+    tried = _tried(names, room if isinstance(room, int) else None)
+    return _conclude(question, data.sizes["episode"], data, traits, capacity, tried)
+
+
+def _capacity(here: xr.Dataset) -> Capacity | None:
+    """Apply the 90 % rule to the curve of FULL[Uniform]."""
+    full = here.sel(strategy=FULL)
+    there = full["reward"].notnull().any("episode").values
+    rewards, steps = (full[name].transpose("seed", "episode").values[there] for name in ("reward", "episode_steps"))
+    start = float(here["reference_random"])
+    if not np.isfinite(start):
+        start = float(np.nanmean(rewards[:, : max(1, rewards.shape[1] // 20)]))
+    return ninety_percent(rewards, steps, start)
+
+
+def _tried(names: Sequence[str], room: int | None) -> list[tuple[str, str, str, int | None]]:
+    """Return those strategies that are advised on: retention, sampling, name and capacity."""
+    found = []
+    for name in names:
+        if ".py:" in name:  # of a user's file: no rule speaks of it, and looking at results must not run it
+            continue
+        strategy = parse(name)
+        whole, own = str(strategy), strategy.retention.capacity
+        retention = whole.partition("[")[0].partition("(")[0]
+        sampling = whole.partition("[")[2].removesuffix("]")
+        kept = Candidate(retention, sampling, (), ())
+        plain = kept.strategy() if own is None else kept.strategy(own)
+        if retention in RETENTIONS and sampling in SAMPLINGS and str(parse(plain)) == whole:
+            found.append((retention, sampling, name, None if retention == "FULL" else own or room))
+    return found
+
+
+def _conclude(
+    question: Question,
+    episodes: int,
+    data: xr.Dataset,
+    traits: Traits,
+    capacity: Capacity | None,
+    tried: Sequence[tuple[str, str, str, int | None]],
+) -> Advice:
+    """Compare what was tried, and propose one."""
+    here = condition(data, question.plant, question.learner, question.noise, question.frequency)
+    scores, unit = scores_of(here)
+    judged = {(each.retention, each.sampling): each for each in candidates(traits)}
+    probes = probes_of(scores, [(judged[kept, drawn], name, room) for kept, drawn, name, room in tried])
+    affordable = [each for each in probes if _fits(each.capacity, question.memory, here)] or probes
+    chosen = choose(affordable)
+    return Advice(
+        plant=question.plant,
+        frequency=question.frequency,
+        noise=question.noise,
+        learner=question.learner,
+        episodes=episodes,
+        seeds=question.seeds,
+        unit=unit,
+        traits=traits,
+        capacity=capacity,
+        probes=probes,
+        chosen=chosen,
+        changes=changes_of(traits, probes, chosen, capacity),
+        cautions=cautions_of(capacity, chosen, question.seeds, traits),
+    )
+
+
+def _fits(room: int | None, memory: int, here: xr.Dataset) -> bool:
+    """Tell whether what a strategy keeps fits into the memory; without a capacity it keeps the whole run."""
+    needed = int(here["episode_steps"].sum("episode").max()) if room is None else room
+    return not memory or needed <= memory
+
+
+def show(advices: Sequence[Advice], form: str, console: Console) -> None:
+    """Print advice, as text or as JSON: one object, or a list where there are several."""
+    if form == "json":
+        records = [as_record(each) for each in advices]
+        print(json.dumps(records[0] if len(records) == 1 else records, ensure_ascii=False, indent=1))
+        return
+    for each in advices:
+        print_advice(console, each)

@@ -1,0 +1,184 @@
+"""From probes of some strategies to one that is proposed, with its reasons and with what would change it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from replaybench.experiments.advice.ninety_percent import Capacity
+from replaybench.experiments.advice.rules import Candidate, Rule, candidates, rules
+from replaybench.experiments.advice.traits import Traits
+from replaybench.experiments.results.comparison_tables import final_scores, scaled
+from replaybench.experiments.results.effects import Effect, holm, paired
+from replaybench.experiments.results.sign_flips import flipped
+
+Floats = NDArray[np.float64]
+
+NEAR: Final = 0.01
+"""Scores so near to the best are as good; then the rules decide."""
+_FEW: Final = 8
+_NAMED: Final = 3
+_SURE: Final = 0.05
+
+
+class Probe(NamedTuple):
+    """A strategy that was tried.
+
+    Attributes:
+        name: as it was run, with its capacity.
+        scores: final scores `[seed]`, NaN where a run failed: μ_r, or what `Advice.unit` says.
+        beyond: how much better than FULL[Uniform], seed by seed; None for that itself.
+        chance: p value of no difference, by flipped signs (Holm 1979).
+    """
+
+    candidate: Candidate
+    name: str
+    capacity: int | None
+    scores: Floats
+    beyond: Effect | None
+    chance: float
+
+    @property
+    def mean(self) -> float:
+        """Mean score; a failed run counts as nothing learned."""
+        return float(np.where(np.isfinite(self.scores), self.scores, 0.0).mean())
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What is advised, and why.
+
+    Attributes:
+        plant, frequency, noise, learner, episodes, seeds: what it was found with.
+        unit: what scores are.
+        capacity: what the learning curve of FULL[Uniform] says; None where nothing was learned.
+        probes: all that was tried, the best first.
+        chosen: the one that is proposed.
+        changes: what would change the proposal, in sentences.
+        cautions: what the advice does not rest on, in sentences.
+    """
+
+    plant: str
+    frequency: float
+    noise: float
+    learner: str
+    episodes: int
+    seeds: int
+    unit: str
+    traits: Traits
+    capacity: Capacity | None
+    probes: Sequence[Probe]
+    chosen: Probe
+    changes: Sequence[str]
+    cautions: Sequence[str]
+
+
+def scores_of(data: xr.Dataset) -> tuple[dict[str, Floats], str]:
+    """Return the final scores `[seed]` of one condition by strategy, and what they are.
+
+    Without μ_r, 0 is the random controller and 1 the best single run.
+
+    Args:
+        data: dataset of one plant, learner, noise and rate.
+    """
+    data = data.expand_dims(["noise", "frequency", "learner"]).transpose("noise", "frequency", "learner", ...)
+    found = final_scores(data).isel(noise=0, frequency=0, learner=0)
+    run = data["reward"].notnull().any("episode").isel(noise=0, frequency=0, learner=0)
+    by_name = {
+        str(name): found.sel(strategy=name).values[run.sel(strategy=name).values]
+        for name in data["strategy"].values
+        if run.sel(strategy=name).any()
+    }
+    if bool(scaled(data).values.all()):
+        return by_name, "μ_r (0 = random, 1 = dynamic programming)"
+    low = float(data["reference_random"].values.item())
+    high = max((float(np.nanmax(values)) for values in by_name.values() if np.isfinite(values).any()), default=low)
+    span = high - low if high > low else 1.0
+    return {name: (values - low) / span for name, values in by_name.items()}, "0 = random, 1 = best single run"
+
+
+def probes_of(scores: dict[str, Floats], tried: Sequence[tuple[Candidate, str, int | None]]) -> list[Probe]:
+    """Compare what was tried with FULL[Uniform], seed by seed; the best first."""
+    full = scores["FULL[Uniform]"]
+    found = []
+    for candidate, name, capacity in tried:
+        beyond = paired([scores[name]], [full]) if name != "FULL[Uniform]" else None
+        found.append(Probe(candidate, name, capacity, scores[name], beyond, 1.0))
+    chances = iter(holm([float(flipped(probe.beyond.differences)) for probe in found if probe.beyond is not None]))
+    found = [probe if probe.beyond is None else probe._replace(chance=next(chances)) for probe in found]
+    return sorted(found, key=lambda probe: -probe.mean)
+
+
+def choose(probes: Sequence[Probe]) -> Probe:
+    """Return the probe that did best; of those that are as good, the one for which most rules speak."""
+    near = [probe for probe in probes if probe.mean >= probes[0].mean - NEAR]
+    return max(near, key=lambda probe: (probe.candidate.votes, probe.mean))
+
+
+def changes_of(traits: Traits, probes: Sequence[Probe], chosen: Probe, capacity: Capacity | None) -> list[str]:
+    """Say which numbers would change the proposal."""
+    said = []
+    others = [probe for probe in probes if probe.name != chosen.name]
+    if others:
+        rival = others[0]
+        ahead = paired([chosen.scores], [rival.scores])
+        if ahead.n:
+            low, high = ahead.interval()
+            ends = f" [{low:+.3f}, {high:+.3f}]" if np.isfinite(low) else ""
+            sure = "surely" if flipped(ahead.differences) < _SURE else "not surely"
+            said.append(
+                f"{rival.name} is next: {chosen.name} is {ahead.mean:+.3f}{ends} ahead over {ahead.n} seeds, {sure}; a "
+                f"difference below zero over more seeds would turn the proposal to it"
+            )
+    for rule in rules():
+        value = rule.value(traits)
+        if (
+            value is None
+            or not np.isfinite(value)
+            or {chosen.candidate.retention, chosen.candidate.sampling}.isdisjoint((*rule.for_, *rule.against))
+        ):
+            continue
+        said.append(_edge(rule, value, {chosen.candidate.retention, chosen.candidate.sampling}))
+    kinds = {(probe.candidate.retention, probe.candidate.sampling) for probe in probes}
+    best = chosen.candidate.votes
+    untried = [one for one in candidates(traits) if (one.retention, one.sampling) not in kinds and one.votes > best]
+    if untried:
+        named = ", ".join(f"{one.strategy()} ({one.votes:+d})" for one in untried[:_NAMED])
+        said.append(f"not tried, though more rules speak for it: {named}; a larger budget would try it")
+    if capacity is not None and not capacity.converged:
+        said.append(
+            f"the curve of FULL[Uniform] still rises (by {capacity.rise:.1%} over the last tenth): longer runs would "
+            f"raise the capacity above {capacity.steps}"
+        )
+    return said
+
+
+def _edge(rule: Rule, value: float, parts: set[str]) -> str:
+    here = rule.least <= value <= rule.most
+    named = " and ".join(sorted(parts & {*rule.for_, *rule.against}))
+    verb = "for" if parts & set(rule.for_) else "against"
+    state = "speaks" if here else "would speak"
+    return f"{rule.trait} is {value:.3g}: rule {rule.id} {state} {verb} {named} where it is {rule.ends()}"
+
+
+def cautions_of(capacity: Capacity | None, chosen: Probe, seeds: int, traits: Traits) -> list[str]:
+    """Say what the advice does not rest on."""
+    said = []
+    if capacity is None:
+        said.append("FULL[Uniform] learned nothing here that is above random control: run longer before trusting this")
+    if seeds < _FEW:
+        said.append(f"intervals of {seeds} seeds hold less than they say (docs/statistics.md); use 10 or more")
+    if chosen.beyond is not None and not chosen.chance < _SURE:
+        said.append(f"{chosen.name} is not surely better than FULL[Uniform] (p = {chosen.chance:.2f})")
+    if traits.symmetry is None:
+        said.append(
+            "whether the plant is its own mirror image is not known: it has no equations, or its file was not loaded"
+        )
+    if traits.authority is None:
+        said.append("how far single actions move the plant was not measured")
+    return said

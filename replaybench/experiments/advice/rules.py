@@ -1,0 +1,125 @@
+"""The paper's recommendations as data: which trait speaks for or against which part of a strategy, and why."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from replaybench.data.configuration import build
+from replaybench.data.errors import UserError
+from replaybench.data.formats.documents import read_json, read_toml
+from replaybench.experiments.advice.traits import Traits
+from replaybench.experiments.claims.claim import read_claims
+
+FOLDER: Final = Path(__file__).parent
+PAPER: Final = "debruin2018"
+RETENTIONS: Final = ("FULL", "Resv", "Expl", "TDE", "FIFO")
+SAMPLINGS: Final = ("Uniform", "PER", "PER+IS")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """One recommendation.
+
+    Attributes:
+        id: its name.
+        trait: which of `Traits` it looks at.
+        least, most: the trait's values, inclusive, at which it holds.
+        for_, against: retentions and samplings that it speaks for, and against.
+        because: the reason, in our words.
+        section: where the paper says so.
+        claims: ids of the paper's claims behind it.
+        evidence: names of contrasts in evidence.json.
+    """
+
+    id: str
+    trait: str
+    least: float = float("-inf")
+    most: float = float("inf")
+    for_: tuple[str, ...] = ()
+    against: tuple[str, ...] = ()
+    because: str
+    section: str
+    claims: tuple[str, ...]
+    evidence: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if self.trait not in Traits.__dataclass_fields__:
+            raise UserError(f"rule {self.id}: there is no trait {self.trait!r}")
+        for part in (*self.for_, *self.against):
+            if part not in (*RETENTIONS, *SAMPLINGS):
+                raise UserError(f"rule {self.id}: {part!r} is neither a retention nor a sampling that is advised on")
+        known = {claim.id for claim in read_claims(PAPER).claim}
+        if missing := [claim for claim in self.claims if claim not in known]:
+            raise UserError(f"rule {self.id}: there is no claim {missing[0]!r} of {PAPER}")
+        if missing := [name for name in self.evidence if name not in stored_evidence()]:
+            raise UserError(f"rule {self.id}: there is no evidence {missing[0]!r}")
+
+    def value(self, traits: Traits) -> float | None:
+        """Return what its trait was measured to be."""
+        found: float | None = getattr(traits, self.trait)
+        return found
+
+    def holds(self, traits: Traits) -> bool:
+        """Tell whether its trait is known and within its bounds."""
+        value = self.value(traits)
+        return value is not None and self.least <= value <= self.most
+
+    def ends(self) -> str:
+        """Say from where to where the rule holds."""
+        if self.least > float("-inf"):
+            return f"at least {self.least:g}"
+        return f"at most {self.most:g}"
+
+
+class Candidate(NamedTuple):
+    """A strategy with the rules that speak for it, and against."""
+
+    retention: str
+    sampling: str
+    for_: tuple[Rule, ...]
+    against: tuple[Rule, ...]
+
+    @property
+    def votes(self) -> int:
+        """How many more rules are for it than against."""
+        return len(self.for_) - len(self.against)
+
+    def strategy(self, capacity: int | None = None) -> str:
+        """Return it in the notation, with a capacity of its own if one is given."""
+        if capacity is None or self.retention == "FULL":
+            return f"{self.retention}[{self.sampling}]"
+        inner = f"capacity={capacity}" if self.retention in ("TDE", "Expl") else f"{capacity}"
+        return f"{self.retention}({inner})[{self.sampling}]"
+
+
+def candidates(traits: Traits) -> list[Candidate]:
+    """Return all strategies that are advised on, those with most votes first, then in the paper's order."""
+    holding = [rule for rule in rules() if rule.holds(traits)]
+    found = []
+    for retention in RETENTIONS:
+        for sampling in SAMPLINGS:
+            parts = {retention, sampling}
+            pro = tuple(rule for rule in holding if parts & set(rule.for_))
+            contra = tuple(rule for rule in holding if parts & set(rule.against))
+            found.append(Candidate(retention, sampling, pro, contra))
+    return sorted(found, key=lambda candidate: -candidate.votes)
+
+
+@functools.cache
+def rules() -> Sequence[Rule]:
+    """Return the rules of this package."""
+    path = FOLDER / "rules.toml"
+    tables: list[dict[str, Any]] = read_toml(path)["rule"]
+    named = [{("for_" if key == "for" else key): value for key, value in table.items()} for table in tables]
+    return [build(Rule, table, str(path)) for table in named]
+
+
+@functools.cache
+def stored_evidence() -> dict[str, dict[str, Any]]:
+    """Return contrasts of stored results by name: what was found, over how many seeds, and where it is stored."""
+    found: dict[str, dict[str, Any]] = read_json(FOLDER / "evidence.json")
+    return found

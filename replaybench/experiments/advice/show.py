@@ -1,0 +1,148 @@
+"""Advice as text for people, and as JSON for programs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from replaybench.experiments.advice.ninety_percent import rounded
+from replaybench.experiments.advice.proposal import Advice, Probe
+from replaybench.experiments.advice.rules import Rule, stored_evidence
+
+
+def print_advice(console: Console, advice: Advice) -> None:
+    """Print what is advised, the reasons with their evidence, what was tried, and what would change it."""
+
+    def line(text: str, style: str = "") -> None:
+        console.print(Text(text, style=style), soft_wrap=False)
+
+    chosen = advice.chosen
+    line(
+        f"{advice.plant}, {advice.frequency:g} Hz, noise {advice.noise:g}, {advice.learner}: use {chosen.name}", "bold"
+    )
+    line(f"capacity: {_capacity_words(advice)}")
+    if advice.capacity is not None:
+        found = advice.capacity
+        line(
+            f"the 90 % rule (section 9.1): FULL[Uniform] is at nine tenths of {found.start:.4g} … {found.final:.4g} "
+            f"after {found.steps} of {found.stored} experiences; {'converged' if found.converged else 'still rising'}"
+        )
+    line("reasons", "bold")
+    for verb, rules in (("for", chosen.candidate.for_), ("against", chosen.candidate.against)):
+        for rule in rules:
+            line(f"  {verb} it: {rule.because}")
+            value = rule.value(advice.traits)
+            told = "without limit" if value is not None and math.isinf(value) else f"{value:.3g}"
+            line(f"      {rule.trait} = {told} ({rule.ends()}); section {rule.section}; rule {rule.id}", "dim")
+            line(f"      claims: {', '.join(rule.claims)}", "dim")
+            for name in rule.evidence:
+                line(f"      stored: {_evidence_words(name)}", "dim")
+    if not (chosen.candidate.for_ or chosen.candidate.against):
+        line("  no rule speaks for or against it: it did best")
+    console.print(_table(advice))
+    line("what would change it", "bold")
+    for said in advice.changes:
+        line(f"  {said}")
+    for said in advice.cautions:
+        line(f"caution: {said}", "yellow")
+
+
+def _capacity_words(advice: Advice) -> str:
+    chosen = advice.chosen
+    if chosen.candidate.retention == "FULL":
+        if advice.capacity is None:
+            return "all experiences"
+        return f"all experiences ({advice.capacity.stored} here); {rounded(advice.capacity.steps)} by the 90 % rule"
+    return f"{chosen.capacity} experiences"
+
+
+def _evidence_words(name: str) -> str:
+    told = stored_evidence()[name]
+    low, high = told["interval"]
+    return f"{told['contrast']} = {told['effect']:+.3f} [{low:+.3f}, {high:+.3f}], n = {told['n']}, {told['stored']}"
+
+
+def _table(advice: Advice) -> Table:
+    table = Table(title=f"tried with {advice.seeds} seeds × {advice.episodes} episodes", box=box.SIMPLE_HEAD)
+    table.caption = (
+        f"score: {advice.unit}; differences are of paired seeds with BCa intervals; p by flipped signs, Holm's"
+    )
+    table.caption_justify = "left"
+    for heading in ("strategy", "votes", "score", "failed", "− FULL[Uniform] [95 %]", "p"):
+        table.add_column(heading, justify="left" if heading == "strategy" else "right", no_wrap=heading == "strategy")
+    for probe in advice.probes:
+        failed = sum(not math.isfinite(value) for value in probe.scores)
+        votes = f"{probe.candidate.votes:+d}"
+        table.add_row(Text(probe.name), votes, f"{probe.mean:.3f}", f"{failed}", *_difference(probe))
+    return table
+
+
+def _difference(probe: Probe) -> tuple[str, str]:
+    if probe.beyond is None or not probe.beyond.n:
+        return "", ""
+    low, high = probe.beyond.interval()
+    ends = f" [{low:+.3f}, {high:+.3f}]" if math.isfinite(low) else ""
+    return f"{probe.beyond.mean:+.3f}{ends}", f"{probe.chance:.3f}" if probe.chance >= 0.001 else "< 0.001"
+
+
+def as_record(advice: Advice) -> dict[str, Any]:
+    """Return advice as plain values; what is not known or without bound is null."""
+    return {
+        "plant": advice.plant,
+        "frequency": advice.frequency,
+        "noise": advice.noise,
+        "learner": advice.learner,
+        "episodes": advice.episodes,
+        "seeds": advice.seeds,
+        "strategy": advice.chosen.name,
+        "capacity": advice.chosen.capacity,
+        "ninety_percent": None if advice.capacity is None else _plain(vars(advice.capacity)),
+        "traits": _plain(vars(advice.traits)),
+        "reasons": [
+            *(_reason(rule, advice, True) for rule in advice.chosen.candidate.for_),
+            *(_reason(rule, advice, False) for rule in advice.chosen.candidate.against),
+        ],
+        "unit": advice.unit,
+        "tried": [_tried(probe) for probe in advice.probes],
+        "changes": list(advice.changes),
+        "cautions": list(advice.cautions),
+    }
+
+
+def _reason(rule: Rule, advice: Advice, speaks_for: bool) -> dict[str, Any]:
+    return {
+        "rule": rule.id,
+        "for": speaks_for,
+        "because": rule.because,
+        "trait": rule.trait,
+        "measured": _plain({"value": rule.value(advice.traits)})["value"],
+        "holds": rule.ends(),
+        "section": rule.section,
+        "claims": list(rule.claims),
+        "evidence": {name: stored_evidence()[name] for name in rule.evidence},
+    }
+
+
+def _tried(probe: Probe) -> dict[str, Any]:
+    told: dict[str, Any] = {"strategy": probe.name, "capacity": probe.capacity, "votes": probe.candidate.votes}
+    told |= {
+        "score": probe.mean,
+        "scores": [value if math.isfinite(value) else None for value in probe.scores.tolist()],
+    }
+    if probe.beyond is not None and probe.beyond.n:
+        ends = probe.beyond.interval()
+        told["beyond_full"] = probe.beyond.mean
+        told["interval"] = list(ends) if math.isfinite(ends[0]) else None
+        told |= {"n": probe.beyond.n, "p": probe.chance}
+    return told
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()
+    }

@@ -1,0 +1,138 @@
+"""What a plant and its learner are like, as far as it bears on what to keep: measured numbers, not impressions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.envs.interface.plant import Plant
+from replaybench.envs.ode.plant import OdePlant, state_range
+from replaybench.envs.population import PopulationEnv
+
+Floats = NDArray[np.float64]
+
+MIRRORED: Final = 1e-6
+"""Relative difference of mirrored steps that is rounding."""
+_MEMBERS: Final = 16
+_STEPS: Final = 4000
+_RENEWED: Final = 0.2
+_TRIED: Final = 256
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What the rules look at; None where it could not be measured.
+
+    Attributes:
+        noise: standard deviation of sensor and actuator noise, normalised.
+        authority: by how much a single random action moves the plant, root mean square, of the state that it moves
+            most, normalised (±1 is a state's usual range); small at high rates.
+        decay: first amplitude of exploration over the last; 1 where it does not decay.
+        symmetry: how far mirrored states and actions are from giving mirrored steps and equal rewards, 0 if they do.
+        memory: experiences that may be kept, over those that the 90 % rule asks for; infinite without a limit.
+    """
+
+    noise: float
+    authority: float | None
+    decay: float
+    symmetry: float | None
+    memory: float
+
+
+def authority_of(plant: Plant, frequency: float, root_seed: int = 0) -> float:
+    """Measure how far one action moves the plant, at states that random actions, each held for a while, lead to.
+
+    Of plants given by equations a step with a random action is compared with a step of doing nothing; of others what
+    an action adds is found by regression (`authority`).
+    """
+    states, actions, after = _random_steps(plant, frequency, root_seed)
+    if not isinstance(plant, OdePlant):
+        return authority(states, actions, after - states, plant.periodic)
+    env = PopulationEnv(plant, 1, frequency=frequency)
+    idle = np.broadcast_to(plant.normalise_action(np.array(plant.zero_action)), actions.shape)
+    moved, rested = env.simulate(states, actions)[0], env.simulate(states, idle)[0]
+    env.close()
+    return _largest(moved - rested, plant.periodic)
+
+
+def _random_steps(plant: Plant, frequency: float, root_seed: int) -> tuple[Floats, Floats, Floats]:
+    """Return normalised states, actions and next states, each `[N, …]`, of random episodes."""
+    env = PopulationEnv(plant, _MEMBERS, frequency=frequency, seed=root_seed)
+    rng = np.random.Generator(np.random.PCG64(root_seed))
+    steps = []
+    state = env.reset()[0].astype(np.float64)
+    running = np.ones(_MEMBERS, bool)
+    action = np.zeros((_MEMBERS, len(plant.action_names)))
+    for _ in range(min(_STEPS // _MEMBERS, plant.steps_per_episode(frequency))):
+        renewed = rng.random(_MEMBERS) < _RENEWED
+        action[renewed] = rng.uniform(-1, 1, action[renewed].shape)
+        seen, _, terminated, truncated, _ = env.step(action.astype(np.float32))
+        after = seen.astype(np.float64)
+        steps.append((state[running], action[running].copy(), after[running]))
+        running = ~(terminated | truncated)
+        if not running.any():
+            break
+        state = after
+    env.close()
+    states, actions, nexts = (np.concatenate(parts) for parts in zip(*steps, strict=True))
+    return states, actions, nexts
+
+
+def authority(states: Floats, actions: Floats, changes: Floats, periodic: tuple[bool, ...]) -> float:
+    """Return by how much actions `[N, A]` move normalised states `[N, S]`, from what changed `[N, S]` over a step.
+
+    Changes are regressed on states, actions and their products; what depends on the action counts.
+    """
+    changes = np.where(np.array(periodic), (changes + 1) % 2 - 1, changes)
+    products = (states[:, :, None] * actions[:, None, :]).reshape(len(states), -1)
+    beside = np.column_stack([np.ones(len(states)), states])
+    acting = np.column_stack([actions, products])
+    weights, *_ = np.linalg.lstsq(np.column_stack([beside, acting]), changes, rcond=None)
+    return _largest(acting @ weights[beside.shape[1] :], periodic)
+
+
+def _largest(moved: Floats, periodic: tuple[bool, ...]) -> float:
+    """Return the root mean square of what moved `[N, S]`, of the state that moved most."""
+    moved = np.where(np.array(periodic), (moved + 1) % 2 - 1, moved)
+    return float(np.sqrt((moved**2).mean(axis=0)).max())
+
+
+def symmetry_of(plant: Plant, frequency: float) -> float | None:
+    """Return how far the plant is from being its own mirror image about its initial state; None without equations.
+
+    A plant that is its mirror image has two best ways from there, one on each side, unless they are one.
+    """
+    if not isinstance(plant, OdePlant):
+        return None
+    env = PopulationEnv(plant, 1, frequency=frequency)
+    rng = np.random.Generator(np.random.PCG64(0))
+    low, high = (plant.normalise_state(end) for end in state_range(plant))
+    middle = plant.normalise_state(np.array(plant.initial_state))
+    states = rng.uniform(low, high, (_TRIED, len(low)))
+    actions = rng.uniform(-1, 1, (_TRIED, len(plant.action_names)))
+    idle = plant.normalise_action(np.array(plant.zero_action))
+    after, reward = env.simulate(states, actions)
+    mirrored, equal = env.simulate(2 * middle - states, np.clip(2 * idle - actions, -1, 1))
+    env.close()
+    gap = 2 * middle - mirrored - after
+    gap = np.where(np.array(plant.periodic), (gap + 1) % 2 - 1, gap)
+    inside = (np.abs(2 * idle - actions) <= 1).all(axis=1)
+    if not inside.any():
+        return float("inf")
+    scale = float(np.ptp(reward)) or 1.0
+    return float(max(np.abs(gap[inside]).max(), np.abs(reward - equal)[inside].max() / scale))
+
+
+def decay_of(settings: Mapping[str, Any], episodes: int) -> float:
+    """Return how much weaker exploration is at the end of a run than at its beginning, from a learner's settings."""
+    exploration = settings.get("exploration")
+    if not isinstance(exploration, Mapping) or "last_amplitude" not in exploration:
+        return 1.0
+    first, last = float(exploration["first_amplitude"]), float(exploration["last_amplitude"])
+    along = min(1.0, episodes / max(1, int(exploration.get("decay_episodes", 1))))
+    now = first + along * (last - first)
+    return first / now if now > 0 else float("inf")

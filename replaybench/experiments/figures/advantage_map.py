@@ -1,0 +1,91 @@
+"""When does it matter what is kept and replayed: a map of how far the best strategy is ahead of the usual ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import xarray as xr
+
+from replaybench.data.user_file import shortened
+from replaybench.experiments.figures.style import GREY, MU, new_figure, plant_name
+from replaybench.experiments.results.advantage import BASELINES, MATTERS, Advantage, advantages
+from replaybench.experiments.results.comparison_tables import scaled
+from replaybench.experiments.results.dataset import counted_in, last_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+
+_LEAST_CONDITIONS: Final = 4
+_RANGE: Final = 0.3
+"""Advantages from which on colours are alike."""
+
+
+def advantage_map(data: xr.Dataset) -> Figure | None:
+    """Draw one plant's map: noise over control rate, a row of panels a baseline, a column a capacity and learner.
+
+    Args:
+        data: dataset of one plant.
+
+    Returns:
+        None where it would show fewer than four conditions, or μ_r means nothing.
+    """
+    found = {name: advantages(data, name) for name in BASELINES}
+    places = list(dict.fromkeys(place[:2] for each in found.values() for place in each))
+    if sum(map(len, found.values())) < 2 * _LEAST_CONDITIONS or not bool(scaled(data).any()):
+        return None
+    noises, rates = data["noise"].values.astype(float), data["frequency"].values.astype(float)
+    wide, high = max(1.8, 0.95 * len(rates)), max(1.2, 0.55 * len(noises))
+    seeds = sorted({one.seeds for each in found.values() for one in each.values()})
+    caption = f"How far the best strategy is ahead, in {MU} of the last {last_of(data)} training {counted_in(data)}: "
+    caption += (
+        "chosen on one half of the seeds, measured on the other, both ways round. Below: which all seeds choose. "
+    )
+    caption += f"Framed: one is surely more than {MATTERS:g} ahead (flipped signs of pairs, p < 0.05, Holm over all). "
+    caption += f"n = {' to '.join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))} seeds."
+    figure = new_figure(
+        max(6.2, wide * len(places) + 1.4),
+        high * len(BASELINES) + 1.5,
+        f"{plant_name(str(data['plant'].item()))}: when does experience selection matter?",
+        caption,
+    )
+    panels = figure.subplots(len(BASELINES), len(places), squeeze=False, sharex=True, sharey=True)
+    learners = shortened([str(name) for name in data["learner"].values])
+    for number, (row, baseline) in enumerate(zip(panels, BASELINES, strict=True)):
+        for axes, (learner, capacity) in zip(row, places, strict=True):
+            here = {place[2:]: one for place, one in found[baseline].items() if place[:2] == (learner, capacity)}
+            image = _draw(axes, here, list(noises), list(rates))
+            if number == 0:
+                named = [learners[learner]] if len(learners) > 1 else []
+                named += [f"C = {capacity:,}"] if capacity is not None else []
+                axes.set_title("\n".join(named), color=GREY)
+        row[0].set_ylabel(f"over {baseline}\nnoise")
+    for axes in panels[-1]:
+        axes.set_xlabel("Hz")
+    figure.colorbar(image, ax=panels, label=f"difference in {MU}", shrink=0.8, extend="both")
+    return figure
+
+
+def _draw(
+    axes: Axes, found: dict[tuple[float, float], Advantage], noises: list[float], rates: list[float]
+) -> AxesImage:
+    """Draw one panel; return its image, which the colour bar explains."""
+    from matplotlib.patches import Rectangle
+
+    sizes = np.full((len(noises), len(rates)), np.nan)
+    for (noise, rate), one in found.items():
+        sizes[noises.index(noise), rates.index(rate)] = one.size
+    image = axes.imshow(sizes, cmap="PuOr_r", vmin=-_RANGE, vmax=_RANGE, origin="lower", aspect="auto")
+    for (noise, rate), one in found.items():
+        x, y = rates.index(rate), noises.index(noise)
+        ink = "white" if abs(one.size) > 0.7 * _RANGE else "0.1"
+        axes.text(x, y, f"{round(one.size, 2) + 0.0:+.2f}\n{one.best}", ha="center", va="center", size=5.5, color=ink)
+        if one.certain:
+            frame = Rectangle((x - 0.46, y - 0.44), 0.92, 0.88, fill=False, edgecolor="0.05", linewidth=1.8, zorder=4)
+            axes.add_patch(frame)
+    axes.set_xticks(range(len(rates)), [f"{rate:g}" for rate in rates])
+    axes.set_yticks(range(len(noises)), [f"{noise:g}" for noise in noises])
+    axes.tick_params(length=0)
+    return image

@@ -1,0 +1,206 @@
+"""Advice: the 90 % rule by hand, traits of plants that are known, rules that hold or do not, and a whole run of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.advice_evidence import evidence
+from replaybench.envs.ode.magman import Magman
+from replaybench.envs.ode.pendulum import PendulumDCSC
+from replaybench.experiments.advice.ninety_percent import moving_mean, ninety_percent, rounded
+from replaybench.experiments.advice.proposal import Probe, changes_of, choose
+from replaybench.experiments.advice.rules import Candidate, candidates, rules, stored_evidence
+from replaybench.experiments.advice.traits import Traits, authority, authority_of, decay_of, symmetry_of
+from replaybench.experiments.cli import main
+
+QUIET = Traits(noise=0.0, authority=0.2, decay=1.0, symmetry=1.0, memory=np.inf)
+
+
+def curves(rise: float = 0.0) -> np.ndarray:
+    """Six seeds that learn until episode 100 of 200, and then rise on by so much."""
+    along = np.clip(np.arange(200) / 100, 0, 1)
+    late = rise * np.clip(np.arange(200) / 100 - 1, 0, 1)
+    noise = np.random.Generator(np.random.PCG64(1)).normal(0, 0.01, (6, 200))
+    return -10.0 + 8.0 * along + late + noise
+
+
+def test_the_ninety_percent_rule_by_hand() -> None:
+    found = ninety_percent(curves(), np.full((6, 200), 50.0), start=-10.0)
+    assert found is not None
+    # Nine tenths of the way are reached at episode 90; the mean of ten episodes is there five later.
+    assert found.steps == pytest.approx(50 * 95, abs=150)
+    assert found.stored == 10_000
+    assert found.converged
+    assert found.final == pytest.approx(-2.0, abs=0.01)
+    rising = ninety_percent(curves(4.0), np.full((6, 200), 50.0), start=-10.0)
+    assert rising is not None
+    assert not rising.converged
+    assert rising.steps > found.steps
+
+
+def test_failed_seeds_are_left_out_and_nothing_learned_is_no_capacity() -> None:
+    broken = curves()
+    broken[0, 150:] = np.nan
+    found = ninety_percent(broken, np.full((6, 200), 50.0), start=-10.0)
+    assert found is not None
+    assert found.final == pytest.approx(-2.0, abs=0.01)
+    assert ninety_percent(curves(), np.full((6, 200), 50.0), start=0.0) is None
+
+
+def test_moving_means_and_rounding_by_hand() -> None:
+    assert moving_mean(np.array([2.0, 4.0, 6.0, 8.0]), 2) == pytest.approx([2, 3, 5, 7])
+    assert [rounded(n) for n in (7, 84, 841, 12_345)] == [7, 84, 850, 13_000]
+
+
+def test_authority_is_the_share_of_a_known_linear_plant() -> None:
+    rng = np.random.Generator(np.random.PCG64(0))
+    states, actions = rng.normal(0, 2, (5000, 2)), rng.uniform(-1, 1, (5000, 1))
+    changes = states @ np.array([[-0.1, 0.3], [0.0, -0.2]]) + actions @ np.array([[0.0, 0.5]])
+    assert authority(states, actions, changes, (False, False)) == pytest.approx(0.5 / np.sqrt(3), rel=0.05)
+
+
+def test_actions_move_plants_less_at_higher_rates() -> None:
+    slow, fast = authority_of(PendulumDCSC(), 50.0), authority_of(PendulumDCSC(), 200.0)
+    assert fast < 0.6 * slow
+
+
+def test_a_pendulum_that_hangs_is_its_mirror_image_and_magman_is_not() -> None:
+    symmetric, lopsided = symmetry_of(PendulumDCSC(), 50.0), symmetry_of(Magman(), 50.0)
+    assert symmetric is not None
+    assert lopsided is not None
+    assert symmetric < 1e-6 < lopsided
+
+
+def test_decay_is_read_from_settings() -> None:
+    exploration = {"first_amplitude": 1.0, "last_amplitude": 0.1, "decay_episodes": 500}
+    assert decay_of({"exploration": exploration}, 1000) == pytest.approx(10)
+    assert decay_of({"exploration": exploration}, 250) == pytest.approx(1 / 0.55)
+    assert decay_of({}, 100) == 1
+
+
+def votes(traits: Traits) -> dict[str, int]:
+    return {candidate.strategy(): candidate.votes for candidate in candidates(traits)}
+
+
+def test_rules_vote_as_the_paper_says() -> None:
+    quiet = votes(QUIET)
+    noisy = votes(Traits(0.02, 0.2, 1.0, 1.0, np.inf))
+    fast = votes(Traits(0.0, 0.01, 10.0, 1.0, np.inf))
+    tight = votes(Traits(0.0, 0.2, 1.0, 1.0, 0.5))
+    assert quiet["FULL[PER]"] > quiet["FULL[Uniform]"] > noisy["FULL[PER]"]
+    assert noisy["FULL[Uniform]"] > noisy["FULL[PER]"]
+    assert noisy["TDE[PER]"] == min(noisy.values())
+    assert fast["Expl[PER]"] > fast["FIFO[PER]"]
+    assert quiet["FIFO[PER]"] > fast["FIFO[PER]"]
+    assert tight["FIFO[PER]"] > tight["Resv[PER]"]
+
+
+def test_what_is_not_known_does_not_vote() -> None:
+    unknown = Traits(noise=0.0, authority=None, decay=1.0, symmetry=None, memory=np.inf)
+    assert not any(rule.trait in ("authority", "symmetry") for rule in rules() if rule.holds(unknown))
+
+
+def test_strategies_carry_their_capacity() -> None:
+    kept = [Candidate(name, "PER", (), ()).strategy(500) for name in ("FULL", "Resv", "TDE", "FIFO")]
+    assert kept == ["FULL[PER]", "Resv(500)[PER]", "TDE(capacity=500)[PER]", "FIFO(500)[PER]"]
+
+
+def test_evidence_is_what_stored_results_say() -> None:
+    assert evidence() == stored_evidence(), "run python -m benchmarks.advice_evidence"
+
+
+def probe(retention: str, mean: float, votes_for: int) -> Probe:
+    rules_for = tuple(rules()[:votes_for])
+    candidate = Candidate(retention, "Uniform", rules_for, ())
+    scores = mean + np.linspace(-0.01, 0.01, 9)
+    return Probe(candidate, candidate.strategy(100), 100, scores, None, 1.0)
+
+
+def test_the_best_is_chosen_and_among_equals_what_rules_speak_for() -> None:
+    best, equal, worse = probe("FIFO", 0.9, 0), probe("Resv", 0.895, 2), probe("Expl", 0.8, 3)
+    assert choose([best, equal, worse]) is equal
+    assert choose([best, worse]) is best
+    said = changes_of(QUIET, [best, worse], best, None)
+    assert said[0].startswith("Expl(capacity=100)[Uniform] is next: FIFO(100)[Uniform] is +0.100")
+    assert any("authority is 0.2: rule nothing-special speaks for FIFO" in each for each in said)
+
+
+def test_a_failed_run_counts_as_nothing_learned() -> None:
+    failed = probe("FIFO", 0.9, 0)
+    failed.scores[:3] = np.nan
+    assert failed.mean == pytest.approx(0.6, abs=0.01)
+
+
+def call(*words: object) -> int:
+    with pytest.raises(SystemExit) as stopped:
+        main([str(word) for word in words])
+    return int(stopped.value.code or 0)
+
+
+def test_advice_from_the_command_line_and_again_from_what_it_left(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: tuple[object, ...] = (
+        "advise",
+        "--plant",
+        "PendulumDCSC",
+        "--seeds",
+        2,
+        "--episodes",
+        20,
+        "--budget-minutes",
+        9,
+        "--probes",
+        1,
+    )
+    asked += ("--output", tmp_path / "advice", "--workers", 1, "--set", "replays_per_experience=0.5")
+    assert call(*asked, "--format", "json") == 0
+    told = json.loads(capsys.readouterr().out)
+    tried = {each["strategy"] for each in told["tried"]}
+    assert "FULL[Uniform]" in tried
+    assert told["strategy"] in tried
+    assert len(tried) == 2
+    assert told["traits"]["symmetry"] < 1e-6
+    assert {reason["rule"] for reason in told["reasons"]} <= {rule.id for rule in rules()}
+    made = {path: path.stat().st_mtime_ns for path in (tmp_path / "advice").glob("*/cells/*/scores.h5")}
+
+    assert call(*asked) == 0
+    text = capsys.readouterr().out
+    assert f"use {told['strategy']}" in text
+    assert "what would change it" in text
+    assert {path: path.stat().st_mtime_ns for path in made} == made, "finished cells were run again"
+
+    assert call("advise", tmp_path / "advice" / "2-probes", "--format", "json") == 0
+    stored = json.loads(capsys.readouterr().out)
+    assert stored["traits"] == told["traits"]
+    assert {each["strategy"] for each in stored["tried"]} <= tried
+
+    assert call(*asked, "--noise", 0.02) == 2
+    assert re.search(r"^replaybench: .*another question; choose another --output", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "name a plant"),
+        (("--plant", "Pendulun"), "did you mean"),
+        (("runs/none",), "holds no results.nc"),
+        (("--plant", "PendulumDCSC", "--budget-minutes", "0.001"), "are too few"),
+    ],
+)
+def test_bad_input_is_one_line(
+    words: tuple[str, ...],
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call("advise", *words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
