@@ -7,7 +7,7 @@ is shown, so that neither the luckiest nor a dead run stands for the others.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -19,10 +19,10 @@ from replaybench.controllers.agent import Agent
 from replaybench.data.formats.policy_file import read_policy
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.envs.ode.plant import OdePlant
-from replaybench.envs.population import PopulationEnv
 from replaybench.experiments.figures.style import GREY, Series, all_series, condition, new_figure, plant_name
 from replaybench.experiments.results.dataset import rule_of
-from replaybench.experiments.results.statistics import FINAL_EPISODES
+from replaybench.experiments.results.statistics import median_seed
+from replaybench.experiments.snapshots.surfaces import follow, has_surfaces, pixel_states
 from replaybench.experiments.training.cell import make_agent
 from replaybench.experiments.training.study import Cell
 
@@ -66,10 +66,8 @@ def policy_surfaces(data: xr.Dataset, folder: RunFolder, cells: Sequence[Cell]) 
     """
     cells = [cell for cell in cells if cell.plant == data["plant"].item()]
     plant = cells[0].make_plant()
-    if not isinstance(plant, OdePlant) or len(plant.state_names) != 2 or not plant.grid_nodes:
+    if not isinstance(plant, OdePlant) or not has_surfaces(plant):
         return None
-    if plant.episode_metric != "mean reward":
-        return None  # what is drawn are means per step
     noise, frequency = _first_place(data)
     here = data.sel(noise=noise, frequency=frequency)
     cells = [cell for cell in cells if cell.noise == noise and cell.frequency == frequency]
@@ -85,13 +83,6 @@ def _first_place(data: xr.Dataset) -> tuple[float, float]:
     present = data["reward"].notnull().any(["learner", "strategy", "seed", "episode"]).transpose("noise", "frequency")
     row, column = np.argwhere(present.values)[0]
     return float(data["noise"].values[row]), float(data["frequency"].values[column])
-
-
-def median_seed(rewards: Floats) -> int | None:
-    """Return the run of median final reward among `[seeds, E]`, the lower of two; None if all have failed."""
-    final = rewards[:, -FINAL_EPISODES:].mean(axis=1)
-    ranked = np.argsort(final)[: np.isfinite(final).sum()]  # NaN is sorted to the end
-    return int(ranked[(len(ranked) - 1) // 2]) if len(ranked) else None
 
 
 def load_member(cell: Cell, folder: RunFolder, seed: int) -> Agent:
@@ -120,50 +111,30 @@ def _learned(
     agent = load_member(found[0], folder, seed)
     if agent.greedy() is not agent or agent.task.observation_size != len(plant.state_names):
         return None  # what it does depends on more, or less, than the state
-    states = _states(plant).reshape(1, -1, 2).astype(np.float32)
-    path, reward = trajectory(plant, found[0].frequency, agent.act)
+    states = pixel_states(plant, _PIXELS).reshape(1, -1, 2).astype(np.float32)
+    paths = follow(plant, found[0].frequency, 1, agent.act)
     value = (1 - agent.task.discount) / agent.task.reward_scale * agent.value(states)[0]
-    title = f"{series.label}\nmedian run (seed {seed}): {_number(reward)}"
-    return _surface(title, value, agent.policy(states)[0], path, plant)
+    title = f"{series.label}\nmedian run (seed {seed}): {_number(paths.reward[0])}"
+    return _surface(title, value, agent.policy(states)[0], paths.states[0], plant)
 
 
 def _solved(plant: OdePlant, frequency: float, rule: Rule | None) -> Surface:
     solution = reference_solution(plant, frequency, rule).solution
-    states = _states(plant).reshape(-1, 2)
-    path, reward = trajectory(plant, frequency, solution.greedy)
+    states = pixel_states(plant, _PIXELS).reshape(-1, 2)
+    paths = follow(plant, frequency, 1, solution.greedy)
     value = (1 - solution.discount) * solution.value(states)
-    return _surface(f"dynamic programming\ngreedy: {_number(reward)}", value, solution.greedy(states), path, plant)
+    return _surface(
+        f"dynamic programming\ngreedy: {_number(paths.reward[0])}",
+        value,
+        solution.greedy(states),
+        paths.states[0],
+        plant,
+    )
 
 
 def _surface(title: str, value: NDArray[Any], action: NDArray[Any], path: Floats, plant: OdePlant) -> Surface:
     physical = plant.denormalise_action(action).reshape(_PIXELS, _PIXELS, -1)
     return Surface(title, value.astype(np.float64).reshape(_PIXELS, _PIXELS), physical, path)
-
-
-def _states(plant: OdePlant) -> Floats:
-    """Return the normalised state at the centre of each pixel, `[X, Y, 2]`."""
-    shares = (np.arange(_PIXELS) + 0.5) / _PIXELS
-    along = [low + shares * (high - low) for low, high in zip(plant.grid_low, plant.grid_high, strict=True)]
-    return plant.normalise_state(np.stack(np.meshgrid(*along, indexing="ij"), axis=-1))
-
-
-def trajectory(
-    plant: OdePlant, frequency: float, policy: Callable[[NDArray[np.float32]], NDArray[np.float32]]
-) -> tuple[Floats, float]:
-    """Follow a policy (observations `[1, S]` → actions `[1, A]`) through one episode without noise.
-
-    Returns:
-        The physical states `[T + 1, S]` and the mean reward per step.
-    """
-    env = PopulationEnv(plant, 1, frequency=frequency)
-    observation, infos = env.reset()
-    path, rewards, done = [infos["true_state"][0]], [], False
-    while not done:
-        observation, reward, terminated, truncated, infos = env.step(policy(observation))
-        path.append(infos["true_state"][0])
-        rewards.append(float(reward[0]))
-        done = bool(terminated[0] or truncated[0])
-    return plant.denormalise_state(np.array(path)), float(np.mean(rewards))
 
 
 def _draw(plant: OdePlant, surfaces: Sequence[Surface], where: str) -> Figure:

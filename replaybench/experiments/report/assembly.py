@@ -13,13 +13,16 @@ from replaybench.experiments.report.comparison import at_point
 from replaybench.experiments.report.look import Section, dash
 from replaybench.experiments.report.material import Material, read_material
 from replaybench.experiments.report.page import Choice, Filter, Page, render
+from replaybench.experiments.report.sections.buffers import buffers_section
 from replaybench.experiments.report.sections.claims import claims_section
 from replaybench.experiments.report.sections.curves import curves_section
+from replaybench.experiments.report.sections.policies import policies_section
 from replaybench.experiments.report.sections.provenance import provenance_section
 from replaybench.experiments.report.sections.resources import resources_section
 from replaybench.experiments.report.sections.responses import responses_section
 from replaybench.experiments.report.sections.scores import scores_section
 from replaybench.experiments.report.sections.strategies import strategies_section
+from replaybench.experiments.report.snapshots import read_snapshots
 from replaybench.experiments.report.summary import summarise
 
 
@@ -31,11 +34,14 @@ def make_report(run: Path) -> str:
     """
     material = read_material(run)
     standings = {point: at_point(material, point) for point in material.points()}
+    kept = list(read_snapshots(material))
     sections = [
         scores_section(material, standings),
         curves_section(material, standings),
         responses_section(material),
         strategies_section(material, standings),
+        policies_section(material, kept),
+        buffers_section(material, kept),
         claims_section(material),
         resources_section(material),
         provenance_section(material),
@@ -56,6 +62,9 @@ _WHY: Final = {
     "responses": "No plant was run at several noise levels or control rates, so there are no response surfaces.",
     "strategies": "There is no condition in which two ways of keeping met two ways of replaying, so they have no map.",
     "claims": "None of the published claims that replaybench knows compares cells that are in this study.",
+    "policies": "There are no policies over time: they are kept in the run folder of plants of two states with "
+    "equations and a grid, for learners whose action depends on the present state alone.",
+    "buffers": "What buffers held is not known: the cells' folders are not here, or an earlier version made them.",
     "resources": "The results do not say how long cells took.",
 }
 

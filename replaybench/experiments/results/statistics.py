@@ -50,6 +50,13 @@ def interval(sample: Floats) -> Interval:
     return Interval(mean, float(found.low), float(found.high), False)
 
 
+def median_seed(rewards: Floats) -> int | None:
+    """Return the run of median final reward among `[seeds, E]`, the lower of two; None if all have failed."""
+    final = rewards[:, -FINAL_EPISODES:].mean(axis=1)
+    ranked = np.argsort(final)[: np.isfinite(final).sum()]  # NaN is sorted to the end
+    return int(ranked[(len(ranked) - 1) // 2]) if len(ranked) else None
+
+
 @dataclass(frozen=True)
 class Scores:
     """Scores of each run, `[M]`: NaN for failed runs.

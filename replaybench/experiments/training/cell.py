@@ -1,8 +1,8 @@
 """Run one cell from its first episode, or from where its checkpoint left it, to its files.
 
-A cell writes only into its own folder: `checkpoint.h5` while it runs; `buffer.h5` and `policy.safetensors`; and last
-`scores.h5`, whose presence says that the cell is complete. All are written atomically, so a cell can be killed at any
-instant and continues with the numbers of an uninterrupted run.
+A cell writes only into its own folder: `checkpoint.h5` while it runs; `buffer.h5`, `policy.safetensors` and
+`snapshots.h5`; and last `scores.h5`, whose presence says that the cell is complete. All are written atomically, so a
+cell can be killed at any instant and continues with the numbers of an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from replaybench.envs.population import PopulationEnv
 from replaybench.experiments.progress.round import Report, Round
 from replaybench.experiments.provenance import read_stints
 from replaybench.experiments.results.statistics import last_episodes
+from replaybench.experiments.snapshots.snapshots import Snapshots
 from replaybench.experiments.training.episodes import LiveEpisodes
 from replaybench.experiments.training.loop import training_episode, training_steps, update_phase
 from replaybench.experiments.training.plant_model import PlantModel
@@ -101,6 +102,7 @@ class CellRun:
         self.phases = steps * cell.episodes // cell.update_every if cell.update_every else cell.episodes
         self.updates_per_phase = updates_after(cell.update_every or steps, self.strategy, self.agent)
         self.episodes = LiveEpisodes(self.env)
+        self.snapshots = Snapshots(plant, cell.frequency, self.agent, cell.members, cell.episodes)
         self.episode = 0
         self.reward, self.episode_steps = (np.full((cell.members, cell.episodes), np.nan) for _ in range(2))
         self.reward_greedy = np.full((cell.members, cell.episodes // cell.greedy_every), np.nan)
@@ -125,6 +127,7 @@ class CellRun:
                 for name, values in self.metrics.items():
                     values[:, point] = told[name]
         self.episode += 1
+        self.snapshots.look(self.episode, self.agent, self.replay)
 
     def told(self) -> Round:
         """Return what there is to tell of the last round."""
@@ -164,6 +167,7 @@ class CellRun:
             "env": self.env.get_state(),
             "evaluation": self.evaluation.get_state(),
             "history": self.history(),
+            "snapshots": self.snapshots.arrays(),
         }
         if self.cell.update_every:  # else every episode is over
             parts["episodes"] = self.episodes.state_dict()
@@ -177,9 +181,10 @@ class CellRun:
         self.evaluation.set_state(dict(RecordArrays(record, "evaluation.")))
         if self.cell.update_every:
             self.episodes.load_state_dict(RecordArrays(record, "episodes."))
-        known = RecordArrays(record, "history.")
-        for name, array in self.history().items():
-            array[:] = known[name]
+        for part, arrays in (("history", self.history()), ("snapshots", self.snapshots.arrays())):
+            known = RecordArrays(record, f"{part}.")
+            for name, array in arrays.items():
+                array[:] = known[name]
         self.episode = episode
 
     def history(self) -> dict[str, NDArray[np.float64]]:
@@ -287,6 +292,7 @@ def _run(run: CellRun, folder: Path, buffers: Buffers, checkpoint_seconds: float
         write_buffer(folder / "buffer.h5", run, compressed=buffers == "compressed")
     described = {"policy": policy_facts(cell.learner, run.agent, cell.frequency)}
     write_policy(folder / "policy.safetensors", run.agent.weights(), {**facts, **described})
+    run.snapshots.write(folder / "snapshots.h5", {**facts, **told}, run.reward, cell.first_member)
     scores = run.history()
     if run.replay.noise is not None:
         scores["replayed_noise"] = run.replay.noise.mean()

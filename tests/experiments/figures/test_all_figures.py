@@ -33,6 +33,7 @@ from replaybench.experiments.figures.responses import response
 from replaybench.experiments.figures.score_bars import score_bars
 from replaybench.experiments.figures.style import PAPER, file_names, style
 from replaybench.experiments.results.dataset import assemble
+from replaybench.experiments.results.statistics import median_seed
 from replaybench.experiments.training.cell import make_agent, run_cell
 from replaybench.experiments.training.study import Cell, Study
 
@@ -249,8 +250,8 @@ def test_file_names_are_plain_and_different() -> None:
 
 def test_the_median_seed_is_one_that_did_not_fail() -> None:
     rewards = np.array([[-3.0], [-1.0], [np.nan], [-2.0], [-9.0]])
-    assert surfaces.median_seed(rewards) == 0
-    assert surfaces.median_seed(rewards[2:3]) is None
+    assert median_seed(rewards) == 0
+    assert median_seed(rewards[2:3]) is None
 
 
 def test_policies_beside_dynamic_programming(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,7 +277,7 @@ def test_policies_beside_dynamic_programming(tmp_path: Path, monkeypatch: pytest
     assert titles == ["dynamic programming", "FIFO[Uniform]", "FULL[PER]"]
     # The policy at the pixel beside the middle is the greedy action of the whole population's own network there.
     cell = next(cell for cell in cells if cell.strategy == "FULL[PER]" and cell.first_member == 0)
-    seed = surfaces.median_seed(data["reward"].sel(strategy="FULL[PER]").values.reshape(3, -1))
+    seed = median_seed(data["reward"].sel(strategy="FULL[PER]").values.reshape(3, -1))
     assert seed is not None
     if seed not in cell.seeds:
         cell = next(other for other in cells if other.strategy == "FULL[PER]" and seed in other.seeds)

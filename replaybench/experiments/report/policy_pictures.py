@@ -1,0 +1,113 @@
+"""Pictures of a policy of two states: value and action as colours over the plane, and a trajectory on both."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+
+from replaybench.experiments.report.look import INK, PAPER, new_figure, plain, small
+from replaybench.experiments.report.snapshots import ActionAxis, PolicyFacts, StateAxis
+from replaybench.experiments.snapshots.surfaces import PIXELS
+
+_SHADES: Final = 255
+
+Floats = NDArray[np.floating[Any]]
+
+
+def moment(
+    facts: PolicyFacts, value: Floats, action: Floats, path: Floats, span: tuple[float, float], step: int | None
+) -> list[Any]:
+    """Return the traces of one moment: value, first action, and the trajectory on both."""
+    meta = {} if step is None else {"step": step}
+    first, line = facts.actions[0], _line(facts, path)
+    found: list[Any] = []
+    for side, (shown, low, high) in enumerate(((value, *span), (action[..., 0], first.low, first.high))):
+        axes: dict[str, Any] = {"xaxis": "x2", "yaxis": "y2"} if side else {}
+        steps = [(axis.high - axis.low) / PIXELS for axis in facts.states]
+        found.append(
+            go.Heatmap(
+                z=_shades(shown.T, low, high),
+                x0=facts.states[0].low + steps[0] / 2,
+                dx=steps[0],
+                y0=facts.states[1].low + steps[1] / 2,
+                dy=steps[1],
+                coloraxis="coloraxis2" if side else "coloraxis",
+                hoverinfo="skip",
+                meta=meta,
+                **axes,
+            )
+        )
+        for color, width in ((INK, 3.4), (PAPER, 1.5)):
+            stroke = {"color": color, "width": width}
+            common: dict[str, Any] = {"mode": "lines", "line": stroke, "hoverinfo": "skip", "meta": meta}
+            found.append(go.Scatter(x=line[0], y=line[1], **common, **axes))
+    return found
+
+
+def _shades(values: Floats, low: float, high: float) -> NDArray[np.uint8]:
+    """Return values as shades, 0 at `low`: a byte each, because thousands of them stand in the page."""
+    share = (np.nan_to_num(values, nan=low) - low) / (high - low)
+    shades: NDArray[np.uint8] = np.round(_SHADES * np.clip(share, 0, 1)).astype(np.uint8)
+    return shades
+
+
+def _line(facts: PolicyFacts, path: Floats) -> list[NDArray[np.float32]]:
+    """Return both states along a path, cut where an angle wraps."""
+    path = path[np.isfinite(path).all(axis=1)].astype(np.float64)
+    for axis, state in enumerate(facts.states):
+        if state.periodic:
+            jumps = np.abs(np.diff(path[:, axis])) > (state.high - state.low) / 2
+            path = np.insert(path, np.flatnonzero(jumps) + 1, np.nan, axis=0)
+    return [small(path[:, 0]), small(path[:, 1])]
+
+
+def surface_figure(facts: PolicyFacts, traces: list[Any], span: tuple[float, float]) -> go.Figure:
+    """Return value and policy side by side, each with its colours."""
+    across, up = facts.states
+    action = facts.actions[0]
+    for x, y, sign in ((across.initial, up.initial, "circle"), (across.reference, up.reference, "x")):
+        marker = {"color": PAPER, "size": 9, "symbol": sign, "line": {"color": INK, "width": 1.5}}
+        for axes in ({}, {"xaxis": "x2", "yaxis": "y2"}):
+            point: Any = go.Scatter(x=[x], y=[y], mode="markers", marker=marker, hoverinfo="skip", **axes)
+            point.update(cliponaxis=False)
+            traces = [*traces, point]
+    figure = new_figure(traces, _labelled(across), _labelled(up), height=285)
+    for side, domain in enumerate(([0, 0.40], [0.56, 0.96])):
+        ticks = {"tickvals": [-np.pi, 0, np.pi], "ticktext": ["−π", "0", "π"]} if across.periodic else {"nticks": 4}
+        look = figure.layout.xaxis.to_plotly_json() if side else {}
+        view = {"domain": domain, "range": [across.low, across.high], "showgrid": False}
+        figure.update_layout({"xaxis2" if side else "xaxis": {**look, **ticks, **view}})
+    figure.update_layout(
+        yaxis={"range": [up.low, up.high], "showgrid": False, "nticks": 5},
+        yaxis2={"range": [up.low, up.high], "showgrid": False, "showticklabels": False, "fixedrange": True},
+        coloraxis=_scale("Viridis", "value", *span, 0.41),
+        coloraxis2=_scale(
+            "RdBu" if action.low < 0 < action.high else "Cividis", _labelled(action), action.low, action.high, 0.97
+        ),
+        margin={"t": 26},
+    )
+    figure.layout.xaxis2.anchor, figure.layout.yaxis2.anchor = "y2", "x2"
+    return figure
+
+
+def _scale(colors: str, title: str, low: float, high: float, x: float) -> dict[str, Any]:
+    """Return an axis of colours with its ends and middle written out."""
+    ends = [f"{value:.3g}".replace("-", "−") for value in (low, (low + high) / 2, high)]
+    bar = {
+        "title": {"text": plain(title), "side": "right", "font": {"size": 11}},
+        "thickness": 9,
+        "x": x,
+        "len": 1.0,
+        "tickvals": [0, _SHADES / 2, _SHADES],
+        "ticktext": ends,
+        "outlinewidth": 0,
+        "xpad": 2,
+    }
+    return {"cmin": 0, "cmax": _SHADES, "colorscale": colors, "colorbar": bar}
+
+
+def _labelled(axis: StateAxis | ActionAxis) -> str:
+    return plain(f"{axis.name} [{axis.unit}]" if axis.unit else axis.name)

@@ -1,0 +1,20 @@
+"""When a run is looked at along its way: early on closely, as learning is fast, and then at every tenth."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+TENTHS: Final = 10
+_EARLY: Final = (0.01, 0.03, 0.06)
+
+
+def snapshot_rounds(rounds: int) -> list[int]:
+    """Return after which of a run's rounds, counted from 1, a snapshot is taken; the last is always one."""
+    shares = (*_EARLY, *(tenth / TENTHS for tenth in range(1, TENTHS + 1)))
+    return sorted({math.ceil(share * rounds - 1e-9) for share in shares})
+
+
+def tenth_ends(rounds: int) -> list[int]:
+    """Return the last round of each tenth of a run."""
+    return [math.ceil(tenth * rounds / TENTHS - 1e-9) for tenth in range(1, TENTHS + 1)]
