@@ -22,6 +22,8 @@ from typing import Any, Final
 import llvmlite.binding
 from numba.core import config
 
+from replaybench.data.memory import forget_peak, peak_memory
+
 LIBRARIES: Final = (
     *("replaybench", "numpy", "scipy", "numba", "llvmlite", "gymnasium", "h5py", "xarray"),
     *("mujoco", "pybullet", "torch"),
@@ -58,11 +60,13 @@ class Stint:
         code: what ran.
         started: when, UTC, as `2026-11-22T08:00:00Z`.
         seconds: how long, by a clock that cannot be set.
+        memory: most bytes of memory that the process held meanwhile; None in files of earlier versions.
     """
 
     code: Code
     started: str
     seconds: float
+    memory: int | None = None
 
 
 class Stopwatch:
@@ -71,10 +75,11 @@ class Stopwatch:
     def __init__(self, earlier: Sequence[Stint] = ()) -> None:
         self._earlier, self._code, self._started = tuple(earlier), this_code(), utc_now()
         self._began = time.monotonic()
+        forget_peak()
 
     def stints(self) -> tuple[Stint, ...]:
         """Return the earlier stints and the present one up to now."""
-        return (*self._earlier, Stint(self._code, self._started, time.monotonic() - self._began))
+        return (*self._earlier, Stint(self._code, self._started, time.monotonic() - self._began, peak_memory()))
 
 
 def stint_facts(stints: Sequence[Stint]) -> dict[str, Any]:

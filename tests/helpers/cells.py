@@ -32,6 +32,7 @@ def advanced(cell: Cell) -> CellRun:
 def arrays_of(folder: Path) -> dict[str, NDArray[Any]]:
     """Return all arrays in the files of a cell, by file and name: `scores/reward`."""
     files = {name: read_record(folder / f"{name}.h5")[1] for name in ("scores", "buffer")}
+    files["snapshots"] = read_record(folder / "snapshots.h5", "snapshots")[1]
     files["policy"] = read_policy(folder / "policy.safetensors")[1]
     return {f"{file}/{name}": array for file, arrays in files.items() for name, array in arrays.items()}
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from replaybench.data.numerics import VERSION
 from replaybench.data.user_file import shortened
-from replaybench.experiments.report.comparison import at_point
+from replaybench.experiments.report.comparison import Standing, at_point
 from replaybench.experiments.report.look import Section, dash
-from replaybench.experiments.report.material import Material, read_material
-from replaybench.experiments.report.page import Choice, Filter, Page, render
+from replaybench.experiments.report.material import Material, Point, read_material
+from replaybench.experiments.report.page import LARGEST, Choice, Filter, Page, render
 from replaybench.experiments.report.sections.buffers import buffers_section
 from replaybench.experiments.report.sections.claims import claims_section
 from replaybench.experiments.report.sections.curves import curves_section
@@ -46,6 +47,17 @@ def make_report(run: Path) -> str:
         resources_section(material),
         provenance_section(material),
     ]
+    html = _page(material, standings, sections)
+    for heavy in ("policies", "buffers"):
+        if len(html.encode()) < LARGEST:
+            break
+        note = f"Its pictures are left out, so that the page stays below {LARGEST / 1e6:g} MB."
+        sections = [replace(one, panels=(), steps=(), notes=[note]) if one.key == heavy else one for one in sections]
+        html = _page(material, standings, sections)
+    return html
+
+
+def _page(material: Material, standings: dict[Point, list[Standing]], sections: Sequence[Section]) -> str:
     made = f"replaybench {VERSION}, {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC"
     page = Page(
         name=material.name,
@@ -72,7 +84,9 @@ _WHY: Final = {
 def _left_out(sections: Sequence[Section]) -> list[str]:
     """Say which parts of a report this one does not have, and why."""
     empty = [section for section in sections if not section.panels and not section.tables]
-    return [sentence for section in empty for sentence in (section.notes or [_WHY.get(section.key, "")]) if sentence]
+    told = [f"{section.title}: {note}" for section in empty for note in section.notes]
+    why = [_WHY[section.key] for section in empty if not section.notes and section.key in _WHY]
+    return [*why, *told]
 
 
 def filters(material: Material) -> list[Filter]:

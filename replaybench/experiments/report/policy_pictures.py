@@ -13,6 +13,11 @@ from replaybench.experiments.report.snapshots import ActionAxis, PolicyFacts, St
 from replaybench.experiments.snapshots.surfaces import PIXELS
 
 _SHADES: Final = 255
+_MOST_POINTS: Final = 140
+"""Of a trajectory."""
+_ON_VALUES: Final = "#fdfdfd"
+_ON_ACTIONS: Final = "#161616"
+"""Colours of trajectories, the same on a dark page: what they are drawn on does not change either."""
 
 Floats = NDArray[np.floating[Any]]
 
@@ -40,10 +45,9 @@ def moment(
                 **axes,
             )
         )
-        for color, width in ((INK, 3.4), (PAPER, 1.5)):
-            stroke = {"color": color, "width": width}
-            common: dict[str, Any] = {"mode": "lines", "line": stroke, "hoverinfo": "skip", "meta": meta}
-            found.append(go.Scatter(x=line[0], y=line[1], **common, **axes))
+        stroke = {"color": _ON_ACTIONS if side else _ON_VALUES, "width": 2}
+        common: dict[str, Any] = {"mode": "lines", "line": stroke, "hoverinfo": "skip", "meta": meta}
+        found.append(go.Scatter(x=line[0], y=line[1], **common, **axes))
     return found
 
 
@@ -57,6 +61,7 @@ def _shades(values: Floats, low: float, high: float) -> NDArray[np.uint8]:
 def _line(facts: PolicyFacts, path: Floats) -> list[NDArray[np.float32]]:
     """Return both states along a path, cut where an angle wraps."""
     path = path[np.isfinite(path).all(axis=1)].astype(np.float64)
+    path = path[:: -(-len(path) // _MOST_POINTS) or 1]
     for axis, state in enumerate(facts.states):
         if state.periodic:
             jumps = np.abs(np.diff(path[:, axis])) > (state.high - state.low) / 2
@@ -82,7 +87,13 @@ def surface_figure(facts: PolicyFacts, traces: list[Any], span: tuple[float, flo
         figure.update_layout({"xaxis2" if side else "xaxis": {**look, **ticks, **view}})
     figure.update_layout(
         yaxis={"range": [up.low, up.high], "showgrid": False, "nticks": 5},
-        yaxis2={"range": [up.low, up.high], "showgrid": False, "showticklabels": False, "fixedrange": True},
+        yaxis2={
+            "range": [up.low, up.high],
+            "showgrid": False,
+            "showticklabels": False,
+            "fixedrange": True,
+            "ticks": "",
+        },
         coloraxis=_scale("Viridis", "value", *span, 0.41),
         coloraxis2=_scale(
             "RdBu" if action.low < 0 < action.high else "Cividis", _labelled(action), action.low, action.high, 0.97

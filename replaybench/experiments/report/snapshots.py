@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -118,6 +118,13 @@ def read_snapshots(material: Material) -> Iterator[Kept]:
             kept = _read(material, material.folder, cells, point, series)
             if kept is not None:
                 yield kept
+
+
+def share_out(kept: Sequence[Kept], most: int) -> list[Kept]:
+    """Return at most so many, as many of each plant, and one at least, in the order of the study."""
+    plants = list(dict.fromkeys(one.point.plant for one in kept))
+    each = max(1, most // max(1, len(plants)))
+    return [one for plant in plants for one in [other for other in kept if other.point.plant == plant][:each]]
 
 
 def _read(material: Material, folder: RunFolder, cells: xr.DataArray, point: Point, series: Series) -> Kept | None:

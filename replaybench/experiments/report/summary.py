@@ -84,6 +84,8 @@ def _compared(material: Material, standings: dict[Point, list[Standing]]) -> str
     text += f", at {_values('noise', data['noise'].values)} and {_values('', data['frequency'].values)} Hz"
     seeds = sorted({material.started(point, one) for point, one in cells})
     each = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    spanned = len(strategies) * len(learners) * len(plants) * data["noise"].size * data["frequency"].size
+    text += ", though not in every combination of these" if len(cells) < spanned else ""
     text += (
         f": {amount(len(cells), 'cell')} of {each} {'seed' if each == '1' else 'seeds'}, {amount(runs, 'run')} in all, "
     )

@@ -77,6 +77,7 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
     _blank(data, "reward_greedy", (*AXES, "seed", "greedy_episode"), "the same of greedy episodes")
     _blank(data, "episode_steps", (*AXES, "seed", "episode"), "mean number of steps of training episodes")
     _blank(data, "seconds", (*AXES, "block"), "time that a cell took, by all processes that computed it")
+    _blank(data, "memory", (*AXES, "block"), "most memory that a process held while it computed a cell")
     for name, meaning in ORIGINS.items():
         blank = np.full(data["seconds"].shape, "", object)
         data.coords[name] = data["seconds"].dims, blank, {"long_name": meaning}
@@ -108,7 +109,7 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
     add_references(data, references)
     add_scores(data)
     label_axes(data)
-    data["seconds"].attrs["units"] = "s"
+    data["seconds"].attrs["units"], data["memory"].attrs["units"] = "s", "B"
     data.attrs = {
         "title": "replaybench sweep",
         "version": VERSION,
@@ -142,6 +143,8 @@ ORIGINS = {
 def _add_origin(data: xr.Dataset, point: dict[str, Any], stints: Sequence[Stint]) -> None:
     """Say of one cell who computed it; what its stints share is said once."""
     data["seconds"].loc[point] = sum(stint.seconds for stint in stints)
+    known = [stint.memory for stint in stints if stint.memory is not None]
+    data["memory"].loc[point] = max(known, default=np.nan)
     codes = [stint.code for stint in stints]
     commits = [f"{code.commit or 'unknown'}{'-dirty' * bool(code.dirty)}" for code in codes]
     told = {"commit": commits, "processor": [c.processor for c in codes], "target": [c.target for c in codes]}

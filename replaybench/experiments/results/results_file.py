@@ -197,8 +197,9 @@ def _dataset(
         {key: value for key, value in told.items() if isinstance(value, str | int | float)},
     )
     label_axes(data)
-    if "seconds" in data:
-        data["seconds"].attrs["units"] = "s"
+    for name, unit in (("seconds", "s"), ("memory", "B")):
+        if name in data:
+            data[name].attrs["units"] = unit
     return data
 
 

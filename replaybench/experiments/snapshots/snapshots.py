@@ -42,9 +42,10 @@ class Snapshots:
 
     def look(self, done: int, agent: Agent, replay: Replay) -> None:
         """Note what there is after `done` rounds, if it is time."""
-        self.contents.look(done, replay)
-        if self.surfaces is not None:
-            self.surfaces.look(done, agent)
+        with np.errstate(over="ignore", invalid="ignore"):  # of members that have failed
+            self.contents.look(done, replay)
+            if self.surfaces is not None:
+                self.surfaces.look(done, agent)
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
         """Return what has been noted so far, by name, for a checkpoint; they may be written into."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from made_results import HOSTILE, made_results
+from made_snapshots import add_snapshots
 
 from replaybench.experiments.cli import main
 from replaybench.experiments.results.dataset import add_scores
@@ -37,6 +38,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data["reward"].values[0, 0, 3, 1, 1, 2, 30:] = np.nan
     data["reward"].values[1, 1, 1] = np.nan  # cells that were never run
     add_scores(data)
+    add_snapshots(folder, data)
     write_results(folder / "results.nc", data)
     with pytest.raises(SystemExit) as end:
         main(["report", str(folder), "--output", str(folder / "page.html")])

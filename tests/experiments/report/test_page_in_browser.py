@@ -93,6 +93,100 @@ def escaped(names: list[str]) -> list[str]:
     return [name.replace("<", "&lt;").replace(">", "&gt;") for name in names]
 
 
+def squares(page: Any, section: str) -> list[str]:
+    """Numbers in the squares of a section's first visible panel."""
+    panel = page.locator(f"#{section} .panel:visible").first
+    panel.scroll_into_view_if_needed()
+    plot = panel.locator(".plot.js-plotly-plot")
+    plot.wait_for()
+    found: list[str] = plot.evaluate("plot => plot.data.map(trace => trace.text[0][0])")
+    return found
+
+
+def test_noise_and_rate_choose_squares_of_a_response_surface(page: Any) -> None:
+    reset(page)
+    assert len(shown(page, "responses")) == len(SERIES)
+    assert len(squares(page, "responses")) == 4
+    page.locator("select[name=noise]").select_option(label="0.02")
+    assert len(squares(page, "responses")) == 2
+    page.locator("select[name=frequency]").select_option(label="50 Hz")
+    assert len(squares(page, "responses")) == 1
+    page.locator("input[name=strategy]").first.uncheck()
+    page.locator("input[name=learner]").nth(1).uncheck()
+    assert shown(page, "responses") == [f"PendulumDCSC, {name}" for name in SERIES[1:4]]
+
+
+def test_strategies_choose_squares_of_their_map(page: Any) -> None:
+    """The hostile name has no brackets: it is no square."""
+    reset(page)
+    assert len(shown(page, "strategies")) == 8
+    assert squares(page, "strategies") == ["0.74", "0.58", "0.57"]
+    page.locator("input[name=strategy]").nth(1).uncheck()
+    assert squares(page, "strategies") == ["0.74", "0.58"]
+    page.locator("input[name=learner]").first.uncheck()
+    assert shown(page, "strategies")[0] == "PendulumDCSC, noise 0, 50 Hz, SAC"
+
+
+def test_policies_move_with_the_time_of_the_run_and_follow_filters(page: Any) -> None:
+    reset(page)
+    panel = page.locator("#policies .panel:visible").first
+    panel.scroll_into_view_if_needed()
+    panel.locator(".main-svg").first.wait_for()
+    shades = "plot => plot._fullData.filter(t => t.type === 'heatmap').map(t => t.z[0][0])"
+    plot = panel.locator(".plot")
+    assert page.locator("#policies output").inner_text() == "episode 60"
+    assert plot.evaluate(shades) == [128, 0]
+    page.locator("#policies input[type=range]").fill("0")
+    assert page.locator("#policies output").inner_text() == "episode 1"
+    assert plot.evaluate(shades) == [255, 0]
+    page.locator("input[name=strategy]").first.uncheck()
+    second = page.locator("#policies .panel:visible").first
+    assert "FIFO[Uniform]" in second.locator("figcaption").inner_text()
+    second.scroll_into_view_if_needed()
+    second.locator(".main-svg").first.wait_for()
+    assert second.locator(".plot").evaluate(shades) == [255, 85]
+    page.locator("select[name=plant]").select_option(label="Magman")
+    assert not shown(page, "policies")
+    assert page.locator("#policies .empty").is_visible()
+
+
+def test_a_film_plays_and_stops(page: Any) -> None:
+    reset(page)
+    output, play = page.locator("#policies output"), page.locator("#policies .play")
+    output.evaluate(
+        "output => { window.told = [];"
+        " new MutationObserver(() => told.push(output.textContent)).observe(output, { childList: true }); }"
+    )
+    page.locator("#policies input[type=range]").fill("2")
+    page.evaluate("window.told.length = 0")
+    play.click()
+    page.locator("#policies .play", has_text="Play").wait_for()  # while it plays it says Stop
+    assert page.evaluate("window.told") == ["episode 1", "episode 30", "episode 60"]
+
+
+def test_buffers_follow_filters(page: Any) -> None:
+    reset(page)
+    assert len(shown(page, "buffers")) == 2 * len(SERIES)
+    page.locator("select[name=frequency]").select_option(label="100 Hz")
+    page.locator("input[name=learner]").nth(1).uncheck()
+    assert shown(page, "buffers") == [f"PendulumDCSC, noise 0, 100 Hz, {name}" for name in SERIES[:4]]
+    page.locator("#buffers .panel:visible").first.scroll_into_view_if_needed()
+    plot = page.locator("#buffers .panel:visible .plot.js-plotly-plot").first
+    assert plot.evaluate("plot => plot._fullData.map(t => Math.round(t.y[2]))") == [25, 0, 0, 0, 25, 0, 0, 0, 0, 50]
+
+
+def test_seconds_of_cells_follow_filters(page: Any) -> None:
+    reset(page)
+    panel = page.locator("#resources .panel:visible").first
+    panel.scroll_into_view_if_needed()
+    plot = panel.locator(".plot.js-plotly-plot")
+    plot.wait_for()
+    assert plot.evaluate("plot => plot.data.length") == 4 * len(SERIES)
+    page.locator("select[name=noise]").select_option(label="0")
+    page.locator("input[name=strategy]").first.uncheck()
+    assert plot.evaluate("plot => plot.data.length") == 2 * (len(SERIES) - 2)
+
+
 def test_tables_follow_the_filters(page: Any) -> None:
     reset(page)
     rows = page.locator("#scores tbody tr:not([hidden])")

@@ -9,16 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 from made_results import HOSTILE, made_results
+from made_snapshots import add_snapshots
 
 from replaybench.data.errors import UserError
 from replaybench.experiments.cli import main
+from replaybench.experiments.report import assembly
 from replaybench.experiments.report.assembly import make_report
 from replaybench.experiments.report.comparison import at_point, lead, over_points
 from replaybench.experiments.report.material import Point, read_material
 from replaybench.experiments.report.page import LARGEST
 from replaybench.experiments.report.summary import summarise
 from replaybench.experiments.results.dataset import add_scores
-from replaybench.experiments.results.results_file import write_results
+from replaybench.experiments.results.results_file import read_results, write_results
 
 
 def study(folder: Path, *ends: float, seeds: int = 8, plants: int = 1) -> Path:
@@ -114,6 +116,21 @@ def test_a_page_is_small_and_names_nothing_outside(report: Path) -> None:
     html = report.read_text(encoding="utf-8")
     assert len(html.encode()) < LARGEST
     assert not re.findall(r"<(?:link|img|iframe|script)[^>]+(?:src|href)=", html)
+
+
+def test_a_page_that_would_be_too_large_goes_without_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = study(tmp_path, 0.6, 0.9, seeds=5)
+    data = read_results(path)
+    add_snapshots(tmp_path, data)
+    write_results(path, data)
+    whole = make_report(tmp_path)
+    assert 'id="policies-1"' in whole
+    assert 'id="buffers-1"' in whole
+    monkeypatch.setattr(assembly, "LARGEST", len(whole.encode()) - 1000)
+    smaller = make_report(tmp_path)
+    assert 'id="policies-1"' not in smaller
+    assert 'id="buffers-1"' in smaller
+    assert "Policies and values: Its pictures are left out" in smaller
 
 
 def test_without_results_there_is_no_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

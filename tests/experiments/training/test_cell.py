@@ -53,7 +53,7 @@ def test_checkpoints_are_written_while_running(tmp_path: Path) -> None:
 
     run_cell(make_cell(episodes=4), tmp_path, "none", 0.0, report)
     assert seen == [False, True, True, True]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["policy.safetensors", "scores.h5"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["policy.safetensors", "scores.h5", "snapshots.h5"]
 
 
 def test_a_checkpoint_of_another_cell_is_refused(tmp_path: Path) -> None:

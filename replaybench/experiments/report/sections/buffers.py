@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import plotly.graph_objects as go
@@ -12,10 +13,11 @@ from replaybench.experiments.figures.learning_curves import EPISODE_LABELS
 from replaybench.experiments.figures.style import plant_name
 from replaybench.experiments.report.look import INK, Panel, Row, Section, Table, new_figure, number, small
 from replaybench.experiments.report.material import Material
-from replaybench.experiments.report.snapshots import Kept
+from replaybench.experiments.report.snapshots import Kept, share_out
 from replaybench.experiments.results.dataset import counted_in, in_rounds
 
-_TENTHS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "last")
+MOST_PANELS: Final = 40
+_TENTHS: Final = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "last")
 
 
 def buffers_section(material: Material, kept: Sequence[Kept]) -> Section:
@@ -23,12 +25,14 @@ def buffers_section(material: Material, kept: Sequence[Kept]) -> Section:
     if not kept:
         return Section("buffers", "What buffers held", [])
     lead = (
-        "Of all that is stored at a time, the share that each tenth of the run has brought in: dark from its begin, "
-        "bright from its end. A buffer that forgets the oldest becomes all bright, one that keeps everything has equal "
-        "layers. All seeds of a cell together."
+        "Of all that is stored at a time, the share that each tenth of the run has brought in: dark from the first, "
+        "bright from the last. A buffer that forgets the oldest becomes all bright, one that keeps everything has "
+        "equal layers. All seeds of a cell together."
     )
-    panels = [_panel(material, one) for one in kept]
-    return Section("buffers", "What buffers held", [lead], panels, [_table(material, kept)])
+    shown = share_out(kept, MOST_PANELS)
+    notes = ["Pictures are of the first cells of each plant; the table has all."] if len(shown) < len(kept) else []
+    panels = [_panel(material, one) for one in shown]
+    return Section("buffers", "What buffers held", [lead], panels, [_table(material, kept)], notes=notes)
 
 
 def _panel(material: Material, kept: Kept) -> Panel:
@@ -93,8 +97,8 @@ def _table(material: Material, kept: Sequence[Kept]) -> Table:
         rows.append(Row(cells, {**one.point._asdict(), "learner": learner, "strategy": strategy}))
     heads = (
         "condition", "learner and strategy", "stored at the end", "of those collected", "from the first tenth",
-        "from the last tenth", "mean exploration of what was stored at first", "at the end",
+        "from the last tenth", "mean exploration in it at first", "at the end",
     )  # fmt: skip
-    counted = counted_in(material.data.isel(plant=0))
-    caption = f"What was stored after {kept[0].rounds[0]:,} {counted} and at the end"
+    counted = counted_in(material.data.isel(plant=0))[:-1]
+    caption = f"What was stored after {counted} {kept[0].rounds[0]:,} and at the end"
     return Table(caption, heads, rows, 2)

@@ -14,7 +14,7 @@ from replaybench.experiments.claims.verdict import Verdict
 from replaybench.experiments.report.look import Row, Section, Table, number
 from replaybench.experiments.report.material import Material
 
-_HEADS = ("claim", "paper and place", "expected", "verdict", "effect [95 %]", "seeds", "p")
+_HEADS = ("claim", "paper and place", "expected", "verdict", "effect [95 %]", "seeds", "p", "episodes (paper's)")
 
 
 def claims_section(material: Material) -> Section:
@@ -36,8 +36,8 @@ def claims_section(material: Material) -> Section:
     lead = (
         f"Of {count} published claims that this version of replaybench knows, {len(run)} can be judged by cells of "
         f"this study, which have the settings of the paper: {told}. Effects are differences of paired seeds, p values "
-        "are adjusted for the number of a paper's claims that were run (Holm 1979). Verdicts hold for these plants, "
-        "settings and numbers of episodes."
+        "are adjusted for the number of a paper's claims that were run (Holm 1979). Verdicts are of "
+        "these runs, as long as they are: the last column says how long the paper's were."
     )
     rows = [_row(material, family, verdict, finding) for family, verdict, finding in run]
     return Section("claims", title, [lead], tables=[Table("Claims and verdicts", _HEADS, rows, 4, open=True)])
@@ -61,6 +61,7 @@ def _row(material: Material, family: Claims, verdict: Verdict, found: Finding) -
         effect,
         seeds,
         f"{chance:.3f}" if chance >= 0.001 else "< 0.001",
+        f"{found.episodes:,} ({claim.cells()[0][0].episodes:,})",
     ]
     return Row(cells, _places(material, claim), f"claim {verdict.word}")
 

@@ -32,7 +32,7 @@ from replaybench.experiments.report.material import Material, Point
 from replaybench.experiments.results.dataset import counted_in, episode_metric, in_rounds, mu_r
 
 _MOST_POINTS: Final = 160
-_NUMBERS: Final = 160_000
+_NUMBERS: Final = 100_000
 """Numbers of all curves together; a study of very many cells has fewer points in each."""
 _FLOOR: Final = -0.5
 _SHOWN: Final = ("reference_random", "reference_dp")

@@ -18,11 +18,15 @@ from replaybench.experiments.figures.style import plant_name
 from replaybench.experiments.report.look import Panel, Section, number
 from replaybench.experiments.report.material import Material
 from replaybench.experiments.report.policy_pictures import Floats, moment, surface_figure
-from replaybench.experiments.report.snapshots import Kept, Policy
+from replaybench.experiments.report.snapshots import Kept, Policy, share_out
+from replaybench.experiments.report.summary import amount
 from replaybench.experiments.results.dataset import counted_in, rule_of
 from replaybench.experiments.snapshots.surfaces import PIXELS, follow, pixel_states
 
-MOST_PANELS: Final = 30
+MOST_PANELS: Final = 18
+"""Policies on a page, of which each takes about a tenth of a megabyte."""
+_CELLS: Final = 1000
+"""Cells times policies: a page of many cells has fewer."""
 
 
 class Solved(NamedTuple):
@@ -40,7 +44,9 @@ def policies_section(material: Material, kept: Sequence[Kept]) -> Section:
     title = "Policies and values"
     if not shown:
         return Section("policies", title, [])
-    left_out, shown = shown[MOST_PANELS:], shown[:MOST_PANELS]
+    there = len(shown)
+    shown = share_out(shown, max(4, min(MOST_PANELS, _CELLS // len(kept))))
+    left_out = there - len(shown)
     solved: dict[tuple[int, int], Solved | None] = {}
     for one in shown:
         key = one.point.plant, one.point.frequency
@@ -67,7 +73,7 @@ def policies_section(material: Material, kept: Sequence[Kept]) -> Section:
             f"Dynamic programming is not shown of {names}: no plant of this package, or another version of it."
         )
     if left_out:
-        notes.append(f"The first {MOST_PANELS} are shown, so that the page stays small; {len(left_out)} are not.")
+        notes.append(f"Of {amount(left_out, 'further cell')} the policies are not shown, so that the page stays small.")
     if without := [one for one in kept if one.policy is None]:
         others = list(dict.fromkeys(f"{plant_name(material.plants[o.point.plant])} {o.series.label}" for o in without))
         some = ", ".join(others[:6]) + (f" and {len(others) - 6} others" if len(others) > 6 else "")

@@ -21,7 +21,7 @@ def strategies_section(material: Material, standings: dict[Point, list[Standing]
             mine = [one for one in ranked if one.series.learner == learner and parts(one.series) is not None]
             retentions = in_order(material, [one.series for one in mine], 0)
             samplings = in_order(material, [one.series for one in mine], 1)
-            if len(retentions) > 1 and len(samplings) > 1:
+            if len(mine) > min(len(retentions), len(samplings)) > 1:
                 panels.append(_panel(material, point, mine, retentions, samplings))
     lead = (
         "Mean final scores by what is kept (up) and what is replayed (across). Lighter is better in each map by itself."

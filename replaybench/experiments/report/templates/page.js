@@ -47,7 +47,6 @@
       return fits(meta) && (meta.step === undefined || step === undefined || meta.step === step);
     });
     const plot = panel.querySelector(".plot");
-    plot.classList.toggle("bare", traces.every((trace) => !trace.meta));
     Plotly.react(plot, traces, figure.layout, { displayModeBar: false, responsive: true });
     panel.drawn = state;
   };

@@ -1,0 +1,79 @@
+"""Snapshots say what buffers held and policies did, against what is counted and computed from scratch."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from replaybench.data.records.record import read_record
+from replaybench.experiments.results.statistics import median_seed
+from replaybench.experiments.snapshots.surfaces import PIXELS, follow, pixel_states
+from replaybench.experiments.snapshots.times import snapshot_rounds, tenth_ends
+from replaybench.experiments.training.cell import CellRun
+from replaybench.experiments.training.study import Cell, Study
+from replaybench.replay.buffer import Replay
+from replaybench.replay.strategies.notation import parse
+
+
+def make_cell(strategy: str = "FULL[Uniform]", learner: str = "DDPG", **settings: object) -> Cell:
+    """Three members that learn the pendulum for ten episodes."""
+    study = Study(
+        name="t", plants=("PendulumDCSC",), learners=(learner,), strategies=(strategy,), seeds=3, episodes=10,
+        learner={learner: settings} if settings else {},
+    )  # fmt: skip
+    return study.cells()[0]
+
+
+def test_looks_are_close_at_first_and_include_every_tenth() -> None:
+    assert snapshot_rounds(500) == [5, 15, 30, *range(50, 501, 50)]
+    assert tenth_ends(500) == list(range(50, 501, 50))
+    assert snapshot_rounds(1) == [1]
+    assert all(set(tenth_ends(rounds)) <= set(snapshot_rounds(rounds)) for rounds in range(1, 200))
+
+
+@pytest.mark.parametrize("strategy", ["FIFO(500)[Uniform]", "Resv(500)[Uniform]", "FULL[Uniform]"])
+def test_contents_are_counted_by_the_tenth_that_they_come_from(strategy: str) -> None:
+    """Against the episode in which each stored experience was collected."""
+    with contextlib.closing(CellRun(make_cell(strategy))) as run:
+        for _ in range(10):
+            run.advance()
+        replay: Replay = run.replay
+        found = run.snapshots.contents
+        for m, count in enumerate(replay.count):
+            episode = (replay.columns.serial[m, :count].astype(int) - 1) // run.env.steps_per_episode
+            np.testing.assert_array_equal(found.origin[m, -1], np.bincount(episode, minlength=10))
+            mean = replay.columns.column("exploration")[m, :count].mean()
+            assert found.exploration[m, -1] == pytest.approx(mean, rel=1e-5)
+        room, collected = parse(strategy).room(10**9), np.arange(1, 11) * run.env.steps_per_episode
+        np.testing.assert_array_equal(found.origin.sum(axis=2), np.tile(np.minimum(room, collected), (3, 1)))
+
+
+def test_policies_are_those_of_the_run_of_median_reward(tmp_path: Path) -> None:
+    with contextlib.closing(CellRun(make_cell())) as run:
+        for _ in range(10):
+            run.advance()
+        run.snapshots.write(tmp_path / "snapshots.h5", {}, run.reward, first=7)
+        agent, plant = run.agent, run.snapshots.plant
+        assert plant is not None
+        header, arrays = read_record(tmp_path / "snapshots.h5", "snapshots")
+        chosen = median_seed(run.reward)
+        assert chosen is not None
+        assert header.facts["seed"] == 7 + chosen
+        assert [axis["name"] for axis in header.facts["states"]] == list(plant.state_names)
+        states = np.tile(pixel_states(plant, PIXELS)[5, 9].astype(np.float32), (len(run.reward), 1, 1))
+        value = (1 - agent.task.discount) / agent.task.reward_scale * agent.value(states)[chosen, 0]
+        assert arrays["value"][0, -1, 5, 9] == pytest.approx(value, rel=1e-5)
+        action = plant.denormalise_action(agent.policy(states)[chosen, 0])
+        assert arrays["action"][0, -1, 5, 9] == pytest.approx(action, rel=1e-5)
+        paths = follow(plant, run.cell.frequency, len(run.reward), agent.act)
+        np.testing.assert_array_equal(arrays["path"][0, -1], paths.states[chosen].astype(np.float32))
+        assert arrays["greedy"][0, -1] == paths.reward[chosen]
+
+
+def test_policies_with_a_memory_have_no_surface() -> None:
+    cell = make_cell(learner="NAF", memory={"layers": 1, "units": 8})
+    with contextlib.closing(CellRun(cell)) as run:
+        assert run.snapshots.surfaces is None
