@@ -200,6 +200,14 @@ def test_a_second_process_compiles_nothing_and_no_edit_is_missed(package: Path) 
     assert run(package) == (30, 1, 0)
 
 
+def test_a_package_that_lies_elsewhere_compiles_nothing(package: Path) -> None:
+    """An environment was moved, or a checkout is used beside an installation: files of the same content are enough."""
+    assert run(package) == (4, 0, 1)
+    root = package.parent.parent
+    shutil.copytree(root, root.parent / "elsewhere", ignore=shutil.ignore_patterns("__pycache__"))
+    assert run(root.parent / "elsewhere" / "replaybench" / "data") == (4, 1, 0)
+
+
 def test_damage_is_a_miss_and_is_mended(package: Path) -> None:
     run(package, DAMAGE)
 

@@ -23,6 +23,7 @@ from replaybench.data.compilation.linked import restored
 PATIENCE: Final = 180.0
 """Seconds that a process waits for another's compilation before it compiles itself."""
 _TICK: Final = 0.02
+_PACKAGE: Final = Path(__file__).resolve().parents[2]
 
 
 class _Results(caching.CompileResultCacheImpl):
@@ -32,10 +33,23 @@ class _Results(caching.CompileResultCacheImpl):
         return restored(target_context, payload) or super().rebuild(target_context, payload)
 
 
+class _ByContent(caching.UserProvidedCacheLocator):
+    """A place that does not tell where the package lies: an installed one and a checkout of the same files share it."""
+
+    @classmethod
+    def get_suitable_cache_subpath(cls, py_file: str) -> str:
+        """Return the folder's name in the package; Numba's own for a file of the user's, which may lie anywhere."""
+        folder = Path(py_file).resolve().parent
+        if folder.is_relative_to(_PACKAGE):
+            return ".".join((_PACKAGE.name, *folder.relative_to(_PACKAGE).parts))
+        numbas: str = super().get_suitable_cache_subpath(py_file)
+        return numbas
+
+
 class InCacheDir(_Results):
     """The place of a kernel of the package, in the folder that Numba's settings name."""
 
-    _locator_classes = [caching.UserProvidedCacheLocator]  # noqa: RUF012 (as Numba declares it)
+    _locator_classes = [_ByContent]  # noqa: RUF012 (as Numba declares it)
 
 
 class BesideSource(_Results):
