@@ -155,6 +155,8 @@ def _episode(folder: Path, file: Any, number: int, budget: Budget) -> Episode:
             raise UserError(f"{where} has no plain numbers as {name}; only vectors of numbers are read")
         budget.take(8 * int(item.size))
         arrays[name] = item[...]
+    if arrays["actions"].ndim == 1:  # choices out of a Discrete space
+        arrays["actions"] = arrays["actions"][:, None]
     steps = len(arrays["rewards"])
     lengths = (steps + 1, steps, steps, steps, steps)
     ranks = (2, 2, 1, 1, 1)

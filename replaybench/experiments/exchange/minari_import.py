@@ -1,14 +1,14 @@
 """A Minari dataset becomes a replay buffer: one member, its episodes one after the other.
 
-Observations and actions are taken as the plant's normalised states and commands, which is what `export` writes. Of a
-dataset by someone else nobody can know that; its bounds are checked, and the summary shows whether it moves like the
-plant.
+Observations and actions are taken as the plant's normalised states and commands, which is what `export` writes. A
+dataset by someone else of one of Gymnasium's tasks holds what that task gives and takes, and is normalised here; of
+others nobody can know, their bounds are checked, and the summary shows whether they move like the plant.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from replaybench.data.errors import UserError
 from replaybench.data.formats.minari_dataset import Episode, dataset_folder, read_dataset
+from replaybench.envs.foreign.gymnasium_plant import GymnasiumPlant
 from replaybench.envs.interface.plant import Plant
 from replaybench.experiments.exchange.logs_to_buffer import ACTION_TOLERANCE, STATE_TOLERANCE
 from replaybench.experiments.exchange.recording import Arrays, Floats, member_arrays, recording_facts, summarise
@@ -48,6 +49,11 @@ def convert_dataset(
     ours = metadata.get("replaybench")
     told = ours if isinstance(ours, dict) else {}
     _check_plant(dataset_id, told, plant)
+    foreign = not told and isinstance(plant, GymnasiumPlant)
+    if foreign:
+        episodes = [_normalised(each, plant) for each in episodes]
+        frequency = plant.frequency if frequency is None else frequency
+        plant.steps_per_episode(frequency)  # refuses a rate that is not the task's
     rate, noise = _rate(dataset_id, told, frequency), told.get("noise")
     if noise is not None and not (isinstance(noise, int | float) and 0 <= noise < np.inf):
         raise UserError(f"{dataset_id} is damaged: it says that its noise is {noise!r}")
@@ -75,14 +81,25 @@ def convert_dataset(
         inferred=False,
         reward_from="rewards",
         reward=values["reward"].astype(np.float64),
-        notes=_notes(told),
+        notes=_notes(told, foreign),
     )
     return arrays, facts, summary
 
 
-def _notes(told: dict[str, Any]) -> Iterator[str]:
+def _normalised(episode: Episode, plant: Plant) -> Episode:
+    """Return an episode of what Gymnasium's task gives and takes as the plant's normalised states and commands."""
+    observations, actions = episode.observations, episode.actions
+    if observations.shape[1] == len(plant.state_names):  # else it is refused below
+        observations = plant.normalise_state(observations.astype(np.float64)).astype(np.float32)
+    if actions.shape[1] == len(plant.action_names):
+        actions = plant.normalise_action(actions.astype(np.float64)).astype(np.float32)
+    return replace(episode, observations=observations, actions=actions)
+
+
+def _notes(told: dict[str, Any], foreign: bool) -> Iterator[str]:
     if not told:
-        yield "replaybench did not write this dataset: its observations and actions are taken as normalised to [-1, 1]"
+        meant = "what Gymnasium's task gives and takes" if foreign else "normalised to [-1, 1]"
+        yield f"replaybench did not write this dataset: its observations and actions are taken as {meant}"
 
 
 def _check_plant(dataset_id: str, told: dict[str, Any], plant: Plant) -> None:
