@@ -206,6 +206,23 @@ def test_figures_are_drawn_again_for_print(run: Path, tmp_path: Path, capsys: py
     assert "holds no results.nc" in refused(capsys, "figures", tmp_path)
 
 
+def test_figures_of_a_killed_sweep_show_its_finished_cells(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SIGKILL leaves no results.nc; here one cell is not finished, either."""
+    killed = tmp_path / "killed"
+    shutil.copytree(run, killed, ignore=shutil.ignore_patterns("figures", "results.nc", "buffer.h5"))
+    [*_, last] = sorted(killed.glob("cells/*/scores.h5"))
+    last.unlink()
+    assert call("figures", killed) == 0
+    told = capsys.readouterr().out
+    assert "finished cells are drawn" in told
+    assert list((killed / "figures").glob("learning_curves-*.png"))
+    for scores in killed.glob("cells/*/scores.h5"):
+        scores.unlink()
+    assert "no finished cell" in refused(capsys, "figures", killed)
+
+
 def test_dry_run_runs_nothing(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("sweep", run.parent / "study.toml", "--output", tmp_path / "none", "--dry-run") == 0
     told = capsys.readouterr().out

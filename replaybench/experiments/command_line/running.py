@@ -105,6 +105,8 @@ def run_study(
         progress=progress,
         tensorboard=tensorboard,
     )
+    if status:
+        print("stopped before the end; run the same command again to continue", file=sys.stderr)
     if console.quiet:
         return status
     for table in (*score_tables(data), *comparison_tables(data), *noise_tables(data)):
@@ -113,8 +115,6 @@ def run_study(
     print(f"cells    {folder / 'cells'} (scores, policies{', buffers' if study.buffers != 'none' else ''})")
     for path in drawn:
         print(f"figure   {path}")
-    if status:
-        print("stopped before the end; run the same command again to continue", file=sys.stderr)
     return status
 
 

@@ -8,12 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal
 
+import xarray as xr
 from rich.console import Console
 
+from replaybench.baselines.references import reference
 from replaybench.data.errors import UserError
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.experiments.figures.all_figures import draw_figures
 from replaybench.experiments.figures.style import PAPER, SCREEN
+from replaybench.experiments.results.dataset import assemble
 from replaybench.experiments.results.results_file import read_results
 from replaybench.experiments.training.study import Cell, read_study
 
@@ -28,17 +31,34 @@ def show_figures(console: Console, run: Path, style: str, kind: Kind | None, out
         UserError: the run holds no results, or is damaged.
     """
     folder, look = RunFolder(run), LOOKS[style]
-    if not folder.results.is_file():
-        raise UserError(f"{run} holds no results.nc; run `replaybench sweep` into it first, or name another run folder")
+    if not folder.results.is_file() and not any(folder.path.glob("cells/*/scores.h5")):
+        raise UserError(
+            f"{run} holds no results.nc and no finished cell; run `replaybench sweep` into it first, or name another "
+            "run folder"
+        )
     if kind is not None:
         look = dataclasses.replace(look, formats=(kind,))
-    data = read_results(folder.results)
     cells = _cells(console, folder)
+    data = read_results(folder.results) if folder.results.is_file() else _of_finished_cells(console, folder, cells)
     drawn = draw_figures(data, folder, cells, look, output or folder.figures / ("paper" if look.columns else "."))
     if not drawn:
         raise UserError(f"{folder.results} holds no finished cell yet; figures need one at least")
     for path in drawn:
         print(f"{'captions' if path.suffix == '.txt' else 'figure  '} {path}")
+
+
+def _of_finished_cells(console: Console, folder: RunFolder, cells: Sequence[Cell]) -> xr.Dataset:
+    """Put together what a sweep that was killed has left; its references are found again, or solved anew."""
+    if not cells:
+        raise UserError(f"{folder.path} holds no results.nc; run the sweep again to write it")
+    console.print("no results.nc, as after a kill: finished cells are drawn", highlight=False)
+    rule = read_study(folder.study).reference
+    known = {}
+    for cell in cells:
+        point = (cell.plant, cell.frequency, cell.noise)
+        if point not in known and (folder.cell(cell.id) / "scores.h5").is_file():
+            known[point] = reference(cell.make_plant(), cell.frequency, cell.noise, rule)
+    return assemble(cells, known, {cell.id: folder.cell(cell.id) for cell in cells})
 
 
 def _cells(console: Console, folder: RunFolder) -> Sequence[Cell]:

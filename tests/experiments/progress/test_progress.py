@@ -215,6 +215,20 @@ def test_tensorboard_events_are_what_was_told(tmp_path: Path, cells: list[Cell])
     assert [each for each in seen if each[0] == "reward"] == [("reward", 10, -160.0), ("reward", 20, -90.0)]
 
 
+def test_tensorboards_own_reader_reads_the_events(tmp_path: Path, cells: list[Cell]) -> None:
+    reader = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator", reason="TensorBoard is not installed"
+    )
+    board, tally = TensorBoard(tmp_path, {cell.id: cell for cell in cells}), Tally(cells, cells, 1)
+    for told in rewards(cells[0], -160, -90):
+        board.hear(told, tally)
+    board.close()
+    [folder] = tmp_path.iterdir()
+    seen = reader.EventAccumulator(str(folder))
+    seen.Reload()
+    assert [(each.step, each.value) for each in seen.Scalars("reward")] == [(10, -160.0), (20, -90.0)]
+
+
 def test_time_left_is_known_between_two_cells_too(folder: RunFolder, cells: list[Cell]) -> None:
     """When a cell has ended and the next has not told of itself yet, as many run as did before."""
     told = [{**each, "at": 100.0 + n} for n, each in enumerate(rewards(cells[0], *[-100.0] * 10))]

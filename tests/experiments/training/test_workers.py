@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -148,12 +149,17 @@ def test_an_interruption_writes_checkpoints_and_says_how_to_go_on(
 ) -> None:
     """Ctrl-C, which terminals send to the whole process group, and SIGTERM, which `timeout` sends twice."""
     folder = tmp_path / "run"
-    process = start(longer_study, "--output", folder, "--workers", 2, "--checkpoint-seconds", 0.02)
+    options = ("--workers", 2, "--checkpoint-seconds", 0.02, "--progress", "json")
+    process = start(longer_study, "--output", folder, *options)
     wait_for_checkpoint(process, folder, set())
     os.killpg(process.pid, sent)
     if sent == signal.SIGTERM:
         os.kill(process.pid, sent)
-    _, told = process.communicate(timeout=60)
+    events, told = process.communicate(timeout=60)
+    heard = [json.loads(line) for line in events.splitlines()]
+    assert heard[0]["event"] == "begin"
+    assert (heard[-1]["event"], heard[-1]["status"]) == ("end", status)
+    assert {each["event"] for each in heard} <= {"begin", "reference", "round", "complete", "end"}
     assert process.returncode == status, told
     assert "run the same command again to continue" in told
     assert "Traceback" not in told
