@@ -107,7 +107,7 @@ def _check_plant(dataset_id: str, told: dict[str, Any], plant: Plant) -> None:
     if not told:
         return
     name, own = str(told.get("plant")), asdict(plant)
-    if name.rpartition(":")[2] != type(plant).__name__:
+    if name != plant.name and name.rpartition(":")[2] != type(plant).__name__:
         raise UserError(f"{dataset_id} was recorded on {name}, not on {plant.name}; import it with --plant {name}")
     recorded = told.get("parameters")
     other = (
