@@ -67,7 +67,8 @@ def show_import(
     print(f"buffer   {target}")
     # A file's word is not enough to run a Python file, so that a plant of one's own is named again.
     own = "" if is_installed(name) else f" --plant {shlex.quote(name)}"
-    print(f"next     replaybench replay {shlex.quote(f'{target}')} --strategy 'FULL[PER]'{own}")
+    learner = "DQN" if plant.action_choices else "TD3+BC"  # the latter acts continuously
+    print(f"next     replaybench replay {shlex.quote(f'{target}')} --learner {learner}{own}")
 
 
 def show_export(
