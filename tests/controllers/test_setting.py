@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from replaybench.controllers.agent import Task
@@ -22,10 +24,10 @@ def test_refer_and_devices_are_refused_by_whoever_cannot_do_with_them(learner: s
     if remedy is None:
         assert kind(settings, setting).refer.on
     else:
-        with pytest.raises(UserError, match=f"^{learner}.*{remedy}"):
+        with pytest.raises(UserError, match=f"^{re.escape(learner)}.*{remedy}"):
             kind(settings, setting)
     if learner != "DDPG":
-        with pytest.raises(UserError, match=f"^{learner} runs on the CPU only"):
+        with pytest.raises(UserError, match=f"^{re.escape(learner)} runs on the CPU only"):
             kind(settings, LearnerSetting(TASK, 0, range(1), device="cuda"))
 
 
