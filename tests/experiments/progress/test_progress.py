@@ -131,13 +131,17 @@ def test_ctrl_c_leaves_watching(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(folder, begin("t", 2, 2))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # who runs tests in the background ignores it
 
     def interrupt(seconds: float) -> None:
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(1.0)
 
     monkeypatch.setattr(watch, "time", type("Clock", (), {"sleep": staticmethod(interrupt)}))
-    watch_run(Console(width=100), folder.path)
+    try:
+        watch_run(Console(width=100), folder.path)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert "t: running" in capsys.readouterr().out
 
 

@@ -1,0 +1,127 @@
+"""Every command and script of the documentation runs, page by page, one after the other, in one folder.
+
+Guides that are followed file by file are in `test_docs.py`; settings (`toml`) are planned there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from replaybench.experiments.cli import main
+
+ROOT = Path(__file__).parents[1]
+PAGES = ["README", "docs/python", "docs/first-study", "docs/report", "docs/files", "docs/deploy", "docs/logs"]
+PAGES += ["docs/learners", "docs/buffer-format", "docs/strategies", "docs/sb3", "docs/install", "docs/advise"]
+ELSEWHERE = ["docs/add-a-learner", "docs/add-a-plant", "docs/add-a-strategy"]
+"""Followed by `test_docs.py`."""
+
+SHORTER = {
+    "sweep demo": "sweep demo --seeds 4 --episodes 8 --workers 1",
+    "runs/first": "runs/demo",
+    "claims runs/debruin2018-fig12-quick": "claims runs/demo",
+    "--updates 20000": "--updates 64",
+    "frequency 100 --noise 0.02 --inertia 1.91e-4": "frequency 25 --inertia 1.91e-4 --reference paper",
+    "range(50)": "range(4)",
+    "islice(stream, 1000)": "islice(stream, 3)",
+    "learn(10_000)": "learn(120)",
+    'strategies=("FIFO[Uniform]", "FULL[PER]"), seeds=4, episodes=40': 'strategies=("FULL[PER]",), seeds=4, episodes=6',
+}
+"""What a reader waits for, and what tests run in its place."""
+
+NOT_RUN = {
+    "replaybench advise": "`experiments/advice` asks on a plant and on a run",
+    "replaybench sweep demo --seeds 4 --episodes 300": "the demo was run by the README's line",
+    "replaybench figures": "`test_all_figures.py` draws them in both styles",
+    "replaybench reproduce": "`test_reproduce.py` runs one of the presets",
+    "replaybench watch ": "`test_progress.py` watches a run",
+    "make ": "targets of the Makefile, which `.ci/run` uses and `test_docs.py` looks up",
+    "pip install": "`test_packaging.py` builds and installs the wheel",
+    "eval ": "`test_packaging.py` asks for the completion script",
+    "replaybench --tyro-print-completion": "`test_packaging.py` asks for the completion script",
+}
+"""Beginnings of the lines that no test runs here, and why."""
+
+EXCERPT = "class CartPole"
+"""The README's script is a part of an example, with which `test_examples.py` learns."""
+
+KEPT = ["demo", "mine"]
+"""Runs that several pages read."""
+
+
+def blocks(page: str) -> list[tuple[int, str, str]]:
+    """Return line, language and text of every block of a page."""
+    text = (ROOT / f"{page}.md").read_text(encoding="utf-8")
+    found = re.finditer(r"^```(\w+)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    return [(text.count("\n", 0, block.start()) + 1, block[1], block[2]) for block in found]
+
+
+def shortened(text: str) -> str:
+    for long in sorted((long for long in SHORTER if long in text), key=len, reverse=True):
+        if long in text:
+            text = text.replace(long, SHORTER[long])
+    return text
+
+
+def a_cell(run: str) -> str:
+    """Return the id of a run's cell that most pages have in mind."""
+    cells = json.loads(Path(run, "provenance.json").read_text(encoding="utf-8"))["cells"]
+    wanted = {"plant": "PendulumDCSC", "strategy": "FULL[PER]", "noise": 0.0, "frequency": 50.0}
+    (found,) = (name for name, facts in cells.items() if wanted.items() <= facts["cell"].items())
+    return str(found)
+
+
+def with_cell(text: str) -> str:
+    """Put an id in place of what stands for one."""
+    return re.sub(r"(runs/\w+)/cells/<id>", lambda match: f"{match[1]}/cells/{a_cell(match[1])}", text)
+
+
+def run_command(line: str) -> None:
+    words = shlex.split(with_cell(shortened(line)), comments=True)
+    assert words[0] == "replaybench", line
+    with pytest.raises(SystemExit) as ended:
+        main(words[1:])
+    assert not ended.value.code, line
+
+
+def remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def test_all_that_is_shown_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    left_out = set(NOT_RUN)
+    for page in PAGES:
+        for left in (Path("examples"), *(run for run in Path("runs").glob("*") if run.name not in KEPT)):
+            remove(left)  # every page is read by somebody new
+        monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / f"minari-{Path(page).name}"))
+        if page == "docs/buffer-format":
+            shutil.copy(next(Path("runs/demo/cells").glob("*/buffer.h5")), "buffer.h5")
+        names = {"__name__": "__main__"}
+        for line, language, text in blocks(page):
+            where = f"{page}.md:{line}"
+            if language == "sh":
+                for command in text.splitlines():
+                    reasons = {start for start in NOT_RUN if command.startswith(start)}
+                    left_out -= reasons
+                    if not reasons:
+                        run_command(command)
+            elif language == "python" and EXCERPT not in text:
+                exec(compile(with_cell(shortened(text)), where, "exec"), names)
+    assert not left_out, "these lines are not shown any more"
+
+
+def test_no_page_is_forgotten() -> None:
+    with_code = {str(p.relative_to(ROOT))[:-3] for p in (ROOT / "docs").glob("*.md")} | {"README"}
+    with_code = {page for page in with_code if {"sh", "python"} & {language for _, language, _ in blocks(page)}}
+    assert with_code == {*PAGES, *ELSEWHERE}
+    shown = "\n".join(text for page in PAGES for _, _, text in blocks(page))
+    assert [long for long in SHORTER if long not in shown] == []
