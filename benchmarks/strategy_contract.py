@@ -24,6 +24,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -31,6 +32,7 @@ import torch
 from replaybench.data.errors import UserError
 from replaybench.data.provenance import this_code
 from replaybench.data.records.record import open_record, write_record
+from replaybench.experiments.training import loop
 from replaybench.experiments.training.cell import CellRun
 from replaybench.experiments.training.study import Cell, Study
 from replaybench.replay.batch import ReplayBatch
@@ -126,8 +128,10 @@ def require(condition: bool, what: str) -> None:
 
 
 def advance(run: CellRun, watched: Watched) -> None:
+    """Run an episode batch by batch, which can be watched; the resumed run goes through its phases in one call."""
     watched.watch = run.episode % EVERY == EVERY - 1
-    run.advance()
+    with mock.patch.object(loop, "_update_in_turn", return_value=False):
+        run.advance()
 
 
 def resumed(run: CellRun, cell: Cell) -> CellRun:

@@ -71,6 +71,11 @@ class Learner(SavedLearner):
     metric_names: tuple[str, ...] = ()
     config: Any
 
+    def __init_subclass__(cls, **words: Any) -> None:
+        """Have a learner that changes another do one update at a time, as `update` says, unless it says otherwise."""
+        super().__init_subclass__(**words)
+        cls.several_at_once = vars(cls).get("several_at_once", False)
+
     def __init__(
         self,
         config: Any,
@@ -250,7 +255,7 @@ class Learner(SavedLearner):
     @property
     def learns_in_phases(self) -> bool:
         """Whether `phase_call` can be asked for: a batch's arrays are all that an update depends on."""
-        own = type(self).call_for is not Learner.call_for and self.on_device is None
+        own = "call_for" in vars(type(self)) and self.on_device is None
         return own and self.segment == 1 and self.window == 1 and not self.normaliser.observations.on
 
     def phase_call(self, batch: Batch, updates: int) -> tuple[Call, Mapping[str, Floats]]:

@@ -165,7 +165,7 @@ def test_a_study_that_comes_along_runs_by_its_name(
     (tmp_path / "demo").rmdir()
     (tmp_path / "demo").write_text('plants = ["Magman"]\nstrategies = ["FULL[PER]"]\n')
     assert call("sweep", "demo", "--dry-run") == 0
-    assert "demo: 1 cells" in capsys.readouterr().out
+    assert "demo: 1 cell," in capsys.readouterr().out
     assert "demo, partial" in refused(capsys, "sweep", "dmeo", "--dry-run")
 
 
@@ -496,7 +496,8 @@ def test_a_cell_is_found_by_what_it_is(run: Path, tmp_path: Path, capsys: pytest
     assert call("inspect", run) == 0
     told = capsys.readouterr().out
     for path in run.glob("cells/*"):
-        assert re.search(rf"{path.name} .*complete", told)
+        assert path.name in told
+    assert "state complete" in told
     one = ("--plant", "PendulumDCSC", "--noise", "0.0", "--frequency", "50")
     assert call("inspect", run, *one, "--strategy", "FULL[PER(0.7)]", "--seed", "2") == 0
     assert "member 2" in capsys.readouterr().out

@@ -93,8 +93,8 @@ class DQN(Learner):
 
     def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
         """Set the probability of a random choice in this episode (counted from 0) of the chosen `members` `[M]`."""
-        config, begun = self.config, np.full(int(members.sum()), episode)
-        self.random[members] = decayed(config.first_random, config.last_random, config.decay_episodes, begun)
+        config = self.config
+        self.random[members] = decayed(config.first_random, config.last_random, config.decay_episodes, episode)
 
     def _advance(self, observation: Floats, active: NDArray[np.bool_]) -> None:
         _draw_choices(self.stream.state, active, self.random, len(self.choices), self.tried)

@@ -137,7 +137,7 @@ class SAC(Learner):
 
     def value_bonus(self) -> NDArray[np.float64]:
         """Return α A ln 2 `[M]`: no policy has more entropy than the uniform one over [−1, 1]^A."""
-        alpha: NDArray[np.float64] = np.exp(self.log_temperature.parameters[:, 0].astype(np.float64))
+        alpha = elementwise.exp(self.log_temperature.parameters[:, 0].astype(np.float64))
         return alpha * self.task.action_size * math.log(2.0)
 
     def _greedy(self, seen: Floats) -> Floats:

@@ -123,10 +123,7 @@ class TD3(Learner):
         smoothing = (self.smoothing_stream.state, config.smoothing, config.smoothing_clip)
         pace = (config.tau, config.policy_delay, first)
         arguments = (self._actor, self._critics, Whole(self._room), x, *smoothing, *pace, delta)
-        return self._learning(arguments), {"td_error": delta}
-
-    def _learning(self, arguments: tuple[Any, ...]) -> Call:
-        return Call(_update, arguments)
+        return Call(_update, arguments), {"td_error": delta}
 
     def _further(self) -> dict[str, NDArray[Any]]:
         exploration = {f"exploration_{name}": array for name, array in self.exploration.state_dict().items()}

@@ -7,11 +7,12 @@ Here the actor also pays for its distance from what the recording did in the sam
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.controllers.agent import Batch
 from replaybench.controllers.algorithms.td3 import TD3, TD3Config, fit_critics, follow
 from replaybench.controllers.checks import between
 from replaybench.controllers.experiences import Experiences
@@ -20,7 +21,7 @@ from replaybench.controllers.networks.adam import adam_step
 from replaybench.controllers.networks.mlp import Floats, backward, forward
 from replaybench.controllers.networks.network import Learned
 from replaybench.controllers.normaliser import NormaliseConfig
-from replaybench.data.compilation.sequence import Call
+from replaybench.data.compilation.sequence import Call, Each
 from replaybench.data.kernel import kernel
 
 
@@ -47,8 +48,12 @@ class TD3BCConfig(TD3Config):
 class TD3BC(TD3):
     """M independent learners as TD3's, whose actors stay near the actions they are shown."""
 
-    def _learning(self, arguments: tuple[Any, ...]) -> Call:
-        return Call(_update, (self.config.alpha, *arguments))
+    several_at_once = True
+
+    def call_for(self, batch: Batch, first: int | Each) -> tuple[Call, dict[str, Floats]]:
+        """Do updates as TD3 does, the actor's by its own rule; annotate what TD3 does."""
+        call, annotations = super().call_for(batch, first)
+        return Call(_update, (self.config.alpha, *call.arguments)), annotations
 
 
 @kernel

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -62,19 +62,13 @@ class RunningGaussian:
         self.config = config
         self.stream = Stream(root, members, "exploration")
         self.noise = np.zeros((len(members), actions))
-        self.episode = np.zeros(len(members), np.int64)
-        self._set_sigma()
-
-    def _set_sigma(self) -> None:
-        config = self.config
-        last = config.sigma if config.last_sigma is None else config.last_sigma
-        self.sigma = decayed(config.sigma, last, config.decay_episodes, self.episode)[:, None]
-        self._log_sigma = elementwise.log(self.sigma).astype(np.float32)
+        self.sigma = np.full((len(members), 1), config.sigma)
 
     def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
         """Let this episode (counted from 0) say the σ of the chosen `members` `[M]`."""
-        self.episode[members] = episode
-        self._set_sigma()
+        config = self.config
+        last = config.sigma if config.last_sigma is None else config.last_sigma
+        self.sigma[members] = decayed(config.sigma, last, config.decay_episodes, episode)
 
     def advance(self, observation: Floats, active: NDArray[np.bool_]) -> None:
         """Draw the noise of the `active` `[M]` members."""
@@ -92,19 +86,13 @@ class RunningGaussian:
         explored = disturbed(action, self.sigma[:, 0], self.noise, np.inf, 1.0 if self.config.clip else np.inf)
         if self.config.clip:
             return explored
-        log_sigma = np.repeat(self._log_sigma, action.shape[1], axis=1)
+        log_sigma = np.repeat(elementwise.log(self.sigma).astype(np.float32), action.shape[1], axis=1)
         density = {"behaviour_mean": action.astype(np.float32), "behaviour_log_sigma": log_sigma}
         return explored._replace(extras=density)
 
     def state_dict(self) -> dict[str, NDArray[np.generic]]:
-        """Return streams, the present noise and the episodes."""
-        return {"stream": self.stream.state, "noise": self.noise, "episode": self.episode}
-
-    def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Continue from `state_dict`."""
-        for name, array in self.state_dict().items():
-            array[...] = state[name]
-        self._set_sigma()
+        """Return streams, the present noise and σ."""
+        return {"stream": self.stream.state, "noise": self.noise, "sigma": self.sigma}
 
 
 def truncated_normal(uniform: NDArray[np.float64], bound: float) -> NDArray[np.float64]:

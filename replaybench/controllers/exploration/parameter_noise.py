@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -100,11 +100,6 @@ class RunningParameterNoise:
             "recent": self.recent,
             "seen": self.seen,
         }
-
-    def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Continue from `state_dict`."""
-        for name, array in self.state_dict().items():
-            array[...] = state[name]
 
 
 def noisy_parameters(actor: PopulationMLP) -> NDArray[np.bool_]:

@@ -52,10 +52,7 @@ class Exploration(Protocol):
         """Return what becomes of policy actions `[M, A]` at observations `[M, S]`, by the draws of this sample."""
 
     def state_dict(self) -> dict[str, NDArray[np.generic]]:
-        """Return all that a resumed run needs, by name; the arrays are views."""
-
-    def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Continue from `state_dict`, bit for bit."""
+        """Return all that the next draws depend on, by name: views, which a resumed run overwrites in place."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,18 +99,13 @@ class RunningProcess:
         self.friction = 1.0 - (1.0 - config.friction) ** ratio
         self.stream = Stream(root, members, "exploration")
         self.u = np.zeros((len(members), actions))
-        self.episode = np.zeros(len(members), np.int64)
-        self._set_amplitude()
-
-    def _set_amplitude(self) -> None:
-        config = self.config
-        self.amplitude = decayed(config.first_amplitude, config.last_amplitude, config.decay_episodes, self.episode)
+        self.amplitude = np.full(len(members), config.first_amplitude)
 
     def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
         """Put the process of the chosen `members` `[M]` to rest; the episode (from 0) says their amplitude."""
-        self.episode[members] = episode
+        config = self.config
         self.u[members] = 0.0
-        self._set_amplitude()
+        self.amplitude[members] = decayed(config.first_amplitude, config.last_amplitude, config.decay_episodes, episode)
 
     def advance(self, observation: Floats, active: NDArray[np.bool_]) -> None:
         """Advance the `active` `[M]` members one sample."""
@@ -124,20 +116,13 @@ class RunningProcess:
         return disturbed(action, self.amplitude, self.u, 1.0, 1.0)
 
     def state_dict(self) -> dict[str, NDArray[np.generic]]:
-        """Return streams, the state of the process and the episodes."""
-        return {"stream": self.stream.state, "u": self.u, "episode": self.episode}
-
-    def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Continue from `state_dict`."""
-        for name, array in self.state_dict().items():
-            array[...] = state[name]
-        self._set_amplitude()
+        """Return streams, the state of the process and the amplitudes."""
+        return {"stream": self.stream.state, "u": self.u, "amplitude": self.amplitude}
 
 
-def decayed(first: float, last: float, episodes: int, episode: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return what falls linearly from `first` at episode 0 to `last` at the `episodes`-th, and stays; `[M]`."""
-    level: NDArray[np.float64] = first + np.minimum(1.0, episode / max(1, episodes - 1)) * (last - first)
-    return level
+def decayed(first: float, last: float, episodes: int, episode: int) -> float:
+    """Return what falls linearly from `first` at episode 0 to `last` at the `episodes`-th, and stays."""
+    return first + min(1.0, episode / max(1, episodes - 1)) * (last - first)
 
 
 @kernel

@@ -29,7 +29,12 @@ from replaybench.data.streams import Stream
 
 S, A = 3, 2
 TASK = Task(S, A, 0.95, 1.0)
-FORMS = [ProcessNoise(), GaussianNoise(), GaussianNoise(truncate=3.0, clip=True), ParameterNoise(recent=8)]
+FORMS = [
+    ProcessNoise(),
+    GaussianNoise(last_sigma=0.1),
+    GaussianNoise(last_sigma=0.1, truncate=3.0, clip=True),
+    ParameterNoise(recent=8),
+]
 
 
 def small_actor(members: range) -> PopulationMLP:
@@ -110,7 +115,7 @@ def test_the_noise_decays_linearly_and_stays() -> None:
     found = []
     for episode in range(8):
         exploration.start_episode(episode, np.array([True, episode < 2]))
-        found.append(exploration.sigma[:, 0])
+        found.append(exploration.sigma[:, 0].copy())
     np.testing.assert_allclose([first for first, _ in found], [0.5, 0.4, 0.3, 0.2, 0.1, 0.1, 0.1, 0.1])
     np.testing.assert_allclose([second for _, second in found], [0.5, *[0.4] * 7])
     constant = RunningGaussian(GaussianNoise(sigma=0.5), 0, range(2), A)
@@ -189,7 +194,8 @@ def test_a_resumed_exploration_continues_bit_for_bit(config: ExplorationConfig) 
         make_exploration(config, LearnerSetting(TASK, 1, members), small_actor(members)),
     )
     run(exploration, members)
-    other.load_state_dict({name: array.copy() for name, array in exploration.state_dict().items()})
+    for name, array in other.state_dict().items():
+        array[...] = exploration.state_dict()[name]
     observation, policy = observations(members, 1)[0], np.zeros((3, A), np.float32)
     for one, two in zip(
         exploration.disturb(policy, observation)[:2], other.disturb(policy, observation)[:2], strict=True
@@ -315,7 +321,7 @@ def test_constants_of_the_process_per_second() -> None:
 
 
 def test_what_decays_is_there_at_the_last_of_its_episodes() -> None:
-    np.testing.assert_allclose(decayed(1.0, 0.1, 1, np.array([0, 1, 2])), [1.0, 0.1, 0.1], rtol=1e-12)
+    np.testing.assert_allclose([decayed(1.0, 0.1, 1, episode) for episode in range(3)], [1.0, 0.1, 0.1], rtol=1e-12)
     exploration = RunningGaussian(GaussianNoise(sigma=0.5, last_sigma=0.1), 0, range(1), A)
     for episode, sigma in ((498, 0.1 + 0.4 / 499), (499, 0.1), (500, 0.1)):
         exploration.start_episode(episode, np.ones(1, np.bool_))

@@ -168,7 +168,7 @@ def claim(file: Any) -> None:
         (lambda data: (data / "metadata.json").unlink(), r"is damaged, or no Minari dataset"),
         (lambda data: (data / "main_data.hdf5").write_bytes(b"PK"), r"is damaged, or no Minari dataset"),
         (replace("rewards", np.zeros(4)), r"episode 0 of 4 steps has observations of shape \(6, 2\)"),
-        (replace("actions", np.zeros(5)), r"has actions of shape \(5,\)"),
+        (replace("actions", np.zeros((5, 1, 1))), r"has actions of shape \(5, 1, 1\)"),
         (replace("actions", h5py.SoftLink("/episode_1/actions")), r"has no plain numbers as actions"),
         (replace("actions", h5py.ExternalLink("/etc/passwd", "/x")), r"is damaged, or no Minari dataset"),
         (replace("rewards", ["text"]), r"has no plain numbers as rewards"),

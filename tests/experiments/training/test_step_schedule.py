@@ -164,7 +164,8 @@ def test_no_members_schedule_depends_on_anothers(learner: str) -> None:
     cell = learner_cell(learner)
     together, ill = CellRun(cell), CellRun(cell)
     for array in ill.agent.weights().values():
-        array[1] = np.nan
+        if array.dtype.kind == "f":  # numbers of experiences are none
+            array[1] = np.nan
     for _ in range(cell.episodes):
         together.advance()
         ill.advance()

@@ -49,8 +49,8 @@ def load(folder: Path) -> xr.Dataset:
 
 
 def assert_same(one: Path, other: Path) -> None:
-    """Everything but who computed it, when and how fast is bit-identical, and so are buffers and policies."""
-    apart = ["seconds", *ORIGINS]
+    """All but who computed it, when, how fast and in how much memory is bit-identical; so are buffers and policies."""
+    apart = ["seconds", "memory", *ORIGINS]
     xr.testing.assert_identical(load(one).drop_vars(apart), load(other).drop_vars(apart))
     for path in sorted(one.glob("cells/*/buffer.h5")):
         assert_same_record(path, other / path.relative_to(one))
