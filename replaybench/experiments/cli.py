@@ -45,17 +45,9 @@ COMMANDS: dict[str, Callable[..., int]] = {
 
 DESCRIPTION = """Which experiences should a learning controller keep, and which should it replay?
 
-sweep runs a study, baseline solves a plant by dynamic programming, replay learns offline from a stored buffer.
-import and export take recordings in (logs, MATLAB, Parquet, Minari) and give whole episodes out (Minari).
-export-policy writes what was learned for elsewhere: C for a microcontroller, PyTorch, ONNX.
-watch shows a sweep while it learns.
-report makes a page of what came of a sweep, table prints its tables, figures draws it again, for a screen or a journal.
-show puts a plant in motion, under a learned policy or none, in a window or as a film.
-reproduce runs a published figure or table, claims judges what papers claim by what was run.
-advise tries a few strategies on a plant of yours and proposes one, with reasons.
-check tries what a plant, strategy or learner of your own promises to the rest; examples copies some to start from.
+To begin: replaybench sweep demo, then replaybench report runs/demo. What a command takes: replaybench COMMAND --help.
 
---version prints the version, --tyro-print-completion {bash,zsh} what completes commands and options in that shell."""
+--version prints the version, --tyro-print-completion {bash,zsh} what completes commands and options there."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,6 +28,12 @@ def plan_warnings(cells: Sequence[Cell]) -> list[str]:
     return [*dict.fromkeys(line for cell in points for line in _in_vain(cell)), *loud]
 
 
+def _table(cell: Cell) -> str:
+    """Return the heading under which a study sets what its learner does, in quotes where TOML needs them."""
+    bare = re.fullmatch(r"[\w-]+", cell.learner, re.ASCII)
+    return f"[learner.{cell.learner}]" if bare else f'[learner."{cell.learner}"]'
+
+
 def _in_vain(cell: Cell) -> list[str]:
     """Say why a cell learns nothing, if it does not."""
     settings: Any = build(load_learner(cell.learner)[1], cell.settings, f"settings of {cell.learner}")
@@ -35,7 +42,7 @@ def _in_vain(cell: Cell) -> list[str]:
     if warm_up >= cell.episodes:
         return [
             f"{cell.learner} learns nothing: it warms up for {warm_up} {counted}, the run has {cell.episodes}; "
-            f"raise episodes, or lower warmup_episodes in [learner.{cell.learner}]"
+            f"raise episodes, or lower warmup_episodes in {_table(cell)}"
         ]
     strategy = parse(cell.strategy)
     steps = make_plant(cell.plant, **cell.parameters).steps_per_episode(cell.frequency) * cell.episodes
@@ -48,6 +55,6 @@ def _in_vain(cell: Cell) -> list[str]:
     if updates_after(steps, strategy, settings) < 1:
         return [
             f"{cell.learner} learns nothing: {steps} steps are followed by no update; raise episodes, or "
-            f"replays_per_experience in [learner.{cell.learner}]"
+            f"replays_per_experience in {_table(cell)}"
         ]
     return []

@@ -178,6 +178,10 @@ def test_a_plan_cuts_no_names_and_counts_as_people_do(
             {"learners": ("TD3",), "learner": {"TD3": {"warmup_episodes": 3}}},
             "it warms up for 3 episodes, the run has 3",
         ),
+        (
+            {"learners": ("TD3+BC",), "learner": {"TD3+BC": {"warmup_episodes": 3}}},
+            'lower warmup_episodes in [learner."TD3+BC"]',
+        ),
         ({"learner": {"DDPG": {"batch_size": 601}}}, "gives 600 experiences in 3 episodes, a batch has 601"),
         ({"learner": {"DDPG": {"replays_per_experience": 0.02}}}, "600 steps are followed by no update"),
         ({"noise": (0.0, 1.5)}, "noise 1.5: that is more than half the range"),
