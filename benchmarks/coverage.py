@@ -18,7 +18,7 @@ from scipy.special import ndtr, ndtri
 from replaybench.data.provenance import this_code
 from replaybench.experiments.results.bootstrap import Statistic, bootstrap
 from replaybench.experiments.results.distribution import assured, assured_share, improvements
-from replaybench.experiments.results.sign_flips import flipped
+from replaybench.experiments.results.sign_flips import flipped, surpassed
 
 STORED: Final = Path(__file__).resolve().parent / "results" / "coverage.json"
 SIZES: Final = (5, 10, 25, 50)
@@ -107,6 +107,11 @@ def simulate(quantile: Quantile, size: int, repetitions: int, seed: int = 14) ->
             "flipped signs, wrongly": flipped(one - other) < 0.05,
             "flipped signs, rightly": flipped(one + step - other) < 0.05,
         }
+        beyond = one - _normal(others) - (mean - truth(_normal, "mean"))
+        here["surpassed, wrongly"], here["fallen short of, wrongly"] = (
+            surpassed(beyond) < 0.05,
+            surpassed(-beyond) < 0.05,
+        )
         if np.isfinite(bounds).all():
             here["90 % reach"] = _share_above(quantile, bounds) >= 0.9
         (low, high), (other_low, other_high) = bootstrap(one).interval(), bootstrap(other).interval()

@@ -44,19 +44,6 @@ class Bootstrap:
         low, high = (self._quantile(level) for level in levels)
         return low, high
 
-    def chance_below(self, value: float) -> Floats:
-        """Return the one-sided p value of "the true statistic is at most `value`", `[...]`.
-
-        It is the level at which the interval ends there, never below 1 / (resamples + 1).
-        """
-        from scipy.special import ndtr, ndtri
-
-        bias = ndtri(self._share(self.estimate))
-        shifted = ndtri(self._share(np.full(self.estimate.shape, value))) - bias
-        inverted = shifted / (1 + self.acceleration * shifted) - bias
-        found: Floats = np.clip(ndtr(inverted), _SMALLEST, 1.0)
-        return found
-
     def _share(self, value: Floats) -> Floats:
         """Return the share of resamples below a value, ties counted half, kept off 0 and 1."""
         below = (self.resampled < value[..., None]).mean(axis=-1)

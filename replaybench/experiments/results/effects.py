@@ -1,4 +1,4 @@
-"""Effects between learners that share their seeds: estimates, BCa intervals, and tests that agree with them.
+"""Effects between learners that share their seeds: estimates, BCa intervals, and tests that err as seldom as they say.
 
 The seed is the unit of resampling. Cells of a study give their members the same random streams, so differences are
 taken seed by seed first. That two intervals overlap or not is no test: the interval of the difference is.
@@ -13,7 +13,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.experiments.results.bootstrap import Bootstrap, bootstrap
+from replaybench.experiments.results.bootstrap import bootstrap
+from replaybench.experiments.results.sign_flips import surpassed
 
 Floats = NDArray[np.float64]
 
@@ -46,23 +47,16 @@ class Effect:
     def _sure(self) -> bool:
         return self.n > 1 and float(np.ptp(self.differences)) > 1e-12 * max(1.0, abs(self.mean))
 
-    @cached_property
-    def _bootstrap(self) -> Bootstrap:
-        return bootstrap(self.differences)
-
     def interval(self, coverage: float = 0.95) -> tuple[float, float]:
         """Return the BCa interval of the mean difference."""
         if not self._sure:
             return -np.inf, np.inf
-        low, high = self._bootstrap.interval(coverage)
+        low, high = bootstrap(self.differences).interval(coverage)
         return float(low), float(high)
 
     def chance_below(self, value: float) -> float:
-        """Return the one-sided p value of "the true mean is at most `value`".
-
-        It is the level at which the interval ends there, never below 1 / (resamples + 1); 1 where nothing can be said.
-        """
-        return float(self._bootstrap.chance_below(value)) if self._sure else 1.0
+        """Return the one-sided p value of "the true mean is at most `value`", by flipped signs; 1 if all are alike."""
+        return float(surpassed(self.differences - value)) if self._sure else 1.0
 
     def chance_above(self, value: float) -> float:
         """Return the one-sided p value of "the true mean is at least `value`"."""

@@ -25,15 +25,28 @@ def flipped(differences: Floats) -> Floats:
     All ways to set the signs are counted for up to 13 seeds, else ten thousand that are drawn, beside the one that was
     found. With five seeds it cannot be below 1/16.
     """
-    size = differences.shape[-1]
-    if not size:
-        return np.ones(differences.shape[:-1])
-    found = np.abs(differences.sum(axis=-1, keepdims=True))
-    others = np.abs(differences @ _signs(size).T)
-    as_far = (others >= found * (1 - 1e-12)).sum(axis=-1)
-    every = size <= _MOST_ENUMERATED
-    chances: Floats = as_far / 2**size if every else (1 + as_far) / (1 + _DRAWN)
+    return _chance(np.abs(differences.sum(axis=-1, keepdims=True)), np.abs(_all_flips(differences)))
+
+
+def surpassed(differences: Floats) -> Floats:
+    """Return the one-sided p value of "the mean is 0 or less" for differences `[..., n]`; 1 where there is no seed.
+
+    Differences from a bound are symmetric around it if they are of learners that are alike but for a shift. Of others
+    the test is approximate; see benchmarks/coverage.py.
+    """
+    return _chance(differences.sum(axis=-1, keepdims=True), _all_flips(differences))
+
+
+def _chance(found: Floats, others: Floats) -> Floats:
+    """Return the share of flips `[..., ways]` that lead as far as what was found `[..., 1]`, itself counted."""
+    as_far = (others >= found - 1e-12 * np.abs(found)).sum(axis=-1)
+    drawn = others.shape[-1] == _DRAWN
+    chances: Floats = (1 + as_far) / (1 + _DRAWN) if drawn else as_far / others.shape[-1]
     return chances
+
+
+def _all_flips(differences: Floats) -> Floats:
+    return differences @ _signs(differences.shape[-1]).T
 
 
 @lru_cache(maxsize=8)
