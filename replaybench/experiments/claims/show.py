@@ -60,7 +60,7 @@ def judged(family: Claims, runs: Sequence[Evidence]) -> tuple[list[Verdict], lis
 def _table(family: Claims, verdicts: Sequence[Verdict], findings: Sequence[Finding | None], everything: bool) -> Table:
     """Return a paper's claims: those that were run with what came out, or all of them without."""
     shown = [pair for pair in zip(verdicts, findings, strict=True) if everything or pair[1] is not None]
-    caption = "effects are of paired seeds with 95 % BCa intervals; p values, by flipped signs, are Holm's over the paper's claims"
+    caption = "effects are of paired seeds with 95 % BCa intervals; p values, by flipped signs, are Holm's over a paper"
     if rest := len(verdicts) - len(shown):
         caption += f"; {rest} claims not run"
     table = Table(title=family.paper, box=box.SIMPLE_HEAD, expand=True, show_lines=True)
