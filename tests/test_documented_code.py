@@ -18,6 +18,7 @@ from replaybench.experiments.cli import main
 ROOT = Path(__file__).parents[1]
 PAGES = ["README", "docs/python", "docs/first-study", "docs/report", "docs/files", "docs/deploy", "docs/logs"]
 PAGES += ["docs/learners", "docs/buffer-format", "docs/strategies", "docs/sb3", "docs/install", "docs/advise"]
+PAGES += ["docs/cluster", "docs/other-tools"]
 ELSEWHERE = ["docs/add-a-learner", "docs/add-a-plant", "docs/add-a-strategy"]
 """Followed by `test_docs.py`."""
 
@@ -105,6 +106,8 @@ def test_all_that_is_shown_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / f"minari-{Path(page).name}"))
         if page == "docs/buffer-format":
             shutil.copy(next(Path("runs/demo/cells").glob("*/buffer.h5")), "buffer.h5")
+        if page == "docs/other-tools":
+            shutil.copy(ROOT / "replaybench" / "examples" / "rig_log.csv", "log.csv")
         names = {"__name__": "__main__"}
         for line, language, text in blocks(page):
             where = f"{page}.md:{line}"
