@@ -40,7 +40,8 @@ def show_claims(console: Console, paths: Sequence[Path], papers: Sequence[str], 
     for family in families:
         verdicts, findings = judged(family, runs)
         words.update(verdict.word for verdict in verdicts)
-        console.print(_table(family, verdicts, findings, everything=not runs))
+        if not runs or any(findings):
+            console.print(_table(family, verdicts, findings, everything=not runs))
         records += [record(family.paper, *pair) for pair in zip(verdicts, findings, strict=True)]
     counted = ", ".join(f"{words[word]} {word}" for word in _STYLES if words[word])
     console.print(f"{sum(words.values())} claims: {counted}", highlight=False)
@@ -83,7 +84,7 @@ def _table(family: Claims, verdicts: Sequence[Verdict], findings: Sequence[Findi
         seeds = str(verdict.effect.n) + (f" ({found.failed} failed)" if found is not None and found.failed else "")
         word = f"[{_STYLES[verdict.word]}]{verdict.word}[/]"
         if verdict.word == "undecided":
-            word += f"\n{f'{verdict.more_seeds} more seeds' if verdict.more_seeds else 'too near to tell'}"
+            word += f"\n{still_needed(verdict)}"
         table.add_row(_told(verdict.claim), expected(verdict.claim), effect, seeds, _chance(verdict), word)
     return table
 
@@ -98,6 +99,12 @@ def expected(claim: Claim) -> str:
     measure = f"log10 {claim.measure}" if claim.logarithm else claim.measure
     sign = {"more": f"> 0 by {claim.relevance:g}", "less": f"< 0 by {claim.relevance:g}"}
     return f"{measure} {sign.get(claim.expects, f'within ±{claim.relevance:g}')}"
+
+
+def still_needed(verdict: Verdict) -> str:
+    """Say how many more seeds would decide a claim, at the effect that was measured."""
+    more = verdict.more_seeds
+    return f"{more} more seed{'s' if more > 1 else ''}" if more else "too near to tell"
 
 
 def _chance(verdict: Verdict) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from replaybench.data.errors import UserError
 from replaybench.experiments.claims.claim import Claim, Claims, claim_files, read_claims
 from replaybench.experiments.claims.evidence import Finding, read_evidence
-from replaybench.experiments.claims.show import expected, judged
+from replaybench.experiments.claims.show import expected, judged, still_needed
 from replaybench.experiments.claims.verdict import Verdict
 from replaybench.experiments.report.look import Row, Section, Table, number
 from replaybench.experiments.report.material import Material
@@ -51,7 +51,7 @@ def _row(material: Material, family: Claims, verdict: Verdict, found: Finding) -
     chance = verdict.refutes if verdict.word == "contradicted" else verdict.supports
     word: str = verdict.word
     if verdict.word == "undecided":
-        word += f"; {verdict.more_seeds} more seeds would tell" if verdict.more_seeds else "; too near to tell"
+        word += f"; {still_needed(verdict)}"
     seeds = f"{verdict.effect.n}" + (f" ({found.failed} failed)" if found.failed else "")
     cells = [
         claim.statement,
