@@ -255,7 +255,8 @@ class Learner(SavedLearner):
     @property
     def learns_in_phases(self) -> bool:
         """Whether `phase_call` can be asked for: a batch's arrays are all that an update depends on."""
-        own = "call_for" in vars(type(self)) and self.on_device is None
+        whole = type(self).update is Learner.update  # else it does more than its call
+        own = "call_for" in vars(type(self)) and whole and self.on_device is None
         return own and self.segment == 1 and self.window == 1 and not self.normaliser.observations.on
 
     def phase_call(self, batch: Batch, updates: int) -> tuple[Call, Mapping[str, Floats]]:

@@ -239,7 +239,12 @@ def show_replay(
     print(f"policy   {folder / 'policy.safetensors'}")
     print(f"scores   {folder / 'scores.h5'}")
     if beyond := extrapolation(recording, outcome.agent, learners):
-        console.print(f"warning: {beyond.words(learner)}", markup=False, highlight=False, soft_wrap=True)
+        console.print(
+            f"warning: {beyond.words(learner, bool(recording.plant.action_choices))}",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def _of_updates(done: int, updates: int, seconds: float) -> str:

@@ -18,7 +18,9 @@ from replaybench.replay.batch import ReplayBatch
 from replaybench.replay.buffer import Replay
 from replaybench.replay.orders.rank_order import order_update_all
 from replaybench.replay.storage.slots import still_there
+from replaybench.replay.strategies.sampling.interface import RunningSampling
 from replaybench.replay.strategies.view import Context
+from replaybench.replay.strategies.weighting.interface import RunningWeighting
 
 
 def sampling_calls(replay: Replay, contexts: Sequence[Context]) -> tuple[ReplayBatch, list[Call]] | None:
@@ -33,11 +35,16 @@ def sampling_calls(replay: Replay, contexts: Sequence[Context]) -> tuple[ReplayB
         return None
     room, before, updates = replay.room_for(1), replay.updates, len(contexts)
     numbered = [context._replace(updates_before=before + u) for u, context in enumerate(contexts)]
+    drawing = type(replay.sampling)
+    if drawing.draw is not RunningSampling.draw or drawing.annotate is not RunningSampling.annotate:
+        return None  # a user's, which does more than its calls, or than those that it inherits
+    if replay.weighting is not None and type(replay.weighting).weigh is not RunningWeighting.weigh:
+        return None
     calls = replay.sampling.calls(numbered, replay.count, replay.offers, room.draws)
     weighing: Sequence[Call] | None = ()
     if replay.weighting is not None:
         usages = [replay.usage_after(context, before + u + 1, replay.count) for u, context in enumerate(contexts)]
-        weighing = replay.weighting.calls(contexts, usages, room.draws, room.weight)
+        weighing = replay.weighting.calls(numbered, usages, room.draws, room.weight)
     if calls is None or weighing is None:
         return None
     replay.updates += updates
@@ -53,6 +60,8 @@ def annotation_calls(replay: Replay, batch: ReplayBatch, annotations: Mapping[st
     """Return the calls that do `Replay.annotate` in each of so many updates, those of which `sampling_calls` told."""
     if not replay.uses_feedback:
         return []
+    if "td_error" not in annotations and replay.strategy.by_td_error:
+        raise ValueError(f"{replay.strategy} needs td_error from the learner")
     live = np.empty_like(batch.idx)
     calls = [Call(still_there, (replay.columns.serial, batch.idx, batch.serial, live))]
     if replay.traces is not None:

@@ -45,6 +45,10 @@ class _ByContent(caching.UserProvidedCacheLocator):
         numbas: str = super().get_suitable_cache_subpath(py_file)
         return numbas
 
+    def get_source_stamp(self) -> str:
+        """Return the same of all files: the folder's name tells their content, and Numba's stamp may tell time."""
+        return ""
+
 
 class InCacheDir(_Results):
     """The place of a kernel of the package, in the folder that Numba's settings name."""

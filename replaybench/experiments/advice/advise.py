@@ -13,7 +13,7 @@ from rich.console import Console
 
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.formats.run_folder import RunFolder
-from replaybench.envs.registry import make_plant
+from replaybench.envs.registry import is_installed, make_plant
 from replaybench.experiments.advice.ninety_percent import Capacity, ninety_percent, rounded
 from replaybench.experiments.advice.probes import Question, condition, planned, run, stored_study
 from replaybench.experiments.advice.proposal import Advice, cautions_of, changes_of, choose, probes_of, scores_of
@@ -94,7 +94,7 @@ def advise_from(
         run = data["reward"].sel(strategy=FULL).notnull().any(["seed", "episode"])
         for name, learner, level, rate in _places(run):
             if noise in (None, level) and frequency in (None, rate) and plant in (None, name):
-                load = plant is not None or ".py:" not in name
+                load = plant is not None or is_installed(name)
                 found.append(_advise_stored(data, table, memory, name, learner, level, rate, load))
     if not found:
         raise UserError(
@@ -122,12 +122,12 @@ def _advise_stored(
     """Advise by one condition of stored results."""
     here = condition(data, plant, learner, noise, rate)
     capacity = _capacity(here)
-    known = make_plant(plant, **dict(table.get("plant", {}).get(plant, {}))) if load else None
-    settings = table.get("learner", {}).get(learner, {})
+    known = make_plant(plant, **_part(table, "plant", plant)) if load else None
+    settings = _part(table, "learner", learner)
     traits = Traits(
         noise=noise,
         authority=None if known is None else authority_of(known, rate),
-        decay=decay_of(settings if isinstance(settings, dict) else {}, data.sizes["episode"]),
+        decay=decay_of(settings, data.sizes["episode"]),
         symmetry=None if known is None else symmetry_of(known, rate),
         memory=memory / rounded(capacity.steps) if memory and capacity is not None else float("inf"),
     )
@@ -139,6 +139,14 @@ def _advise_stored(
     )
     tried = _tried(names, room if isinstance(room, int) else None)
     return _conclude(question, data.sizes["episode"], data, traits, capacity, tried)
+
+
+def _part(table: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Return what a study that lies beside results says of something; nothing where it is no table."""
+    for name in names:
+        found = table.get(name)
+        table = found if isinstance(found, dict) else {}
+    return table
 
 
 def _capacity(here: xr.Dataset) -> Capacity | None:
@@ -156,9 +164,10 @@ def _tried(names: Sequence[str], room: int | None) -> list[tuple[str, str, str, 
     """Return those strategies that are advised on: retention, sampling, name and capacity."""
     found = []
     for name in names:
-        if ".py:" in name:  # of a user's file: no rule speaks of it, and looking at results must not run it
+        try:
+            strategy = parse(name, from_file=True)
+        except UserError:  # of a user's file, which looking at results must not run, or not known here
             continue
-        strategy = parse(name)
         whole, own = str(strategy), strategy.retention.capacity
         retention = whole.partition("[")[0].partition("(")[0]
         sampling = whole.partition("[")[2].removesuffix("]")
@@ -181,7 +190,9 @@ def _conclude(
     here = condition(data, question.plant, question.learner, question.noise, question.frequency)
     scores, unit = scores_of(here)
     judged = {(each.retention, each.sampling): each for each in candidates(traits)}
-    probes = probes_of(scores, [(judged[kept, drawn], name, room) for kept, drawn, name, room in tried])
+    done = here["reward"].notnull().any("episode")
+    missing = {name: int((~done.sel(strategy=name)).sum()) for name in scores}
+    probes = probes_of(scores, missing, [(judged[kept, drawn], name, room) for kept, drawn, name, room in tried])
     affordable = [each for each in probes if _fits(each.capacity, question.memory, here)] or probes
     chosen = choose(affordable)
     return Advice(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -31,9 +31,10 @@ class Probe(NamedTuple):
 
     Attributes:
         name: as it was run, with its capacity.
-        scores: final scores `[seed]`, NaN where a run failed: μ_r, or what `Advice.unit` says.
+        scores: final scores `[seed]`, NaN where a run failed or was not done: μ_r, or what `Advice.unit` says.
         beyond: how much better than FULL[Uniform], seed by seed; None for that itself.
         chance: p value of no difference, by flipped signs (Holm 1979).
+        missing: seeds whose runs were not done, as in a sweep that was stopped.
     """
 
     candidate: Candidate
@@ -42,11 +43,17 @@ class Probe(NamedTuple):
     scores: Floats
     beyond: Effect | None
     chance: float
+    missing: int = 0
+
+    @property
+    def failed(self) -> int:
+        """Runs that failed."""
+        return int((~np.isfinite(self.scores)).sum()) - self.missing
 
     @property
     def mean(self) -> float:
         """Mean score; a failed run counts as nothing learned."""
-        return float(np.where(np.isfinite(self.scores), self.scores, 0.0).mean())
+        return float(np.where(np.isfinite(self.scores), self.scores, 0.0).sum() / (len(self.scores) - self.missing))
 
 
 @dataclass(frozen=True)
@@ -79,9 +86,10 @@ class Advice:
 
 
 def scores_of(data: xr.Dataset) -> tuple[dict[str, Floats], str]:
-    """Return the final scores `[seed]` of one condition by strategy, and what they are.
+    """Return the final scores `[seed]` of one condition by strategy that was run, and what they are.
 
-    Without μ_r, 0 is the random controller and 1 the best single run.
+    All have the same seeds, NaN where a run failed or was not done. Without μ_r, 0 is the random controller and 1
+    the best single run.
 
     Args:
         data: dataset of one plant, learner, noise and rate.
@@ -90,9 +98,7 @@ def scores_of(data: xr.Dataset) -> tuple[dict[str, Floats], str]:
     found = final_scores(data).isel(noise=0, frequency=0, learner=0)
     run = data["reward"].notnull().any("episode").isel(noise=0, frequency=0, learner=0)
     by_name = {
-        str(name): found.sel(strategy=name).values[run.sel(strategy=name).values]
-        for name in data["strategy"].values
-        if run.sel(strategy=name).any()
+        str(name): found.sel(strategy=name).values for name in data["strategy"].values if run.sel(strategy=name).any()
     }
     if bool(scaled(data).values.all()):
         return by_name, "μ_r (0 = random, 1 = dynamic programming)"
@@ -102,13 +108,15 @@ def scores_of(data: xr.Dataset) -> tuple[dict[str, Floats], str]:
     return {name: (values - low) / span for name, values in by_name.items()}, "0 = random, 1 = best single run"
 
 
-def probes_of(scores: dict[str, Floats], tried: Sequence[tuple[Candidate, str, int | None]]) -> list[Probe]:
-    """Compare what was tried with FULL[Uniform], seed by seed; the best first."""
+def probes_of(
+    scores: dict[str, Floats], missing: Mapping[str, int], tried: Sequence[tuple[Candidate, str, int | None]]
+) -> list[Probe]:
+    """Compare what was tried with FULL[Uniform], seed by seed; the best first. `missing` counts seeds not run."""
     full = scores["FULL[Uniform]"]
     found = []
     for candidate, name, capacity in tried:
         beyond = paired([scores[name]], [full]) if name != "FULL[Uniform]" else None
-        found.append(Probe(candidate, name, capacity, scores[name], beyond, 1.0))
+        found.append(Probe(candidate, name, capacity, scores[name], beyond, 1.0, missing[name]))
     chances = iter(holm([float(flipped(probe.beyond.differences)) for probe in found if probe.beyond is not None]))
     found = [probe if probe.beyond is None else probe._replace(chance=next(chances)) for probe in found]
     return sorted(found, key=lambda probe: -probe.mean)

@@ -76,7 +76,7 @@ def _table(advice: Advice) -> Table:
     for heading in ("strategy", "votes", "score", "failed", "− FULL[Uniform] [95 %]", "p"):
         table.add_column(heading, justify="left" if heading == "strategy" else "right", no_wrap=heading == "strategy")
     for probe in advice.probes:
-        failed = sum(not math.isfinite(value) for value in probe.scores)
+        failed = probe.failed
         votes = f"{probe.candidate.votes:+d}"
         table.add_row(Text(probe.name), votes, f"{probe.mean:.3f}", f"{failed}", *_difference(probe))
     return table

@@ -130,9 +130,11 @@ def symmetry_of(plant: Plant, frequency: float) -> float | None:
 def decay_of(settings: Mapping[str, Any], episodes: int) -> float:
     """Return how much weaker exploration is at the end of a run than at its beginning, from a learner's settings."""
     exploration = settings.get("exploration")
-    if not isinstance(exploration, Mapping) or "last_amplitude" not in exploration:
+    if not isinstance(exploration, Mapping):
         return 1.0
-    first, last = float(exploration["first_amplitude"]), float(exploration["last_amplitude"])
-    along = min(1.0, episodes / max(1, int(exploration.get("decay_episodes", 1))))
+    first, last, decays = (exploration.get(name) for name in ("first_amplitude", "last_amplitude", "decay_episodes"))
+    if not (isinstance(first, int | float) and isinstance(last, int | float)):  # of a file that says so
+        return 1.0
+    along = min(1.0, episodes / max(1, decays if isinstance(decays, int) else 1))
     now = first + along * (last - first)
     return first / now if now > 0 else float("inf")

@@ -15,8 +15,7 @@ from replaybench.controllers.policies.policy import Policy, load_policy
 from replaybench.data.atomic import atomic_path, write_text
 from replaybench.data.errors import UserError
 from replaybench.data.numerics import VERSION
-from replaybench.data.user_file import in_file
-from replaybench.envs.registry import make_plant
+from replaybench.envs.registry import is_installed, make_plant
 from replaybench.experiments.exchange.stored_policy import Origin, best_member, origin_of
 
 Form = Literal["c", "torch", "onnx"]
@@ -60,7 +59,7 @@ def export_policy(
     memory = f", {4 * remembered:,} bytes of memory kept between steps" if remembered else ""
     print(f"memory   {4 * cost.scratch:,} bytes of stack{memory}, no allocation")
     if form == "c":
-        if in_file(origin.plant) and plant is None:
+        if origin.plant and plant is None and not is_installed(origin.plant):
             print(f"units    not known: its plant is in a Python file; --plant {origin.plant} if you trust that file")
         print(f"try it   cc -std=c99 -D{name.upper()}_MAIN -x c {target} -o {name}_test -lm && ./{name}_test")
 
@@ -87,7 +86,7 @@ def _told(origin: Origin, policy: Policy, member: int) -> list[str]:
 
 def _units(origin: Origin, plant: str | None) -> Units | None:
     """Return the units of the plant's signals; None where only the file names the Python file that it is in."""
-    if not (plant or origin.plant) or (plant is None and in_file(origin.plant)):
+    if not (plant or origin.plant) or (plant is None and not is_installed(origin.plant)):
         return None
     made = make_plant(plant or origin.plant, **origin.parameters)
     names = list(made.state_names)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import xarray as xr
 from rich.console import Console
 
 from replaybench.baselines.references import reference
 from replaybench.data.errors import UserError
+from replaybench.data.formats.documents import read_toml
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.experiments.figures.all_figures import draw_figures
 from replaybench.experiments.figures.style import PAPER, SCREEN
@@ -22,6 +24,8 @@ from replaybench.experiments.training.study import Cell, read_study
 
 LOOKS: Final = {"screen": SCREEN, "paper": PAPER}
 Kind = Literal["pdf", "png", "svg"]
+_OTHERS_CODE: Final = re.compile(r"\.py:\w|^gymnasium:.*:")
+"""A name in a Python file, or a task that a module registers, which would be imported."""
 
 
 def show_figures(console: Console, run: Path, style: str, kind: Kind | None, output: Path | None) -> None:
@@ -61,12 +65,22 @@ def _of_finished_cells(console: Console, folder: RunFolder, cells: Sequence[Cell
     return assemble(cells, known, {cell.id: folder.cell(cell.id) for cell in cells})
 
 
+def _texts(value: Any) -> Iterator[str]:
+    """Yield every text in a table as TOML means it: an escaped character must not hide what it says."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from itertools.chain(*map(_texts, value), *map(_texts, value.values()))
+    elif isinstance(value, list):
+        yield from itertools.chain(*map(_texts, value))
+
+
 def _cells(console: Console, folder: RunFolder) -> Sequence[Cell]:
     """Return the cells whose policies are to be drawn; none where that would run code that only the folder names."""
     if not folder.study.is_file():
         console.print("the study file is gone from the run folder: policies are not drawn", highlight=False)
         return ()
-    if re.search(r"\.py:\w", folder.study.read_text(encoding="utf-8")):
+    if any(_OTHERS_CODE.search(text) for text in _texts(read_toml(folder.study))):
         console.print(
             "its study names Python files: policies are not drawn; `replaybench sweep` draws them", markup=False
         )

@@ -109,8 +109,10 @@ def _learned(
     if seed is None or not found:
         return None
     agent = load_member(found[0], folder, seed)
-    if agent.greedy() is not agent or agent.task.observation_size != len(plant.state_names):
-        return None  # what it does depends on more, or less, than the state
+    if agent.greedy() is not agent or tuple(found[0].observe or plant.state_names) != plant.state_names:
+        return None  # what it does depends on more, or less, than the state, or on its numbers in another order
+    if not hasattr(agent, "value"):
+        return None  # a user's learner need not tell values
     states = pixel_states(plant, _PIXELS).reshape(1, -1, 2).astype(np.float32)
     paths = follow(plant, found[0].frequency, 1, agent.act)
     value = (1 - agent.task.discount) / agent.task.reward_scale * agent.value(states)[0]

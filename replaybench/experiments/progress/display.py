@@ -49,7 +49,7 @@ class Display:
         if shown == "bar":
             self._listeners.append(Bar(console, self._tally))
         elif shown == "lines":
-            self._listeners.append(Lines(self._tally))
+            self._listeners.append(Lines(console, self._tally))
         elif shown == "json":
             self._listeners.append(JsonLines())
         self._tell(begin(study, len(cells), len(todo)))

@@ -61,8 +61,8 @@ class Bar:
 class Lines:
     """A plain line every 30 s, also while nothing is heard, as when references are solved for minutes."""
 
-    def __init__(self, tally: Tally, seconds: float = LINE_SECONDS) -> None:
-        self._lines = PlainLines(lambda: in_words(tally), seconds)
+    def __init__(self, console: Console, tally: Tally, seconds: float = LINE_SECONDS) -> None:
+        self._lines = PlainLines(console, lambda: in_words(tally), seconds)
 
     def hear(self, told: Event, tally: Tally) -> None:
         """Wait for the time of the next line."""

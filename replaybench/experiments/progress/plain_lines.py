@@ -18,12 +18,13 @@ class PlainLines:
     """Prints a line every `seconds`, from a thread of its own, also while nothing else happens.
 
     Args:
+        console: where to; what a program reads on standard output must not have such lines in it.
         words: says how far the work is; called from that thread.
         seconds: between two lines.
     """
 
-    def __init__(self, words: Callable[[], str], seconds: float = LINE_SECONDS) -> None:
-        self._words, self._seconds = words, seconds
+    def __init__(self, console: Console, words: Callable[[], str], seconds: float = LINE_SECONDS) -> None:
+        self._console, self._words, self._seconds = console, words, seconds
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._tell, daemon=True)
         self._thread.start()
@@ -32,7 +33,7 @@ class PlainLines:
         passed = 0.0
         while not self._ended.wait(self._seconds):
             passed += self._seconds
-            print(f"after {duration(passed)}: {self._words()}", flush=True)
+            print(f"after {duration(passed)}: {self._words()}", file=self._console.file, flush=True)
 
     def close(self) -> None:
         """Write no further line."""
@@ -46,5 +47,5 @@ def plain_lines(console: Console, words: Callable[[], str]) -> Iterator[None]:
     if console.is_terminal or console.quiet:
         yield
         return
-    with contextlib.closing(PlainLines(words, LINE_SECONDS)):
+    with contextlib.closing(PlainLines(console, words)):
         yield

@@ -135,11 +135,12 @@ def _read(material: Material, folder: RunFolder, cells: xr.DataArray, point: Poi
         return None
     with open_record(path, "snapshots") as record:
         facts, shapes = record.header.facts, record.header.shapes
-        cell = build(CellFacts, facts.get("cell", {}), f"the cell of {path}", others=True)
+        told = facts.get("cell")
+        cell = build(CellFacts, told if isinstance(told, dict) else {}, f"the cell of {path}", others=True)
         rounds = facts.get("rounds")
         if not isinstance(rounds, list) or not rounds or not all(isinstance(each, int) for each in rounds):
             raise UserError(f"{path} does not say when its snapshots were taken")
-        members, count = shapes.get("origin", (0, 0))[:2]
+        members, count = (*shapes.get("origin", ()), 0, 0)[:2]
         due: dict[str, tuple[int, ...]] = {
             "origin": (members, len(rounds), 10), "collected": (members, 10), "exploration": (members, count),
         }  # fmt: skip

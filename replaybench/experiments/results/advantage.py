@@ -6,6 +6,7 @@ other, both ways round; and it is certain only where, of all strategies together
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -13,6 +14,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from replaybench.data.errors import UserError
 from replaybench.experiments.results.comparison_tables import final_scores
 from replaybench.experiments.results.effects import holm
 from replaybench.experiments.results.sign_flips import flipped
@@ -66,12 +68,16 @@ def advantage(scores: Mapping[str, Floats], baseline: str) -> Advantage | None:
 def by_capacity(strategies: list[str]) -> dict[int | None, dict[str, str]]:
     """Group strategies by the capacity in their names: those in the study's own by None, `FULL` in every group.
 
-    Strategies of users' files are left out: to look at results must not run what only they name.
+    Strategies of users' files are left out: to look at results must not run what only they name. So are those that are
+    not known here.
 
     Returns:
         For each capacity the strategies' names without it, and with it.
     """
-    parsed = {name: parse(name).retention for name in strategies if ".py:" not in name}
+    parsed = {}
+    for name in strategies:
+        with contextlib.suppress(UserError):
+            parsed[name] = parse(name, from_file=True).retention
     groups: dict[int | None, dict[str, str]] = {}
     for capacity in dict.fromkeys(retention.capacity for retention in parsed.values() if retention.bounded):
         groups[capacity] = {

@@ -43,14 +43,17 @@ class Extrapolation(NamedTuple):
     low: float
     high: float
 
-    def words(self, learner: str) -> str:
+    def words(self, learner: str, choices: bool = False) -> str:
         """Say it in a line, with what may help.
 
         Args:
             learner: name of what learned.
+            choices: whether the plant takes choices, which TD3+BC cannot make.
         """
         remedy = "a smaller --set alpha=… keeps it nearer to the recording"
-        if algorithm_of(learner) != "TD3+BC":
+        if choices:
+            remedy = "a recording that tries each choice in more states corrects them"
+        elif algorithm_of(learner) != "TD3+BC":
             remedy = "--learner TD3+BC stays near what was recorded"
         return (
             f"{self.learners} of {self.of} learners extrapolate: they believe in a discounted return of "
@@ -75,6 +78,8 @@ def extrapolation(recording: Recording, agent: Agent, learners: int) -> Extrapol
     """Look at the values of recorded states; None if no learner believes what cannot be, or if that cannot be told."""
     discount, scale = agent.task.discount, agent.task.reward_scale
     if discount >= 1.0 or scale <= 0.0 or agent.window > 1:  # what was remembered before a state is not known here
+        return None
+    if not hasattr(agent, "value"):
         return None
     seen = _recorded(recording) if recording.arrays else _streamed(recording)
     bounds = [return_bounds(reward, ends, discount) for _, reward, ends in seen]

@@ -5,7 +5,7 @@ What is kept does not enter anything that is learned: no random number is drawn 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +28,19 @@ KIND = "snapshots"
 class Snapshots:
     """What buffers held and policies did along a run of so many `rounds`.
 
-    Policies are kept of plants of two states that are both observed, and of learners whose greedy action depends on
-    nothing else.
+    Policies are kept of plants of two states that are both observed, in their order (`observe`, all if empty), and of
+    learners that tell values and whose greedy action depends on nothing else.
     """
 
-    def __init__(self, plant: Plant, frequency: float, agent: Agent, members: int, rounds: int) -> None:
+    def __init__(
+        self, plant: Plant, frequency: float, agent: Agent, members: int, rounds: int, observe: Sequence[str] = ()
+    ) -> None:
         self.rounds = rounds
         self.contents = Contents(members, rounds)
         self.plant = plant if isinstance(plant, OdePlant) and has_surfaces(plant) else None
         self.surfaces: Surfaces | None = None
-        if self.plant is not None and agent.greedy() is agent and agent.task.observation_size == 2:
+        seen = tuple(observe or plant.state_names) == plant.state_names and hasattr(agent, "value")
+        if self.plant is not None and agent.greedy() is agent and seen:
             self.surfaces = Surfaces(self.plant, frequency, members, rounds)
 
     def look(self, done: int, agent: Agent, replay: Replay) -> None:

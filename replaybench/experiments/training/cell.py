@@ -102,7 +102,7 @@ class CellRun:
         self.phases = steps * cell.episodes // cell.update_every if cell.update_every else cell.episodes
         self.updates_per_phase = updates_after(cell.update_every or steps, self.strategy, self.agent)
         self.episodes = LiveEpisodes(self.env)
-        self.snapshots = Snapshots(plant, cell.frequency, self.agent, cell.members, cell.episodes)
+        self.snapshots = Snapshots(plant, cell.frequency, self.agent, cell.members, cell.episodes, cell.observe)
         self.episode = 0
         self.reward, self.episode_steps = (np.full((cell.members, cell.episodes), np.nan) for _ in range(2))
         self.reward_greedy = np.full((cell.members, cell.episodes // cell.greedy_every), np.nan)

@@ -8,15 +8,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray as xr
+from made_results import made_results
 
 from benchmarks.advice_evidence import evidence
 from replaybench.envs.ode.magman import Magman
 from replaybench.envs.ode.pendulum import PendulumDCSC
+from replaybench.experiments.advice.advise import advise_from
 from replaybench.experiments.advice.ninety_percent import moving_mean, ninety_percent, rounded
 from replaybench.experiments.advice.proposal import Probe, changes_of, choose
 from replaybench.experiments.advice.rules import Candidate, candidates, rules, stored_evidence
 from replaybench.experiments.advice.traits import Traits, authority, authority_of, decay_of, symmetry_of
 from replaybench.experiments.cli import main
+from replaybench.experiments.results.results_file import write_results
 
 QUIET = Traits(noise=0.0, authority=0.2, decay=1.0, symmetry=1.0, memory=np.inf)
 
@@ -182,6 +186,68 @@ def test_advice_from_the_command_line_and_again_from_what_it_left(
 
     assert call(*asked, "--noise", 0.02) == 2
     assert re.search(r"^replaybench: .*another question; choose another --output", capsys.readouterr().err)
+
+
+def made(folder: Path, plant: str = "PendulumDCSC") -> xr.Dataset:
+    """Six seeds of three strategies, of which FULL[PER] is best."""
+    strategies = ["FULL[Uniform]", "FIFO[Uniform]", "FULL[PER]"]
+    data = made_results(
+        [plant], ["DDPG"], strategies, [0.0], [50.0], seeds=6, episodes=60,
+        ends=lambda *place: (0.5, 0.4, 0.9)[place[2]], exact=False,
+    )  # fmt: skip
+    data["episode_steps"] = data["reward"].dims, np.full(data["reward"].shape, 200.0)
+    write_results(folder / "results.nc", data)
+    return data
+
+
+@pytest.mark.parametrize("plant", ["gymnasium:evil:Foo-v0", "gymnasium:evil.py:Foo-v0", "evil.py:Foo"])
+def test_results_cannot_make_us_run_code(plant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(tmp_path, plant)
+    (tmp_path / "evil.py").write_text("raise SystemExit('it ran')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (advice,) = advise_from(tmp_path, None, 0, None, None)
+    assert advice.traits.authority is None
+
+
+def test_strategies_of_a_stopped_sweep_are_compared_on_seeds_that_both_ran(tmp_path: Path) -> None:
+    data = made(tmp_path)
+    for place, gone in ((1, slice(4, 6)), (2, slice(0, 2))):
+        for name in ("reward", "reward_greedy", "episode_steps", "mu_final"):
+            data[name].values[:, :, place, :, :, gone] = np.nan
+    write_results(tmp_path / "results.nc", data)
+    (advice,) = advise_from(tmp_path, None, 0, None, None)
+    score = data["mu_final"].values[0, 0, :, 0, 0]
+    probes = {probe.name: probe for probe in advice.probes}
+    for name, place, seeds in (("FIFO[Uniform]", 1, slice(0, 4)), ("FULL[PER]", 2, slice(2, 6))):
+        beyond = probes[name].beyond
+        assert beyond is not None
+        np.testing.assert_allclose(beyond.differences, score[place, seeds] - score[0, seeds])
+        assert probes[name].mean == pytest.approx(score[place, seeds].mean())
+
+
+def test_strategies_that_are_not_known_here_are_passed_over(tmp_path: Path) -> None:
+    data = made(tmp_path)
+    names = ["FULL[Uniform]", "FIFO[Elsewhere]", "FULL[evil.py:Foo]"]
+    write_results(tmp_path / "results.nc", data.assign_coords(strategy=names))
+    (advice,) = advise_from(tmp_path, None, 0, None, None)
+    assert [probe.name for probe in advice.probes] == names[:1]
+
+
+@pytest.mark.parametrize(
+    "study",
+    [
+        "plant = 3",
+        "[plant]\nPendulumDCSC = 5",
+        "learner = 3",
+        "[learner.DDPG.exploration]\nlast_amplitude = 0.1",
+        '[learner.DDPG.exploration]\nfirst_amplitude = "a"\nlast_amplitude = 0.1',
+    ],
+)
+def test_a_study_beside_results_may_say_anything(study: str, tmp_path: Path) -> None:
+    made(tmp_path)
+    (tmp_path / "study.toml").write_text(study)
+    assert advise_from(tmp_path, None, 0, None, None)[0].traits.decay == 1.0
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,15 @@ def test_a_file_cannot_make_us_run_a_python_file(tmp_path: Path, capsys: pytest.
         export_policy(path, 0, "c", None, f"{tmp_path}/none.py:Mine", None)
 
 
+@pytest.mark.parametrize("plant", ["gymnasium:evil:Foo-v0", "gymnasium:evil.py:Foo-v0"])
+def test_a_file_cannot_make_us_import_a_module(plant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "evil.py").write_text("raise SystemExit('it ran')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    export_policy(stored(tmp_path, plant), 0, "c", None, None, None)
+    assert "its units are not in the policy's file" in (tmp_path / "policy.h").read_text().replace("\n * ", "")
+
+
 def test_mistakes_are_one_line(tmp_path: Path) -> None:
     path = stored(tmp_path)
     with pytest.raises(UserError, match="members 0 to 2, not 3"):

@@ -188,12 +188,15 @@ def test_time_left_follows_the_pace_of_each_learner(cells: list[Cell], monkeypat
 
 
 def test_plain_lines_come_also_while_nothing_is_heard(cells: list[Cell], capsys: pytest.CaptureFixture[str]) -> None:
-    lines = Lines(Tally(cells, cells, 1), seconds=0.05)
-    time.sleep(0.4)
-    lines.close()
-    told = capsys.readouterr().out.splitlines()
-    assert len(told) > 1
-    assert "0/2 cells, 0% of the episodes, references" in told[0]
+    """On the stream of the console: who reads JSON on standard output must not find them in it."""
+    for stderr in (False, True):
+        lines = Lines(Console(stderr=stderr), Tally(cells, cells, 1), seconds=0.05)
+        time.sleep(0.4)
+        lines.close()
+        told = list(capsys.readouterr())
+        assert told.pop(not stderr) == ""
+        assert told[0].count("\n") > 1
+        assert "0/2 cells, 0% of the episodes, references" in told[0].splitlines()[0]
 
 
 def test_tensorboard_events_are_what_was_told(tmp_path: Path, cells: list[Cell]) -> None:

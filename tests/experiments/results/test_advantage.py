@@ -109,3 +109,9 @@ def test_the_picture_frames_what_is_sure(tmp_path: Path) -> None:
     texts = [text.get_text() for text in first.texts]
     assert sum(text.endswith("FULL[PER]") for text in texts) >= 2
     assert advantage_map(data.sel(noise=[0.0])) is None
+
+
+def test_strategies_that_are_not_known_here_are_left_out() -> None:
+    assert by_capacity(["FIFO[Uniform]", "FIFO[Elsewhere]", "FIFO[evil.py:Foo]"]) == {
+        None: {"FIFO[Uniform]": "FIFO[Uniform]"}
+    }

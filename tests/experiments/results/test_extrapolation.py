@@ -11,7 +11,7 @@ import pytest
 from replaybench.controllers.agent import Task
 from replaybench.controllers.algorithms.sac import SAC, SACConfig
 from replaybench.controllers.setting import LearnerSetting
-from replaybench.experiments.results.extrapolation import extrapolation, return_bounds
+from replaybench.experiments.results.extrapolation import Extrapolation, extrapolation, return_bounds
 from replaybench.experiments.training.cell import run_cell
 from replaybench.experiments.training.offline import Recording, read_recording
 from replaybench.experiments.training.study import Study
@@ -88,3 +88,9 @@ def test_what_cannot_be_told_is_not(recording: Recording) -> None:
 def test_entropy_is_no_extrapolation() -> None:
     agent = SAC(SACConfig(first_temperature=0.5), LearnerSetting(TASK, 0, range(3)))
     np.testing.assert_allclose(agent.value_bonus(), 0.5 * np.log(2.0))
+
+
+def test_nobody_is_sent_to_a_learner_that_cannot_make_choices() -> None:
+    found = Extrapolation(1, 2, 9.0, 0.0, 1.0)
+    assert "TD3+BC" in found.words("DDPG")
+    assert "TD3+BC" not in found.words("DQN", choices=True)

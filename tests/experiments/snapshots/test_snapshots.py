@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from replaybench.controllers.agent import Task
 from replaybench.data.records.record import read_record
+from replaybench.envs.ode.pendulum import PendulumDCSC
 from replaybench.experiments.results.statistics import median_seed
+from replaybench.experiments.snapshots.snapshots import Snapshots
 from replaybench.experiments.snapshots.surfaces import PIXELS, follow, pixel_states
 from replaybench.experiments.snapshots.times import snapshot_rounds, tenth_ends
 from replaybench.experiments.training.cell import CellRun
@@ -32,6 +37,20 @@ def test_looks_are_close_at_first_and_include_every_tenth() -> None:
     assert tenth_ends(500) == list(range(50, 501, 50))
     assert snapshot_rounds(1) == [1]
     assert all(set(tenth_ends(rounds)) <= set(snapshot_rounds(rounds)) for rounds in range(1, 200))
+
+
+def test_policies_are_kept_where_both_states_are_seen_in_order_and_values_are_told() -> None:
+    plant = PendulumDCSC()
+    agent: Any = SimpleNamespace(task=Task(2, 1, 0.95, 1.0), value=None)
+    agent.greedy = lambda: agent
+    one, other = plant.state_names
+    kept = {
+        seen: Snapshots(plant, 50.0, agent, 1, 10, seen).surfaces is not None
+        for seen in ((), (one, other), (other, one), (one,))
+    }
+    assert kept == {(): True, (one, other): True, (other, one): False, (one,): False}
+    del agent.value
+    assert Snapshots(plant, 50.0, agent, 1, 10).surfaces is None
 
 
 @pytest.mark.parametrize("strategy", ["FIFO(500)[Uniform]", "Resv(500)[Uniform]", "FULL[Uniform]"])

@@ -8,12 +8,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from replaybench.controllers.agent import Task
+from replaybench.controllers.algorithms.dqn import DQN, DQNConfig
+from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.compilation.sequence import Call, Each, Whole, count_from, run
 from replaybench.data.kernel import kernel
 from replaybench.experiments.training import loop
 from replaybench.experiments.training.cell import CellRun
 from replaybench.experiments.training.study import Study
-from replaybench.replay.phase import sampling_calls
+from replaybench.replay.buffer import Replay, step_fields
+from replaybench.replay.phase import annotation_calls, sampling_calls
+from replaybench.replay.strategies.notation import parse
+from replaybench.replay.strategies.view import Context
 
 GAUSSIAN = {"exploration": {"form": "gaussian"}}
 CASES = [
@@ -84,3 +90,68 @@ def test_an_array_without_members_is_refused() -> None:
     """It would be read beyond its end."""
     with pytest.raises(ValueError, match=r"\(3,\) does not begin with 2 members"):
         run([Call(_note, ((2.0, np.arange(3)), np.zeros((2, 3), np.float32), 1, np.zeros(2), np.zeros(2)))], 2, 1)
+
+
+def replay(strategy: str) -> Replay:
+    """Two members that store eight experiences each."""
+    fields = step_fields(2, 1)
+    made = Replay(parse(strategy), fields, 16, 0, range(2), 4)
+    for _ in range(8):
+        made.add({name: np.ones((2, width), np.float32) for name, width in fields.items()}, np.ones(2, np.bool_))
+    return made
+
+
+CONTEXTS = [Context(update, 3, 0.0) for update in range(3)]
+
+
+@pytest.mark.parametrize(("part", "changed"), [("sampling", "draw"), ("sampling", "annotate"), ("weighting", "weigh")])
+def test_what_changes_a_part_of_the_package_is_not_passed_over(part: str, changed: str) -> None:
+    """Its calls are inherited, and know nothing of the change."""
+    store = replay("FIFO[PERprop+IS]")
+    assert sampling_calls(store, CONTEXTS) is not None
+    running = getattr(store, part)
+    own = type("Own", (type(running),), {changed: lambda self, *arguments: None})
+    running.__class__ = own
+    assert sampling_calls(store, CONTEXTS) is None
+
+
+def test_weightings_are_told_how_many_updates_came_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = replay("FIFO[PERprop+IS]")
+    kind: Any = type(store.weighting)
+    told: list[int] = []
+    calls = kind.calls
+
+    def watched(self: Any, contexts: Any, *further: Any) -> Any:
+        told.extend(context.updates_before for context in contexts)
+        return calls(self, contexts, *further)
+
+    monkeypatch.setattr(kind, "calls", watched)
+    for context in CONTEXTS:
+        store.sample(context)
+    sampling_calls(store, CONTEXTS)
+    assert told == [0, 1, 2, 3, 4, 5]
+
+
+def test_errors_that_a_strategy_needs_are_missed() -> None:
+    store = replay("FIFO[PERprop]")
+    with pytest.raises(ValueError, match="needs td_error from the learner"):
+        annotation_calls(store, store.sample(), {}, 3)
+
+
+def test_a_learner_whose_update_does_more_than_its_call_learns_batch_by_batch() -> None:
+    class Own(DQN):
+        def call_for(self, batch: Any, first: Any) -> Any:
+            return super().call_for(batch, first)
+
+    class Counting(Own):
+        def call_for(self, batch: Any, first: Any) -> Any:
+            return super().call_for(batch, first)
+
+        def update(self, batch: Any) -> Any:
+            return super().update(batch)
+
+    setting = LearnerSetting(Task(2, 1, 0.95, 1.0), 0, range(1), 50.0)
+    config = DQNConfig(hidden=(4,), batch_size=4)
+    assert DQN(config, setting).learns_in_phases
+    assert Own(config, setting).learns_in_phases
+    assert not Counting(config, setting).learns_in_phases

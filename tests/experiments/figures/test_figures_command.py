@@ -1,0 +1,40 @@
+"""Drawing a stranger's run folder: nothing runs that only the folder names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from replaybench.data.errors import UserError
+from replaybench.experiments.figures.command import show_figures
+
+
+@pytest.mark.parametrize(
+    "study",
+    [
+        'plants = ["evil.py:Foo"]',
+        'plants = ["evil\\u002epy:Foo"]',
+        'plants = ["gymnasium:evil:Foo-v0"]',
+        'plants = ["PendulumDCSC"]\nstrategies = ["FIFO[evil\\u002epy:Foo]"]',
+        'plants = ["PendulumDCSC"]\n[learner."evil\\u002epy:Foo"]',
+    ],
+)
+def test_a_study_of_others_runs_no_code_of_theirs(study: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cells" / "x").mkdir(parents=True)
+    (tmp_path / "cells" / "x" / "scores.h5").touch()
+    (tmp_path / "study.toml").write_text(study)
+    (tmp_path / "evil.py").write_text("raise SystemExit('it ran')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match=r"holds no results\.nc; run the sweep again"):
+        show_figures(Console(quiet=True), tmp_path, "screen", None, None)
+
+
+def test_a_study_that_is_no_text_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "cells" / "x").mkdir(parents=True)
+    (tmp_path / "cells" / "x" / "scores.h5").touch()
+    (tmp_path / "study.toml").write_bytes(b'plants = ["\xff"]')
+    with pytest.raises(UserError, match=r"study\.toml"):
+        show_figures(Console(quiet=True), tmp_path, "screen", None, None)
