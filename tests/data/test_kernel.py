@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 import replaybench
+from replaybench.controllers.networks import adam
+from replaybench.controllers.registry import load_learner
 from replaybench.data.compilation.digest import kernel_digest
 
 PROGRAM = """
@@ -209,6 +211,14 @@ def test_a_package_that_lies_elsewhere_compiles_nothing(package: Path) -> None:
     for file in (root.parent / "elsewhere").rglob("*.py"):  # as after an installation
         os.utime(file, (1, 1))
     assert run(root.parent / "elsewhere" / "replaybench" / "data") == (4, 1, 0)
+
+
+def test_an_example_is_a_users_file_wherever_it_lies() -> None:
+    """Its machine code names a module that is named by its path: another copy's would not be found."""
+    learner, _ = load_learner(f"{Path(replaybench.__file__).parent / 'examples' / 'own_learner.py'}:ActorCritic")
+    own = vars(sys.modules[learner.__module__])["_update"]._cache.cache_path
+    assert Path(own).name.startswith("examples_")
+    assert Path(vars(adam)["adam_step"]._cache.cache_path).name == "replaybench.controllers.networks"
 
 
 def test_damage_is_a_miss_and_is_mended(package: Path) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from numba.core import caching
+from numba.core import caching, config
 
 from replaybench.data.compilation.linked import restored
 
@@ -36,14 +36,17 @@ class _Results(caching.CompileResultCacheImpl):
 class _ByContent(caching.UserProvidedCacheLocator):
     """A place that does not tell where the package lies: an installed one and a checkout of the same files share it."""
 
-    @classmethod
-    def get_suitable_cache_subpath(cls, py_file: str) -> str:
-        """Return the folder's name in the package; Numba's own for a file of the user's, which may lie anywhere."""
-        folder = Path(py_file).resolve().parent
-        if folder.is_relative_to(_PACKAGE):
-            return ".".join((_PACKAGE.name, *folder.relative_to(_PACKAGE).parts))
-        numbas: str = super().get_suitable_cache_subpath(py_file)
-        return numbas
+    def __init__(self, function: Callable[..., Any], file: str) -> None:
+        """Take the folder's name in the package; Numba's own for a file of the user's, which may lie anywhere.
+
+        The examples lie in the package and are loaded as a user's files, by modules that are named by their paths.
+        """
+        super().__init__(function, file)
+        folder = Path(file).resolve().parent
+        if folder.is_relative_to(_PACKAGE) and function.__module__.startswith(f"{_PACKAGE.name}."):
+            place = ".".join((_PACKAGE.name, *folder.relative_to(_PACKAGE).parts))
+            settings: Any = config
+            self._cache_path = os.path.join(settings.CACHE_DIR, place)
 
     def get_source_stamp(self) -> str:
         """Return the same of all files: the folder's name tells their content, and Numba's stamp may tell time."""
