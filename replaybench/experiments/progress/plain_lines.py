@@ -23,7 +23,7 @@ class PlainLines:
         seconds: between two lines.
     """
 
-    def __init__(self, console: Console, words: Callable[[], str], seconds: float = LINE_SECONDS) -> None:
+    def __init__(self, console: Console, words: Callable[[], str], seconds: float) -> None:
         self._console, self._words, self._seconds = console, words, seconds
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._tell, daemon=True)
@@ -47,5 +47,5 @@ def plain_lines(console: Console, words: Callable[[], str]) -> Iterator[None]:
     if console.is_terminal or console.quiet:
         yield
         return
-    with contextlib.closing(PlainLines(console, words)):
+    with contextlib.closing(PlainLines(console, words, LINE_SECONDS)):
         yield
