@@ -14,7 +14,7 @@ from timings import Timing, compared, interleaved, main, timed  # isort: skip
 import functools
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -181,30 +181,36 @@ def large(learner: Learner) -> list[Timing]:
 
 
 def sweep(learner: Learner) -> list[Timing]:
-    """Time V-RACER's phases of updates while it learns, and within them the sweeps that renew returns."""
-    from replaybench.controllers.refer import stored_returns
+    """Time phases of V-RACER's updates as it learns, then without the sweeps that renew returns: the rest is theirs."""
+    from replaybench.controllers.refer.stored_returns import _renew_values
+    from replaybench.data.compilation.sequence import Call
+    from replaybench.experiments.training import loop
 
-    run, spent = our_run(learner, (64, 64), 64, 32), [0.0]
-    renew = stored_returns._renew_values
-
-    def timed_renew(*arguments: Any) -> None:
-        began = time.perf_counter()
-        renew(*arguments)
-        spent[0] += time.perf_counter() - began
-
-    stored_returns._renew_values = timed_renew
+    run = our_run(learner, (64, 64), 64, 32)
     for _ in range(60):
         run.advance()
-    from replaybench.experiments.training.loop import training_episode, update_phase
+    seen = loop.training_episode(run.env, run.agent, run.replay, 60)
 
-    seen = training_episode(run.env, run.agent, run.replay, 60)
-    shares = []
-    for _ in range(7):
-        spent[0], began = 0.0, time.perf_counter()
-        update_phase(run.agent, run.replay, 200, 0.0, seen)
-        shares.append(spent[0] / (time.perf_counter() - began))
-    stored_returns._renew_values = renew
-    return [Timing("V-RACER's back-sweep", 100 * statistics.median(shares), "% of its updates", most=10)]
+    def phase() -> float:
+        began = time.perf_counter()
+        loop.update_phase(run.agent, run.replay, 200, 0.0, seen)
+        return time.perf_counter() - began
+
+    whole = statistics.median(phase() for _ in range(7))
+    every, left_out = loop.run, 0
+
+    def without_sweeps(calls: Sequence[Call], members: int, updates: int) -> None:
+        nonlocal left_out
+        others = [call for call in calls if call.kernel is not _renew_values]
+        left_out += len(calls) - len(others)
+        every(others, members, updates)
+
+    loop.run = without_sweeps
+    rest = statistics.median(phase() for _ in range(7))
+    loop.run = every
+    if not left_out:
+        raise RuntimeError("no sweep was found among the calls of a phase")
+    return [Timing("V-RACER's back-sweep", 100 * (1 - rest / whole), "% of its updates", most=10)]
 
 
 SECTIONS = {

@@ -55,3 +55,10 @@ def test_an_unknown_section_is_refused(tmp_path: Path) -> None:
 def test_every_script_is_run_by_make(script: str) -> None:
     makefile = (BENCHMARKS.parent / "Makefile").read_text(encoding="utf-8")
     assert f"benchmarks/{script}" in makefile
+
+
+def test_no_script_is_taken_for_a_module_that_others_import() -> None:
+    """A script's folder comes first on the path: one named like an installed or optional module would be imported."""
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(BENCHMARKS)!r}); import numba"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,7 +1,7 @@
 """Do intervals and tests of few runs hold what they say? Drawn scores of which the truth is known, many thousand times.
 
-`python benchmarks/coverage.py` stores `results/coverage.json`, from which the table on the page of results is made; it
-takes one or two minutes of a core.
+`python benchmarks/interval_coverage.py` stores `results/coverage.json`, from which the table on the page of results is
+made; it takes one or two minutes of a core.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def main() -> None:
     ]
     code = this_code()
     told = {
-        "command": "python benchmarks/coverage.py",
+        "command": "python benchmarks/interval_coverage.py",
         "commit": code.commit,
         "repetitions": REPETITIONS,
         "shared": _SHARED,

@@ -1,10 +1,10 @@
-"""Intervals of few runs hold as much as is said of them: a small part of what benchmarks/coverage.py simulates."""
+"""Intervals of few runs hold what is said of them: a small part of what benchmarks/interval_coverage.py simulates."""
 
 from __future__ import annotations
 
 import pytest
 
-from benchmarks.coverage import SCORES, simulate
+from benchmarks.interval_coverage import SCORES, simulate
 
 
 @pytest.mark.parametrize(("scores", "least"), [("normal", 0.90), ("skewed", 0.80), ("dead seeds", 0.83)])
