@@ -10,9 +10,9 @@ from typing import Final
 
 from replaybench.data.numerics import VERSION
 from replaybench.data.user_file import shortened
-from replaybench.experiments.report.comparison import Standing, at_point
+from replaybench.experiments.report.comparison import at_point
 from replaybench.experiments.report.look import Section, dash
-from replaybench.experiments.report.material import Material, Point, read_material
+from replaybench.experiments.report.material import Material, read_material
 from replaybench.experiments.report.page import LARGEST, Choice, Filter, Page, render
 from replaybench.experiments.report.sections.buffers import buffers_section
 from replaybench.experiments.report.sections.claims import claims_section
@@ -47,27 +47,28 @@ def make_report(run: Path) -> str:
         resources_section(material),
         provenance_section(material),
     ]
-    html = _page(material, standings, sections)
+    page = Page(
+        name=material.name,
+        summary=summarise(material, standings),
+        filters=filters(material),
+        sections=[],
+        missing=[],
+        made=f"replaybench {VERSION}, {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC",
+    )
+    html = _with(page, material, sections)
     for heavy in ("policies", "buffers"):
         if len(html.encode()) < LARGEST:
             break
         note = f"Its pictures are left out, so that the page stays below {LARGEST / 1e6:g} MB."
         sections = [replace(one, panels=(), steps=(), notes=[note]) if one.key == heavy else one for one in sections]
-        html = _page(material, standings, sections)
+        html = _with(page, material, sections)
     return html
 
 
-def _page(material: Material, standings: dict[Point, list[Standing]], sections: Sequence[Section]) -> str:
-    made = f"replaybench {VERSION}, {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC"
-    page = Page(
-        name=material.name,
-        summary=summarise(material, standings),
-        filters=filters(material),
-        sections=[section for section in sections if section.panels or section.tables],
-        missing=[*material.missing, *_left_out(sections)],
-        made=made,
-    )
-    return render(page)
+def _with(page: Page, material: Material, sections: Sequence[Section]) -> str:
+    """Return a page with these parts, those without content left out and said."""
+    shown = [section for section in sections if section.panels or section.tables]
+    return render(replace(page, sections=shown, missing=[*material.missing, *_left_out(sections)]))
 
 
 _WHY: Final = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -72,8 +73,23 @@ class Material:
 
     def place(self, series: Series) -> tuple[int, int]:
         """Return the places of a series' learner and strategy on their axes."""
+        return self._places[series]
+
+    @cached_property
+    def _places(self) -> dict[Series, tuple[int, int]]:
         learners, strategies = (self.data[axis].values.tolist() for axis in ("learner", "strategy"))
-        return learners.index(series.learner), strategies.index(series.strategy)
+        return {one: (learners.index(one.learner), strategies.index(one.strategy)) for one in self.series}
+
+    @cached_property
+    def _values(self) -> dict[str, Floats]:
+        """What each cell has a number of, as arrays on the axes of cells; labels of a dataset are slow to ask."""
+        axes = ("plant", "noise", "frequency", "learner", "strategy")
+        return {str(name): one.transpose(*axes).values for name, one in self.data.items() if set(one.dims) == set(axes)}
+
+    @cached_property
+    def _last(self) -> list[int]:
+        """How many of each plant's last training episodes make the final score."""
+        return [last_of(self.data.isel(plant=plant)) for plant in range(len(self.plants))]
 
     def runs(self, point: Point, series: Series, normalised: bool) -> Floats:
         """Return what the training episodes of the runs that are there came to, `[runs, episodes]`."""
@@ -94,8 +110,8 @@ class Material:
         source = self.scores if self.normalised(point) and not raw else self.rewards
         curves = source[(*point, *self.place(series))]
         whole = np.isfinite(curves).all(axis=1)
-        last = last_of(self.data.isel(plant=point.plant))
-        return np.where(whole, np.where(whole[:, None], curves, 0.0)[:, -last:].mean(axis=1), np.nan)
+        late = np.where(whole[:, None], curves, 0.0)[:, -self._last[point.plant] :]
+        return np.where(whole, late.mean(axis=1), np.nan)
 
     def mean_final(self, point: Point, series: Series, normalised: bool) -> Interval:
         """Return the mean over seeds of the final score with its interval; that of μ_r is what the results hold."""
@@ -111,8 +127,7 @@ class Material:
 
     def value(self, name: str, point: Point, series: Series) -> float:
         """Return a number of the dataset that each cell has."""
-        learner, strategy = self.place(series)
-        return float(self.data[name].isel(point._asdict() | {"learner": learner, "strategy": strategy}))
+        return float(self._values[name][(*point, *self.place(series))])
 
     def started(self, point: Point, series: Series) -> int:
         """Return how many runs are there, failed ones included."""

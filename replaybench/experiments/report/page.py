@@ -92,7 +92,7 @@ def render(page: Page) -> str:
 
 def figure_data(panel: Panel) -> Markup:
     """Return a figure as JSON that can stand within an element of a page."""
-    return _data(panel.figure.to_dict())
+    return _data(panel.figure)
 
 
 def _source(environment: Environment, name: str) -> str:

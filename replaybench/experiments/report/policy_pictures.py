@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
-import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from replaybench.experiments.report.look import INK, PAPER, new_figure, plain, small
+from replaybench.experiments.report.look import INK, PAPER, Figure, Trace, new_figure, plain, small
 from replaybench.experiments.report.snapshots import ActionAxis, PolicyFacts, StateAxis
 from replaybench.experiments.snapshots.surfaces import PIXELS
 
@@ -24,30 +24,32 @@ Floats = NDArray[np.floating[Any]]
 
 def moment(
     facts: PolicyFacts, value: Floats, action: Floats, path: Floats, span: tuple[float, float], step: int | None
-) -> list[Any]:
+) -> list[Trace]:
     """Return the traces of one moment: value, first action, and the trajectory on both."""
     meta = {} if step is None else {"step": step}
     first, line = facts.actions[0], _line(facts, path)
-    found: list[Any] = []
+    found: list[Trace] = []
     for side, (shown, low, high) in enumerate(((value, *span), (action[..., 0], first.low, first.high))):
         axes: dict[str, Any] = {"xaxis": "x2", "yaxis": "y2"} if side else {}
         steps = [(axis.high - axis.low) / PIXELS for axis in facts.states]
         found.append(
-            go.Heatmap(
-                z=_shades(shown.T, low, high),
-                x0=facts.states[0].low + steps[0] / 2,
-                dx=steps[0],
-                y0=facts.states[1].low + steps[1] / 2,
-                dy=steps[1],
-                coloraxis="coloraxis2" if side else "coloraxis",
-                hoverinfo="skip",
-                meta=meta,
+            {
+                "type": "heatmap",
+                "z": small(_shades(shown.T, low, high), np.uint8),
+                "x0": facts.states[0].low + steps[0] / 2,
+                "dx": steps[0],
+                "y0": facts.states[1].low + steps[1] / 2,
+                "dy": steps[1],
+                "coloraxis": "coloraxis2" if side else "coloraxis",
+                "hoverinfo": "skip",
+                "meta": meta,
                 **axes,
-            )
+            }
         )
         stroke = {"color": _ON_ACTIONS if side else _ON_VALUES, "width": 2}
-        common: dict[str, Any] = {"mode": "lines", "line": stroke, "hoverinfo": "skip", "meta": meta}
-        found.append(go.Scatter(x=line[0], y=line[1], **common, **axes))
+        found.append(
+            {"type": "scatter", "mode": "lines", "line": stroke, "hoverinfo": "skip", "meta": meta, **line, **axes}
+        )
     return found
 
 
@@ -58,7 +60,7 @@ def _shades(values: Floats, low: float, high: float) -> NDArray[np.uint8]:
     return shades
 
 
-def _line(facts: PolicyFacts, path: Floats) -> list[NDArray[np.float32]]:
+def _line(facts: PolicyFacts, path: Floats) -> dict[str, Any]:
     """Return both states along a path, cut where an angle wraps."""
     path = path[np.isfinite(path).all(axis=1)].astype(np.float64)
     path = path[:: -(-len(path) // _MOST_POINTS) or 1]
@@ -66,41 +68,36 @@ def _line(facts: PolicyFacts, path: Floats) -> list[NDArray[np.float32]]:
         if state.periodic:
             jumps = np.abs(np.diff(path[:, axis])) > (state.high - state.low) / 2
             path = np.insert(path, np.flatnonzero(jumps) + 1, np.nan, axis=0)
-    return [small(path[:, 0]), small(path[:, 1])]
+    return {"x": small(path[:, 0]), "y": small(path[:, 1])}
 
 
-def surface_figure(facts: PolicyFacts, traces: list[Any], span: tuple[float, float]) -> go.Figure:
+def surface_figure(facts: PolicyFacts, traces: Sequence[Trace], span: tuple[float, float]) -> Figure:
     """Return value and policy side by side, each with its colours."""
     across, up = facts.states
     action = facts.actions[0]
+    marks: list[Trace] = []
     for x, y, sign in ((across.initial, up.initial, "circle"), (across.reference, up.reference, "x")):
         marker = {"color": PAPER, "size": 9, "symbol": sign, "line": {"color": INK, "width": 1.5}}
-        for axes in ({}, {"xaxis": "x2", "yaxis": "y2"}):
-            point: Any = go.Scatter(x=[x], y=[y], mode="markers", marker=marker, hoverinfo="skip", **axes)
-            point.update(cliponaxis=False)
-            traces = [*traces, point]
-    figure = new_figure(traces, _labelled(across), _labelled(up), height=285)
-    for side, domain in enumerate(([0, 0.40], [0.56, 0.96])):
-        ticks = {"tickvals": [-np.pi, 0, np.pi], "ticktext": ["−π", "0", "π"]} if across.periodic else {"nticks": 4}
-        look = figure.layout.xaxis.to_plotly_json() if side else {}
-        view = {"domain": domain, "range": [across.low, across.high], "showgrid": False}
-        figure.update_layout({"xaxis2" if side else "xaxis": {**look, **ticks, **view}})
-    figure.update_layout(
-        yaxis={"range": [up.low, up.high], "showgrid": False, "nticks": 5},
-        yaxis2={
-            "range": [up.low, up.high],
-            "showgrid": False,
-            "showticklabels": False,
-            "fixedrange": True,
-            "ticks": "",
-        },
+        point: Trace = {"type": "scatter", "x": [x], "y": [y], "mode": "markers", "marker": marker}
+        point |= {"hoverinfo": "skip", "cliponaxis": False}
+        marks += [point, {**point, "xaxis": "x2", "yaxis": "y2"}]
+    ticks = {"tickvals": [-np.pi, 0, np.pi], "ticktext": ["−π", "0", "π"]} if across.periodic else {"nticks": 4}
+    view = {"range": [across.low, across.high], "showgrid": False, **ticks}
+    rows = {"range": [up.low, up.high], "showgrid": False}
+    colors = "RdBu" if action.low < 0 < action.high else "Cividis"
+    figure = new_figure(
+        [*traces, *marks],
+        _labelled(across),
+        _labelled(up),
+        height=285,
+        xaxis={**view, "domain": [0, 0.40]},
+        yaxis={**rows, "nticks": 5},
+        yaxis2={**rows, "showticklabels": False, "fixedrange": True, "ticks": "", "anchor": "x2"},
         coloraxis=_scale("Viridis", "value", *span, 0.41),
-        coloraxis2=_scale(
-            "RdBu" if action.low < 0 < action.high else "Cividis", _labelled(action), action.low, action.high, 0.97
-        ),
-        margin={"t": 26},
+        coloraxis2=_scale(colors, _labelled(action), action.low, action.high, 0.97),
+        margin={"l": 8, "r": 10, "t": 26, "b": 8},
     )
-    figure.layout.xaxis2.anchor, figure.layout.yaxis2.anchor = "y2", "x2"
+    figure["layout"]["xaxis2"] = {**figure["layout"]["xaxis"], "domain": [0.56, 0.96], "anchor": "y2"}
     return figure
 
 

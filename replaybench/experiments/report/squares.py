@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import plotly.graph_objects as go
-
-from replaybench.experiments.report.look import new_figure, number, plain
+from replaybench.experiments.report.look import Figure, new_figure, number, plain
 
 _COLORS = "Cividis"  # of even lightness, and the same to the colour-blind
 
@@ -35,7 +33,7 @@ def square_figure(
     up: Sequence[str],
     titles: tuple[str, str],
     span: tuple[float, float],
-) -> go.Figure:
+) -> Figure:
     """Draw squares.
 
     Args:
@@ -46,28 +44,38 @@ def square_figure(
     """
     low, high = span
     traces = [
-        go.Heatmap(
-            x0=one.across,
-            dx=1,
-            y0=one.up,
-            dy=1,
-            z=[[one.value]],
-            zmin=low,
-            zmax=high if high > low else low + 1,
-            colorscale=_COLORS,
-            showscale=False,
-            xgap=2,
-            ygap=2,
-            text=[[number(one.value)]],
-            texttemplate="%{text}",
-            hovertemplate=f"{plain(one.told)}<extra></extra>",
-            meta=dict(one.meta),
-        )
+        {
+            "type": "heatmap",
+            "x0": one.across,
+            "dx": 1,
+            "y0": one.up,
+            "dy": 1,
+            "z": [[one.value]],
+            "zmin": low,
+            "zmax": high if high > low else low + 1,
+            "colorscale": _COLORS,
+            "showscale": False,
+            "xgap": 2,
+            "ygap": 2,
+            "text": [[number(one.value)]],
+            "texttemplate": "%{text}",
+            "hovertemplate": f"{plain(one.told)}<extra></extra>",
+            "meta": dict(one.meta),
+        }
         for one in squares
     ]
-    figure = new_figure(traces, titles[0], titles[1], height=96 + 42 * len(up))
-    ends = {"showgrid": False, "tickmode": "array", "showline": False}
-    for update, labels in ((figure.update_xaxes, across), (figure.update_yaxes, up)):
-        places = list(range(len(labels)))
-        update(tickvals=places, ticktext=[plain(one) for one in labels], range=[-0.5, len(labels) - 0.5], **ends)
-    return figure
+    return new_figure(
+        traces, titles[0], titles[1], height=96 + 42 * len(up), xaxis=_labelled(across), yaxis=_labelled(up)
+    )
+
+
+def _labelled(labels: Sequence[str]) -> dict[str, Any]:
+    """Return what an axis of columns or rows is like."""
+    return {
+        "showgrid": False,
+        "tickmode": "array",
+        "showline": False,
+        "tickvals": list(range(len(labels))),
+        "ticktext": [plain(one) for one in labels],
+        "range": [-0.5, len(labels) - 0.5],
+    }

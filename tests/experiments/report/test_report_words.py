@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html import unescape
 from pathlib import Path
 
 import numpy as np
+import plotly.graph_objects as go
 import pytest
 from made_results import HOSTILE, made_results
 from made_snapshots import add_snapshots
@@ -140,3 +142,11 @@ def test_without_results_there_is_no_report(tmp_path: Path, capsys: pytest.Captu
     assert "holds no results.nc" in capsys.readouterr().err
     with pytest.raises(UserError, match="no such file"):
         make_report(tmp_path / "results.nc")
+
+
+def test_plotly_knows_every_property_of_every_figure(report: Path) -> None:
+    """Figures are written as dictionaries, which nothing checks when a report is made."""
+    figures = re.findall(r'<script type="application/json">(.*?)</script>', report.read_text(), re.DOTALL)
+    for figure in figures:
+        go.Figure(json.loads(figure))
+    assert len(figures) > 60

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 
 from replaybench.experiments.figures.learning_curves import EPISODE_LABELS
@@ -40,16 +39,17 @@ def _panel(material: Material, kept: Kept) -> Panel:
     total = np.maximum(kept.origin.sum(axis=1), 1)
     colors = sample_colorscale("Viridis", list(np.linspace(0.0, 1.0, len(_TENTHS))), colortype="rgb")
     traces = [
-        go.Scatter(
-            x=kept.rounds,
-            y=small(100 * kept.origin[:, tenth] / total),
-            mode="lines",
-            line={"width": 0.4, "color": colors[tenth]},
-            fillcolor=colors[tenth],
-            stackgroup="all",
-            name=f"{name} tenth",
-            hovertemplate="%{y:.0f} %",
-        )
+        {
+            "type": "scatter",
+            "x": kept.rounds,
+            "y": small(100 * kept.origin[:, tenth] / total),
+            "mode": "lines",
+            "line": {"width": 0.4, "color": colors[tenth]},
+            "fillcolor": colors[tenth],
+            "stackgroup": "all",
+            "name": f"{name} tenth",
+            "hovertemplate": "%{y:.0f} %",
+        }
         for tenth, name in enumerate(_TENTHS)
     ]
     figure = new_figure(
@@ -58,10 +58,9 @@ def _panel(material: Material, kept: Kept) -> Panel:
         "share of the buffer [%]",
         height=230,
         hovermode="x unified",
-        xaxis_range=[kept.rounds[0], kept.rounds[-1]],
-        yaxis_range=[0, 100],
+        xaxis={"range": [kept.rounds[0], kept.rounds[-1]], "color": INK},
+        yaxis={"range": [0, 100]},
     )
-    figure.update_xaxes(color=INK)
     title = f"{plant_name(material.plants[kept.point.plant])}, {material.condition(kept.point)}, {kept.series.label}"
     learner, strategy = material.place(kept.series)
     words = f"What the buffers of {title} held. {_told(kept)}"

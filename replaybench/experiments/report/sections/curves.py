@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from replaybench.experiments.figures.learning_curves import (
     EPISODE_LABELS,
     REFERENCES,
+    Curve,
     learning_curve,
     smoothing_window,
 )
@@ -21,6 +21,7 @@ from replaybench.experiments.report.look import (
     REFERENCE,
     Panel,
     Section,
+    Trace,
     dash,
     faded,
     new_figure,
@@ -65,16 +66,16 @@ def curves_section(material: Material, standings: dict[Point, list[Standing]]) -
 def _panel(material: Material, point: Point, standings: list[Standing], window: int, most: int) -> Panel:
     data = material.data.isel(plant=point.plant)
     normalised = material.normalised(point)
-    traces: list[Any] = []
+    traces: list[Trace] = []
     lowest, highest, late = [], [], []
     for one in material.series:
         runs = material.runs(point, one, normalised)
         runs = runs[np.isfinite(runs).all(axis=1)]
         if not len(runs):
             continue
-        drawn = _curve(material, one, runs, window, most)
-        traces += drawn
-        mean = np.asarray(drawn[-1].y)
+        curve = learning_curve(runs, window, most)
+        traces += _curve(material, one, curve)
+        mean = curve.mean
         lowest.append(float(mean.min()))
         highest.append(float(mean.max()))
         late.append(float(mean[-max(1, len(mean) // 5) :].min()))
@@ -86,35 +87,35 @@ def _panel(material: Material, point: Point, standings: list[Standing], window: 
         [*_references(levels, data.sizes["episode"]), *traces],
         EPISODE_LABELS[in_rounds(data)],
         MU if normalised else RAW_LABELS[episode_metric(data)],
-        yaxis_range=[low - room, high + room],
-        xaxis_range=[0, 1.01 * data.sizes["episode"]],
+        yaxis={"range": [low - room, high + room]},
+        xaxis={"range": [0, 1.01 * data.sizes["episode"]]},
         hovermode="x",
     )
     title = f"{plant_name(material.plants[point.plant])}, {material.condition(point)}"
     return Panel(title, _words(title, standings, normalised), figure, point._asdict())
 
 
-def _curve(material: Material, series: Series, runs: Floats, window: int, most: int) -> list[Any]:
+def _curve(material: Material, series: Series, curve: Curve) -> list[Trace]:
     """Return the band of a series, if there are several runs, and its mean over the middles of its windows."""
-    curve = learning_curve(runs, window, most)
     learner, strategy = material.place(series)
     step = float(curve.episode[1] - curve.episode[0]) if len(curve.episode) > 1 else 1.0
-    common = {"x0": float(curve.episode[0]), "dx": step, "meta": {"learner": learner, "strategy": strategy}}
-    found = []
+    common = {"type": "scatter", "x0": float(curve.episode[0]), "dx": step}
+    common |= {"meta": {"learner": learner, "strategy": strategy}}
+    found: list[Trace] = []
     if curve.band is not None:
         low, high = curve.band
         edge = {**common, "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
-        found.append(go.Scatter(y=small(low), **edge))
-        found.append(go.Scatter(y=small(high), fill="tonexty", fillcolor=faded(series.color), **edge))
+        found.append({**edge, "y": small(low)})
+        found.append({**edge, "y": small(high), "fill": "tonexty", "fillcolor": faded(series.color)})
     found.append(
-        go.Scatter(
-            y=small(curve.mean),
-            mode="lines" if len(curve.mean) > 2 else "lines+markers",
-            line={"color": series.color, "width": 1.8, "dash": dash(series)},
-            name=plain(series.label),
-            hovertemplate="%{y:.2f}",
+        {
             **common,
-        )
+            "y": small(curve.mean),
+            "mode": "lines" if len(curve.mean) > 2 else "lines+markers",
+            "line": {"color": series.color, "width": 1.8, "dash": dash(series)},
+            "name": plain(series.label),
+            "hovertemplate": "%{y:.2f}",
+        }
     )
     return found
 
@@ -129,17 +130,18 @@ def _levels(material: Material, point: Point, normalised: bool) -> dict[str, flo
     return found
 
 
-def _references(levels: dict[str, float], episodes: int) -> list[Any]:
+def _references(levels: dict[str, float], episodes: int) -> list[Trace]:
     """Return a grey line for each reference, named where it ends."""
     return [
-        go.Scatter(
-            x=[0, episodes],
-            y=[level, level],
-            mode="lines",
-            line={"color": REFERENCE, "width": 1, "dash": "solid" if name == "reference_dp" else "4px,3px"},
-            hoverinfo="skip",
-            name=REFERENCES[name][0],
-        )
+        {
+            "type": "scatter",
+            "x": [0, episodes],
+            "y": [level, level],
+            "mode": "lines",
+            "line": {"color": REFERENCE, "width": 1, "dash": "solid" if name == "reference_dp" else "4px,3px"},
+            "hoverinfo": "skip",
+            "name": REFERENCES[name][0],
+        }
         for name, level in levels.items()
     ]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import plotly.graph_objects as go
 
 from replaybench.experiments.figures.style import Series, plant_name
 from replaybench.experiments.report.look import Panel, Row, Section, Table, new_figure, number, plain, symbol
@@ -87,19 +86,30 @@ def _panel(material: Material, plant: int, costs: dict[tuple[Point, Series], Cos
         learner, strategy = material.place(series)
         rate = f", {cost.steps / cost.seconds:,.0f} steps/s" if cost.steps else ""
         traces.append(
-            go.Scatter(
-                x=[cost.seconds],
-                y=[plain(series.label)],
-                mode="markers",
-                marker={"color": series.color, "size": 9, "symbol": symbol(series), "opacity": 0.8},
-                name=plain(series.label),
-                hovertemplate=f"{material.condition(point)}: {duration(cost.seconds)}{rate}<extra></extra>",
-                meta={"noise": point.noise, "frequency": point.frequency, "learner": learner, "strategy": strategy},
-            )
+            {
+                "type": "scatter",
+                "x": [cost.seconds],
+                "y": [plain(series.label)],
+                "mode": "markers",
+                "marker": {"color": series.color, "size": 9, "symbol": symbol(series), "opacity": 0.8},
+                "name": plain(series.label),
+                "hovertemplate": f"{material.condition(point)}: {duration(cost.seconds)}{rate}<extra></extra>",
+                "meta": {"noise": point.noise, "frequency": point.frequency, "learner": learner, "strategy": strategy},
+            }
         )
-    figure = new_figure(traces, "seconds of a cell", "", height=76 + 26 * len(names))
-    figure.update_yaxes(type="category", showgrid=True, categoryorder="array", categoryarray=list(map(plain, names)))
-    figure.update_xaxes(showgrid=True, range=[0, 1.08 * max(cost.seconds for cost in mine.values())])
+    figure = new_figure(
+        traces,
+        "seconds of a cell",
+        "",
+        height=76 + 26 * len(names),
+        xaxis={"showgrid": True, "range": [0, 1.08 * max(cost.seconds for cost in mine.values())]},
+        yaxis={
+            "type": "category",
+            "showgrid": True,
+            "categoryorder": "array",
+            "categoryarray": list(map(plain, names)),
+        },
+    )
     title = plant_name(material.plants[plant])
     told = []
     for name in reversed(names):

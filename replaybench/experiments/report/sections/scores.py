@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 
 from replaybench.data.user_file import shortened
 from replaybench.experiments.figures.style import RAW_LABELS, plant_name
@@ -18,6 +17,7 @@ from replaybench.experiments.report.look import (
     Row,
     Section,
     Table,
+    Trace,
     faded,
     new_figure,
     number,
@@ -47,49 +47,48 @@ def scores_section(material: Material, standings: dict[Point, list[Standing]]) -
 
 def _panel(material: Material, point: Point, ranked: list[Standing]) -> Panel:
     data, normalised = material.data.isel(plant=point.plant), material.normalised(point)
-    traces: list[Any] = []
+    traces: list[Trace] = []
     for standing in reversed(ranked):
         traces += _marks(material, point, standing)
+    finals = np.concatenate([material.final(point, one.series) for one in ranked])
+    low, high = float(np.nanmin(finals)), float(np.nanmax(finals))
+    high = max(high, 1.0) if normalised else high
+    room = 0.06 * (high - low) or 0.05
     figure = new_figure(
         traces,
         MU if normalised else RAW_LABELS[episode_metric(data)],
         "",
         height=76 + 30 * len(ranked),
-        hovermode="closest",
+        xaxis={"showgrid": True, "range": [low - room, high + room]},
+        yaxis={"type": "category", "showgrid": False},
+        shapes=[_upright(level) for level in (0, 1) if normalised],
     )
-    figure.update_yaxes(type="category", showgrid=False)
-    figure.update_xaxes(showgrid=True)
-    finals = np.concatenate([material.final(point, one.series) for one in ranked])
-    low, high = float(np.nanmin(finals)), float(np.nanmax(finals))
-    if normalised:
-        high = max(high, 1.0)
-        for level in (0, 1):
-            figure.add_vline(x=level, line={"color": REFERENCE, "width": 1, "dash": "4px,3px"}, layer="below")
-    room = 0.06 * (high - low) or 0.05
-    figure.update_xaxes(range=[low - room, high + room])
     title = f"{plant_name(material.plants[point.plant])}, {material.condition(point)}"
     told = "; ".join(f"{one.series.label} {worded(one.score)}, {one.seeds} seeds" for one in ranked)
     return Panel(title, f"Final scores of {title}, best first: {told}.", figure, point._asdict())
 
 
-def _marks(material: Material, point: Point, standing: Standing) -> list[Any]:
+def _marks(material: Material, point: Point, standing: Standing) -> list[Trace]:
     """Return the dots of a series' seeds, its interval and its mean, in one row that its name stands beside."""
     series, score = standing.series, standing.score
     learner, strategy = material.place(series)
     runs = material.final(point, series)
     runs = runs[np.isfinite(runs)]
     label = plain(series.label)
-    common = {"meta": {"learner": learner, "strategy": strategy}, "name": label}
-    dots = go.Scatter(
-        x=small(runs), y=[label] * len(runs), mode="markers", hoverinfo="skip",
-        marker={"color": faded(series.color, 0.45), "size": 5}, **common,
-    )  # fmt: skip
-    mean = go.Scatter(
-        x=[score.mean],
-        y=[label],
-        mode="markers",
-        marker={"color": series.color, "size": 10, "symbol": symbol(series)},
-        error_x={
+    common = {"type": "scatter", "meta": {"learner": learner, "strategy": strategy}, "name": label, "mode": "markers"}
+    dots = {
+        **common,
+        "x": small(runs),
+        "y": [label] * len(runs),
+        "hoverinfo": "skip",
+        "marker": {"color": faded(series.color, 0.45), "size": 5},
+    }
+    mean = {
+        **common,
+        "x": [score.mean],
+        "y": [label],
+        "marker": {"color": series.color, "size": 10, "symbol": symbol(series)},
+        "error_x": {
             "type": "data",
             "symmetric": False,
             "array": [score.high - score.mean],
@@ -98,10 +97,24 @@ def _marks(material: Material, point: Point, standing: Standing) -> list[Any]:
             "thickness": 1.6,
             "width": 4,
         },
-        hovertemplate=f"{plain(worded(score))}<extra>{label}</extra>",
-        **common,
-    )
+        "hovertemplate": f"{plain(worded(score))}<extra>{label}</extra>",
+    }
     return [dots, mean] if len(runs) > 1 else [mean]
+
+
+def _upright(level: float) -> dict[str, Any]:
+    """Return a grey line at a reference."""
+    line = {"color": REFERENCE, "width": 1, "dash": "4px,3px"}
+    return {
+        "type": "line",
+        "x0": level,
+        "x1": level,
+        "y0": 0,
+        "y1": 1,
+        "yref": "y domain",
+        "line": line,
+        "layer": "below",
+    }
 
 
 def _table(material: Material, standings: dict[Point, list[Standing]]) -> Table:
