@@ -7,6 +7,7 @@ are all that is checked, nested dataclasses, named tuples and bounds (`replayben
 from __future__ import annotations
 
 import dataclasses
+import functools
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -31,8 +32,7 @@ def build(kind: type[T], table: Mapping[str, Any], where: str, *, others: bool =
     Raises:
         UserError: an unknown key, a missing one, or a value of the wrong type or beyond its bounds.
     """
-    hints = typing.get_type_hints(kind, include_extras=True)
-    required = _keys(kind)
+    hints, required = _hints(kind), _keys(kind)
     for key in table:
         if key not in required and not others:
             raise unknown(f"key in {where}:", str(key), required)
@@ -53,7 +53,7 @@ def check_bounds(settings: Any, where: str) -> None:
     Raises:
         UserError: a number is beyond its bounds.
     """
-    hints = typing.get_type_hints(type(settings), include_extras=True)
+    hints = _hints(type(settings))
     for field in dataclasses.fields(settings):
         value, hint = getattr(settings, field.name), hints[field.name]
         if field.init and value is not None and _has_bounds(hint):
@@ -64,6 +64,12 @@ def _has_bounds(hint: Any) -> bool:
     return hasattr(hint, "__metadata__") or any(map(_has_bounds, typing.get_args(hint)))
 
 
+@functools.cache  # a run has thousands of cells
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    return typing.get_type_hints(kind, include_extras=True)
+
+
+@functools.cache
 def _keys(kind: type[Any]) -> dict[str, bool]:
     """Return the keys of a table of this kind, and whether each must be there."""
     if not dataclasses.is_dataclass(kind):
