@@ -32,7 +32,8 @@ def build(kind: type[T], table: Mapping[str, Any], where: str, *, others: bool =
     Raises:
         UserError: an unknown key, a missing one, or a value of the wrong type or beyond its bounds.
     """
-    hints, required = _hints(kind), _keys(kind)
+    schema: Any = kind  # mypy takes no type of types for hashable
+    hints, required = _hints(schema), _keys(schema)
     for key in table:
         if key not in required and not others:
             raise unknown(f"key in {where}:", str(key), required)
@@ -53,7 +54,8 @@ def check_bounds(settings: Any, where: str) -> None:
     Raises:
         UserError: a number is beyond its bounds.
     """
-    hints = _hints(type(settings))
+    schema: Any = type(settings)
+    hints = _hints(schema)
     for field in dataclasses.fields(settings):
         value, hint = getattr(settings, field.name), hints[field.name]
         if field.init and value is not None and _has_bounds(hint):
