@@ -36,6 +36,11 @@ class Lead(NamedTuple):
     ahead: int
 
     @property
+    def same(self) -> bool:
+        """Tell whether the scores of both are equal on every seed, as those of buffers that never fill."""
+        return self.pairs > 0 and self.difference.degenerate and self.difference.mean == 0
+
+    @property
     def sure(self) -> bool:
         """Tell whether the interval leaves 0 out, and comes from enough seeds to say so."""
         return self.pairs >= FEW and self.difference.low > 0

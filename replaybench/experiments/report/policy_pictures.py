@@ -13,6 +13,8 @@ from replaybench.experiments.report.snapshots import ActionAxis, PolicyFacts, St
 from replaybench.experiments.snapshots.surfaces import PIXELS
 
 _SHADES: Final = 255
+_SIDES: Final = [0.0, 0.46], [0.54, 1.0]
+"""Parts of the width that value and action have."""
 _MOST_POINTS: Final = 140
 """Of a trajectory."""
 _ON_VALUES: Final = "#fdfdfd"
@@ -89,30 +91,33 @@ def surface_figure(facts: PolicyFacts, traces: Sequence[Trace], span: tuple[floa
         [*traces, *marks],
         _labelled(across),
         _labelled(up),
-        height=285,
-        xaxis={**view, "domain": [0, 0.40]},
+        height=296,
+        xaxis={**view, "domain": _SIDES[0]},
         yaxis={**rows, "nticks": 5},
         yaxis2={**rows, "showticklabels": False, "fixedrange": True, "ticks": "", "anchor": "x2"},
-        coloraxis=_scale("Viridis", "value", *span, 0.41),
-        coloraxis2=_scale(colors, _labelled(action), action.low, action.high, 0.97),
-        margin={"l": 8, "r": 10, "t": 26, "b": 8},
+        coloraxis=_scale("Viridis", "value", *span, _SIDES[0]),
+        coloraxis2=_scale(colors, _labelled(action), action.low, action.high, _SIDES[1]),
+        margin={"l": 8, "r": 14, "t": 10, "b": 40},
     )
-    figure["layout"]["xaxis2"] = {**figure["layout"]["xaxis"], "domain": [0.56, 0.96], "anchor": "y2"}
+    figure["layout"]["xaxis2"] = {**figure["layout"]["xaxis"], "domain": _SIDES[1], "anchor": "y2"}
     return figure
 
 
-def _scale(colors: str, title: str, low: float, high: float, x: float) -> dict[str, Any]:
-    """Return an axis of colours with its ends and middle written out."""
+def _scale(colors: str, title: str, low: float, high: float, side: list[float]) -> dict[str, Any]:
+    """Return an axis of colours below a picture, where a phone has room, with its ends and middle written out."""
     ends = [f"{value:.3g}".replace("-", "−") for value in (low, (low + high) / 2, high)]
     bar = {
-        "title": {"text": plain(title), "side": "right", "font": {"size": 11}},
+        "title": {"text": plain(title), "side": "bottom", "font": {"size": 11}},
+        "orientation": "h",
         "thickness": 9,
-        "x": x,
-        "len": 1.0,
+        "x": (side[0] + side[1]) / 2,
+        "y": -0.24,
+        "yanchor": "top",
+        "ypad": 4,
+        "len": 0.9 * (side[1] - side[0]),
         "tickvals": [0, _SHADES / 2, _SHADES],
         "ticktext": ends,
         "outlinewidth": 0,
-        "xpad": 2,
     }
     return {"cmin": 0, "cmax": _SHADES, "colorscale": colors, "colorbar": bar}
 

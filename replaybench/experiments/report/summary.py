@@ -81,7 +81,7 @@ def _compared(material: Material, standings: dict[Point, list[Standing]]) -> str
     text = f"{what} {listed(strategies)}" if len(strategies) <= 6 else what
     text += f" of {listed(learners)}" if len(learners) <= 6 else f" of {len(learners)} learners"
     text += f" {'were' if len(strategies) > 1 else 'was'} run on {listed(plants)}"
-    text += f", at {_values('noise', data['noise'].values)} and {_values('', data['frequency'].values)} Hz"
+    text += f", at {_values('noise', data['noise'].values)} and at {_values('', data['frequency'].values)} Hz"
     seeds = sorted({material.started(point, one) for point, one in cells})
     each = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     spanned = len(strategies) * len(learners) * len(plants) * data["noise"].size * data["frequency"].size
@@ -124,6 +124,7 @@ def _headline(material: Material, overall: Overall) -> tuple[str, list[str]]:
         return f"{best.series.label} stands alone", [score]
     close = others[0]
     assert close.behind is not None
+    same = [one.series.label for one in others if one.behind is not None and one.behind.same]
     tied = [one.series.label for one in others if one.behind is not None and not one.behind.sure]
     sentences = [f"{best.series.label} scored highest: {unit} {worded(best.score)}{where}, n = {best.seeds} seeds."]
     sentences.append(_against(close, close.behind))
@@ -135,6 +136,8 @@ def _headline(material: Material, overall: Overall) -> tuple[str, list[str]]:
     if not tied:
         narrowly = ", narrowly" if close.behind.difference.mean < NARROW and unit == MU else ""
         return f"{best.series.label} came first{narrowly}", sentences
+    if same:
+        return f"No clear winner: {listed([best.series.label, *same])} came to the same scores", sentences
     if close.behind.pairs < FEW:
         return f"{best.series.label} scored highest, but there are too few seeds to be sure", sentences
     if len(tied) > 2:
@@ -150,6 +153,8 @@ def _against(close: Standing, lead: Lead) -> str:
     """Say how far the best is ahead of the next one."""
     if not lead.pairs:
         return f"The next best is {close.series.label}, with {worded(close.score)}; no seed finished under both."
+    if lead.same:
+        return f"{close.series.label} came to the very same scores, seed by seed."
     text = f"Seed by seed it is ahead of the next best, {close.series.label} ({worded(close.score)}), "
     text += f"by {worded(lead.difference)}, in {lead.ahead} of {lead.pairs} seeds"
     if lead.pairs < FEW:

@@ -225,6 +225,19 @@ def test_a_phone_shows_all_of_it(browser: Any, report: Path) -> None:
         assert max(widths) <= 375
 
 
+def test_a_phone_shows_colours_beside_no_picture_of_others(browser: Any, report: Path) -> None:
+    """The bar of colours of a value stands where neither picture is."""
+    with opened(browser, report, width=375) as page:
+        panel = page.locator("#policies .panel:visible").first
+        panel.scroll_into_view_if_needed()
+        panel.locator(".cbcoloraxis").first.wait_for()
+        area = "all => all.map(one => one.getBoundingClientRect().toJSON())"
+        pictures = panel.locator(".heatmaplayer image").evaluate_all(area)
+        bars = panel.locator(".cbcoloraxis, .cbcoloraxis2").evaluate_all(area)
+        assert (len(pictures), len(bars)) == (2, 2)
+        assert min(bar["top"] for bar in bars) >= max(picture["bottom"] for picture in pictures)
+
+
 def test_all_controls_are_reached_by_the_keyboard(browser: Any, report: Path) -> None:
     with opened(browser, report) as page:
         controls = page.locator("button:visible, select:visible, input:visible, summary:visible").count()
@@ -254,4 +267,10 @@ def test_paper_shows_the_chosen_figures(browser: Any, report: Path) -> None:
         drawn = page.locator(".panel:visible .main-svg:first-child")
         assert drawn.count() == page.locator(".panel:visible").count()
         assert max(drawn.evaluate_all("all => all.map(svg => svg.getBoundingClientRect().width)")) <= 700
+        page.emulate_media(media="print")
+        right = "(all, of) => all.map(one => one.closest(of).getBoundingClientRect().right)"
+        wide = page.locator("#policies .panel:visible .main-svg:first-child")
+        ends, rooms = wide.evaluate_all(right, ".main-svg"), wide.evaluate_all(right, ".panel")
+        assert all(end <= room + 1 for end, room in zip(ends, rooms, strict=True))
+        page.emulate_media(media="screen")
         page.evaluate("dispatchEvent(new Event('afterprint'))")

@@ -75,6 +75,17 @@ def test_a_tie_is_called_a_tie(tmp_path: Path) -> None:
     assert "the interval includes 0, so these runs do not tell the two apart" in text
 
 
+def test_equal_scores_are_called_equal(tmp_path: Path) -> None:
+    """As of buffers that never fill, which forget nothing."""
+    data = read_results(study(tmp_path, 0.8, 0.8, 0.3))
+    data["reward"].values[:, :, 1] = data["reward"].values[:, :, 0]
+    add_scores(data)
+    write_results(tmp_path / "same.nc", data)
+    headline, text = verdict(tmp_path / "same.nc")
+    assert headline == "No clear winner: FIFO[Uniform] and FULL[PER] came to the same scores"
+    assert "FULL[PER] came to the very same scores, seed by seed." in text
+
+
 def test_few_seeds_are_too_few(tmp_path: Path) -> None:
     headline, text = verdict(study(tmp_path, 0.3, 0.9, seeds=3))
     assert headline == "FULL[PER] scored highest, but there are too few seeds to be sure"

@@ -25,8 +25,10 @@ def responses_section(material: Material) -> Section:
             raw = RAW_LABELS[episode_metric(material.data.isel(plant=plant))]
             notes.append(f"{plant_name(name)}: {MU} is not defined in every condition, so squares show the {raw}.")
     data = material.data.isel(plant=0)
+    last = last_of(data)
+    which = f"all {last}" if last == data.sizes["episode"] else f"the last {last}"
     lead = (
-        f"Mean final score, of the last {last_of(data)} training {counted_in(data)}, at each noise level and control "
+        f"Mean final score, of {which} training {counted_in(data)}, at each noise level and control "
         "rate. Lighter is better; a colour means the same in all planes of a plant."
     )
     return Section("responses", "Response to noise and rate", [lead], panels, notes=notes)

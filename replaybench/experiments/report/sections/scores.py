@@ -38,7 +38,9 @@ def scores_section(material: Material, standings: dict[Point, list[Standing]]) -
         standings: the ranking at each condition.
     """
     data = material.data.isel(plant=0)
-    lead = f"The mean of the last {last_of(data)} training {counted_in(data)} of each run, exploration included."
+    last = last_of(data)
+    which = f"all {last}" if last == data.sizes["episode"] else f"the last {last}"
+    lead = f"The mean of {which} training {counted_in(data)} of each run, exploration included."
     if material.data.sizes["seed"] > 1:
         lead += " A dot is a seed, the large mark their mean, the line its 95 % interval."
     panels = [_panel(material, point, ranked) for point, ranked in standings.items() if ranked]
@@ -75,11 +77,13 @@ def _marks(material: Material, point: Point, standing: Standing) -> list[Trace]:
     runs = material.final(point, series)
     runs = runs[np.isfinite(runs)]
     label = plain(series.label)
-    common = {"type": "scatter", "meta": {"learner": learner, "strategy": strategy}, "name": label, "mode": "markers"}
+    places = {"learner": learner, "strategy": strategy}
+    common = {"type": "scatter", "meta": places, "name": label, "mode": "markers"}
     dots = {
         **common,
+        "meta": {**places, "rows": len(runs)},  # the page's script repeats what stands in `y`
         "x": small(runs),
-        "y": [label] * len(runs),
+        "y": [label],
         "hoverinfo": "skip",
         "marker": {"color": faded(series.color, 0.45), "size": 5},
     }

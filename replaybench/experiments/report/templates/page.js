@@ -46,6 +46,7 @@
       const meta = trace.meta || {};
       return fits(meta) && (meta.step === undefined || step === undefined || meta.step === step);
     });
+    for (const trace of traces) if (trace.meta?.rows) trace.y = Array(trace.meta.rows).fill(trace.y[0]);
     const plot = panel.querySelector(".plot");
     Plotly.react(plot, traces, figure.layout, { displayModeBar: false, responsive: true });
     panel.drawn = state;
@@ -77,7 +78,7 @@
     for (const swatch of document.querySelectorAll(".swatch[data-color]")) {
       swatch.style.color = (night && dark[swatch.dataset.color]) || swatch.dataset.color;
     }
-    themeButton.setAttribute("aria-pressed", String(night));
+    themeButton.textContent = night ? "Light page" : "Dark page";
     near.forEach(draw);
   };
 
