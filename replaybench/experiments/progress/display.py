@@ -11,6 +11,7 @@ from replaybench.baselines.references import Reference
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.experiments.progress.journal import Event, Journal, JournalFile, begin, event
 from replaybench.experiments.progress.listeners import Bar, Form, JsonLines, Lines, Listener, TensorBoard
+from replaybench.experiments.progress.pulse import Pulse
 from replaybench.experiments.progress.round import Round
 from replaybench.experiments.progress.tally import Tally
 from replaybench.experiments.training.study import Cell
@@ -53,6 +54,7 @@ class Display:
         elif shown == "json":
             self._listeners.append(JsonLines())
         self._tell(begin(study, len(cells), len(todo)))
+        self._pulse = Pulse(self._file)
 
     def __enter__(self) -> Display:
         return self
@@ -60,6 +62,7 @@ class Display:
     def __exit__(self, *_: object) -> None:
         for listener in self._listeners:
             listener.close()
+        self._pulse.close()
         self._file.close()
 
     def _tell(self, told: Event) -> None:

@@ -22,7 +22,7 @@ from replaybench.experiments.progress.remaining import seconds_left
 from replaybench.experiments.training.study import Cell
 
 _SILENT_SECONDS: Final = 120.0
-"""After so long without a line a sweep on another machine counts as ended."""
+"""After so long without a sign of life, four times what is between two, a sweep on another machine has ended."""
 _POINTS: Final = 200
 """Of the curve of a cell whose rounds the journal does not tell."""
 

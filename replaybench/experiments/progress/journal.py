@@ -82,6 +82,10 @@ class JournalFile:
         """Append an event."""
         self._file.write(line(told).encode())
 
+    def touch(self) -> None:
+        """Make the file as new as if an event had been written."""
+        os.utime(self._file.fileno())
+
     def close(self) -> None:
         """End writing."""
         self._file.close()

@@ -15,7 +15,8 @@ from rich.console import Console
 from replaybench.data.errors import UserError
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.records.record import write_record
-from replaybench.experiments.progress import history, journal, watch
+from replaybench.experiments.progress import history, journal, pulse, watch
+from replaybench.experiments.progress.display import Display
 from replaybench.experiments.progress.history import History
 from replaybench.experiments.progress.journal import Journal, JournalFile, JournalReader, begin, event
 from replaybench.experiments.progress.listeners import Lines, TensorBoard, in_words
@@ -97,6 +98,25 @@ def test_a_sweep_on_another_machine_runs_as_long_as_it_writes(folder: RunFolder)
     assert History(folder).state == "running"
     os.utime(folder.progress, (time.time() - 1000,) * 2)
     assert History(folder).state == "interrupted"
+
+
+def test_a_sweep_whose_cells_are_silent_gives_signs_of_life(
+    folder: RunFolder, cells: list[Cell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one whose cells run for hours on a cluster, watched from another machine."""
+    monkeypatch.setattr(pulse, "PULSE_SECONDS", 0.02)
+    with Display(folder, "t", cells, cells, 2, Console(quiet=True), None, None):
+        seen = History(folder)
+        monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
+        os.utime(folder.progress, (time.time() - 1000,) * 2)
+        end = time.monotonic() + 10
+        while seen.state != "running" and time.monotonic() < end:
+            time.sleep(0.02)
+        assert seen.state == "running"
+    os.utime(folder.progress, (time.time() - 1000,) * 2)
+    time.sleep(0.1)
+    assert seen.state == "interrupted"
+    assert folder.progress.read_text().count("\n") == 1
 
 
 def test_a_finished_run_without_a_journal_shows_the_curves_of_its_scores(folder: RunFolder, cells: list[Cell]) -> None:
