@@ -96,7 +96,8 @@ def test_help_is_instant_and_names_every_command() -> None:
         done = subprocess.run(
             [sys.executable, "-m", "replaybench.experiments.cli", *words], capture_output=True, text=True, check=True
         )
-        assert all(command in done.stdout for command in COMMANDS)
+        assert all(f"• {command}" in done.stdout for command in COMMANDS)
+        assert done.stdout.splitlines()[0] == "usage: replaybench [-h] COMMAND [OPTIONS]"
 
 
 @pytest.mark.parametrize("command", COMMANDS)

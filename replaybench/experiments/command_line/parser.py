@@ -7,9 +7,10 @@ import functools
 import inspect
 import io
 import itertools
+import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TextIO
 
 import tyro
 
@@ -26,7 +27,7 @@ def parse(words: Sequence[str], commands: Mapping[str, Callable[..., int]], desc
     """
     told = io.StringIO()
     try:
-        with contextlib.redirect_stderr(told):
+        with contextlib.redirect_stderr(told), contextlib.redirect_stdout(_BriefUsage(sys.stdout, commands)):
             found: Callable[[], int] = tyro.extras.subcommand_cli_from_dict(
                 {name: _later(command) for name, command in commands.items()},
                 prog="replaybench",
@@ -40,6 +41,26 @@ def parse(words: Sequence[str], commands: Mapping[str, Callable[..., int]], desc
         help_text = f"replaybench {words[0]} --help" if words[0] in commands else "replaybench --help"
         raise UserError(f"{_one_line(told.getvalue())}; see {help_text}") from None
     return found
+
+
+class _BriefUsage(io.TextIOBase):
+    """Where help is printed to; its first line has one word for all commands, which are listed below it anyway."""
+
+    def __init__(self, to: TextIO, commands: Mapping[str, Any]) -> None:
+        self._to, self._all = to, f"{{{','.join(commands)}}}"
+
+    def write(self, text: str) -> int:
+        """Pass a text on."""
+        return self._to.write(text.replace(self._all, "COMMAND [OPTIONS]"))
+
+    def isatty(self) -> bool:
+        """Tell whether colours can be shown."""
+        return self._to.isatty()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """What characters frames can have."""
+        return self._to.encoding
 
 
 def _later(command: Callable[..., int]) -> Callable[..., Callable[[], int]]:
