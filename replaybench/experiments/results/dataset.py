@@ -84,8 +84,11 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
     if any(cell.replayed_noise for cell in cells):
         data.coords["signal"] = list(dict.fromkeys(name for cell in cells for name in _signals(cell)))
         _blank(data, "replayed_noise", (*AXES, "seed", "signal"), "mean absolute noise in replayed experiences")
-    for cell in cells:
-        data.coords["cell"].loc[{**{axis: getattr(cell, axis) for axis in AXES}, "block": cell.first_member}] = cell.id
+    places = {name: {value: place for place, value in enumerate(values)} for name, values in coordinates.items()}
+    for cell in cells:  # written into the arrays as they lie: xarray's own lookup takes longer than a small cell
+        point = tuple(places[axis][getattr(cell, axis)] for axis in AXES)
+        block = (*point, places["block"][cell.first_member])
+        data.variables["cell"].values[block] = cell.id
         path = folders[cell.id] / "scores.h5"
         if path.is_file():
             try:
@@ -93,19 +96,19 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
                 stints = read_stints(path, header.facts)
             except UserError as error:
                 raise UserError(f"{error}: remove {path.parent} and run the sweep again") from None
-            point = {axis: getattr(cell, axis) for axis in AXES}
-            where = {**point, "seed": list(cell.seeds)}
+            runs = slice(cell.first_member, cell.first_member + cell.members)
             _check_scores(path, cell, arrays)
             for name in ("reward", "reward_greedy", "episode_steps"):
-                data[name].loc[where] = arrays[name]
+                data.variables[name].values[point][runs] = arrays[name]
             for name in (name for name in arrays if name.startswith("metric_")):
                 if name not in data:
                     meaning = f"{name.removeprefix('metric_')} that the learner tells of itself"
                     _blank(data, name, (*AXES, "seed", "greedy_episode"), meaning)
-                data[name].loc[where] = arrays[name]
+                data.variables[name].values[point][runs] = arrays[name]
             if "replayed_noise" in arrays:
-                data["replayed_noise"].loc[{**where, "signal": list(_signals(cell))}] = arrays["replayed_noise"]
-            _add_origin(data, {**point, "block": cell.first_member}, stints)
+                columns = [list(data.coords["signal"].values).index(name) for name in _signals(cell)]
+                data.variables["replayed_noise"].values[point][runs, columns] = arrays["replayed_noise"]
+            _add_origin(data, block, stints)
     add_references(data, references)
     add_scores(data)
     label_axes(data)
@@ -140,16 +143,16 @@ ORIGINS = {
 }
 
 
-def _add_origin(data: xr.Dataset, point: dict[str, Any], stints: Sequence[Stint]) -> None:
-    """Say of one cell who computed it; what its stints share is said once."""
-    data["seconds"].loc[point] = sum(stint.seconds for stint in stints)
+def _add_origin(data: xr.Dataset, block: tuple[int, ...], stints: Sequence[Stint]) -> None:
+    """Say of the cell at a place who computed it; what its stints share is said once."""
+    data.variables["seconds"].values[block] = sum(stint.seconds for stint in stints)
     known = [stint.memory for stint in stints if stint.memory is not None]
-    data["memory"].loc[point] = max(known, default=np.nan)
+    data.variables["memory"].values[block] = max(known, default=np.nan)
     codes = [stint.code for stint in stints]
     commits = [f"{code.commit or 'unknown'}{'-dirty' * bool(code.dirty)}" for code in codes]
     told = {"commit": commits, "processor": [c.processor for c in codes], "target": [c.target for c in codes]}
     for name, values in {"started": [stints[0].started], **told}.items():
-        data.coords[name].loc[point] = ", ".join(dict.fromkeys(values))
+        data.variables[name].values[block] = ", ".join(dict.fromkeys(values))
 
 
 def _signals(cell: Cell) -> tuple[str, ...]:
