@@ -16,7 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 
 from replaybench.data.atomic import atomic_path
 from replaybench.data.user_file import shortened
@@ -114,10 +116,13 @@ class Series:
         return {"learner": self.learner, "strategy": self.strategy}
 
 
-def all_series(data: xr.Dataset) -> list[Series]:
+def all_series(data: xr.Dataset, there: NDArray[np.bool_] | None = None) -> list[Series]:
     """Return the pairs of learner and strategy that have results, in the order of the study.
 
     Colours tell strategies apart, lines learners; the other way round where there are more learners.
+
+    Args:
+        there: which runs there are, `[*AXES, seed]`; those that have a reward, if not given.
     """
     learners, strategies = ([str(name) for name in data[axis].values] for axis in ("learner", "strategy"))
     names = shortened(learners) | shortened(strategies)
@@ -134,7 +139,7 @@ def all_series(data: xr.Dataset) -> list[Series]:
             dashes=DASHES[kind % len(DASHES)],
             hatch=HATCHES[kind % len(HATCHES)],
         )
-        if data["reward"].sel(series.where).notnull().any():
+        if data["reward"].sel(series.where).notnull().any() if there is None else there[:, i, j].any():
             found.append(series)
     return found
 

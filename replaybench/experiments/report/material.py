@@ -20,7 +20,7 @@ from replaybench.data.errors import UserError
 from replaybench.data.formats.documents import read_json, read_toml
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.experiments.figures.style import Series, all_series
-from replaybench.experiments.results.dataset import last_of, mu_r
+from replaybench.experiments.results.dataset import last_of, mu_r, runs_there
 from replaybench.experiments.results.results_file import read_results
 from replaybench.experiments.results.statistics import Interval, interval
 
@@ -47,6 +47,7 @@ class Material:
         study: text of the study file, empty where there is none.
         origin: what `provenance.json` says, empty where there is none.
         missing: what the report cannot show for lack of files, a sentence each.
+        there: which runs there are, failed ones included, `[plant, noise, frequency, learner, strategy, seed]`.
         rewards: what counts of each training episode, `[plant, noise, frequency, learner, strategy, seed, episode]`.
         scores: the same as μ_r, NaN where the references do not allow it.
     """
@@ -58,6 +59,7 @@ class Material:
     study: str
     origin: dict[str, Any]
     missing: tuple[str, ...]
+    there: NDArray[np.bool_]
     rewards: Floats
     scores: Floats
 
@@ -68,7 +70,7 @@ class Material:
 
     def points(self) -> Iterator[Point]:
         """Yield the conditions that have results, in the order of the study."""
-        present = ~np.isnan(self.rewards).all(axis=(3, 4, 5, 6))
+        present = self.there.any(axis=(3, 4, 5))
         yield from (Point(*map(int, place)) for place in np.argwhere(present))
 
     def place(self, series: Series) -> tuple[int, int]:
@@ -94,8 +96,8 @@ class Material:
     def runs(self, point: Point, series: Series, normalised: bool) -> Floats:
         """Return what the training episodes of the runs that are there came to, `[runs, episodes]`."""
         source = self.scores if normalised else self.rewards
-        there = ~np.isnan(self.rewards[(*point, *self.place(series))]).all(axis=1)
-        found: Floats = source[(*point, *self.place(series))][there]
+        place = (*point, *self.place(series))
+        found: Floats = source[place][self.there[place]]
         return found
 
     def normalised(self, point: Point) -> bool:
@@ -155,7 +157,7 @@ def read_material(path: Path) -> Material:
     rewards = data["reward"].transpose(*axes)
     if not rewards.notnull().any():
         raise UserError(f"{results} holds no finished cell yet; a report needs one at least")
-    missing = []
+    there, missing = runs_there(data), []
     study, origin = "", dict[str, Any]()
     if folder is not None and folder.study.is_file():
         read_toml(folder.study)  # damage is one line
@@ -170,11 +172,12 @@ def read_material(path: Path) -> Material:
     return Material(
         name=name if isinstance(name, str) and name else results.resolve().parent.name,
         data=data,
-        series=tuple(all_series(data)),
+        series=tuple(all_series(data, there)),
         folder=folder,
         study=study,
         origin=origin,
         missing=tuple(missing),
+        there=there.transpose(0, 3, 4, 1, 2, 5),
         rewards=rewards.values,
         scores=mu_r(data, data["reward"]).transpose(*axes).values,
     )

@@ -81,15 +81,27 @@ def _compared(material: Material, standings: dict[Point, list[Standing]]) -> str
     text = f"{what} {listed(strategies)}" if len(strategies) <= 6 else what
     text += f" of {listed(learners)}" if len(learners) <= 6 else f" of {len(learners)} learners"
     text += f" {'were' if len(strategies) > 1 else 'was'} run on {listed(plants)}"
-    text += f", at {_values('noise', data['noise'].values)} and at {_values('', data['frequency'].values)} Hz"
+    noise, rates = (
+        data[axis].values[sorted({getattr(point, axis) for point in standings})] for axis in ("noise", "frequency")
+    )
+    text += f", at {_values('noise', noise)} and at {_values('', rates)} Hz"
     seeds = sorted({material.started(point, one) for point, one in cells})
     each = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-    spanned = len(strategies) * len(learners) * len(plants) * data["noise"].size * data["frequency"].size
+    spanned = len(strategies) * len(learners) * len(plants) * len(noise) * len(rates)
     text += ", though not in every combination of these" if len(cells) < spanned else ""
     text += (
         f": {amount(len(cells), 'cell')} of {each} {'seed' if each == '1' else 'seeds'}, {amount(runs, 'run')} in all, "
     )
-    return text + f"of {data.sizes['episode']:,} {counted_in(data.isel(plant=0))} each."
+    return text + f"of {data.sizes['episode']:,} {counted_in(data.isel(plant=0))} each.{_incomplete(material)}"
+
+
+def _incomplete(material: Material) -> str:
+    """Say that cells are missing of a sweep that runs, or was interrupted."""
+    cells = material.origin.get("cells")
+    if material.origin.get("complete") is not False or not isinstance(cells, list):
+        return ""
+    there = int((material.data["cell"].values != "").sum()) if "cell" in material.data.coords else 0
+    return f" The sweep is not complete: {there:,} of its {amount(len(cells), 'cell')} had finished."
 
 
 def _count(number: int) -> str:

@@ -245,6 +245,15 @@ def mu_r(data: xr.Dataset, reward: xr.DataArray) -> xr.DataArray:
     return (reward - data["reference_random"]) / span.where(usable)
 
 
+def runs_there(data: xr.Dataset) -> NDArray[np.bool_]:
+    """Tell which runs of a dataset are there, `[*AXES, seed]`, those included that failed before any reward."""
+    there = data["reward"].notnull().any("episode")
+    if "episode_steps" in data:
+        there = there | data["episode_steps"].notnull().any("episode")
+    found: NDArray[np.bool_] = there.transpose(*AXES, "seed").values
+    return found
+
+
 def add_scores(data: xr.Dataset) -> None:
     """Add per-seed scores, their means with 95 % intervals, and the counts of failed, dead and censored runs."""
     curves = mu_r(data, data["reward"]).transpose(*AXES, "seed", "episode")
@@ -256,9 +265,9 @@ def add_scores(data: xr.Dataset) -> None:
     for name in ("failed", "dead", "censored"):
         _blank(data, name, AXES, f"number of {name} runs")
     last = [last_of(data.isel(plant=plant)) for plant in range(data.sizes["plant"])]
+    there = runs_there(data)
     for place in np.ndindex(shape[:-1]):
-        rewards = data["reward"].values[place]
-        present = ~np.isnan(rewards).all(axis=1)
+        rewards, present = data["reward"].values[place], there[place]
         if not present.any():
             continue
         failed = ~np.isfinite(rewards[present]).all(axis=1)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import plotly.graph_objects as go
 import pytest
+import xarray as xr
 from made_results import HOSTILE, made_results
 from made_snapshots import add_snapshots
 
@@ -21,7 +22,7 @@ from replaybench.experiments.report.comparison import at_point, lead, over_point
 from replaybench.experiments.report.material import Point, read_material
 from replaybench.experiments.report.page import LARGEST
 from replaybench.experiments.report.summary import summarise
-from replaybench.experiments.results.dataset import add_scores
+from replaybench.experiments.results.dataset import AXES, add_scores
 from replaybench.experiments.results.results_file import read_results, write_results
 
 
@@ -84,6 +85,31 @@ def test_equal_scores_are_called_equal(tmp_path: Path) -> None:
     headline, text = verdict(tmp_path / "same.nc")
     assert headline == "No clear winner: FIFO[Uniform] and FULL[PER] came to the same scores"
     assert "FULL[PER] came to the very same scores, seed by seed." in text
+
+
+def test_runs_that_failed_at_once_are_counted(tmp_path: Path) -> None:
+    """They have steps and no reward: all of one strategy, which alone was run at 100 Hz."""
+    data = read_results(study(tmp_path, 0.8, 0.3))
+    data["episode_steps"] = xr.full_like(data["reward"], 200.0)
+    data["reward"].values[:, :, 1, :, 0] = data["reward"].values[..., 1, :, :] = np.nan
+    data["episode_steps"].values[:, :, 0, :, 1] = np.nan
+    add_scores(data)
+    write_results(tmp_path / "failed.nc", data)
+    text = unescape(make_report(tmp_path / "failed.nc"))
+    assert "16 runs failed (a reward that is not finite): 16 of FULL[PER]" in text
+    assert "at noise 0 and at 50 and 100 Hz, though not in every combination of these: 3 cells of 8 seeds" in text
+
+
+def test_an_interrupted_sweep_is_called_incomplete(tmp_path: Path) -> None:
+    data = read_results(study(tmp_path, 0.8, 0.3))
+    data["reward"].values[..., 1, :, :] = np.nan
+    data.coords["cell"] = (*AXES, "block"), np.array(["a", "", "b", ""], object).reshape(1, 1, 2, 1, 2, 1)
+    add_scores(data)
+    write_results(tmp_path / "results.nc", data)
+    (tmp_path / "provenance.json").write_text(json.dumps({"study": "t", "complete": False, "cells": [{}] * 4}))
+    text = unescape(make_report(tmp_path))
+    assert "at noise 0 and at 50 Hz: 2 cells of 8 seeds, 16 runs in all, of 60 episodes each." in text
+    assert "The sweep is not complete: 2 of its 4 cells had finished." in text
 
 
 def test_few_seeds_are_too_few(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from replaybench.experiments.figures.style import Series, plant_name
 from replaybench.experiments.report.look import Panel, Row, Section, Table, new_figure, number, plain, symbol
 from replaybench.experiments.report.material import Material, Point
+from replaybench.experiments.report.summary import amount
 from replaybench.experiments.results.dataset import in_rounds
 
 
@@ -36,7 +37,7 @@ def resources_section(material: Material) -> Section:
     total = sum(cost.seconds for cost in costs.values())
     processors = dict.fromkeys(cost.processor for cost in costs.values() if cost.processor)
     where = f", on {' and '.join(processors)}" if 0 < len(processors) < 4 else ""
-    lead = f"{len(costs):,} cells took {duration(total)} of computing in all{where}."
+    lead = f"{amount(len(costs), 'cell')} took {duration(total)} of computing in all{where}."
     lead += f" The longest took {duration(max(cost.seconds for cost in costs.values()))}"
     memory = [cost.memory for cost in costs.values() if np.isfinite(cost.memory)]
     lead += f"; the process that needed most had {max(memory) / 1e6:,.0f} MB of memory." if memory else "."
