@@ -12,7 +12,7 @@ from replaybench.experiments.figures.style import plant_name
 from replaybench.experiments.report.comparison import FEW, Lead, Overall, Standing, over_points
 from replaybench.experiments.report.look import MU, number, worded
 from replaybench.experiments.report.material import Material, Point
-from replaybench.experiments.results.dataset import counted_in
+from replaybench.experiments.results.dataset import counted_in, episode_metric
 from replaybench.experiments.results.statistics import DEAD_LEVEL
 
 NARROW: Final = 0.02
@@ -129,7 +129,8 @@ def _headline(material: Material, overall: Overall) -> tuple[str, list[str]]:
         reason = "No strategy has a score in every condition, so there is no ranking over all of them."
         return "No overall winner", [reason]
     best, *others = overall.standings
-    unit = MU if material.normalised(overall.points[0]) else "reward"
+    first = overall.points[0]
+    unit = MU if material.normalised(first) else episode_metric(material.data.isel(plant=first.plant))
     where = f" on average over {amount(len(overall.points), 'condition')}" if len(overall.points) > 1 else ""
     score = f"{best.series.label} reached {unit} {worded(best.score)}{where} ({amount(best.seeds, 'seed')})."
     if not others:

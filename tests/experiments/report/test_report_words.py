@@ -112,6 +112,22 @@ def test_an_interrupted_sweep_is_called_incomplete(tmp_path: Path) -> None:
     assert "The sweep is not complete: 2 of its 4 cells had finished." in text
 
 
+def test_plants_without_a_reference_are_scored_by_what_they_tell(tmp_path: Path) -> None:
+    """Their scores are returns, of a tenth of the rounds; the other plant's are of episodes."""
+    data = read_results(study(tmp_path, 0.8, 0.3, plants=2))
+    data["reference_dp"].values[1] = np.nan
+    data.coords["episode_metric"] = "plant", ["mean reward", "return"]
+    data.coords["update_every"] = "plant", [0, 50]
+    add_scores(data)
+    write_results(tmp_path / "mixed.nc", data.isel(frequency=[0]))
+    text = unescape(make_report(tmp_path / "mixed.nc"))
+    assert "FIFO[Uniform] scored highest: return −1." in text
+    assert "The mean of all 60 training episodes or the last 6 training rounds of each run" in text
+    assert "on the scale μᵣ they are 0 and 1." in text
+    write_results(tmp_path / "alone.nc", data.isel(plant=[1], frequency=[0]))
+    assert "on the scale μᵣ" not in make_report(tmp_path / "alone.nc")
+
+
 def test_few_seeds_are_too_few(tmp_path: Path) -> None:
     headline, text = verdict(study(tmp_path, 0.3, 0.9, seeds=3))
     assert headline == "FULL[PER] scored highest, but there are too few seeds to be sure"

@@ -59,8 +59,9 @@ def curves_section(material: Material, standings: dict[Point, list[Standing]]) -
             ". The band is where that mean lies with 95 % confidence if other seeds were drawn (bootstrap over runs)"
         )
     lead += ". Failed runs are not drawn."
-    scale = f"On the scale {MU} random control is 0 and dynamic programming 1, under the same noise and rate."
-    return Section("curves", "Learning curves", [lead, scale], panels)
+    grey = "Grey lines, where known: random control (dashed) and dynamic programming, under the same noise and rate"
+    grey += f"; on the scale {MU} they are 0 and 1." if any(map(material.normalised, standings)) else "."
+    return Section("curves", "Learning curves", [lead, grey], panels)
 
 
 def _panel(material: Material, point: Point, standings: list[Standing], window: int, most: int) -> Panel:

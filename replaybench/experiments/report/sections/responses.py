@@ -8,7 +8,7 @@ from replaybench.experiments.figures.style import RAW_LABELS, plant_name
 from replaybench.experiments.report.look import MU, Panel, Section, number, worded
 from replaybench.experiments.report.material import Material, Point
 from replaybench.experiments.report.squares import Square, square_figure
-from replaybench.experiments.results.dataset import counted_in, episode_metric, last_of
+from replaybench.experiments.results.dataset import episode_metric
 
 
 def responses_section(material: Material) -> Section:
@@ -24,12 +24,9 @@ def responses_section(material: Material) -> Section:
         if not normalised:
             raw = RAW_LABELS[episode_metric(material.data.isel(plant=plant))]
             notes.append(f"{plant_name(name)}: {MU} is not defined in every condition, so squares show the {raw}.")
-    data = material.data.isel(plant=0)
-    last = last_of(data)
-    which = f"all {last}" if last == data.sizes["episode"] else f"the last {last}"
     lead = (
-        f"Mean final score, of {which} training {counted_in(data)}, at each noise level and control "
-        "rate. Lighter is better; a colour means the same in all planes of a plant."
+        f"Mean final score, of {material.late}, at each noise level and control rate. Lighter is better; a colour "
+        "means the same in all planes of a plant."
     )
     return Section("responses", "Response to noise and rate", [lead], panels, notes=notes)
 

@@ -27,7 +27,7 @@ from replaybench.experiments.report.look import (
     worded,
 )
 from replaybench.experiments.report.material import Material, Point
-from replaybench.experiments.results.dataset import counted_in, episode_metric, last_of
+from replaybench.experiments.results.dataset import counted_in, episode_metric
 from replaybench.experiments.results.statistics import RISE_LEVEL
 
 
@@ -37,10 +37,7 @@ def scores_section(material: Material, standings: dict[Point, list[Standing]]) -
     Args:
         standings: the ranking at each condition.
     """
-    data = material.data.isel(plant=0)
-    last = last_of(data)
-    which = f"all {last}" if last == data.sizes["episode"] else f"the last {last}"
-    lead = f"The mean of {which} training {counted_in(data)} of each run, exploration included."
+    lead = f"The mean of {material.late} of each run, exploration included."
     if material.data.sizes["seed"] > 1:
         lead += " A dot is a seed, the large mark their mean, the line its 95 % interval."
     panels = [_panel(material, point, ranked) for point, ranked in standings.items() if ranked]
