@@ -200,11 +200,13 @@ def cluster() -> Iterator[Timing]:
             if victim is None:
                 raise RuntimeError(f"no worker was busy: {process.communicate()[1]}")
             victim.kill()
+            print("a worker killed, one added", file=sys.stderr, flush=True)
             add()
             before = count(folder)
             while process.poll() is None and count(folder) < before + 2:
                 time.sleep(0.02)
             head.kill()
+            print(f"the scheduler killed at {count(folder)} cells", file=sys.stderr, flush=True)
             told = process.communicate(timeout=_LIMIT_SECONDS)[1]
             kept, lost = count(folder), process.returncode
         with scheduler(room, 3) as (address, *_):
