@@ -108,7 +108,7 @@ def kills() -> Iterator[Timing]:
             sweep(MIXED, folder)
             ends, wrong = ends + 1, wrong + differences(whole, folder)
     yield Timing(
-        "kills of a sweep and its workers", done, "kills", most=KILLS, more={"runs brought to their end": ends}
+        "kills of a sweep and its workers", done, "kills", least=KILLS, more={"runs brought to their end": ends}
     )
     yield Timing("files and variables that differ after kills", wrong, "", most=0)
     yield Timing("resumed sweeps that refused to go on", stranded, "", most=0)

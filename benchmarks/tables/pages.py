@@ -5,12 +5,23 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from benchmarks.tables import advice, claims, interval_coverage, learners, orderings, peers, plants, speeds, tasks
+from benchmarks.tables import (
+    advice,
+    claims,
+    endurance,
+    interval_coverage,
+    learners,
+    orderings,
+    peers,
+    plants,
+    speeds,
+    tasks,
+)
 from benchmarks.tables.marks import filled
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (ROOT / "README.md", ROOT / "benchmarks/README.md", *sorted((ROOT / "docs").glob("*.md")))
-MODULES = (advice, claims, interval_coverage, orderings, learners, tasks, plants, speeds, peers)
+MODULES = (advice, claims, endurance, interval_coverage, orderings, learners, tasks, plants, speeds, peers)
 
 
 @functools.cache
