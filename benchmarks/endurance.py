@@ -30,8 +30,8 @@ MIXED = Path(__file__).with_name("endurance.toml")
 KILLS = int(os.environ.get("ENDURANCE_KILLS", "100"))
 CELLS = int(os.environ.get("ENDURANCE_CELLS", "2000"))
 WORKERS = int(os.environ.get("ENDURANCE_WORKERS", "2"))
-_LONGEST = 9.0
-"""Seconds within which a kill comes: about what it takes to start, learn a while and write."""
+_LONGEST = 6.0
+"""Seconds within which a kill comes, of the start or of the sweep's first word: enough to learn a while and write."""
 _LIMITS = (1 << 9, 1 << 11, 1 << 13, 1 << 15)
 """Sizes of the largest file that a full disk has room for [B]."""
 _LIMIT_SECONDS = 600.0
@@ -83,9 +83,17 @@ def in_peace() -> Iterator[tuple[Path, Path]]:
         yield Path(name), whole
 
 
+def wait_for_begin(process: subprocess.Popen[str], folder: Path) -> None:
+    """Wait until a sweep has written its journal's next line, or has ended."""
+    journal = folder / "progress.jsonl"
+    size = journal.stat().st_size if journal.is_file() else 0
+    while process.poll() is None and (not journal.is_file() or journal.stat().st_size <= size):
+        time.sleep(0.01)
+
+
 def kills() -> Iterator[Timing]:
     """Kill a sweep and all its workers at random moments, again and again, from several beginnings."""
-    chance, done, ends, wrong, stranded = random.Random(14), 0, 0, 0, 0
+    chance, done, ends, wrong, stranded, midway = random.Random(14), 0, 0, 0, 0, 0
     with in_peace() as (room, whole):
         while done < KILLS:
             folder = room / f"killed-{ends}"
@@ -94,11 +102,14 @@ def kills() -> Iterator[Timing]:
                     command(MIXED, folder), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                     start_new_session=True,
                 )  # fmt: skip
+                if chance.random() < 0.75:  # the others fall in the start itself, which takes seconds
+                    wait_for_begin(process, folder)
                 try:
-                    _, told = process.communicate(timeout=chance.uniform(0.5, _LONGEST))
+                    _, told = process.communicate(timeout=chance.uniform(0.1, _LONGEST))
                 except subprocess.TimeoutExpired:
                     os.killpg(process.pid, signal.SIGKILL)
                     process.communicate()
+                    midway += any(folder.glob("cells/*/checkpoint.h5"))
                     done += 1
                     print(f"kill {done}", file=sys.stderr, flush=True)
                     continue
