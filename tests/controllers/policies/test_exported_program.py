@@ -26,8 +26,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "DQN": {},
     "ACER": {"output_scale": 1.0},
 }
-STEPS = np.random.Generator(np.random.PCG64(0)).normal(size=(12, 5, 3)).astype(np.float32)
-"""Observations of five runs, step by step."""
+STEPS = np.random.Generator(np.random.PCG64(0)).normal(size=(100, 100, 3)).astype(np.float32)
+"""10⁴ observations: a hundred runs, step by step."""
 
 
 def policy_of(case: str) -> Policy:
@@ -56,7 +56,7 @@ def test_in_torch(case: str, tmp_path: Path) -> None:
     found, memory = [], None
     for observation in torch.from_numpy(STEPS):
         if "remembering" in case:
-            memory = torch.zeros(5, 28 if "DDPG" in case else 16) if memory is None else memory
+            memory = torch.zeros(100, 28 if "DDPG" in case else 16) if memory is None else memory
             action, memory = program(observation, memory)
         else:
             action = program(observation)
@@ -74,7 +74,7 @@ def test_in_onnx(case: str) -> None:
         given = {"observation": observation}
         if "remembering" in case:
             size = session.get_inputs()[1].shape[1]
-            given["memory"] = np.zeros((5, size), np.float32) if memory is None else memory
+            given["memory"] = np.zeros((100, size), np.float32) if memory is None else memory
             action, memory = session.run(["action", "memory_after"], given)
         else:
             (action,) = session.run(["action"], given)
