@@ -11,7 +11,7 @@ from replaybench.experiments.results.statistics import interval
 
 
 def texts() -> dict[str, str]:
-    return {**_locomotion(), **_cartpole(), **_roboschool(), **_drafting()}
+    return {**_locomotion(), **_cartpole(), **_roboschool(), **_drafting(), **_drafting_vracer()}
 
 
 def _locomotion() -> dict[str, str]:
@@ -131,3 +131,29 @@ def _drafting() -> dict[str, str]:
         "drafting.lost": f"{number(100 * lost, 0)} %",
         "drafting.plain-best": number(max(middle[i : i + 120].mean() for i in range(0, 1200, 120)), 0),
     }
+
+
+_VARIANTS = {"slow": ("3e-4", "as they are"), "slow-rewards": ("3e-4", "normalised"), "fast": ("1e-3", "as they are"),
+             "fast-rewards": ("1e-3", "normalised")}  # fmt: skip
+"""Rate and rewards by the name that drafting-vracer.toml gives."""
+
+
+def _drafting_vracer() -> dict[str, str]:
+    name, rows = "drafting-vracer", []
+    for found in cells(name):
+        steps = found.data["episode_steps"].values[:, -found.last :].mean(axis=1)
+        capacity = found.strategy.removeprefix("FIFO(").split(")")[0]
+        rows.append([
+            f"{int(capacity):,}",
+            *_VARIANTS[found.learner.removeprefix("V-RACER:")],
+            spread(found.final, 0),
+            f"{number(steps.mean(), 0)} of 400",
+            f"{(steps >= 200).sum()} of {steps.size}",
+            f"{number(_best(found, found.last).max(), 0)}",
+        ])  # fmt: skip
+    caption = (
+        f"{runs(name, 'rounds')} of 400 steps, {made(name)}. Means over seeds and the last tenth of the rounds, "
+        "exploration included; seeds that then survive 200 actions and more on average; the best greedy episode."
+    )
+    headings = ("capacity", "rate", "rewards", "return, training [95 %]", "actions survived", "seeds", "best greedy")
+    return {"drafting-vracer": captioned(caption, table(headings, rows))}

@@ -160,7 +160,7 @@ def show_replay(
         raise UserError(f"--capacity bounds the buffer, but {strategy} keeps everything; use FIFO or Resv")
     if capacity is not None and strategy.retention.capacity not in (None, capacity):
         raise UserError(f"--capacity {capacity}, but {strategy} has its own; leave one out")
-    label = "streamed" if stream else str(strategy)
+    label = f"{learner}, {'streamed' if stream else strategy}"
     where = f"{path.parent.name}-{path.stem}" if path.stem == "buffer" else path.stem
     folder = output or Path("runs") / f"replay-{where}-{_file_name(label)}-{updates}"
     refuse_existing(folder / "scores.h5")
@@ -214,7 +214,7 @@ def show_replay(
     console.print(table)
     about = {
         "buffer": str(path),
-        "strategy": label,
+        "strategy": "streamed" if stream else str(strategy),
         "learner": learner,
         "updates": updates,
         "plant": facts.plant,

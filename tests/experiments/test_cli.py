@@ -252,7 +252,7 @@ def test_replay_learns_from_a_sweeps_buffer(
     source = buffers["PendulumDCSC", "FULL[PER]"]
     assert call("replay", source, "--strategy", strategy, "--updates", 60, "--output", tmp_path / "out") == 0
     told = capsys.readouterr().out
-    assert "offline: " + strategy in told
+    assert "offline: DDPG, " + strategy in told
     assert "online: FULL[PER]" in told
     assert "dynamic programming" in told
     again = refused(capsys, "replay", source, "--strategy", strategy, "--updates", 60, "--output", tmp_path / "out")
@@ -273,7 +273,7 @@ def test_replay_streams_a_buffer_that_need_not_fit_into_memory(
     path = buffers["PendulumDCSC", "FIFO[Uniform]"]
     assert call("replay", path, "--stream", "--updates", 40, "--output", tmp_path / "out") == 0
     told = capsys.readouterr().out
-    assert "offline: streamed, 40 updates" in told
+    assert "offline: DDPG, streamed, 40 updates" in told
     assert re.search(r"^after .* s: \d+ of 40 updates, .* left$", told, re.MULTILINE), "not silent for minutes"
     header, arrays = read_record(tmp_path / "out" / "scores.h5")
     assert header.facts["strategy"] == "streamed"
@@ -322,7 +322,7 @@ def test_import_then_replay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "never visit" in told
     assert "exists already" in refused(capsys, *words)
     assert call("replay", tmp_path / "rig_log.h5", "--updates", 20, "--seeds", 2, "--output", tmp_path / "out") == 0
-    assert "offline: FULL[Uniform]" in capsys.readouterr().out
+    assert "offline: DDPG, FULL[Uniform]" in capsys.readouterr().out
 
 
 def test_baseline_takes_the_plants_own_parameters(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import enum
+import functools
 import hashlib
 import inspect
 import sys
@@ -137,6 +138,7 @@ def _in_library(value: Any) -> bool:
     return isinstance(module, str) and module.partition(".")[0] in _LIBRARIES
 
 
+@functools.cache  # plans of studies ask for the same few functions hundreds of times
 def _source(thing: FunctionType | type) -> str | None:
     """Return the source without comments, docstrings and layout, or None where there is none to read."""
     try:

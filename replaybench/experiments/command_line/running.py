@@ -187,7 +187,7 @@ def replay(
         noise: Its noise.
         frequency: Its control rate in Hz.
         seed: Its seed, the only one to learn from.
-        output: Folder for policy, scores and figure; runs/replay-<file>-<strategy>-<updates> if not given.
+        output: Folder for policy, scores and figure; runs/replay-<file>-<learner>-<strategy>-<updates> if not given.
     """
     from replaybench.experiments.commands import show_replay
     from replaybench.experiments.inspection.finding import find_recording

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Final
 
 from rich import box
 from rich.console import Console
@@ -16,7 +17,10 @@ from replaybench.data.quantities import duration, gigabytes
 from replaybench.experiments.calibration import estimate_seconds
 from replaybench.experiments.plan import plan
 from replaybench.experiments.presets.preset import Preset, Scale, presets
+from replaybench.experiments.progress.plain_lines import plain_lines
 from replaybench.experiments.training.study import Cell, Study
+
+_TIMING: Final = "timing kinds of cells that are new here"
 
 
 def folder_of(preset: Preset, scale: Scale) -> Path:
@@ -30,9 +34,12 @@ def show_presets(console: Console, scale: Scale, workers: int) -> None:
     Kinds of cells that were never timed on this machine are tried first, for seconds each.
     """
     found = list(presets())
-    with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
-        task = progress.add_task("timing kinds of cells that are new here")
-        rows = []
+    rows: list[tuple[str, ...]] = []
+    with (
+        Progress(console=console, disable=not console.is_terminal, transient=True) as progress,
+        plain_lines(console, lambda: f"{_TIMING}: {len(rows)} of {len(found)} presets"),
+    ):
+        task = progress.add_task(_TIMING)
         papers: dict[str, str] = {}
         everything: dict[str, Cell] = {}
         for number, preset in enumerate(found):

@@ -112,7 +112,7 @@ def read_results(path: Path) -> xr.Dataset:
         UserError: the file is missing, damaged or foreign, or holds something else than results.
     """
     if not path.is_file():
-        raise UserError(f"no such file: {path}")
+        raise UserError(f"no such file: {path}; replaybench sweep STUDY --output {path.parent} makes it")
     content = path.read_bytes()
     body, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
     if hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest() != digest:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import io
+import re
 from typing import get_args
 
 import pytest
+from rich.console import Console
 
 from replaybench.data.errors import UserError
+from replaybench.experiments.presets import reproduce
 from replaybench.experiments.presets.preset import Preset, Scale, preset_names, read_preset
+from replaybench.experiments.progress import plain_lines
 
 
 @pytest.mark.parametrize("name", preset_names())
@@ -38,3 +43,15 @@ def test_names_are_found_in_any_case_and_the_nearest_is_told() -> None:
     assert read_preset("deBruin2018/Fig12").name == "debruin2018/fig12"
     with pytest.raises(UserError, match="debruin2018/fig12"):
         read_preset("debruin2018/fig112")
+
+
+def test_the_list_is_not_silent_while_it_times_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    some = ("debruin2018/fig3", "when/map")
+    monkeypatch.setattr(reproduce, "estimate_seconds", lambda cells, workers, report=None: 60.0)
+    monkeypatch.setattr(plain_lines, "LINE_SECONDS", 0.01)
+    monkeypatch.setattr(reproduce, "presets", lambda: map(read_preset, some))
+    console = Console(file=io.StringIO(), width=200)
+    reproduce.show_presets(console, "quick", 2)
+    told = console.file.getvalue()  # type: ignore[attr-defined]
+    assert re.search(r"^after .*: timing kinds of cells that are new here: \d+ of \d+ presets$", told, re.MULTILINE)
+    assert all(name in told for name in some)
