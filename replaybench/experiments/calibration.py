@@ -12,6 +12,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from replaybench.data.cache import cache_dir, store_text
@@ -24,7 +25,7 @@ from replaybench.experiments.training.cell import CellRun
 from replaybench.experiments.training.study import Cell
 
 _ROUNDS: Final = 4
-_SECONDS: Final = 20.0
+_SECONDS: Final = 3.0
 _STEPS: Final = 200
 """Of a member, at least so many are timed, or episodes that are over sooner would count for nothing but their ends."""
 
@@ -47,6 +48,12 @@ def estimate_seconds(
     return max(sum(work) / workers, max(work)) if work else 0.0
 
 
+def kept_seconds(cells: Sequence[Cell], workers: int) -> float | None:
+    """Return how long cells will take where all their kinds were tried here before; None where one was not."""
+    known = all(_kept(kind) is not None for kind in map(_kind, cells))
+    return estimate_seconds(cells, workers) if known else None
+
+
 def _kind(cell: Cell) -> str:
     """Return a key that cells share whose steps cost the same here, under this version."""
     same: dict[str, Any] = {"noise": 0.0, "root_seed": 0, "first_member": 0, "episodes": 0, "greedy_every": 0}
@@ -57,14 +64,24 @@ def _kind(cell: Cell) -> str:
 
 def _seconds_per_step(kind: str, cell: Cell) -> float:
     """Return the seconds that a step of one member costs, updates included, as kept or tried now."""
-    path = cache_dir() / "calibration" / f"{kind}.json"
+    kept = _kept(kind)
+    if kept is not None:
+        return kept
+    found = _tried(cell)
+    store_text(_path(kind), json.dumps({"cell": cell.label, "seconds_per_step": found}) + "\n")
+    return found
+
+
+def _kept(kind: str) -> float | None:
     with contextlib.suppress(UserError):
-        kept: Any = read_json(path).get("seconds_per_step")
+        kept: Any = read_json(_path(kind)).get("seconds_per_step")
         if isinstance(kept, float) and kept > 0:
             return kept
-    found = _tried(cell)
-    store_text(path, json.dumps({"cell": cell.label, "seconds_per_step": found}) + "\n")
-    return found
+    return None
+
+
+def _path(kind: str) -> Path:
+    return cache_dir() / "calibration" / f"{kind}.json"
 
 
 def _tried(cell: Cell) -> float:

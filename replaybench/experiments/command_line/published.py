@@ -16,6 +16,7 @@ from replaybench.experiments.terminal import make_console
 def reproduce(
     preset: Positional[str | None] = None,
     list: bool = False,
+    time: bool = False,
     scale: Literal["quick", "standard", "paper"] = "standard",
     output: Path | None = None,
     workers: Workers | None = None,
@@ -31,6 +32,7 @@ def reproduce(
     Args:
         preset: Figure or table, as listed by --list.
         list: List all presets with their cells, and what they need on this machine.
+        time: With --list: try cells of kinds that were never timed here first, for seconds each (minutes in all).
         scale: How much to run: quick shows that it works, standard decides most claims, paper is what the paper ran.
         output: Run folder; runs/<preset>-<scale> if not given.
         workers: Worker processes; one per core if not given.
@@ -44,8 +46,10 @@ def reproduce(
 
     console = make_console()
     if list:
-        show_presets(console, scale, workers or cores())
+        show_presets(console, scale, workers or cores(), time)
         return 0
+    if time:
+        raise UserError("--time goes with --list; a single preset is timed by --dry-run")
     if preset is None:
         raise UserError("name a figure to reproduce; `replaybench reproduce --list` shows all there are")
     found = read_preset(preset)

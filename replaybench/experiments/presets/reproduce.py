@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from rich import box
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import Progress, track
 from rich.table import Table
 
 from replaybench.data.atomic import atomic_folder
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.quantities import duration, gigabytes
-from replaybench.experiments.calibration import estimate_seconds
+from replaybench.experiments.calibration import estimate_seconds, kept_seconds
 from replaybench.experiments.plan import plan
 from replaybench.experiments.presets.preset import Preset, Scale, presets
 from replaybench.experiments.progress.plain_lines import plain_lines
 from replaybench.experiments.training.study import Cell, Study
 
 _TIMING: Final = "timing kinds of cells that are new here"
+_UNTIMED: Final = (
+    "time ?: never timed on this machine; reproduce NAME --dry-run times one, --list --time all (it takes some minutes)"
+)
 
 
 def folder_of(preset: Preset, scale: Scale) -> Path:
@@ -28,45 +32,56 @@ def folder_of(preset: Preset, scale: Scale) -> Path:
     return Path("runs") / f"{preset.name.replace('/', '-')}-{scale}"
 
 
-def show_presets(console: Console, scale: Scale, workers: int) -> None:
-    """Print all presets with their cells, and what they need here of time and memory at a scale.
+def show_presets(console: Console, scale: Scale, workers: int, time: bool) -> None:
+    """Print all presets with their cells, and what they need here of memory and time at a scale.
 
-    Kinds of cells that were never timed on this machine are tried first, for seconds each.
+    The time is told of presets whose kinds of cells were all timed on this machine before, by a dry run for example.
+
+    Args:
+        time: try the kinds that were never timed here first, for seconds each.
     """
-    found = list(presets())
-    rows: list[tuple[str, ...]] = []
-    with (
-        Progress(console=console, disable=not console.is_terminal, transient=True) as progress,
-        plain_lines(console, lambda: f"{_TIMING}: {len(rows)} of {len(found)} presets"),
-    ):
-        task = progress.add_task(_TIMING)
-        papers: dict[str, str] = {}
-        everything: dict[str, Cell] = {}
-        for number, preset in enumerate(found):
-            study = preset.study(scale)
-            needed = plan(study, RunFolder(folder_of(preset, scale)), workers)
-
-            def report(done: int, due: int, number: int = number) -> None:
-                progress.update(task, completed=number + done / due, total=len(found))
-
-            seconds = estimate_seconds(needed.cells, workers, report)
-            everything |= {cell.id: cell for cell in needed.cells}
-            what = f"{len(needed.cells)} of {study.seeds} seeds"
-            papers.setdefault(preset.name.partition("/")[0], preset.paper.title)
-            time = duration(seconds)
-            rows.append(
-                (preset.name, preset.figure.figure, preset.figure.shows, what, time, gigabytes(needed.memory_bytes))
-            )
-        total = duration(estimate_seconds(list(everything.values()), workers))
-    shared = f"cells that figures share are run once: {len(everything)} in all, {total}"
+    plans = [(preset, preset.study(scale)) for preset in presets()]
+    watched = track(plans, "planning", console=console, transient=True, disable=not console.is_terminal)
+    needs = [plan(study, RunFolder(folder_of(preset, scale)), workers) for preset, study in watched]
+    cells = {cell.id: cell for needed in needs for cell in needed.cells}
+    if time:
+        _time(console, list(cells.values()), workers)
     table = Table(title=f"presets at scale {scale}, on {workers} worker(s) of this machine", box=box.SIMPLE_HEAD)
-    table.caption = "\n".join([*(f"{name}: {title}" for name, title in papers.items()), shared])
-    table.caption_justify = "left"
     for heading in ("preset", "figure", "compares", "cells", "time", "memory"):
         table.add_column(heading, overflow="fold", no_wrap=heading in ("preset", "time", "memory"))
-    for row in rows:
-        table.add_row(*row)
+    for (preset, study), needed in zip(plans, needs, strict=True):
+        what = f"{len(needed.cells)} of {study.seeds} seeds"
+        takes = _duration(needed.cells, workers)
+        figure = preset.figure
+        table.add_row(preset.name, figure.figure, figure.shows, what, takes or "?", gigabytes(needed.memory_bytes))
+    papers = {preset.name.partition("/")[0]: preset.paper.title for preset, _ in plans}
+    total = _duration(list(cells.values()), workers)
+    shared = f"cells that figures share are run once: {len(cells)} in all" + (f", {total}" if total else "")
+    said = [*(f"{name}: {title}" for name, title in papers.items()), shared]
+    table.caption = "\n".join(said if total else [*said, _UNTIMED])
+    table.caption_justify = "left"
     console.print(table)
+
+
+def _time(console: Console, cells: list[Cell], workers: int) -> None:
+    """Try those kinds of cells that were never timed here, and say how far that is."""
+    tried = [0, 1]
+
+    def report(done: int, due: int) -> None:
+        tried[:] = done, due
+        progress.update(task, completed=done, total=due)
+
+    with (
+        Progress(console=console, disable=not console.is_terminal, transient=True) as progress,
+        plain_lines(console, lambda: f"{_TIMING}: {tried[0]} of {tried[1]}"),
+    ):
+        task = progress.add_task(_TIMING)
+        estimate_seconds(cells, workers, report)
+
+
+def _duration(cells: Sequence[Cell], workers: int) -> str | None:
+    seconds = kept_seconds(cells, workers)
+    return None if seconds is None else duration(seconds)
 
 
 def announce(console: Console, preset: Preset, scale: Scale) -> None:

@@ -5,15 +5,21 @@ from __future__ import annotations
 import dataclasses
 import io
 import re
+import time
+from pathlib import Path
 from typing import get_args
 
 import pytest
 from rich.console import Console
 
 from replaybench.data.errors import UserError
+from replaybench.experiments import calibration
 from replaybench.experiments.presets import reproduce
 from replaybench.experiments.presets.preset import Preset, Scale, preset_names, read_preset
 from replaybench.experiments.progress import plain_lines
+from replaybench.experiments.training.study import Cell
+
+SOME = ("debruin2018/fig3", "when/map")
 
 
 @pytest.mark.parametrize("name", preset_names())
@@ -45,13 +51,32 @@ def test_names_are_found_in_any_case_and_the_nearest_is_told() -> None:
         read_preset("debruin2018/fig112")
 
 
-def test_the_list_is_not_silent_while_it_times_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
-    some = ("debruin2018/fig3", "when/map")
-    monkeypatch.setattr(reproduce, "estimate_seconds", lambda cells, workers, report=None: 60.0)
-    monkeypatch.setattr(plain_lines, "LINE_SECONDS", 0.01)
-    monkeypatch.setattr(reproduce, "presets", lambda: map(read_preset, some))
+def listed(monkeypatch: pytest.MonkeyPatch, timed: bool) -> str:
     console = Console(file=io.StringIO(), width=200)
-    reproduce.show_presets(console, "quick", 2)
-    told = console.file.getvalue()  # type: ignore[attr-defined]
-    assert re.search(r"^after .*: timing kinds of cells that are new here: \d+ of \d+ presets$", told, re.MULTILINE)
-    assert all(name in told for name in some)
+    monkeypatch.setattr(reproduce, "presets", lambda: map(read_preset, SOME))
+    reproduce.show_presets(console, "quick", 2, timed)
+    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+
+def test_the_list_times_nothing_unless_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It once ran for ten minutes before it printed a line."""
+    monkeypatch.setenv("REPLAYBENCH_CACHE", str(tmp_path))
+    told = listed(monkeypatch, False)
+    assert all(name in told for name in SOME)
+    assert "--list --time" in told
+    monkeypatch.setattr(calibration, "_tried", lambda cell: 1e-6)
+    timed = listed(monkeypatch, True)
+    assert "--list --time" not in timed
+    assert listed(monkeypatch, False) == timed
+
+
+def test_the_list_is_not_silent_while_it_times_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def tried(cell: Cell) -> float:
+        time.sleep(0.02)
+        return 1.0
+
+    monkeypatch.setenv("REPLAYBENCH_CACHE", str(tmp_path))
+    monkeypatch.setattr(plain_lines, "LINE_SECONDS", 0.01)
+    monkeypatch.setattr(calibration, "_tried", tried)
+    told = listed(monkeypatch, True)
+    assert re.search(r"^after .*: timing kinds of cells that are new here: \d+ of \d+$", told, re.MULTILINE)
