@@ -9,6 +9,7 @@ from benchmarks.tables import (
     advice,
     claims,
     endurance,
+    figure12,
     interval_coverage,
     learners,
     orderings,
@@ -21,7 +22,7 @@ from benchmarks.tables.marks import filled
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (ROOT / "README.md", ROOT / "benchmarks/README.md", *sorted((ROOT / "docs").glob("*.md")))
-MODULES = (advice, claims, endurance, interval_coverage, orderings, learners, tasks, plants, speeds, peers)
+MODULES = (advice, claims, endurance, figure12, interval_coverage, orderings, learners, tasks, plants, speeds, peers)
 
 
 @functools.cache
