@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import reprlib
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Final
 
 
@@ -22,6 +23,17 @@ def unknown(kind: str, name: str, valid: Iterable[str]) -> UserError:
     near = [folded[match] for match in difflib.get_close_matches(name.casefold(), folded, n=3, cutoff=0.5)]
     hint = f"did you mean {' or '.join(near)}?" if near else f"valid: {', '.join(names)}"
     return UserError(f"unknown {kind} {name!r}; {hint}")
+
+
+def no_such_file(path: Path) -> UserError:
+    """Return the error for a file that is not there, offering what has nearly its name where the path breaks off."""
+    folder = next(above for above in path.parents if above.is_dir())
+    wanted = path.relative_to(folder).parts[0]
+    beside = [other.name for other in folder.iterdir()]
+    near = difflib.get_close_matches(wanted, beside, n=3)
+    where = "this folder" if folder == Path() else folder
+    hint = f"did you mean {' or '.join(str(folder / name) for name in near)}?" if near else f"{where} has no {wanted!r}"
+    return UserError(f"no such file: {path}; {hint}")
 
 
 _SHORT: Final = reprlib.Repr()

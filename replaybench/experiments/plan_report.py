@@ -26,13 +26,15 @@ _RIGHT: Final = ("noise", "Hz", "seeds", "episodes")
 _DROPPABLE: Final = ("updates", "cell", "state")
 
 
-def show_plan(console: Console, study: Study, folder: Path, workers: int) -> None:
+def show_plan(console: Console, study: Study, folder: Path, workers: int, cluster: str | None = None) -> None:
     """Print the grid points of a study, what their cells need in time, memory and disk, and what would be replaced.
+
+    The workers of a cluster are not asked: what one of them needs, if it is as fast as this machine, is told.
 
     Raises:
         UserError: a cell cannot be run, or all of them do not fit.
     """
-    todo = plan(study, RunFolder(folder), workers)
+    todo = plan(study, RunFolder(folder), workers if cluster is None else 1)
     title = f"{study.name}: {len(todo.cells)} cell{'s' * (len(todo.cells) != 1)}, {len(todo.open)} to run"
     points: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in todo.cells:
@@ -46,8 +48,9 @@ def show_plan(console: Console, study: Study, folder: Path, workers: int) -> Non
         table.add(*_row(blocks, short, sum(cell.id in open_ids for cell in blocks)))
     console.print(table)
     check_room(todo, folder)
-    needed = duration(estimate_seconds(todo.open, workers))
-    print(f"time    about {needed} on {workers} worker(s) of this machine, references not counted")
+    needed = duration(estimate_seconds(todo.open, workers if cluster is None else 1))
+    who = f"{workers} worker(s) of this machine" if cluster is None else f"one worker; those of {cluster} share it"
+    print(f"time    about {needed} on {who}, references not counted")
     print(f"memory  about {gigabytes(todo.memory_bytes)}")
     print(f"disk    about {gigabytes(todo.disk_bytes)} in {folder}")
     if notice := replaced(RunFolder(folder), study, todo.cells):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from replaybench.data.atomic import atomic_path, write_text
-from replaybench.data.errors import UserError, unknown
+from replaybench.data.errors import UserError, no_such_file, unknown
 from replaybench.data.formats.policy_file import read_policy, write_policy
 from replaybench.data.records.record import read_record, write_record
 
@@ -111,3 +111,15 @@ def test_unwritable_folder_is_one_line(tmp_path: Path) -> None:
 def test_unknown_names_offer_the_nearest() -> None:
     assert str(unknown("plant", "pendulm", ["Pendulum", "Magman"])) == "unknown plant 'pendulm'; did you mean Pendulum?"
     assert str(unknown("plant", "zzz", ["B", "A"])) == "unknown plant 'zzz'; valid: A, B"
+
+
+def test_a_missing_file_is_told_with_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "runs" / "demo").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    told = {
+        path: str(no_such_file(Path(path))) for path in ("runs/dmeo/a.h5", "log.csv", "../none/a", f"{tmp_path}/rums")
+    }
+    assert told["runs/dmeo/a.h5"].endswith("a.h5; did you mean runs/demo?")
+    assert told["log.csv"].endswith("log.csv; this folder has no 'log.csv'")
+    assert told["../none/a"].endswith("../none/a; .. has no 'none'")
+    assert told[f"{tmp_path}/rums"].endswith(f"did you mean {tmp_path}/runs?")

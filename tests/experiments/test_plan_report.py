@@ -171,6 +171,14 @@ def test_a_plan_cuts_no_names_and_counts_as_people_do(
         assert "every step" in told
 
 
+def test_a_plan_for_a_cluster_does_not_take_its_workers_for_those_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(plan_report, "estimate_seconds", lambda cells, workers: 120.0 / workers)
+    show_plan(Console(width=80), make_study(), tmp_path / "run", 2, "tcp://host:8786")
+    assert "time    about 2 min on one worker; those of tcp://host:8786 share it" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.atomic import atomic_path
-from replaybench.data.errors import UserError
+from replaybench.data.errors import UserError, no_such_file
 from replaybench.data.formats.documents import parse_json
 
 FORMAT = "replaybench policy 1"
@@ -42,7 +42,7 @@ def read_policy(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
-        raise UserError(f"no such file: {path}")
+        raise no_such_file(path)
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}

@@ -22,7 +22,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.errors import UserError, unknown
+from replaybench.data.errors import UserError, no_such_file, unknown
 from replaybench.data.logs.matlab import read_mat
 from replaybench.data.logs.npz import read_npz
 from replaybench.data.logs.parquet import read_parquet
@@ -104,7 +104,7 @@ def read_log(path: Path, time: str | None = None) -> Log:
         UserError: the file is missing, damaged, too large or not of this form; says in which line or column.
     """
     if not path.is_file():
-        raise UserError(f"no such file: {path}")
+        raise no_such_file(path)
     suffix = path.suffix.lower()
     if suffix not in _READERS:
         valid = ".csv (also .tsv, .txt), .npz, .mat or .parquet"

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.atomic import atomic_path
-from replaybench.data.errors import UserError, unknown
+from replaybench.data.errors import UserError, no_such_file, unknown
 from replaybench.data.formats.documents import parse_json
 from replaybench.data.records.array_check import Stored, plain_arrays
 from replaybench.data.records.array_writer import Column, fill
@@ -152,7 +152,7 @@ def open_record(path: Path, kind: str | None = None) -> Iterator[Record]:
         UserError: the file is missing, damaged, foreign or not of this `kind`.
     """
     if not path.is_file():
-        raise UserError(f"no such file: {path}")
+        raise no_such_file(path)
     with ExitStack() as stack:
         sealed = SealedFile(path)
         stack.callback(sealed.close)

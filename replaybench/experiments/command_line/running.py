@@ -92,7 +92,7 @@ def run_study(
     if dry_run:
         from replaybench.experiments.plan_report import show_plan
 
-        show_plan(console, study, folder, count)
+        show_plan(console, study, folder, count, cluster)
         return 0
     data, drawn, status = run_sweep(
         study,

@@ -40,6 +40,7 @@ class Dimension:
         moved: RMS change from one sample to the next; None for actions.
         mismatch: RMS distance of the plant's model, started at the recorded sample, from the next; None for actions,
             and where there is no model.
+        levels: the values of an action that takes few only, as a stepped voltage does; empty for others and for states.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Dimension:
     unvisited: tuple[tuple[float, float], ...]
     moved: float | None = None
     mismatch: float | None = None
+    levels: tuple[float, ...] = ()
 
     def gaps(self) -> str:
         """Return the unvisited ranges in words, empty where there are none."""
@@ -106,8 +108,13 @@ def state_dimensions(plant: Plant, x: Floats, x_next: Floats, predicted: Floats 
 def action_dimensions(plant: Plant, u: Floats) -> tuple[Dimension, ...]:
     """Describe the actions `[N, A]` [physical units] of N transitions."""
     described = zip(plant.action_names, plant.action_units, u.T, plant.action_low, plant.action_high, strict=True)
+    if plant.action_choices:
+        return tuple(
+            Dimension(name, unit, *_extent(values), *_coverage(values, low, high, count))
+            for (name, unit, values, low, high), count in zip(described, plant.action_choices, strict=True)
+        )
     return tuple(
-        Dimension(name, unit, *_extent(values), *_coverage(values, low, high, ACTION_BINS))
+        Dimension(name, unit, *_extent(values), *_coverage(values, low, high, ACTION_BINS), levels=_levels(values))
         for name, unit, values, low, high in described
     )
 
@@ -131,12 +138,21 @@ def warnings_about(states: Sequence[Dimension], actions: Sequence[Dimension], pl
                 f"move by {state.moved:.3g}: check the units, the plant's parameters, the frequency, and that each row "
                 "holds the action applied after it (strong sensor noise shows like this too)"
             )
-    for kind, dimensions in (("state", states), ("action", actions)):
-        gaps = [f"{each.name} {each.gaps()} {each.unit}" for each in dimensions if each.unvisited]
-        if kind == "state" and plane is not None and plane < 1:
-            gaps.insert(0, f"{1 - plane:.0%} of the plane of {states[0].name} and {states[1].name}")
-        if gaps:
-            yield f"the data never visit some {kind}s, where a learner can only guess: {'; '.join(gaps)}"
+    gaps = [f"{each.name} {each.gaps()} {each.unit}" for each in states if each.unvisited]
+    if plane is not None and plane < 1:
+        gaps.insert(0, f"{1 - plane:.0%} of the plane of {states[0].name} and {states[1].name}")
+    if gaps:
+        yield f"the data never visit some states, where a learner can only guess: {'; '.join(gaps)}"
+    for each in actions:
+        if each.levels:
+            values = ", ".join(f"{level:.3g}" for level in each.levels)
+            yield (
+                f"{each.name} has only {len(each.levels)} value(s) in the data ({values} {each.unit}): what others do, "
+                "between them too, a learner can only guess; TD3+BC stays near those of the data"
+            )
+        elif each.unvisited:
+            untried = f"{each.name} {each.gaps()} {each.unit}"
+            yield f"the data never try some actions, where a learner can only guess: {untried}"
 
 
 def summary_table(summary: Summary) -> Table:
@@ -177,6 +193,11 @@ def _rms(plant: Plant, difference: Floats) -> list[float]:
         shortest = np.where(plant.periodic, wrap(difference), difference)
         rms: list[float] = np.sqrt(np.square(shortest).mean(axis=0)).tolist()
     return rms
+
+
+def _levels(values: Floats) -> tuple[float, ...]:
+    levels = np.unique(values)
+    return tuple(levels.tolist()) if len(levels) < ACTION_BINS else ()
 
 
 def _extent(values: Floats) -> tuple[float, float]:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from replaybench.data.atomic import atomic_path
 from replaybench.data.bounds import HERTZ, NOISE, Within
 from replaybench.data.configuration import build
-from replaybench.data.errors import UserError, shown
+from replaybench.data.errors import UserError, no_such_file, shown
 from replaybench.data.records.compression import DEFLATE_LIMIT
 from replaybench.envs.interface.plant import EpisodeMetric
 from replaybench.experiments.results.dataset import AXES, ORIGINS, SCORES, label_axes, score_key
@@ -111,6 +111,8 @@ def read_results(path: Path) -> xr.Dataset:
     Raises:
         UserError: the file is missing, damaged or foreign, or holds something else than results.
     """
+    if not path.is_file() and path.name != "results.nc":
+        raise no_such_file(path)
     if not path.is_file():
         raise UserError(f"no such file: {path}; replaybench sweep STUDY --output {path.parent} makes it")
     content = path.read_bytes()

@@ -29,8 +29,9 @@ from replaybench.envs.ode.magman import Magman
 from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.ode.rk4 import simulate
+from replaybench.envs.registry import make_plant
 from replaybench.experiments.exchange.logs_to_buffer import convert, parse_columns
-from replaybench.experiments.exchange.summary import summary_table, wrap
+from replaybench.experiments.exchange.summary import action_dimensions, summary_table, warnings_about, wrap
 
 EXAMPLES = Path(__file__).parents[3] / "replaybench" / "examples"
 RIG = {"angular velocity": "velocity"}
@@ -326,7 +327,20 @@ def test_coverage_counts_bins_and_names_what_is_missing() -> None:
         "the data never visit some states, where a learner can only guess: 93% of the plane of angle and angular "
         "velocity; angle -3.14 … -0.15 rad; angular velocity -15 … -2.14, 2.14 … 15 rad/s"
     ) in summary.warnings
-    assert any("never visit some actions" in line and "voltage -3 … -0.273" in line for line in summary.warnings)
+    assert any("voltage has only 2 value(s) in the data (0, 3 V)" in line for line in summary.warnings)
+    table["voltage"] = np.linspace(0.0, 2.0, rows)
+    warnings = convert(log_of(table), Pendulum())[2].warnings
+    assert any("never try some actions" in line and "voltage -3 … -0.273" in line for line in warnings)
+
+
+def test_choices_are_counted_one_by_one() -> None:
+    plant = make_plant("gymnasium:CartPole-v1")
+    (both,) = action_dimensions(plant, np.array([[0.0], [1.0], [0.0]]))
+    assert (both.visited, both.levels) == (1.0, ())
+    assert not list(warnings_about((), (both,), None))
+    (left,) = action_dimensions(plant, np.zeros((3, 1)))
+    assert left.visited == 0.5
+    assert len(list(warnings_about((), (left,), None))) == 1
 
 
 def test_the_example_recording_imports_and_its_summary_prints() -> None:
