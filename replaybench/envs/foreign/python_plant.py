@@ -18,8 +18,9 @@ from replaybench.data.errors import UserError
 from replaybench.data.source_hash import made_of
 from replaybench.data.streams import Stream
 from replaybench.data.user_file import reason
+from replaybench.envs.interface.declarations import check_tuple
 from replaybench.envs.interface.engine import Engine
-from replaybench.envs.interface.plant import Plant, Vector, check_count
+from replaybench.envs.interface.plant import Plant, Vector
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +69,7 @@ class PythonPlant(Plant):
     def _check_declarations(self) -> None:
         super()._check_declarations()
         plant = type(self).__name__
-        check_count(plant, "initial_state", self.initial_state, "state_names", self.state_names)
+        check_tuple(self, "initial_state", "state_names")
         if type(self).step is PythonPlant.step:
             raise UserError(f"plant {plant} does not define the method step")
 

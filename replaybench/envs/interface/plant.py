@@ -10,13 +10,14 @@ from __future__ import annotations
 import hashlib
 import sys
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from replaybench.data.errors import UserError, shown
+from replaybench.data.errors import UserError, shown, unknown
 from replaybench.envs.interface.checks import whole_steps
+from replaybench.envs.interface.declarations import check_range, check_scalar, check_tuple
 from replaybench.envs.interface.engine import Engine
 
 if TYPE_CHECKING:
@@ -195,20 +196,23 @@ class Plant:
         """Refuse a class that forgot something, naming it."""
         plant = type(self).__name__
         for name in self._declared():
-            if not hasattr(self, name):
+            if not hasattr(type(self), name):
                 raise UserError(f"plant {plant} does not declare {name}")
+        check_scalar(self, "name")
         for names, counted in (("state_names", PER_STATE), ("action_names", PER_ACTION)):
+            check_tuple(self, names)
             for name in counted:
-                check_count(plant, name, getattr(self, name), names, getattr(self, names))
+                check_tuple(self, name, names)
         if self.action_choices:
-            check_count(plant, "action_choices", self.action_choices, "action_names", self.action_names)
-            if not all(isinstance(count, int) and count >= 2 for count in self.action_choices):
-                raise UserError(
-                    f"plant {plant}: action_choices must be whole numbers from 2, not {self.action_choices}"
-                )
-
-
-def check_count(plant: str, name: str, values: tuple[object, ...], names: str, named: tuple[str, ...]) -> None:
-    """Raise `UserError` unless a plant declares one of `values` for each of `named`."""
-    if len(values) != len(named):
-        raise UserError(f"plant {plant}: {name} has {len(values)} entries, {names} has {len(named)}")
+            check_tuple(self, "action_choices", "action_names")
+        check_range(self, "action_low", "action_high")
+        for name in (name for name in SCALARS if name != "episode_metric"):
+            check_scalar(self, name)
+        if self.episode_metric not in get_args(EpisodeMetric):
+            raise unknown(f"episode_metric of plant {plant}:", str(self.episode_metric), get_args(EpisodeMetric))
+        parameters = [field.name for field in fields(self)]
+        if not isinstance(self.positive, tuple) or set(self.positive) - set(parameters):
+            names = ", ".join(parameters)
+            raise UserError(
+                f"plant {plant}: positive must be a tuple of its parameters ({names}), not {self.positive!r}"
+            )

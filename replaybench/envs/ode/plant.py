@@ -16,8 +16,9 @@ from numba.core.dispatcher import Dispatcher
 
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
+from replaybench.envs.interface.declarations import check_range, check_scalar, check_tuple
 from replaybench.envs.interface.engine import Engine
-from replaybench.envs.interface.plant import Params, Plant, Vector, check_count
+from replaybench.envs.interface.plant import Params, Plant, Vector
 from replaybench.envs.ode.engine import RungeKutta
 from replaybench.envs.ode.function_hash import content_hash
 from replaybench.envs.ode.rk4 import FUNCTIONS
@@ -103,10 +104,13 @@ class OdePlant(Plant):
     def _check_declarations(self) -> None:
         super()._check_declarations()
         plant = type(self).__name__
-        for name in (*_PER_STATE, *(name for name in _GRID if getattr(self, name))):
-            check_count(plant, name, getattr(self, name), "state_names", self.state_names)
-        if self.action_levels:
-            check_count(plant, "action_levels", self.action_levels, "action_names", self.action_names)
+        check_scalar(self, "max_substep")
+        for name in (*_PER_STATE, *(_GRID if self.grid_nodes else ())):
+            check_tuple(self, name, "state_names")
+        if self.grid_nodes:
+            check_range(self, "grid_low", "grid_high")
+        if self.action_levels or self.grid_nodes:
+            check_tuple(self, "action_levels", "action_names")
             if self.action_choices and self.action_levels != self.action_choices:
                 raise UserError(f"plant {plant}: action_levels must equal action_choices, {self.action_choices}")
         if self.grid_nodes and not 0.0 < self.discount < 1.0:

@@ -191,7 +191,7 @@ def test_choices_are_part_of_what_a_plant_is_and_checked() -> None:
         action_choices = ()
 
     assert Free().fingerprint() != Valve().fingerprint()
-    for wrong, told in (((1,), "whole numbers from 2"), ((2.0,), "whole numbers from 2"), ((2, 2), "2 entries")):
+    for wrong, told in (((1,), "whole number from 2"), ((2.0,), "whole number from 2"), ((2, 2), "2 entries")):
         with pytest.raises(UserError, match=f"action_choices.*{told}"):
             wrong_plant(Valve, action_choices=wrong)
     with pytest.raises(UserError, match="action_levels must equal action_choices"):
