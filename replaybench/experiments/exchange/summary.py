@@ -55,7 +55,7 @@ class Dimension:
 
     def gaps(self) -> str:
         """Return the unvisited ranges in words, empty where there are none."""
-        return ", ".join(f"{low:.3g} … {high:.3g}" for low, high in self.unvisited)
+        return ", ".join(f"{_short(low)} … {_short(high)}" for low, high in self.unvisited)
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def warnings_about(states: Sequence[Dimension], actions: Sequence[Dimension], pl
         yield f"the data never visit some states, where a learner can only guess: {'; '.join(gaps)}"
     for each in actions:
         if each.levels:
-            values = ", ".join(f"{level:.3g}" for level in each.levels)
+            values = ", ".join(map(_short, each.levels))
             yield (
                 f"{each.name} has only {len(each.levels)} value(s) in the data ({values} {each.unit}): what others do, "
                 "between them too, a learner can only guess; TD3+BC stays near those of the data"
@@ -193,6 +193,10 @@ def _rms(plant: Plant, difference: Floats) -> list[float]:
         shortest = np.where(plant.periodic, wrap(difference), difference)
         rms: list[float] = np.sqrt(np.square(shortest).mean(axis=0)).tolist()
     return rms
+
+
+def _short(value: float) -> str:
+    return f"{value:.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"
 
 
 def _levels(values: Floats) -> tuple[float, ...]:
