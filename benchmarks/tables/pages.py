@@ -17,12 +17,26 @@ from benchmarks.tables import (
     plants,
     speeds,
     tasks,
+    when_map,
 )
 from benchmarks.tables.marks import filled
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (ROOT / "README.md", ROOT / "benchmarks/README.md", *sorted((ROOT / "docs").glob("*.md")))
-MODULES = (advice, claims, endurance, figure12, interval_coverage, orderings, learners, tasks, plants, speeds, peers)
+MODULES = (
+    advice,
+    claims,
+    endurance,
+    figure12,
+    interval_coverage,
+    orderings,
+    learners,
+    tasks,
+    plants,
+    speeds,
+    peers,
+    when_map,
+)
 
 
 @functools.cache

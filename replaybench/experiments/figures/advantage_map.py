@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
 _LEAST_CONDITIONS: Final = 4
+_FEW_COLUMNS: Final = 4
+"""So many leave room for larger letters."""
 _RANGE: Final = 0.3
 """Advantages from which on colours are alike."""
 
@@ -56,7 +58,7 @@ def advantage_map(data: xr.Dataset) -> Figure | None:
     for number, (row, baseline) in enumerate(zip(panels, BASELINES, strict=True)):
         for axes, (learner, capacity) in zip(row, places, strict=True):
             here = {place[2:]: one for place, one in found[baseline].items() if place[:2] == (learner, capacity)}
-            image = _draw(axes, here, list(noises), list(rates))
+            image = _draw(axes, here, list(noises), list(rates), len(row))
             if number == 0:
                 named = [learners[learner]] if len(learners) > 1 else []
                 named += [f"C = {capacity:,}"] if capacity is not None else []
@@ -69,7 +71,7 @@ def advantage_map(data: xr.Dataset) -> Figure | None:
 
 
 def _draw(
-    axes: Axes, found: dict[tuple[float, float], Advantage], noises: list[float], rates: list[float]
+    axes: Axes, found: dict[tuple[float, float], Advantage], noises: list[float], rates: list[float], panels: int
 ) -> AxesImage:
     """Draw one panel; return its image, which the colour bar explains."""
     from matplotlib.patches import Rectangle
@@ -78,10 +80,12 @@ def _draw(
     for (noise, rate), one in found.items():
         sizes[noises.index(noise), rates.index(rate)] = one.size
     image = axes.imshow(sizes, cmap="PuOr_r", vmin=-_RANGE, vmax=_RANGE, origin="lower", aspect="auto")
+    size = 7.5 if panels * len(rates) <= _FEW_COLUMNS else 5.5
     for (noise, rate), one in found.items():
         x, y = rates.index(rate), noises.index(noise)
         ink = "white" if abs(one.size) > 0.7 * _RANGE else "0.1"
-        axes.text(x, y, f"{round(one.size, 2) + 0.0:+.2f}\n{one.best}", ha="center", va="center", size=5.5, color=ink)
+        text = f"{round(one.size, 2) + 0.0:+.2f}\n{one.best}"
+        axes.text(x, y, text, ha="center", va="center", size=size, color=ink)
         if one.certain:
             frame = Rectangle((x - 0.46, y - 0.44), 0.92, 0.88, fill=False, edgecolor="0.05", linewidth=1.8, zorder=4)
             axes.add_patch(frame)
