@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -26,7 +27,9 @@ def write_torch_program(policy: Policy, path: Path) -> None:
     given += [torch.zeros(2, module.memory)] if module.memory else []
     shapes = {name: {0: several} for name, _ in zip(("observation", "memory"), given, strict=False)}
     program = torch.export.export(module, tuple(given), dynamic_shapes=shapes)
-    torch.export.save(program, path)
+    content = io.BytesIO()  # of a path that does not end in .pt2, as temporary ones do not, it prints a warning
+    torch.export.save(program, content)
+    path.write_bytes(content.getvalue())
 
 
 def onnx_model(policy: Policy, origin: Sequence[str]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +50,12 @@ def due(policy: Policy) -> NDArray[np.float32]:
 
 
 @pytest.mark.parametrize("case", SETTINGS)
-def test_in_torch(case: str, tmp_path: Path) -> None:
+def test_in_torch(case: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = policy_of(case)
-    write_torch_program(policy, tmp_path / "p.pt2")
+    monkeypatch.setattr(logging.getLogger("torch"), "propagate", True)
+    write_torch_program(policy, tmp_path / "p.partial")
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+    (tmp_path / "p.partial").rename(tmp_path / "p.pt2")
     program = torch.export.load(tmp_path / "p.pt2").module()
     found, memory = [], None
     for observation in torch.from_numpy(STEPS):
