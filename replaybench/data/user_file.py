@@ -114,6 +114,13 @@ def shortened(names: Iterable[str]) -> dict[str, str]:
     return short if len(set(short.values())) == len(set(whole)) else {name: name for name in whole}
 
 
+def line_of(error: BaseException) -> str:
+    """Return `path/to/file.py, line 12` of the last line of a user's file that an error passed; empty if none."""
+    written = {str(path.resolve()): path for path in _IMPORTED.values()}
+    passed = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in written]
+    return f"{written[passed[-1].filename]}, line {passed[-1].lineno}" if passed else ""
+
+
 def reason(error: BaseException, path: Path) -> str:
     """Say in one line what went wrong, and at which line of the file."""
     if isinstance(error, SyntaxError):

@@ -34,7 +34,8 @@ def need_density(learner: str, exploration: ExplorationConfig) -> None:
     """
     if not isinstance(exploration, GaussianNoise) or exploration.clip:
         raise UserError(
-            f'{learner}: ReF-ER needs a behaviour density; set exploration = {{ form = "gaussian" }}, unclipped'
+            f"{learner}: ReF-ER needs a behaviour density; set it in the study's table of the learner, unclipped: "
+            f'[learner.{learner}] with exploration = {{ form = "gaussian" }}'
         )
 
 

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from replaybench.data.user_file import line_of
+
 S = TypeVar("S")
 
 Promises = Mapping[str, Callable[[S], str]]
@@ -14,12 +16,17 @@ Promises = Mapping[str, Callable[[S], str]]
 
 
 def checked(promises: Promises[S], subject: S) -> Iterator[tuple[str, str]]:
-    """Yield every promise, and what broke or nothing; an exception breaks the promise during which it is raised."""
+    """Yield every promise, and what broke or nothing; an exception breaks the promise during which it is raised.
+
+    It is told with the line of the user's file that it passed last, if any.
+    """
     for promise, problem in promises.items():
         try:
             yield promise, problem(subject)
         except Exception as error:
-            yield promise, f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"
+            line = line_of(error)
+            place = f" ({line})" if line else ""
+            yield promise, f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}{place}"
 
 
 def difference(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ is `path/to/file.py:ClassName` in place of a name.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import re
 import types
 import typing
@@ -54,7 +55,7 @@ def parse(text: str, *, from_file: bool = False) -> Strategy:
     """
     opening = text.find("[")
     if opening < 0 or not text.rstrip().endswith("]"):
-        raise UserError(f"strategy {text!r} is not of the form Retention[Sampling], e.g. FIFO[Uniform]")
+        raise UserError(f"strategy {text!r} is not of the form Retention[Sampling], e.g. {_whole(text)}")
     *before, last = (_written(part, text) for part in re.split(r"[*·]", text[:opening]))
     first, *behind = (_written(part, text) for part in text.rstrip()[opening + 1 : -1].split("+"))
     if from_file and any(in_file(term.name) for term in (*before, last, first, *behind)):
@@ -74,6 +75,21 @@ def parse(text: str, *, from_file: bool = False) -> Strategy:
     if refers:
         found["refer"] = refers[0]
     return Strategy(retention, sampling, *weightings, **found)
+
+
+def _whole(text: str) -> str:
+    """Return a whole strategy of which the text may have been meant as a part."""
+    match = _TERM.match(text)
+    if match is None or match[2] is None:
+        return "FIFO[Uniform]"
+    part = _written(text, text).name
+    ways = (
+        (RETENTIONS, "{}[Uniform]"),
+        (SAMPLINGS, "FIFO[{}]"),
+        (WEIGHTINGS, "FIFO[PER+{}]"),
+        (REFER, "FIFO[Uniform+{}]"),
+    )
+    return next((way.format(part) for registry, way in ways if part in registry), "FIFO[Uniform]")
 
 
 def _refuse_second(text: str, name: str, seen: bool) -> None:
@@ -126,6 +142,9 @@ def _read(registry: Registry, term: _Written) -> Any:
         if registry is WEIGHTINGS:
             raise unknown(registry.kind, term.name, [*WEIGHTINGS, *REFER])
     kind = registry.load(term.name)
+    for parameter, field in kind.parameters().items():
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise UserError(f"{kind.written_name()}: {parameter} needs a default; write one behind it in the class")
     return kind(**_arguments(kind, term))
 
 

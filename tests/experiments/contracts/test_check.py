@@ -177,7 +177,15 @@ def test_the_command_tells_each_promise_and_its_exit_status(tmp_path: Path, caps
     status, told, _ = run(f"{tmp_path / 'own.py'}:Mine")
     assert status == 1
     assert "  broken  only what is stored is drawn, and nothing is changed by that: " in told
+    (tmp_path / "own.py").write_text(SAMPLING.format(description="", draw="draws.idx[:] = unknown"))
+    status, told, _ = run(f"{tmp_path / 'own.py'}:Mine")
+    line = 1 + SAMPLING[: SAMPLING.index("{draw}")].count("\n")
+    assert f"NameError: name 'unknown' is not defined ({tmp_path / 'own.py'}, line {line})" in told
+    (tmp_path / "open.py").write_text(
+        SAMPLING.format(description="", draw="pass").replace("share: float = 1.0", "a: int")
+    )
     for name, wrong in {
+        f"{tmp_path / 'open.py'}:Mine": "Mine: a needs a default; write one behind it in the class",
         "Pendulm": "unknown plant, strategy or learner 'Pendulm'; did you mean Pendulum",
         f"{tmp_path / 'own.py'}:Min": "did you mean Mine",
         f"{tmp_path / 'own.py'}:Running": "is no plant, learner, or retention, sampling or weighting",

@@ -141,7 +141,11 @@ def test_equal_strategies_read_alike() -> None:
     ("text", "words"),
     [
         ("FIFO", "Retention[Sampling]"),
-        ("FIFO[Uniform", "Retention[Sampling]"),
+        ("FIFO[Uniform", "Retention[Sampling], e.g. FIFO[Uniform]"),
+        ("PER", "Retention[Sampling], e.g. FIFO[PER]"),
+        ("TDE(1.2)", "Retention[Sampling], e.g. TDE[Uniform]"),
+        ("IS", "Retention[Sampling], e.g. FIFO[PER+IS]"),
+        ("ReF-ER", "Retention[Sampling], e.g. FIFO[Uniform+ReFER]"),
         ("FILO[Uniform]", "did you mean FIFO"),
         ("FIFO[Unifrm]", "did you mean Uniform"),
         ("FIFO[PER+SI]", "did you mean IS"),
