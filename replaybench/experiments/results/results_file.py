@@ -69,6 +69,9 @@ _FORMS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
 """Axes and kind of what is in results. Whatever else is there must have some of these axes."""
 _NEEDED_AXES: Final = (*AXES, "seed", "episode", "greedy_episode")
 
+_NAMES: Final = {"plant": "plants", "learner": "learners", "strategy": "strategies"}
+"""Attributes that tell other programs the names along an axis; nothing here reads them."""
+
 _BESIDE: Final = ("episode_metric", "update_every", "reference_rule", *ORIGINS)
 """Coordinates that are no axes."""
 
@@ -89,12 +92,17 @@ class ResultsFacts:
 def write_results(path: Path, data: xr.Dataset) -> None:
     """Write netCDF-4 atomically, with a checksum behind the end of the file, where HDF5 does not look.
 
+    The names along the text axes are attributes, too, a line each, in characters of fixed length: Octave reads no
+    other text.
+
     It is made in memory: the HDF5 library crashes at exit when a disk takes no more of a file that it holds open.
 
     Raises:
         UserError: the disk is full or the folder cannot be written; what was at `path` is untouched.
     """
     packed = {str(name): {"zlib": True, "complevel": 4} for name in data.data_vars if data[name].ndim > len(AXES)}
+    names = {many: "\n".join(map(str, data[axis].values)) for axis, many in _NAMES.items() if axis in data.coords}
+    data = data.assign_attrs({many: np.bytes_(text.encode()) for many, text in names.items()})
     content = data.to_netcdf(engine="h5netcdf", encoding=packed)
     with atomic_path(path) as temporary, temporary.open("wb") as raw:
         raw.write(content)
@@ -120,7 +128,8 @@ def read_results(path: Path) -> xr.Dataset:
     if hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest() != digest:
         raise UserError(f"{path} is damaged, or not a file that replaybench wrote: its checksum does not match")
     with _one_line(path), h5py.File(io.BytesIO(body), "r") as file:
-        told = {str(key): _plain(file.attrs[key]) for key in file.attrs if not str(key).startswith("_")}
+        mine = [key for key in file.attrs if not str(key).startswith("_") and key not in _NAMES.values()]
+        told = {str(key): _plain(file.attrs[key]) for key in mine}
         build(ResultsFacts, told, f"the attributes of {path}", others=True)
         arrays = {_RENAMED.get(name, name): _array(path, file, name) for name in file}
         meanings = {

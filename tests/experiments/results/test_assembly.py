@@ -182,6 +182,9 @@ def test_a_file_reads_back_and_damage_is_one_line(tmp_path: Path, made: tuple[xr
     content = path.read_bytes()
     with h5py.File(io.BytesIO(content[:-32])) as file:
         packed = {name: file[name].compression for name in ("reward", "reward_greedy", "mu_final_mean", "reference_dp")}
+        for axis, names in {"plant": "plants", "learner": "learners", "strategy": "strategies"}.items():
+            assert file.attrs.get_id(names).dtype.kind == "S"  # of fixed length: Octave reads no other
+            assert file.attrs[names].decode().split("\n") == made[0][axis].values.tolist()
     assert packed == {"reward": "gzip", "reward_greedy": "gzip", "mu_final_mean": None, "reference_dp": None}
     for damaged in (content[:-1], b"x" + content[1:], content[:100], content[:-1] + bytes([content[-1] ^ 1])):
         path.write_bytes(damaged)
