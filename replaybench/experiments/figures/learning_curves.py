@@ -28,7 +28,7 @@ from replaybench.experiments.figures.style import (
     plant_name,
     say,
 )
-from replaybench.experiments.results.dataset import counted_in, episode_metric, in_rounds, mu_r
+from replaybench.experiments.results.dataset import counted_in, episode_metric, in_rounds, mu_r, runs_there
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -146,7 +146,7 @@ def _draw_panel(axes: Axes, data: xr.Dataset, series: Sequence[Series], window: 
     for index, one in enumerate(series):
         runs = data.sel(one.where)
         rewards, greedy = (_scaled(data, runs[name], normalised) for name in ("reward", "reward_greedy"))
-        present, whole = ~np.isnan(rewards).all(axis=1), np.isfinite(rewards).all(axis=1)
+        present, whole = runs_there(runs).values, np.isfinite(rewards).all(axis=1)
         if (present & ~whole).any():
             failed.append(f"{(present & ~whole).sum()} of {present.sum()} {one.label}")
         if whole.any():

@@ -24,7 +24,7 @@ from replaybench.experiments.figures.style import (
     new_figure,
     plant_name,
 )
-from replaybench.experiments.results.dataset import counted_in, episode_metric, last_of, mu_r
+from replaybench.experiments.results.dataset import counted_in, episode_metric, last_of, mu_r, runs_there
 from replaybench.experiments.results.statistics import DEAD_LEVEL, RISE_LEVEL, interval
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def score_bars(data: xr.Dataset) -> Figure:
 def has_results(data: xr.Dataset) -> NDArray[np.bool_]:
     """Return where any run is there, bool `[noise, frequency]`."""
     found: NDArray[np.bool_] = (
-        data["reward"].notnull().any(["learner", "strategy", "seed", "episode"]).transpose("noise", "frequency").values
+        runs_there(data).any(["learner", "strategy", "seed"]).transpose("noise", "frequency").values
     )
     return found
 
@@ -128,8 +128,7 @@ def read_score(data: xr.Dataset, series: Series, name: str) -> Score:
 
 def _counts(cell: xr.Dataset, name: str) -> str:
     """Say how many runs of a cell are dead or failed, or never reach the level of the rise time."""
-    rewards = cell["reward"].values
-    failed = int((~np.isnan(rewards).all(axis=1) & ~np.isfinite(rewards).all(axis=1)).sum())
+    failed = cell["failed"]
     found: dict[str, list[tuple[Any, str]]] = {
         "mu_final": [(cell["dead"], "†"), (failed, "×")],
         "rise_time": [(cell["censored"], "")],

@@ -16,12 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
 from replaybench.data.atomic import atomic_path
 from replaybench.data.user_file import shortened
+from replaybench.experiments.results.dataset import runs_there
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -116,14 +115,12 @@ class Series:
         return {"learner": self.learner, "strategy": self.strategy}
 
 
-def all_series(data: xr.Dataset, there: NDArray[np.bool_] | None = None) -> list[Series]:
-    """Return the pairs of learner and strategy that have results, in the order of the study.
+def all_series(data: xr.Dataset) -> list[Series]:
+    """Return the pairs of learner and strategy that have runs, failed ones included, in the order of the study.
 
     Colours tell strategies apart, lines learners; the other way round where there are more learners.
-
-    Args:
-        there: which runs there are, `[*AXES, seed]`; those that have a reward, if not given.
     """
+    there = runs_there(data)
     learners, strategies = ([str(name) for name in data[axis].values] for axis in ("learner", "strategy"))
     names = shortened(learners) | shortened(strategies)
     found = []
@@ -139,7 +136,7 @@ def all_series(data: xr.Dataset, there: NDArray[np.bool_] | None = None) -> list
             dashes=DASHES[kind % len(DASHES)],
             hatch=HATCHES[kind % len(HATCHES)],
         )
-        if data["reward"].sel(series.where).notnull().any() if there is None else there[:, i, j].any():
+        if there.sel(series.where).any():
             found.append(series)
     return found
 

@@ -62,12 +62,14 @@ class Panel:
         words: what it shows, for those who cannot see it.
         figure: `data`, the traces, and `layout`.
         places: by axis of the study, the place that the panel belongs to; without an axis it belongs to all places.
+        moves: whether it shows another picture at each of its section's steps.
     """
 
     title: str
     words: str
     figure: Figure
     places: Mapping[str, int]
+    moves: bool = False
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from replaybench.data.errors import UserError
 from replaybench.data.formats.documents import read_json, read_toml
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.experiments.figures.style import Series, all_series
-from replaybench.experiments.results.dataset import counted_in, last_of, mu_r, runs_there
+from replaybench.experiments.results.dataset import AXES, counted_in, last_of, mu_r, runs_there
 from replaybench.experiments.results.results_file import read_results
 from replaybench.experiments.results.statistics import Interval, interval
 
@@ -166,7 +166,7 @@ def read_material(path: Path) -> Material:
     rewards = data["reward"].transpose(*axes)
     if not rewards.notnull().any():
         raise UserError(f"{results} holds no finished cell yet; a report needs one at least")
-    there, missing = runs_there(data), []
+    there, missing = runs_there(data).transpose(*AXES, "seed").values, []
     study, origin = "", dict[str, Any]()
     if folder is not None and folder.study.is_file():
         read_toml(folder.study)  # damage is one line
@@ -181,7 +181,7 @@ def read_material(path: Path) -> Material:
     return Material(
         name=name if isinstance(name, str) and name else results.resolve().parent.name,
         data=data,
-        series=tuple(all_series(data, there)),
+        series=tuple(all_series(data)),
         folder=folder,
         study=study,
         origin=origin,

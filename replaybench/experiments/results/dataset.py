@@ -245,13 +245,12 @@ def mu_r(data: xr.Dataset, reward: xr.DataArray) -> xr.DataArray:
     return (reward - data["reference_random"]) / span.where(usable)
 
 
-def runs_there(data: xr.Dataset) -> NDArray[np.bool_]:
-    """Tell which runs of a dataset are there, `[*AXES, seed]`, those included that failed before any reward."""
+def runs_there(data: xr.Dataset) -> xr.DataArray:
+    """Tell which runs of a dataset are there, by all axes but episodes; also those that failed before any reward."""
     there = data["reward"].notnull().any("episode")
     if "episode_steps" in data:
         there = there | data["episode_steps"].notnull().any("episode")
-    found: NDArray[np.bool_] = there.transpose(*AXES, "seed").values
-    return found
+    return there
 
 
 def add_scores(data: xr.Dataset) -> None:
@@ -265,7 +264,7 @@ def add_scores(data: xr.Dataset) -> None:
     for name in ("failed", "dead", "censored"):
         _blank(data, name, AXES, f"number of {name} runs")
     last = [last_of(data.isel(plant=plant)) for plant in range(data.sizes["plant"])]
-    there = runs_there(data)
+    there = runs_there(data).transpose(*AXES, "seed").values
     for place in np.ndindex(shape[:-1]):
         rewards, present = data["reward"].values[place], there[place]
         if not present.any():

@@ -50,10 +50,11 @@ def results(
     path: Path,
     missing: tuple[int, ...] = (),
     failing: tuple[int, ...] = (),
+    lost: tuple[int, ...] = (),
     reference: Reference = USABLE,
     **changes: object,
 ) -> tuple[xr.Dataset, RunFolder, list[Cell]]:
-    """A study whose rewards are made up; cells are `missing`, or hold one `failing` run, by number."""
+    """A study whose rewards are made up; cells are `missing`, or hold `failing` or only `lost` runs, by number."""
     settings = {"name": "t", "plants": ("PendulumDCSC",), "strategies": ("FIFO[Uniform]", "FULL[PER]"), "seeds": 4,
                 "episodes": 30, "greedy_every": 5} | changes  # fmt: skip
     cells, folder = Study(**settings).cells(), RunFolder(path)  # type: ignore[arg-type]
@@ -63,6 +64,9 @@ def results(
         greedy = reward[:, cell.greedy_every - 1 :: cell.greedy_every] + 3.0
         if number in failing:
             reward[0, 20:] = greedy[0, 4:] = np.nan
+            reward[1:2] = greedy[1:2] = np.nan  # failed before any episode ended
+        if number in lost:
+            reward[:] = greedy[:] = np.nan
         if number not in missing:
             arrays = {"reward": reward, "reward_greedy": greedy, "episode_steps": np.full_like(reward, 200)}
             write_record(folder.cell(cell.id) / "scores.h5", "scores", ORIGIN, arrays)
@@ -156,7 +160,7 @@ def test_curves_are_the_means_of_the_runs(tmp_path: Path) -> None:
             runs = data.sel(plant="PendulumDCSC", learner="DDPG", strategy=strategy, noise=noise, frequency=50.0)
             rewards = (runs["reward"].values - RANDOM) / (DP - RANDOM)
             rewards = rewards[np.isfinite(rewards).all(axis=1)]
-            assert len(rewards) == (3 if (noise, strategy) == (0.05, "FIFO[Uniform]") else 4)
+            assert len(rewards) == (2 if (noise, strategy) == (0.05, "FIFO[Uniform]") else 4)
             windows = np.lib.stride_tricks.sliding_window_view(rewards.mean(axis=0), window)
             episode, mean = line(axes, strategy)
             np.testing.assert_array_equal(episode, np.arange(3, 239))
@@ -170,7 +174,15 @@ def test_curves_are_the_means_of_the_runs(tmp_path: Path) -> None:
 def test_failed_runs_are_counted_in_the_panel(tmp_path: Path) -> None:
     data, _, _ = results(tmp_path, failing=(1,))
     (axes,) = learning_curves(data.sel(plant="PendulumDCSC")).axes
-    assert "1 of 4 FULL[PER]" in axes.texts[0].get_text()
+    assert "2 of 4 FULL[PER]" in axes.texts[0].get_text()
+
+
+def test_a_strategy_of_which_every_run_failed_at_once_is_told(tmp_path: Path) -> None:
+    found = results(tmp_path, lost=(1,))
+    here = found[0].sel(plant="PendulumDCSC")
+    assert "4 of 4 FULL[PER]" in learning_curves(here).axes[0].texts[0].get_text()
+    assert "4×" in [text.get_text() for text in score_bars(here).axes[0].texts]
+    assert drawn_kinds(draw_figures(*found)) == {"learning_curves", "scores", "profiles"}
 
 
 def heights(axes: Any) -> list[float]:
@@ -218,7 +230,7 @@ def test_bars_count_dead_failed_and_never_risen(tmp_path: Path) -> None:
     references = {("PendulumDCSC", 50.0, 0.0): USABLE}
     data = assemble(cells, references, {cell.id: folder.cell(cell.id) for cell in cells})
     final, _, rise = score_bars(data.sel(plant="PendulumDCSC")).axes
-    assert [text.get_text() for text in final.texts] == ["4†", "1×"]
+    assert [text.get_text() for text in final.texts] == ["4†", "2×"]
     assert rise.texts[0].get_text() == "4"
 
 

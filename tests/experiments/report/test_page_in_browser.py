@@ -145,9 +145,11 @@ def test_policies_move_with_the_time_of_the_run_and_follow_filters(page: Any) ->
     second.scroll_into_view_if_needed()
     second.locator(".main-svg").first.wait_for()
     assert second.locator(".plot").evaluate(shades) == [255, 85]
+    assert page.locator("#policies .steps").is_visible()
     page.locator("select[name=plant]").select_option(label="Magman")
     assert not shown(page, "policies")
     assert page.locator("#policies .empty").is_visible()
+    assert not page.locator("#policies .steps").is_visible()  # nothing here moves
 
 
 def test_a_film_plays_and_stops(page: Any) -> None:

@@ -131,7 +131,7 @@ def _panel(material: Material, one: Kept, solution: Solved | None, span: tuple[f
     title += f" (seed {policy.facts.seed})"
     learner, strategy = material.place(one.series)
     places = {**one.point._asdict(), "learner": learner, "strategy": strategy}
-    return Panel(title, _told(title, policy, solution), surface_figure(policy.facts, traces, span), places)
+    return Panel(title, _told(title, policy, solution), surface_figure(policy.facts, traces, span), places, moves=True)
 
 
 def _solved_panel(material: Material, one: Kept, solution: Solved, span: tuple[float, float]) -> Panel:

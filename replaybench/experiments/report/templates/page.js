@@ -68,6 +68,9 @@
     for (const note of document.querySelectorAll(".empty")) {
       note.hidden = [...note.parentElement.querySelectorAll(".panel")].some((panel) => !panel.hidden);
     }
+    for (const steps of document.querySelectorAll(".steps")) {
+      steps.hidden = ![...steps.parentElement.querySelectorAll("[data-moves]")].some((panel) => !panel.hidden);
+    }
     const status = document.getElementById("chosen");
     if (status) status.textContent = `${panels.filter((panel) => !panel.hidden).length} of ${panels.length} figures`;
     near.forEach(draw);
