@@ -40,6 +40,7 @@ class Tally:
         self.total, self.complete = len(cells), len(cells) - len(todo)
         self.failed: dict[str, int] = {}
         self.began = time.monotonic()
+        self._before = sum(cell.members * cell.episodes for cell in cells if cell.id not in self._cells)
 
     def note(self, key: str, told: Round) -> None:
         """Note a cell's round; those before its first were done earlier."""
@@ -57,7 +58,7 @@ class Tally:
             self.complete += 1
 
     def work(self) -> tuple[int, int]:
-        """Return the learner-episodes of the cells that were to run: those done, and all."""
+        """Return the learner-episodes of the study, earlier stints included: those done, and all."""
         with self._lock:
             whole = {key: cell.members * cell.episodes for key, cell in self._cells.items()}
             done = sum(
@@ -66,12 +67,12 @@ class Tally:
                 else whole[key]
                 for key in whole
             )
-            return done, sum(whole.values())
+            return self._before + done, self._before + sum(whole.values())
 
-    def under_way(self) -> int:
-        """Return how many cells have told of themselves and are not complete."""
+    def begun(self) -> bool:
+        """Tell whether any cell has told of itself here."""
         with self._lock:
-            return sum(key in self._open for key in self._paces)
+            return bool(self._paces) or len(self._open) < len(self._cells)
 
     def seconds_left(self) -> float | None:
         """Estimate how long the rest takes [s]; None before anything is known."""

@@ -207,6 +207,10 @@ def test_time_left_follows_the_pace_of_each_learner(cells: list[Cell], monkeypat
     assert tally.seconds_left() == pytest.approx(100)
 
 
+def test_what_earlier_stints_did_counts(cells: list[Cell]) -> None:
+    assert in_words(Tally(cells, cells[1:], 1)) == "1/2 cells, 50% of the episodes, references"
+
+
 def test_plain_lines_come_also_while_nothing_is_heard(cells: list[Cell], capsys: pytest.CaptureFixture[str]) -> None:
     """On the stream of the console: who reads JSON on standard output must not find them in it."""
     for stderr in (False, True):
