@@ -56,12 +56,16 @@ def export_policy(
     print(f"rate     {policy.facts['policy']['frequency']:g} Hz")
     print(f"stored   {cost.parameters:,} numbers, {4 * cost.parameters / 1e3:.1f} kB of constants")
     print(f"a step   {cost.multiply_adds:,} multiply-adds; tanh, divisions and roots: {cost.functions:,}")
-    memory = f", {4 * remembered:,} bytes of memory kept between steps" if remembered else ""
-    print(f"memory   {4 * cost.scratch:,} bytes of stack{memory}, no allocation")
     if form == "c":
+        memory = f", {4 * remembered:,} bytes of memory kept between steps" if remembered else ""
+        print(f"memory   {4 * cost.scratch:,} bytes of stack{memory}, no allocation")
         if origin.plant and plant is None and not is_installed(origin.plant):
             print(f"units    not known: its plant is in a Python file; --plant {origin.plant} if you trust that file")
         print(f"try it   cc -std=c99 -D{name.upper()}_MAIN -x c {target} -o {name}_test -lm && ./{name}_test")
+    else:
+        states, memory = policy.agent.task.observation_size, f", memory [N, {remembered}]" if remembered else ""
+        print(f"takes    observation [N, {states}], normalised as the learner's{memory}")
+        print(f"gives    action [N, {policy.agent.task.action_size}], of the plant's range as -1 to 1{memory}")
 
 
 def _identifier(target: Path) -> str:

@@ -36,6 +36,7 @@ def best_member(path: Path) -> tuple[int, str]:
         if reward.ndim == 2 and reward.shape[1] and np.isfinite(reward[:, -1]).any():
             best = int(np.nanargmax(reward[:, -1]))
             return best, f"the best of {len(reward)} in its last greedy episode: {reward[best, -1]:.4g}"
+        return 0, "the first; no greedy episode tells which is best"
     return 0, "the first; no scores lie beside the file"
 
 

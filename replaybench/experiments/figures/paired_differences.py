@@ -74,6 +74,7 @@ def _draw(axes: Axes, rows: list[Row], series: list[Series]) -> None:
     axes.axvline(0, color="0.5", linewidth=0.9, zorder=1)
     axes.grid(axis="x", color="0.92", linewidth=0.7)
     axes.tick_params(axis="y", length=0)
+    axes.locator_params(axis="x", nbins=4)  # small differences have long numbers
     for row in rows:
         place = next(i for i, one in enumerate(series) if (one.learner, one.strategy) == (row.learner, row.strategy))
         one, effect = series[place], row.effect

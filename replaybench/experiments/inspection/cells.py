@@ -32,7 +32,7 @@ def cells_of(folder: RunFolder) -> list[Cell]:
         UserError: this is no run folder, or what it says of its cells is damaged.
     """
     if not folder.study.is_file():
-        raise UserError(f"{folder.path} is not a run folder (it holds no study.toml)")
+        raise no_run_folder(folder.path)
     if folder.provenance.is_file():
         told = read_json(folder.provenance).get("cells")
         tables = [each.get("cell") if isinstance(each, dict) else None for each in _values(told, folder.provenance)]
@@ -40,6 +40,13 @@ def cells_of(folder: RunFolder) -> list[Cell]:
     files = [path for name in ("scores", "checkpoint") for path in sorted(folder.path.glob(f"cells/*/{name}.h5"))]
     cells = (_cell(read_header(path).facts.get("cell"), path) for path in files)
     return list({cell.id: cell for cell in cells}.values())
+
+
+def no_run_folder(path: Path) -> UserError:
+    """Return the error for a folder that no sweep wrote, naming the files in it that may be meant."""
+    files = sorted((*path.glob("*.h5"), *path.glob("*.safetensors")))
+    hint = f"name a file of it: {' or '.join(map(str, files))}" if files else "name the folder that a sweep wrote"
+    return UserError(f"{path} is not a run folder (it holds no study.toml); {hint}")
 
 
 def _values(table: Any, path: Path) -> Iterable[Any]:

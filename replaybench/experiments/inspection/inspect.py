@@ -21,6 +21,7 @@ from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.records.record import is_record, open_record, read_header
 from replaybench.experiments.inspection.array_table import array_row, check_buffer, parts
 from replaybench.experiments.inspection.cell_table import cell_table
+from replaybench.experiments.inspection.cells import no_run_folder
 from replaybench.replay.files.buffer_schema import BufferFile
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ def _finals(data: xr.Dataset) -> dict[str, tuple[float, int]]:
 def _show_folder(console: Console, path: Path, verify: bool) -> None:
     folder = RunFolder(path)
     if not folder.study.is_file():
-        raise UserError(f"{path} is not a run folder (it holds no study.toml)")
+        raise no_run_folder(path)
     read_toml(folder.study)  # damage is one line
     complete = sorted(folder.path.glob("cells/*/scores.h5"))
     started = sorted(folder.path.glob("cells/*/checkpoint.h5"))

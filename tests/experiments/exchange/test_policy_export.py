@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -17,6 +18,7 @@ from replaybench.data.errors import UserError
 from replaybench.data.formats.policy_file import write_policy
 from replaybench.data.records.record import write_record
 from replaybench.experiments.exchange.policy_export import export_policy
+from replaybench.experiments.inspection.cells import Choice, chosen_file
 
 
 def stored(folder: Path, plant: str = "PendulumDCSC") -> Path:
@@ -47,6 +49,28 @@ def test_the_best_members_policy_in_c_with_units_and_cost(tmp_path: Path, capsys
         command = told.partition("try it")[2].strip()
         done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=True)
         assert "16 actions: 16 equal" in done.stdout
+
+
+def test_what_a_program_takes_and_gives_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = stored(tmp_path)
+    write_record(tmp_path / "scores.h5", "scores", {}, {"reward_greedy": np.zeros((3, 0))})
+    export_policy(path, None, "torch", None, None, None)
+    told = capsys.readouterr().out
+    assert "member 0 (the first; no greedy episode tells which is best)" in told
+    assert "takes    observation [N, 1]" in told
+    assert "gives    action [N, 1]" in told
+    assert "allocation" not in told  # that is said of C
+
+
+def test_a_folder_that_no_sweep_wrote_names_its_files(tmp_path: Path) -> None:
+    path = stored(tmp_path)
+    with pytest.raises(
+        UserError, match=re.escape(f"no study.toml); name a file of it: {path} or {tmp_path}/scores.h5")
+    ):
+        chosen_file(tmp_path, Choice(), ("policy",))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="name the folder that a sweep wrote"):
+        chosen_file(tmp_path / "empty", Choice())
 
 
 def test_a_file_cannot_make_us_run_a_python_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
