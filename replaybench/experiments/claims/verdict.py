@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -10,14 +9,11 @@ from typing import Final, Literal
 import numpy as np
 
 from replaybench.experiments.claims.claim import Claim
-from replaybench.experiments.results.effects import Effect, holm
+from replaybench.experiments.results.effects import Effect, holm, seeds_to_tell
 
 Word = Literal["reproduced", "contradicted", "undecided", "not run"]
 
 SIGNIFICANT: Final = 0.05
-_POWER: Final = 2.8
-"""Standard errors between an effect and where it would be decided: 1.96 for the test, 0.84 for a power of 80 %."""
-_MOST_SEEDS: Final = 9999
 NOTHING: Final = Effect(np.empty(0))
 
 
@@ -104,7 +100,5 @@ def _more_seeds(claim: Claim, effect: Effect) -> int | None:
     """
     size = _size(claim, effect)
     distance = size if size >= claim.relevance else claim.relevance - size
-    if not distance or not math.isfinite(effect.sd):
-        return None
-    needed = math.ceil((_POWER * effect.sd / distance) ** 2)
-    return max(1, needed - effect.n) if needed <= _MOST_SEEDS else None
+    needed = seeds_to_tell(effect.sd, distance)
+    return None if needed is None else max(1, needed - effect.n)

@@ -1,7 +1,8 @@
 """Who is ahead of whom, and how sure that is.
 
 Seeds are the units. Cells of a study share their seeds, so two strategies are compared seed by seed, and the interval
-is one of these differences: what a seed gives to both of them cancels. Runs that failed have no score; a seed on which
+is one of these differences: what a seed gives to both of them cancels. Whether a lead is more than chance is decided by
+flipping the signs of these differences, as in the tables of a sweep. Runs that failed have no score; a seed on which
 one of two failed is left out of their difference.
 """
 
@@ -15,12 +16,15 @@ from numpy.typing import NDArray
 
 from replaybench.experiments.figures.style import Series
 from replaybench.experiments.report.material import Material, Point
+from replaybench.experiments.results.effects import seeds_to_tell
+from replaybench.experiments.results.sign_flips import flipped
 from replaybench.experiments.results.statistics import Interval, interval
 
 Floats = NDArray[np.float64]
 
-FEW: Final = 5
-"""Pairs of runs below which an interval is no ground for a claim."""
+FEW: Final = 6
+"""Pairs of runs below which nothing can be sure: with five no test by flipped signs can say p < 0.05."""
+SIGNIFICANT: Final = 0.05
 
 
 class Lead(NamedTuple):
@@ -29,11 +33,16 @@ class Lead(NamedTuple):
     Attributes:
         difference: mean of the differences with its 95 % interval.
         pairs: number of seeds; ahead: on how many of them the difference is positive.
+        chance: p value of "both are alike", by flipped signs.
+        needed: seeds that would tell them apart four times in five, if the difference and its spread are what they were
+            here; None where they are more than anybody runs.
     """
 
     difference: Interval
     pairs: int
     ahead: int
+    chance: float
+    needed: int | None
 
     @property
     def same(self) -> bool:
@@ -42,15 +51,18 @@ class Lead(NamedTuple):
 
     @property
     def sure(self) -> bool:
-        """Tell whether the interval leaves 0 out, and comes from enough seeds to say so."""
-        return self.pairs >= FEW and self.difference.low > 0
+        """Tell whether the lead is more than chance; intervals of few seeds hold less than they say."""
+        return self.pairs >= FEW and self.difference.mean > 0 and self.chance < SIGNIFICANT
 
 
 def lead(one: Floats, other: Floats) -> Lead:
     """Compare the scores `[seed]` of two series."""
     both = np.isfinite(one) & np.isfinite(other)
     differences = one[both] - other[both]
-    return Lead(interval(differences), int(both.sum()), int((differences > 0).sum()))
+    spread = float(differences.std(ddof=1)) if len(differences) > 1 else np.nan
+    needed = seeds_to_tell(spread, abs(float(differences.mean())) if len(differences) else 0.0)
+    ahead = int((differences > 0).sum())
+    return Lead(interval(differences), len(differences), ahead, float(flipped(differences)), needed)
 
 
 class Standing(NamedTuple):

@@ -170,11 +170,18 @@ def _against(close: Standing, lead: Lead) -> str:
         return f"{close.series.label} came to the very same scores, seed by seed."
     text = f"Seed by seed it is ahead of the next best, {close.series.label} ({worded(close.score)}), "
     text += f"by {worded(lead.difference)}, in {lead.ahead} of {lead.pairs} seeds"
-    if lead.pairs < FEW:
-        return f"{text}; {amount(lead.pairs, 'seed')} are too few for a claim."
     if lead.sure:
-        return f"{text}: the interval leaves 0 out."
-    return f"{text}: the interval includes 0, so these runs do not tell the two apart."
+        return f"{text} ({_chance(lead)}): more than chance."
+    few = f"{amount(lead.pairs, 'seed')} {'is' if lead.pairs == 1 else 'are'} too few for a claim"
+    doubt = few if lead.pairs < FEW else f"these runs do not tell the two apart ({_chance(lead)})"
+    if lead.pairs < 2:
+        return f"{text}; {few}."
+    enough = f"about {lead.needed:,} seeds would" if lead.needed else "more seeds than anybody runs would be needed"
+    return f"{text}; {doubt}. If the difference is what it was here, {enough}."
+
+
+def _chance(lead: Lead) -> str:
+    return f"p = {lead.chance:.3f}" if lead.chance >= 0.001 else "p < 0.001"
 
 
 def _by_condition(material: Material, standings: dict[Point, list[Standing]]) -> list[str]:
@@ -198,6 +205,7 @@ def _by_condition(material: Material, standings: dict[Point, list[Standing]]) ->
 def _failures(material: Material) -> str:
     """Count failed and dead runs."""
     words = []
+    normalised = any(material.normalised(point) for point in material.points())
     for name, meaning in (("failed", "a reward that is not finite"), ("dead", f"final {MU} below {DEAD_LEVEL:g}")):
         by_series = {
             one.label: sum(material.count(name, point, one) for point in material.points()) for one in material.series
@@ -207,7 +215,7 @@ def _failures(material: Material) -> str:
             told = listed([f"{count} of {label}" for label, count in by_series.items() if count][:6])
             verb = "are left out of scores and curves" if name == "failed" else "count as any other"
             words.append(f"{amount(total, 'run')} {name} ({meaning}): {told}; they {verb}.")
-        else:
+        elif name == "failed" or normalised:  # without μ_r nobody knows
             words.append(f"No run {'failed' if name == 'failed' else 'was dead at its end'}.")
     return " ".join(words)
 
@@ -217,6 +225,7 @@ def _caution(material: Material) -> str:
         return "Every cell has a single seed, so nothing here says how much chance is in it."
     return (
         "Seeds are the units of all intervals (95 %, BCa bootstrap). Strategies share their seeds, so differences are "
-        "taken seed by seed. The winner is named by the same runs that score it, which flatters its lead a little, and "
-        "intervals are not corrected for how many comparisons there are."
+        "taken seed by seed; sure is what a test that flips their signs finds by chance in less than 1 of 20 cases. "
+        "The winner is named by the same runs that score it, which flatters its lead a little, and neither test nor "
+        "intervals are corrected for how many comparisons there are."
     )

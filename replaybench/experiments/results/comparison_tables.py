@@ -13,12 +13,13 @@ from replaybench.data.user_file import shortened
 from replaybench.experiments.inspection.fitted_table import FittedTable
 from replaybench.experiments.results.dataset import counted_in, episode_metric, last_of, mu_r
 from replaybench.experiments.results.distribution import assured, assured_share, improvement, middle
-from replaybench.experiments.results.effects import Effect, holm, paired
+from replaybench.experiments.results.effects import Effect, holm, paired, seeds_to_tell
 from replaybench.experiments.results.sign_flips import flipped
 from replaybench.experiments.results.statistics import Interval
 
 Floats = NDArray[np.float64]
 
+SIGNIFICANT = 0.05
 ASSURED = 0.9
 """Share of further runs that a bound is told for, where there are runs enough."""
 
@@ -128,18 +129,19 @@ def _table(data: xr.Dataset, rows: list[Row], baseline: str) -> FittedTable:
     names = ["learner", "strategy"] if several else ["strategy"]
     learners, strategies = (shortened(data[axis].values.tolist()) for axis in ("learner", "strategy"))
     nearly = f"{100 * ASSURED:g} % reach"
-    numbers = ("n", "failed", "IQM [95 %]", f"− {strategies[baseline]} [95 %]", "p", "P(better)", nearly)
+    numbers = ("n", "failed", "IQM [95 %]", f"− {strategies[baseline]} [95 %]", "p", "seeds", "P(better)", nearly)
     measures = ["μ_final"] if scaled(data).any() else []
     measures += [episode_metric(data)] if not scaled(data).all() else []
     table = FittedTable(
         ("Hz", "noise", *names, *numbers),
         names,
         ("Hz", "noise", *numbers),
-        droppable=("failed", nearly, "P(better)"),
+        droppable=("failed", "seeds", nearly, "P(better)"),
         title=f"{data['plant'].item()}: {' or '.join(measures)} of the last {last_of(data)} {counted_in(data)}, "
         f"compared with {baseline}",
         caption="differences are of paired seeds, with BCa intervals; p, by flipped signs, is Holm's within a noise\n"
-        "and rate, and is the test: not whether intervals overlap. IQM: mean of the middle half of the runs;\n"
+        "and rate, and is the test: not whether intervals overlap; seeds: where p leaves it open, how many would\n"
+        "tell, as the only test, if the difference is what it is here. IQM: mean of the middle half of the runs;\n"
         "P(better): the chance that a run beats one of the other; reach: a bound for further runs, 95 % sure",
     )
     for row in rows:
@@ -152,19 +154,27 @@ def _table(data: xr.Dataset, rows: list[Row], baseline: str) -> FittedTable:
             f"{len(row.scores) - row.failed}",
             f"{row.failed}",
             str(middle(row.scores)),
-            *(_told(row) if row.effect is not None else ("", "", "")),
+            *(_told(row) if row.effect is not None else ("", "", "", "")),
             _reach(row.scores),
         )
     return table
 
 
-def _told(row: Row) -> tuple[str, str, str]:
+def _told(row: Row) -> tuple[str, str, str, str]:
     assert row.effect is not None
     assert row.better is not None
     low, high = row.effect.interval()
     ends = f" [{low:+.3f}, {high:+.3f}]" if np.isfinite(low) else " (not sure)"
     chance = "< 0.001" if row.chance < 0.001 else f"{row.chance:.3f}"
-    return f"{row.effect.mean:+.3f}{ends}", chance, f"{row.better.mean:.2f}"
+    return f"{row.effect.mean:+.3f}{ends}", chance, _seeds(row), f"{row.better.mean:.2f}"
+
+
+def _seeds(row: Row) -> str:
+    """Write how many seeds would tell a difference that is not sure, were it the only one."""
+    if row.effect is None or row.chance < SIGNIFICANT:
+        return ""
+    needed = seeds_to_tell(row.effect.sd, abs(row.effect.mean))
+    return "–" if needed is None else f"{needed:,}"
 
 
 def _reach(scores: Floats) -> str:

@@ -6,9 +6,11 @@ taken seed by seed first. That two intervals overlap or not is no test: the inte
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +19,12 @@ from replaybench.experiments.results.bootstrap import bootstrap
 from replaybench.experiments.results.sign_flips import surpassed
 
 Floats = NDArray[np.float64]
+
+_POWER: Final = 2.8
+"""Standard errors between an effect and where it would be decided: 1.96 for the test, 0.84 for a power of 80 %."""
+_FEWEST_SEEDS: Final = 6
+"""With five no test by flipped signs can say p < 0.05."""
+_MOST_SEEDS: Final = 9999
 
 
 @dataclass(frozen=True)
@@ -61,6 +69,16 @@ class Effect:
     def chance_above(self, value: float) -> float:
         """Return the one-sided p value of "the true mean is at least `value`"."""
         return Effect(-self.differences).chance_below(-value)
+
+
+def seeds_to_tell(sd: float, distance: float) -> int | None:
+    """Return how many seeds tell a mean with this spread of seeds from what lies at a distance, four times in five.
+
+    None where they would be more than 9,999, or the spread is not known.
+    """
+    if not (distance > 0 and math.isfinite(sd)) or _POWER * sd / distance > math.sqrt(_MOST_SEEDS):
+        return None
+    return max(_FEWEST_SEEDS, math.ceil((_POWER * sd / distance) ** 2))
 
 
 def paired(plus: Sequence[Floats], minus: Sequence[Floats], level: float = 0.0) -> Effect:

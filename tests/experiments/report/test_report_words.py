@@ -65,7 +65,7 @@ def test_a_clear_winner_is_named(tmp_path: Path) -> None:
     headline, text = verdict(study(tmp_path, 0.6, 0.9, 0.7))
     assert headline == "FULL[PER] came first"
     assert "ahead of the next best, Resv[Uniform]" in text
-    assert "in 8 of 8 seeds: the interval leaves 0 out" in text
+    assert "in 8 of 8 seeds (p = 0.008): more than chance." in text
     assert "Surely behind it: FIFO[Uniform] by 0.2" in text
     assert "FULL[PER] in 2 (of 2); in 2 of them" in text
 
@@ -73,7 +73,8 @@ def test_a_clear_winner_is_named(tmp_path: Path) -> None:
 def test_a_tie_is_called_a_tie(tmp_path: Path) -> None:
     headline, text = verdict(study(tmp_path, 0.8, 0.8))
     assert headline.startswith("No clear winner: ")
-    assert "the interval includes 0, so these runs do not tell the two apart" in text
+    assert "these runs do not tell the two apart (p = " in text
+    assert re.search(r"\. If the difference is what it was here, (about [\d,]+|more) seeds ", text)
 
 
 def test_equal_scores_are_called_equal(tmp_path: Path) -> None:

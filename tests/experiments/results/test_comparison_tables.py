@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import re
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +68,7 @@ def test_tables_name_the_baseline_and_say_what_the_test_is(tmp_path: Path) -> No
     told = shown(data, None)
     assert "compared with FIFO[Uniform]" in told
     assert "by flipped signs" in told
+    assert re.search(r" 0\.125 +6 ", told), "five pairs cannot be sure, one more would be"
     assert "(61 %)" in told  # what the worst of six runs is good for
     assert "− Resv[Uniform] [95 %]" in shown(data, "resv[uniform]")
     with pytest.raises(UserError, match="FULL\\[Uniform\\]"):

@@ -159,7 +159,7 @@ def _table(material: Material, standings: dict[Point, list[Standing]]) -> Table:
 
 
 def _behind(lead: Lead | None) -> str:
-    """Write a difference; one that the interval does not separate from 0 is marked."""
+    """Write a difference; one that may be chance is marked."""
     if lead is None or not lead.pairs:
         return "–"
     return f"{worded(lead.difference)}{'' if lead.sure else ' (not sure)'}"
