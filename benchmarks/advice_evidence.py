@@ -19,9 +19,11 @@ def evidence() -> dict[str, dict[str, Any]]:
     """Return all contrasts by name."""
     return {
         "full-per-over-fifo": _contrast("separation", "PendulumDCSC", "FULL[PER]", "FIFO[Uniform]"),
-        "resv-over-fifo": _contrast("orderings", "PendulumDCSC", "Resv[Uniform]", "FIFO[Uniform]"),
-        "magman-fifo-full": _contrast("orderings", "Magman", "FIFO[Uniform]", "FULL[PER]"),
+        "resv-over-fifo": _contrast("debruin2018-fig12", "PendulumDCSC", "Resv[Uniform]", "FIFO[Uniform]"),
+        "magman-fifo-full": _contrast("debruin2018-fig12", "Magman", "FIFO[Uniform]", "FULL[PER]"),
         "noise-replayed": _replayed(),
+        "weights-under-noise": _weights(0.05),
+        "weights-without-noise": _weights(0.0),
     }
 
 
@@ -32,13 +34,20 @@ def _contrast(study: str, plant: str, plus: str, minus: str) -> dict[str, Any]:
     return _told(study, f"μ_final on {plant}, {plus} − {minus}", effect)
 
 
+def _weights(noise: float) -> dict[str, Any]:
+    """Return what importance weights add to prioritised replay of everything, at 50 Hz."""
+    data = results("when-map").sel(noise=noise, frequency=50.0).squeeze(drop=True)["mu_final"]
+    effect = paired([data.sel(strategy="FULL[PER+IS]").values], [data.sel(strategy="FULL[PER]").values])
+    return _told("when-map", f"μ_final on PendulumDCSC with noise {noise:g}, FULL[PER+IS] − FULL[PER]", effect)
+
+
 def _replayed() -> dict[str, Any]:
     """Return how much more noise than there is TDE[PER] replays in the pendulum's angle."""
-    found = cell("replayed_noise", plant="PendulumDCSC", strategy="TDE[PER]").data
+    found = cell("debruin2018-table6", plant="PendulumDCSC", strategy="TDE[PER]").data
     level = float(found["noise"]) * np.sqrt(2 / np.pi)
     noise = found["replayed_noise"].sel(signal="angle").values / level
     return _told(
-        "replayed_noise", "noise of the angle replayed by TDE[PER] on PendulumDCSC − 1", paired([noise], [], 1.0)
+        "debruin2018-table6", "noise of the angle replayed by TDE[PER] on PendulumDCSC − 1", paired([noise], [], 1.0)
     )
 
 

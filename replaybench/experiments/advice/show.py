@@ -64,7 +64,8 @@ def _capacity_words(advice: Advice) -> str:
 def _evidence_words(name: str) -> str:
     told = stored_evidence()[name]
     low, high = told["interval"]
-    return f"{told['contrast']} = {told['effect']:+.3f} [{low:+.3f}, {high:+.3f}], n = {told['n']}, {told['stored']}"
+    effect = f"{told['contrast']} = {told['effect']:+.3f} [{low:+.3f}, {high:+.3f}]"
+    return f"{effect}, n = {told['n']} after {told['episodes']} episodes, {told['stored']}"
 
 
 def _table(advice: Advice) -> Table:
