@@ -48,7 +48,8 @@ def read_text(path: Path) -> Table:
                 except ValueError:
                     column.append(math.nan)
                     if cell.strip():
-                        unusable.setdefault(name, f"line {rows.line_num} holds {cell!r}, which is not a number")
+                        mend = "; write a decimal point" if _is_number(cell.replace(",", ".", 1)) else ""
+                        unusable.setdefault(name, f"line {rows.line_num} holds {cell!r}, which is not a number{mend}")
     named = {name: np.array(column) for name, column in zip(names, columns, strict=True) if name not in unusable}
     named.pop("", None)
     return Table(named, unusable, np.array(lines))

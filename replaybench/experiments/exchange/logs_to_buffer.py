@@ -6,6 +6,8 @@ a buffer keeps normalised numbers, in which a wrong unit no longer shows.
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -27,6 +29,7 @@ STATE_TOLERANCE: Final = 0.05
 """Part of the observation limit that measurement noise may add to it; a wrong unit is off by far more."""
 IRREGULAR: Final = 0.1
 """Sample times further than this part of a period from it are irregular."""
+_UNIT: Final = re.compile(r"\s*[\[(/][^\[\](),:]*[\])]?$")
 
 Bools = NDArray[np.bool_]
 
@@ -81,7 +84,9 @@ def convert(
     inferred = frequency is None
     if frequency is None:
         if log.time is None:
-            raise UserError(f"{log.path} has no column called time; name it with --time, or give --frequency")
+            near = _nearest("time", log.columns)
+            how = f"--time {near!r}, if that is in s" if near else "--time"
+            raise UserError(f"{log.path} has no column called time; name it with {how}, or give --frequency")
         frequency = round_rate(sampling_rate(log.time))
     starts, used = _steps(log, frequency)
     mended: tuple[str, ...] = ()
@@ -149,13 +154,13 @@ def match_columns(log: Log, plant: Plant, columns: Mapping[str, str]) -> dict[st
         stated[by_fold[_fold(name)]] = column
     found = {_fold(column): column for column in (*log.unusable, *log.columns)}
     mapping = {name: stated.get(name) or found.get(_fold(name)) for name in names}
-    for name in names[: -len(OPTIONAL)]:
-        if mapping[name] is None:
-            kind = "state" if name in plant.state_names else "action"
-            raise UserError(
-                f"{log.path} has no column called {name!r}, which is needed for that {kind} of {plant.name}; "
-                f"name it with --columns '{name}=COLUMN' (it has: {', '.join(log.columns)})"
-            )
+    if absent := [name for name in names[: -len(OPTIONAL)] if mapping[name] is None]:
+        free = [column for column in log.columns if column not in mapping.values()]
+        tokens = " ".join(f"'{name}={_nearest(name, free) or 'COLUMN'}'" for name in absent)
+        raise UserError(
+            f"{log.path} has no column called {' or '.join(map(repr, absent))}, which {plant.name} needs; "
+            f"name {'it' if len(absent) == 1 else 'them'} with --columns {tokens} (it has: {', '.join(log.columns)})"
+        )
     chosen = {name: column for name, column in mapping.items() if column is not None}
     for column in chosen.values():
         if column in log.unusable:
@@ -165,6 +170,12 @@ def match_columns(log: Log, plant: Plant, columns: Mapping[str, str]) -> dict[st
 
 def _fold(name: str) -> str:
     return name.casefold().translate({ord(mark): None for mark in " _-"})
+
+
+def _nearest(name: str, columns: Iterable[str]) -> str | None:
+    """Return the column that is nearly called so but for its unit, to be proposed: its unit may be another."""
+    bare = {_fold(_UNIT.sub("", column)): column for column in columns}
+    return next((bare[match] for match in difflib.get_close_matches(_fold(name), bare, n=1)), None)
 
 
 def _steps(log: Log, frequency: float) -> tuple[Bools, Bools]:

@@ -100,7 +100,7 @@ def test_only_a_column_that_is_used_must_be_numeric_and_whole(tmp_path: Path) ->
 
 def test_a_decimal_comma_is_named(tmp_path: Path) -> None:
     log = read_log(text_log(tmp_path, "time;angle\n0;1,5\n"))
-    with pytest.raises(UserError, match=r"line 2 holds '1,5', which is not a number"):
+    with pytest.raises(UserError, match=r"line 2 holds '1,5', which is not a number; write a decimal point"):
         log.column("angle")
 
 

@@ -221,10 +221,20 @@ FAULTS = {
     "millivolt": Fault(lambda t: t | {"voltage": 1e3 * t["voltage"]}, r"beyond -3 … 3 V: .*Give it in V, or --clip-a"),
     "missing": Fault(
         lambda t: {name: t[name] for name in ("time", "angle", "voltage")},
-        r"no column called 'angular velocity', which is needed for that state of Pendulum; name it with "
+        r"no column called 'angular velocity', which Pendulum needs; name it with "
         r"--columns 'angular velocity=COLUMN' \(it has: time, angle, voltage\)",
     ),
-    "action": Fault(lambda t: {n: t[n] for n in t if n != "voltage"}, r"'voltage', which is needed for that action"),
+    "action": Fault(lambda t: {n: t[n] for n in t if n != "voltage"}, r"'voltage', which Pendulum needs"),
+    "units": Fault(
+        lambda t: {
+            "time": t["time"],
+            "w": t["angle"],
+            "Angular-Velocity [deg/s]": t["voltage"],
+            "VOLT (V)": t["angle"],
+        },
+        r"no column called 'angle' or 'angular velocity' or 'voltage', which Pendulum needs; name them with --columns "
+        r"'angle=COLUMN' 'angular velocity=Angular-Velocity \[deg/s\]' 'voltage=VOLT \(V\)'",
+    ),
 }
 
 
@@ -292,6 +302,10 @@ def test_columns_are_matched_by_name_or_as_stated() -> None:
 
 def test_without_times_the_frequency_must_be_given() -> None:
     log = log_of(pendulum_table(30), time=False)
+    plain = {name: column for name, column in log.columns.items() if name != "time"}
+    log, titled = (Log(log.path, plain | more, {}, None, None) for more in ({}, {"Time [s]": np.arange(30.0)}))
+    with pytest.raises(UserError, match=r"called time; name it with --time 'Time \[s\]', if that is in s, or give"):
+        convert(titled, Pendulum())
     with pytest.raises(UserError, match="has no column called time; name it with --time, or give --frequency"):
         convert(log, Pendulum())
     _, facts, summary = convert(log, Pendulum(), frequency=50.0)
