@@ -59,6 +59,11 @@ def listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else ""
 
 
+def some(parts: Sequence[str], most: int) -> str:
+    """Write the first of them as a sentence does, and how many others there are."""
+    return listed(parts if len(parts) <= most else [*parts[:most], amount(len(parts) - most, "other")])
+
+
 def amount(count: int, what: str) -> str:
     """Write how many of what there are."""
     return (
@@ -143,9 +148,8 @@ def _headline(material: Material, overall: Overall) -> tuple[str, list[str]]:
     sentences.append(_against(close, close.behind))
     behind = [one for one in others[1:] if one.behind is not None and one.behind.sure]
     if behind:
-        told = listed([f"{one.series.label} by {_short(one.behind)}" for one in behind[:4] if one.behind])
-        more = f", and {len(behind) - 4} others" if len(behind) > 4 else ""
-        sentences.append(f"Surely behind it: {told}{more}.")
+        told = some([f"{one.series.label} by {_short(one.behind)}" for one in behind if one.behind], 4)
+        sentences.append(f"Surely behind it: {told}.")
     if not tied:
         narrowly = ", narrowly" if close.behind.difference.mean < NARROW and unit == MU else ""
         return f"{best.series.label} came first{narrowly}", sentences
@@ -212,7 +216,7 @@ def _failures(material: Material) -> str:
         }
         total = sum(by_series.values())
         if total:
-            told = listed([f"{count} of {label}" for label, count in by_series.items() if count][:6])
+            told = some([f"{count} of {label}" for label, count in by_series.items() if count], 7)
             verb = "are left out of scores and curves" if name == "failed" else "count as any other"
             words.append(f"{amount(total, 'run')} {name} ({meaning}): {told}; they {verb}.")
         elif name == "failed" or normalised:  # without μ_r nobody knows

@@ -21,7 +21,7 @@ from replaybench.experiments.report.assembly import make_report
 from replaybench.experiments.report.comparison import at_point, lead, over_points
 from replaybench.experiments.report.material import Point, read_material
 from replaybench.experiments.report.page import LARGEST
-from replaybench.experiments.report.summary import summarise
+from replaybench.experiments.report.summary import some, summarise
 from replaybench.experiments.results.dataset import AXES, add_scores
 from replaybench.experiments.results.results_file import read_results, write_results
 
@@ -204,3 +204,9 @@ def test_plotly_knows_every_property_of_every_figure(report: Path) -> None:
     for figure in figures:
         go.Figure(json.loads(figure))
     assert len(figures) > 60
+
+
+def test_long_lists_end_with_how_many_others_there_are() -> None:
+    assert some(["a", "b", "c"], 3) == "a, b and c"
+    assert some(["a", "b", "c"], 2) == "a, b and 1 other"
+    assert some(["a", "b", "c"], 1) == "a and 2 others"
