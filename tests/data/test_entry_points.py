@@ -77,6 +77,7 @@ def test_what_an_installed_package_offers_goes_by_its_name() -> None:
     assert is_installed("Swing")
     assert "Kept" in RETENTIONS
     assert "Kept" not in SAMPLINGS
+    assert list(ENTRIES) == ["Drop", "Synth"]
     strategy = parse("kept[Drawn+ReFER]", from_file=True)
     assert str(strategy) == "Kept[Drawn+ReFER]"
     assert type(strategy.sampling).__module__ == "offering"

@@ -103,7 +103,7 @@ def _compared(material: Material, standings: dict[Point, list[Standing]]) -> str
 def _incomplete(material: Material) -> str:
     """Say that cells are missing of a sweep that runs, or was interrupted."""
     cells = material.origin.get("cells")
-    if material.origin.get("complete") is not False or not isinstance(cells, list):
+    if material.origin.get("complete") is not False or not isinstance(cells, dict):
         return ""
     there = int((material.data["cell"].values != "").sum()) if "cell" in material.data.coords else 0
     return f" The sweep is not complete: {there:,} of its {amount(len(cells), 'cell')} had finished."

@@ -141,6 +141,8 @@ def _read(registry: Registry, term: _Written) -> Any:
                 )
         if registry is WEIGHTINGS:
             raise unknown(registry.kind, term.name, [*WEIGHTINGS, *REFER])
+    if registry is ENTRIES and in_file(term.name):
+        raise unknown(registry.kind, term.name, registry)
     kind = registry.load(term.name)
     for parameter, field in kind.parameters().items():
         if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:

@@ -14,9 +14,14 @@ def _registry(kind: str, base: str, own: dict[str, str]) -> Registry:
     return Registry(kind=kind, own=places, base=f"{_HERE}.{base}", group="replaybench.strategies")
 
 
-ENTRIES: Final = _registry(
-    "modifier of what enters", "term:Term", {"Drop": "entry.drop:Drop", "Synth": "entry.synth:Synth"}
+ENTRIES: Final = Registry(
+    kind="modifier of what enters",
+    own={"Drop": f"{_HERE}.entry.drop:Drop", "Synth": f"{_HERE}.entry.synth:Synth"},
+    base=f"{_HERE}.term:Term",
+    group="",
+    also_named=(),
 )
+"""A strategy has a place for each of these and for no other, so nobody else offers any."""
 RETENTIONS: Final = _registry(
     "retention strategy",
     "retention.interface:Retention",
