@@ -107,9 +107,8 @@ def test_an_interrupted_sweep_is_called_incomplete(tmp_path: Path) -> None:
     data.coords["cell"] = (*AXES, "block"), np.array(["a", "", "b", ""], object).reshape(1, 1, 2, 1, 2, 1)
     add_scores(data)
     write_results(tmp_path / "results.nc", data)
-    (tmp_path / "provenance.json").write_text(
-        json.dumps({"study": "t", "complete": False, "cells": dict.fromkeys("abcd", {})})
-    )
+    facts = {"study": "t", "complete": False, "cells": {key: {} for key in "abcd"}}
+    (tmp_path / "provenance.json").write_text(json.dumps(facts))
     text = unescape(make_report(tmp_path))
     assert "at noise 0 and at 50 Hz: 2 cells of 8 seeds, 16 runs in all, of 60 episodes each." in text
     assert "The sweep is not complete: 2 of its 4 cells had finished." in text
