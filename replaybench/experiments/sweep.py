@@ -158,5 +158,9 @@ def run_sweep(
         write_results(folder.results, data)
         write_provenance(folder, study.name, todo.cells, complete=not status)
         done = any((folder.cell(cell.id) / "scores.h5").is_file() for cell in todo.cells)
-        drawn = figures(data, folder, todo.cells) if done else []
+        try:
+            drawn = figures(data, folder, todo.cells) if done else []
+        except KeyboardInterrupt as stop:
+            told = f"stopped while drawing; scores are in {folder.results}, the same command again draws"
+            raise type(stop)(told) from stop
     return Outcome(data, drawn, status)

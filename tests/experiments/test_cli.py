@@ -134,14 +134,20 @@ def test_bash_completes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> N
     """The script is given to a shell, which then completes a command and an option."""
     assert call("--tyro-print-completion", "bash") == 0
     (tmp_path / "completion").write_text(capsys.readouterr().out)
-    for typed, completed in ((["replaybench", "swe"], "sweep"), (["replaybench", "sweep", "--che"], "--checkpoint-")):
+    for line, completed in (
+        ("replaybench swe", "sweep"),
+        ("replaybench sweep --che", "--checkpoint-seconds"),
+        ("replaybench import rig.csv --mi", "--missing"),
+        ("replaybench import rig.csv --missing d", "drop"),
+    ):
+        typed = line.split()
         program = (
             f"source {tmp_path / 'completion'}; COMP_WORDS=({' '.join(typed)}); COMP_CWORD={len(typed) - 1}; "
             f"COMP_LINE='{' '.join(typed)}'; COMP_POINT=${{#COMP_LINE}}; "
             "spec=$(complete -p replaybench); f=${spec##*-F }; ${f%% *}; printf '%s\\n' \"${COMPREPLY[@]}\""
         )
         done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True)
-        assert completed in done.stdout, done
+        assert done.stdout.split() == [completed], done
 
 
 def test_examples_are_copied_once(
@@ -222,6 +228,17 @@ def test_figures_of_a_killed_sweep_show_its_finished_cells(
     for scores in killed.glob("cells/*/scores.h5"):
         scores.unlink()
     assert "no finished cell" in refused(capsys, "figures", killed)
+
+
+def test_stopped_while_drawing_it_says_where_the_scores_are(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("replaybench.experiments.figures.all_figures.draw_figures", stopped)
+    assert call("sweep", run.parent / "study.toml", "--output", run) == 130
+    assert f"scores are in {run / 'results.nc'}, the same command again draws" in capsys.readouterr().err
 
 
 def test_dry_run_runs_nothing(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ import functools
 import inspect
 import io
 import itertools
+import re
 import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -72,9 +73,17 @@ def _later(command: Callable[..., int]) -> Callable[..., Callable[[], int]]:
     hints, signature = _readable_hints(command), inspect.signature(command)
     parameters = [each.replace(annotation=hints[name]) for name, each in signature.parameters.items()]
     described: Any = bound
-    described.__doc__, described.__annotations__ = command.__doc__, hints
+    described.__doc__, described.__annotations__ = _unfolded(inspect.getdoc(command) or ""), hints
     described.__signature__ = signature.replace(parameters=parameters)
     return bound
+
+
+def _unfolded(text: str) -> str:
+    """Return a docstring with each argument's description in one line.
+
+    The parser keeps some line breaks: help is then ragged, and a shell takes the second line for a completion.
+    """
+    return re.sub(r"\n {8,}(?=\S)", " ", text)
 
 
 _WRITTEN: Final = {"parameters": "NAME=VALUE …", "columns": "NAME=COLUMN …", "set": "NAME=VALUE …"}
