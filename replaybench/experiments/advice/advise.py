@@ -208,7 +208,7 @@ def _conclude(
         probes=probes,
         chosen=chosen,
         changes=changes_of(traits, probes, chosen, capacity),
-        cautions=cautions_of(capacity, chosen, question.seeds, traits),
+        cautions=cautions_of(capacity, chosen, question.seeds, episodes, traits),
     )
 
 

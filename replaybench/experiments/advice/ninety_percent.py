@@ -13,6 +13,8 @@ from replaybench.experiments.results.effects import paired
 Floats = NDArray[np.float64]
 
 SHARE: Final = 0.9
+LEAST_EPISODES: Final = 20
+"""Episodes below which a curve has no level to ask for."""
 _SMOOTHED: Final = 0.05
 """Part of a run over which curves are averaged before their level is asked for."""
 _STILL: Final = 0.02
@@ -47,12 +49,12 @@ def ninety_percent(rewards: Floats, steps: Floats, start: float) -> Capacity | N
     seeds are left out.
 
     Returns:
-        None where nothing was learned: the final performance is not above the start.
+        None where nothing was learned (the final performance is not above the start), or of fewer than 20 episodes.
     """
     whole = np.isfinite(rewards).all(axis=1)
     rewards, steps = rewards[whole], steps[whole]
     episodes = rewards.shape[1]
-    if not whole.any() or episodes < 20:
+    if not whole.any() or episodes < LEAST_EPISODES:
         return None
     last = max(1, episodes // 10)
     final = float(rewards[:, -last:].mean())

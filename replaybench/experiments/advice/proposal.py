@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from replaybench.experiments.advice.ninety_percent import Capacity
+from replaybench.experiments.advice.ninety_percent import LEAST_EPISODES, Capacity
 from replaybench.experiments.advice.rules import Candidate, Rule, candidates, rules
 from replaybench.experiments.advice.traits import Traits
 from replaybench.experiments.results.comparison_tables import final_scores, scaled
@@ -174,10 +174,15 @@ def _edge(rule: Rule, value: float, parts: set[str]) -> str:
     return f"{rule.trait} is {value:.3g}: rule {rule.id} {state} {verb} {named} where it is {rule.ends()}"
 
 
-def cautions_of(capacity: Capacity | None, chosen: Probe, seeds: int, traits: Traits) -> list[str]:
+def cautions_of(capacity: Capacity | None, chosen: Probe, seeds: int, episodes: int, traits: Traits) -> list[str]:
     """Say what the advice does not rest on."""
     said = []
-    if capacity is None:
+    if capacity is None and episodes < LEAST_EPISODES:
+        said.append(
+            f"{episodes} episodes are too few for the 90 % rule, so that the capacity is not its own; --episodes "
+            f"{LEAST_EPISODES} or more"
+        )
+    elif capacity is None:
         said.append("FULL[Uniform] learned nothing here that is above random control: run longer before trusting this")
     if seeds < _FEW:
         said.append(f"intervals of {seeds} seeds hold less than they say (docs/statistics.md); use 10 or more")

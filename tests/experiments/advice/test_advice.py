@@ -16,7 +16,7 @@ from replaybench.envs.ode.magman import Magman
 from replaybench.envs.ode.pendulum import PendulumDCSC
 from replaybench.experiments.advice.advise import advise_from
 from replaybench.experiments.advice.ninety_percent import moving_mean, ninety_percent, rounded
-from replaybench.experiments.advice.proposal import Probe, changes_of, choose
+from replaybench.experiments.advice.proposal import Probe, cautions_of, changes_of, choose
 from replaybench.experiments.advice.rules import Candidate, candidates, rules, stored_evidence
 from replaybench.experiments.advice.traits import Traits, authority, authority_of, decay_of, symmetry_of
 from replaybench.experiments.cli import main
@@ -54,6 +54,14 @@ def test_failed_seeds_are_left_out_and_nothing_learned_is_no_capacity() -> None:
     assert found is not None
     assert found.final == pytest.approx(-2.0, abs=0.01)
     assert ninety_percent(curves(), np.full((6, 200), 50.0), start=0.0) is None
+
+
+def test_a_run_too_short_for_the_rule_is_not_said_to_have_learned_nothing() -> None:
+    rewards, steps = curves()[:, ::12], np.full((6, 17), 50.0)
+    assert ninety_percent(rewards, steps, start=-10.0) is None
+    chosen = probe("FULL", 0.9, 0)
+    assert cautions_of(None, chosen, 10, 17, QUIET)[0].startswith("17 episodes are too few for the 90 % rule")
+    assert cautions_of(None, chosen, 10, 20, QUIET)[0].startswith("FULL[Uniform] learned nothing")
 
 
 def test_moving_means_and_rounding_by_hand() -> None:
