@@ -105,7 +105,7 @@ def _incomplete(material: Material) -> str:
     cells = material.origin.get("cells")
     if material.origin.get("complete") is not False or not isinstance(cells, dict):
         return ""
-    there = int((material.data["cell"].values != "").sum()) if "cell" in material.data.coords else 0
+    there = int((material.data["started"].values != "").sum()) if "started" in material.data.coords else 0
     return f" The sweep is not complete: {there:,} of its {amount(len(cells), 'cell')} had finished."
 
 

@@ -264,15 +264,26 @@ def test_axe_finds_nothing_serious(browser: Any, report: Path, scheme: str) -> N
 
 def test_paper_shows_the_chosen_figures(browser: Any, report: Path) -> None:
     """What is printed is drawn before, also what nobody has scrolled to, as wide as the paper."""
-    with opened(browser, report) as page:
+    with opened(browser, report, color_scheme="dark") as page:
+        page.evaluate("document.querySelector('.chips input').click()")
+        page.evaluate("document.getElementById('filters').open = false")
         page.evaluate("dispatchEvent(new Event('beforeprint'))")
         drawn = page.locator(".panel:visible .main-svg:first-child")
         assert drawn.count() == page.locator(".panel:visible").count()
         assert max(drawn.evaluate_all("all => all.map(svg => svg.getBoundingClientRect().width)")) <= 700
         page.emulate_media(media="print")
+        assert page.locator(".chips label:visible").count() == page.locator(".chips label").count() - 1 > 0, "a legend"
+        as_on_white = """() => [...document.querySelectorAll(".swatch[data-color]")].every((one) => {
+            const shown = one.style.color;
+            one.style.color = one.dataset.color;
+            return shown === one.style.color;
+        })"""
+        assert page.evaluate(as_on_white)
+        assert not page.locator(".filters :is(select, input, summary):visible").count()
         right = "(all, of) => all.map(one => one.closest(of).getBoundingClientRect().right)"
         wide = page.locator("#policies .panel:visible .main-svg:first-child")
         ends, rooms = wide.evaluate_all(right, ".main-svg"), wide.evaluate_all(right, ".panel")
         assert all(end <= room + 1 for end, room in zip(ends, rooms, strict=True))
         page.emulate_media(media="screen")
         page.evaluate("dispatchEvent(new Event('afterprint'))")
+        assert not page.evaluate("document.getElementById('filters').open")

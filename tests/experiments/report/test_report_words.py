@@ -104,7 +104,9 @@ def test_runs_that_failed_at_once_are_counted(tmp_path: Path) -> None:
 def test_an_interrupted_sweep_is_called_incomplete(tmp_path: Path) -> None:
     data = read_results(study(tmp_path, 0.8, 0.3))
     data["reward"].values[..., 1, :, :] = np.nan
-    data.coords["cell"] = (*AXES, "block"), np.array(["a", "", "b", ""], object).reshape(1, 1, 2, 1, 2, 1)
+    blocks = (*AXES, "block")  # cells have an id before they have an end
+    data.coords["cell"] = blocks, np.array([*"abcd"], object).reshape(1, 1, 2, 1, 2, 1)
+    data.coords["started"] = blocks, np.array(["2026", "", "2026", ""], object).reshape(1, 1, 2, 1, 2, 1)
     add_scores(data)
     write_results(tmp_path / "results.nc", data)
     facts = {"study": "t", "complete": False, "cells": {key: {} for key in "abcd"}}

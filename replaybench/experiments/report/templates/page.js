@@ -123,10 +123,18 @@
     show();
   }
 
-  // Paper is white and narrow: all that is chosen is drawn anew for it, and again for the screen afterwards.
+  // Paper is white and narrow: all that is chosen is drawn anew for it, and again for the screen afterwards. What the
+  // choice names is the legend of the figures.
+  const choice = document.getElementById("filters");
+  let folded = false;
   const print = (on) => {
     printing = on;
+    if (choice) {
+      if (on) folded = !choice.open;
+      choice.open = on || !folded;
+    }
     root.classList.toggle("printing", on);
+    paint();
     panels.forEach(draw);
   };
   addEventListener("beforeprint", () => print(true));
