@@ -21,6 +21,8 @@ IN_FILE: Final = "path/to/file.py:ClassName"
 _NAME: Final = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)\Z")
 _IN_TEXT: Final = re.compile(r"[^()*·+\[\]]+\.py:(\w+)")
 
+_MOST_FILES: Final = 100
+"""Files of a folder in which a name is looked for."""
 _IMPORTED: Final[dict[str, Path]] = {}
 """Users' modules by name: the path as the user wrote it."""
 
@@ -36,6 +38,21 @@ def in_file(name: str) -> InFile | None:
     """Read `path/to/file.py:ClassName`; None where a name is of another kind."""
     match = _NAME.match(name)
     return InFile(Path(match["path"]), match["name"]) if match else None
+
+
+def class_here(name: str) -> str | None:
+    """Return `file.py:ClassName` for a class of that name, in any case, that a file here seems to define.
+
+    Files are searched as text and not run: it is for a hint.
+    """
+    defined = re.compile(rf"^class ({re.escape(name)})\b", re.IGNORECASE | re.MULTILINE)
+    for path in sorted(Path().glob("*.py"))[:_MOST_FILES]:
+        try:
+            if match := defined.search(path.read_text(encoding="utf-8", errors="replace")):
+                return f"{path}:{match[1]}"
+        except OSError:
+            continue
+    return None
 
 
 def class_in_file(place: InFile, kind: str, base: type, derive_from: str = "") -> type[Any]:

@@ -64,6 +64,16 @@ def test_wrong_names_are_told_in_one_line(name: str, parameters: dict[str, float
         make_plant(name, **parameters)
 
 
+def test_a_name_that_is_in_a_file_here_is_told_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "oven.py").write_text("raise SystemExit('it ran')\nclass Oven(OdePlant): ...\n")
+    for name in ("oven", "Oven"):
+        with pytest.raises(UserError, match=f"^unknown plant '{name}'; did you mean oven.py:Oven\\?$"):
+            make_plant(name)
+    with pytest.raises(UserError, match="^unknown plant 'Ove'; valid: "):
+        make_plant("Ove")
+
+
 def test_only_names_that_run_installed_code_are_taken_from_strangers() -> None:
     assert is_installed("Pendulum")
     assert is_installed("gymnasium:Pendulum-v1")
