@@ -84,7 +84,7 @@ def convert(
     inferred = frequency is None
     if frequency is None:
         if log.time is None:
-            near = _nearest("time", log.columns)
+            near = _nearest("time", (*log.columns, *log.unusable))
             how = f"--time {near!r}, if that is in s" if near else "--time"
             raise UserError(f"{log.path} has no column called time; name it with {how}, or give --frequency")
         frequency = round_rate(sampling_rate(log.time))
@@ -155,11 +155,12 @@ def match_columns(log: Log, plant: Plant, columns: Mapping[str, str]) -> dict[st
     found = {_fold(column): column for column in (*log.unusable, *log.columns)}
     mapping = {name: stated.get(name) or found.get(_fold(name)) for name in names}
     if absent := [name for name in names[: -len(OPTIONAL)] if mapping[name] is None]:
-        free = [column for column in log.columns if column not in mapping.values()]
+        titles = (*log.columns, *log.unusable)  # what is unusable says why when it is named
+        free = [column for column in titles if column not in mapping.values()]
         tokens = " ".join(f"'{name}={_nearest(name, free) or 'COLUMN'}'" for name in absent)
         raise UserError(
             f"{log.path} has no column called {' or '.join(map(repr, absent))}, which {plant.name} needs; "
-            f"name {'it' if len(absent) == 1 else 'them'} with --columns {tokens} (it has: {', '.join(log.columns)})"
+            f"name {'it' if len(absent) == 1 else 'them'} with --columns {tokens} (it has: {', '.join(titles)})"
         )
     chosen = {name: column for name, column in mapping.items() if column is not None}
     for column in chosen.values():

@@ -300,6 +300,13 @@ def test_columns_are_matched_by_name_or_as_stated() -> None:
         convert(Log(Path("x.csv"), table, {"angle": "it is text"}, table["time"], None), Pendulum(), {"angle": "angle"})
 
 
+def test_a_missing_column_may_be_one_that_cannot_be_used() -> None:
+    table = pendulum_table(30)
+    log = Log(Path("x.csv"), {"time": table["time"]}, {"Angle [rad]": "commas"}, table["time"], None)
+    with pytest.raises(UserError, match=r"'angle=Angle \[rad\]' .*\(it has: time, Angle \[rad\]\)"):
+        convert(log, Pendulum())
+
+
 def test_without_times_the_frequency_must_be_given() -> None:
     log = log_of(pendulum_table(30), time=False)
     plain = {name: column for name, column in log.columns.items() if name != "time"}
