@@ -19,7 +19,7 @@ from replaybench.experiments.figures.style import (
     plant_name,
 )
 from replaybench.experiments.results.comparison_tables import Row, baseline_of, compared, scaled
-from replaybench.experiments.results.dataset import counted_in, episode_metric, last_of
+from replaybench.experiments.results.dataset import episode_metric, the_last
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,7 +43,7 @@ def paired_differences(data: xr.Dataset) -> Figure | None:
     across = min(_ACROSS, len(places))
     down = -(-len(places) // across)
     height = 0.75 + 0.24 * len(series)
-    caption = f"Last {last_of(data)} training {counted_in(data)}, exploration included. Mean differences of paired "
+    caption = f"{the_last(data, 'training').capitalize()}, exploration included. Mean differences of paired "
     caption += (
         "seeds (dots) with 95 % BCa intervals; filled where p < 0.05 (flipped signs, Holm within a panel). n: pairs."
     )

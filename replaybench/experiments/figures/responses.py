@@ -27,7 +27,7 @@ from replaybench.experiments.figures.style import (
     panel_width,
     plant_name,
 )
-from replaybench.experiments.results.dataset import counted_in, episode_metric, last_of
+from replaybench.experiments.results.dataset import episode_metric, the_last
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,9 +52,9 @@ def response(data: xr.Dataset, axis: Literal["noise", "frequency"]) -> Figure | 
         return None
     other = "frequency" if axis == "noise" else "noise"
     series, normalised = all_series(data), bool(usable_places(data)[has_results(data)].all())
-    final, columns = last_of(data), data.sizes[other]
+    columns = data.sizes[other]
     against = "noise" if axis == "noise" else "control rate"
-    caption = f"Mean of the last {final} training {counted_in(data)}, exploration included; means over runs, "
+    caption = f"Mean of the {the_last(data, 'training')}, exploration included; means over runs, "
     caption += "95 % intervals."
     width = 0.9 * panel_width(columns)
     labels = [one.label for one in series]

@@ -20,7 +20,7 @@ from replaybench.data.errors import UserError
 from replaybench.data.formats.documents import read_json, read_toml
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.experiments.figures.style import Series, all_series
-from replaybench.experiments.results.dataset import AXES, counted_in, last_of, mu_r, runs_there
+from replaybench.experiments.results.dataset import AXES, counted_in, last_of, mu_r, runs_there, the_last
 from replaybench.experiments.results.results_file import read_results
 from replaybench.experiments.results.statistics import Interval, interval
 
@@ -98,8 +98,10 @@ class Material:
         """Say what final scores are the mean of; plants that are counted in rounds have shorter ends."""
         whole, told = self.data.sizes["episode"], []
         for plant, last in enumerate(self._last):
-            which = f"all {last}" if last == whole else f"the last {last}"
-            told.append(f"{which} training {counted_in(self.data.isel(plant=plant))}")
+            mine = self.data.isel(plant=plant)
+            told.append(
+                f"all {last} training {counted_in(mine)}" if last == whole else f"the {the_last(mine, 'training')}"
+            )
         return " or ".join(dict.fromkeys(told))
 
     def runs(self, point: Point, series: Series, normalised: bool) -> Floats:

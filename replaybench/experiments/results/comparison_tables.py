@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.user_file import shortened
 from replaybench.experiments.inspection.fitted_table import FittedTable
-from replaybench.experiments.results.dataset import counted_in, episode_metric, last_of, mu_r
+from replaybench.experiments.results.dataset import episode_metric, last_of, mu_r, the_last
 from replaybench.experiments.results.distribution import assured, assured_share, improvement, middle
 from replaybench.experiments.results.effects import Effect, holm, paired, seeds_to_tell
 from replaybench.experiments.results.sign_flips import flipped
@@ -137,8 +137,7 @@ def _table(data: xr.Dataset, rows: list[Row], baseline: str) -> FittedTable:
         names,
         ("Hz", "noise", *numbers),
         droppable=("failed", "seeds", nearly, "P(better)"),
-        title=f"{data['plant'].item()}: {' or '.join(measures)} of the last {last_of(data)} {counted_in(data)}, "
-        f"compared with {baseline}",
+        title=f"{data['plant'].item()}: {' or '.join(measures)} of the {the_last(data)}, compared with {baseline}",
         caption="differences are of paired seeds, with BCa intervals; p, by flipped signs, is Holm's within a noise\n"
         "and rate, and is the test: not whether intervals overlap; seeds: where p leaves it open, how many would\n"
         "tell, as the only test, if the difference is what it is here. IQM: mean of the middle half of the runs;\n"

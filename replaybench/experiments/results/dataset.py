@@ -221,6 +221,12 @@ def counted_in(data: xr.Dataset) -> str:
     return "rounds" if in_rounds(data) else "episodes"
 
 
+def the_last(data: xr.Dataset, of: str = "") -> str:
+    """Say of what one plant's final score is the mean: "last 100 episodes", "last training round"."""
+    last, counted = last_of(data), f"{of} {counted_in(data)}".strip()
+    return f"last {last} {counted}" if last > 1 else f"last {counted.removesuffix('s')}"
+
+
 def last_of(data: xr.Dataset) -> int:
     """Return how many of one plant's last training episodes, or rounds, make the final score."""
     return last_episodes(data.sizes["episode"], in_rounds(data))

@@ -11,7 +11,7 @@ import xarray as xr
 from replaybench.baselines.references import no_score
 from replaybench.data.user_file import shortened
 from replaybench.experiments.inspection.fitted_table import FittedTable
-from replaybench.experiments.results.dataset import counted_in, episode_metric, last_of, lengths_vary, mu_r
+from replaybench.experiments.results.dataset import counted_in, episode_metric, last_of, lengths_vary, mu_r, the_last
 from replaybench.experiments.results.statistics import Interval, interval
 
 NOISE_AWARE: Final = {
@@ -123,11 +123,11 @@ def _empty_table(data: xr.Dataset) -> FittedTable:
     if not np.isfinite(data["reference_dp"]).any():
         scale = "no μ_r, because there is no dynamic programming to compare with"
     last, count = last_of(data), counted_in(data)
-    over = f"all {last}" if last == data.sizes["episode"] else f"last {last}"
+    over = f"all {last} {count}" if last == data.sizes["episode"] else the_last(data)
     names = _names(data)
     first = ("Hz", "noise", *names, "return" if episode_metric(data) == "return" else "reward", "greedy")
     steps = ["steps"] if lengths_vary(data) else []
-    headings = (*first, *steps, f"μ_final ({over} {count})", "μ_max", "rise 0.8", "dead/failed")
+    headings = (*first, *steps, f"μ_final ({over})", "μ_max", "rise 0.8", "dead/failed")
     return FittedTable(
         headings,
         names=names,

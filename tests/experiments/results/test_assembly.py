@@ -153,6 +153,9 @@ def test_rounds_are_told_from_episodes() -> None:
         data = dataset.assemble(cells(update_every=every, plants=("Magman",)), {}, {c.id: Path("none") for c in
                                 cells(update_every=every, plants=("Magman",))}).isel(plant=0)  # fmt: skip
         assert (dataset.counted_in(data), dataset.in_rounds(data)) == (word, every > 0)
+        assert dataset.the_last(data.isel(episode=slice(10)), "training") == (
+            "last training round" if every else "last 10 training episodes"
+        )
         assert dataset.last_of(data) == last
     bare = data.drop_vars(["episode_metric", "update_every", "reference_rule"])
     assert (dataset.episode_metric(bare), dataset.in_rounds(bare), dataset.rule_of(bare)) == (
