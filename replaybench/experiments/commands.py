@@ -184,17 +184,20 @@ def show_replay(
         plain_lines(console, lambda: _of_updates(done, updates, time.monotonic() - begin)),
     ):
         task = progress.add_task(f"{escape(label)} offline, {learners} learners", total=updates)
-        outcome = replay_offline(
-            recording,
-            strategy,
-            updates=updates,
-            learner=learner,
-            learners=learners,
-            capacity=capacity,
-            root_seed=root_seed,
-            progress=advance,
-            changes=changes,
-        )
+        try:
+            outcome = replay_offline(
+                recording,
+                strategy,
+                updates=updates,
+                learner=learner,
+                learners=learners,
+                capacity=capacity,
+                root_seed=root_seed,
+                progress=advance,
+                changes=changes,
+            )
+        except KeyboardInterrupt as stop:
+            raise type(stop)("stopped; nothing is written, the same command begins anew") from stop
         progress.update(task, description="references")
         found = reference(recording.plant, recording.frequency, noise)
     facts = recording.facts

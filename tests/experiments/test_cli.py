@@ -241,6 +241,19 @@ def test_stopped_while_drawing_it_says_where_the_scores_are(
     assert f"scores are in {run / 'results.nc'}, the same command again draws" in capsys.readouterr().err
 
 
+def test_a_stopped_replay_says_that_it_begins_anew(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("replaybench.experiments.training.offline.replay_offline", stopped)
+    buffer = next(run.glob("cells/*/buffer.h5"))
+    assert call("replay", buffer, "--updates", 10, "--output", tmp_path / "off") == 130
+    assert "nothing is written, the same command begins anew" in capsys.readouterr().err
+    assert not (tmp_path / "off").exists()
+
+
 def test_dry_run_runs_nothing(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("sweep", run.parent / "study.toml", "--output", tmp_path / "none", "--dry-run") == 0
     told = capsys.readouterr().out
