@@ -93,7 +93,8 @@ def made(study: str) -> str:
     """Say from which code a study's results are, and whether they were scored anew since."""
     data = results(study)
     if "commit" in data.coords:
-        commits = sorted({str(commit) for commit in data["commit"].values.ravel() if commit})
+        several = [str(of_a_cell).split(", ") for of_a_cell in data["commit"].values.ravel() if of_a_cell]
+        commits = sorted({commit for of_a_cell in several for commit in of_a_cell})
     else:  # older runs say it once for all cells
         told = json.loads((RESULTS / study / "provenance.json").read_text(encoding="utf-8"))
         commits = [told["git_commit"]]

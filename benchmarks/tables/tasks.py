@@ -11,7 +11,7 @@ from replaybench.experiments.results.statistics import interval
 
 
 def texts() -> dict[str, str]:
-    return {**_locomotion(), **_cartpole(), **_roboschool(), **_drafting(), **_drafting_vracer()}
+    return {**_locomotion(), **_cartpole(), **_huber(), **_roboschool(), **_drafting(), **_drafting_vracer()}
 
 
 def _locomotion() -> dict[str, str]:
@@ -56,6 +56,35 @@ def _cartpole() -> dict[str, str]:
     )
     headings = ("strategy", "training", "greedy", "seeds that end at 400 or more")
     return {"cartpole": captioned(caption, table(headings, rows))}
+
+
+_LOSSES = {
+    "DQN:stored": "squared errors",
+    "DQN:huber10": "linear beyond 10",
+    "DQN:huber": "linear beyond 1",
+    "DQN:default": "squared; DQN as it comes",
+    "DQN:decay": "squared; the same, exploration fades within 20 rounds",
+}
+
+
+def _huber() -> dict[str, str]:
+    late = 25
+    found = {one.learner: one for one in cells("huber")}
+    rows = [
+        [words, spread(found[name].final, 0), spread(found[name].looks(late), 0)] for name, words in _LOSSES.items()
+    ]
+    caption = (
+        f"{runs('huber', 'rounds')} of 500 steps, {made('huber')}. Returns, means over seeds with 95 % intervals: over "
+        f"the last tenth of training, exploration included, and of the greedy episodes after rounds {looks('huber', late)}."
+    )
+    means = {name: number(float(found[name].final.mean()), 0) for name in _LOSSES}
+    told = f"{means['DQN:stored']} with squared errors, {means['DQN:huber10']} with `huber = 10`, "
+    told += f"{means['DQN:huber']} with `huber = 1`"
+    return {
+        "huber": captioned(caption, table(("loss", "training", "greedy"), rows)),
+        "huber.said": told,
+        "huber.default": f"{means['DQN:default']} instead of {means['DQN:decay']}",
+    }
 
 
 def _roboschool() -> dict[str, str]:
