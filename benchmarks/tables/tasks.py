@@ -75,7 +75,8 @@ def _huber() -> dict[str, str]:
     ]
     caption = (
         f"{runs('huber', 'rounds')} of 500 steps, {made('huber')}. Returns, means over seeds with 95 % intervals: over "
-        f"the last tenth of training, exploration included, and of the greedy episodes after rounds {looks('huber', late)}."
+        "the last tenth of training, exploration included, and of the greedy episodes after rounds "
+        f"{looks('huber', late)}."
     )
     means = {name: number(float(found[name].final.mean()), 0) for name in _LOSSES}
     told = f"{means['DQN:stored']} with squared errors, {means['DQN:huber10']} with `huber = 10`, "
