@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import inspect
 import os
 import re
 import sys
@@ -80,7 +81,30 @@ def class_in_file(place: InFile, kind: str, base: type, derive_from: str = "") -
         raise UserError(
             f"{place.class_name} in {place.path} is no {kind}; derive it from {derive_from or base.__name__}"
         )
+    for each in classes.values():
+        if isinstance(each, type) and each.__module__ == found.__module__:
+            _check_methods(each, place)
     return found
+
+
+def _check_methods(mine: type, place: InFile) -> None:
+    """Raise `UserError` for a method that cannot be called as the package's own of that name, before a sweep does."""
+    for name, method in vars(mine).items():
+        base = next((above for above in mine.__mro__[1:] if name in vars(above)), object)
+        due = vars(base).get(name)
+        if not (base.__module__.startswith("replaybench.") and inspect.isfunction(method) and inspect.isfunction(due)):
+            continue
+        called = [each for each in inspect.signature(due).parameters.values() if each.default is each.empty]
+        by_name = {each.name: None for each in called if each.kind is each.KEYWORD_ONLY}
+        by_place = [each for each in called if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+        try:
+            inspect.signature(method).bind(*by_place, **by_name)
+        except TypeError:
+            words = ", ".join(each.name for each in called)
+            raise UserError(
+                f"{place.path} line {method.__code__.co_firstlineno}: {mine.__name__}.{name} must take ({words}), "
+                f"not ({', '.join(inspect.signature(method).parameters)})"
+            ) from None
 
 
 def import_file(path: Path, kind: str) -> ModuleType:
