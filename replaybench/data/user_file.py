@@ -92,7 +92,9 @@ def _check_methods(mine: type, place: InFile) -> None:
     for name, method in vars(mine).items():
         base = next((above for above in mine.__mro__[1:] if name in vars(above)), object)
         due = vars(base).get(name)
-        if not (base.__module__.startswith("replaybench.") and inspect.isfunction(method) and inspect.isfunction(due)):
+        if name.startswith("__") or not base.__module__.startswith("replaybench."):
+            continue
+        if not (inspect.isfunction(method) and inspect.isfunction(due)):
             continue
         called = [each for each in inspect.signature(due).parameters.values() if each.default is each.empty]
         by_name = {each.name: None for each in called if each.kind is each.KEYWORD_ONLY}

@@ -18,6 +18,9 @@ class Mine(Retention):
         return _Running()
 
 class _Running(RunningRetention):
+    def __init__(self, *, mine=None):
+        pass
+
     def slots(self, ARGUMENTS):
         pass
 """
@@ -43,6 +46,6 @@ def test_a_method_that_can_be_called_as_the_package_does_is_taken(given: str, tm
 def test_a_method_that_cannot_is_told_with_its_line(given: str, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(FILE.replace("ARGUMENTS", given))
     with pytest.raises(
-        UserError, match=r"mine.py line 9: _Running.slots must take \(self, offers, capacity, slots\), not"
+        UserError, match=r"mine.py line 12: _Running.slots must take \(self, offers, capacity, slots\), not"
     ):
         class_in_file(InFile(tmp_path / "mine.py", "Mine"), "retention", Retention)
