@@ -27,6 +27,7 @@ def _whole(value: Any, least: int) -> bool:
 
 
 TEXT: Final = Kind("a name", lambda value: isinstance(value, str) and bool(value), "angle")
+UNIT: Final = Kind("a unit, empty where there is none", lambda value: isinstance(value, str), "rad")
 FLAG: Final = Kind("True or False", lambda value: isinstance(value, bool), True)
 NUMBER: Final = Kind("a finite number", lambda value: _numeric(value) and math.isfinite(value), 1.5)
 POSITIVE: Final = Kind("a positive number", lambda value: _numeric(value) and 0 < float(value) < math.inf, 1.5)
@@ -36,7 +37,8 @@ WHOLE: Final = Kind("a whole number from 0", lambda value: _whole(value, 0), 0)
 COUNT: Final = Kind("a whole number from 2", lambda value: _whole(value, 2), 11)
 
 KINDS: Final[dict[str, Kind]] = {
-    **dict.fromkeys(("name", "state_names", "state_units", "action_names", "action_units"), TEXT),
+    **dict.fromkeys(("name", "state_names", "action_names"), TEXT),
+    **dict.fromkeys(("state_units", "action_units"), UNIT),
     **dict.fromkeys(("state_center", "action_low", "action_high", "zero_action"), NUMBER),
     **dict.fromkeys(("initial_state", "reference_state", "grid_low", "grid_high"), NUMBER),
     **dict.fromkeys(("state_scale", "episode_seconds", "frequency", "reward_scale", "max_substep"), POSITIVE),

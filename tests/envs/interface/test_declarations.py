@@ -27,7 +27,7 @@ from replaybench.envs.ode.pendulum import PendulumDCSC
         ("action_low", -3.0, "action_low must be a tuple, as in (-3.0,), not -3.0"),
         ("action_low", (3.0,), "action_low must be below action_high, not (3.0,) beside (3.0,)"),
         ("state_scale", (1.0, 0.0), "each entry of state_scale must be a positive number, not 0.0"),
-        ("state_units", ("rad", 2), "each entry of state_units must be a name, not 2"),
+        ("state_units", ("rad", 2), "each entry of state_units must be a unit, empty where there is none, not 2"),
         ("initial_state", (0.0, math.nan), "each entry of initial_state must be a finite number, not nan"),
         ("periodic", True, "periodic must be a tuple, as in (True, True), not True"),
         ("frequency", "50", "frequency must be a positive number, not '50'"),
@@ -48,3 +48,8 @@ def test_nonsense_is_refused_by_its_name(name: str, value: Any, told: str) -> No
         dataclasses.dataclass(frozen=True, kw_only=True)(made)()
     assert "Wrong" in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+def test_what_has_no_unit_may_say_so() -> None:
+    made: Any = type("Unitless", (PendulumDCSC,), {"state_units": ("", "")})
+    assert dataclasses.dataclass(frozen=True, kw_only=True)(made)().state_units == ("", "")
