@@ -7,9 +7,9 @@ import numpy as np
 from benchmarks.tables.stored import cells, made, results, runs
 from benchmarks.tables.text import between, captioned, listed, number, table
 from replaybench.experiments.results.comparison_tables import Row, compared
+from replaybench.experiments.results.effects import SIGNIFICANT
 
 STUDY, BASELINE = "debruin2018-fig12", "FIFO[Uniform]"
-SURE = 0.05
 
 
 def texts() -> dict[str, str]:
@@ -47,7 +47,7 @@ def _beside(row: Row) -> tuple[str, str]:
 
 def _said(rows: list[Row]) -> str:
     """Say which strategies surely end better or worse than the baseline, and which ends best."""
-    others = [row for row in rows if row.effect is not None and row.chance < SURE]
+    others = [row for row in rows if row.effect is not None and row.chance < SIGNIFICANT]
     better, worse = (
         [row.strategy for row in others if row.effect is not None and sign * row.effect.mean > 0] for sign in (1, -1)
     )

@@ -14,7 +14,7 @@ from replaybench.experiments.advice.ninety_percent import LEAST_EPISODES, Capaci
 from replaybench.experiments.advice.rules import Candidate, Rule, candidates, rules
 from replaybench.experiments.advice.traits import Traits
 from replaybench.experiments.results.comparison_tables import final_scores, scaled
-from replaybench.experiments.results.effects import Effect, holm, paired
+from replaybench.experiments.results.effects import SIGNIFICANT, Effect, holm, paired
 from replaybench.experiments.results.sign_flips import flipped
 
 Floats = NDArray[np.float64]
@@ -23,7 +23,6 @@ NEAR: Final = 0.01
 """Scores so near to the best are as good; then the rules decide."""
 _FEW: Final = 8
 _NAMED: Final = 3
-_SURE: Final = 0.05
 
 
 class Probe(NamedTuple):
@@ -138,7 +137,7 @@ def changes_of(traits: Traits, probes: Sequence[Probe], chosen: Probe, capacity:
         if ahead.n:
             low, high = ahead.interval()
             ends = f" [{low:+.3f}, {high:+.3f}]" if np.isfinite(low) else ""
-            sure = "surely" if flipped(ahead.differences) < _SURE else "not surely"
+            sure = "surely" if flipped(ahead.differences) < SIGNIFICANT else "not surely"
             said.append(
                 f"{rival.name} is next: {chosen.name} is {ahead.mean:+.3f}{ends} ahead over {ahead.n} seeds, {sure}; a "
                 f"difference below zero over more seeds would turn the proposal to it"
@@ -186,7 +185,7 @@ def cautions_of(capacity: Capacity | None, chosen: Probe, seeds: int, episodes: 
         said.append("FULL[Uniform] learned nothing here that is above random control: run longer before trusting this")
     if seeds < _FEW:
         said.append(f"intervals of {seeds} seeds hold less than they say (docs/statistics.md); use 10 or more")
-    if chosen.beyond is not None and not chosen.chance < _SURE:
+    if chosen.beyond is not None and not chosen.chance < SIGNIFICANT:
         said.append(f"{chosen.name} is not surely better than FULL[Uniform] (p = {chosen.chance:.2f})")
     if traits.symmetry is None:
         said.append(

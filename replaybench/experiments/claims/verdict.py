@@ -9,11 +9,10 @@ from typing import Final, Literal
 import numpy as np
 
 from replaybench.experiments.claims.claim import Claim
-from replaybench.experiments.results.effects import Effect, holm, seeds_to_tell
+from replaybench.experiments.results.effects import SIGNIFICANT, Effect, holm, seeds_to_tell
 
 Word = Literal["reproduced", "contradicted", "undecided", "not run"]
 
-SIGNIFICANT: Final = 0.05
 NOTHING: Final = Effect(np.empty(0))
 
 

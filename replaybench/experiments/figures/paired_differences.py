@@ -20,6 +20,7 @@ from replaybench.experiments.figures.style import (
 )
 from replaybench.experiments.results.comparison_tables import Row, baseline_of, compared, scaled
 from replaybench.experiments.results.dataset import episode_metric, the_last
+from replaybench.experiments.results.effects import SIGNIFICANT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -82,5 +83,5 @@ def _draw(axes: Axes, rows: list[Row], series: list[Series]) -> None:
         ends = effect.interval()
         if np.isfinite(ends).all():
             axes.plot(ends, (place, place), color=one.color, linewidth=1.6, zorder=2)
-        face = one.color if row.chance < 0.05 else "white"
+        face = one.color if row.chance < SIGNIFICANT else "white"
         axes.plot(effect.mean, place, marker=one.marker, color=one.color, markerfacecolor=face, markersize=5, zorder=3)

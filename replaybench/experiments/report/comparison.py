@@ -9,22 +9,18 @@ one of two failed is left out of their difference.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.experiments.figures.style import Series
 from replaybench.experiments.report.material import Material, Point
-from replaybench.experiments.results.effects import seeds_to_tell
+from replaybench.experiments.results.effects import FEWEST_SEEDS, SIGNIFICANT, seeds_to_tell
 from replaybench.experiments.results.sign_flips import flipped
 from replaybench.experiments.results.statistics import Interval, interval
 
 Floats = NDArray[np.float64]
-
-FEW: Final = 6
-"""Pairs of runs below which nothing can be sure: with five no test by flipped signs can say p < 0.05."""
-SIGNIFICANT: Final = 0.05
 
 
 class Lead(NamedTuple):
@@ -52,7 +48,7 @@ class Lead(NamedTuple):
     @property
     def sure(self) -> bool:
         """Tell whether the lead is more than chance; intervals of few seeds hold less than they say."""
-        return self.pairs >= FEW and self.difference.mean > 0 and self.chance < SIGNIFICANT
+        return self.pairs >= FEWEST_SEEDS and self.difference.mean > 0 and self.chance < SIGNIFICANT
 
 
 def lead(one: Floats, other: Floats) -> Lead:

@@ -9,10 +9,11 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from replaybench.experiments.figures.style import plant_name
-from replaybench.experiments.report.comparison import FEW, Lead, Overall, Standing, over_points
+from replaybench.experiments.report.comparison import Lead, Overall, Standing, over_points
 from replaybench.experiments.report.look import MU, number, worded
 from replaybench.experiments.report.material import Material, Point
 from replaybench.experiments.results.dataset import counted_in, episode_metric
+from replaybench.experiments.results.effects import FEWEST_SEEDS
 from replaybench.experiments.results.statistics import DEAD_LEVEL
 
 NARROW: Final = 0.02
@@ -155,7 +156,7 @@ def _headline(material: Material, overall: Overall) -> tuple[str, list[str]]:
         return f"{best.series.label} came first{narrowly}", sentences
     if same:
         return f"No clear winner: {listed([best.series.label, *same])} came to the same scores", sentences
-    if close.behind.pairs < FEW:
+    if close.behind.pairs < FEWEST_SEEDS:
         return f"{best.series.label} scored highest, but there are too few seeds to be sure", sentences
     if len(tied) > 2:
         return f"No clear winner: {len(tied) + 1} of {len(overall.standings)} are too close to call", sentences
@@ -177,7 +178,7 @@ def _against(close: Standing, lead: Lead) -> str:
     if lead.sure:
         return f"{text} ({_chance(lead)}): more than chance."
     few = f"{amount(lead.pairs, 'seed')} {'is' if lead.pairs == 1 else 'are'} too few for a claim"
-    doubt = few if lead.pairs < FEW else f"these runs do not tell the two apart ({_chance(lead)})"
+    doubt = few if lead.pairs < FEWEST_SEEDS else f"these runs do not tell the two apart ({_chance(lead)})"
     if lead.pairs < 2:
         return f"{text}; {few}."
     enough = f"about {lead.needed:,} seeds would" if lead.needed else "more seeds than anybody runs would be needed"

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError
 from replaybench.experiments.results.comparison_tables import final_scores
-from replaybench.experiments.results.effects import holm
+from replaybench.experiments.results.effects import SIGNIFICANT, holm
 from replaybench.experiments.results.sign_flips import flipped
 from replaybench.replay.strategies.notation import parse
 
@@ -62,7 +62,7 @@ def advantage(scores: Mapping[str, Floats], baseline: str) -> Advantage | None:
     others = np.array([name != baseline for name in names])
     ahead = beyond[others] - MATTERS
     chances = np.where(ahead.mean(axis=1) > 0, flipped(ahead) / 2, 1.0)
-    return Advantage(float(np.mean(sizes)), names[best], min(holm(list(chances))) < 0.05, table.shape[1])
+    return Advantage(float(np.mean(sizes)), names[best], min(holm(list(chances))) < SIGNIFICANT, table.shape[1])
 
 
 def by_capacity(strategies: list[str]) -> dict[int | None, dict[str, str]]:

@@ -13,13 +13,12 @@ from replaybench.data.user_file import shortened
 from replaybench.experiments.inspection.fitted_table import FittedTable
 from replaybench.experiments.results.dataset import episode_metric, last_of, mu_r, the_last
 from replaybench.experiments.results.distribution import assured, assured_share, improvement, middle
-from replaybench.experiments.results.effects import Effect, holm, paired, seeds_to_tell
+from replaybench.experiments.results.effects import SIGNIFICANT, Effect, holm, paired, seeds_to_tell
 from replaybench.experiments.results.sign_flips import flipped
 from replaybench.experiments.results.statistics import Interval
 
 Floats = NDArray[np.float64]
 
-SIGNIFICANT = 0.05
 ASSURED = 0.9
 """Share of further runs that a bound is told for, where there are runs enough."""
 

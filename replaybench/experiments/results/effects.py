@@ -22,7 +22,9 @@ Floats = NDArray[np.float64]
 
 _POWER: Final = 2.8
 """Standard errors between an effect and where it would be decided: 1.96 for the test, 0.84 for a power of 80 %."""
-_FEWEST_SEEDS: Final = 6
+SIGNIFICANT: Final = 0.05
+"""Below this chance of "both are alike" a difference is called sure, everywhere."""
+FEWEST_SEEDS: Final = 6
 """With five no test by flipped signs can say p < 0.05."""
 _MOST_SEEDS: Final = 9999
 
@@ -78,7 +80,7 @@ def seeds_to_tell(sd: float, distance: float) -> int | None:
     """
     if not (distance > 0 and math.isfinite(sd)) or _POWER * sd / distance > math.sqrt(_MOST_SEEDS):
         return None
-    return max(_FEWEST_SEEDS, math.ceil((_POWER * sd / distance) ** 2))
+    return max(FEWEST_SEEDS, math.ceil((_POWER * sd / distance) ** 2))
 
 
 def paired(plus: Sequence[Floats], minus: Sequence[Floats], level: float = 0.0) -> Effect:
