@@ -100,6 +100,17 @@ def test_help_is_instant_and_names_every_command() -> None:
         assert done.stdout.splitlines()[0] == "usage: replaybench [-h] COMMAND [OPTIONS]"
 
 
+@pytest.mark.parametrize("words", ["--help", "sweep --help", "list --help"])
+def test_help_imports_nothing_that_takes_long(words: str) -> None:
+    """Seconds depend on the machine; what is imported does not."""
+    slow = {"numpy", "numba", "torch", "rich", "typeguard", "h5py", "matplotlib", "asyncio"}
+    run = [sys.executable, "-X", "importtime", "-m", "replaybench", *words.split()]
+    told = subprocess.run(run, capture_output=True, text=True, check=True).stderr
+    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in told.splitlines()}
+    assert "replaybench" in imported
+    assert not imported & slow
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(command, "--help") == 0

@@ -58,9 +58,9 @@ def advise(
     from replaybench.experiments.advice.advise import advise as find
     from replaybench.experiments.advice.advise import advise_from, show
     from replaybench.experiments.advice.probes import Question
+    from replaybench.experiments.command_line.console import make_console
     from replaybench.experiments.figures.style import file_names
     from replaybench.experiments.sweep import cores
-    from replaybench.experiments.terminal import make_console
 
     if run is None and plant is None:
         raise UserError("name a plant, as in --plant PendulumDCSC, or a run folder that holds FULL[Uniform]")

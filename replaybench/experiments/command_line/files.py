@@ -9,7 +9,6 @@ from tyro.conf import Positional
 
 from replaybench.data.bounds import Hertz, Noise, Whole
 from replaybench.experiments.command_line.options import parameter_values
-from replaybench.experiments.terminal import make_console
 
 
 def import_log(
@@ -38,6 +37,7 @@ def import_log(
             line and actions by the last.
         parameters: The plant's own parameters as NAME=VALUE; each is an option too, as in --inertia 1.91e-4.
     """
+    from replaybench.experiments.command_line.console import make_console
     from replaybench.experiments.exchange.commands import show_import
 
     show_import(
@@ -81,6 +81,7 @@ def export(
         frequency: Its control rate in Hz.
         seed: Its seed: its recording is the one to write.
     """
+    from replaybench.experiments.command_line.console import make_console
     from replaybench.experiments.exchange.commands import show_export
     from replaybench.experiments.inspection.finding import find_recording
 
@@ -118,6 +119,7 @@ def inspect(
         frequency: Its control rate in Hz.
         seed: Its seed: its member is the one to show.
     """
+    from replaybench.experiments.command_line.console import make_console
     from replaybench.experiments.inspection.finding import find_inspected
     from replaybench.experiments.inspection.inspect import show_file
 

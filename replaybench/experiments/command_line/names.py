@@ -6,8 +6,6 @@ from typing import Literal
 
 from tyro.conf import Positional
 
-from replaybench.experiments.terminal import make_console
-
 
 def list_names(what: Positional[Literal["all", "plants", "strategies", "learners"]] = "all") -> int:
     """Show the plants, strategies and learners that studies can name.
@@ -15,6 +13,7 @@ def list_names(what: Positional[Literal["all", "plants", "strategies", "learners
     Args:
         what: Which of them.
     """
+    from replaybench.experiments.command_line.console import make_console
     from replaybench.experiments.inspection.inspect import show_names
 
     show_names(make_console(), what)
@@ -27,6 +26,7 @@ def check(name: Positional[str]) -> int:
     Args:
         name: path/to/file.py:ClassName; or a name that `replaybench list` shows, or a whole strategy.
     """
+    from replaybench.experiments.command_line.console import make_console
     from replaybench.experiments.contracts.command import show_check
 
     return show_check(make_console(), name)

@@ -9,6 +9,7 @@ import io
 import itertools
 import re
 import sys
+import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, TextIO
@@ -64,18 +65,27 @@ class _BriefUsage(io.TextIOBase):
         return self._to.encoding
 
 
-def _later(command: Callable[..., int]) -> Callable[..., Callable[[], int]]:
-    """Return what takes a command's arguments and does not run it yet, described as its help is to read."""
+def _later(command: Callable[..., int]) -> type[Callable[[], int]]:
+    """Return what takes a command's arguments and does not run it yet, described as its help is to read.
 
-    def bound(*arguments: Any, **named: Any) -> Callable[[], int]:
-        return functools.partial(command, *arguments, **named)
+    A class and not a function: what functions stand for the parser asks a library that takes longer to import than
+    help takes to print.
+    """
+
+    class Later:
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            self._call = functools.partial(command, *arguments, **named)
+
+        def __call__(self) -> int:
+            return self._call()
 
     hints, signature = _readable_hints(command), inspect.signature(command)
-    parameters = [each.replace(annotation=hints[name]) for name, each in signature.parameters.items()]
-    described: Any = bound
-    described.__doc__, described.__annotations__ = _unfolded(inspect.getdoc(command) or ""), hints
-    described.__signature__ = signature.replace(parameters=parameters)
-    return bound
+    described = [each.replace(annotation=hints[name]) for name, each in signature.parameters.items()]
+    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    method: Any = Later.__init__
+    method.__annotations__, method.__signature__ = hints, signature.replace(parameters=[itself, *described])
+    Later.__doc__ = _unfolded(inspect.getdoc(command) or "")
+    return Later
 
 
 def _unfolded(text: str) -> str:
@@ -105,8 +115,13 @@ def _readable_hints(command: Callable[..., Any]) -> dict[str, Any]:
         if is_positional(parameter) and parameter.default is not parameter.empty:
             metavar = f"[{metavar}]"
         described = tyro.conf.arg(metavar=metavar, help_behavior_hint=hint)
-        hints[name] = typing.Annotated[hints[name], described]
+        hints[name] = typing.Annotated[_union(hints[name]), described]
     return hints
+
+
+def _union(hint: Any) -> Any:
+    """Return `X | None` as `Optional[X]`, which the parser understands without a slow import (see `_later`)."""
+    return typing.Union.__getitem__(typing.get_args(hint)) if isinstance(hint, types.UnionType) else hint
 
 
 def _metavar(name: str, hint: Any) -> str:

@@ -10,7 +10,6 @@ from tyro.conf import Positional
 from replaybench.data.bounds import Seconds, Workers
 from replaybench.data.errors import UserError
 from replaybench.experiments.command_line.running import run_study
-from replaybench.experiments.terminal import make_console
 
 
 def reproduce(
@@ -40,6 +39,7 @@ def reproduce(
         checkpoint_seconds: Least time between the checkpoints of a running cell; changes no numbers.
         dry_run: Print the cells and what they need in time, memory and disk; run nothing.
     """
+    from replaybench.experiments.command_line.console import make_console
     from replaybench.experiments.presets.preset import read_preset
     from replaybench.experiments.presets.reproduce import announce, folder_of, show_presets, take_over
     from replaybench.experiments.sweep import cores
@@ -71,6 +71,7 @@ def claims(runs: Positional[tuple[Path, ...]] = (), paper: str | None = None, ou
         output: File to write the verdicts to as well, as JSON.
     """
     from replaybench.experiments.claims.show import show_claims
+    from replaybench.experiments.command_line.console import make_console
 
     show_claims(make_console(), runs, () if paper is None else (paper,), output)
     return 0

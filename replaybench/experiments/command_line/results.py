@@ -9,7 +9,6 @@ from tyro.conf import Positional
 
 from replaybench.data.bounds import Hertz, Noise, RootSeed, Seconds, Whole
 from replaybench.data.errors import UserError
-from replaybench.experiments.terminal import make_console
 
 
 def report(run: Positional[Path], output: Path | None = None) -> int:
@@ -80,6 +79,7 @@ def figures(
         format: Kind of file; PNG and SVG for screens and PDF for paper if not given.
         output: Folder to write into; figures in the run folder, and there figures/paper, if not given.
     """
+    from replaybench.experiments.command_line.console import make_console
     from replaybench.experiments.figures.command import show_figures
 
     show_figures(make_console(), run, style, format, output)
@@ -93,6 +93,7 @@ def table(run: Positional[Path], baseline: str | None = None) -> int:
         run: Run folder, or a results file (.nc) by itself.
         baseline: Strategy that the others are compared with; the study's first if not given.
     """
+    from replaybench.experiments.command_line.console import make_console
     from replaybench.experiments.results.comparison_tables import comparison_tables
     from replaybench.experiments.results.results_file import read_results
     from replaybench.experiments.results.tables import noise_tables, score_tables
@@ -112,6 +113,7 @@ def watch(run: Positional[Path]) -> int:
     Args:
         run: Run folder of a sweep that runs, has ended or was interrupted.
     """
+    from replaybench.experiments.command_line.console import make_console
     from replaybench.experiments.progress.watch import watch_run
 
     watch_run(make_console(), run)

@@ -11,7 +11,6 @@ from tyro.conf import Positional
 from replaybench.data.bounds import Count, Discount, Hertz, Noise, RootSeed, Seconds, Seeds, Whole, Workers
 from replaybench.data.errors import UserError
 from replaybench.experiments.command_line.options import parameter_values, setting_values
-from replaybench.experiments.terminal import make_console
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,6 +53,7 @@ def sweep(
         tensorboard: Write TensorBoard event files too, into the run folder.
         quiet: Print nothing but what went wrong.
     """
+    from replaybench.experiments.command_line.console import make_console
     from replaybench.experiments.training.study import read_study
 
     if quiet and progress:
@@ -138,6 +138,7 @@ def baseline(
         parameters: The plant's own parameters as NAME=VALUE; each is an option too, as in --inertia 1.91e-4.
     """
     from replaybench.envs.registry import make_plant
+    from replaybench.experiments.command_line.console import make_console
     from replaybench.experiments.commands import show_baseline
 
     values = parameter_values(parameters)
@@ -189,6 +190,7 @@ def replay(
         seed: Its seed, the only one to learn from.
         output: Folder for policy, scores and figure; runs/replay-<file>-<learner>-<strategy>-<updates> if not given.
     """
+    from replaybench.experiments.command_line.console import make_console
     from replaybench.experiments.commands import show_replay
     from replaybench.experiments.inspection.finding import find_recording
     from replaybench.experiments.training.offline_changes import Changes
