@@ -15,7 +15,6 @@ from replaybench.baselines.references import Reference, reference
 from replaybench.controllers.device import check_device
 from replaybench.data.atomic import write_text
 from replaybench.data.formats.run_folder import RunFolder
-from replaybench.envs.registry import make_plant
 from replaybench.experiments.interruption import Interrupted
 from replaybench.experiments.plan import check_room, for_each, plan, total_steps
 from replaybench.experiments.plan_warnings import plan_warnings
@@ -23,6 +22,7 @@ from replaybench.experiments.progress.display import Display
 from replaybench.experiments.progress.listeners import Form
 from replaybench.experiments.progress.round import Report
 from replaybench.experiments.provenance import write_provenance
+from replaybench.experiments.snapshots.solved import Solved, solved_surfaces, write_solved
 from replaybench.experiments.study_changes import replaced
 from replaybench.experiments.training.cluster import run_on_cluster
 from replaybench.experiments.training.study import Cell, Study, resolved, write_toml
@@ -33,9 +33,11 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
-def reference_task(cell: Cell, rule: Rule | None, report: Report) -> Reference:
-    """Compute, or fetch from the cache, what a cell's scores are measured against."""
-    return reference(make_plant(cell.plant, **cell.parameters), cell.frequency, cell.noise, rule)
+def reference_task(cell: Cell, rule: Rule | None, shown: bool, report: Report) -> tuple[Reference, Solved | None]:
+    """Compute, or fetch from the cache, what a cell's scores are measured against, and what is `shown` of it."""
+    plant = cell.make_plant()
+    found = reference(plant, cell.frequency, cell.noise, rule)
+    return found, solved_surfaces(plant, cell.frequency, rule) if shown else None
 
 
 class Outcome(NamedTuple):
@@ -127,7 +129,11 @@ def run_sweep(
         # The dearest cells first, so that no worker is left alone with one at the end.
         sizes = for_each(todo.open, total_steps)
         ordered = [cell for _, cell in sorted(zip(sizes, todo.open, strict=True), key=lambda sized: -sized[0])]
-        first = [Job(f"{point}", reference_task, (cell, study.reference)) for point, cell in points.items()]
+        # Dynamic programming knows of no noise: what is shown of it is the same for all.
+        shown = {(cell.plant, cell.frequency): point for point, cell in reversed(points.items())}.values()
+        first = [
+            Job(f"{point}", reference_task, (cell, study.reference, point in shown)) for point, cell in points.items()
+        ]
         then, home = [], None if cluster else folder
         for cell in ordered:
             where = (home and home.cell(cell.id), study.buffers, checkpoint_seconds)
@@ -142,8 +148,10 @@ def run_sweep(
 
             def finish(key: str, result: Any) -> None:
                 if key not in cells:
-                    references[key] = result
-                    display.reference(by_name[key], result)
+                    references[key], solved = result
+                    display.reference(by_name[key], references[key])
+                    if solved is not None:
+                        write_solved(folder, by_name[key].fingerprint, by_name[key].frequency, solved)
                     return
                 store_files(folder.cell(key), result)
                 display.complete(key)

@@ -12,6 +12,7 @@ import xarray as xr
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.records.record import write_record
 from replaybench.experiments.results.dataset import AXES
+from replaybench.experiments.snapshots.solved import Solved, write_solved
 from replaybench.experiments.snapshots.surfaces import PIXELS
 
 ROUNDS = [1, 30, 60]
@@ -20,7 +21,8 @@ ROUNDS = [1, 30, 60]
 def add_snapshots(folder: Path, data: xr.Dataset) -> None:
     """Name the cells of `data`, and write snapshots for those without noise; policies for the first plant's.
 
-    At step k the value of every state is −k, and the action is that of the number of the strategy, of 0 … 3.
+    At step k the value of every state is −k, and the action is that of the number of the strategy, of 0 … 3. Dynamic
+    programming is there at 100 Hz only.
     """
     shape = tuple(data.sizes[axis] for axis in AXES)
     names = np.full((*shape, 1), "", object)
@@ -31,7 +33,7 @@ def add_snapshots(folder: Path, data: xr.Dataset) -> None:
             continue
         origin = np.zeros((1, len(ROUNDS), 10), np.int64)
         origin[0, :, 0], origin[0, 1:, 4], origin[0, 2, 9] = 10, 10, 20
-        facts: dict[str, Any] = {"cell": {"plant": "none", "parameters": {}, "fingerprint": ""}, "rounds": ROUNDS}
+        facts: dict[str, Any] = {"cell": {"fingerprint": "ab" * 32}, "rounds": ROUNDS}
         arrays = {
             "origin": origin,
             "collected": np.arange(10, 110, 10)[None],
@@ -54,3 +56,5 @@ def add_snapshots(folder: Path, data: xr.Dataset) -> None:
             }
         write_record(RunFolder(folder).cell(names[place][0]) / "snapshots.h5", "snapshots", facts, arrays)
     data.coords["cell"] = (*AXES, "block"), names
+    square = np.zeros((PIXELS, PIXELS))
+    write_solved(RunFolder(folder), "ab" * 32, 100.0, Solved(square, square[..., None], np.zeros((50, 2)), -1.5))

@@ -22,7 +22,7 @@ from replaybench.experiments.figures.style import (
     plant_name,
 )
 from replaybench.experiments.results.comparison_tables import final_scores, scaled
-from replaybench.experiments.results.dataset import counted_in, episode_metric, last_of
+from replaybench.experiments.results.dataset import episode_metric, the_last
 from replaybench.experiments.results.distribution import profile, profile_band
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def performance_profiles(data: xr.Dataset) -> Figure | None:
     down = -(-len(places) // across)
     labels = [one.label for one in series]
     banded = len(series) <= _BANDS
-    caption = f"Share of runs whose last {last_of(data)} training {counted_in(data)} are above a level, exploration "
+    caption = f"Share of runs that are above a level over the {the_last(data, 'training')}, exploration "
     caption += "included; failed runs are above none. n: runs of each."
     caption += " Bands: 95 % for each level by itself." if banded else ""
     figure = new_figure(

@@ -24,7 +24,7 @@ from replaybench.experiments.figures.style import (
     new_figure,
     plant_name,
 )
-from replaybench.experiments.results.dataset import counted_in, episode_metric, last_of, mu_r, runs_there
+from replaybench.experiments.results.dataset import counted_in, episode_metric, last_of, mu_r, runs_there, the_last
 from replaybench.experiments.results.statistics import DEAD_LEVEL, RISE_LEVEL, interval
 
 if TYPE_CHECKING:
@@ -55,12 +55,12 @@ def score_bars(data: xr.Dataset) -> Figure:
     """
     series, usable = all_series(data), usable_places(data)
     places = [place for place in np.ndindex(usable.shape) if has_results(data)[place]]
-    final, count = last_of(data), counted_in(data)
+    final, count = the_last(data), counted_in(data)
     measures = {
-        "mu_final": f"{MU}, last {final} {count}",
+        "mu_final": f"{MU}, {final}",
         "mu_max": f"{MU}, best of all {count}",
         "rise_time": f"{count} to {MU} ≥ {RISE_LEVEL:g}",
-        "raw_final": f"{'return' if episode_metric(data) == 'return' else 'raw reward'}, last {final} {count}",
+        "raw_final": f"{'return' if episode_metric(data) == 'return' else 'raw reward'}, {final}",
     }
     normalised = [usable[place] for place in places]
     rows = (["mu_final", "mu_max", "rise_time"] if any(normalised) else []) + ([] if all(normalised) else ["raw_final"])

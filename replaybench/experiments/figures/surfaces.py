@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from replaybench.baselines.grid_choice import Rule, reference_solution
+from replaybench.baselines.grid_choice import Rule
 from replaybench.controllers.agent import Agent
 from replaybench.data.formats.policy_file import read_policy
 from replaybench.data.formats.run_folder import RunFolder
@@ -22,6 +22,7 @@ from replaybench.envs.ode.plant import OdePlant
 from replaybench.experiments.figures.style import GREY, Series, all_series, condition, new_figure, plant_name
 from replaybench.experiments.results.dataset import rule_of
 from replaybench.experiments.results.statistics import median_seed
+from replaybench.experiments.snapshots.solved import solved_surfaces
 from replaybench.experiments.snapshots.surfaces import follow, has_surfaces, pixel_states
 from replaybench.experiments.training.cell import make_agent
 from replaybench.experiments.training.study import Cell
@@ -121,17 +122,9 @@ def _learned(
 
 
 def _solved(plant: OdePlant, frequency: float, rule: Rule | None) -> Surface:
-    solution = reference_solution(plant, frequency, rule).solution
-    states = pixel_states(plant, _PIXELS).reshape(-1, 2)
-    paths = follow(plant, frequency, 1, solution.greedy)
-    value = (1 - solution.discount) * solution.value(states)
-    return _surface(
-        f"dynamic programming\ngreedy: {_number(paths.reward[0])}",
-        value,
-        solution.greedy(states),
-        paths.states[0],
-        plant,
-    )
+    solved = solved_surfaces(plant, frequency, rule, _PIXELS)
+    assert solved is not None  # as the plant has surfaces
+    return Surface(f"dynamic programming\ngreedy: {_number(solved.reward)}", solved.value, solved.action, solved.path)
 
 
 def _surface(title: str, value: NDArray[Any], action: NDArray[Any], path: Floats, plant: OdePlant) -> Surface:

@@ -118,7 +118,7 @@ def _flat(facts: dict[str, Any], prefix: str = "") -> dict[str, str]:
         if isinstance(value, dict):
             lines.update(_flat(value, f"{prefix}{key}."))
         else:
-            text = json.dumps(value)
+            text = json.dumps(value, ensure_ascii=False)
             lines[prefix + key] = text if len(text) <= 100 else text[:97] + "…"
     return lines
 

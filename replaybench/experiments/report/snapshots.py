@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import xarray as xr
@@ -56,10 +56,8 @@ class PolicyFacts:
 
 @dataclass(frozen=True)
 class CellFacts:
-    """What it says of its cell, as far as dynamic programming needs it."""
+    """What it says of its cell: the fingerprint of its plant, by which dynamic programming is found."""
 
-    plant: str
-    parameters: dict[str, Any]
     fingerprint: str
 
 

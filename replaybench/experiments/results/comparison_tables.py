@@ -140,7 +140,8 @@ def _table(data: xr.Dataset, rows: list[Row], baseline: str) -> FittedTable:
         caption="differences are of paired seeds, with BCa intervals; p, by flipped signs, is Holm's within a noise\n"
         "and rate, and is the test: not whether intervals overlap; seeds: where p leaves it open, how many would\n"
         "tell, as the only test, if the difference is what it is here. IQM: mean of the middle half of the runs;\n"
-        "P(better): the chance that a run beats one of the other; reach: a bound for further runs, 95 % sure",
+        "P(better): the chance that a run beats one of the other; reach: what so many of further runs will, 95 %\n"
+        "sure; of too few runs for that, the worst, and in brackets how many of further runs will reach it",
     )
     for row in rows:
         label = [learners[row.learner]] if several else []

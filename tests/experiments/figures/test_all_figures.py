@@ -34,6 +34,7 @@ from replaybench.experiments.figures.score_bars import score_bars
 from replaybench.experiments.figures.style import PAPER, file_names, style
 from replaybench.experiments.results.dataset import assemble
 from replaybench.experiments.results.statistics import median_seed
+from replaybench.experiments.snapshots import solved
 from replaybench.experiments.training.cell import make_agent, run_cell
 from replaybench.experiments.training.study import Cell, Study
 
@@ -271,7 +272,7 @@ def test_policies_beside_dynamic_programming(tmp_path: Path, monkeypatch: pytest
         assert rule == "paper"
         return Refinement(solve(plant, frequency, grid=plant_grid(plant, (15, 15))), rule, np.nan)
 
-    monkeypatch.setattr(surfaces, "reference_solution", coarse)
+    monkeypatch.setattr(solved, "reference_solution", coarse)
     study = Study(name="t", plants=("PendulumDCSC",), strategies=("FIFO[Uniform]", "FULL[PER]"), seeds=3, block=2,
                   episodes=3, greedy_every=3)  # fmt: skip
     cells, folder = study.cells(), RunFolder(tmp_path)

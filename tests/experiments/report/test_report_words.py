@@ -192,6 +192,13 @@ def test_a_page_that_would_be_too_large_goes_without_pictures(tmp_path: Path, mo
     assert "Policies and values: Its pictures are left out" in smaller
 
 
+def test_dynamic_programming_is_shown_where_the_run_keeps_it_and_missed_where_not(report: Path) -> None:
+    said = unescape(report.read_text(encoding="utf-8"))
+    assert "Dynamic programming is not shown of PendulumDCSC at 50 Hz: the run holds none" in said
+    assert "PendulumDCSC, 100 Hz, dynamic programming" in said
+    assert "PendulumDCSC, 50 Hz, dynamic programming" not in said
+
+
 def test_without_results_there_is_no_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(["report", str(tmp_path)])

@@ -6,36 +6,23 @@ As Figure 4 of de Bruin et al. (2018): value, policy and the trajectory that fol
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
-from replaybench.baselines.grid_choice import Rule, reference_solution
-from replaybench.data.errors import UserError
-from replaybench.envs.ode.plant import OdePlant
-from replaybench.envs.registry import is_installed, make_plant
 from replaybench.experiments.figures.style import plant_name
 from replaybench.experiments.report.look import Panel, Section, number
 from replaybench.experiments.report.material import Material
-from replaybench.experiments.report.policy_pictures import Floats, moment, surface_figure
+from replaybench.experiments.report.policy_pictures import moment, surface_figure
 from replaybench.experiments.report.snapshots import Kept, Policy, share_out
 from replaybench.experiments.report.summary import amount
-from replaybench.experiments.results.dataset import counted_in, rule_of
-from replaybench.experiments.snapshots.surfaces import PIXELS, follow, pixel_states
+from replaybench.experiments.results.dataset import counted_in
+from replaybench.experiments.snapshots.solved import Solved, read_solved
 
 MOST_PANELS: Final = 18
 """Policies on a page, of which each takes about a tenth of a megabyte."""
 _CELLS: Final = 1000
 """Cells times policies: a page of many cells has fewer."""
-
-
-class Solved(NamedTuple):
-    """Dynamic programming on the same pixels: value `[X, Y]`, action `[X, Y, A]`, path `[T + 1, 2]`, mean reward."""
-
-    value: Floats
-    action: Floats
-    path: Floats
-    reward: float
 
 
 def policies_section(material: Material, kept: Sequence[Kept]) -> Section:
@@ -51,7 +38,7 @@ def policies_section(material: Material, kept: Sequence[Kept]) -> Section:
     for one in shown:
         key = one.point.plant, one.point.frequency
         if key not in solved:
-            solved[key] = _solve(material, one)
+            solved[key] = _solved(material, one)
     panels = []
     for (plant, frequency), solution in solved.items():
         mine = [one for one in shown if (one.point.plant, one.point.frequency) == (plant, frequency)]
@@ -67,10 +54,10 @@ def policies_section(material: Material, kept: Sequence[Kept]) -> Section:
         "Choose a time of the run, or play it. Colours of values mean the same in all pictures of a plant and rate.",
     ]
     notes = []
-    if missing := [plant_name(material.plants[p]) for (p, _), solution in solved.items() if solution is None]:
-        names = ", ".join(dict.fromkeys(missing))
+    if missing := [place for place, solution in solved.items() if solution is None]:
+        names = ", ".join(f"{plant_name(material.plants[p])} at {_rate(material, f)}" for p, f in missing)
         notes.append(
-            f"Dynamic programming is not shown of {names}: no plant of this package, or another version of it."
+            f"Dynamic programming is not shown of {names}: the run holds none of it; the same sweep again adds it."
         )
     if left_out:
         notes.append(f"Of {amount(left_out, 'further cell')} the policies are not shown, so that the page stays small.")
@@ -85,28 +72,14 @@ def policies_section(material: Material, kept: Sequence[Kept]) -> Section:
     return Section("policies", title, lead, panels, steps=steps, step_name="After", wide=True, notes=notes)
 
 
-def _solve(material: Material, one: Kept) -> Solved | None:
-    """Return dynamic programming for a plant that comes with the package; None for others, whose code is not run."""
-    if not is_installed(one.cell.plant):
-        return None
-    data = material.data.isel(plant=one.point.plant)
-    frequency, rule = float(data["frequency"].values[one.point.frequency]), rule_of(data)
-    try:
-        plant = make_plant(one.cell.plant, **one.cell.parameters)
-    except UserError:
-        return None
-    if not isinstance(plant, OdePlant) or plant.fingerprint() != one.cell.fingerprint:
-        return None
-    return _surface(plant, frequency, rule)
+def _solved(material: Material, one: Kept) -> Solved | None:
+    assert material.folder is not None  # snapshots come from it
+    frequency = float(material.data["frequency"].values[one.point.frequency])
+    return read_solved(material.folder, one.cell.fingerprint, frequency)
 
 
-def _surface(plant: OdePlant, frequency: float, rule: Rule | None) -> Solved:
-    solution = reference_solution(plant, frequency, rule).solution
-    states = pixel_states(plant, PIXELS).reshape(-1, 2)
-    paths = follow(plant, frequency, 1, solution.greedy)
-    action = plant.denormalise_action(solution.greedy(states)).reshape(PIXELS, PIXELS, -1)
-    value = (1 - solution.discount) * solution.value(states).reshape(PIXELS, PIXELS)
-    return Solved(value, action, paths.states[0], float(paths.reward[0]))
+def _rate(material: Material, frequency: int) -> str:
+    return f"{material.data['frequency'].values[frequency]:g} Hz"
 
 
 def _span(shown: Sequence[Kept], solution: Solved | None) -> tuple[float, float]:
@@ -138,7 +111,7 @@ def _solved_panel(material: Material, one: Kept, solution: Solved, span: tuple[f
     assert one.policy is not None
     facts = one.policy.facts
     traces = moment(facts, solution.value, solution.action, solution.path, span, None)
-    rate = f"{material.data['frequency'].values[one.point.frequency]:g} Hz"
+    rate = _rate(material, one.point.frequency)
     title = f"{plant_name(material.plants[one.point.plant])}, {rate}, dynamic programming"
     words = f"Value and policy of {title}; mean reward per step {number(solution.reward, 3)}."
     places = {"plant": one.point.plant, "frequency": one.point.frequency}
