@@ -35,7 +35,7 @@ def test_update_equals_stable_baselines3_with_the_papers_loss(alpha: float, monk
     config = TD3BCConfig(batch_size=B, alpha=alpha, normalise=NormaliseConfig())
     ours = TD3BC(config, LearnerSetting(TASK, 0, range(1), dtype=np.float64))
     peer = PeerTD3(
-        "MlpPolicy", Box(), gamma=0.95, learning_rate=3e-4, device="cpu",
+        "MlpPolicy", Box(), gamma=0.95, learning_rate=config.actor_rate, device="cpu",
         policy_kwargs={"net_arch": [64, 64], "optimizer_kwargs": {"eps": config.epsilon}},
     )  # fmt: skip
     pairs = [
