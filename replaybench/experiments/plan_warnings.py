@@ -1,10 +1,10 @@
-"""What a study would do in vain: runs that end before anything is learned, noise that drowns every signal."""
+"""What a study would do in vain: runs that end before anything is learned or used, noise that drowns every signal."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from replaybench.controllers.registry import load_learner
 from replaybench.data.configuration import build
@@ -12,6 +12,9 @@ from replaybench.envs.registry import make_plant
 from replaybench.experiments.training.schedule import updates_after
 from replaybench.experiments.training.study import Cell
 from replaybench.replay.strategies.notation import parse
+
+_FADES: Final = (("first_amplitude", "last_amplitude"), ("sigma", "last_sigma"), ("first_random", "last_random"))
+"""Settings that say how much is explored at first and at last."""
 
 
 def plan_warnings(cells: Sequence[Cell]) -> list[str]:
@@ -25,13 +28,13 @@ def plan_warnings(cells: Sequence[Cell]) -> list[str]:
     loud = (
         [f"noise {noise:g}: that is more than half the range of every signal, which drowns in it"] if noise > 1 else []
     )
-    return [*dict.fromkeys(line for cell in points for line in _in_vain(cell)), *loud]
+    return [*dict.fromkeys(line for cell in points for line in _in_vain(cell) or _unfaded(cell)), *loud]
 
 
-def _table(cell: Cell) -> str:
+def _table(cell: Cell, part: str = "") -> str:
     """Return the heading under which a study sets what its learner does, in quotes where TOML needs them."""
     bare = re.fullmatch(r"[\w-]+", cell.learner, re.ASCII)
-    return f"[learner.{cell.learner}]" if bare else f'[learner."{cell.learner}"]'
+    return f"[learner.{cell.learner}{part}]" if bare else f'[learner."{cell.learner}"{part}]'
 
 
 def _in_vain(cell: Cell) -> list[str]:
@@ -58,3 +61,19 @@ def _in_vain(cell: Cell) -> list[str]:
             f"replays_per_experience in {_table(cell)}"
         ]
     return []
+
+
+def _unfaded(cell: Cell) -> list[str]:
+    """Say so where a learner explores nearly as much at the end of its run as at the beginning."""
+    noise, part = cell.settings.get("exploration"), ".exploration"
+    if not isinstance(noise, Mapping):
+        noise, part = cell.settings, ""
+    fades = any(noise.get(last) is not None and noise[first] != noise[last] for first, last in _FADES)
+    over = int(noise.get("decay_episodes", 0))
+    if not fades or over <= 2 * cell.episodes:
+        return []
+    counted = "rounds" if cell.update_every else "episodes"
+    return [
+        f"{cell.learner} explores nearly as much at the end as at the beginning: that fades over {over} {counted}, the "
+        f"run has {cell.episodes}; set decay_episodes in {_table(cell, part)} to {max(1, cell.episodes // 3)}, a third"
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,8 @@ from replaybench.experiments.study_changes import replaced
 from replaybench.experiments.training import study as studies
 from replaybench.experiments.training.study import Cell, Study, resolved, write_toml
 from replaybench.replay.strategies.notation import parse
+
+FADING = {"exploration": {"decay_episodes": 2}}
 
 
 def make_study(**changes: object) -> Study:
@@ -192,14 +195,21 @@ def test_a_plan_for_a_cluster_does_not_take_its_workers_for_those_of_this_machin
         ),
         ({"learner": {"DDPG": {"batch_size": 601}}}, "gives 600 experiences in 3 episodes, a batch has 601"),
         ({"learner": {"DDPG": {"replays_per_experience": 0.02}}}, "600 steps are followed by no update"),
-        ({"noise": (0.0, 1.5)}, "noise 1.5: that is more than half the range"),
+        ({"noise": (0.0, 1.5), "learner": {"DDPG": FADING}}, "noise 1.5: that is more than half the range"),
+        ({}, "set decay_episodes in [learner.DDPG.exploration] to 1, a third"),
+        (
+            {"learners": ("DQN:own",), "strategies": ("FIFO[Uniform]",), "episodes": 249},
+            'that fades over 500 episodes, the run has 249; set decay_episodes in [learner."DQN:own"] to 83',
+        ),
     ],
 )
-def test_a_study_that_cannot_teach_anything_is_told_of(changes: dict[str, object], told: str) -> None:
+def test_a_study_that_cannot_teach_anything_is_told_of(changes: dict[str, Any], told: str) -> None:
     [warning] = plan_warnings(make_study(**changes).cells())
     assert told in warning
 
 
 def test_a_study_that_can_teach_something_is_not(tmp_path: Path) -> None:
     just = {"batch_size": 600, "replays_per_experience": 1.0}
-    assert not plan_warnings(make_study(learner={"DDPG": just}, noise=(1.0,)).cells())
+    assert not plan_warnings(make_study(learner={"DDPG": just | FADING}, noise=(1.0,)).cells())
+    assert not plan_warnings(make_study(learners=("V-RACER", "SAC"), episodes=60).cells()), "theirs does not fade"
+    assert not plan_warnings(make_study(learners=("DQN",), episodes=250).cells())
