@@ -41,7 +41,7 @@ def advantage_map(data: xr.Dataset) -> Figure | None:
     noises, rates = data["noise"].values.astype(float), data["frequency"].values.astype(float)
     wide, high = max(1.8, 0.95 * len(rates)), max(1.2, 0.55 * len(noises))
     seeds = sorted({one.seeds for each in found.values() for one in each.values()})
-    caption = f"How far the best strategy is ahead, in {MU} of the {the_last(data, 'training')}: "
+    caption = f"How far the best strategy is ahead, in {MU} of {the_last(data, 'training')}: "
     caption += (
         "chosen on one half of the seeds, measured on the other, both ways round. Below: which all seeds choose. "
     )

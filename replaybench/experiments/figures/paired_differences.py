@@ -44,7 +44,7 @@ def paired_differences(data: xr.Dataset) -> Figure | None:
     across = min(_ACROSS, len(places))
     down = -(-len(places) // across)
     height = 0.75 + 0.24 * len(series)
-    caption = f"{the_last(data, 'training').capitalize()}, exploration included. Mean differences of paired "
+    caption = f"Over {the_last(data, 'training')}, exploration included. Mean differences of paired "
     caption += (
         "seeds (dots) with 95 % BCa intervals; filled where p < 0.05 (flipped signs, Holm within a panel). n: pairs."
     )

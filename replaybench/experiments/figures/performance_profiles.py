@@ -55,7 +55,7 @@ def performance_profiles(data: xr.Dataset) -> Figure | None:
     down = -(-len(places) // across)
     labels = [one.label for one in series]
     banded = len(series) <= _BANDS
-    caption = f"Share of runs that are above a level over the {the_last(data, 'training')}, exploration "
+    caption = f"Share of runs that are above a level over {the_last(data, 'training')}, exploration "
     caption += "included; failed runs are above none. n: runs of each."
     caption += " Bands: 95 % for each level by itself." if banded else ""
     figure = new_figure(

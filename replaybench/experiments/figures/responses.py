@@ -54,7 +54,7 @@ def response(data: xr.Dataset, axis: Literal["noise", "frequency"]) -> Figure | 
     series, normalised = all_series(data), bool(usable_places(data)[has_results(data)].all())
     columns = data.sizes[other]
     against = "noise" if axis == "noise" else "control rate"
-    caption = f"Mean of the {the_last(data, 'training')}, exploration included; means over runs, "
+    caption = f"Mean of {the_last(data, 'training')}, exploration included; means over runs, "
     caption += "95 % intervals."
     width = 0.9 * panel_width(columns)
     labels = [one.label for one in series]

@@ -55,7 +55,7 @@ def score_bars(data: xr.Dataset) -> Figure:
     """
     series, usable = all_series(data), usable_places(data)
     places = [place for place in np.ndindex(usable.shape) if has_results(data)[place]]
-    final, count = the_last(data), counted_in(data)
+    final, count = the_last(data).removeprefix("the "), counted_in(data)
     measures = {
         "mu_final": f"{MU}, {final}",
         "mu_max": f"{MU}, best of all {count}",

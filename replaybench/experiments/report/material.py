@@ -20,7 +20,7 @@ from replaybench.data.errors import UserError
 from replaybench.data.formats.documents import read_json, read_toml
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.experiments.figures.style import Series, all_series
-from replaybench.experiments.results.dataset import AXES, counted_in, last_of, mu_r, runs_there, the_last
+from replaybench.experiments.results.dataset import AXES, last_of, mu_r, runs_there, the_last
 from replaybench.experiments.results.results_file import read_results
 from replaybench.experiments.results.statistics import Interval, interval
 
@@ -96,13 +96,8 @@ class Material:
     @property
     def late(self) -> str:
         """Say what final scores are the mean of; plants that are counted in rounds have shorter ends."""
-        whole, told = self.data.sizes["episode"], []
-        for plant, last in enumerate(self._last):
-            mine = self.data.isel(plant=plant)
-            told.append(
-                f"all {last} training {counted_in(mine)}" if last == whole else f"the {the_last(mine, 'training')}"
-            )
-        return " or ".join(dict.fromkeys(told))
+        plants = [self.data.isel(plant=plant) for plant in range(len(self.plants))]
+        return " or ".join(dict.fromkeys(the_last(mine, "training") for mine in plants))
 
     def runs(self, point: Point, series: Series, normalised: bool) -> Floats:
         """Return what the training episodes of the runs that are there came to, `[runs, episodes]`."""

@@ -136,7 +136,7 @@ def _table(data: xr.Dataset, rows: list[Row], baseline: str) -> FittedTable:
         names,
         ("Hz", "noise", *numbers),
         droppable=("failed", "seeds", nearly, "P(better)"),
-        title=f"{data['plant'].item()}: {' or '.join(measures)} of the {the_last(data)}, compared with {baseline}",
+        title=f"{data['plant'].item()}: {' or '.join(measures)} of {the_last(data)}, compared with {baseline}",
         caption="differences are of paired seeds, with BCa intervals; p, by flipped signs, is Holm's within a noise\n"
         "and rate, and is the test: not whether intervals overlap; seeds: where p leaves it open, how many would\n"
         "tell, as the only test, if the difference is what it is here. IQM: mean of the middle half of the runs;\n"

@@ -222,9 +222,10 @@ def counted_in(data: xr.Dataset) -> str:
 
 
 def the_last(data: xr.Dataset, of: str = "") -> str:
-    """Say of what one plant's final score is the mean: "last 100 episodes", "last training round"."""
+    """Say of what one plant's final score is the mean: "the last 100 episodes", "all 40 training rounds"."""
     last, counted = last_of(data), f"{of} {counted_in(data)}".strip()
-    return f"last {last} {counted}" if last > 1 else f"last {counted.removesuffix('s')}"
+    which = f"all {last}" if last == data.sizes["episode"] else f"the last {last}"
+    return f"{which} {counted}" if last > 1 else f"the last {counted.removesuffix('s')}"
 
 
 def last_of(data: xr.Dataset) -> int:

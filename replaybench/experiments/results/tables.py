@@ -11,7 +11,7 @@ import xarray as xr
 from replaybench.baselines.references import no_score
 from replaybench.data.user_file import shortened
 from replaybench.experiments.inspection.fitted_table import FittedTable
-from replaybench.experiments.results.dataset import counted_in, episode_metric, last_of, lengths_vary, mu_r, the_last
+from replaybench.experiments.results.dataset import episode_metric, last_of, lengths_vary, mu_r, the_last
 from replaybench.experiments.results.statistics import Interval, interval
 
 NOISE_AWARE: Final = {
@@ -122,8 +122,7 @@ def _empty_table(data: xr.Dataset) -> FittedTable:
     scale = "μ_r: 0 = random, 1 = dynamic programming"
     if not np.isfinite(data["reference_dp"]).any():
         scale = "no μ_r, because there is no dynamic programming to compare with"
-    last, count = last_of(data), counted_in(data)
-    over = f"all {last} {count}" if last == data.sizes["episode"] else the_last(data)
+    over = the_last(data).removeprefix("the ")
     names = _names(data)
     first = ("Hz", "noise", *names, "return" if episode_metric(data) == "return" else "reward", "greedy")
     steps = ["steps"] if lengths_vary(data) else []

@@ -154,7 +154,7 @@ def test_rounds_are_told_from_episodes() -> None:
                                 cells(update_every=every, plants=("Magman",))}).isel(plant=0)  # fmt: skip
         assert (dataset.counted_in(data), dataset.in_rounds(data)) == (word, every > 0)
         assert dataset.the_last(data.isel(episode=slice(10)), "training") == (
-            "last training round" if every else "last 10 training episodes"
+            "the last training round" if every else "all 10 training episodes"
         )
         assert dataset.last_of(data) == last
     bare = data.drop_vars(["episode_metric", "update_every", "reference_rule"])
