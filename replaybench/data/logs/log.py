@@ -59,6 +59,7 @@ class Log:
         unusable: why a column of the file is not among `columns`; it does no harm unless it is asked for.
         time: float64 `[T]` [s], finite, or None where nothing was recorded.
         lines: int64 `[T]`, line of each row in a text file; None for binary files.
+        comma: a number in it with a decimal comma, and where it stands; None where there is none.
     """
 
     path: Path
@@ -66,6 +67,7 @@ class Log:
     unusable: Mapping[str, str]
     time: Floats | None
     lines: NDArray[np.int64] | None
+    comma: str | None = None
 
     def where(self, row: int) -> str:
         """Return the place of a row in the file, in words."""
@@ -113,7 +115,7 @@ def read_log(path: Path, time: str | None = None) -> Log:
     if not table.columns:
         reasons = [f"; column {name!r} cannot be used: {reason}" for name, reason in table.unusable.items()]
         raise UserError(f"{path} holds no column of numbers{''.join(reasons[:1])}")
-    log = Log(path, table.columns, table.unusable, None, table.lines)
+    log = Log(path, table.columns, table.unusable, None, table.lines, table.comma)
     time = _time_column(table) if time is None else time
     return log if time is None else replace(log, time=log.column(time))
 

@@ -31,11 +31,13 @@ class Table:
         columns: named float64 `[T]`; an empty cell is NaN.
         unusable: why something else in the file is no column.
         lines: int64 `[T]`, line of each row in a text file; None for binary files.
+        comma: a number whose decimal mark was taken to be a comma, and where it stands; None where there is none.
     """
 
     columns: dict[str, Floats]
     unusable: dict[str, str]
     lines: NDArray[np.int64] | None = None
+    comma: str | None = None
 
 
 class Budget:

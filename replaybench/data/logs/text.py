@@ -1,4 +1,7 @@
-"""Logs as text: a header row of names, then numbers, with `,`, `;` or tab between them."""
+"""Logs as text: a header row of names, then numbers, with `,`, `;` or tab between them.
+
+Where no comma stands between cells, one may stand in numbers: spreadsheets of half of Europe write 1,5 for 1.5.
+"""
 
 from __future__ import annotations
 
@@ -17,22 +20,25 @@ def read_text(path: Path) -> Table:
     """Read a text log; a cell that is no number makes its column unusable.
 
     Raises:
-        UserError: there is no header row, or a row has more or fewer cells than it; says in which line.
+        UserError: there is no header row, a row has more or fewer cells than it, or some numbers have decimal commas
+            and others points; says in which line.
     """
     with path.open(encoding="utf-8-sig", newline="") as file:
         header = next((line for line in file if line.strip()), "")
         file.seek(0)
-        rows = csv.reader(file, delimiter=max(",;\t", key=header.count), skipinitialspace=True)
+        delimiter = max(",;\t", key=header.count)
+        rows = csv.reader(file, delimiter=delimiter, skipinitialspace=True)
         names = [name.strip() for name in next((row for row in rows if any(row)), [])]
         if names:
             names[0] = names[0].lstrip("# ")  # np.savetxt's header
         first_line = rows.line_num
-        if all(_is_number(name) for name in names if name):
+        if all(_number(name) is not None for name in names if name):
             found = f"line {first_line} holds numbers" if any(names) else "the file is empty"
             raise UserError(f"{path} has no header row ({found}); write the column names into the first line")
         refuse_doubles(path, names)
         columns, lines = [array("d") for _ in names], array("q")
         unusable: dict[str, str] = {}
+        written = dict[str, str]()  # a number with each of the two marks
         for row in rows:
             if not row:
                 continue
@@ -43,21 +49,26 @@ def read_text(path: Path) -> Table:
                 )
             lines.append(rows.line_num)
             for name, column, cell in zip(names, columns, row, strict=True):
-                try:
-                    column.append(float(cell))
-                except ValueError:
-                    column.append(math.nan)
-                    if cell.strip():
-                        mend = "; write a decimal point" if _is_number(cell.replace(",", ".", 1)) else ""
-                        unusable.setdefault(name, f"line {rows.line_num} holds {cell!r}, which is not a number{mend}")
+                number = _number(cell, commas=delimiter != ",")
+                column.append(math.nan if number is None else number)
+                if number is None and cell.strip():
+                    unusable.setdefault(name, f"line {rows.line_num} holds {cell!r}, which is not a number")
+                elif number is not None:
+                    for mark in ",.":
+                        if mark not in written and mark in cell:
+                            written[mark] = f"{cell.strip()!r} in line {rows.line_num}"
+        if len(written) == 2:
+            raise UserError(
+                f"{path} has decimal commas ({written[',']}) and points ({written['.']}); write one of them"
+            )
     named = {name: np.array(column) for name, column in zip(names, columns, strict=True) if name not in unusable}
     named.pop("", None)
-    return Table(named, unusable, np.array(lines))
+    return Table(named, unusable, np.array(lines), written.get(","))
 
 
-def _is_number(text: str) -> bool:
+def _number(text: str, commas: bool = False) -> float | None:
+    """Return the number that a text is, with a decimal comma if that may be; None if it is none."""
     try:
-        float(text)
+        return float(text)
     except ValueError:
-        return False
-    return True
+        return _number(text.replace(",", ".")) if commas and text.count(",") == 1 and "." not in text else None

@@ -110,6 +110,7 @@ def convert(
     episode = np.cumsum(np.diff(first, prepend=first[0]) > 1, dtype=np.int64)
 
     notes = (
+        *([f"commas were taken for decimal marks ({log.comma}), not for thousands"] if log.comma else []),
         *mended,
         *_irregular(log.time, starts, frequency),
         *_unended(plant, mapping),

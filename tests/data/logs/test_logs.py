@@ -98,10 +98,22 @@ def test_only_a_column_that_is_used_must_be_numeric_and_whole(tmp_path: Path) ->
     assert log.column("angle", np.array([True, False, False]))[0] == 1.0
 
 
-def test_a_decimal_comma_is_named(tmp_path: Path) -> None:
-    log = read_log(text_log(tmp_path, "time;angle\n0;1,5\n"))
-    with pytest.raises(UserError, match=r"line 2 holds '1,5', which is not a number; write a decimal point"):
-        log.column("angle")
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_decimal_commas_are_read_where_no_comma_separates(tmp_path: Path, mark: str) -> None:
+    log = read_log(text_log(tmp_path, "time;angle;mode\n0;-1,5;1,2,3\n0,1;2;4\n".replace(";", mark)))
+    assert log.column("angle").tolist() == [-1.5, 2.0]
+    assert log.time is not None
+    assert log.time.tolist() == [0.0, 0.1]
+    assert log.comma == "'-1,5' in line 2"
+    with pytest.raises(UserError, match=r"line 2 holds '1,2,3', which is not a number"):
+        log.column("mode")
+
+
+def test_decimal_commas_beside_points_are_refused(tmp_path: Path) -> None:
+    """One of them would be thousands."""
+    with pytest.raises(UserError, match=r"decimal commas \('1,500' in line 3\) and points \('0.1' in line 2\)"):
+        read_log(text_log(tmp_path, "time;angle\n0.1;1\n0.2;1,500\n"))
+    assert read_log(text_log(tmp_path, "time,angle\n0.1,1\n")).comma is None
 
 
 def test_files_that_are_no_logs_are_refused(tmp_path: Path) -> None:
