@@ -69,6 +69,8 @@ def show_import(
     own = "" if is_installed(name) else f" --plant {shlex.quote(name)}"
     learner = "DQN" if plant.action_choices else "TD3+BC"  # the latter acts continuously
     print(f"next     replaybench replay {shlex.quote(f'{target}')} --learner {learner}{own}")
+    if not plant.action_choices:
+        print("         or --learner TD3, where the recorded actions were random or stepped and not a controller's")
 
 
 def show_export(

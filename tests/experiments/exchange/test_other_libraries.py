@@ -6,6 +6,7 @@ d3rlpy, TorchRL and JAX (which Minari's collector needs) are no dependencies; wh
 from __future__ import annotations
 
 import warnings
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,8 @@ def test_torchrl_reads_an_export(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         datasets = pytest.importorskip("torchrl.data.datasets", reason="TorchRL is not installed")
+    if tuple(int(part) for part in metadata.version("torchrl").split(".")[:2]) >= (0, 11):
+        pytest.skip("TorchRL from 0.11 leaves zeros in its copy of any Minari dataset, Minari's own included")
     arrays = collect(Pendulum(), episodes=2)
     export_buffer(buffer(tmp_path / "b.h5", arrays), NAME)
     with warnings.catch_warnings():
