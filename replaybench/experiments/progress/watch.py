@@ -19,7 +19,8 @@ from replaybench.experiments.inspection.fitted_table import FittedTable
 from replaybench.experiments.progress.history import CellHistory, History
 from replaybench.experiments.progress.plain_lines import LINE_SECONDS
 
-_TICK: Final = 1.0
+_TICK: Final = 2.0
+"""Seconds between two views: drawing one takes some 30 ms, and watching should cost next to nothing."""
 _BARS: Final = " ▁▂▃▄▅▆▇█"
 _CURVE: Final = 32
 _NAMES: Final = ("plant", "learner", "strategy")
@@ -47,7 +48,7 @@ def watch_run(console: Console, path: Path) -> None:
 
 
 def _live(console: Console, history: History) -> None:
-    """Draw the view anew every second."""
+    """Draw the view anew every two seconds."""
     with Live(view(history, _room(console, history)), console=console, auto_refresh=False, screen=False) as live:
         while history.state == "running":
             time.sleep(_TICK)
