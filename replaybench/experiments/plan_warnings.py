@@ -68,8 +68,8 @@ def _unfaded(cell: Cell) -> list[str]:
     noise, part = cell.settings.get("exploration"), ".exploration"
     if not isinstance(noise, Mapping):
         noise, part = cell.settings, ""
-    fades = any(noise.get(last) is not None and noise[first] != noise[last] for first, last in _FADES)
-    over = int(noise.get("decay_episodes", 0))
+    fades = any(noise.get(last) is not None and noise.get(first) != noise[last] for first, last in _FADES)
+    over = noise.get("decay_episodes") or 0
     if not fades or over <= 2 * cell.episodes:
         return []
     counted = "rounds" if cell.update_every else "episodes"
