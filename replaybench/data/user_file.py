@@ -116,7 +116,8 @@ def import_file(path: Path, kind: str) -> ModuleType:
         UserError: there is no such file, or it cannot be imported; the line is named.
     """
     if not path.is_file():
-        raise UserError(f"no {kind} file {str(path)!r}; give the path of a Python file that exists")
+        where = "" if path.is_absolute() else f" in {Path.cwd()}, where this was called"
+        raise UserError(f"no {kind} file {str(path)!r}{where}; give the path of a Python file that exists")
     written, path = path, path.resolve()
     content = hashlib.sha256(str(path).encode() + b"\0" + path.read_bytes()).hexdigest()[:16]
     name = f"replaybench_{kind}_{path.stem}_{content}"

@@ -53,7 +53,6 @@ def test_a_plant_is_made_from_a_file_that_is_read_again_when_edited(tmp_path: Pa
         ("Pendulm", {}, "unknown plant 'Pendulm'; did you mean Pendulum or PendulumDCSC?"),
         ("x", {}, f"unknown plant 'x'; valid: {', '.join(sorted([*plant_names(), *PLANTS.also_named]))}"),
         ("Pendulum", {"inertai": 1.0}, "unknown parameter of Pendulum 'inertai'; did you mean inertia?"),
-        ("nowhere.py:A", {}, "no plant file 'nowhere.py'; give the path of a Python file that exists"),
         ("nowhere.py", {}, "'nowhere.py' names no plant in the file; write nowhere.py:ClassName"),
         (f"{EXAMPLE}:Cartpole", {}, f"unknown plant in {EXAMPLE} 'Cartpole'; did you mean CartPole?"),
         (f"{EXAMPLE}:main", {}, f"main in {EXAMPLE} is no plant; derive it from OdePlant or PythonPlant"),
@@ -62,6 +61,14 @@ def test_a_plant_is_made_from_a_file_that_is_read_again_when_edited(tmp_path: Pa
 def test_wrong_names_are_told_in_one_line(name: str, parameters: dict[str, float], message: str) -> None:
     with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
         make_plant(name, **parameters)
+
+
+def test_a_missing_file_is_told_with_where_it_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=f"^no plant file 'nowhere.py' in {tmp_path}, where this was called; give"):
+        make_plant("nowhere.py:A")
+    with pytest.raises(UserError, match="^no plant file '/no/where.py'; give the path of a Python file that exists$"):
+        make_plant("/no/where.py:A")
 
 
 def test_a_name_that_is_in_a_file_here_is_told_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
