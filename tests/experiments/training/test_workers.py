@@ -264,8 +264,10 @@ def test_a_cluster_that_loses_a_worker_gives_the_same_results(
     with Client(address, set_as_default=False) as client:
         # A stopped process cannot finish its cell, so the kill hits it in the middle of one.
         pids, victim = client.run(os.getpid), None
+        deadline = time.monotonic() + LIMIT
         while victim is None:
             assert process.poll() is None, process.communicate()[1]
+            assert time.monotonic() < deadline
             time.sleep(0.02)
             busy = {w for w, keys in client.processing().items() if any("run_cell_task" in str(key) for key in keys)}
             victim = next((worker for worker in workers if worker.pid in {pids[name] for name in busy}), None)
