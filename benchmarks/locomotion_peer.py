@@ -63,7 +63,8 @@ def train(task: str, seed: int, steps: int) -> list[tuple[int, int, int, int, fl
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("task")
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--seeds", type=int, default=5, help="how many")
     parser.add_argument("--steps", type=int, default=100_000)
     parser.add_argument("--output", type=Path, required=True)
     chosen = parser.parse_args()
@@ -73,7 +74,7 @@ def main() -> None:
         with chosen.output.open(newline="") as file:
             known = {int(row["seed"]) for row in csv.DictReader(file)}
     chosen.output.parent.mkdir(parents=True, exist_ok=True)
-    for seed in sorted(set(range(chosen.seeds)) - known):
+    for seed in sorted(set(range(chosen.first, chosen.first + chosen.seeds)) - known):
         rows = train(chosen.task, seed, chosen.steps)
         with chosen.output.open("a", newline="") as file:
             writer = csv.writer(file)
