@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.tables.stored import cells, made, results, runs
+from benchmarks.tables.stored import cells, facts, made, results, runs
 from benchmarks.tables.text import between, captioned, listed, number, table
 from replaybench.experiments.results.comparison_tables import Row, compared
 from replaybench.experiments.results.effects import SIGNIFICANT
@@ -32,10 +32,18 @@ def texts() -> dict[str, str]:
     caption = (
         f"{runs(STUDY)} at 50 Hz without noise, {made(STUDY)}. Reward per step: mean (median) over seeds of the last "
         "100 training episodes, exploration included; μ_final: mean over seeds with its 95 % interval; differences of "
-        f"paired seeds to {BASELINE} with BCa intervals, p by flipped signs (Holm within a plant)."
+        f"paired seeds to {BASELINE} with BCa intervals, p by flipped signs (Holm within a plant). {_time()}"
     )
     headings = ("plant", "strategy", "n", "reward per step", "μ_final [95 %]", "difference [95 %]", "p", "dead")
     return {"figure12": captioned(caption, table(headings, rows)), "figure12.said": "; ".join(said)}
+
+
+def _time() -> str:
+    """Say how long one core is busy with all of it."""
+    ran = facts(f"{STUDY}/provenance.json")["cells"].values()
+    (processor,) = {stint["code"]["processor"] for cell in ran for stint in cell["stints"]}
+    minutes = sum(cell["seconds"] for cell in ran) / 60
+    return f"It took {number(minutes, 0)} minutes of one core ({processor}), which other work shared."
 
 
 def _beside(row: Row) -> tuple[str, str]:
