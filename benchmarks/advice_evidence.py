@@ -55,7 +55,7 @@ def _told(study: str, contrast: str, effect: Effect) -> dict[str, Any]:
     data = results(study)
     return {
         "contrast": contrast,
-        "effect": round(effect.mean, 4),
+        "effect": round(effect.estimate, 4),
         "interval": [round(end, 4) for end in effect.interval()],
         "n": effect.n,
         "episodes": data.sizes["episode"],

@@ -24,8 +24,8 @@ def texts() -> dict[str, str]:
     folders = " ".join(f"benchmarks/results/{study}" for study in STUDIES)
     caption = (
         f"{len(found)} claims, {said}. `replaybench claims {folders}`: {runs}. "
-        "Effects are means of paired differences with 95 % BCa intervals, p by flipped signs (Holm within a paper); "
-        "episodes are those of these runs."
+        "Effects are means of paired differences, of rise times interquartile means, with 95 % BCa intervals, p by "
+        "flipped signs (Holm within a paper); episodes are those of these runs."
     )
     headings = ("claim", "paper", "expected", "effect [95 %]", "n", "episodes", "p", "verdict")
     return {"claims": captioned(caption, table(headings, map(_row, *zip(*found, strict=True))))}
@@ -43,7 +43,7 @@ def _judged() -> Iterator[tuple[str, Verdict, Finding]]:
 def _row(paper: str, verdict: Verdict, finding: Finding) -> list[str]:
     low, high = verdict.effect.interval()
     chance = verdict.refutes if verdict.word == "contradicted" else verdict.supports
-    effect = f"{number(verdict.effect.mean, 3)} [{number(low, 3)}, {number(high, 3)}]"
+    effect = f"{number(verdict.effect.estimate, 3)} [{number(low, 3)}, {number(high, 3)}]"
     word = f"undecided; {still_needed(verdict)}" if verdict.word == "undecided" else verdict.word
     return [
         verdict.claim.statement,

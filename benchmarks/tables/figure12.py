@@ -50,14 +50,15 @@ def _beside(row: Row) -> tuple[str, str]:
     if row.effect is None:
         return "", ""
     chance = number(row.chance, 3) if row.chance >= 0.001 else "< 0.001"
-    return between(row.effect.mean, *row.effect.interval(), 3), chance
+    return between(row.effect.estimate, *row.effect.interval(), 3), chance
 
 
 def _said(rows: list[Row]) -> str:
     """Say which strategies surely end better or worse than the baseline, and which ends best."""
     others = [row for row in rows if row.effect is not None and row.chance < SIGNIFICANT]
     better, worse = (
-        [row.strategy for row in others if row.effect is not None and sign * row.effect.mean > 0] for sign in (1, -1)
+        [row.strategy for row in others if row.effect is not None and sign * row.effect.estimate > 0]
+        for sign in (1, -1)
     )
     means = {row.strategy: float(np.nanmean(row.scores)) for row in rows}
     best = max(means, key=means.__getitem__)

@@ -70,7 +70,7 @@ def ninety_percent(rewards: Floats, steps: Floats, start: float) -> Capacity | N
         stored=int(counts[-1]),
         start=start,
         final=final,
-        rise=rising.mean / (final - start),
+        rise=rising.estimate / (final - start),
         converged=bool(most < _STILL * (final - start)),
     )
 

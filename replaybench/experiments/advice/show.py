@@ -88,7 +88,7 @@ def _difference(probe: Probe) -> tuple[str, str]:
         return "", ""
     low, high = probe.beyond.interval()
     ends = f" [{low:+.3f}, {high:+.3f}]" if math.isfinite(low) else ""
-    return f"{probe.beyond.mean:+.3f}{ends}", f"{probe.chance:.3f}" if probe.chance >= 0.001 else "< 0.001"
+    return f"{probe.beyond.estimate:+.3f}{ends}", f"{probe.chance:.3f}" if probe.chance >= 0.001 else "< 0.001"
 
 
 def as_record(advice: Advice) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def _tried(probe: Probe) -> dict[str, Any]:
     }
     if probe.beyond is not None and probe.beyond.n:
         ends = probe.beyond.interval()
-        told["beyond_full"] = probe.beyond.mean
+        told["beyond_full"] = probe.beyond.estimate
         told["interval"] = list(ends) if math.isfinite(ends[0]) else None
         told |= {"n": probe.beyond.n, "p": probe.chance}
     return told

@@ -149,7 +149,7 @@ def find(claim: Claim, runs: Sequence[Evidence]) -> Finding | None:
         samples = [_sample(cell, there, claim) for cell, there in zip((*plus, *minus), places, strict=True)]
         seeds = min(len(sample) for sample, _ in samples)
         values = [sample[:seeds] for sample, _ in samples]
-        effect = paired(values[: len(plus)], values[len(plus) :], claim.level)
+        effect = paired(values[: len(plus)], values[len(plus) :], claim.level, claim.statistic)
         if effect.n:
             found.append(Finding(effect, key[1], sum(failed for _, failed in samples)))
     return max(found, key=lambda each: (each.episodes, each.effect.n), default=None)

@@ -61,7 +61,10 @@ def judged(family: Claims, runs: Sequence[Evidence]) -> tuple[list[Verdict], lis
 def _table(family: Claims, verdicts: Sequence[Verdict], findings: Sequence[Finding | None], everything: bool) -> Table:
     """Return a paper's claims: those that were run with what came out, or all of them without."""
     shown = [pair for pair in zip(verdicts, findings, strict=True) if everything or pair[1] is not None]
-    caption = "effects are of paired seeds with 95 % BCa intervals; p values, by flipped signs, are Holm's over a paper"
+    caption = (
+        "effects: mean differences of paired seeds (of rise times the interquartile mean) with 95 % BCa intervals; p "
+        "values, by flipped signs, are Holm's over a paper"
+    )
     if rest := len(verdicts) - len(shown):
         caption += f"; {rest} claims not run"
     table = Table(title=family.paper, box=box.SIMPLE_HEAD, expand=True, show_lines=True)
@@ -78,7 +81,7 @@ def _table(family: Claims, verdicts: Sequence[Verdict], findings: Sequence[Findi
     table.add_column("verdict", no_wrap=True)
     for verdict, found in shown:
         low, high = verdict.effect.interval()
-        effect = f"{verdict.effect.mean:+.3f} [{low:+.3f}, {high:+.3f}]"
+        effect = f"{verdict.effect.estimate:+.3f} [{low:+.3f}, {high:+.3f}]"
         if verdict.claim.printed:
             effect += f"\n[dim]{escape(verdict.claim.printed)}[/]"
         seeds = str(verdict.effect.n) + (f" ({found.failed} failed)" if found is not None and found.failed else "")
@@ -130,7 +133,8 @@ def record(paper: str, verdict: Verdict, found: Finding | None) -> dict[str, Any
     if found is not None:
         low, high = verdict.effect.interval()
         told |= {
-            "effect": verdict.effect.mean,
+            "effect": verdict.effect.estimate,
+            "statistic": verdict.effect.statistic,
             "interval": [low, high] if np.isfinite(low) else None,
             "n": verdict.effect.n,
             "failed": found.failed,

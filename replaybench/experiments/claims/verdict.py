@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import numpy as np
@@ -70,12 +70,12 @@ def _word(claim: Claim, effect: Effect, supports: float, refutes: float) -> Word
 
 def _along(claim: Claim, effect: Effect) -> Effect:
     """Return an effect with the sign that makes what the claim expects positive."""
-    return Effect(-effect.differences) if claim.expects == "less" else effect
+    return replace(effect, differences=-effect.differences) if claim.expects == "less" else effect
 
 
 def _size(claim: Claim, effect: Effect) -> float:
     """Return how large an effect is, as the claim expects it."""
-    return abs(effect.mean) if claim.expects == "same" else _along(claim, effect).mean
+    return abs(effect.estimate) if claim.expects == "same" else _along(claim, effect).estimate
 
 
 def _doubt(claim: Claim, effect: Effect) -> float:

@@ -84,4 +84,6 @@ def _draw(axes: Axes, rows: list[Row], series: list[Series]) -> None:
         if np.isfinite(ends).all():
             axes.plot(ends, (place, place), color=one.color, linewidth=1.6, zorder=2)
         face = one.color if row.chance < SIGNIFICANT else "white"
-        axes.plot(effect.mean, place, marker=one.marker, color=one.color, markerfacecolor=face, markersize=5, zorder=3)
+        axes.plot(
+            effect.estimate, place, marker=one.marker, color=one.color, markerfacecolor=face, markersize=5, zorder=3
+        )

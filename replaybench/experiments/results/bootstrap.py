@@ -65,7 +65,7 @@ def bootstrap(samples: Floats, statistic: Statistic = "mean") -> Bootstrap:
     size = samples.shape[-1]
     if statistic == "interquartile mean":
         samples = np.sort(samples, axis=-1)
-    estimate = samples @ _weights(np.ones((1, size)), statistic)[0]
+    estimate = samples @ weights(size, statistic)
     without = samples @ _weights(1.0 - np.eye(size), statistic).T
     deviations = without.mean(axis=-1, keepdims=True) - without
     acceleration = (deviations**3).sum(axis=-1) / (6 * (deviations**2).sum(axis=-1) ** 1.5)
@@ -75,7 +75,13 @@ def bootstrap(samples: Floats, statistic: Statistic = "mean") -> Bootstrap:
 def interquartile_mean(sample: Floats) -> float:
     """Return the mean of the middle half of a sample, fractions of runs counted (Agarwal et al. 2021)."""
     finite = np.sort(sample[np.isfinite(sample)])
-    return float(finite @ _weights(np.ones((1, finite.size)), "interquartile mean")[0]) if finite.size else np.nan
+    return float(finite @ weights(finite.size, "interquartile mean")) if finite.size else np.nan
+
+
+def weights(size: int, statistic: Statistic) -> Floats:
+    """Return what each of `size` values, in ascending order, weighs in a statistic, `[size]`."""
+    found: Floats = _weights(np.ones((1, size)), statistic)[0]
+    return found
 
 
 @lru_cache(maxsize=8)
@@ -97,8 +103,8 @@ def _weights(counts: Floats, statistic: Statistic) -> Floats:
     ends = counts.cumsum(axis=-1)
     total = ends[:, -1:]
     if statistic == "mean":
-        weights: Floats = counts / total
-        return weights
+        even: Floats = counts / total
+        return even
     middle = np.minimum(ends, 0.75 * total) - np.maximum(ends - counts, 0.25 * total)
     halved: Floats = np.maximum(middle, 0.0) / (0.5 * total)
     return halved

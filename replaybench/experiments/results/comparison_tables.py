@@ -165,14 +165,14 @@ def _told(row: Row) -> tuple[str, str, str, str]:
     low, high = row.effect.interval()
     ends = f" [{low:+.3f}, {high:+.3f}]" if np.isfinite(low) else " (not sure)"
     chance = "< 0.001" if row.chance < 0.001 else f"{row.chance:.3f}"
-    return f"{row.effect.mean:+.3f}{ends}", chance, _seeds(row), f"{row.better.mean:.2f}"
+    return f"{row.effect.estimate:+.3f}{ends}", chance, _seeds(row), f"{row.better.mean:.2f}"
 
 
 def _seeds(row: Row) -> str:
     """Write how many seeds would tell a difference that is not sure, were it the only one."""
     if row.effect is None or row.chance < SIGNIFICANT:
         return ""
-    needed = seeds_to_tell(row.effect.sd, abs(row.effect.mean))
+    needed = seeds_to_tell(row.effect.sd, abs(row.effect.estimate))
     return "–" if needed is None else f"{needed:,}"
 
 

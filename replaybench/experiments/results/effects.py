@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.experiments.results.bootstrap import bootstrap
+from replaybench.experiments.results.bootstrap import Statistic, bootstrap, weights
 from replaybench.experiments.results.sign_flips import surpassed
 
 Floats = NDArray[np.float64]
@@ -31,12 +31,16 @@ _MOST_SEEDS: Final = 9999
 
 @dataclass(frozen=True)
 class Effect:
-    """The mean of paired differences `[seeds]` and how sure it is (Efron 1987, BCa).
+    """What paired differences `[seeds]` come to, and how sure it is (Efron 1987, BCa).
 
     With fewer than two seeds, or without spread, nothing can be said of uncertainty: the interval is unbounded.
+
+    Attributes:
+        statistic: what is taken of the differences; not the mean where a few of them tell of the length of the runs.
     """
 
     differences: Floats
+    statistic: Statistic = "mean"
 
     @property
     def n(self) -> int:
@@ -44,33 +48,35 @@ class Effect:
         return len(self.differences)
 
     @property
-    def mean(self) -> float:
-        """Mean difference."""
-        return float(self.differences.mean()) if self.n else np.nan
+    def estimate(self) -> float:
+        """The statistic of the differences."""
+        return float(np.sort(self.differences) @ weights(self.n, self.statistic)) if self.n else np.nan
 
     @property
     def sd(self) -> float:
-        """Standard deviation of the differences."""
-        return float(self.differences.std(ddof=1)) if self.n > 1 else np.nan
+        """Standard deviation of the differences, or of what would have a mean as unsure as their statistic."""
+        if self.statistic == "mean" or not self._sure:
+            return float(self.differences.std(ddof=1)) if self.n > 1 else np.nan
+        return math.sqrt(self.n) * float(bootstrap(self.differences, self.statistic).resampled.std())
 
     @cached_property
     def _sure(self) -> bool:
-        return self.n > 1 and float(np.ptp(self.differences)) > 1e-12 * max(1.0, abs(self.mean))
+        return self.n > 1 and float(np.ptp(self.differences)) > 1e-12 * max(1.0, float(np.abs(self.differences).max()))
 
     def interval(self, coverage: float = 0.95) -> tuple[float, float]:
-        """Return the BCa interval of the mean difference."""
+        """Return the BCa interval of the estimate."""
         if not self._sure:
             return -np.inf, np.inf
-        low, high = bootstrap(self.differences).interval(coverage)
+        low, high = bootstrap(self.differences, self.statistic).interval(coverage)
         return float(low), float(high)
 
     def chance_below(self, value: float) -> float:
-        """Return the one-sided p value of "the true mean is at most `value`", by flipped signs; 1 if all are alike."""
-        return float(surpassed(self.differences - value)) if self._sure else 1.0
+        """Return the one-sided p value of "in truth it is at most `value`", by flipped signs; 1 if all are alike."""
+        return float(surpassed(self.differences - value, self.statistic)) if self._sure else 1.0
 
     def chance_above(self, value: float) -> float:
-        """Return the one-sided p value of "the true mean is at least `value`"."""
-        return Effect(-self.differences).chance_below(-value)
+        """Return the one-sided p value of "in truth it is at least `value`"."""
+        return replace(self, differences=-self.differences).chance_below(-value)
 
 
 def seeds_to_tell(sd: float, distance: float) -> int | None:
@@ -83,10 +89,12 @@ def seeds_to_tell(sd: float, distance: float) -> int | None:
     return max(FEWEST_SEEDS, math.ceil((_POWER * sd / distance) ** 2))
 
 
-def paired(plus: Sequence[Floats], minus: Sequence[Floats], level: float = 0.0) -> Effect:
+def paired(
+    plus: Sequence[Floats], minus: Sequence[Floats], level: float = 0.0, statistic: Statistic = "mean"
+) -> Effect:
     """Return the effect Σ plus − Σ minus − level, seed by seed, over seeds `[S]` that all samples have (not NaN)."""
     differences = np.sum(plus, axis=0) - (np.sum(minus, axis=0) if minus else 0.0) - level
-    return Effect(differences[np.isfinite(differences)])
+    return Effect(differences[np.isfinite(differences)], statistic)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

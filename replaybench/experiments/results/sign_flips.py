@@ -14,6 +14,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.experiments.results.bootstrap import Statistic, weights
+
 Floats = NDArray[np.float64]
 
 _MOST_ENUMERATED: Final = 13
@@ -29,13 +31,18 @@ def flipped(differences: Floats) -> Floats:
     return _chance(np.abs(differences.sum(axis=-1, keepdims=True)), np.abs(_all_flips(differences)))
 
 
-def surpassed(differences: Floats) -> Floats:
-    """Return the one-sided p value of "the mean is 0 or less" for differences `[..., n]`; 1 where there is no seed.
+def surpassed(differences: Floats, statistic: Statistic = "mean") -> Floats:
+    """Return the one-sided p value of "it is 0 or less" for differences `[..., n]`; 1 where there is no seed.
 
     Differences from a bound are symmetric around it if they are of learners that are alike but for a shift. Of others
     the test is approximate; see benchmarks/interval_coverage.py.
     """
-    return _chance(differences.sum(axis=-1, keepdims=True), _all_flips(differences))
+    if statistic == "mean":
+        return _chance(differences.sum(axis=-1, keepdims=True), _all_flips(differences))
+    size = differences.shape[-1]
+    found, others = (np.sort(way, axis=-1) for way in (differences, differences[..., None, :] * _signs(size)))
+    weighing = weights(size, statistic)
+    return _chance((found @ weighing)[..., None], others @ weighing)
 
 
 def _chance(found: Floats, others: Floats) -> Floats:

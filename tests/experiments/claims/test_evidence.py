@@ -56,7 +56,7 @@ def test_differences_are_of_the_same_seed(tmp_path: Path) -> None:
     found = find(CLAIM, [read_evidence(store(tmp_path / "run"))])
     assert found is not None
     assert (found.effect.n, found.episodes, found.failed) == (20, 200, 0)
-    assert found.effect.mean == pytest.approx(0.1, abs=0.005)
+    assert found.effect.estimate == pytest.approx(0.1, abs=0.005)
     low, high = found.effect.interval()
     assert high - low < 0.01
 
@@ -126,7 +126,7 @@ def test_orders_of_magnitude_are_compared_where_a_claim_says_so(tmp_path: Path) 
     values = [measured(run, cell, "best") for cell in (plus, minus)]
     found = find(best, [run])
     assert found is not None
-    assert found.effect.mean == pytest.approx(np.mean(np.log10(values[0]) - np.log10(values[1])))
+    assert found.effect.estimate == pytest.approx(np.mean(np.log10(values[0]) - np.log10(values[1])))
     rewards = find(replace(best, measure="reward"), [run])
     assert rewards is None, "rewards are negative"
 

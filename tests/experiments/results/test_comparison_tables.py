@@ -54,11 +54,11 @@ def test_what_seeds_share_cancels_and_failed_runs_are_counted(
     assert per.effect is not None
     assert resv.effect is not None
     assert (per.failed, per.effect.n, resv.failed, resv.effect.n) == (1, 5, 0, 6)
-    assert per.effect.mean == pytest.approx(unit, rel=0.1)
+    assert per.effect.estimate == pytest.approx(unit, rel=0.1)
     low, high = per.effect.interval()
     assert 0 < low < unit < high  # though the runs themselves lie seventy apart
     assert per.chance == pytest.approx(2 / 16)  # five pairs, two comparisons: no test could say more
-    assert abs(resv.effect.mean) < 0.1 * unit
+    assert abs(resv.effect.estimate) < 0.1 * unit
     assert per.better is not None
     assert 0.5 < per.better.mean < 0.7
 

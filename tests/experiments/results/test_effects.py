@@ -26,7 +26,7 @@ def test_interval_is_scipys() -> None:
     found = bootstrap((SKEWED,), np.mean, n_resamples=100_000, method="BCa", rng=np.random.default_rng(1))
     assert low == pytest.approx(found.confidence_interval.low, abs=0.01)
     assert high == pytest.approx(found.confidence_interval.high, abs=0.01)
-    assert Effect(SKEWED).mean == pytest.approx(SKEWED.mean())
+    assert Effect(SKEWED).estimate == pytest.approx(SKEWED.mean())
 
 
 @pytest.mark.parametrize("coverage", [0.8, 0.95, 0.99])
@@ -50,10 +50,10 @@ def test_seeds_are_paired_and_failed_ones_left_out() -> None:
     effect = paired([common + np.array([1.0, 1.1, 0.9, np.nan])], [common])
     assert effect.n == 3
     low, high = effect.interval()
-    assert effect.mean == pytest.approx(1.0)
+    assert effect.estimate == pytest.approx(1.0)
     assert 0.9 <= low <= 1.0 <= high <= 1.1
-    assert paired([common], [], level=2.0).mean == pytest.approx(common.mean() - 2.0)
-    assert paired([common, common], [common, common]).mean == 0.0
+    assert paired([common], [], level=2.0).estimate == pytest.approx(common.mean() - 2.0)
+    assert paired([common, common], [common, common]).estimate == 0.0
 
 
 def test_flipped_signs_are_scipys_permutations_of_pairs() -> None:
@@ -72,6 +72,41 @@ def test_flipped_signs_are_scipys_permutations_of_pairs() -> None:
             (sample,), total, permutation_type="samples", n_resamples=flips, alternative="greater", rng=1
         )
         assert Effect(sample).chance_below(0.0) == pytest.approx(one_sided.pvalue, abs=1e-12 if sample is few else 0.01)
+
+
+def test_the_middle_of_differences_is_tested_as_scipy_does() -> None:
+    def middle_half(x: np.ndarray, axis: int) -> np.ndarray:
+        return np.asarray(trim_mean(x, 0.25, axis=axis))
+
+    few = Effect(SKEWED[:8], "interquartile mean")
+    exact = permutation_test((SKEWED[:8],), middle_half, permutation_type="samples", alternative="greater")
+    assert few.estimate == pytest.approx(trim_mean(SKEWED[:8], 0.25))
+    assert few.chance_below(0.0) == pytest.approx(exact.pvalue)
+    many, found = Effect(SKEWED, "interquartile mean"), middle(SKEWED)
+    assert many.interval() == (found.low, found.high)
+    assert many.sd == pytest.approx(np.sqrt(40) * (found.high - found.low) / (2 * 1.96), rel=0.05)
+
+
+def test_how_long_a_run_that_never_rises_went_on_decides_nothing() -> None:
+    """Of 50 pairs one is of a run that is as late as it is long; a mean is later or earlier by that alone."""
+    faster = np.random.default_rng(6).normal(-50.0, 60.0, 49)
+    short, long = (np.append(faster, length - 300.0) for length in (1000, 3000))
+    assert Effect(short).estimate < -10 < 10 < Effect(long).estimate
+    assert Effect(long).chance_above(0.0) > 0.3
+    middles = [Effect(sample, "interquartile mean") for sample in (short, long)]
+    assert middles[0].estimate == middles[1].estimate < -20
+    assert max(each.chance_above(0.0) for each in middles) < 0.001
+
+
+def test_the_test_of_the_middle_errs_as_often_as_it_says() -> None:
+    """Rise times on shared seeds, of which one in ten never rises: both sides alike, then one behind a bound."""
+    rng, tries = np.random.default_rng(7), 400
+    times = np.minimum(rng.exponential(200.0, (2, tries, 20)) + rng.exponential(200.0, (tries, 20)), 3000.0)
+    times[rng.random(times.shape) < 0.1] = 3000.0
+    wrong = [
+        Effect(one - other, "interquartile mean").chance_below(0.0) < 0.05 for one, other in zip(*times, strict=True)
+    ]
+    assert np.mean(wrong) == pytest.approx(0.05, abs=3 * np.sqrt(0.05 * 0.95 / tries))
 
 
 def test_holm_by_hand() -> None:

@@ -35,9 +35,9 @@ def claims_section(material: Material) -> Section:
     told = ", ".join(f"{number} {word}" for word, number in words.items())
     lead = (
         f"Of {count} published claims that this version of replaybench knows, {len(run)} can be judged by cells of "
-        f"this study, which have the settings of the paper: {told}. Effects are differences of paired seeds, p values "
-        "are adjusted for the number of a paper's claims that were run (Holm 1979). Verdicts are of "
-        "these runs, as long as they are: the last column says how long the paper's were."
+        f"this study, which have the settings of the paper: {told}. Effects are mean differences of paired seeds, of "
+        "rise times interquartile means; p values are adjusted for the number of a paper's claims that were run (Holm "
+        "1979). Verdicts are of these runs, as long as they are: the last column says how long the paper's were."
     )
     rows = [_row(material, family, verdict, finding) for family, verdict, finding in run]
     return Section("claims", title, [lead], tables=[Table("Claims and verdicts", _HEADS, rows, 4, open=True)])
@@ -46,7 +46,7 @@ def claims_section(material: Material) -> Section:
 def _row(material: Material, family: Claims, verdict: Verdict, found: Finding) -> Row:
     claim = verdict.claim
     low, high = verdict.effect.interval()
-    effect = number(verdict.effect.mean, 3)
+    effect = number(verdict.effect.estimate, 3)
     effect += f" [{number(low, 3)}, {number(high, 3)}]" if np.isfinite(low) else ""
     chance = verdict.refutes if verdict.word == "contradicted" else verdict.supports
     word: str = verdict.word
