@@ -139,8 +139,8 @@ def changes_of(traits: Traits, probes: Sequence[Probe], chosen: Probe, capacity:
             ends = f" [{low:+.3f}, {high:+.3f}]" if np.isfinite(low) else ""
             sure = "surely" if flipped(ahead.differences) < SIGNIFICANT else "not surely"
             said.append(
-                f"{rival.name} is next: {chosen.name} is {ahead.estimate:+.3f}{ends} ahead over {ahead.n} seeds, {sure}; a "
-                f"difference below zero over more seeds would turn the proposal to it"
+                f"{rival.name} is next: {chosen.name} is {ahead.estimate:+.3f}{ends} ahead over {ahead.n} seeds, "
+                f"{sure}; a difference below zero over more seeds would turn the proposal to it"
             )
     for rule in rules():
         value = rule.value(traits)
