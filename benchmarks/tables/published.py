@@ -1,0 +1,95 @@
+"""Figures of de Bruin et al. (2018) that were run: strategies beside each other, and beside one of them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from benchmarks.tables.stored import Cell, cells, facts, made, results, runs
+from benchmarks.tables.text import between, captioned, listed, number, table
+from replaybench.experiments.results.comparison_tables import Row, compared
+from replaybench.experiments.results.effects import SIGNIFICANT
+
+FIGURES: Final = {
+    "figure12": ("debruin2018-fig12", "FIFO[Uniform]"),
+}
+"""The study that a figure is, and with which of its strategies the others are compared."""
+
+
+def texts() -> dict[str, str]:
+    told: dict[str, str] = {}
+    for name, (study, baseline) in FIGURES.items():
+        told |= {name: _table(study, baseline), f"{name}.said": _said(study, baseline)}
+    return told
+
+
+def _compared(study: str, baseline: str) -> dict[tuple[str, str], list[Row]]:
+    """Return a study's comparisons by plant and learner."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    for plant in results(study)["plant"].values.tolist():
+        for row in compared(results(study).sel(plant=plant), baseline):
+            found.setdefault((plant, row.learner), []).append(row)
+    return found
+
+
+def _table(study: str, baseline: str) -> str:
+    several = results(study).sizes["learner"] > 1
+    beside = {(*where, row.strategy): row for where, rows in _compared(study, baseline).items() for row in rows}
+    rows = []
+    for cell in cells(study):
+        where = f"{cell.plant}, {cell.learner}" if several else cell.plant
+        rows.append([where, cell.strategy, *_numbers(cell, beside[cell.plant, cell.learner, cell.strategy])])
+    caption = (
+        f"{runs(study)} at 50 Hz without noise, {made(study)}. Reward per step: mean (median) over seeds of the last "
+        "100 training episodes, exploration included; μ_final: mean over seeds with its 95 % interval; differences of "
+        f"paired seeds to {baseline} with BCa intervals, p by flipped signs (Holm within a plant); episodes to 0.8: "
+        f"median over seeds of the first training episode with μ_r ≥ 0.8. {_time(study)}"
+    )
+    headings = ("plant, learner" if several else "plant", "strategy", "n", "reward per step", "μ_final [95 %]")
+    return captioned(caption, table((*headings, "difference [95 %]", "p", "episodes to 0.8", "dead"), rows))
+
+
+def _numbers(cell: Cell, row: Row) -> list[str]:
+    digits = 1 if cell.plant.startswith("Pendulum") else 2
+    return [
+        str(row.scores.size),
+        f"{number(cell.final.mean(), digits)} ({number(float(np.median(cell.final)), digits)})",
+        between(*(cell[f"mu_final_{bound}"] for bound in ("mean", "low", "high")), 3),
+        *_beside(row),
+        number(float(np.median(cell.data["rise_time"].values)), 0),
+        number(cell["dead"], 0),
+    ]
+
+
+def _beside(row: Row) -> tuple[str, str]:
+    if row.effect is None:
+        return "", ""
+    chance = number(row.chance, 3) if row.chance >= 0.001 else "< 0.001"
+    return between(row.effect.estimate, *row.effect.interval(), 3), chance
+
+
+def _time(study: str) -> str:
+    """Say how long one core is busy with all of it."""
+    ran = facts(f"{study}/provenance.json")["cells"].values()
+    processors = sorted({stint["code"]["processor"] for cell in ran for stint in cell["stints"]})
+    minutes = sum(cell["seconds"] for cell in ran) / 60
+    return f"It took {number(minutes, 0)} minutes of one core ({listed(processors)}), which other work shared."
+
+
+def _said(study: str, baseline: str) -> str:
+    """Say which strategies surely end better or worse than the baseline, and which ends best."""
+    several = results(study).sizes["learner"] > 1
+    told = []
+    for (plant, learner), rows in _compared(study, baseline).items():
+        sure = [(row.strategy, row.effect) for row in rows if row.effect is not None and row.chance < SIGNIFICANT]
+        better, worse = ([name for name, effect in sure if sign * effect.estimate > 0] for sign in (1, -1))
+        means = {row.strategy: float(np.nanmean(row.scores)) for row in rows}
+        best = max(means, key=means.__getitem__)
+        said = f"on {plant} {f'under {learner} ' if several else ''}{best} ends best on average "
+        said += f"({number(means[best], 3)}" + (
+            f", {baseline} {number(means[baseline], 3)})" if best != baseline else ")"
+        )
+        said += f"; surely better than {baseline}: {listed(better) if better else 'none'}"
+        told.append(said + (f"; surely worse: {listed(worse)}" if worse else ""))
+    return "; ".join(told)
