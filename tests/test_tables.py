@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.tables import pages
+from benchmarks.tables import claims_picture, pages
 from benchmarks.tables.marks import filled, names, unmarked
 from benchmarks.tables.text import number, significant
 
@@ -20,6 +20,10 @@ MEASUREMENT = re.compile(
 @pytest.mark.parametrize("page", pages.PAGES, ids=lambda page: f"{page.parent.name}-{page.name}")
 def test_pages_are_as_the_stored_files_say(page: Path) -> None:
     assert page.read_text(encoding="utf-8") == pages.rewritten(page), "run `make tables`"
+
+
+def test_the_picture_of_claims_shows_what_their_table_says() -> None:
+    assert claims_picture.is_current(), "run `make tables`"
 
 
 def test_every_text_is_shown_somewhere() -> None:

@@ -1,7 +1,8 @@
-"""Write the marked tables and values of all pages anew."""
+"""Write the marked tables and values of all pages anew, and the picture of claims."""
 
 from __future__ import annotations
 
+from benchmarks.tables import claims_picture
 from benchmarks.tables.pages import PAGES, ROOT, rewritten
 
 
@@ -11,6 +12,9 @@ def main() -> None:
         if old != new:
             page.write_text(new, encoding="utf-8")
             print(f"{page.relative_to(ROOT)} changed")
+    if not claims_picture.is_current():
+        claims_picture.draw()
+        print(f"{claims_picture.PICTURE.relative_to(ROOT)} changed")
 
 
 if __name__ == "__main__":

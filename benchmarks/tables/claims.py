@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterator
 
 from benchmarks.tables.stored import RESULTS, made
 from benchmarks.tables.text import captioned, number, table
-from replaybench.experiments.claims.claim import claim_files, read_claims
+from replaybench.experiments.claims.claim import Claims, claim_files, read_claims
 from replaybench.experiments.claims.evidence import Finding, read_evidence
 from replaybench.experiments.claims.show import expected, judged, still_needed
 from replaybench.experiments.claims.verdict import Verdict
 
-STUDIES = ("debruin2018-fig12", "debruin2018-table6", "separation", "refer", "drafting")
+STUDIES = ("debruin2018-fig12", "debruin2018-fig18", "debruin2018-table6", "separation", "refer", "drafting")
 """Stored runs with cells that claims compare."""
 
 
@@ -31,11 +32,20 @@ def texts() -> dict[str, str]:
     return {"claims": captioned(caption, table(headings, map(_row, *zip(*found, strict=True))))}
 
 
-def _judged() -> Iterator[tuple[str, Verdict, Finding]]:
+def judged_families() -> list[tuple[Claims, list[Verdict]]]:
+    """Return the claims of every paper with their verdicts."""
+    return [(family, verdicts) for family, verdicts, _ in _families()]
+
+
+@functools.cache
+def _families() -> list[tuple[Claims, list[Verdict], list[Finding | None]]]:
     runs = [read_evidence(RESULTS / study) for study in STUDIES]
-    for name in claim_files():
-        family = read_claims(name)
-        for verdict, finding in zip(*judged(family, runs), strict=True):
+    return [(family, *judged(family, runs)) for family in map(read_claims, claim_files())]
+
+
+def _judged() -> Iterator[tuple[str, Verdict, Finding]]:
+    for family, verdicts, findings in _families():
+        for verdict, finding in zip(verdicts, findings, strict=True):
             if finding is not None:
                 yield family.paper, verdict, finding
 

@@ -13,6 +13,7 @@ from replaybench.experiments.results.effects import SIGNIFICANT
 
 FIGURES: Final = {
     "figure12": ("debruin2018-fig12", "FIFO[Uniform]"),
+    "figure18": ("debruin2018-fig18", "FULL[Uniform]"),
 }
 """The study that a figure is, and with which of its strategies the others are compared."""
 

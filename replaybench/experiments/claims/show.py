@@ -15,9 +15,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from replaybench.data.atomic import write_text
+from replaybench.data.errors import UserError
 from replaybench.experiments.claims.claim import Claim, Claims, claim_files, read_claims
 from replaybench.experiments.claims.evidence import Evidence, Finding, find, read_evidence
 from replaybench.experiments.claims.verdict import Verdict, Word, judge
+from replaybench.experiments.figures.single_file import check_figure, write_figure
+from replaybench.experiments.figures.style import style
 
 _STYLES: Final[dict[Word, str]] = {
     "reproduced": "green",
@@ -27,19 +30,27 @@ _STYLES: Final[dict[Word, str]] = {
 }
 
 
-def show_claims(console: Console, paths: Sequence[Path], papers: Sequence[str], output: Path | None) -> None:
-    """Judge the claims of papers by runs, print a table a paper, and write all of it as JSON where asked.
+def show_claims(
+    console: Console, paths: Sequence[Path], papers: Sequence[str], output: Path | None, figure: Path | None
+) -> None:
+    """Judge the claims of papers by runs, print a table a paper; write all as JSON, and draw it, where asked.
 
     Raises:
         UserError: a run cannot be read, or a paper is not known.
     """
+    if figure is not None:
+        if not paths:
+            raise UserError("--figure draws what runs say of claims: name run folders")
+        check_figure(figure)
     runs = [read_evidence(path) for path in paths]
     families = [read_claims(name) for name in papers or claim_files()]
     records: list[dict[str, Any]] = []
     words: Counter[Word] = Counter()
+    drawn = []
     for family in families:
         verdicts, findings = judged(family, runs)
         words.update(verdict.word for verdict in verdicts)
+        drawn.append((family, verdicts))
         if not runs or any(findings):
             console.print(_table(family, verdicts, findings, everything=not runs))
         records += [record(family.paper, *pair) for pair in zip(verdicts, findings, strict=True)]
@@ -50,6 +61,12 @@ def show_claims(console: Console, paths: Sequence[Path], papers: Sequence[str], 
     if output is not None:
         write_text(output, json.dumps(records, indent=1, ensure_ascii=False) + "\n")
         print(f"claims   {output}")
+    if figure is not None:
+        from replaybench.experiments.claims.forest import claims_figure
+
+        with style():
+            write_figure(claims_figure(drawn), figure)
+        print(f"figure   {figure}")
 
 
 def judged(family: Claims, runs: Sequence[Evidence]) -> tuple[list[Verdict], list[Finding | None]]:

@@ -60,7 +60,12 @@ def reproduce(
     return run_study(console, study, folder, workers, cluster, checkpoint_seconds, dry_run)
 
 
-def claims(runs: Positional[tuple[Path, ...]] = (), paper: str | None = None, output: Path | None = None) -> int:
+def claims(
+    runs: Positional[tuple[Path, ...]] = (),
+    paper: str | None = None,
+    output: Path | None = None,
+    figure: Path | None = None,
+) -> int:
     """Judge published claims by runs: reproduced, contradicted or undecided, with effect, interval and seeds needed.
 
     Without runs, it lists the claims.
@@ -69,9 +74,10 @@ def claims(runs: Positional[tuple[Path, ...]] = (), paper: str | None = None, ou
         runs: Run folders, of presets or of studies with cells under the same settings.
         paper: Judge the claims of this paper only, for example debruin2018.
         output: File to write the verdicts to as well, as JSON.
+        figure: File (.png, .svg or .pdf) to draw effects and verdicts into.
     """
     from replaybench.experiments.claims.show import show_claims
     from replaybench.experiments.command_line.console import make_console
 
-    show_claims(make_console(), runs, () if paper is None else (paper,), output)
+    show_claims(make_console(), runs, () if paper is None else (paper,), output, figure)
     return 0

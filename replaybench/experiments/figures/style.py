@@ -238,6 +238,7 @@ def save(figure: Figure, folder: Path, name: str) -> Path:
     Equal data give equal bytes: no dates are written.
     """
     look = _LOOK.get()
+    figure.set_dpi(look.dpi)  # names are longer at some resolutions: letters are whole dots wide
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # laid out once, for all files
     dates: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.atomic import atomic_path
-from replaybench.data.errors import UserError
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import OdePlant
+from replaybench.experiments.figures.single_file import write_figure
 from replaybench.experiments.figures.style import GREY, PALETTE, new_figure, plant_name, say, style
 from replaybench.experiments.inspection.composition import Composition
 from replaybench.experiments.inspection.composition_report import QUANTITIES, whose
@@ -23,22 +22,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_KINDS: Final = (".png", ".svg", ".pdf")
 _BINS: Final = 40
 _LOGARITHMIC: Final = ("td_error", "priority")
 _HEIGHT: Final = 2.35
-
-
-def check_figure(path: Path) -> None:
-    """Refuse a file that cannot be drawn or is there already, before anything is computed.
-
-    Raises:
-        UserError: it is one of these.
-    """
-    if path.suffix.lower() not in _KINDS:
-        raise UserError(f"--figure must end in {', '.join(_KINDS[:-1])} or {_KINDS[-1]}, not be {str(path)!r}")
-    if path.exists():
-        raise UserError(f"{path} exists already; remove it or choose another --figure")
 
 
 def draw_composition(found: Composition, facts: BufferFacts, plant: Plant | None, path: Path) -> None:
@@ -49,11 +35,7 @@ def draw_composition(found: Composition, facts: BufferFacts, plant: Plant | None
         plant: the plant, whose start and reference are marked; None where it is not known.
     """
     with style():
-        figure = _draw(found, facts, plant)
-        kind = path.suffix.lower()[1:]
-        dates: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-        with atomic_path(path) as temporary:
-            figure.savefig(temporary, format=kind, dpi=150, metadata=dates.get(kind))
+        write_figure(_draw(found, facts, plant), path)
 
 
 def _draw(found: Composition, facts: BufferFacts, plant: Plant | None) -> Figure:

@@ -57,7 +57,7 @@ def show_file(
         if value is not None and path.exists() and not buffer:
             raise UserError(f"{option} is about the composition of a buffer; {path} is none")
     if figure is not None:
-        from replaybench.experiments.inspection.composition_figure import check_figure
+        from replaybench.experiments.figures.single_file import check_figure
 
         check_figure(figure)
     if buffer:

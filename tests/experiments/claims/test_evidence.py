@@ -146,8 +146,14 @@ def test_verdicts_are_printed_and_written(
     other = replace(CLAIM, id="y", plus=CLAIM.minus, minus=CLAIM.plus)
     absent = replace(CLAIM, id="z", where={"plant": "Magman"})
     monkeypatch.setattr(show, "read_claims", lambda name: Claims(paper="A paper", claim=(CLAIM, other, absent)))
-    target = tmp_path / "verdicts.json"
-    show.show_claims(Console(width=160), [store(tmp_path / "run")], ["a"], target)
+    target, figure = tmp_path / "verdicts.json", tmp_path / "claims.png"
+    show.show_claims(Console(width=160), [store(tmp_path / "run")], ["a"], target, figure)
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    for wrong, told in ((figure, "exists already"), (tmp_path / "claims.txt", "must end in")):
+        with pytest.raises(UserError, match=told):
+            show.show_claims(Console(), [tmp_path / "run"], ["a"], None, wrong)
+    with pytest.raises(UserError, match="name run folders"):
+        show.show_claims(Console(), [], ["a"], None, tmp_path / "other.png")
     told = capsys.readouterr().out
     assert "3 claims: 1 reproduced, 1 contradicted, 1 not run" in told
     assert "[One] is better." in told

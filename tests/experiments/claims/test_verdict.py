@@ -53,6 +53,16 @@ def test_few_seeds_decide_nothing_and_more_of_them_are_asked_for() -> None:
     assert verdict(0.1 - 1e-6, sd=0.3).more_seeds is None, "no number of seeds tells this from the bound"
 
 
+def test_the_test_alone_decides_nothing() -> None:
+    """Of fifty runs one is dead: to the test a mean of 0.055 is sure, the interval holds 0."""
+    differences = np.append(np.random.default_rng(2).normal(0.074, 0.01, 49), -0.9)
+    [found] = judge([replace(CLAIM, relevance=0.02)], [Effect(differences)])
+    assert found.effect.estimate > 0.05
+    assert found.supports < 0.05
+    assert found.effect.interval()[0] < 0
+    assert found.word == "undecided"
+
+
 def test_what_was_not_run_has_no_verdict_and_burdens_no_other() -> None:
     effect = verdict(0.2).effect
     ran, missing = judge([CLAIM, CLAIM], [effect, None])

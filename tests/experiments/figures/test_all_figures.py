@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
+from matplotlib.image import imread
 
 from replaybench.baselines.fuzzy_q_iteration import solve
 from replaybench.baselines.grid import plant_grid
@@ -29,9 +30,10 @@ from replaybench.experiments.figures.learning_curves import (
     moving_mean,
     smoothing_window,
 )
+from replaybench.experiments.figures.paired_differences import paired_differences
 from replaybench.experiments.figures.responses import response
 from replaybench.experiments.figures.score_bars import score_bars
-from replaybench.experiments.figures.style import PAPER, file_names, style
+from replaybench.experiments.figures.style import PAPER, file_names, save, style
 from replaybench.experiments.results.dataset import assemble
 from replaybench.experiments.results.statistics import median_seed
 from replaybench.experiments.snapshots import solved
@@ -140,6 +142,19 @@ def test_a_long_legend_stays_below_the_caption(tmp_path: Path) -> None:
     (legend,) = figure.legends
     assert legend.get_window_extent().y0 >= 0
     assert legend.get_window_extent().y1 <= figure.texts[1].get_window_extent().y0
+
+
+def test_nothing_is_cut_off_on_the_left(tmp_path: Path) -> None:
+    """Letters are whole dots wide: at the file's resolution names are longer than at another."""
+    strategies = ("FULL[Uniform]", "FIFO(84000)[Uniform]", "FIFO(42000)[PER+IS]")
+    data, _, _ = results(tmp_path / "run", strategies=strategies, seeds=6)
+    with style():
+        figure = paired_differences(data.sel(plant="PendulumDCSC"))
+        assert figure is not None
+        path = save(figure, tmp_path, "differences")
+    picture = imread(path)
+    head = round(0.3 * len(picture))  # above are title and caption
+    assert (picture[head:, :3, :3] == 1.0).all(), "white margin"
 
 
 def test_no_results_no_figures(tmp_path: Path) -> None:

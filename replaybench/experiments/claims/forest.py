@@ -1,0 +1,109 @@
+"""Claims as one picture, a line each: how large an effect is beside what would matter, how sure, and the verdict."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from replaybench.data.errors import UserError
+from replaybench.experiments.claims.claim import Claim, Claims
+from replaybench.experiments.claims.verdict import Verdict, Word
+from replaybench.experiments.figures.style import GREY, PALETTE, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LOOKS: Final[dict[Word, tuple[str, str]]] = {
+    "reproduced": ("o", PALETTE[2]),
+    "contradicted": ("X", PALETTE[1]),
+    "undecided": ("d", "0.55"),
+}
+"""Marker and colour of a verdict."""
+_CAPTION: Final = (
+    "Differences of paired seeds (means, of rise times interquartile means) with 95 % BCa intervals, in units of what "
+    "would matter in practice (dashed); what was claimed lies to the right. Claims of no difference: within the band."
+)
+_WIDTH: Final = 8.8
+_LETTERS: Final = 72
+"""In a line of a statement."""
+_LINE, _GAP = 0.145, 0.13
+"""Inches of a line of a statement, and between statements."""
+
+
+def claims_figure(families: Sequence[tuple[Claims, Sequence[Verdict]]]) -> Figure:
+    """Draw those claims that were run, the papers one below the other.
+
+    Raises:
+        UserError: none was run.
+    """
+    run = [(family.paper, [verdict for verdict in verdicts if verdict.effect.n]) for family, verdicts in families]
+    papers = [(paper, verdicts) for paper, verdicts in run if verdicts]
+    if not papers:
+        raise UserError("these runs hold the cells of no claim: there is nothing to draw")
+    words = Counter(verdict.word for _, verdicts in papers for verdict in verdicts)
+    counted = ", ".join(f"{words[word]} {word}" for word in LOOKS if words[word])
+    heights = [sum(_height(verdict.claim) for verdict in verdicts) for _, verdicts in papers]
+    room = sum(heights) + 0.32 * len(papers) + 0.45
+    figure = new_figure(_WIDTH, room, f"Published claims, judged by runs: {counted}", _CAPTION)
+    panels = figure.subplots(len(papers), 1, squeeze=False, sharex=True, height_ratios=heights).ravel()
+    for axes, (paper, verdicts) in zip(panels, papers, strict=True):
+        axes.set_title(paper, loc="left", weight="bold")
+        _draw(axes, verdicts)
+    panels[-1].set_xlabel("effect, in units of what would matter")
+    return figure
+
+
+def _lines(claim: Claim) -> list[str]:
+    """Return a statement in as few lines as it takes, all about as long."""
+    statement = claim.statement.replace(" %", "\N{NO-BREAK SPACE}%")
+    fewest = len(textwrap.wrap(statement, _LETTERS))
+    narrower = (textwrap.wrap(statement, letters) for letters in range(_LETTERS // 3, _LETTERS + 1))
+    return next(lines for lines in narrower if len(lines) <= fewest)
+
+
+def _height(claim: Claim) -> float:
+    """Return the inches that a claim takes."""
+    return _LINE * len(_lines(claim)) + _GAP
+
+
+def _draw(axes: Axes, verdicts: Sequence[Verdict]) -> None:
+    axes.set_xscale("symlog", linthresh=1.0, linscale=0.8)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}".replace("-", "−"))
+    axes.axvline(0, color="0.5", linewidth=0.9, zorder=1)
+    axes.axvline(1, color="0.5", linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
+    axes.grid(axis="x", color="0.93", linewidth=0.7)
+    axes.tick_params(axis="y", length=0)
+    top, places = 0.0, []
+    for verdict in verdicts:
+        height = _height(verdict.claim)
+        places.append(top + height / 2)
+        if verdict.claim.expects == "same":
+            axes.fill_between([-1.0, 1.0], top + 0.04, top + height - 0.04, color="0.9", linewidth=0, zorder=0)
+        _mark(axes, verdict, places[-1])
+        top += height
+    axes.set_ylim(top, 0.0)
+    axes.set_yticks(places, ["\n".join(_lines(verdict.claim)) for verdict in verdicts])
+    axes.tick_params(axis="y", labelsize=7.5, labelcolor="0.15")
+
+
+def _mark(axes: Axes, verdict: Verdict, place: float) -> None:
+    marker, color = LOOKS[verdict.word]
+    scale = (-1 if verdict.claim.expects == "less" else 1) / verdict.claim.relevance
+    ends = [scale * end for end in verdict.effect.interval()]
+    if all(map(math.isfinite, ends)):
+        axes.plot(ends, (place, place), color=color, linewidth=1.7, zorder=2)
+    axes.plot(scale * verdict.effect.estimate, place, marker=marker, color=color, markersize=5.5, zorder=3)
+    axes.annotate(
+        f"{verdict.word}, n = {verdict.effect.n}",
+        (1.0, place),
+        xycoords=("axes fraction", "data"),
+        xytext=(4, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=7.5,
+        color=color if verdict.word != "undecided" else GREY,
+    )
