@@ -24,6 +24,7 @@ def evidence() -> dict[str, dict[str, Any]]:
         "noise-replayed": _replayed(),
         "weights-under-noise": _weights(0.05),
         "weights-without-noise": _weights(0.0),
+        "magman-weights": _contrast("debruin2018-fig18", "Magman", "FIFO(42000)[PER+IS]", "FIFO(42000)[PER]"),
     }
 
 

@@ -134,7 +134,7 @@ def _metavar(name: str, hint: Any) -> str:
         return "N"
     if float in kinds:
         return next((bound.unit.upper() for bound in bounds if bound.unit in ("Hz", "s")), "X")
-    return _WRITTEN.get(name) or ("PATH" if name in ("output", "out") else name.upper())
+    return _WRITTEN.get(name) or ("PATH" if name in ("output", "out", "figure") else name.upper())
 
 
 def _one_line(text: str) -> str:
