@@ -12,6 +12,7 @@ from replaybench.experiments.results.comparison_tables import Row, compared
 from replaybench.experiments.results.effects import SIGNIFICANT
 
 FIGURES: Final = {
+    "figure7": ("debruin2018-fig7", "FIFO[Uniform]"),
     "figure12": ("debruin2018-fig12", "FIFO[Uniform]"),
     "figure18": ("debruin2018-fig18", "FULL[Uniform]"),
 }
