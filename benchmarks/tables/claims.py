@@ -13,7 +13,10 @@ from replaybench.experiments.claims.evidence import Finding, read_evidence
 from replaybench.experiments.claims.show import expected, judged, still_needed
 from replaybench.experiments.claims.verdict import Verdict
 
-STUDIES = ("debruin2018-fig7", "debruin2018-fig12", "debruin2018-fig18", "debruin2018-table6", "separation", "refer", "drafting")
+STUDIES = (
+    *("debruin2018-fig7", "debruin2018-fig12", "debruin2018-fig18", "debruin2018-table6"),
+    *("separation", "refer", "drafting"),
+)
 """Stored runs with cells that claims compare."""
 
 
