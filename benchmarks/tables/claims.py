@@ -14,8 +14,13 @@ from replaybench.experiments.claims.show import expected, judged, still_needed
 from replaybench.experiments.claims.verdict import Verdict
 
 STUDIES = (
-    *("debruin2018-fig7", "debruin2018-fig12", "debruin2018-fig18", "debruin2018-table6"),
-    *("separation", "refer", "drafting"),
+    "debruin2018-fig7",
+    "debruin2018-fig12",
+    "debruin2018-fig18",
+    "debruin2018-table6",
+    "separation",
+    "refer",
+    "drafting",
 )
 """Stored runs with cells that claims compare."""
 
