@@ -14,6 +14,7 @@ PARTIAL = {
     "V-RACER:memory": "V-RACER with memory",
     "V-RACER:none": "V-RACER without",
     "DDPG:memory": "DDPG with memory",
+    "NAF:memory": "NAF with memory",
 }
 RULES = {
     "FIFO[Uniform]": "plain",
