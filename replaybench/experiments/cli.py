@@ -18,7 +18,7 @@ from replaybench.experiments.command_line.published import claims, reproduce
 from replaybench.experiments.command_line.results import figures, report, show, table, watch
 from replaybench.experiments.command_line.running import baseline, replay, sweep
 from replaybench.experiments.command_line.taking import examples, export_policy
-from replaybench.experiments.interruption import exit_status, termination_raises
+from replaybench.experiments.interruption import exit_status, stopping_raises
 from replaybench.experiments.terminal import prepare_streams, printable
 
 COMMANDS: dict[str, Callable[..., int]] = {
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     prepare_streams()
     try:
-        with termination_raises():
+        with stopping_raises():
             sys.exit(_run(words))
     except UserError as error:
         _fail(2, str(error))

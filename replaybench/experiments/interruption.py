@@ -33,15 +33,27 @@ def exit_status(cause: KeyboardInterrupt) -> int:
 
 
 @contextlib.contextmanager
-def termination_raises() -> Iterator[None]:
-    """Let SIGTERM raise `Terminated` in the main thread, once: what comes twice, as from `timeout`, is meant once."""
+def stopping_raises() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM raise in the main thread; SIGTERM once, for what `timeout` sends twice is meant once.
 
-    def terminate(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise Terminated
+    A library may make another error of what was raised within it, as Matplotlib does of an interruption while it draws:
+    that error is raised as the interruption that it was.
+    """
+    seen: list[KeyboardInterrupt] = []
 
-    with _handlers({signal.SIGTERM: terminate}):
-        yield
+    def stop(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGTERM:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        seen.append(Terminated() if number == signal.SIGTERM else KeyboardInterrupt())
+        raise seen[-1]
+
+    with _handlers({signal.SIGINT: stop, signal.SIGTERM: stop}):
+        try:
+            yield
+        except Exception as error:
+            if not seen:
+                raise
+            raise seen[-1] from error
 
 
 @contextlib.contextmanager
