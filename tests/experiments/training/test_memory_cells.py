@@ -62,7 +62,7 @@ def test_the_example_compares_learners_with_and_without_memory(tmp_path: Path) -
     study = read_study(Path(__file__).parents[3] / "replaybench" / "studies" / "partial.toml")
     cells = study.cells()
     assert {c.learner: c.settings["memory"] is not None for c in cells} == {
-        "V-RACER:memory": True, "V-RACER:none": False, "DDPG:memory": True,
+        "V-RACER:memory": True, "V-RACER:none": False, "DDPG:memory": True, "NAF:memory": True,
     }  # fmt: skip
     (tmp_path / "again.toml").write_text(write_toml(resolved(study, cells)), encoding="utf-8")
     assert [c.id for c in read_study(tmp_path / "again.toml").cells()] == [c.id for c in cells]
