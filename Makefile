@@ -13,7 +13,7 @@ help:                ## Show this list
 demo: $(STAMP)       ## Install, run the demo study (about 4 minutes on 2 cores), print its scores
 	$(BIN)/replaybench sweep $(DEMO)
 
-test: $(STAMP)       ## Install, check style and types, run all tests (5 minutes on 2 cores, about 20 the first time)
+test: $(STAMP)       ## Install, check style and types, run all tests (a quarter of an hour on 2 cores, 20 minutes the first time)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
