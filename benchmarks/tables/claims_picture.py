@@ -8,12 +8,11 @@ from typing import Final
 from PIL import Image
 
 from benchmarks.tables import claims
-from replaybench.data.atomic import atomic_path
 from replaybench.experiments.claims.forest import claims_figure
+from replaybench.experiments.figures.single_file import write_figure
 from replaybench.experiments.figures.style import style
 
 PICTURE: Final = Path(__file__).resolve().parents[2] / "docs/images/claims.png"
-_KEY: Final = "Description"
 
 
 def is_current() -> bool:
@@ -21,16 +20,14 @@ def is_current() -> bool:
     if not PICTURE.is_file():
         return False
     with Image.open(PICTURE) as picture:
-        said: object = picture.info.get(_KEY)
+        said: object = picture.info.get("Description")
     return said == _description()
 
 
 def draw() -> None:
     """Draw it anew."""
-    with style(), atomic_path(PICTURE) as temporary:
-        claims_figure(claims.judged_families()).savefig(
-            temporary, format="png", dpi=110, metadata={_KEY: _description(), "Software": None}
-        )
+    with style():
+        write_figure(claims_figure(claims.judged_families()), PICTURE, 110, _description())
 
 
 def _description() -> str:

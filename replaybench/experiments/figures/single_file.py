@@ -1,4 +1,4 @@
-"""A figure that a command draws into the one file that a user named."""
+"""A figure as a file: which files can be drawn into, and how one is written."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _KINDS: Final = (".png", ".svg", ".pdf")
+_DATES: Final[dict[str, str]] = {".svg": "Date", ".pdf": "CreationDate"}
 
 
 def check_figure(path: Path) -> None:
@@ -26,9 +27,18 @@ def check_figure(path: Path) -> None:
         raise UserError(f"{path} exists already; remove it or choose another --figure")
 
 
-def write_figure(figure: Figure, path: Path) -> None:
-    """Write a figure in the format that its file's name ends in, atomically; equal figures give equal bytes."""
-    kind = path.suffix.lower()[1:]
-    dates: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+def write_figure(figure: Figure, path: Path, dpi: int = 150, description: str = "") -> None:
+    """Write a figure in the format that its file's name ends in, atomically.
+
+    Equal figures give equal bytes: no dates are written.
+
+    Args:
+        dpi: dots per inch where a format has them.
+        description: what is written into a PNG beside the picture, if anything.
+    """
+    kind = path.suffix.lower()
+    metadata: dict[str, Any] = {_DATES[kind]: None} if kind in _DATES else {}
+    if description:
+        metadata["Description"] = description
     with atomic_path(path) as temporary:
-        figure.savefig(temporary, format=kind, dpi=150, metadata=dates.get(kind))
+        figure.savefig(temporary, format=kind[1:], dpi=dpi, metadata=metadata)

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import xarray as xr
 
-from replaybench.data.atomic import atomic_path
 from replaybench.data.user_file import shortened
+from replaybench.experiments.figures.single_file import write_figure
 from replaybench.experiments.results.dataset import runs_there
 
 if TYPE_CHECKING:
@@ -233,17 +233,12 @@ def file_names(plants: Sequence[str]) -> list[str]:
 
 
 def save(figure: Figure, folder: Path, name: str) -> Path:
-    """Write a figure in each format of the present look, atomically, and return the path of the last, PNG on screens.
-
-    Equal data give equal bytes: no dates are written.
-    """
+    """Write a figure in each format of the present look, and return the path of the last, PNG on screens."""
     look = _LOOK.get()
     figure.set_dpi(look.dpi)  # names are longer at some resolutions: letters are whole dots wide
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # laid out once, for all files
-    dates: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     for kind in look.formats:
         path = folder / f"{name}.{kind}"
-        with atomic_path(path) as temporary:
-            figure.savefig(temporary, format=kind, dpi=look.dpi, metadata=dates.get(kind))
+        write_figure(figure, path, look.dpi)
     return path
