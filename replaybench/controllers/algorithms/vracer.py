@@ -14,6 +14,7 @@ from replaybench.controllers.agent import Batch
 from replaybench.controllers.algorithms.vracer_update import SUCCESSORS, Form, update_members
 from replaybench.controllers.checks import betas, between, counts, positive, widths
 from replaybench.controllers.exploration.process_noise import Explored, draw_active
+from replaybench.controllers.first_value import FirstValue
 from replaybench.controllers.losses.gaussian import divergence
 from replaybench.controllers.memory.config import MemoryConfig
 from replaybench.controllers.memory.learner import RememberingLearner
@@ -36,8 +37,7 @@ class VRACERConfig:
 
     The paper has 2 × 128 SoftSign units, batches of 256, γ 0.995 and a rate of 1e-4, for 10⁶ steps and more: too slow
     to judge before. Its `sigma` is an output of the network, that of the authors' public code a parameter of its own,
-    √0.2 at first (`first_sigma`). `value_scale` multiplies the output for V, for tasks whose values are far from 0 and
-    whose advantages would all be negative at first. Where the mean is `bounded`, it is so by tanh; actions never are.
+    √0.2 at first (`first_sigma`). Where the mean is `bounded`, it is so by tanh; actions never are.
     """
 
     hidden: tuple[int, ...] = (64, 64)
@@ -48,7 +48,6 @@ class VRACERConfig:
     sigma: Literal["free", "network"] = "free"
     first_sigma: float = 0.2**0.5
     bounded: bool = False
-    value_scale: float = 1.0
     batch_size: int = 64
     replays_per_experience: float = 64.0
     warmup_episodes: int = 5
@@ -57,7 +56,7 @@ class VRACERConfig:
 
     def __post_init__(self) -> None:
         positive("V-RACER", learning_rate=self.learning_rate, epsilon=self.epsilon, first_sigma=self.first_sigma)
-        positive("V-RACER", value_scale=self.value_scale, replays_per_experience=self.replays_per_experience)
+        positive("V-RACER", replays_per_experience=self.replays_per_experience)
         betas("V-RACER", self.betas)
         between("V-RACER", 0, np.inf, warmup_episodes=self.warmup_episodes)
         counts("V-RACER", batch_size=self.batch_size)
@@ -83,6 +82,7 @@ class VRACER(RememberingLearner):
         self._successors = self.memory.tape("network", SUCCESSORS)
         factor = self.normaliser.rewards.factor
         self.traces = StoredReturns(self.refer, self.steps, len(setting.members), task.discount, factor)
+        self.first_value = FirstValue(len(setting.members), task.discount)
         self.fields = {**dict.fromkeys(BEHAVIOUR, a), **self.memory.fields}
         self.metric_names = self.memory.metric_names(METRICS)
         self.stream, self.noise = setting.stream("exploration"), np.zeros((len(setting.members), a))
@@ -94,7 +94,7 @@ class VRACER(RememberingLearner):
         mean = elementwise.tanh(outputs[:, :, 1 : 1 + a]) if self.config.bounded else outputs[:, :, 1 : 1 + a]
         first = np.broadcast_to(self.deviation.parameters[:, None], mean.shape)
         log_sigma = first if self.config.sigma == "free" else first + outputs[:, :, 1 + a :]
-        return outputs[:, :, 0] * outputs.dtype.type(self.config.value_scale), mean, log_sigma
+        return outputs[:, :, 0], mean, log_sigma
 
     def _advance(self, observation: Floats, active: NDArray[np.bool_]) -> None:
         self.memory.advance(self.seen(observation), active)
@@ -119,6 +119,7 @@ class VRACER(RememberingLearner):
     ) -> Mapping[str, Floats]:
         """Return the traces `truncated`, and `q_ret`, which counts where an episode ends; `[M, 1]`."""
         super().on_step(reward, successor, terminated, ended, active)
+        self.first_value.update(reward, terminated, ended, active)
         return self._last_return(reward, successor, terminated, ended)
 
     def on_recorded_step(
@@ -127,6 +128,7 @@ class VRACER(RememberingLearner):
         """Return the traces `value`, V(s), `truncated` and `q_ret` of a recorded experience, `[M, 1]`."""
         super().on_recorded_step(experience, ended, active)
         reward, terminated = experience["reward"][:, 0], experience["terminated"][:, 0] != 0
+        self.first_value.update(reward, terminated, ended, active)
         self.memory.advance(self.seen(experience["observation"]), active)
         value = self._heads(experience["observation"][:, None], self.memory.before[:, None])[0]
         last = self._last_return(reward, experience["next_observation"], terminated, ended)
@@ -170,15 +172,22 @@ class VRACER(RememberingLearner):
 
     def call_for(self, batch: Batch, first: int | Each) -> tuple[Call, dict[str, Floats]]:
         """Do one update; annotate `td_error` Q_ret − V, and for the traces `rho`, `value` and `bootstrap`, `[M, B]`."""
+        if not self.first_value.taken[0]:
+            self._begin_with(self.first_value.take())
         config, x = self.config, self.experiences(batch, first)
         delta, rho, value, bootstrap = (np.zeros(batch.weight.shape, self.setting.dtype) for _ in range(4))
         assert batch.traces is not None
-        form = Form(config.sigma == "free", config.bounded, config.value_scale)
+        form = Form(config.sigma == "free", config.bounded)
         nets = self._policy, Whole(self._successors), self._spread
         told = {"td_error": delta, "rho": rho, "value": value, "bootstrap": bootstrap}
         arguments = (*nets, form, x, batch.traces, self.refer.rules(first), first, delta, rho, value, bootstrap)
         return Call(update_members, arguments), told
 
+    def _begin_with(self, value: NDArray[np.float64]) -> None:
+        """Let V be `value` `[M]` at first, beside what states differ in."""
+        *_, bias = (array for name, array in self.network.named_weights("").items() if name.endswith("bias"))
+        bias[:, 0] = self.normaliser.rewards.factor * value
+
     def _further(self) -> dict[str, NDArray[Any]]:
         own = {"exploration_stream": self.stream.state, "noise": self.noise, "beta": self.refer.beta}
-        return {**own, **self.traces.state_dict(), **self.memory.state_dict()}
+        return {**own, **self.first_value.state_dict(), **self.traces.state_dict(), **self.memory.state_dict()}

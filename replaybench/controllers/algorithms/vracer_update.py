@@ -30,11 +30,10 @@ SUCCESSORS = 16
 
 
 class Form(NamedTuple):
-    """How outputs are read: whether log σ is a parameter of its own, whether the mean is tanh's, factor on V."""
+    """How outputs are read: whether log σ is a parameter of its own, and whether the mean is tanh's."""
 
     free: bool
     bounded: bool
-    value_scale: float
 
 
 @kernel
@@ -52,12 +51,12 @@ def update_members(
     nothing = np.empty((batch, 0), outputs.dtype)
     for m in range(x.action.shape[0]):
         s_t, beta = of_member(x.next_observation, m), rules.beta[m]
-        _look_ahead(network, m, successor_tape, s_t, traces[m], form.value_scale, bootstrap[m])
+        _look_ahead(network, m, successor_tape, s_t, traces[m], bootstrap[m])
         evaluate(network, m, net.tape, of_member(x.observation, m), nothing, outputs)
         read_policy(outputs, deviation.network.parameters[m], form, mean, log_sigma)
         importance_weights(x.action[m], mean, log_sigma, x.mu_mean[m], x.mu_log_sigma[m], rho[m])
         for b in range(batch):
-            value[m, b] = kind(form.value_scale) * outputs[b, 0]
+            value[m, b] = outputs[b, 0]
             delta[m, b] = traces[m, b, Q_RET] - value[m, b]
         if rules.pull:
             divergence_gradient(mean, log_sigma, x.mu_mean[m], x.mu_log_sigma[m], rules.mu_pi, d_mean, d_log_sigma)
@@ -70,7 +69,6 @@ def update_members(
         spread = deviation.network.gradient[m]
         spread[:] = 0
         for b in range(batch):
-            d_outputs[b, 0] *= kind(form.value_scale)
             for i in range(actions):
                 inner = kind(1) - mean[b, i] * mean[b, i] if form.bounded else kind(1)
                 d_outputs[b, 1 + i] = d_mean[b, i] * inner
@@ -130,9 +128,7 @@ def read_policy(outputs: Floats, first: Floats, form: Form, mean: Floats, log_si
 
 
 @kernel
-def _look_ahead(
-    network: Approximator, m: int, tape: AnyTape, then: Inputs, traces: Floats, value_scale: float, value: Floats
-) -> None:
+def _look_ahead(network: Approximator, m: int, tape: AnyTape, then: Inputs, traces: Floats, value: Floats) -> None:
     """Write V(s′) `[B]` of those samples with which an episode was cut off; leave the others."""
     kind = network.parameters.dtype
     samples, outputs = np.empty(SUCCESSORS, np.int64), np.empty((SUCCESSORS, outputs_of(network)), kind)
@@ -146,5 +142,5 @@ def _look_ahead(
         if found == SUCCESSORS or (b == value.size and found > 0):
             evaluate(network, m, tape, of_samples(then, samples[:found]), nothing[:found], outputs[:found])
             for i in range(found):
-                value[samples[i]] = kind.type(value_scale) * outputs[i, 0]
+                value[samples[i]] = outputs[i, 0]
             found = 0

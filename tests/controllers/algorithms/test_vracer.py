@@ -12,6 +12,8 @@ import torch
 from replaybench.controllers.agent import Task
 from replaybench.controllers.algorithms.vracer import VRACER, VRACERConfig
 from replaybench.controllers.algorithms.vracer_update import policy_gradient, value_gradient
+from replaybench.controllers.memory.config import MemoryConfig
+from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.refer.rules import ReFER
 from replaybench.controllers.refer.stored_returns import Q_RET, TRUNCATED
 from replaybench.controllers.setting import LearnerSetting
@@ -73,7 +75,7 @@ def loss(agent: VRACER, drawn: SimpleNamespace, beta: float, mask: bool) -> tupl
     for layer in range(0, len(layers) - 1, 2):
         x = x @ layers[layer][0] + layers[layer + 1][0]
         x = torch.tanh(x) if layer < len(layers) - 3 else x
-    value, mean = agent.config.value_scale * x[:, 0], x[:, 1 : 1 + A]
+    value, mean = x[:, 0], x[:, 1 : 1 + A]
     mean = torch.tanh(mean) if agent.config.bounded else mean
     log_sigma = first[0] + (0 if agent.config.sigma == "free" else x[:, 1 + A :])
     pi = torch.distributions.Normal(mean, (log_sigma + 0 * mean).exp())
@@ -96,7 +98,7 @@ def loss(agent: VRACER, drawn: SimpleNamespace, beta: float, mask: bool) -> tupl
 @pytest.mark.parametrize("sigma", SIGMAS)
 @pytest.mark.parametrize(("refer", "beta"), [(None, 1.0), (Both(anneal=0.0, beta=0.7), 0.7)])
 def test_gradients_equal_torch(sigma: Any, refer: Any, beta: float) -> None:
-    config = VRACERConfig(hidden=(7, 5), sigma=sigma, bounded=sigma == "network", value_scale=3.0, batch_size=B)
+    config = VRACERConfig(hidden=(7, 5), sigma=sigma, bounded=sigma == "network", batch_size=B)
     agent = VRACER(config, LearnerSetting(TASK, 0, range(1), dtype=np.float64, refer=refer))
     drawn = batch(1, 3, np.float64)
     value, parameters = loss(agent, drawn, beta, mask=refer is not None)
@@ -168,6 +170,42 @@ def test_only_a_cut_off_episode_bootstraps() -> None:
     expected = agent.value(successor[:, None])[:, 0]
     np.testing.assert_array_equal(found["truncated"][:, 0], [0, 1, 0])
     np.testing.assert_allclose(found["q_ret"][:, 0], [4, 4 + 0.9 * expected[1], 4], rtol=1e-6)
+
+
+FORMS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "normalised": {"normalise": NormaliseConfig(rewards=True)},
+    "memory": {"memory": MemoryConfig()},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_values_begin_at_the_return_of_the_first_episodes(form: str) -> None:
+    """Rewards of −8 without end are worth −8 · 0.5 / 0.1 = −40, in the task's units; member 1 is inactive."""
+    agent = VRACER(VRACERConfig(**FORMS[form]), LearnerSetting(TASK, 0, range(2)))
+    observation, ended = np.zeros((2, S), np.float32), np.array([True, True])
+    before = agent.value(observation[:, None])
+    for _ in range(3):
+        agent.on_step(np.full(2, -8.0), observation, ~ended, ended, np.array([True, False]))
+    agent._begin_with(agent.first_value.take())
+    rise = agent.value(observation[:, None]) - before
+    np.testing.assert_allclose(rise[:, 0], [-40, 0], rtol=1e-5)
+
+
+def test_values_begin_once_and_a_restored_learner_knows() -> None:
+    agent = VRACER(VRACERConfig(batch_size=B), LearnerSetting(TASK, 0, range(1)))
+    bias = agent.network.named_weights("")[".2.bias"]
+    step = np.zeros((1, S), np.float32), np.zeros(1, np.bool_), np.ones(1, np.bool_), np.ones(1, np.bool_)
+    agent.on_step(np.full(1, -8.0), *step)
+    agent.update(batch(1, 1))
+    assert bias[0, 0] == pytest.approx(-40, abs=0.1)
+    restored = VRACER(agent.config, agent.setting)
+    restored.load_state_dict(agent.state_dict())
+    for learner in (agent, restored):
+        learner.on_step(np.full(1, 8.0), *step)
+        learner.update(batch(1, 2))
+    np.testing.assert_array_equal(restored.network.parameters, agent.network.parameters)
+    assert bias[0, 0] == pytest.approx(-40, abs=0.1)
 
 
 def test_wrong_settings_are_named() -> None:
