@@ -1,4 +1,4 @@
-"""Write the marked tables and values of all pages anew, and the picture of claims."""
+"""Write the marked tables and values of all pages anew, and the pictures of claims."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ def main() -> None:
         if old != new:
             page.write_text(new, encoding="utf-8")
             print(f"{page.relative_to(ROOT)} changed")
-    if not claims_picture.is_current():
+    if papers := claims_picture.outdated():
         claims_picture.draw()
-        print(f"{claims_picture.PICTURE.relative_to(ROOT)} changed")
+        print(f"the pictures of claims of {', '.join(papers)} changed")
 
 
 if __name__ == "__main__":

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterator
+from typing import Final
 
-from benchmarks.tables.stored import RESULTS, made
-from benchmarks.tables.text import captioned, number, table
+from benchmarks.tables.stored import RESULTS, cells, facts, made, runs
+from benchmarks.tables.text import captioned, listed, number, table
 from replaybench.experiments.claims.claim import Claims, claim_files, read_claims
 from replaybench.experiments.claims.evidence import Finding, read_evidence
 from replaybench.experiments.claims.show import expected, judged, still_needed
 from replaybench.experiments.claims.verdict import Verdict
+from replaybench.experiments.presets.preset import preset_names, read_preset
 
-STUDIES = (
+STUDIES: Final = (
     "debruin2018-fig7",
     "debruin2018-fig12",
     "debruin2018-fig18",
@@ -23,49 +24,84 @@ STUDIES = (
     "drafting",
 )
 """Stored runs with cells that claims compare."""
+WORDS: Final = ("reproduced", "contradicted", "undecided")
+
+Judged = list[tuple[Verdict, Finding]]
 
 
 def texts() -> dict[str, str]:
-    found = list(_judged())
-    words = Counter(verdict.word for _, verdict, _ in found)
-    said = ", ".join(f"{count} {word}" for word, count in words.most_common())
-    runs = "; ".join(f"`{study}`, {made(study)}" for study in STUDIES)
-    folders = " ".join(f"benchmarks/results/{study}" for study in STUDIES)
-    caption = (
-        f"{len(found)} claims, {said}. `replaybench claims {folders}`: {runs}. "
-        "Effects are means of paired differences, of rise times interquartile means, with 95 % BCa intervals, p by "
-        "flipped signs (Holm within a paper); episodes are those of these runs."
-    )
-    headings = ("claim", "paper", "expected", "effect [95 %]", "n", "episodes", "p", "verdict")
-    return {"claims": captioned(caption, table(headings, map(_row, *zip(*found, strict=True))))}
-
-
-def judged_families() -> list[tuple[Claims, list[Verdict]]]:
-    """Return the claims of every paper with their verdicts."""
-    return [(family, verdicts) for family, verdicts, _ in _families()]
+    tables = {f"claims.{name}": _claims(found) for name, (_, found) in judged_papers().items()}
+    return {"claims": _overview(), "claims.runs": _runs(), "claims.said": _said(), **tables}
 
 
 @functools.cache
-def _families() -> list[tuple[Claims, list[Verdict], list[Finding | None]]]:
-    runs = [read_evidence(RESULTS / study) for study in STUDIES]
-    return [(family, *judged(family, runs)) for family in map(read_claims, claim_files())]
+def judged_papers() -> dict[str, tuple[Claims, Judged]]:
+    """Return the claims of every paper of which some were run, and what these say."""
+    evidence = [read_evidence(RESULTS / study) for study in STUDIES]
+    papers = {}
+    for name in claim_files():
+        family = read_claims(name)
+        pairs = zip(*judged(family, evidence), strict=True)
+        if found := [(verdict, finding) for verdict, finding in pairs if finding is not None]:
+            papers[name] = family, found
+    return papers
 
 
-def _judged() -> Iterator[tuple[str, Verdict, Finding]]:
-    for family, verdicts, findings in _families():
-        for verdict, finding in zip(verdicts, findings, strict=True):
-            if finding is not None:
-                yield family.paper, verdict, finding
+def _counts(found: Judged) -> list[int]:
+    words = Counter(verdict.word for verdict, _ in found)
+    return [words[word] for word in WORDS]
 
 
-def _row(paper: str, verdict: Verdict, finding: Finding) -> list[str]:
+def _overview() -> str:
+    """Count verdicts by paper."""
+    lines = [(family.paper, len(family.claim), *_counts(found)) for family, found in judged_papers().values()]
+    rows = [[paper, *map(str, (said, sum(counts), *counts))] for paper, said, *counts in lines]
+    rows.append(["all", *(str(sum(line)) for line in zip(*((r[1], sum(r[2:]), *r[2:]) for r in lines), strict=True))])
+    return table(("paper", "claims", "run", *WORDS), rows)
+
+
+def _said() -> str:
+    counts = [sum(column) for column in zip(*(_counts(found) for _, found in judged_papers().values()), strict=True)]
+    written = sum(len(read_claims(name).claim) for name in claim_files())
+    verdicts = listed([f"{count} {word}" for count, word in zip(counts, WORDS, strict=True)])
+    return f"{sum(counts)} of {written} claims are judged: {verdicts}"
+
+
+def _runs() -> str:
+    """Say what each of the runs is, and what it took."""
+    presets = {name.replace("/", "-"): name for name in preset_names()}
+    rows = []
+    for study in STUDIES:
+        preset = read_preset(presets[study]) if study in presets else None
+        ran = facts(f"{study}/provenance.json").get("cells", {}).values()
+        minutes = sum(cell["seconds"] for cell in ran) / 60 if all("seconds" in cell for cell in ran) else float("nan")
+        rows.append([
+            f"`{study}`",
+            f"{preset.figure.figure}: {preset.figure.shows}" if preset else "a study of this repository",
+            str(len(list(cells(study)))),
+            runs(study),
+            number(minutes, 0),
+            made(study),
+        ])  # fmt: skip
+    folders = " ".join(f"benchmarks/results/{study}" for study in STUDIES)
+    caption = f"`replaybench claims {folders}`. Minutes are of one core, which other work shared."
+    return captioned(caption, table(("run", "what", "cells", "runs of each", "minutes", "made"), rows))
+
+
+def _claims(found: Judged) -> str:
+    """Tell of each claim of a paper."""
+    headings = ("claim", "source", "expected", "effect [95 %]", "n", "episodes", "p", "verdict")
+    return table(headings, [_row(*pair) for pair in found])
+
+
+def _row(verdict: Verdict, finding: Finding) -> list[str]:
     low, high = verdict.effect.interval()
     chance = verdict.refutes if verdict.word == "contradicted" else verdict.supports
     effect = f"{number(verdict.effect.estimate, 3)} [{number(low, 3)}, {number(high, 3)}]"
     word = f"undecided; {still_needed(verdict)}" if verdict.word == "undecided" else verdict.word
     return [
         verdict.claim.statement,
-        f"{paper}, {verdict.claim.source}",
+        verdict.claim.source,
         expected(verdict.claim),
         effect,
         str(verdict.effect.n),

@@ -1,4 +1,4 @@
-"""The picture of all claims that stored runs decide. It carries in itself what it was drawn from."""
+"""Pictures of the claims that stored runs decide, one a paper. Each carries in itself what it was drawn from."""
 
 from __future__ import annotations
 
@@ -12,23 +12,37 @@ from replaybench.experiments.claims.forest import claims_figure
 from replaybench.experiments.figures.single_file import write_figure
 from replaybench.experiments.figures.style import style
 
-PICTURE: Final = Path(__file__).resolve().parents[2] / "docs/images/claims.png"
+IMAGES: Final = Path(__file__).resolve().parents[2] / "docs/images"
 
 
-def is_current() -> bool:
-    """Tell whether the picture shows what the table says."""
-    if not PICTURE.is_file():
-        return False
-    with Image.open(PICTURE) as picture:
-        said: object = picture.info.get("Description")
-    return said == _description()
+def outdated() -> list[str]:
+    """Return the papers whose picture does not show what the table says, or is there without a table."""
+    drawn = {path.stem.removeprefix("claims-") for path in IMAGES.glob("claims-*.png")}
+    return sorted(name for name in drawn | set(claims.judged_papers()) if _shown(name) != _description(name))
 
 
 def draw() -> None:
-    """Draw it anew."""
-    with style():
-        write_figure(claims_figure(claims.judged_families()), PICTURE, 110, _description())
+    """Draw anew those that are outdated."""
+    for name in outdated():
+        if name not in claims.judged_papers():
+            _path(name).unlink()
+            continue
+        family, found = claims.judged_papers()[name]
+        with style():
+            figure = claims_figure([(family, [verdict for verdict, _ in found])])
+            write_figure(figure, _path(name), 110, _description(name))
 
 
-def _description() -> str:
-    return " ".join(claims.texts()["claims"].split())
+def _path(name: str) -> Path:
+    return IMAGES / f"claims-{name}.png"
+
+
+def _shown(name: str) -> str:
+    if not _path(name).is_file():
+        return ""
+    with Image.open(_path(name)) as picture:
+        return str(picture.info.get("Description"))
+
+
+def _description(name: str) -> str:
+    return " ".join(claims.texts().get(f"claims.{name}", "nothing").split())
