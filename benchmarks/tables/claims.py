@@ -22,6 +22,7 @@ STUDIES: Final = (
     "separation",
     "refer",
     "drafting",
+    "wang2017-fig4",
 )
 """Stored runs with cells that claims compare."""
 WORDS: Final = ("reproduced", "contradicted", "undecided")

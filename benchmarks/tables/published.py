@@ -23,7 +23,35 @@ def texts() -> dict[str, str]:
     told: dict[str, str] = {}
     for name, (study, baseline) in FIGURES.items():
         told |= {name: _table(study, baseline), f"{name}.said": _said(study, baseline)}
-    return told
+    return {**told, "dqn": _dqn()}
+
+
+READINGS: Final = {
+    "DQN": "as in figure 7: rate 1e-3, 2 × 50 units, squared errors, 8 replays",
+    "DQN:rate-1e-4": "rate 1e-4",
+    "DQN:rate-3e-4": "rate 3e-4",
+    "DQN:rate-3e-3": "rate 3e-3",
+    "DQN:small": "2 × 20 units",
+    "DQN:huber": "errors beyond 1 count linearly",
+    "DQN:more-replays": "32 replays of each experience",
+}
+"""What dqn-diversity.toml makes of what the paper does not state."""
+
+
+def _dqn() -> str:
+    """Return whether other states help DQN, by reading."""
+    study, rows = "dqn-diversity", []
+    for (_, learner), (plain, other) in _compared(study, "FIFO[Uniform]").items():
+        effect, chance = _beside(other)
+        rows.append(
+            [READINGS[learner], *(number(float(np.nanmean(row.scores)), 3) for row in (plain, other)), effect, chance]
+        )
+    caption = (
+        f"{runs(study)} at 50 Hz without noise, C = 10⁴, {made(study)}. μ_final: mean over seeds; differences of "
+        f"paired seeds with BCa intervals, p by flipped signs. {_time(study)}"
+    )
+    headings = ("reading", "μ_final, plain", "μ_final, other states in half", "difference [95 %]", "p")
+    return captioned(caption, table(headings, rows))
 
 
 def _compared(study: str, baseline: str) -> dict[tuple[str, str], list[Row]]:
