@@ -20,8 +20,9 @@ STUDIES: Final = (
     "debruin2018-fig18",
     "debruin2018-table6",
     "separation",
-    "refer",
-    "drafting",
+    "novati2019-fig1",
+    "novati2019-fig4",
+    "novati2019-fig6",
     "wang2017-fig4",
 )
 """Stored runs with cells that claims compare."""

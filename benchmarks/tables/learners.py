@@ -18,6 +18,7 @@ PARTIAL = {
 }
 RULES = {
     "FIFO[Uniform]": "plain",
+    "FIFO[PER(0.5)]": "prioritised",
     "FIFO[Uniform+ReFER-1]": "ReF-ER-1",
     "FIFO[Uniform+ReFER-2]": "ReF-ER-2",
     "FIFO[Uniform+ReFER]": "ReF-ER",
@@ -97,11 +98,13 @@ def _memory() -> dict[str, str]:
 
 
 def _refer() -> dict[str, str]:
-    data = results("refer")
+    studies = "novati2019-fig1", "novati2019-fig4"
+    data = results(studies[0])
     rows, values, far = [], {}, []
     every = int(data["greedy_episode"].values[0])
     hundreds = (data["greedy_episode"].values - 1) // 100
-    order = sorted(cells("refer"), key=lambda c: (c.learner, c.plant != "PendulumDCSC", list(RULES).index(c.strategy)))
+    found_cells = [found for study in studies for found in cells(study)]
+    order = sorted(found_cells, key=lambda c: (c.learner, c.plant != "PendulumDCSC", list(RULES).index(c.strategy)))
     for found in order:
         divergence = found.data["metric_kl"].values.mean(axis=0)
         parts = [divergence[hundreds == part].mean() for part in range(hundreds.max() + 1)]
@@ -121,7 +124,8 @@ def _refer() -> dict[str, str]:
             number(found["dead"], 0),
         ])  # fmt: skip
     caption = (
-        f"{runs('refer')}, N = 20,000, {made('refer')}. D_KL(μ‖π) over the stored experiences by a fresh forward pass, "
+        f"{runs(studies[0])}, N = 20,000, DDPG {made(studies[0])}, V-RACER {made(studies[1])}. D_KL(μ‖π) over the "
+        "stored experiences by a fresh forward pass, "
         f"looked at every {every} episodes: mean over seeds and the looks of each hundred episodes, and over all "
         f"looks. Far: mean share of far-policy steps, and in how many of all looks it is above D = {FAR}. DDPG "
         "explores with σ = 0.2."
