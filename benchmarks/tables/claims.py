@@ -17,13 +17,18 @@ from replaybench.experiments.presets.preset import preset_names, read_preset
 STUDIES: Final = (
     "debruin2018-fig7",
     "debruin2018-fig12",
+    "debruin2018-fig14",
     "debruin2018-fig18",
     "debruin2018-table6",
     "separation",
     "novati2019-fig1",
+    "novati2019-fig3",
     "novati2019-fig4",
     "novati2019-fig6",
+    "wang2017-fig3",
     "wang2017-fig4",
+    "sun2020-small",
+    "wang2019-small",
 )
 """Stored runs with cells that claims compare."""
 WORDS: Final = ("reproduced", "contradicted", "undecided")

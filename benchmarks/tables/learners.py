@@ -7,7 +7,8 @@ import re
 import numpy as np
 
 from benchmarks.tables.stored import Cell, cell, cells, looks, made, results, runs
-from benchmarks.tables.text import between, captioned, number, significant, table
+from benchmarks.tables.text import between, captioned, listed, number, significant, table
+from replaybench.experiments.results.statistics import DEAD_LEVEL
 
 ORDER = ("V-RACER", "TD3", "SAC", "DDPG", "NAF", "ACER", "DQN", "ACER-discrete")
 PARTIAL = {
@@ -137,11 +138,18 @@ def _refer() -> dict[str, str]:
         found: np.ndarray = plain / with_rule
         return found
 
+    def live(strategy: str) -> str:
+        found = cell(studies[0], plant="PendulumDCSC", strategy=strategy)
+        late = found.data["metric_kl"].values[:, -(found.last // every) :].mean(axis=1)
+        alive = found.data["mu_final"].values >= DEAD_LEVEL
+        return f"{significant(float(np.median(late[alive])))} with {RULES[strategy]} ({alive.sum()} of {alive.size})"
+
     pendulum, magman = factors("PendulumDCSC"), factors("Magman")
     return {
         "refer": captioned(caption, table(headings, rows)),
         "refer.pendulum": number(pendulum[-1], 0),
         "refer.magman": number(magman[-1], 0),
         "refer.by-hundred": re.sub(r" (?=\S+$)", " ", ", ".join(number(f, 0 if f >= 10 else 1) for f in pendulum[:-1])),
+        "refer.live": listed([live("FIFO[Uniform+ReFER-1]"), live("FIFO[Uniform+ReFER-2]")]),
         "refer.far": f"{number(100 * min(far), 0)} to {number(100 * max(far), 0)} %",
     }

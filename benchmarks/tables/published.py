@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.tables.stored import Cell, cells, facts, made, results, runs
+from benchmarks.tables.stored import Cell, cell, cells, facts, made, results, runs
 from benchmarks.tables.text import between, captioned, listed, number, table
 from replaybench.experiments.results.comparison_tables import Row, compared
 from replaybench.experiments.results.effects import SIGNIFICANT
@@ -23,35 +23,52 @@ def texts() -> dict[str, str]:
     told: dict[str, str] = {}
     for name, (study, baseline) in FIGURES.items():
         told |= {name: _table(study, baseline), f"{name}.said": _said(study, baseline)}
-    return {**told, "dqn": _dqn()}
+    dqn, naf = _readings("dqn-diversity", "other states in half"), _readings("naf-refer", "ReF-ER")
+    return {**told, "dqn": dqn, "naf": naf, "naf.by-hundred": _by_hundred("naf-refer", "NAF", "FIFO[Uniform+ReFER]")}
 
 
 READINGS: Final = {
-    "DQN": "as in figure 7: rate 1e-3, 2 × 50 units, squared errors, 8 replays",
-    "DQN:rate-1e-4": "rate 1e-4",
-    "DQN:rate-3e-4": "rate 3e-4",
-    "DQN:rate-3e-3": "rate 3e-3",
-    "DQN:small": "2 × 20 units",
-    "DQN:huber": "errors beyond 1 count linearly",
-    "DQN:more-replays": "32 replays of each experience",
+    "dqn-diversity": {
+        "DQN": "as in figure 7: rate 1e-3, 2 × 50 units, squared errors, 8 replays",
+        "DQN:rate-1e-4": "rate 1e-4",
+        "DQN:rate-3e-4": "rate 3e-4",
+        "DQN:rate-3e-3": "rate 3e-3",
+        "DQN:small": "2 × 20 units",
+        "DQN:huber": "errors beyond 1 count linearly",
+        "DQN:more-replays": "32 replays of each experience",
+    },
+    "naf-refer": {
+        "NAF": "as in figure 3: σ = 0.2, rate 1e-3, ½ in the advantage, rewards normalised, 32 replays",
+        "NAF:wide": "σ = 0.4",
+        "NAF:slow": "rate 3e-4",
+        "NAF:whole": "no ½ in the advantage",
+        "NAF:unscaled": "rewards as they are",
+        "NAF:more-replays": "64 replays of each experience",
+    },
 }
-"""What dqn-diversity.toml makes of what the paper does not state."""
+"""What studies of contradicted claims make of what a paper does not state."""
 
 
-def _dqn() -> str:
-    """Return whether other states help DQN, by reading."""
-    study, rows = "dqn-diversity", []
-    for (_, learner), (plain, other) in _compared(study, "FIFO[Uniform]").items():
-        effect, chance = _beside(other)
-        rows.append(
-            [READINGS[learner], *(number(float(np.nanmean(row.scores)), 3) for row in (plain, other)), effect, chance]
-        )
+def _readings(study: str, other: str) -> str:
+    """Return what a strategy does beside plain replay, by reading."""
+    rows = []
+    for (_, learner), (plain, changed) in _compared(study, "FIFO[Uniform]").items():
+        means = (number(float(np.nanmean(row.scores)), 3) for row in (plain, changed))
+        rows.append([READINGS[study][learner], *means, *_beside(changed)])
     caption = (
-        f"{runs(study)} at 50 Hz without noise, C = 10⁴, {made(study)}. μ_final: mean over seeds; differences of "
-        f"paired seeds with BCa intervals, p by flipped signs. {_time(study)}"
+        f"{runs(study)} at 50 Hz without noise, {made(study)}. μ_final: mean over seeds; differences of paired seeds "
+        f"with BCa intervals, p by flipped signs. {_time(study)}"
     )
-    headings = ("reading", "μ_final, plain", "μ_final, other states in half", "difference [95 %]", "p")
+    headings = ("reading", "μ_final, plain", f"μ_final, {other}", "difference [95 %]", "p")
     return captioned(caption, table(headings, rows))
+
+
+def _by_hundred(study: str, learner: str, strategy: str) -> str:
+    """Return how far a strategy is from plain replay in each hundred training episodes: mean difference of μ over seeds."""
+    changed, plain = (cell(study, learner=learner, strategy=name) for name in (strategy, "FIFO[Uniform]"))
+    gain = (changed.data["reward"] - plain.data["reward"]) / (plain["reference_dp"] - plain["reference_random"])
+    hundreds = gain.coarsen(episode=100).mean().mean("seed").values
+    return ", ".join(number(float(mean), 2) for mean in hundreds)
 
 
 def _compared(study: str, baseline: str) -> dict[tuple[str, str], list[Row]]:

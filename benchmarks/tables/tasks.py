@@ -147,24 +147,35 @@ def _drafting() -> dict[str, str]:
     study, rows, found = "novati2019-fig6", [], {}
     for learner, strategy in _DRAFTING:
         one = found[learner, strategy] = cell(study, learner=learner, strategy=strategy)
-        steps, late = one.data["episode_steps"].values, _late(one, one.last)
+        sound = np.isfinite(one.data["reward"].values).all(axis=1)
+        steps, late = one.data["episode_steps"].values[sound], _late(one, one.last)[sound]
         whole = late[late >= _LOST]
         rows.append([
             f"{learner}, {strategy}",
-            spread(one.final, 0),
+            f"{sound.sum()}",
+            spread(one.final[sound], 0),
             f"{number(steps[:, -one.last :].mean(), 0)} of 400",
             _stays(steps),
             f"{number(100 * (late < _LOST).mean(), 0)} %",
             number(-float(np.median(whole)) / 400, 3) if whole.size else "–",
         ])  # fmt: skip
     caption = (
-        f"{runs(study, 'rounds')} of 400 steps, an update after each, N = 20,000, {made(study)}. Return and actions "
-        "survived: means over seeds and the last tenth of the rounds, exploration included. Inside: median over seeds "
+        f"{runs(study, 'rounds')} of 400 steps, an update after each, N = 20,000, {made(study)}. n: runs whose "
+        "networks did not diverge. Return and actions survived: means over these and the last tenth of the rounds, "
+        "exploration included. Inside: median over seeds "
         f"of the first round that ends {_ROUNDS} in which {_INSIDE} actions and more are survived on average, and how "
         f"many seeds come so far. Greedy episodes of the last tenth, {late.shape[1]} a seed: how many are lost, and "
         "the median cost per action of the others."
     )
-    headings = ("learner", "return, training [95 %]", "actions survived", "inside from round", "greedy, lost", "cost")
+    headings = (
+        "learner",
+        "n",
+        "return, training [95 %]",
+        "actions survived",
+        "inside from round",
+        "greedy, lost",
+        "cost",
+    )
     plain = found["DDPG", "FIFO[Uniform]"].data["episode_steps"].values.mean(axis=0)
     middle = max(plain[start : start + 250].mean() for start in range(0, plain.size, 250))
     return {"drafting": captioned(caption, table(headings, rows)), "drafting.plain-best": number(middle, 0)}
@@ -178,17 +189,24 @@ def _stays(steps: np.ndarray) -> str:
     return f"{number(float(np.median(first)), 0)} ({there.sum()} of {there.size})"
 
 
-_VARIANTS = {"slow": ("3e-4", "as they are"), "slow-rewards": ("3e-4", "normalised"), "fast": ("1e-3", "as they are"),
-             "fast-rewards": ("1e-3", "normalised"), "wide": ("3e-4", "as they are, σ = 0.2 at first")}  # fmt: skip
+_VARIANTS = {
+    "slow": ("3e-4", "as they are"),
+    "slow-rewards": ("3e-4", "normalised"),
+    "fast": ("1e-3", "as they are"),
+    "fast-rewards": ("1e-3", "normalised"),
+    "wide": ("3e-4", "as they are, σ = 0.2 at first"),
+    "DDPG": ("as in figure 6", "normalised"),
+}
 """Rate and rewards by the name that drafting-vracer.toml gives."""
 
 
 def _drafting_vracer() -> dict[str, str]:
     name, rows = "drafting-vracer", []
-    for found in cells(name):
+    for found in sorted(cells(name), key=lambda c: c.learner == "DDPG"):
         steps = found.data["episode_steps"].values[:, -found.last :].mean(axis=1)
         capacity = found.strategy.removeprefix("FIFO(").split(")")[0]
         rows.append([
+            found.learner.split(":")[0],
             f"{int(capacity):,}",
             *_VARIANTS[found.learner.removeprefix("V-RACER:")],
             spread(found.final, 0),
@@ -200,5 +218,5 @@ def _drafting_vracer() -> dict[str, str]:
         f"{runs(name, 'rounds')} of 400 steps, {made(name)}. Means over seeds and the last tenth of the rounds, "
         "exploration included; seeds that then survive 200 actions and more on average; the best greedy episode."
     )
-    headings = ("capacity", "rate", "rewards", "return, training [95 %]", "actions survived", "seeds", "best greedy")
-    return {"drafting-vracer": captioned(caption, table(headings, rows))}
+    headings = ("learner", "capacity", "rate", "rewards", "return, training [95 %]", "actions survived", "seeds")
+    return {"drafting-vracer": captioned(caption, table((*headings, "best greedy"), rows))}

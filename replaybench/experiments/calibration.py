@@ -20,6 +20,7 @@ from replaybench.data.errors import UserError
 from replaybench.data.formats.documents import read_json
 from replaybench.data.numerics import NUMERICS_VERSION, VERSION
 from replaybench.data.provenance import this_code
+from replaybench.envs.interface.threads import thread_count
 from replaybench.experiments.plan import for_each, steps_of, total_steps
 from replaybench.experiments.training.cell import CellRun
 from replaybench.experiments.training.study import Cell
@@ -89,16 +90,18 @@ def _tried(cell: Cell) -> float:
     eager = {name: 0 for name in cell.settings if name == "warmup_episodes"}
     rounds = max(_ROUNDS, -(-_STEPS // steps_of(cell)))
     short = dataclasses.replace(cell, episodes=1 + rounds, settings={**cell.settings, **eager})
+    # Where one thread does it all, the time that it was at work leaves out whatever else the machine did meanwhile.
+    clock = time.process_time if cell.device == "cpu" and thread_count() == 1 else time.perf_counter
     with contextlib.closing(CellRun(short)) as run:
-        _timed(run)
-        seconds = [_timed(run)]
+        _timed(run, clock)
+        seconds = [_timed(run, clock)]
         while len(seconds) < rounds and sum(seconds) < _SECONDS:
-            seconds.append(_timed(run))
+            seconds.append(_timed(run, clock))
     return sum(seconds) / len(seconds) / (steps_of(cell) * cell.members)
 
 
-def _timed(run: CellRun) -> float:
+def _timed(run: CellRun, clock: Callable[[], float]) -> float:
     """Return the seconds that the next round of a run takes."""
-    began = time.perf_counter()
+    began = clock()
     run.advance()
-    return time.perf_counter() - began
+    return clock() - began

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from replaybench.experiments.plan_report import show_plan
 from replaybench.experiments.plan_warnings import plan_warnings
 from replaybench.experiments.study_changes import replaced
 from replaybench.experiments.training import study as studies
+from replaybench.experiments.training.cell import CellRun
 from replaybench.experiments.training.study import Cell, Study, resolved, write_toml
 from replaybench.replay.strategies.notation import parse
 
@@ -120,9 +122,24 @@ def test_an_estimate_of_time_leaves_out_what_is_compiled_at_first(
     clock = [0.0]
     monkeypatch.setenv("REPLAYBENCH_CACHE", str(tmp_path))
     monkeypatch.setattr("replaybench.experiments.calibration.CellRun", lambda cell: Compiling(clock, first))
-    monkeypatch.setattr("replaybench.experiments.calibration.time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("replaybench.experiments.calibration.time.process_time", lambda: clock[0])
     cells = make_study(episodes=100, seeds=2, block=2).cells()
     assert estimate_seconds(cells, 1) == pytest.approx(100.0)
+
+
+def test_an_estimate_of_time_does_not_count_what_others_do_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("replaybench.experiments.calibration.cache_dir", lambda: tmp_path)
+    advance = CellRun.advance
+
+    def held_up(run: CellRun) -> None:
+        time.sleep(0.3)
+        advance(run)
+
+    monkeypatch.setattr("replaybench.experiments.calibration.CellRun.advance", held_up)
+    (cell,) = make_study(learner={"DDPG": {"replays_per_experience": 0.01}}).cells()
+    assert estimate_seconds([cell], 1) < 0.3 * cell.episodes
 
 
 def test_an_estimate_of_time_tries_each_kind_of_cell_once_and_keeps_what_it_found(
@@ -137,7 +154,7 @@ def test_an_estimate_of_time_tries_each_kind_of_cell_once_and_keeps_what_it_foun
 
     monkeypatch.setenv("REPLAYBENCH_CACHE", str(tmp_path))
     monkeypatch.setattr("replaybench.experiments.calibration.CellRun", run)
-    monkeypatch.setattr("replaybench.experiments.calibration.time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("replaybench.experiments.calibration.time.process_time", lambda: clock[0])
     cells = make_study(learners=("DDPG", "NAF"), noise=(0.0, 0.1), episodes=100, seeds=4, block=2).cells()
     assert len(cells) == 8
     for workers in (1, 2):
