@@ -25,6 +25,7 @@ STUDIES: Final = (
     "novati2019-fig3",
     "novati2019-fig4",
     "novati2019-fig6",
+    "panahi2024-variants",
     "wang2017-fig3",
     "wang2017-fig4",
     "sun2020-small",

@@ -14,6 +14,7 @@ from replaybench.experiments.results.effects import SIGNIFICANT
 FIGURES: Final = {
     "figure7": ("debruin2018-fig7", "FIFO[Uniform]"),
     "figure12": ("debruin2018-fig12", "FIFO[Uniform]"),
+    "figure14": ("debruin2018-fig14", "FIFO[Uniform]"),
     "figure18": ("debruin2018-fig18", "FULL[Uniform]"),
 }
 """The study that a figure is, and with which of its strategies the others are compared."""
@@ -64,7 +65,7 @@ def _readings(study: str, other: str) -> str:
 
 
 def _by_hundred(study: str, learner: str, strategy: str) -> str:
-    """Return how far a strategy is from plain replay in each hundred training episodes: mean difference of μ over seeds."""
+    """Return how far a strategy is from plain replay by hundred training episodes: mean differences of μ over seeds."""
     changed, plain = (cell(study, learner=learner, strategy=name) for name in (strategy, "FIFO[Uniform]"))
     gain = (changed.data["reward"] - plain.data["reward"]) / (plain["reference_dp"] - plain["reference_random"])
     hundreds = gain.coarsen(episode=100).mean().mean("seed").values
@@ -84,11 +85,11 @@ def _table(study: str, baseline: str) -> str:
     several = results(study).sizes["learner"] > 1
     beside = {(*where, row.strategy): row for where, rows in _compared(study, baseline).items() for row in rows}
     rows = []
-    for cell in cells(study):
-        where = f"{cell.plant}, {cell.learner}" if several else cell.plant
-        rows.append([where, cell.strategy, *_numbers(cell, beside[cell.plant, cell.learner, cell.strategy])])
+    for one in cells(study):
+        where = f"{one.plant}, {one.learner}" if several else one.plant
+        rows.append([where, one.strategy, *_numbers(one, beside[one.plant, one.learner, one.strategy])])
     caption = (
-        f"{runs(study)} at 50 Hz without noise, {made(study)}. Reward per step: mean (median) over seeds of the last "
+        f"{runs(study)} at 50 Hz {_noise(study)}, {made(study)}. Reward per step: mean (median) over seeds of the last "
         "100 training episodes, exploration included; μ_final: mean over seeds with its 95 % interval; differences of "
         f"paired seeds to {baseline} with BCa intervals, p by flipped signs (Holm within a plant); episodes to 0.8: "
         f"median over seeds of the first training episode with μ_r ≥ 0.8. {_time(study)}"
@@ -114,6 +115,11 @@ def _beside(row: Row) -> tuple[str, str]:
         return "", ""
     chance = number(row.chance, 3) if row.chance >= 0.001 else "< 0.001"
     return between(row.effect.estimate, *row.effect.interval(), 3), chance
+
+
+def _noise(study: str) -> str:
+    (level,) = results(study)["noise"].values.tolist()
+    return f"with noise of {level:g}" if level else "without noise"
 
 
 def _time(study: str) -> str:
