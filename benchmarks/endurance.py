@@ -4,14 +4,13 @@
 
 `endurance.toml` is a study of a little of everything. It is run once in peace; then it is killed, starved and robbed of
 its workers, continued each time by the same command, and compared with the run in peace: rewards, scores, buffers and
-policies must be the same bit for bit. Section `coordination` times what a
-sweep of many tiny cells takes beyond the cells themselves; `index` opens the results of many cells.
+policies must be the same bit for bit. Sections `coordination`, `index`, `growth` and `recording` measure what sweeps
+cost besides acting and learning.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
 import resource
@@ -24,34 +23,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.sweep_costs import coordination, growth, index, recording
+from benchmarks.sweeping import LIMIT_SECONDS, MIXED, command, count, sweep
 from benchmarks.timings import Timing, main
 
-MIXED = Path(__file__).with_name("endurance.toml")
 KILLS = int(os.environ.get("ENDURANCE_KILLS", "100"))
-CELLS = int(os.environ.get("ENDURANCE_CELLS", "2000"))
-WORKERS = int(os.environ.get("ENDURANCE_WORKERS", "2"))
 _LONGEST = 6.0
 """Seconds within which a kill comes, of the start or of the sweep's first word: enough to learn a while and write."""
 _LIMITS = (1 << 9, 1 << 11, 1 << 13, 1 << 15)
 """Sizes of the largest file that a full disk has room for [B]."""
-_LIMIT_SECONDS = 600.0
-
-
-def command(study: Path, folder: Path, *more: object) -> list[str]:
-    words = ("sweep", study, "--output", folder, "--workers", WORKERS, "--checkpoint-seconds", 0.2, *more)
-    return [sys.executable, "-m", "replaybench", *map(str, words)]
-
-
-def sweep(study: Path, folder: Path, *more: object) -> subprocess.CompletedProcess[str]:
-    """Run a sweep to its end.
-
-    Raises:
-        RuntimeError: it did not come to its end.
-    """
-    done = subprocess.run(command(study, folder, *more), capture_output=True, text=True, timeout=_LIMIT_SECONDS)
-    if done.returncode:
-        raise RuntimeError(f"a sweep ended with {done.returncode}: {done.stderr}")
-    return done
 
 
 def differences(one: Path, other: Path) -> int:
@@ -136,7 +116,7 @@ def disk() -> Iterator[Timing]:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
             done = subprocess.run(
-                command(MIXED, folder), capture_output=True, text=True, timeout=_LIMIT_SECONDS, preexec_fn=fill,
+                command(MIXED, folder), capture_output=True, text=True, timeout=LIMIT_SECONDS, preexec_fn=fill,
             )  # fmt: skip
             tried, refused = tried + 1, refused + (done.returncode != 0)
             if done.returncode and (done.returncode != 2 or "Traceback" in done.stderr):
@@ -218,7 +198,7 @@ def cluster() -> Iterator[Timing]:
                 time.sleep(0.02)
             head.kill()
             print(f"the scheduler killed at {count(folder)} cells", file=sys.stderr, flush=True)
-            told = process.communicate(timeout=_LIMIT_SECONDS)[1]
+            told = process.communicate(timeout=LIMIT_SECONDS)[1]
             kept, lost = count(folder), process.returncode
         with scheduler(room, 3) as (address, *_):
             sweep(MIXED, folder, "--cluster", address)
@@ -228,90 +208,6 @@ def cluster() -> Iterator[Timing]:
     yield Timing("files and variables that differ after a cluster's losses", wrong, "", most=0)
 
 
-def count(folder: Path) -> int:
-    return sum(1 for _ in folder.glob("cells/*/scores.h5"))
-
-
-TINY = """
-name = "tiny"
-plants = ["PendulumDCSC"]
-strategies = ["FIFO[Uniform]"]
-seeds = {cells}
-block = 1
-episodes = {episodes}
-greedy_every = 4
-capacity = 500
-buffers = "none"
-[learner.DDPG]
-actor_hidden = [8]
-critic_hidden = [8, 8]
-"""
-
-
-def pace(*more: object) -> float:
-    """Return the seconds between the ends of a sweep's tiny cells, times its workers."""
-    with tempfile.TemporaryDirectory(prefix="tiny") as name:
-        study = Path(name) / "tiny.toml"
-        study.write_text(TINY.format(cells=CELLS, episodes=8), encoding="utf-8")
-        sweep(study, Path(name) / "run", *more)
-        events = [json.loads(line) for line in (Path(name) / "run/progress.jsonl").read_text().splitlines()]
-        ended = [each["at"] for each in events if each["event"] == "complete"]
-    begin = len(ended) // 10  # behind the first, which load and compile
-    return WORKERS * float(ended[-1] - ended[begin]) / (len(ended) - 1 - begin)
-
-
-def alone(share: int = 20) -> float:
-    """Return the seconds of a tiny cell in this process, without anyone who coordinates, of a share of all cells."""
-    from replaybench.experiments.training.cell import run_cell
-    from replaybench.experiments.training.study import read_study
-
-    with tempfile.TemporaryDirectory(prefix="alone") as name:
-        study = Path(name) / "tiny.toml"
-        study.write_text(TINY.format(cells=max(20, CELLS // share), episodes=8), encoding="utf-8")
-        first, *cells = read_study(study).cells()
-        run_cell(first, Path(name) / first.id, "none")
-        began = time.perf_counter()
-        for cell in cells:
-            run_cell(cell, Path(name) / cell.id, "none")
-        return (time.perf_counter() - began) / len(cells)
-
-
-def coordination() -> Iterator[Timing]:
-    """Compare tiny cells of a local sweep with the same cells in one process."""
-    before, sweeping, after = alone(), pace(), alone()
-    plain = (before + after) / 2
-    more = {"s of a cell in a sweep": sweeping, "s alone": plain, "cells": CELLS}
-    yield Timing(f"coordination, {WORKERS} local workers", 100 * (sweeping / plain - 1), "%", most=5, more=more)
-
-
-def index() -> Iterator[Timing]:
-    """Open the results of 10⁴ cells: 100 points of a study of 100 blocks."""
-    import numpy as np
-    import xarray as xr
-
-    from replaybench.experiments.results.dataset import add_scores, assemble
-    from replaybench.experiments.results.results_file import read_results, write_results
-    from replaybench.experiments.training.study import Study
-
-    study = Study(
-        name="many", plants=("PendulumDCSC",), strategies=("FIFO[Uniform]", "FULL[PER]"), seeds=100, block=1,
-        noise=tuple(i / 500 for i in range(10)), frequency=(10.0, 20.0, 25.0, 50.0, 100.0), episodes=50,
-    )  # fmt: skip
-    with tempfile.TemporaryDirectory(prefix="index") as name:
-        cells = study.cells()
-        data: xr.Dataset = assemble(cells, {}, {cell.id: Path(name) / cell.id for cell in cells})
-        data["reward"][:] = np.random.default_rng(0).random(data["reward"].shape)
-        add_scores(data)
-        write_results(Path(name) / "results.nc", data)
-        began = time.perf_counter()
-        opened = read_results(Path(name) / "results.nc")
-        seconds = time.perf_counter() - began
-        if not opened["cell"].identical(data["cell"]):
-            raise RuntimeError("what was read is not what was written")
-    yield Timing("results of many cells opened", seconds, "s", most=1, at={"cells": len(cells)})
-
-
 if __name__ == "__main__":
-    main(
-        "endurance.py", {"kills": kills, "disk": disk, "cluster": cluster, "coordination": coordination, "index": index}
-    )
+    sections = (kills, disk, cluster, coordination, index, growth, recording)
+    main("endurance.py", {section.__name__: section for section in sections})
