@@ -30,6 +30,7 @@ STUDIES: Final = (
     "wang2017-fig4",
     "sun2020-small",
     "wang2019-small",
+    "wang2019-table1",
 )
 """Stored runs with cells that claims compare."""
 WORDS: Final = ("reproduced", "contradicted", "undecided")

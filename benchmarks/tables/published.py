@@ -25,7 +25,13 @@ def texts() -> dict[str, str]:
     for name, (study, baseline) in FIGURES.items():
         told |= {name: _table(study, baseline), f"{name}.said": _said(study, baseline)}
     dqn, naf = _readings("dqn-diversity", "other states in half"), _readings("naf-refer", "ReF-ER")
-    return {**told, "dqn": dqn, "naf": naf, "naf.by-hundred": _by_hundred("naf-refer", "NAF", "FIFO[Uniform+ReFER]")}
+    return {
+        **told,
+        "dqn": dqn,
+        "naf": naf,
+        "naf.by-hundred": _by_hundred("naf-refer", "NAF", "FIFO[Uniform+ReFER]"),
+        "figure14.noise": _by_noise("when-map", "FULL[PER]", "FULL[Uniform]"),
+    }
 
 
 READINGS: Final = {
@@ -70,6 +76,13 @@ def _by_hundred(study: str, learner: str, strategy: str) -> str:
     gain = (changed.data["reward"] - plain.data["reward"]) / (plain["reference_dp"] - plain["reference_random"])
     hundreds = gain.coarsen(episode=100).mean().mean("seed").values
     return ", ".join(number(float(mean), 2) for mean in hundreds)
+
+
+def _by_noise(study: str, one: str, other: str) -> str:
+    """Return how far a strategy's μ_final is ahead of another's at each noise: mean difference of seeds and rates."""
+    scores = results(study)["mu_final"].squeeze(["plant", "learner"])
+    ahead = (scores.sel(strategy=one) - scores.sel(strategy=other)).mean(["frequency", "seed"])
+    return listed([f"{number(float(mean), 2)} at noise {float(mean['noise']):g}" for mean in ahead])
 
 
 def _compared(study: str, baseline: str) -> dict[tuple[str, str], list[Row]]:

@@ -124,6 +124,8 @@ def expected(claim: Claim) -> str:
 def still_needed(verdict: Verdict) -> str:
     """Say how many more seeds would decide a claim, at the effect that was measured."""
     more = verdict.more_seeds
+    if verdict.effect.n > 1 and verdict.effect.sd == 0:
+        return "the runs are alike"
     return f"{more} more seed{'s' if more > 1 else ''}" if more else "too near to tell"
 
 

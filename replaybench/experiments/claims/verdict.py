@@ -25,7 +25,7 @@ class Verdict:
         supports: p value, within its family, of the runs if the claim were false.
         refutes: the same if the claim were true with a relevant effect.
         more_seeds: seeds still needed to decide it if the effect is what was measured; 0 where it is decided, and
-            none where the effect lies too near to a bound.
+            none where the effect lies too near to a bound, or runs are alike.
     """
 
     claim: Claim
@@ -57,7 +57,7 @@ def judge(claims: Sequence[Claim], effects: Sequence[Effect | None]) -> list[Ver
             continue
         chances = next(supports), next(refutes)
         word = _word(claim, effect, *chances)
-        more = _more_seeds(claim, effect) if word == "undecided" else 0
+        more = _more_seeds(claim, effect, len(tested)) if word == "undecided" else 0
         verdicts.append(Verdict(claim, effect, *chances, word, more))
     return verdicts
 
@@ -100,12 +100,14 @@ def _trust(claim: Claim, effect: Effect) -> float:
     return _along(claim, effect).chance_above(claim.relevance)
 
 
-def _more_seeds(claim: Claim, effect: Effect) -> int | None:
-    """Return how many more seeds would decide a claim at this effect and spread, were it alone in its family.
+def _more_seeds(claim: Claim, effect: Effect, tests: int) -> int | None:
+    """Return how many more seeds would decide a claim at this effect and spread, as one of so many.
 
     A relevant effect has to be told from zero, one that is not relevant from what would be.
     """
+    if effect.sd == 0:
+        return None
     size = _size(claim, effect)
     distance = size if size >= claim.relevance else claim.relevance - size
-    needed = seeds_to_tell(effect.sd, distance)
+    needed = seeds_to_tell(effect.sd, distance, tests)
     return None if needed is None else max(1, needed - effect.n)

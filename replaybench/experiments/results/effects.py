@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from statistics import NormalDist
 from typing import Final
 
 import numpy as np
@@ -20,12 +21,11 @@ from replaybench.experiments.results.sign_flips import surpassed
 
 Floats = NDArray[np.float64]
 
-_POWER: Final = 2.8
-"""Standard errors between an effect and where it would be decided: 1.96 for the test, 0.84 for a power of 80 %."""
 SIGNIFICANT: Final = 0.05
 """Below this chance of "both are alike" a difference is called sure, everywhere."""
 FEWEST_SEEDS: Final = 6
 """With five no test by flipped signs can say p < 0.05."""
+_POWER: Final = 0.8
 _MOST_SEEDS: Final = 9999
 
 
@@ -79,14 +79,19 @@ class Effect:
         return replace(self, differences=-self.differences).chance_below(-value)
 
 
-def seeds_to_tell(sd: float, distance: float) -> int | None:
+def seeds_to_tell(sd: float, distance: float, tests: int = 1) -> int | None:
     """Return how many seeds tell a mean with this spread of seeds from what lies at a distance, four times in five.
 
     None where they would be more than 9,999, or the spread is not known.
+
+    Args:
+        tests: size of the family whose errors are controlled together, of which this test may be the strictest.
     """
-    if not (distance > 0 and math.isfinite(sd)) or _POWER * sd / distance > math.sqrt(_MOST_SEEDS):
+    strictest = SIGNIFICANT / (2 * tests)
+    errors = NormalDist().inv_cdf(1 - strictest) + NormalDist().inv_cdf(_POWER)
+    if not (distance > 0 and math.isfinite(sd)) or errors * sd / distance > math.sqrt(_MOST_SEEDS):
         return None
-    return max(FEWEST_SEEDS, math.ceil((_POWER * sd / distance) ** 2))
+    return max(math.ceil(-math.log2(strictest)), math.ceil((errors * sd / distance) ** 2))
 
 
 def paired(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from replaybench.experiments.claims.claim import Claim
+from replaybench.experiments.claims.show import still_needed
 from replaybench.experiments.claims.verdict import Verdict, Word, judge
 from replaybench.experiments.results.effects import Effect
 
@@ -51,6 +52,20 @@ def test_few_seeds_decide_nothing_and_more_of_them_are_asked_for() -> None:
     assert few.more_seeds
     assert verdict(0.2, sd=0.3, n=5 + few.more_seeds).word == "reproduced"
     assert verdict(0.1 - 1e-6, sd=0.3).more_seeds is None, "no number of seeds tells this from the bound"
+
+
+def test_seeds_are_told_for_the_whole_family() -> None:
+    """Of twenty claims one needs more seeds than alone: of six that agree the test says no less than p = 1/64."""
+    alike = Effect(np.full(5, 0.2) + np.arange(5) * 1e-3)
+    [*_, found] = judge([CLAIM] * 20, [Effect(np.zeros(5))] * 19 + [alike])
+    assert found.word == "undecided"
+    assert found.more_seeds is not None
+    assert 2.0 ** -(5 + found.more_seeds) * 20 < 0.05
+
+
+def test_no_number_of_seeds_is_asked_for_where_runs_are_alike() -> None:
+    [found] = judge([CLAIM], [Effect(np.zeros(8))])
+    assert (found.word, found.more_seeds, still_needed(found)) == ("undecided", None, "the runs are alike")
 
 
 def test_the_test_alone_decides_nothing() -> None:
