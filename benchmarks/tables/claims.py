@@ -15,20 +15,27 @@ from replaybench.experiments.claims.verdict import Verdict
 from replaybench.experiments.presets.preset import preset_names, read_preset
 
 STUDIES: Final = (
+    "debruin2018-fig3",
     "debruin2018-fig7",
     "debruin2018-fig12",
     "debruin2018-fig14",
+    "debruin2018-fig15",
     "debruin2018-fig18",
     "debruin2018-table6",
     "separation",
     "novati2019-fig1",
+    "novati2019-fig1mujoco",
     "novati2019-fig3",
+    "novati2019-fig3mujoco",
     "novati2019-fig4",
+    "novati2019-fig4mujoco",
     "novati2019-fig6",
     "panahi2024-variants",
+    "sun2020-fig3",
+    "sun2020-fig4",
+    "sun2020-small",
     "wang2017-fig3",
     "wang2017-fig4",
-    "sun2020-small",
     "wang2019-small",
     "wang2019-table1",
 )

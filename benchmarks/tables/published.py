@@ -29,6 +29,7 @@ def texts() -> dict[str, str]:
         **told,
         "dqn": dqn,
         "naf": naf,
+        "emphasis": _emphasis(),
         "naf.by-hundred": _by_hundred("naf-refer", "NAF", "FIFO[Uniform+ReFER]"),
         "figure14.noise": _by_noise("when-map", "FULL[PER]", "FULL[Uniform]"),
     }
@@ -52,6 +53,12 @@ READINGS: Final = {
         "NAF:unscaled": "rewards as they are",
         "NAF:more-replays": "64 replays of each experience",
     },
+    "sac-emphasis": {
+        "SAC": "as in the figures: rates 1e-3, learned temperature, 32 replays",
+        "SAC:fewer-replays": "8 replays of each experience",
+        "SAC:slow": "rates 3e-4",
+        "SAC:first": "the first version of SAC, temperature 0.2, rates 3e-4",
+    },
 }
 """What studies of contradicted claims make of what a paper does not state."""
 
@@ -68,6 +75,20 @@ def _readings(study: str, other: str) -> str:
     )
     headings = ("reading", "μ_final, plain", f"μ_final, {other}", "difference [95 %]", "p")
     return captioned(caption, table(headings, rows))
+
+
+def _emphasis() -> str:
+    """Return what attention and an emphasis on the recent do for SAC, by plant and reading."""
+    study, rows = "sac-emphasis", []
+    for (plant, learner), (plain, *others) in _compared(study, "FIFO[Uniform]").items():
+        mean = number(float(np.nanmean(plain.scores)), 3)
+        told = [f"{difference}, p {chance}" for difference, chance in map(_beside, others)]
+        rows.append([plant, READINGS[study][learner], mean, *told])
+    caption = (
+        f"{runs(study)} at 50 Hz without noise, {made(study)}. μ_final: mean over seeds; differences of paired seeds "
+        f"with BCa intervals, p by flipped signs. {_time(study)}"
+    )
+    return captioned(caption, table(("plant", "reading", "μ_final, uniform", "with AER", "with ERE"), rows))
 
 
 def _by_hundred(study: str, learner: str, strategy: str) -> str:
