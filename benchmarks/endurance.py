@@ -98,9 +98,8 @@ def kills() -> Iterator[Timing]:
                 break
             sweep(MIXED, folder)
             ends, wrong = ends + 1, wrong + differences(whole, folder)
-    yield Timing(
-        "kills of a sweep and its workers", done, "kills", least=KILLS, more={"runs brought to their end": ends}
-    )
+    more = {"runs brought to their end": ends, "at a checkpoint": midway}
+    yield Timing("kills of a sweep and its workers", done, "kills", least=KILLS, more=more)
     yield Timing("files and variables that differ after kills", wrong, "", most=0)
     yield Timing("resumed sweeps that refused to go on", stranded, "", most=0)
 
