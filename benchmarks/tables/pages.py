@@ -8,6 +8,7 @@ from pathlib import Path
 from benchmarks.tables import (
     advice,
     claims,
+    drafting,
     endurance,
     interval_coverage,
     learners,
@@ -27,6 +28,7 @@ PAGES = (ROOT / "README.md", ROOT / "benchmarks/README.md", *sorted((ROOT / "doc
 MODULES = (
     advice,
     claims,
+    drafting,
     endurance,
     published,
     interval_coverage,

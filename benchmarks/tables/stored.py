@@ -35,10 +35,15 @@ class Cell:
         means: np.ndarray = self.data["reward"].values[:, -self.last :].mean(axis=1)
         return means
 
+    def late(self, last: int) -> np.ndarray:
+        """Greedy episodes after the last so many training episodes. [seeds, looks]"""
+        late = self.data["greedy_episode"].values > self.data.sizes["episode"] - last
+        episodes: np.ndarray = self.data["reward_greedy"].values[:, late]
+        return episodes
+
     def looks(self, last: int) -> np.ndarray:
         """Mean of each seed's greedy episodes of the last so many training episodes. [seeds]"""
-        late = self.data["greedy_episode"].values > self.data.sizes["episode"] - last
-        means: np.ndarray = self.data["reward_greedy"].values[:, late].mean(axis=1)
+        means: np.ndarray = self.late(last).mean(axis=1)
         return means
 
     @property

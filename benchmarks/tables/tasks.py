@@ -1,17 +1,15 @@
-"""Learning on tasks whose episodes are told by their return: locomotion, CartPole, Roboschool's, drafting."""
+"""Learning on tasks whose episodes are told by their return: locomotion, CartPole, Roboschool's."""
 
 from __future__ import annotations
 
-import numpy as np
-
 from benchmarks.locomotion_figure import WINDOW, both_sides
-from benchmarks.tables.stored import Cell, cell, cells, looks, made, results, runs
+from benchmarks.tables.stored import cells, looks, made, results, runs
 from benchmarks.tables.text import captioned, number, spread, table
 from replaybench.experiments.results.statistics import interval
 
 
 def texts() -> dict[str, str]:
-    return {**_locomotion(), **_cartpole(), **_huber(), **_roboschool(), **_drafting(), **_drafting_vracer()}
+    return {**_locomotion(), **_cartpole(), **_huber(), **_roboschool()}
 
 
 def _locomotion() -> dict[str, str]:
@@ -110,113 +108,10 @@ def _roboschool() -> dict[str, str]:
         f"after rounds {looks('roboschool-pendulum', 30)} (reacher: {looks('roboschool-reacher', 100)})."
     )
     headings = ("retention", "double pendulum, training", "greedy", "reacher, training", "greedy")
-    held = [name for name, found in pendulum.items() if (_best(found, 30) >= 9300).all()]
+    held = [name for name, found in pendulum.items() if (found.late(30).max(axis=1) >= 9300).all()]
     free = {c.strategy: c for c in cells("roboschool-reacher") if c.learner == "DDPG:no-decay"}
     return {
         "roboschool": captioned(caption, table(headings, rows)),
         "roboschool.held": ", ".join(held) or "none",
         "roboschool.no-decay": ", ".join(f"{spread(found.final, 1)} under {name}" for name, found in free.items()),
     }
-
-
-def _best(found: Cell, last: int) -> np.ndarray:
-    """Return each seed's best greedy episode of the last so many rounds. [seeds]"""
-    best: np.ndarray = _late(found, last).max(axis=1)
-    return best
-
-
-def _late(found: Cell, last: int) -> np.ndarray:
-    """Return the greedy episodes of the last so many rounds. [seeds, looks]"""
-    late = found.data["greedy_episode"].values > found.data.sizes["episode"] - last
-    episodes: np.ndarray = found.data["reward_greedy"].values[:, late]
-    return episodes
-
-
-_DRAFTING = (
-    ("V-RACER", "FIFO[Uniform+ReFER]"),
-    ("DDPG", "FIFO[Uniform+ReFER]"),
-    ("NAF", "FIFO[Uniform+ReFER]"),
-    ("DDPG", "FIFO[Uniform]"),
-    ("ACER", "FIFO[Uniform]"),
-)
-_INSIDE, _ROUNDS, _LOST = 200, 20, -60.0
-"""Actions and rounds over which a seed counts as staying inside; return below which a greedy episode is lost."""
-
-
-def _drafting() -> dict[str, str]:
-    study, rows, found = "novati2019-fig6", [], {}
-    for learner, strategy in _DRAFTING:
-        one = found[learner, strategy] = cell(study, learner=learner, strategy=strategy)
-        sound = np.isfinite(one.data["reward"].values).all(axis=1)
-        steps, late = one.data["episode_steps"].values[sound], _late(one, one.last)[sound]
-        whole = late[late >= _LOST]
-        rows.append([
-            f"{learner}, {strategy}",
-            f"{sound.sum()}",
-            spread(one.final[sound], 0),
-            f"{number(steps[:, -one.last :].mean(), 0)} of 400",
-            _stays(steps),
-            f"{number(100 * (late < _LOST).mean(), 0)} %",
-            number(-float(np.median(whole)) / 400, 3) if whole.size else "–",
-        ])  # fmt: skip
-    caption = (
-        f"{runs(study, 'rounds')} of 400 steps, an update after each, N = 20,000, {made(study)}. n: runs whose "
-        "networks did not diverge. Return and actions survived: means over these and the last tenth of the rounds, "
-        "exploration included. Inside: median over seeds "
-        f"of the first round that ends {_ROUNDS} in which {_INSIDE} actions and more are survived on average, and how "
-        f"many seeds come so far. Greedy episodes of the last tenth, {late.shape[1]} a seed: how many are lost, and "
-        "the median cost per action of the others."
-    )
-    headings = (
-        "learner",
-        "n",
-        "return, training [95 %]",
-        "actions survived",
-        "inside from round",
-        "greedy, lost",
-        "cost",
-    )
-    plain = found["DDPG", "FIFO[Uniform]"].data["episode_steps"].values.mean(axis=0)
-    middle = max(plain[start : start + 250].mean() for start in range(0, plain.size, 250))
-    return {"drafting": captioned(caption, table(headings, rows)), "drafting.plain-best": number(middle, 0)}
-
-
-def _stays(steps: np.ndarray) -> str:
-    """Say from which round on seeds `[seeds, rounds]` stay inside, and how many ever do."""
-    means = np.lib.stride_tricks.sliding_window_view(steps, _ROUNDS, axis=1).mean(axis=2) >= _INSIDE
-    there = means.any(axis=1)
-    first = np.where(there, means.argmax(axis=1) + _ROUNDS, np.inf)
-    return f"{number(float(np.median(first)), 0)} ({there.sum()} of {there.size})"
-
-
-_VARIANTS = {
-    "slow": ("3e-4", "as they are"),
-    "slow-rewards": ("3e-4", "normalised"),
-    "fast": ("1e-3", "as they are"),
-    "fast-rewards": ("1e-3", "normalised"),
-    "wide": ("3e-4", "as they are, σ = 0.2 at first"),
-    "DDPG": ("as in figure 6", "normalised"),
-}
-"""Rate and rewards by the name that drafting-vracer.toml gives."""
-
-
-def _drafting_vracer() -> dict[str, str]:
-    name, rows = "drafting-vracer", []
-    for found in sorted(cells(name), key=lambda c: c.learner == "DDPG"):
-        steps = found.data["episode_steps"].values[:, -found.last :].mean(axis=1)
-        capacity = found.strategy.removeprefix("FIFO(").split(")")[0]
-        rows.append([
-            found.learner.split(":")[0],
-            f"{int(capacity):,}",
-            *_VARIANTS[found.learner.removeprefix("V-RACER:")],
-            spread(found.final, 0),
-            f"{number(steps.mean(), 0)} of 400",
-            f"{(steps >= 200).sum()} of {steps.size}",
-            f"{number(_best(found, found.last).max(), 0)}",
-        ])  # fmt: skip
-    caption = (
-        f"{runs(name, 'rounds')} of 400 steps, {made(name)}. Means over seeds and the last tenth of the rounds, "
-        "exploration included; seeds that then survive 200 actions and more on average; the best greedy episode."
-    )
-    headings = ("learner", "capacity", "rate", "rewards", "return, training [95 %]", "actions survived", "seeds")
-    return {"drafting-vracer": captioned(caption, table((*headings, "best greedy"), rows))}
