@@ -36,12 +36,20 @@ def save_files(page: Path, folder: Path) -> bool:
     return bool(named)
 
 
+def anchors(page: Path) -> set[str]:
+    """What links may name after ``#``: the headings in lower case, spaces as hyphens, other punctuation dropped."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)|<img[^>]*src=\"([^\"]+)\"", page.read_text(encoding="utf-8")):
-        link = "".join(target)
+    for target in re.findall(r"\]\(([^)]+)\)|<img[^>]*src=\"([^\"]+)\"", page.read_text(encoding="utf-8")):
+        link, _, anchor = "".join(target).partition("#")
         if not link.startswith("http"):
-            assert (page.parent / link).exists(), link
+            found = page.parent / link if link else page
+            assert found.exists(), link
+            assert not anchor or anchor in anchors(found), f"{link}#{anchor}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
