@@ -50,13 +50,15 @@ def show_presets(console: Console, scale: Scale, workers: int, time: bool) -> No
     for heading in ("preset", "figure", "compares", "cells", "time", "memory"):
         table.add_column(heading, overflow="fold", no_wrap=heading in ("preset", "time", "memory"))
     for (preset, study), needed in zip(plans, needs, strict=True):
-        what = f"{len(needed.cells)} of {study.seeds} seeds"
+        points = {cell.kind[:-1] for cell in needed.cells}  # blocks of seeds are no cells of their own here
+        what = f"{len(points)} of {study.seeds} seeds"
         takes = _duration(needed.cells, workers)
         figure = preset.figure
         table.add_row(preset.name, figure.figure, figure.shows, what, takes or "?", gigabytes(needed.memory_bytes))
     papers = {preset.name.partition("/")[0]: preset.paper.title for preset, _ in plans}
     total = _duration(list(cells.values()), workers)
-    shared = f"cells that figures share are run once: {len(cells)} in all" + (f", {total}" if total else "")
+    kinds = len({cell.id for cell in cells.values() if not cell.first_member})
+    shared = f"cells that figures share are run once: {kinds} in all" + (f", {total}" if total else "")
     said = [*(f"{name}: {title}" for name, title in papers.items()), shared]
     table.caption = "\n".join(said if total else [*said, _UNTIMED])
     table.caption_justify = "left"

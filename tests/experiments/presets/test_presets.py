@@ -51,11 +51,19 @@ def test_names_are_found_in_any_case_and_the_nearest_is_told() -> None:
         read_preset("debruin2018/fig112")
 
 
-def listed(monkeypatch: pytest.MonkeyPatch, timed: bool) -> str:
+def listed(monkeypatch: pytest.MonkeyPatch, timed: bool, scale: Scale = "quick", names: tuple[str, ...] = SOME) -> str:
     console = Console(file=io.StringIO(), width=200)
-    monkeypatch.setattr(reproduce, "presets", lambda: map(read_preset, SOME))
-    reproduce.show_presets(console, "quick", 2, timed)
+    monkeypatch.setattr(reproduce, "presets", lambda: map(read_preset, names))
+    reproduce.show_presets(console, scale, 2, timed)
     return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+
+def test_the_list_counts_grid_points_not_blocks_of_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It once said 40 cells of 50 seeds of figure 12, which has 20, in two blocks of 25 seeds each."""
+    monkeypatch.setenv("REPLAYBENCH_CACHE", str(tmp_path))
+    told = listed(monkeypatch, False, "standard", ("debruin2018/table6",))
+    assert "5 of 50 seeds" in told
+    assert "run once: 5 in all" in told
 
 
 def test_the_list_times_nothing_unless_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
