@@ -27,6 +27,7 @@ CASES |= {
     "TwoTank": (f"{EXAMPLES / 'two_tank.py'}:TwoTank", {}),
     "Gymnasium": ("gymnasium:Pendulum-v1", {}),
     "GymnasiumChoices": ("gymnasium:CartPole-v1", {}),
+    "DraftingFreeWake": ("Drafting", {"fidelity": "free-wake", "strength_spread": 0.2, "load_spread": 0.2}),
     "DraftingNavierStokes": ("Drafting", {"fidelity": "navier-stokes", "cells": 8}),
 }
 

@@ -36,6 +36,7 @@ CASES |= {
     "TwoTank, a Python function": (f"{EXAMPLES / 'two_tank.py'}:TwoTank", {}),
     "Gymnasium": ("gymnasium:Pendulum-v1", {}),
     "Gymnasium, choices": ("gymnasium:CartPole-v1", {}),
+    "Drafting, free wake": ("Drafting", {"fidelity": "free-wake", "period_spread": 0.1, "load_spread": 0.2}),
     "Drafting, Navier-Stokes": ("Drafting", {"fidelity": "navier-stokes", "cells": 8}),
 }
 

@@ -1,8 +1,9 @@
 """A rigid ellipse that is carried, pushed and turned by a given flow: quasi-steady forces and added mass.
 
-The force laws are fitted to the Navier–Stokes twin at Re = 400. The ellipse feels the flow at two points of its chord,
-and its nearness weakens the shedding that makes the flow: one state, the coupling κ, multiplies all cross-stream motion
-of the water. Body axes are ξ along the chord and η normal to it; the angle θ turns from x to ξ, counter-clockwise.
+How strongly it is stands in `replaybench.envs.flow.laws`; kernels get these numbers as records `law`. The ellipse feels
+the flow at two points of its chord, and its nearness may weaken the shedding that makes the flow: one state, the
+coupling κ, multiplies all cross-stream motion of the water. Body axes are ξ along the chord and η normal to it; the
+angle θ turns from x to ξ, counter-clockwise.
 """
 
 from __future__ import annotations
@@ -16,23 +17,10 @@ from numpy.typing import NDArray
 from replaybench.data.kernel import kernel
 from replaybench.envs.flow.plant import SENSORS, half_turn, outside
 from replaybench.envs.flow.vortex_table import look_up
-from replaybench.envs.flow.vortex_wake import PERIOD
 
 GAUSS: Final = 0.2887  # where the chord feels the flow, on both sides of the centre [D]
-INERTIA_ALONG: Final = 0.157 + 0.142  # mass and added mass along ξ [ρD²]
-INERTIA_ACROSS: Final = 0.157 + 0.785  # along η [ρD²]
-INERTIA_TURNING: Final = 0.0328  # moment of inertia, with what the water adds [ρD⁴]
-
-TURNING_LIFT: Final = 0.38  # arm of the angle of attack that turning makes [D]
-NORMAL_LINEAR, NORMAL_CUBIC = 2.0, 2.28  # normal force in sines of the angle of attack
-SKIN_FRICTION: Final = 0.127
 MUNK: Final = 0.754  # potential-flow moment, π (a² − b²) [ρD²]
-MUNK_BLUFF, MUNK_SLENDER = 0.140, 0.344  # the share of it that separated flow leaves, broadside and what edge-on adds
-TURNING_DRAG: Final = 0.018
-
-ALWAYS_WEAKER: Final = 0.30  # by how much a body in the wake weakens shedding
-NEAR_WEAKER: Final = 0.275  # and twice this much where it closes the gap
-NEAR_EDGE, NEAR_WIDTH, NEAR_SPREAD = 2.25, 0.08, 0.7  # [D]
+NEAR_EDGE, NEAR_WIDTH, NEAR_SPREAD = 2.25, 0.08, 0.7  # where a body closes the gap behind the cylinder [D]
 
 MAX_SUBSTEP: Final = 0.05  # longest Runge–Kutta step [T]
 STATES: Final = 8
@@ -43,7 +31,7 @@ Rates = tuple[float, float, float]
 
 
 @kernel
-def loads(along: float, across: float, spin: float) -> tuple[float, float, float]:
+def loads(law: Any, along: float, across: float, spin: float) -> tuple[float, float, float]:
     """Return the quasi-steady force along ξ and η [ρU²D] and the torque [ρU²D²].
 
     Args:
@@ -52,18 +40,20 @@ def loads(along: float, across: float, spin: float) -> tuple[float, float, float
     """
     tiny = 1e-24  # keeps the angle of attack defined at rest
     speed = math.sqrt(along * along + across * across + tiny)
-    turned = across - TURNING_LIFT * spin * along / speed
+    turned = across - law.turning_lift * spin * along / speed
     square = along * along + turned * turned + tiny
     felt = math.sqrt(square)
     cosine2 = along * along / square  # of the angle of attack
-    normal = -0.5 * felt * turned * (NORMAL_LINEAR + NORMAL_CUBIC * (1.0 - cosine2))
+    normal = -0.5 * felt * turned * (law.normal_linear + law.normal_cubic * (1.0 - cosine2)) - law.cross_drag * turned
     cosine4 = cosine2 * cosine2
-    munk = (MUNK_BLUFF + MUNK_SLENDER * cosine4 * cosine4) * MUNK
-    return -SKIN_FRICTION * math.sqrt(felt) * along, normal, -munk * along * across - TURNING_DRAG * spin
+    munk = (law.munk_bluff + law.munk_slender * cosine4 * cosine4) * MUNK
+    return -law.skin_friction * math.sqrt(felt) * along, normal, -munk * along * across - law.turning_drag * spin
 
 
 @kernel
-def respond(along: float, across: float, omega: float, force_along: float, force_across: float) -> tuple[float, float]:
+def respond(
+    law: Any, along: float, across: float, omega: float, force_along: float, force_across: float
+) -> tuple[float, float]:
     """Return the acceleration along ξ and η in axes that do not turn: forces, and added mass that turns with the body.
 
     Args:
@@ -71,52 +61,55 @@ def respond(along: float, across: float, omega: float, force_along: float, force
         omega: angular velocity [U/D].
         force_along, force_across: all other forces [ρU²D].
     """
-    turning = omega * (INERTIA_ACROSS - INERTIA_ALONG)
+    turning = omega * (law.inertia_across - law.inertia_along)
     return (
-        (force_along + turning * across) * (1.0 / INERTIA_ALONG),
-        (force_across + turning * along) * (1.0 / INERTIA_ACROSS),
+        (force_along + turning * across) * (1.0 / law.inertia_along),
+        (force_across + turning * along) * (1.0 / law.inertia_across),
     )
 
 
 @kernel
-def settled_coupling(x: float, y: float, cosine: float) -> float:
+def settled_coupling(law: Any, x: float, y: float, cosine: float) -> float:
     """Return the κ that shedding comes to with the ellipse held at (x, y), the cosine being that of its angle."""
     height = (y * (1.0 / NEAR_SPREAD)) ** 2
     near = 2.0 * math.exp(-height * height) / (1.0 + math.exp((x - NEAR_EDGE) * (2.0 / NEAR_WIDTH)))
-    return 1.0 - ALWAYS_WEAKER - NEAR_WEAKER * near * abs(cosine)
+    settled: float = 1.0 - law.always_weaker - law.near_weaker * near * abs(cosine)
+    return settled
 
 
 @kernel
 def accelerations(
-    x: float, y: float, cosine: float, sine: float, u: float, v: float, omega: float, coupling: float, phase: float,
-    fx: float, fy: float, torque: float, table: NDArray[np.float32],
+    law: Any, x: float, y: float, cosine: float, sine: float, u: float, v: float, omega: float, coupling: float,
+    phase: float, fx: float, fy: float, torque: float, table: NDArray[np.float32],
 ) -> Rates:  # fmt: skip
     """Return how an ellipse's motion changes under an outer force [ρU²D] and torque [ρU²D²].
 
-    `dV/dt = Du/Dt + (m + m_i)⁻¹ F` in body axes, with the water's velocity and acceleration averaged over the chord.
+    `dV/dt = s Du/Dt + (m + m_i)⁻¹ F` in body axes, with the water's velocity and acceleration averaged over the chord;
+    s is `law.carried`.
     """
     dx, dy = GAUSS * cosine, GAUSS * sine
     u1, v1, a1, b1 = look_up(table, x - dx, y - dy, phase)
     u2, v2, a2, b2 = look_up(table, x + dx, y + dy, phase)
+    coupling *= law.strength
     v1, v2 = coupling * v1, coupling * v2
     slip_x, slip_y = u - 0.5 * (u1 + u2), v - 0.5 * (v1 + v2)
     shear = (cosine * (v2 - v1) - sine * (u2 - u1)) * (0.5 / GAUSS)
     along, across = cosine * slip_x + sine * slip_y, cosine * slip_y - sine * slip_x
-    force_along, force_across, moment = loads(along, across, omega - shear)
+    force_along, force_across, moment = loads(law, along, across, omega - shear)
     force_along += cosine * fx + sine * fy
     force_across += cosine * fy - sine * fx
-    forward, sideways = respond(along, across, omega, force_along, force_across)
+    forward, sideways = respond(law, along, across, omega, force_along, force_across)
     return (
-        0.5 * (a1 + a2) + cosine * forward - sine * sideways,
-        0.5 * coupling * (b1 + b2) + sine * forward + cosine * sideways,
-        (moment + torque) * (1.0 / INERTIA_TURNING),
+        law.carried * (0.5 * (a1 + a2)) + cosine * forward - sine * sideways,
+        law.carried * (0.5 * coupling * (b1 + b2)) + sine * forward + cosine * sideways,
+        (moment + torque) * (1.0 / law.inertia_turning),
     )
 
 
 @kernel
 def move(
     state: NDArray[np.float64], m: int, fx: float, fy: float, torque: float, box: Any, seconds: float, substeps: int,
-    table: NDArray[np.float32],
+    law: Any, table: NDArray[np.float32],
 ) -> bool:  # fmt: skip
     """Advance ellipse `m` of `state` `[M, STATES]` in place by midpoint steps under a constant force and torque.
 
@@ -135,22 +128,23 @@ def move(
     step = seconds / substeps
     half = 0.5 * step
     cosine, sine = math.cos(theta), math.sin(theta)
-    relaxing = (settled_coupling(x, y, cosine) - coupling) * (1.0 / PERIOD)
+    pace = 1.0 / law.period
+    relaxing = (settled_coupling(law, x, y, cosine) - coupling) * pace
     left = False
     for _ in range(substeps):
-        a, b, c = accelerations(x, y, cosine, sine, u, v, omega, coupling, phase, fx, fy, torque, table)
-        middle = _turn_on(phase, half)
+        a, b, c = accelerations(law, x, y, cosine, sine, u, v, omega, coupling, phase, fx, fy, torque, table)
+        middle = _turn_on(phase, half * pace)
         xm, ym = x + half * u, y + half * v
         cm, sm = _turned(cosine, sine, half * omega)
         um, vm, om = u + half * a, v + half * b, omega + half * c
         # The rate in the middle of the step before is near enough to bring κ to the middle of this one.
         km = coupling + half * relaxing
-        a, b, c = accelerations(xm, ym, cm, sm, um, vm, om, km, middle, fx, fy, torque, table)
-        relaxing = (settled_coupling(xm, ym, cm) - km) * (1.0 / PERIOD)
+        a, b, c = accelerations(law, xm, ym, cm, sm, um, vm, om, km, middle, fx, fy, torque, table)
+        relaxing = (settled_coupling(law, xm, ym, cm) - km) * pace
         x, y, theta = x + step * um, y + step * vm, theta + step * om
         cosine, sine = _turned(cosine, sine, step * om)
         u, v, omega, coupling = u + step * a, v + step * b, omega + step * c, coupling + step * relaxing
-        phase = _turn_on(phase, step)
+        phase = _turn_on(phase, step * pace)
         left = outside(x, y, box)
         if left:
             break
@@ -175,13 +169,13 @@ def _turned(cosine: float, sine: float, angle: float) -> tuple[float, float]:
 
 
 @kernel
-def _turn_on(phase: float, seconds: float) -> float:
-    phase += seconds * (1.0 / PERIOD)
+def _turn_on(phase: float, part: float) -> float:
+    phase += part
     return phase - 1.0 if phase >= 1.0 else phase
 
 
 @kernel
-def observe(state: NDArray[np.float64], table: NDArray[np.float32], observed: NDArray[np.float64]) -> None:
+def observe(state: NDArray[np.float64], law: Any, table: NDArray[np.float32], observed: NDArray[np.float64]) -> None:
     """Write what an ellipse `[STATES]` shows of itself and of the water that passes its sensors, `[14]`."""
     theta, omega = state[2], state[5]
     observed[0], observed[1], observed[2] = state[0], state[1], half_turn(theta)
@@ -191,5 +185,9 @@ def observe(state: NDArray[np.float64], table: NDArray[np.float32], observed: ND
         along, across = SENSORS[n]
         dx, dy = cosine * along - sine * across, sine * along + cosine * across
         u, v, _, _ = look_up(table, state[0] + dx, state[1] + dy, state[7])
-        observed[6 + 2 * n] = u - (state[3] - omega * dy)
-        observed[7 + 2 * n] = state[6] * v - (state[4] + omega * dx)
+        u, v = u - (state[3] - omega * dy), state[6] * law.strength * v - (state[4] + omega * dx)
+        lengthwise = law.ends_along if n < 2 else law.sides_along
+        crosswise = law.ends_across if n < 2 else law.sides_across
+        more = (lengthwise - crosswise) * (cosine * u + sine * v)
+        observed[6 + 2 * n] = crosswise * u + more * cosine
+        observed[7 + 2 * n] = crosswise * v + more * sine

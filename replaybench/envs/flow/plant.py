@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.kernel import kernel
+from replaybench.envs.flow.laws import BY_FIDELITY, LOADS
 from replaybench.envs.interface.plant import Plant
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ FEWEST_CELLS: Final = 8  # per D: the ellipse is then 1.6 cells thick
 
 _ENGINES: Final = {
     "wake": ("replaybench.envs.flow.vortex_engine", "VortexWake"),
+    "free-wake": ("replaybench.envs.flow.vortex_engine", "VortexWake"),
     "navier-stokes": ("replaybench.envs.flow.navier_stokes.engine", "NavierStokes"),
 }
 _UNITS: Final = {"default": (0.25, 0.25, 0.125), "paper": (1.0, 1.0, 1.0)}
@@ -49,14 +51,22 @@ class Drafting(Plant):
     at any instant, ends the task with −100 in place of that step's cost. The ellipse starts at rest, behind a wake of
     random phase, which it cannot observe.
 
+    The two tabulated wakes differ in what the ellipse feels of them (`replaybench.envs.flow.laws`): what is learned in
+    the free wake carries over to the Navier–Stokes twin, what is learned in the other does not. So that it does not
+    rest on numbers which are not known well, an episode's may be its own: `*_spread` are the largest logarithms of the
+    factors that are drawn at its start, 0.2 for up to 22 % more or 18 % less.
+
     By the default unit F₀ = 0.25 ρU²D and τ₀ = F₀ D/2, holding station in the free stream costs 0.26 per T. |a| ≤ 2 in
     either unit.
     """
 
-    fidelity: str = "wake"  # "wake": tabulated vortices; "navier-stokes": the flow itself
+    fidelity: str = "wake"  # "wake", "free-wake": tabulated vortices; "navier-stokes": the flow itself
     action_unit: str = "default"  # "paper": force in ρU²D, torque in ρU²D²
     revision: str = "paper"  # "january": the shorter box and wider start angles of the authors' code of January 2019
     cells: float = 16.0  # grid cells per D of the Navier–Stokes solver
+    strength_spread: float = 0.0  # of the tabulated wake's cross-stream motion
+    period_spread: float = 0.0  # of the time in which it drifts past
+    load_spread: float = 0.0  # of inertias and forces, each by itself
 
     name = "Drafting"
     state_names = (
@@ -91,6 +101,11 @@ class Drafting(Plant):
         ):
             if value not in known:
                 raise unknown(f"{what} of Drafting", value, list(known))
+        for name, spread in self._spreads().items():
+            if not 0.0 <= spread <= 1.0:
+                raise UserError(f"Drafting: {name} is {spread:g}; give the logarithm of a factor, from 0 to 1, as 0.2")
+            if spread and self.fidelity == "navier-stokes":
+                raise UserError(f"Drafting: {name} varies tabulated wakes; leave it 0 with fidelity = 'navier-stokes'")
         if self.cells < FEWEST_CELLS or self.cells % 1.0:
             raise UserError(f"Drafting: cells is {self.cells:g}; give a whole number of {FEWEST_CELLS} or more, as 16")
 
@@ -114,6 +129,12 @@ class Drafting(Plant):
         """Where an episode starts: x, y [D] and θ [rad] in the middle, and how far they go to both sides."""
         return (2.0, 0.0, 0.0), (0.5, 0.5, _REVISIONS[self.revision][1])
 
+    @property
+    def spreads(self) -> dict[str, float]:
+        """Largest logarithms of the factors on an episode's laws, by the field of `laws.Laws`."""
+        loads = dict.fromkeys(LOADS, self.load_spread)
+        return {"strength": self.strength_spread, "period": self.period_spread, **loads}
+
     def start(self, draws: Stream, chosen: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Draw where the chosen members `[M]` start.
 
@@ -133,7 +154,10 @@ class Drafting(Plant):
     def made_of(self) -> str:
         """Return a digest of the source of the chosen fidelity, with the numbers that the task gives it."""
         digest: str = self._engine_class().made_of()
-        return f"{digest} {self.box} {self.forces} {self.start_range}"
+        return f"{digest} {self.box} {self.forces} {self.start_range} {BY_FIDELITY.get(self.fidelity)}"
+
+    def _spreads(self) -> dict[str, float]:
+        return {name: getattr(self, name) for name in ("strength_spread", "period_spread", "load_spread")}
 
     def _engine_class(self) -> Any:
         module, engine = _ENGINES[self.fidelity]

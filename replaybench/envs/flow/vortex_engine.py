@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream
 from replaybench.envs.flow.ellipse import MAX_SUBSTEP, STATES, move, observe, settled_coupling
+from replaybench.envs.flow.laws import BY_FIDELITY, records, vary
 from replaybench.envs.flow.plant import LEFT, Drafting, step_reward
 from replaybench.envs.flow.vortex_table import fill_table, wake_table
 from replaybench.envs.flow.vortex_wake import vorticity
@@ -33,6 +34,7 @@ class VortexWake(Engine):
         state: float64 `[M, 8]`: x, y [D], θ [rad], velocity [U], Ω [U/D], coupling κ and phase of the wake; these two
             are hidden from agents.
         applied: float64 `[M, 3]`, the last action.
+        laws: of dtype `LAWS`, `[M]`: what each ellipse feels in this episode.
     """
 
     def __init__(self, plant: Drafting, num_envs: int, frequency: float) -> None:
@@ -40,6 +42,7 @@ class VortexWake(Engine):
         self.plant = plant
         self.state = np.zeros((num_envs, STATES))
         self.applied = np.zeros((num_envs, 3))
+        self.laws = records(BY_FIDELITY[plant.fidelity], num_envs)
         self._table = wake_table()
         self._picture: FlowPicture | None = None
 
@@ -60,25 +63,28 @@ class VortexWake(Engine):
         self.state[chosen, :3] = poses
         self.state[chosen, 7] = phases
         self.applied[chosen] = 0.0
-        _settle(self.state, chosen)
-        _observe(self.state, chosen, self._table, self.observed)
+        vary(self.laws, BY_FIDELITY[self.plant.fidelity], self.plant.spreads, draws, chosen)
+        _settle(self.state, self.laws, chosen)
+        _observe(self.state, self.laws, chosen, self._table, self.observed)
 
     def advance(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> None:
         """Advance the running ellipses by one sample; one that leaves the box stays where it left it."""
         sample = 1.0 / self.frequency
         _advance(
-            *(self.state, action, running, self.plant.forces, self.plant.box, self._table),
+            *(self.state, self.laws, action, running, self.plant.forces, self.plant.box, self._table),
             *(sample, self._substeps, self.applied, self.reward, self.terminated, self.event),
         )
-        _observe(self.state, running, self._table, self.observed)
+        _observe(self.state, self.laws, running, self._table, self.observed)
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """Return the ellipses and their wakes, and the last action."""
-        return {"state": self.state.copy(), "applied": self.applied.copy()}
+        """Return the ellipses and their wakes, what they feel, and the last action."""
+        laws = self.laws.view(np.float64).reshape(len(self.laws), -1)
+        return {"state": self.state.copy(), "laws": laws.copy(), "applied": self.applied.copy()}
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
         """Continue from what `get_state` returned."""
         self.state[:] = state["state"]
+        self.laws.view(np.float64).reshape(len(self.laws), -1)[:] = state["laws"]
         self.applied[:] = state["applied"]
 
     def infos(self) -> dict[str, NDArray[Any]]:
@@ -99,6 +105,7 @@ class VortexWake(Engine):
 @kernel
 def _advance(
     state: NDArray[np.float64],
+    laws: NDArray[np.void],
     action: NDArray[np.float64],
     running: NDArray[np.bool_],
     unit: Any,
@@ -115,7 +122,7 @@ def _advance(
         if running[m]:
             a, b, c = action[m, 0], action[m, 1], action[m, 2]
             applied[m, 0], applied[m, 1], applied[m, 2] = a, b, c
-            left = move(state, m, unit[0] * a, unit[1] * b, unit[2] * c, box, sample, substeps, table)
+            left = move(state, m, unit[0] * a, unit[1] * b, unit[2] * c, box, sample, substeps, laws[m], table)
             terminated[m] = left
             event[m] = LEFT if left else 0
             reward[m] = step_reward(a * a + b * b + c * c, left, sample)
@@ -123,15 +130,19 @@ def _advance(
 
 @kernel
 def _observe(
-    state: NDArray[np.float64], chosen: NDArray[np.bool_], table: NDArray[np.float32], observed: NDArray[np.float64]
+    state: NDArray[np.float64],
+    laws: NDArray[np.void],
+    chosen: NDArray[np.bool_],
+    table: NDArray[np.float32],
+    observed: NDArray[np.float64],
 ) -> None:
     for m in range(state.shape[0]):
         if chosen[m]:
-            observe(state[m], table, observed[m])
+            observe(state[m], laws[m], table, observed[m])
 
 
 @kernel
-def _settle(state: NDArray[np.float64], chosen: NDArray[np.bool_]) -> None:
+def _settle(state: NDArray[np.float64], laws: NDArray[np.void], chosen: NDArray[np.bool_]) -> None:
     for m in range(state.shape[0]):
         if chosen[m]:
-            state[m, 6] = settled_coupling(state[m, 0], state[m, 1], math.cos(state[m, 2]))
+            state[m, 6] = settled_coupling(laws[m], state[m, 0], state[m, 1], math.cos(state[m, 2]))

@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from replaybench.data.errors import UserError
+from replaybench.envs.flow.laws import FREE
 from replaybench.envs.flow.plant import LEFT, Drafting, half_turn, outside
 from replaybench.envs.population import PopulationEnv
 
@@ -153,9 +154,11 @@ def test_a_half_turn_leaves_the_direction_of_an_axis() -> None:
         ("fidelity", "waek", "did you mean wake"),
         ("action_unit", "papers", "did you mean paper"),
         ("revision", "jan", "january"),
+        ("load_spread", 1.5, "from 0 to 1"),
+        ("period_spread", -0.1, "from 0 to 1"),
     ],
 )
-def test_unknown_names_are_refused(field: str, value: str, hint: str) -> None:
+def test_what_cannot_be_is_refused(field: str, value: str | float, hint: str) -> None:
     with pytest.raises(UserError, match=hint):
         wrong: dict[str, Any] = {field: value}
         Drafting(**wrong)
@@ -181,3 +184,36 @@ def test_pictures_show_the_ellipse_where_it_is() -> None:
     later = env.render()
     assert later is not None
     assert all((one != other).any() for one, other in zip(frames, later, strict=True))
+
+
+def test_an_episodes_own_wake_is_drawn_within_its_factors() -> None:
+    """Each law that varies by itself, uniform in its logarithm; the others, and members that go on, stay."""
+    plant = Drafting(fidelity="free-wake", period_spread=0.1, load_spread=0.3)
+    env = PopulationEnv(plant, 4000, seed=5)
+    env.reset()
+    engine: Any = env._engine
+    spreads = {name: spread for name, spread in plant.spreads.items() if spread > 0.0}
+    factors = {name: np.log(engine.laws[name] / getattr(FREE, name)) for name in spreads if getattr(FREE, name)}
+    assert {"period", "inertia_across", "cross_drag"} <= factors.keys()
+    for name, factor in factors.items():
+        spread = spreads[name]
+        assert stats.kstest(factor, "uniform", (-spread, 2 * spread)).pvalue > 1e-3
+    assert abs(np.corrcoef(list(factors.values())) - np.eye(len(factors))).max() < 0.07
+    assert (engine.laws["strength"] == FREE.strength).all()
+    before = engine.laws.copy()
+    env.reset(options={"reset_mask": np.arange(4000) < 2000})
+    assert (engine.laws[2000:] == before[2000:]).all()
+    assert (engine.laws["period"][:2000] != before["period"][:2000]).all()
+
+
+def test_where_nothing_varies_starts_are_those_of_the_other_wake() -> None:
+    held, free = (PopulationEnv(Drafting(fidelity=name), 64, seed=3) for name in ("wake", "free-wake"))
+    held.reset()
+    free.reset()
+    np.testing.assert_array_equal(state(held)[:, [0, 1, 2, 7]], state(free)[:, [0, 1, 2, 7]])
+    assert (state(free)[:, 6] == 1.0).all()
+
+
+def test_the_flow_itself_has_no_spread() -> None:
+    with pytest.raises(UserError, match="load_spread varies tabulated wakes"):
+        Drafting(fidelity="navier-stokes", load_spread=0.1)
