@@ -1,4 +1,4 @@
-"""Drafting by other readings, and in shorter episodes, for drafting-readings.toml and drafting-starts.toml."""
+"""Drafting by other readings, in shorter episodes and in the wakes that are to carry over, for `drafting-*.toml`."""
 
 from __future__ import annotations
 
@@ -26,3 +26,26 @@ class Short(Drafting):
     """Episodes of 25 actions: with equal steps, sixteen times as many starts."""
 
     episode_seconds = 25.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held(Drafting):
+    """The default wake in episodes of 50 actions."""
+
+    episode_seconds = 50.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Free(Held):
+    """The wake as an ellipse that moves freely feels it."""
+
+    fidelity: str = "free-wake"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Varied(Free):
+    """The same, each episode's by factors of its own."""
+
+    strength_spread: float = 0.2
+    period_spread: float = 0.1
+    load_spread: float = 0.2
