@@ -44,8 +44,10 @@ class Free(Held):
 
 @dataclass(frozen=True, kw_only=True)
 class Varied(Free):
-    """The same, each episode's by factors of its own."""
+    """The same, each episode's by factors of its own, with an irregular street and sensors that err as in the flow."""
 
     strength_spread: float = 0.2
     period_spread: float = 0.1
     load_spread: float = 0.2
+    phase_noise: float = 0.03
+    reading_noise: float = 0.2

@@ -130,6 +130,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         self._started = False
         self._canvas: Canvas | None = None
         self._engine = self.plant.engine(num_envs, 1.0 / self._dt)
+        self._engine.draws = self._starts
 
     @property
     def dt(self) -> float:

@@ -27,7 +27,10 @@ CASES |= {
     "TwoTank": (f"{EXAMPLES / 'two_tank.py'}:TwoTank", {}),
     "Gymnasium": ("gymnasium:Pendulum-v1", {}),
     "GymnasiumChoices": ("gymnasium:CartPole-v1", {}),
-    "DraftingFreeWake": ("Drafting", {"fidelity": "free-wake", "strength_spread": 0.2, "load_spread": 0.2}),
+    "DraftingFreeWake": (
+        "Drafting",
+        {"fidelity": "free-wake", "load_spread": 0.2, "phase_noise": 0.03, "reading_noise": 0.2},
+    ),
     "DraftingNavierStokes": ("Drafting", {"fidelity": "navier-stokes", "cells": 8}),
 }
 
@@ -245,6 +248,8 @@ def test_terminated_and_truncated_are_told_apart(plant: Plant, populations: Any)
 
 def test_a_held_action_leads_to_the_same_place_at_another_rate(plant: Plant, populations: Any) -> None:
     """Zero-order hold: twice the steps at twice the rate are one motion, to the accuracy of the integrator."""
+    if any(getattr(plant, name, 0.0) for name in ("phase_noise", "reading_noise")):
+        pytest.skip("this case is disturbed by chance in each step")
     try:
         slow = populations(2, frequency=plant.frequency / 2)
     except UserError as error:

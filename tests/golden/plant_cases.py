@@ -36,7 +36,10 @@ CASES |= {
     "TwoTank, a Python function": (f"{EXAMPLES / 'two_tank.py'}:TwoTank", {}),
     "Gymnasium": ("gymnasium:Pendulum-v1", {}),
     "Gymnasium, choices": ("gymnasium:CartPole-v1", {}),
-    "Drafting, free wake": ("Drafting", {"fidelity": "free-wake", "period_spread": 0.1, "load_spread": 0.2}),
+    "Drafting, free wake": (
+        "Drafting",
+        {"fidelity": "free-wake", "load_spread": 0.2, "phase_noise": 0.03, "reading_noise": 0.2},
+    ),
     "Drafting, Navier-Stokes": ("Drafting", {"fidelity": "navier-stokes", "cells": 8}),
 }
 

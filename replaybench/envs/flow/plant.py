@@ -28,6 +28,7 @@ SEMI_MINOR: Final = 0.1  # [D]
 SENSORS: Final = ((-0.55, 0.0), (0.55, 0.0), (0.0, -0.15), (0.0, 0.15))  # in the ellipse's own axes [D]
 LEAVING_REWARD: Final = -100.0
 LEFT: Final = 1  # bit of `event`
+VARIATIONS: Final = ("strength_spread", "period_spread", "load_spread", "phase_noise", "reading_noise")
 FEWEST_CELLS: Final = 8  # per D: the ellipse is then 1.6 cells thick
 
 _ENGINES: Final = {
@@ -54,7 +55,8 @@ class Drafting(Plant):
     The two tabulated wakes differ in what the ellipse feels of them (`replaybench.envs.flow.laws`): what is learned in
     the free wake carries over to the Navier–Stokes twin, what is learned in the other does not. So that it does not
     rest on numbers which are not known well, an episode's may be its own: `*_spread` are the largest logarithms of the
-    factors that are drawn at its start, 0.2 for up to 22 % more or 18 % less.
+    factors that are drawn at its start, 0.2 for up to 22 % more or 18 % less. `phase_noise` makes the street irregular,
+    and `reading_noise` stands for what the ellipse's own boundary layer does to its sensors: about 0.25 in the twin.
 
     By the default unit F₀ = 0.25 ρU²D and τ₀ = F₀ D/2, holding station in the free stream costs 0.26 per T. |a| ≤ 2 in
     either unit.
@@ -66,7 +68,9 @@ class Drafting(Plant):
     cells: float = 16.0  # grid cells per D of the Navier–Stokes solver
     strength_spread: float = 0.0  # of the tabulated wake's cross-stream motion
     period_spread: float = 0.0  # of the time in which it drifts past
-    load_spread: float = 0.0  # of inertias and forces, each by itself
+    load_spread: float = 0.0  # of inertias, forces and what sensors show of the slip, each by itself
+    phase_noise: float = 0.0  # standard deviation of what the phase gains by chance in a T [periods]
+    reading_noise: float = 0.0  # standard deviation of what sensors read by chance [U]
 
     name = "Drafting"
     state_names = (
@@ -101,10 +105,11 @@ class Drafting(Plant):
         ):
             if value not in known:
                 raise unknown(f"{what} of Drafting", value, list(known))
-        for name, spread in self._spreads().items():
-            if not 0.0 <= spread <= 1.0:
-                raise UserError(f"Drafting: {name} is {spread:g}; give the logarithm of a factor, from 0 to 1, as 0.2")
-            if spread and self.fidelity == "navier-stokes":
+        for name in VARIATIONS:
+            value = getattr(self, name)
+            if not 0.0 <= value <= 1.0:
+                raise UserError(f"Drafting: {name} is {value:g}; give a number from 0 to 1, as 0.2")
+            if value and self.fidelity == "navier-stokes":
                 raise UserError(f"Drafting: {name} varies tabulated wakes; leave it 0 with fidelity = 'navier-stokes'")
         if self.cells < FEWEST_CELLS or self.cells % 1.0:
             raise UserError(f"Drafting: cells is {self.cells:g}; give a whole number of {FEWEST_CELLS} or more, as 16")
@@ -155,9 +160,6 @@ class Drafting(Plant):
         """Return a digest of the source of the chosen fidelity, with the numbers that the task gives it."""
         digest: str = self._engine_class().made_of()
         return f"{digest} {self.box} {self.forces} {self.start_range} {BY_FIDELITY.get(self.fidelity)}"
-
-    def _spreads(self) -> dict[str, float]:
-        return {name: getattr(self, name) for name in ("strength_spread", "period_spread", "load_spread")}
 
     def _engine_class(self) -> Any:
         module, engine = _ENGINES[self.fidelity]

@@ -12,7 +12,7 @@ from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream
 from replaybench.envs.flow.ellipse import MAX_SUBSTEP, STATES, move, observe, settled_coupling
 from replaybench.envs.flow.laws import BY_FIDELITY, records, vary
-from replaybench.envs.flow.plant import LEFT, Drafting, step_reward
+from replaybench.envs.flow.plant import LEFT, SENSORS, Drafting, step_reward
 from replaybench.envs.flow.vortex_table import fill_table, wake_table
 from replaybench.envs.flow.vortex_wake import vorticity
 from replaybench.envs.interface.engine import Engine
@@ -65,16 +65,25 @@ class VortexWake(Engine):
         self.applied[chosen] = 0.0
         vary(self.laws, BY_FIDELITY[self.plant.fidelity], self.plant.spreads, draws, chosen)
         _settle(self.state, self.laws, chosen)
-        _observe(self.state, self.laws, chosen, self._table, self.observed)
+        self._observe(chosen)
 
     def advance(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> None:
         """Advance the running ellipses by one sample; one that leaves the box stays where it left it."""
         sample = 1.0 / self.frequency
+        if self.plant.phase_noise:
+            gain = self.plant.phase_noise * math.sqrt(sample) * self.draws.normal(1, running)[:, 0]
+            self.state[running, 7] = (self.state[running, 7] + gain) % 1.0
         _advance(
             *(self.state, self.laws, action, running, self.plant.forces, self.plant.box, self._table),
             *(sample, self._substeps, self.applied, self.reward, self.terminated, self.event),
         )
-        _observe(self.state, self.laws, running, self._table, self.observed)
+        self._observe(running)
+
+    def _observe(self, chosen: NDArray[np.bool_]) -> None:
+        _observe(self.state, self.laws, chosen, self._table, self.observed)
+        if self.plant.reading_noise:
+            readings = self.draws.normal(2 * len(SENSORS), chosen)
+            self.observed[chosen, -2 * len(SENSORS) :] += self.plant.reading_noise * readings
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """Return the ellipses and their wakes, what they feel, and the last action."""

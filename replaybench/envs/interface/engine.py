@@ -27,8 +27,12 @@ class Engine(ABC):
         truncated: bool `[M]`, whether it ended the episode although the task could go on, for a reason other than the
             plant's time limit.
         event: int64 `[M]`, bits that say what happened in it.
+        draws: the members' random numbers, the same that `restart` is given, for what happens by chance within an
+            episode; set by the population, which saves and restores their state.
         frequency: may be set between episodes through `set_frequency`.
     """
+
+    draws: Stream
 
     def __init__(self, num_envs: int, states: int, frequency: float) -> None:
         self.observed = np.zeros((num_envs, states))

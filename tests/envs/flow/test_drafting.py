@@ -155,6 +155,7 @@ def test_a_half_turn_leaves_the_direction_of_an_axis() -> None:
         ("action_unit", "papers", "did you mean paper"),
         ("revision", "jan", "january"),
         ("load_spread", 1.5, "from 0 to 1"),
+        ("reading_noise", 2, "from 0 to 1"),
         ("period_spread", -0.1, "from 0 to 1"),
     ],
 )
@@ -217,3 +218,18 @@ def test_where_nothing_varies_starts_are_those_of_the_other_wake() -> None:
 def test_the_flow_itself_has_no_spread() -> None:
     with pytest.raises(UserError, match="load_spread varies tabulated wakes"):
         Drafting(fidelity="navier-stokes", load_spread=0.1)
+
+
+def test_phases_gain_and_sensors_read_by_chance() -> None:
+    """As strongly as asked for, whatever the rate, each reading by itself; what an ellipse shows of itself is right."""
+    names: dict[str, Any] = {"phase_noise": 0.03, "reading_noise": 0.2}
+    clear, noisy = (PopulationEnv(Drafting(**more), 3000, frequency=4.0, seed=6) for more in ({}, names))
+    seen, noisy_seen = (env.plant.denormalise_state(env.reset()[0]) for env in (clear, noisy))
+    np.testing.assert_array_equal(noisy_seen[:, :6], seen[:, :6])
+    errors = (noisy_seen - seen)[:, 6:]
+    assert stats.kstest(errors.ravel() / 0.2, "norm").pvalue > 1e-3
+    assert abs(np.corrcoef(errors.T) - np.eye(8)).max() < 0.08
+    for env in (clear, noisy):
+        env.step(np.zeros((3000, 3)))
+    gain = (state(noisy)[:, 7] - state(clear)[:, 7] + 0.5) % 1.0 - 0.5
+    assert stats.kstest(gain / 0.015, "norm").pvalue > 1e-3
