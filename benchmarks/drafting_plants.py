@@ -51,3 +51,14 @@ class Varied(Free):
     load_spread: float = 0.2
     phase_noise: float = 0.03
     reading_noise: float = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rough(Varied):
+    """The same with all disturbances twice as large, and a phase that is soon forgotten."""
+
+    strength_spread: float = 0.4
+    period_spread: float = 0.2
+    load_spread: float = 0.4
+    phase_noise: float = 0.1
+    reading_noise: float = 0.4
