@@ -37,7 +37,8 @@ def _contrast(study: str, plant: str, plus: str, minus: str) -> dict[str, Any]:
 
 def _weights(noise: float) -> dict[str, Any]:
     """Return what importance weights add to prioritised replay of everything, at 50 Hz."""
-    data = results("when-map").sel(noise=noise, frequency=50.0).squeeze(drop=True)["mu_final"]
+    point = {"plant": "PendulumDCSC", "noise": noise, "frequency": 50.0}
+    data = results("when-map").sel(point).squeeze(drop=True)["mu_final"]
     effect = paired([data.sel(strategy="FULL[PER+IS]").values], [data.sel(strategy="FULL[PER]").values])
     return _told("when-map", f"μ_final on PendulumDCSC with noise {noise:g}, FULL[PER+IS] − FULL[PER]", effect)
 

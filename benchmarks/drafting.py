@@ -28,7 +28,8 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from replaybench.envs.flow.ellipse import SKIN_FRICTION, move
+from replaybench.envs.flow.ellipse import move
+from replaybench.envs.flow.laws import HELD, records
 from replaybench.envs.flow.vortex_table import wake_table
 from replaybench.envs.population import PopulationEnv
 
@@ -79,12 +80,12 @@ def station_keeper(env: PopulationEnv) -> np.ndarray:
     """Return the linear-quadratic regulator to (2, 0), edge-on, of the sampled motion in the free stream, `[3, 15]`."""
     plant, table = env.plant, uniform()
     units = np.array(plant.forces)  # type: ignore[attr-defined]
-    drag = np.array([-SKIN_FRICTION, 0.0, 0.0])
+    drag, law = np.array([-HELD.skin_friction, 0.0, 0.0]), records(HELD, 1)[0]
     rest = np.array([2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0])
 
     def after(state: np.ndarray, action: np.ndarray) -> np.ndarray:
         state = np.concatenate([state, rest[6:]])[None]
-        move(state, 0, *(units * action + drag), (-9.0, 9.0, 9.0), 1.0, 20, table)
+        move(state, 0, *(units * action + drag), (-9.0, 9.0, 9.0), 1.0, 20, law, table)
         return state[0, :6]
 
     h, still = 1e-5, np.zeros(3)
@@ -106,7 +107,7 @@ def free_stream(env: PopulationEnv) -> dict[str, Any]:
     engine._table = uniform()
     found = told(*rollout(env, station_keeper(env)))
     engine._table = wake_table()
-    return {**found, "closed form": (SKIN_FRICTION / env.plant.forces[0]) ** 2}  # type: ignore[attr-defined]
+    return {**found, "closed form": (HELD.skin_friction / env.plant.forces[0]) ** 2}  # type: ignore[attr-defined]
 
 
 def told(spent: np.ndarray, lived: np.ndarray) -> dict[str, Any]:

@@ -5,7 +5,7 @@
 `endurance.toml` is a study of a little of everything. It is run once in peace; then it is killed, starved and robbed of
 its workers, continued each time by the same command, and compared with the run in peace: rewards, scores, buffers and
 policies must be the same bit for bit. Sections `coordination`, `index`, `growth` and `recording` measure what sweeps
-cost besides acting and learning.
+cost besides acting and learning, and `plans` whether dry runs tell how long they take.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.sweep_costs import coordination, growth, index, recording
+from benchmarks.sweep_costs import coordination, growth, index, plans, recording
 from benchmarks.sweeping import LIMIT_SECONDS, MIXED, command, count, sweep
 from benchmarks.timings import Timing, main
 
@@ -208,5 +208,5 @@ def cluster() -> Iterator[Timing]:
 
 
 if __name__ == "__main__":
-    sections = (kills, disk, cluster, coordination, index, growth, recording)
+    sections = (kills, disk, cluster, coordination, index, growth, recording, plans)
     main("endurance.py", {section.__name__: section for section in sections})

@@ -7,6 +7,7 @@ import json
 import os
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -70,6 +71,33 @@ def coordination() -> Iterator[Timing]:
     plain = (before + after) / 2
     more = {"s of a cell in a sweep": sweeping, "s alone": plain, "cells": CELLS}
     yield Timing(f"coordination, {WORKERS} local workers", 100 * (sweeping / plain - 1), "%", most=5, more=more)
+
+
+PLANNED = {
+    "DDPG": "debruin2018/table6",
+    "NAF": "novati2019/fig3",
+    "V-RACER": "novati2019/fig4",
+    "SAC": "sun2020/small",
+    "ACER": "wang2017/fig4",
+}
+"""Presets whose plans are held against what they take, by learner."""
+
+
+def plans() -> Iterator[Timing]:
+    """Compare what dry runs say that presets take, at scale quick, with what their cells then take."""
+    from replaybench.experiments.calibration import estimate_seconds
+    from replaybench.experiments.presets.preset import read_preset
+
+    for learner, name in PLANNED.items():
+        cells = read_preset(name).study("quick").cells()
+        with tempfile.TemporaryDirectory(prefix="plan") as room:
+            words = ("reproduce", name, "--scale", "quick", "--output", f"{room}/run", "--workers", str(WORKERS))
+            planned = estimate_seconds(cells, WORKERS)
+            subprocess.run([sys.executable, "-m", "replaybench", *words], check=True, capture_output=True)
+            ran = json.loads(Path(room, "run/provenance.json").read_text(encoding="utf-8"))["cells"].values()
+        took = sum(cell["seconds"] for cell in ran) / WORKERS
+        more = {"s planned": planned, "s taken": took}
+        yield Timing(f"error of a plan, {learner}", 100 * abs(planned / took - 1), "%", most=30, more=more)
 
 
 def index() -> Iterator[Timing]:

@@ -17,6 +17,8 @@ from replaybench.experiments.presets.preset import preset_names, read_preset
 STUDIES: Final = (
     "debruin2018-fig3",
     "debruin2018-fig7",
+    "debruin2018-fig8",
+    "debruin2018-fig11",
     "debruin2018-fig12",
     "debruin2018-fig14",
     "debruin2018-fig15",

@@ -19,6 +19,7 @@ from benchmarks.tables import (
     published,
     speeds,
     tasks,
+    transfer,
     when_map,
 )
 from benchmarks.tables.marks import filled
@@ -29,6 +30,7 @@ MODULES = (
     advice,
     claims,
     drafting,
+    transfer,
     endurance,
     published,
     interval_coverage,

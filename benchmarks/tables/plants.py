@@ -40,7 +40,7 @@ def _flow() -> dict[str, str]:
 
 
 def _drafting_pays() -> dict[str, str]:
-    found, gap = facts("flow/drafting.json"), facts("flow/gap.json")
+    found = facts("flow/drafting.json")
     free, wake = found["free stream, held by the regulator"], found["wake, drafting"]
     rows = [
         [
@@ -56,14 +56,9 @@ def _drafting_pays() -> dict[str, str]:
             wake["whole episodes"],
         ],
     ]
-    lives = {name: number(value["survived actions, mean"], 1) for name, value in gap.items()}
     return {
         "drafting-pays": table(("", "cost per action", "after the first 50", "whole episodes"), rows),
         "drafting-pays.station": number(free["cost per step"], 2),
-        "gap.policy": lives["drafting policy, Navier–Stokes"],
-        "gap.policy-wake": lives["drafting policy, vortex wake"],
-        "gap.none": lives["no action, Navier–Stokes"],
-        "gap.none-wake": lives["no action, vortex wake"],
     }
 
 

@@ -30,7 +30,11 @@ def texts() -> dict[str, str]:
         "dqn": dqn,
         "naf": naf,
         "emphasis": _emphasis(),
+        "attention": _readings("td3-attention", "with AER"),
         "naf.by-hundred": _by_hundred("naf-refer", "NAF", "FIFO[Uniform+ReFER]"),
+        "figure20.alpha": _by_alpha("debruin2018-fig20", "PendulumDCSC"),
+        "figure8.states": _by_age("debruin2018-fig8", "Magman", "state"),
+        "figure8.actions": _by_age("debruin2018-fig8", "Magman", "action"),
         "figure14.noise": _by_noise("when-map", "FULL[PER]", "FULL[Uniform]"),
     }
 
@@ -58,6 +62,11 @@ READINGS: Final = {
         "SAC:fewer-replays": "8 replays of each experience",
         "SAC:slow": "rates 3e-4",
         "SAC:first": "the first version of SAC, temperature 0.2, rates 3e-4",
+    },
+    "td3-attention": {
+        "TD3": "as in the figure: rates 1e-3, 32 replays",
+        "TD3:fewer-replays": "8 replays of each experience",
+        "TD3:slow": "rates 3e-4",
     },
 }
 """What studies of contradicted claims make of what a paper does not state."""
@@ -101,9 +110,22 @@ def _by_hundred(study: str, learner: str, strategy: str) -> str:
 
 def _by_noise(study: str, one: str, other: str) -> str:
     """Return how far a strategy's μ_final is ahead of another's at each noise: mean difference of seeds and rates."""
-    scores = results(study)["mu_final"].squeeze(["plant", "learner"])
+    scores = results(study)["mu_final"].sel(plant="PendulumDCSC").squeeze("learner")
     ahead = (scores.sel(strategy=one) - scores.sel(strategy=other)).mean(["frequency", "seed"])
     return listed([f"{number(float(mean), 2)} at noise {float(mean['noise']):g}" for mean in ahead])
+
+
+def _by_age(study: str, plant: str, altered: str) -> str:
+    """Return the mean μ_final where altered experiences are always fresh, and where they are hardly ever renewed."""
+    names = (f"Synth({altered}=0.2{old})*FIFO[Uniform]" for old in ("", ", refresh=0.05"))
+    return " to ".join(number(cell(study, plant=plant, strategy=name)["mu_final_mean"], 2) for name in names)
+
+
+def _by_alpha(study: str, plant: str) -> str:
+    """Return the mean μ_final of keeping by exploration and replaying uniformly, by how strongly it goes by it."""
+    names = {"0": "FIFO", "0.5": "Expl(0.5)", "1": "Expl", "1.5": "Expl(1.5)"}
+    found = {alpha: cell(study, plant=plant, strategy=f"{kept}[Uniform]") for alpha, kept in names.items()}
+    return listed([f"{number(one['mu_final_mean'], 3)} at α = {alpha}" for alpha, one in found.items()])
 
 
 def _compared(study: str, baseline: str) -> dict[tuple[str, str], list[Row]]:

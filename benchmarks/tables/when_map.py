@@ -1,33 +1,44 @@
-"""The stored map: by noise and rate, how far the best strategy is ahead of replaying uniformly."""
+"""The stored map: where, and how far, the best strategy is ahead of replaying uniformly."""
 
 from __future__ import annotations
 
 from collections import Counter
+from typing import Final
 
 from benchmarks.tables.stored import made, results, runs
 from benchmarks.tables.text import captioned, listed, number, table
 from replaybench.experiments.results.advantage import BASELINES, MATTERS, Advantage, advantages
 
-STUDY = "when-map"
+STUDY: Final = "when-map"
+Map = dict[str, dict[tuple[float, float], Advantage]]
+"""Advantages by baseline, noise and rate."""
 
 
 def texts() -> dict[str, str]:
-    data = results(STUDY).isel(plant=0)
-    found = {name: {place[2:]: one for place, one in advantages(data, name).items()} for name in BASELINES}
-    conditions = list(found[BASELINES[0]])
+    maps = {plant: _map(plant) for plant in results(STUDY)["plant"].values.tolist()}
+    return {"when": _by_condition(maps), "when.said": _said(maps)}
+
+
+def _map(plant: str) -> Map:
+    data = results(STUDY).sel(plant=plant)
+    return {name: {place[2:]: one for place, one in advantages(data, name).items()} for name in BASELINES}
+
+
+def _by_condition(maps: dict[str, Map]) -> str:
     rows = [
-        [f"{noise:g}", f"{rate:g} Hz", found[BASELINES[0]][noise, rate].best]
+        [plant, f"{noise:g}", f"{rate:g} Hz", found[BASELINES[0]][noise, rate].best]
         + [_ahead(found[name][noise, rate]) for name in BASELINES]
-        for noise, rate in conditions
+        for plant, found in maps.items()
+        for noise, rate in found[BASELINES[0]]
     ]
     caption = (
-        f"{data['plant'].item()}, {runs(STUDY)}, {made(STUDY)}. How far the best of 12 strategies is ahead in μ_final "
-        "(mean of the last 100 training episodes, exploration included): chosen on one half of the seeds, measured on "
-        f"the other, both ways round. Bold: one is surely more than {MATTERS:g} ahead (flipped signs of pairs, "
-        "p < 0.05, Holm over the strategies). Bounded memories hold 2,500 experiences."
+        f"{runs(STUDY)}, {made(STUDY)}. How far the best of 12 strategies is ahead in μ_final (mean of the last 100 "
+        "training episodes, exploration included): chosen on one half of the seeds, measured on the other, both ways "
+        f"round. Bold: one is surely more than {MATTERS:g} ahead (flipped signs of pairs, p < 0.05, Holm over the "
+        "strategies). Bounded memories hold 2,500 experiences."
     )
-    headings = ("noise", "rate", "best", *(f"ahead of {name}" for name in BASELINES))
-    return {"when": captioned(caption, table(headings, rows)), "when.said": _said(found)}
+    headings = ("plant", "noise", "rate", "best", *(f"ahead of {name}" for name in BASELINES))
+    return captioned(caption, table(headings, rows))
 
 
 def _ahead(one: Advantage) -> str:
@@ -35,7 +46,11 @@ def _ahead(one: Advantage) -> str:
     return f"**{size}**" if one.certain else size
 
 
-def _said(found: dict[str, dict[tuple[float, float], Advantage]]) -> str:
+def _said(maps: dict[str, Map]) -> str:
+    return "; ".join(f"on {plant} {_said_of(found)}" for plant, found in maps.items())
+
+
+def _said_of(found: Map) -> str:
     told = []
     for name, map_ in found.items():
         sizes = [one.size for one in map_.values()]

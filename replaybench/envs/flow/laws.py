@@ -96,7 +96,7 @@ FREE: Final = Laws(
     sides_across=0.04,
 )
 BY_FIDELITY: Final = {"wake": HELD, "free-wake": FREE}
-LOADS: Final = (
+FELT: Final = (
     *("inertia_along", "inertia_across", "inertia_turning", "normal_linear", "normal_cubic", "cross_drag"),
     *("skin_friction", "munk_bluff", "munk_slender", "turning_drag", "carried"),
     *("ends_along", "ends_across", "sides_along", "sides_across"),

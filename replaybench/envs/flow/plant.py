@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.kernel import kernel
-from replaybench.envs.flow.laws import BY_FIDELITY, LOADS
+from replaybench.envs.flow.laws import BY_FIDELITY, FELT
 from replaybench.envs.interface.plant import Plant
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Drafting(Plant):
     @property
     def spreads(self) -> dict[str, float]:
         """Largest logarithms of the factors on an episode's laws, by the field of `laws.Laws`."""
-        loads = dict.fromkeys(LOADS, self.load_spread)
+        loads = dict.fromkeys(FELT, self.load_spread)
         return {"strength": self.strength_spread, "period": self.period_spread, **loads}
 
     def start(self, draws: Stream, chosen: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -7,6 +7,7 @@ that a file names is imported.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -62,10 +63,15 @@ class Evidence:
 
     def differences(self, cell: Cell) -> Iterator[str]:
         """Yield the names of the settings in which the run's cell at the same place is another."""
-        for kind, mine in ((f"learner.{cell.learner}", cell.settings), (f"plant.{cell.plant}", cell.parameters)):
-            table, _, name = kind.partition(".")
-            theirs = self.study.get(table, {}).get(name, {})
-            yield from (f"{kind}.{key}" for key, value in _plain(mine).items() if theirs.get(key) != value)
+        learner, plant = (self.study.get(kind, {}) for kind in ("learner", "plant"))
+        theirs = learner.get(cell.learner, {})
+        yield from (
+            f"learner.{cell.learner}.{key}" for key, value in _plain(cell.settings).items() if theirs.get(key) != value
+        )
+        # A parameter that the run's file lacks came later, and by default a plant does what it did before.
+        theirs = {field.name: field.default for field in dataclasses.fields(cell.make_plant())}
+        theirs |= plant.get(cell.plant, {})
+        yield from (f"plant.{cell.plant}.{key}" for key, value in cell.parameters.items() if theirs.get(key) != value)
         for key in _STUDY_WIDE:
             if self.study.get(key) != _plain(getattr(cell, key)):
                 yield key

@@ -86,6 +86,18 @@ def test_cells_under_other_settings_are_no_evidence(changed: dict[str, Any], tmp
     assert find(CLAIM, [read_evidence(store(tmp_path / "run", **changed))]) is None
 
 
+def test_a_parameter_that_came_after_a_run_counts_as_its_default(tmp_path: Path) -> None:
+    """Plants do by default what they did before; stored drafting was no evidence once its wakes got spreads."""
+    run = read_evidence(store(tmp_path / "run"))
+    plant = {name: value for name, value in run.study["plant"]["PendulumDCSC"].items() if name != "damping"}
+    older = replace(run, study={**run.study, "plant": {"PendulumDCSC": plant}})
+    assert find(CLAIM, [older]) is not None
+    [cell], _ = CLAIM.cells()
+    assert list(older.differences(cell)) == []
+    otherwise = replace(run, study={**run.study, "plant": {"PendulumDCSC": plant | {"damping": 4e-6}}})
+    assert list(otherwise.differences(cell)) == ["plant.PendulumDCSC.damping"]
+
+
 def test_measures(tmp_path: Path) -> None:
     run = read_evidence(store(tmp_path / "run"))
     plus, _ = CLAIM.cells()
