@@ -17,6 +17,7 @@ _PLANTS: Final = {
     "Held": "the wake",
     "Free": "the free wake",
     "Varied": "the free wake, disturbed",
+    "Rough": "the free wake, disturbed twice as much",
 }
 """Plants of drafting-transfer.toml in words."""
 
