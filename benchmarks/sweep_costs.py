@@ -69,7 +69,7 @@ def coordination() -> Iterator[Timing]:
     """Compare tiny cells of a local sweep with the same cells in one process."""
     before, sweeping, after = alone(), pace(), alone()
     plain = (before + after) / 2
-    more = {"s of a cell in a sweep": sweeping, "s alone": plain, "cells": CELLS}
+    more = {"ms of a cell in a sweep": 1e3 * sweeping, "ms alone": 1e3 * plain, "cells": CELLS}
     yield Timing(f"coordination, {WORKERS} local workers", 100 * (sweeping / plain - 1), "%", most=5, more=more)
 
 
