@@ -5,18 +5,25 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from benchmarks.tables.stored import made, results, runs
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.tables.stored import cells, made, results, runs
 from benchmarks.tables.text import captioned, listed, number, table
-from replaybench.experiments.results.advantage import BASELINES, MATTERS, Advantage, advantages
+from replaybench.experiments.results.advantage import BASELINES, MATTERS, Advantage, advantage, advantages, by_capacity
 
 STUDY: Final = "when-map"
+BESIDE: Final = "when-replay"
+"""The study of how much is kept, and how often it is replayed."""
+CONDITIONS: Final = ((2500, 2), (2500, 8), (2500, 16), (10_000, 8))
+"""Capacity of bounded memories, and replays of each experience."""
 Map = dict[str, dict[tuple[float, float], Advantage]]
 """Advantages by baseline, noise and rate."""
 
 
 def texts() -> dict[str, str]:
     maps = {plant: _map(plant) for plant in results(STUDY)["plant"].values.tolist()}
-    return {"when": _by_condition(maps), "when.said": _said(maps)}
+    return {"when": _by_condition(maps), "when.said": _said(maps), **_by_replay(list(maps))}
 
 
 def _map(plant: str) -> Map:
@@ -39,6 +46,37 @@ def _by_condition(maps: dict[str, Map]) -> str:
     )
     headings = ("plant", "noise", "rate", "best", *(f"ahead of {name}" for name in BASELINES))
     return captioned(caption, table(headings, rows))
+
+
+def _by_replay(plants: list[str]) -> dict[str, str]:
+    """Tell what the capacity of bounded memories and the number of replays make of it, at 50 Hz."""
+    rows, told = [], []
+    for plant in plants:
+        first = len(rows)
+        for noise in results(BESIDE)["noise"].values.tolist():
+            for capacity, replays in CONDITIONS:
+                scores = _scores(plant, noise, capacity, replays)
+                ahead = [advantage(scores, name) for name in BASELINES]
+                assert all(ahead)
+                where = [plant, f"{noise:g}", f"{capacity:,}", str(replays)]
+                rows.append([*where, ahead[0].best, *map(_ahead, ahead)])
+        mine = rows[first:]
+        told.append(f"in {sum('**' in row[-2] for row in mine)} of {len(mine)} conditions on {plant}")
+    caption = f"At 50 Hz; {runs(BESIDE)}, {made(BESIDE)}, beside those of the map; told as there."
+    headings = ("plant", "noise", "memory", "replays", "best", *(f"ahead of {name}" for name in BASELINES))
+    return {"when.replay": captioned(caption, table(headings, rows)), "when.replay.said": listed(told)}
+
+
+def _scores(plant: str, noise: float, capacity: int, replays: int) -> dict[str, NDArray[np.float64]]:
+    """Return μ_final `[S]` of all strategies in a condition, by their names without the capacity."""
+    found = {
+        one.strategy: one.data["mu_final"].values
+        for study in (STUDY, BESIDE)
+        for one in cells(study)
+        if (one.plant, one.learner) == (plant, f"DDPG:{replays}-replays")
+        and (float(one.data["noise"]), float(one.data["frequency"])) == (noise, 50.0)
+    }
+    return {plain: found[name] for plain, name in by_capacity(list(found))[capacity].items()}
 
 
 def _ahead(one: Advantage) -> str:
