@@ -1,6 +1,6 @@
 """What a sweep endures, counted: kills at random moments, disks that fill, a cluster that falls apart, long runs.
 
-    ENDURANCE_KILLS=100 python benchmarks/endurance.py kills disk cluster
+    ENDURANCE_KILLS=100 python -m benchmarks.endurance kills disk cluster
 
 `endurance.toml` is a study of a little of everything. It is run once in peace; then it is killed, starved and robbed of
 its workers, continued each time by the same command, and compared with the run in peace: rewards, scores, buffers and

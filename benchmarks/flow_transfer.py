@@ -1,8 +1,8 @@
-"""What carries over from the tabulated wakes into the flow itself: python benchmarks/flow_transfer.py [SECTION ...]
+"""What carries over from the tabulated wakes into the flow itself: python -m benchmarks.flow_transfer [SECTION ...]
 
-    python benchmarks/flow_transfer.py fit differences evolved
-    python benchmarks/flow_transfer.py search 0 evolved
-    python benchmarks/flow_transfer.py learned RUN ...
+    python -m benchmarks.flow_transfer fit differences evolved
+    python -m benchmarks.flow_transfer search 0 evolved
+    python -m benchmarks.flow_transfer learned RUN ...
 
 `differences` drives ellipses through the Navier–Stokes twin and asks both wakes what the same actions would have done
 from the same places; `fit` fits the laws of the free wake to other such actions. `search SEED` finds a linear policy of
@@ -29,23 +29,17 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from benchmarks.drafting import CANDIDATES, Evolution, rollout
+from benchmarks.drafting_plants import Varied
 from replaybench.envs.flow.ellipse import move, observe, settled_coupling
 from replaybench.envs.flow.laws import BY_FIDELITY, FREE, HELD, Laws, records
-from replaybench.envs.flow.plant import Drafting
+from replaybench.envs.flow.plant import VARIATIONS, Drafting
 from replaybench.envs.flow.vortex_table import wake_table
 from replaybench.envs.population import PopulationEnv
 
 RESULTS = Path(__file__).parent / "results" / "flow"
 FIDELITIES = ("wake", "free-wake", "navier-stokes")
 STEPS, EPISODES = 400, 32
-VARIED = Drafting(
-    fidelity="free-wake",
-    strength_spread=0.2,
-    period_spread=0.1,
-    load_spread=0.2,
-    phase_noise=0.03,
-    reading_noise=0.2,
-)
+VARIED = Drafting(fidelity="free-wake", **{name: getattr(Varied, name) for name in VARIATIONS})
 NUMBERS = 23
 """Of a linear policy that treats both sides of the wake alike."""
 TOGETHER, APART = (0, 3, 6, 8), (1, 2, 4, 5, 7, 9)
@@ -98,7 +92,7 @@ def acting(policy: np.ndarray) -> Act:
     return lambda observation: observation @ policy[:, :-1].T + policy[:, -1]
 
 
-def tried(fidelity: str, act: Act, episodes: int, observe: Sequence[str] = ()) -> dict[str, float]:
+def tried(fidelity: str, act: Act, episodes: int, observe: Sequence[str] = ()) -> dict[str, float | None]:
     """Return how long a policy stays, and what an action costs in whole episodes, from starts of their own."""
     env = PopulationEnv(Drafting(fidelity=fidelity), episodes, seed=7, role="evaluation", observe=observe)
     observation, _ = env.reset()
@@ -110,7 +104,7 @@ def tried(fidelity: str, act: Act, episodes: int, observe: Sequence[str] = ()) -
         lived += alive
         if not alive.any():
             break
-    whole = float(cost[alive].mean() / STEPS) if alive.any() else float("nan")
+    whole = float(cost[alive].mean() / STEPS) if alive.any() else None
     return {"survived": float(lived.mean()), "whole": float(alive.mean()), "cost": whole, "episodes": episodes}
 
 

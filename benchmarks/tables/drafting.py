@@ -111,7 +111,7 @@ _READINGS = {
     ("PaperUnit", "V-RACER:quiet"): ("the paper's box and unit, σ = 0.0125 at first, the same forces", 16),
 }
 """Plants and learners of drafting-readings.toml in words, and how many times as much their unit of cost is worth."""
-_STATION = 0.2581
+STATION = 0.2581
 """Cost per action of holding station in the free stream, in the default unit."""
 
 
@@ -124,7 +124,7 @@ def _readings() -> dict[str, str]:
         cost = -times * float(np.median(greedy[greedy >= _LOST])) / 400
         lost = number(100 * (greedy < _LOST).mean(), 0)
         row = [spread(one.final, 0), f"{number(steps.mean(), 0)} of 400", f"{lost} %"]
-        rows.append([words, *row, f"{number(100 * cost / _STATION, 0)} %"])
+        rows.append([words, *row, f"{number(100 * cost / STATION, 0)} %"])
     caption = (
         f"{runs(name, 'rounds')} of 400 steps, {made(name)}. Return and actions survived: means over seeds and the "
         f"last tenth of the rounds, exploration included. Greedy episodes of the last tenth, {greedy.shape[1]} a seed: "

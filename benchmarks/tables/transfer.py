@@ -6,12 +6,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from benchmarks.tables.drafting import STATION
 from benchmarks.tables.stored import facts, made
 from benchmarks.tables.text import captioned, number, table
 from replaybench.envs.flow.laws import FREE, HELD
 
-STATION: Final = 0.2581
-"""Cost per action of holding station in the free stream, in the default unit."""
 _FIDELITIES: Final = {"wake": "wake", "free-wake": "free wake", "navier-stokes": "the flow"}
 _PLANTS: Final = {
     "Held": "the wake",

@@ -53,10 +53,10 @@ class Drafting(Plant):
     random phase, which it cannot observe.
 
     The two tabulated wakes differ in what the ellipse feels of them (`replaybench.envs.flow.laws`): what is learned in
-    the free wake carries over to the Navier–Stokes twin, what is learned in the other does not. So that it does not
-    rest on numbers which are not known well, an episode's may be its own: `*_spread` are the largest logarithms of the
-    factors that are drawn at its start, 0.2 for up to 22 % more or 18 % less. `phase_noise` makes the street irregular,
-    and `reading_noise` stands for what the ellipse's own boundary layer does to its sensors: about 0.25 in the twin.
+    the free wake carries over to the Navier–Stokes twin if it does not rest on numbers which are not known well, what
+    is learned in the other does not. For that an episode's numbers may be its own: `*_spread` are the largest
+    logarithms of the factors that are drawn at its start, 0.2 for up to 22 % more or 18 % less. `phase_noise` makes the
+    street irregular, and `reading_noise` stands for what the ellipse's own boundary layer does to its sensors.
 
     By the default unit F₀ = 0.25 ρU²D and τ₀ = F₀ D/2, holding station in the free stream costs 0.26 per T. |a| ≤ 2 in
     either unit.
