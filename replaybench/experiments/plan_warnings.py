@@ -39,7 +39,8 @@ def _table(cell: Cell, part: str = "") -> str:
 
 def _in_vain(cell: Cell) -> list[str]:
     """Say why a cell learns nothing, if it does not."""
-    settings: Any = build(load_learner(cell.learner)[1], cell.settings, f"settings of {cell.learner}")
+    learner, config = load_learner(cell.learner)
+    settings: Any = build(config, cell.settings, f"settings of {cell.learner}")
     counted = "rounds" if cell.update_every else "episodes"
     warm_up = getattr(settings, "warmup_episodes", 0)
     if warm_up >= cell.episodes:
@@ -47,7 +48,7 @@ def _in_vain(cell: Cell) -> list[str]:
             f"{cell.learner} learns nothing: it warms up for {warm_up} {counted}, the run has {cell.episodes}; "
             f"raise episodes, or lower warmup_episodes in {_table(cell)}"
         ]
-    strategy = parse(cell.strategy)
+    strategy = parse(cell.strategy).at(cell.frequency)
     steps = make_plant(cell.plant, **cell.parameters).steps_per_episode(cell.frequency) * cell.episodes
     stored, batch = int(steps * strategy.entry_share), settings.batch_size * getattr(settings, "segment", 1)
     if stored < batch:
@@ -55,7 +56,8 @@ def _in_vain(cell: Cell) -> list[str]:
             f"{cell.learner} has little to learn from: {cell.plant} at {cell.frequency:g} Hz gives {stored} "
             f"experiences in {cell.episodes} {counted}, a batch has {batch}; raise episodes"
         ]
-    if updates_after(steps, strategy, settings) < 1:
+    on_policy = getattr(settings, "on_policy", getattr(learner, "on_policy", False))
+    if not on_policy and updates_after(steps, strategy, settings) < 1:
         return [
             f"{cell.learner} learns nothing: {steps} steps are followed by no update; raise episodes, or "
             f"replays_per_experience in {_table(cell)}"

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from replaybench.data.errors import UserError
 from replaybench.experiments import calibration
+from replaybench.experiments.plan_warnings import plan_warnings
 from replaybench.experiments.presets import reproduce
 from replaybench.experiments.presets.preset import Preset, Scale, preset_names, read_preset
 from replaybench.experiments.progress import plain_lines
@@ -25,7 +26,9 @@ SOME = ("debruin2018/fig3", "when/map")
 @pytest.mark.parametrize("name", preset_names())
 def test_is_a_study_at_every_scale(name: str) -> None:
     preset = read_preset(name)
-    points = {scale: {cell.kind[:-1] for cell in preset.study(scale).cells()} for scale in get_args(Scale)}
+    cells = {scale: preset.study(scale).cells() for scale in get_args(Scale)}
+    assert not [line for planned in cells.values() for line in plan_warnings(planned) if "learns nothing" in line]
+    points = {scale: {cell.kind[:-1] for cell in cells[scale]} for scale in get_args(Scale)}
     assert points["quick"] <= points["standard"] <= points["paper"]
     axes = {"plants", "learners", "strategies", "noise", "frequency", "grid"}
     fewer = any(axes & set(table) for table in preset.figure.scales.values())
