@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import multiprocessing
 import os
 import statistics
 import subprocess
@@ -12,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,8 @@ from benchmarks.timings import Timing
 
 CELLS = int(os.environ.get("ENDURANCE_CELLS", "2000"))
 MINUTES = float(os.environ.get("ENDURANCE_MINUTES", "30"))
+
+_together: Barrier
 
 TINY = """
 name = "tiny"
@@ -49,16 +53,34 @@ def pace(*more: object) -> float:
     return WORKERS * float(ended[-1] - ended[begin]) / (len(ended) - 1 - begin)
 
 
-def alone(share: int = 20) -> float:
-    """Return the seconds of a tiny cell in this process, without anyone who coordinates, of a share of all cells."""
+def uncoordinated(processes: int, share: int = 20) -> float:
+    """Return the seconds of a tiny cell in processes that know nothing of each other, each with a share of all cells.
+
+    Two cores that both work are slower than one beside an idle one: they share clock, caches and memory, which nobody
+    who coordinates can help. So what a sweep with two workers is held against is two processes.
+    """
+    context = multiprocessing.get_context("spawn")
+    together = context.Barrier(processes)
+    with context.Pool(processes, _meet, (together,)) as pool:
+        return statistics.mean(pool.map(_plain_cells, [max(20, CELLS // share)] * processes, chunksize=1))
+
+
+def _meet(together: Barrier) -> None:
+    """Tell a new process how it learns that the others are ready, too."""
+    global _together
+    _together = together
+
+
+def _plain_cells(count: int) -> float:
     from replaybench.experiments.training.cell import run_cell
     from replaybench.experiments.training.study import read_study
 
-    with tempfile.TemporaryDirectory(prefix="alone") as name:
+    with tempfile.TemporaryDirectory(prefix="plain") as name:
         study = Path(name) / "tiny.toml"
-        study.write_text(TINY.format(cells=max(20, CELLS // share), episodes=8), encoding="utf-8")
+        study.write_text(TINY.format(cells=count, episodes=8), encoding="utf-8")
         first, *cells = read_study(study).cells()
         run_cell(first, Path(name) / first.id, "none")
+        _together.wait(LIMIT_SECONDS)
         began = time.perf_counter()
         for cell in cells:
             run_cell(cell, Path(name) / cell.id, "none")
@@ -66,11 +88,13 @@ def alone(share: int = 20) -> float:
 
 
 def coordination() -> Iterator[Timing]:
-    """Compare tiny cells of a local sweep with the same cells in one process."""
-    before, sweeping, after = alone(), pace(), alone()
-    plain = (before + after) / 2
-    more = {"ms of a cell in a sweep": 1e3 * sweeping, "ms alone": 1e3 * plain, "cells": CELLS}
-    yield Timing(f"coordination, {WORKERS} local workers", 100 * (sweeping / plain - 1), "%", most=5, more=more)
+    """Compare tiny cells of a local sweep with the same cells in as many processes that nobody coordinates."""
+    before, sweeping, after = uncoordinated(WORKERS), pace(), uncoordinated(WORKERS)
+    plain, single = (before + after) / 2, uncoordinated(1)
+    milliseconds = {"in a sweep": sweeping, "uncoordinated": plain, "beside an idle core": single}
+    more = {f"ms of a cell {where}": 1e3 * seconds for where, seconds in milliseconds.items()}
+    said = f"coordination, {WORKERS} local workers"
+    yield Timing(said, 100 * (sweeping / plain - 1), "%", most=5, more={**more, "cells": CELLS})
 
 
 PLANNED = {
