@@ -16,6 +16,7 @@ from replaybench.experiments.presets.preset import preset_names, read_preset
 
 STUDIES: Final = (
     "debruin2018-fig3",
+    "debruin2018-fig5",
     "debruin2018-fig7",
     "debruin2018-fig8",
     "debruin2018-fig11",
