@@ -10,7 +10,7 @@ from benchmarks.tables.stored import RESULTS, cells, facts, made, runs
 from benchmarks.tables.text import captioned, listed, number, table
 from replaybench.experiments.claims.claim import Claims, claim_files, read_claims
 from replaybench.experiments.claims.evidence import Finding, read_evidence
-from replaybench.experiments.claims.show import expected, judged, still_needed
+from replaybench.experiments.claims.show import chance, expected, judged, still_needed
 from replaybench.experiments.claims.verdict import Verdict
 from replaybench.experiments.presets.preset import preset_names, read_preset
 
@@ -110,13 +110,12 @@ def _runs() -> str:
 
 def _claims(found: Judged) -> str:
     """Tell of each claim of a paper."""
-    headings = ("claim", "source", "expected", "effect [95 %]", "n", "episodes", "p", "verdict")
+    headings = ("claim", "source", "expected", "effect [95 %]", "n", "run, episodes", "p", "p!", "verdict")
     return table(headings, [_row(*pair) for pair in found])
 
 
 def _row(verdict: Verdict, finding: Finding) -> list[str]:
     low, high = verdict.effect.interval()
-    chance = verdict.refutes if verdict.word == "contradicted" else verdict.supports
     effect = f"{number(verdict.effect.estimate, 3)} [{number(low, 3)}, {number(high, 3)}]"
     word = f"undecided; {still_needed(verdict)}" if verdict.word == "undecided" else verdict.word
     return [
@@ -125,7 +124,8 @@ def _row(verdict: Verdict, finding: Finding) -> list[str]:
         expected(verdict.claim),
         effect,
         str(verdict.effect.n),
-        f"{finding.episodes:,}",
-        f"{chance:.3f}" if chance >= 0.001 else "< 0.001",
+        f"{' '.join(f'`{run}`' for run in finding.runs)}, {finding.episodes:,}",
+        chance(verdict.supports),
+        chance(verdict.refutes),
         word,
     ]

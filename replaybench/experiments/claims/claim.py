@@ -47,7 +47,8 @@ class Claim:
             SIGNAL" (mean noise of a signal in replayed experiences in units of its mean, their table 6) or "metric
             NAME" (mean over the last tenth of what a learner tells of itself).
         logarithm: compare log10 of the measure: orders of magnitude.
-        expects: what the paper says of the contrast: it is "more" than zero, "less", or the "same" within `relevance`.
+        expects: what the paper says of the contrast: it is "more" than zero, "less", "not more", "not less", or the
+            "same" within `relevance`.
         relevance: size of a contrast that would matter in practice, in units of the measure.
         printed: the paper's own numbers, where it prints some.
     """
@@ -62,7 +63,7 @@ class Claim:
     level: float = 0.0
     measure: str = "final"
     logarithm: bool = False
-    expects: Literal["more", "less", "same"]
+    expects: Literal["more", "less", "not more", "not less", "same"]
     relevance: float
     printed: str = ""
 
@@ -92,6 +93,11 @@ class Claim:
         first = _first_cells(self.preset)
         return [self._cell(first, named) for named in self.plus], [self._cell(first, named) for named in self.minus]
 
+    @property
+    def upwards(self) -> int:
+        """1, or −1 where the claim is about being less."""
+        return -1 if self.expects.endswith("less") else 1
+
     def places(self) -> Iterator[dict[str, Any]]:
         """Yield by which axes each cell of the claim is named, without looking for it."""
         yield from ({**self.where, **named} for named in (*self.plus, *self.minus))
@@ -115,7 +121,7 @@ def _first_cells(preset: str) -> tuple[Cell, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Claims:
-    """The claims of one paper: one family, within which errors are controlled (Holm 1979)."""
+    """The claims of one paper: one family, run or not, within which errors are controlled (Holm 1979)."""
 
     paper: str
     claim: tuple[Claim, ...]

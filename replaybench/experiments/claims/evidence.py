@@ -128,48 +128,64 @@ def measured(evidence: Evidence, cell: Cell, measure: str) -> Floats:
 
 @dataclass(frozen=True)
 class Finding:
-    """What runs hold of a claim: its effect over seeds, of runs so long, some of which failed."""
+    """What runs hold of a claim: its effect over seeds, of runs so long, some of which failed.
+
+    Attributes:
+        runs: names of the folders that it comes from.
+    """
 
     effect: Effect
     episodes: int
     failed: int
+    runs: tuple[str, ...]
 
 
 def find(claim: Claim, runs: Sequence[Evidence]) -> Finding | None:
     """Return the effect that a claim is about, from those runs that hold all of its cells; None where none do.
 
-    Cells may come from several runs if these have the same root seed and length. Of several such sets the longest
-    counts, then the one of most seeds.
+    Cells may come from several runs if these have the same root seed and length. Of several lengths the longest
+    counts, and there the seeds of all root seeds.
     """
     known = [{axis: set(run.data[axis].values.tolist()) for axis in AXES} for run in runs]
     for place in claim.places():  # without the names that a claim is about there is no need to make its cells
         if not any(all(value in axes[axis] for axis, value in place.items() if axis in axes) for axes in known):
             return None
+    found = [
+        each for key in sorted({(run.root_seed, run.episodes) for run in runs}) if (each := _of(claim, runs, *key))
+    ]
+    longest = max((each.episodes for each in found), default=0)
+    pooled = [each for each in found if each.episodes == longest]
+    if not pooled:
+        return None
+    differences = np.concatenate([each.effect.differences for each in pooled])
+    names = tuple(dict.fromkeys(name for each in pooled for name in each.runs))
+    return Finding(Effect(differences, claim.statistic), longest, sum(each.failed for each in pooled), names)
+
+
+def _of(claim: Claim, runs: Sequence[Evidence], root_seed: int, episodes: int) -> Finding | None:
+    """Return the effect in the runs with a root seed and length, None if they lack one of its cells."""
     plus, minus = claim.cells()
-    found: list[Finding] = []
-    for key in {(run.root_seed, run.episodes) for run in runs}:
-        mine = [run for run in runs if (run.root_seed, run.episodes) == key]
-        places = [[run for run in mine if run.holds(cell)] for cell in (*plus, *minus)]
-        if not all(places):
-            continue
-        samples = [_sample(cell, there, claim) for cell, there in zip((*plus, *minus), places, strict=True)]
-        seeds = min(len(sample) for sample, _ in samples)
-        values = [sample[:seeds] for sample, _ in samples]
-        effect = paired(values[: len(plus)], values[len(plus) :], claim.level, claim.statistic)
-        if effect.n:
-            found.append(Finding(effect, key[1], sum(failed for _, failed in samples)))
-    return max(found, key=lambda each: (each.episodes, each.effect.n), default=None)
+    mine = [run for run in runs if (run.root_seed, run.episodes) == (root_seed, episodes)]
+    places = [[run for run in mine if run.holds(cell)] for cell in (*plus, *minus)]
+    if not all(places):
+        return None
+    samples = [_sample(cell, there, claim) for cell, there in zip((*plus, *minus), places, strict=True)]
+    seeds = min(len(sample) for sample, _, _ in samples)
+    values = [sample[:seeds] for sample, _, _ in samples]
+    effect = paired(values[: len(plus)], values[len(plus) :], claim.level, claim.statistic)
+    names = tuple(dict.fromkeys(name for _, _, name in samples))
+    return Finding(effect, episodes, sum(failed for _, failed, _ in samples), names) if effect.n else None
 
 
-def _sample(cell: Cell, runs: Sequence[Evidence], claim: Claim) -> tuple[Floats, int]:
-    """Return a cell's measure `[seed]` from the run that has most of its seeds, and how many runs there failed."""
+def _sample(cell: Cell, runs: Sequence[Evidence], claim: Claim) -> tuple[Floats, int, str]:
+    """Return a cell's measure `[seed]` from the run that has most of its seeds, how many failed there, and its name."""
     samples = [measured(run, cell, claim.measure) for run in runs]
     best = max(range(len(runs)), key=lambda i: int(np.isfinite(samples[i]).sum()))
     failed = runs[best].data["failed"].sel({axis: getattr(cell, axis) for axis in AXES})
     sample = samples[best]
     if claim.logarithm:
         sample = np.array([math.log10(value) if value > 0 else math.nan for value in sample])
-    return sample, int(failed)
+    return sample, int(failed), runs[best].path.name
 
 
 def _plain(value: Any) -> Any:

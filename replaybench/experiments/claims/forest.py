@@ -25,7 +25,8 @@ LOOKS: Final[dict[Word, tuple[str, str]]] = {
 """Marker and colour of a verdict."""
 _CAPTION: Final = (
     "Differences of paired seeds (means, of rise times interquartile means) with 95 % BCa intervals, in units of what "
-    "would matter in practice (dashed); what was claimed lies to the right. Claims of no difference: within the band."
+    "would matter in practice (dashed); what is claimed to be more, or less, lies to the right, "
+    "what is claimed to be no more, or no different, within the band."
 )
 _WIDTH: Final = 8.8
 _LETTERS: Final = 72
@@ -53,7 +54,7 @@ def claims_figure(families: Sequence[tuple[Claims, Sequence[Verdict]]]) -> Figur
     for axes, (paper, verdicts) in zip(panels, papers, strict=True):
         axes.set_title(paper, loc="left", weight="bold")
         _draw(axes, verdicts)
-    panels[-1].set_xlabel("effect, in units of what would matter")
+    panels[-1].set_xlabel("effect, in units of what would matter (logarithmic beyond ±1)")
     return figure
 
 
@@ -77,14 +78,19 @@ def _draw(axes: Axes, verdicts: Sequence[Verdict]) -> None:
     axes.axvline(1, color="0.5", linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
     axes.grid(axis="x", color="0.93", linewidth=0.7)
     axes.tick_params(axis="y", length=0)
-    top, places = 0.0, []
+    top, places, bands = 0.0, [], []
     for verdict in verdicts:
         height = _height(verdict.claim)
         places.append(top + height / 2)
-        if verdict.claim.expects == "same":
-            axes.fill_between([-1.0, 1.0], top + 0.04, top + height - 0.04, color="0.9", linewidth=0, zorder=0)
+        if verdict.claim.expects not in ("more", "less"):
+            bands.append((verdict.claim.expects, top + 0.04, top + height - 0.04))
         _mark(axes, verdict, places[-1])
         top += height
+    left, right = axes.get_xlim()
+    left, right = min(left, -1.5), max(right, 1.5)
+    for expects, begin, end in bands:
+        axes.fill_between([-1.0 if expects == "same" else left, 1.0], begin, end, color="0.9", linewidth=0, zorder=0)
+    axes.set_xlim(left, right)
     axes.set_ylim(top, 0.0)
     axes.set_yticks(places, ["\n".join(_lines(verdict.claim)) for verdict in verdicts])
     axes.tick_params(axis="y", labelsize=7.5, labelcolor="0.15")
@@ -92,7 +98,7 @@ def _draw(axes: Axes, verdicts: Sequence[Verdict]) -> None:
 
 def _mark(axes: Axes, verdict: Verdict, place: float) -> None:
     marker, color = LOOKS[verdict.word]
-    scale = (-1 if verdict.claim.expects == "less" else 1) / verdict.claim.relevance
+    scale = verdict.claim.upwards / verdict.claim.relevance
     ends = [scale * end for end in verdict.effect.interval()]
     if all(map(math.isfinite, ends)):
         axes.plot(ends, (place, place), color=color, linewidth=1.7, zorder=2)

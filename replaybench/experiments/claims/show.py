@@ -79,8 +79,9 @@ def _table(family: Claims, verdicts: Sequence[Verdict], findings: Sequence[Findi
     """Return a paper's claims: those that were run with what came out, or all of them without."""
     shown = [pair for pair in zip(verdicts, findings, strict=True) if everything or pair[1] is not None]
     caption = (
-        "effects: mean differences of paired seeds (of rise times the interquartile mean) with 95 % BCa intervals; p "
-        "values, by flipped signs, are Holm's over a paper"
+        "effects: mean differences of paired seeds (of rise times the interquartile mean) with 95 % BCa intervals; p, "
+        "the chance of such runs if the claim were false, and if it were true (!), by flipped signs, Holm's over all "
+        "claims of a paper"
     )
     if rest := len(verdicts) - len(shown):
         caption += f"; {rest} claims not run"
@@ -105,7 +106,8 @@ def _table(family: Claims, verdicts: Sequence[Verdict], findings: Sequence[Findi
         word = f"[{_STYLES[verdict.word]}]{verdict.word}[/]"
         if verdict.word == "undecided":
             word += f"\n{still_needed(verdict)}"
-        table.add_row(_told(verdict.claim), expected(verdict.claim), effect, seeds, _chance(verdict), word)
+        both = f"{chance(verdict.supports)}\n{chance(verdict.refutes)} !"
+        table.add_row(_told(verdict.claim), expected(verdict.claim), effect, seeds, both, word)
     return table
 
 
@@ -114,11 +116,24 @@ def _told(claim: Claim) -> str:
     return f"[bold]{escape(claim.id)}[/]\n{escape(claim.statement)} [dim]{escape(claim.source)}[/]"
 
 
+_NAMES: Final = {"final": "μ_final", "best": "μ_max", "rise": "episodes to 0.8", "greedy": "greedy μ_r"}
+_DIRECTIONS: Final = {
+    "more": "higher by ≥ {}",
+    "less": "lower by ≥ {}",
+    "not more": "not {} higher",
+    "not less": "not {} lower",
+    "same": "within ±{}",
+}
+
+
 def expected(claim: Claim) -> str:
     """Say what the paper expects, and what would matter."""
-    measure = f"log10 {claim.measure}" if claim.logarithm else claim.measure
-    sign = {"more": f"> 0 by {claim.relevance:g}", "less": f"< 0 by {claim.relevance:g}"}
-    return f"{measure} {sign.get(claim.expects, f'within ±{claim.relevance:g}')}"
+    kind, _, name = claim.measure.partition(" ")
+    measure = _NAMES.get(claim.measure) or (f"{kind} of {name}" if kind == "noise" else name or kind)
+    if claim.logarithm:
+        measure = f"log10 {measure}"
+    than = f" than {claim.level:g}" if claim.level else ""
+    return f"{measure} {_DIRECTIONS[claim.expects].format(f'{claim.relevance:g}')}{than}"
 
 
 def still_needed(verdict: Verdict) -> str:
@@ -129,9 +144,9 @@ def still_needed(verdict: Verdict) -> str:
     return f"{more} more seed{'s' if more > 1 else ''}" if more else "too near to tell"
 
 
-def _chance(verdict: Verdict) -> str:
-    chance = verdict.refutes if verdict.word == "contradicted" else verdict.supports
-    return f"{chance:.3f}" if chance >= 0.001 else "< 0.001"
+def chance(p: float) -> str:
+    """Return a p value as it is told."""
+    return f"{p:.3f}" if p >= 0.001 else "< 0.001"
 
 
 def record(paper: str, verdict: Verdict, found: Finding | None) -> dict[str, Any]:
@@ -158,6 +173,7 @@ def record(paper: str, verdict: Verdict, found: Finding | None) -> dict[str, Any
             "n": verdict.effect.n,
             "failed": found.failed,
             "episodes": found.episodes,
+            "runs": found.runs,
             "supports": verdict.supports,
             "refutes": verdict.refutes,
             "more_seeds": verdict.more_seeds,

@@ -14,6 +14,7 @@ from replaybench.experiments.results.effects import SIGNIFICANT, Effect, holm, s
 Word = Literal["reproduced", "contradicted", "undecided", "not run"]
 
 NOTHING: Final = Effect(np.empty(0))
+_SWAPPED: Final[dict[Word, Word]] = {"reproduced": "contradicted", "contradicted": "reproduced"}
 
 
 @dataclass(frozen=True)
@@ -40,29 +41,32 @@ def judge(claims: Sequence[Claim], effects: Sequence[Effect | None]) -> list[Ver
     """Judge the claims of one family, with the errors of all its tests controlled together.
 
     A claim that there is more is supported if there is surely more than nothing, and at least a relevant amount as
-    measured; it is refuted if there is surely less than a relevant amount. A claim of no difference is supported if
-    the difference surely lies within the bounds of relevance (two one-sided tests, Schuirmann 1987), and refuted if
-    it is surely not zero, and relevant as measured. An effect of None was not run.
+    measured; it is refuted if there is surely less than a relevant amount. With "not more" it is the other way round.
+    A claim of no difference is supported if the difference surely lies within the bounds of relevance (two one-sided
+    tests, Schuirmann 1987), and refuted if it is surely not zero, and relevant as measured. An effect of None was not
+    run; it counts in the family all the same, so that no verdict depends on what else was run.
 
     Sure is what test and 95 % interval both say: of few seeds intervals hold too little, and where the differences lie
     askew, as about a level or by single dead runs, the test sees too much.
     """
-    tested = [(claim, effect) for claim, effect in zip(claims, effects, strict=True) if effect is not None]
-    supports = iter(holm([_doubt(claim, effect) for claim, effect in tested]))
-    refutes = iter(holm([_trust(claim, effect) for claim, effect in tested]))
+    pairs = list(zip(claims, effects, strict=True))
+    supports = holm([1.0 if effect is None else _doubt(claim, effect) for claim, effect in pairs])
+    refutes = holm([1.0 if effect is None else _trust(claim, effect) for claim, effect in pairs])
     verdicts = []
-    for claim, effect in zip(claims, effects, strict=True):
+    for (claim, effect), supporting, refuting in zip(pairs, supports, refutes, strict=True):
         if effect is None:
             verdicts.append(Verdict(claim, NOTHING, 1.0, 1.0, "not run", None))
             continue
-        chances = next(supports), next(refutes)
-        word = _word(claim, effect, *chances)
-        more = _more_seeds(claim, effect, len(tested)) if word == "undecided" else 0
-        verdicts.append(Verdict(claim, effect, *chances, word, more))
+        word = _word(claim, effect, supporting, refuting)
+        more = _more_seeds(claim, effect, len(pairs)) if word == "undecided" else 0
+        verdicts.append(Verdict(claim, effect, supporting, refuting, word, more))
     return verdicts
 
 
 def _word(claim: Claim, effect: Effect, supports: float, refutes: float) -> Word:
+    if (opposite := _opposite(claim)) is not None:
+        word = _word(opposite, effect, refutes, supports)
+        return _SWAPPED.get(word, word)
     relevant, least = _size(claim, effect) >= claim.relevance, claim.relevance
     low, high = _along(claim, effect).interval()
     if claim.expects == "same":
@@ -76,9 +80,16 @@ def _word(claim: Claim, effect: Effect, supports: float, refutes: float) -> Word
     return "undecided"
 
 
+def _opposite(claim: Claim) -> Claim | None:
+    """Return the claim that one with a "not" denies, None of others."""
+    if claim.expects == "not more":
+        return replace(claim, expects="more")
+    return replace(claim, expects="less") if claim.expects == "not less" else None
+
+
 def _along(claim: Claim, effect: Effect) -> Effect:
-    """Return an effect with the sign that makes what the claim expects positive."""
-    return replace(effect, differences=-effect.differences) if claim.expects == "less" else effect
+    """Return an effect with the sign that makes positive what the claim is about."""
+    return replace(effect, differences=claim.upwards * effect.differences)
 
 
 def _size(claim: Claim, effect: Effect) -> float:
@@ -88,6 +99,8 @@ def _size(claim: Claim, effect: Effect) -> float:
 
 def _doubt(claim: Claim, effect: Effect) -> float:
     """Return the p value of the runs if the claim were false."""
+    if (opposite := _opposite(claim)) is not None:
+        return _trust(opposite, effect)
     if claim.expects == "same":
         return max(effect.chance_below(-claim.relevance), effect.chance_above(claim.relevance))
     return _along(claim, effect).chance_below(0.0)
@@ -95,6 +108,8 @@ def _doubt(claim: Claim, effect: Effect) -> float:
 
 def _trust(claim: Claim, effect: Effect) -> float:
     """Return the p value of the runs if the claim were true."""
+    if (opposite := _opposite(claim)) is not None:
+        return _doubt(opposite, effect)
     if claim.expects == "same":
         return min(1.0, 2 * min(effect.chance_below(0.0), effect.chance_above(0.0)))
     return _along(claim, effect).chance_above(claim.relevance)

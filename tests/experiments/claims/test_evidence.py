@@ -55,7 +55,7 @@ def test_differences_are_of_the_same_seed(tmp_path: Path) -> None:
     """Seeds share their luck, so the difference is far surer than either score."""
     found = find(CLAIM, [read_evidence(store(tmp_path / "run"))])
     assert found is not None
-    assert (found.effect.n, found.episodes, found.failed) == (20, 200, 0)
+    assert (found.effect.n, found.episodes, found.failed, found.runs) == (20, 200, 0, ("run",))
     assert found.effect.estimate == pytest.approx(0.1, abs=0.005)
     low, high = found.effect.interval()
     assert high - low < 0.01
@@ -70,6 +70,16 @@ def test_cells_may_lie_in_two_runs_of_the_same_root_seed(tmp_path: Path) -> None
     found = find(CLAIM, [one, other, two])
     assert found is not None
     assert found.effect.n == 8
+
+
+def test_seeds_of_other_root_seeds_count_too(tmp_path: Path) -> None:
+    """Each is paired with its own; which of two runs is named first decides nothing."""
+    one, two = (read_evidence(store(tmp_path / f"{root}", seeds=8, root_seed=root)) for root in (3, 7))
+    found, again = find(CLAIM, [one, two]), find(CLAIM, [two, one])
+    assert found is not None
+    assert again is not None
+    assert (found.effect.n, found.runs) == (16, ("3", "7"))
+    assert found.effect.differences.tolist() == again.effect.differences.tolist()
 
 
 @pytest.mark.parametrize(

@@ -38,11 +38,18 @@ def verdict(mean: float, sd: float = 0.1, n: int = 50, **changed: Any) -> Verdic
         (0.09, "same", "undecided"),
         (0.2, "same", "contradicted"),
         (-0.2, "same", "contradicted"),
+        (0.2, "not more", "contradicted"),
+        (0.09, "not more", "undecided"),
+        (0.02, "not more", "reproduced"),
+        (-0.2, "not more", "reproduced"),  # worse is not more
+        (-0.2, "not less", "contradicted"),
+        (0.2, "not less", "reproduced"),
     ],
 )
 def test_words(mean: float, expects: str, word: Word) -> None:
     found = verdict(mean, expects=expects)
     assert found.word == word
+    assert {"reproduced": found.supports, "contradicted": found.refutes}.get(word, 0.0) < 0.05
     assert (found.more_seeds == 0) == (word != "undecided")
 
 
@@ -78,11 +85,16 @@ def test_the_test_alone_decides_nothing() -> None:
     assert found.word == "undecided"
 
 
-def test_what_was_not_run_has_no_verdict_and_burdens_no_other() -> None:
-    effect = verdict(0.2).effect
+def test_what_was_not_run_has_no_verdict_and_counts_in_its_family() -> None:
+    """Else a claim that is reproduced could become undecided when others are run."""
+    effect, close = verdict(0.2).effect, verdict(0.12, sd=0.33).effect
     ran, missing = judge([CLAIM, CLAIM], [effect, None])
     assert (ran.word, missing.word) == ("reproduced", "not run")
-    assert ran.supports == judge([CLAIM], [effect])[0].supports
+    before = judge([CLAIM] * 10, [close, *[None] * 9])[0]
+    after = judge([CLAIM] * 10, [close, *[Effect(np.zeros(8))] * 9])[0]
+    assert (before.word, before.supports, before.refutes) == (after.word, after.supports, after.refutes)
+    assert before.word == "undecided"
+    assert before.supports == pytest.approx(10 * judge([CLAIM], [close])[0].supports)
 
 
 def test_a_family_is_judged_together() -> None:
