@@ -49,7 +49,8 @@ def _in_vain(cell: Cell) -> list[str]:
             f"raise episodes, or lower warmup_episodes in {_table(cell)}"
         ]
     strategy = parse(cell.strategy).at(cell.frequency)
-    steps = make_plant(cell.plant, **cell.parameters).steps_per_episode(cell.frequency) * cell.episodes
+    episode = make_plant(cell.plant, **cell.parameters).steps_per_episode(cell.frequency)
+    steps = episode * cell.episodes
     stored, batch = int(steps * strategy.entry_share), settings.batch_size * getattr(settings, "segment", 1)
     if stored < batch:
         return [
@@ -57,7 +58,7 @@ def _in_vain(cell: Cell) -> list[str]:
             f"experiences in {cell.episodes} {counted}, a batch has {batch}; raise episodes"
         ]
     on_policy = getattr(settings, "on_policy", getattr(learner, "on_policy", False))
-    if not on_policy and updates_after(steps, strategy, settings) < 1:
+    if not on_policy and updates_after(steps, episode, strategy, settings) < 1:
         return [
             f"{cell.learner} learns nothing: {steps} steps are followed by no update; raise episodes, or "
             f"replays_per_experience in {_table(cell)}"

@@ -42,6 +42,9 @@ REFUSED = {("Uniform", "IS"), ("AER", "IS"), ("ERE", "IS")}
 class Model:
     """A plant and a policy."""
 
+    def possible(self, action: Any) -> Any:
+        return action
+
     def simulate(self, observation: Any, action: Any) -> tuple[Any, Any, Any]:
         return observation * 0.5, observation[:, 0] + action[:, 0], observation[:, 0] > 0.9
 

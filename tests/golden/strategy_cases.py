@@ -51,6 +51,9 @@ CASES |= {f"FIFO[{sampling}]{unit}": (f"FIFO[{sampling}]", UNITS[unit]) for samp
 class Model:
     """A plant and a policy, for `Synth`."""
 
+    def possible(self, action: Any) -> Any:
+        return action
+
     def simulate(self, observation: Any, action: Any) -> tuple[Any, Any, Any]:
         return observation * 0.5, observation[:, 0] + action[:, 0], observation[:, 0] > 0.9
 

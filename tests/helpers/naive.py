@@ -77,12 +77,7 @@ class Prediction:
 
 
 def rank_segments(alpha: float, count: int, segments: int) -> list[range]:
-    """Cut ranks into segments of equal cumulative probability of rank^−α, each at least one rank wide.
-
-    Too few ranks: one each, and the last rank for all the segments that are left.
-    """
-    if count < segments:
-        return [range(min(b, count - 1), min(b, count - 1) + 1) for b in range(segments)]
+    """Cut ranks into no more segments of equal cumulative probability of rank^−α, each at least one rank wide."""
     cumulative = np.cumsum(np.arange(1, count + 1, dtype=float) ** -alpha)
     edges = [0]
     for b in range(1, segments):
@@ -220,6 +215,12 @@ class NaiveReplay:
         by_age = type(self.strategy.retention).__name__ == "TDE"  # whose order it shares, read from the other end
         tie = (lambda slot: -self.slots[slot].arrived) if by_age else (lambda slot: slot)
         ranked = sorted(range(len(self.slots)), key=lambda slot: (-self.slots[slot].error, tie(slot)))
+        if len(ranked) < self.batch:
+            law = np.arange(1, len(ranked) + 1, dtype=float) ** -sampling.alpha
+            law /= law.sum()
+            shares = [(b + self.random["sampling"].double()) / self.batch for b in range(self.batch)]
+            drawn = [{ranked[min(int((np.cumsum(law) <= share).sum()), len(ranked) - 1)]} for share in shares]
+            return Prediction(drawn, dict(zip(ranked, law, strict=True)))
         segments = rank_segments(sampling.alpha, len(ranked), self.batch)
         chance = dict.fromkeys(ranked, 0.0)
         for ranks in segments:

@@ -25,6 +25,9 @@ _DRAWS: Final = 600
 class _Model:
     """A plant and a policy, for `Synth`."""
 
+    def possible(self, action: Any) -> Any:
+        return action
+
     def simulate(self, observation: Any, action: Any) -> tuple[Any, Any, Any]:
         return observation * 0.5, observation[:, 0] + action[:, 0], observation[:, 0] > 0.9
 
@@ -51,7 +54,7 @@ class Run:
     """A buffer in use: episodes are collected, and after each there are a few batches with answers."""
 
     def __init__(self, strategy: Strategy, members: Sequence[int]) -> None:
-        capacity = _CAPACITY if strategy.retention.bounded else _EPISODES * _STEPS
+        capacity = strategy.room(_CAPACITY) if strategy.retention.bounded else _EPISODES * _STEPS
         names = strategy.retention.traces
         rule: Any = _Rule(names) if names else None
         self.replay = Replay(strategy, _FIELDS, capacity, 0, members, _BATCH, model=_Model(), traces=rule)
@@ -128,7 +131,11 @@ def _probabilities(strategy: Strategy) -> str:
             return f"a chance of {told.min():g} to {told.max():g} is told"
         changed = ~np.isnan(chances[idx]) & ~np.isclose(chances[idx], told, rtol=1e-6)
         if changed.any():
-            return "" if strategy.sampling.needs_phase else "chances change from batch to batch, and nothing else did"
+            return (
+                ""
+                if "phase" in strategy.sampling.feedback
+                else "chances change from batch to batch, and nothing else did"
+            )
         np.add.at(counts, idx, 1)
         chances[idx] = told
     seen = ~np.isnan(chances)

@@ -100,7 +100,7 @@ class CellRun:
             self.agent.window,
         )
         self.phases = steps * cell.episodes // cell.update_every if cell.update_every else cell.episodes
-        self.updates_per_phase = updates_after(cell.update_every or steps, self.strategy, self.agent)
+        self.updates_per_phase = updates_after(cell.update_every or steps, steps, self.strategy, self.agent)
         self.episodes = LiveEpisodes(self.env)
         self.snapshots = Snapshots(plant, cell.frequency, self.agent, cell.members, cell.episodes, cell.observe)
         self.episode = 0

@@ -8,6 +8,7 @@ observations, from its first to its last. A recording that is larger than memory
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -253,7 +254,8 @@ def replay_offline(
     else:
         turns, uses = recording.sources(learners), agent.replays_per_experience
         source = BufferStream(recording.path, agent.batch_size, root_seed, members, recordings=turns, replays=uses)
-    phase = max(1, round(updates_after(env.steps_per_episode, strategy, agent)))
+    longest = env.steps_per_episode
+    phase = max(1, round(updates_after(longest, longest, strategy, agent)))
     marks = np.unique(np.linspace(0, updates, EVALUATIONS + 1).astype(np.int64))
     rewards = [run_episode(agent.greedy(), env)]
     for update in range(updates):
@@ -296,12 +298,17 @@ def _filled(
 
 
 def _room(recording: Recording, segment: int) -> int:
-    """Return the steps that keep every experience; the last segment of each episode may be short but takes the room."""
-    most = max(len(order) for order in recording.orders)
-    if segment == 1:
-        return most
-    episodes = max(len(np.unique(recording.arrays["episode"][m])) for m in recording.members)
-    return most + episodes * segment
+    """Return the steps that keep every experience; a segment that is short takes the room of a whole one."""
+    episode, serial = recording.arrays.get("episode"), recording.arrays["serial"].astype(np.int64)
+    if segment == 1 or episode is None:
+        return max(math.ceil(len(order) / segment) for order in recording.orders) * segment
+    most = 0
+    for m, order in zip(recording.members, recording.orders, strict=True):
+        # A segment ends with its episode and at each gap, as in `offer`.
+        begins = (np.diff(episode[m][order]) != 0) | (np.diff(serial[m][order]) != 1)
+        runs = np.diff(np.flatnonzero(np.r_[True, begins, True]))
+        most = max(most, int(np.ceil(runs / segment).sum()))
+    return most * segment
 
 
 def offer(recording: Recording, replay: Replay, agent: Agent) -> None:

@@ -22,6 +22,21 @@ class PlantModel:
 
     def __init__(self, env: PopulationEnv, agent: Agent) -> None:
         self.env, self.agent = env, agent
+        table = agent.policy_form().table
+        self.levels = None if table is None else [np.unique(column) for column in table.T]
+
+    def possible(self, action: Floats) -> Floats:
+        """Return uniform actions `[M, A]` as they are, or each part's level in their place where there are choices.
+
+        All levels are as likely then; the nearest would be half as likely at both ends.
+        """
+        if self.levels is None:
+            return action
+        chosen = np.empty_like(action)
+        for a, levels in enumerate(self.levels):
+            place = ((action[:, a] + 1) / 2 * len(levels)).astype(np.int64)
+            chosen[:, a] = levels[np.clip(place, 0, len(levels) - 1)]
+        return chosen
 
     def simulate(
         self, observation: Floats, action: Floats

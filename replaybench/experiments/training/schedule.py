@@ -7,6 +7,7 @@ every so many steps, ERE's phases are as long as the longest episode's all the s
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Protocol
 
 from replaybench.data.errors import UserError
@@ -25,10 +26,14 @@ class Replaying(Protocol):
         """How often each step is replayed, in the mean."""
 
 
-def updates_after(steps: int, strategy: Strategy, learner: Replaying) -> float:
-    """Return how many updates follow so many steps, in the mean."""
+def updates_after(steps: int, episode: int, strategy: Strategy, learner: Replaying) -> float:
+    """Return how many updates follow so many steps, in the mean, where an episode has up to `episode` of them.
+
+    Its last segment may be short, so that segments replay fewer steps than their length in the mean.
+    """
     uses = steps * strategy.entry_share * learner.replays_per_experience
-    return float(uses / (learner.batch_size * getattr(learner, "segment", 1)))
+    segments = math.ceil(episode / getattr(learner, "segment", 1))
+    return float(uses / (learner.batch_size * episode / segments))
 
 
 def with_phases(strategy: Strategy, learner: Replaying, steps: int, every: int) -> Strategy:
@@ -45,7 +50,7 @@ def with_phases(strategy: Strategy, learner: Replaying, steps: int, every: int) 
     """
     if not strategy.sampling.needs_phase:
         return strategy
-    updates = updates_after(max(steps, every), strategy, learner)
+    updates = updates_after(max(steps, every), steps, strategy, learner)
     if updates < 2:
         raise UserError(
             f"{strategy} narrows to the newest during a phase of updates, and {max(steps, every)} steps are followed "

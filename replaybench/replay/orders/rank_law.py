@@ -62,17 +62,12 @@ def ranks_below(head: Sums, alpha: float, count: int, mass: float) -> int:
 
 @kernel
 def segment_edges(head: Sums, alpha: float, count: int, edges: NDArray[np.int64]) -> None:
-    """Cut ranks 0 … count−1 into B segments of equal probability: segment b is edges[b] … edges[b+1]−1.
+    """Cut ranks 0 … count−1 into B ≤ count segments of equal probability: segment b is edges[b] … edges[b+1]−1.
 
-    Each is at least one rank wide, which moves later edges up where the head of the distribution is steep. With
-    fewer ranks than segments, the first `count` segments get one rank each and the others share the last rank.
+    Each is at least one rank wide, which moves later edges up where the head of the distribution is steep.
     """
     segments = edges.size - 1
     edges[0], edges[segments] = 0, count
-    if count < segments:
-        for b in range(1, segments):
-            edges[b] = min(b, count)
-        return
     total = partial_sum(head, alpha, count)
     for b in range(1, segments):
         quantile = ranks_below(head, alpha, count, total * b / segments)
@@ -80,11 +75,16 @@ def segment_edges(head: Sums, alpha: float, count: int, edges: NDArray[np.int64]
 
 
 @kernel
-def rank_in_segment(edges: NDArray[np.int64], segment: int, share: float, count: int) -> tuple[int, int]:
-    """Return the rank that lies `share` of the way through a segment, of `count` ranks in all, and its width.
-
-    A segment that `segment_edges` left empty, there being more of them than ranks, holds the last rank.
-    """
-    low = min(edges[segment], count - 1)
-    width = max(edges[segment + 1] - low, 1)
+def rank_in_segment(edges: NDArray[np.int64], segment: int, share: float) -> tuple[int, int]:
+    """Return the rank that lies `share` of the way through a segment, and the segment's width."""
+    low = edges[segment]
+    width = edges[segment + 1] - low
     return low + int(share * width), width
+
+
+@kernel
+def rank_at(head: Sums, alpha: float, count: int, share: float) -> tuple[int, float]:
+    """Return the rank, from 0, at which this share of the probability of `count` ranks is reached, and its chance."""
+    total = partial_sum(head, alpha, count)
+    rank = min(ranks_below(head, alpha, count, share * total), count - 1)
+    return rank, (rank + 1.0) ** -alpha / total

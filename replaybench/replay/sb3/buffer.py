@@ -52,7 +52,8 @@ class StrategyReplayBuffer(ReplayBuffer):
     `infos[i]["exploration"]`, as far as it names these.
 
     Args:
-        buffer_size: capacity in experiences, over all environments; for FULL the number that will be added.
+        buffer_size: capacity in experiences, over all environments, unless the strategy has its own; for FULL the
+            number that will be added.
         observation_space: Box of any shape but images; stored as float32.
         action_space: Box, or Discrete for DQN.
         device, n_envs: as in Stable-Baselines3.
@@ -86,9 +87,10 @@ class StrategyReplayBuffer(ReplayBuffer):
         _check_spaces(observation_space, action_space)
         if optimize_memory_usage:
             raise UserError("StrategyReplayBuffer stores every successor itself: set optimize_memory_usage=False")
-        # Not ReplayBuffer's own constructor, which would reserve a second set of columns.
-        BaseBuffer.__init__(self, int(buffer_size), observation_space, action_space, device, n_envs)
         self.strategy = parse(strategy) if isinstance(strategy, str) else strategy
+        # Not ReplayBuffer's own constructor, which would reserve a second set of columns.
+        room = self.strategy.room(int(buffer_size))
+        BaseBuffer.__init__(self, room, observation_space, action_space, device, n_envs)
         self.seed = seed
         self.optimize_memory_usage, self.handle_timeout_termination = False, handle_timeout_termination
         check_feedback(self.strategy, feedback)

@@ -129,7 +129,9 @@ def test_a_broken_sampling_is_reported(promise: str, tmp_path: Path) -> None:
 def test_sound_strategies_keep_every_promise() -> None:
     """All that are registered; the full contract tests combine them."""
     names = [f"{name}[Uniform]" for name in RETENTIONS] + [f"FIFO[{name}]" for name in SAMPLINGS]
-    for text in (*names, *(f"FIFO[PER+{name}]" for name in WEIGHTINGS), "Drop(0.3)*Synth(action=0.2)*Resv[PER]"):
+    names += [f"FIFO[PER+{name}]" for name in WEIGHTINGS]
+    names += ["Drop(0.3)*Synth(action=0.2)*Resv[PER]", "FIFO(40)[Uniform]", "FIFO[ERE(phase=7)]"]
+    for text in names:
         assert not broken(checked(STRATEGY, parse(text))), text
 
 
@@ -138,6 +140,12 @@ def test_a_broken_learner_is_reported(promise: str, tmp_path: Path) -> None:
     path = tmp_path / "own.py"
     path.write_text(LEARNER_SOURCE.format(body=BROKEN_LEARNERS[promise]))
     assert broken(checked({promise: LEARNER[promise]}, learner_cell(f"{path}:Mine"))) == [promise]
+
+
+def test_statistics_without_bound_are_sound() -> None:
+    """TD3+BC normalises observations, and clips none of them."""
+    promise = "weights change, and stay finite"
+    assert not broken(checked({promise: LEARNER[promise]}, learner_cell("TD3+BC")))
 
 
 @pytest.mark.parametrize("promise", BROKEN_PLANTS)

@@ -8,11 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from replaybench.controllers.agent import Agent
 from replaybench.controllers.algorithms.ddpg import DDPG
 from replaybench.data.errors import UserError
+from replaybench.experiments.training import offline
 from replaybench.experiments.training.cell import run_cell
-from replaybench.experiments.training.offline import read_recording, replay_offline
+from replaybench.experiments.training.offline import Recording, offer, read_recording, replay_offline
+from replaybench.experiments.training.offline_changes import Changes
 from replaybench.experiments.training.study import Study
+from replaybench.replay.buffer import Replay
 from replaybench.replay.strategies.notation import parse
 
 
@@ -21,12 +25,12 @@ def test_statistics_are_the_recordings(tmp_path: Path) -> None:
     settings = {"DDPG": {"normalise": {"observations": True, "rewards": True}, "exploration": {"form": "parameter"}}}
     study = Study(name="t", plants=("Pendulum",), strategies=("FULL[Uniform]",), seeds=2, episodes=2, learner=settings)
     assert run_cell(study.cells()[0], tmp_path, buffers="final")
-    offline = partial(
+    replayed = partial(
         replay_offline, strategy=parse("FIFO[PER]"), updates=5, learner="DDPG", learners=2, capacity=100, root_seed=0,
         progress=lambda _: None,
     )  # fmt: skip
     recording = read_recording(tmp_path / "buffer.h5")
-    agent = offline(recording).agent
+    agent = replayed(recording).agent
     assert isinstance(agent, DDPG)
     observations, rewards = agent.normaliser.observations, agent.normaliser.rewards
     np.testing.assert_array_equal(observations.count, 400)
@@ -34,7 +38,7 @@ def test_statistics_are_the_recordings(tmp_path: Path) -> None:
     np.testing.assert_allclose(observations.mean, arrays["observation"].mean(axis=1), rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(rewards.mean_square, np.square(arrays["reward"]).mean(axis=(1, 2)), rtol=1e-9)
     with pytest.raises(UserError, match="normalises by all that was collected"):
-        offline(read_recording(tmp_path / "buffer.h5", whole=False))
+        replayed(read_recording(tmp_path / "buffer.h5", whole=False))
 
 
 def test_ere_without_a_phase_is_refused(tmp_path: Path) -> None:
@@ -42,10 +46,35 @@ def test_ere_without_a_phase_is_refused(tmp_path: Path) -> None:
     learner = {"DDPG": {"replays_per_experience": 0.1}}
     study = Study(name="t", plants=("Pendulum",), strategies=("FULL[Uniform]",), seeds=1, episodes=1, learner=learner)
     assert run_cell(study.cells()[0], tmp_path, buffers="final")
-    offline = partial(
+    replayed = partial(
         replay_offline, read_recording(tmp_path / "buffer.h5"), updates=3, learner="DDPG", learners=1, capacity=None,
         root_seed=0, progress=lambda _: None,
     )  # fmt: skip
     with pytest.raises(UserError, match=r"^FIFO\[ERE\] narrows .* 200 steps are followed by 1\.2; name the length"):
-        offline(parse("FIFO[ERE]"))
-    assert np.isfinite(offline(parse("FIFO[ERE(phase=2)]")).reward).all()
+        replayed(parse("FIFO[ERE]"))
+    assert np.isfinite(replayed(parse("FIFO[ERE(phase=2)]")).reward).all()
+
+
+@pytest.mark.parametrize("strategy", ["FULL[Uniform]", "FIFO[Uniform]"])
+def test_every_experience_is_kept_in_segments_of_another_length(
+    strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What retention dropped leaves gaps, at which segments end: there are more of them than episodes let expect."""
+    study = Study(
+        name="t", plants=("PendulumDCSC",), learners=("ACER",), strategies=("Resv[Uniform]",), seeds=2, episodes=40,
+        capacity=2000,
+    )  # fmt: skip
+    assert run_cell(study.cells()[0], tmp_path, buffers="final")
+    filled: list[Replay] = []
+
+    def watched(recording: Recording, replay: Replay, agent: Agent) -> None:
+        filled.append(replay)
+        offer(recording, replay, agent)
+
+    monkeypatch.setattr(offline, "offer", watched)
+    replay_offline(
+        read_recording(tmp_path / "buffer.h5"), parse(strategy), updates=1, learner="ACER", learners=2, capacity=None,
+        root_seed=0, changes=Changes(settings={"segment": 49}), progress=lambda _: None,
+    )  # fmt: skip
+    assert (filled[0].count == filled[0].offers).all()
+    assert (filled[0].count > 2000 / 49).all()

@@ -554,3 +554,11 @@ def test_without_the_library_the_remedy_is_named(name: str, monkeypatch: pytest.
         ImportError, match=r"replay\.sb3\.buffer needs Stable-Baselines3: pip install 'replaybench\[sb3\]'"
     ):
         importlib.import_module(f"replaybench.replay.sb3.{name}")
+
+
+@pytest.mark.parametrize("own", [5, 500])
+def test_a_capacity_of_the_strategys_own_comes_first(own: int) -> None:
+    """As in studies and offline; a larger one was told and not taken, a smaller one refused."""
+    buffer = filled(f"FIFO({own})[Uniform]", adds=30, size=20)
+    assert (buffer.buffer_size, buffer.replay.slots) == (own, own)
+    assert buffer.size() == min(own, 30)

@@ -53,6 +53,9 @@ GRID = np.array([[0, 0], [1, 0], [0, 1], [-1, 2], [2, -4], [0.5, 0.5], [3, 3], [
 class Model:
     """A plant and a policy that a test can compute by hand, the same for one member as for eight."""
 
+    def possible(self, action: Any) -> Any:
+        return action
+
     def simulate(self, observation: Any, action: Any) -> tuple[Any, Any, Any]:
         successor = observation * np.float64(0.5) + action
         return successor, successor[:, 0] - 1.0, successor[:, 1] > 0.25

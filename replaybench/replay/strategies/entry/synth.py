@@ -21,6 +21,9 @@ from replaybench.replay.strategies.view import BufferView
 class Model(Protocol):
     """What `Synth` must be told of the plant and the policy, by whoever knows them."""
 
+    def possible(self, action: Floats) -> Floats:
+        """Return the actions `[M, A]` that the learner can take in place of ones drawn uniformly from the box."""
+
     def simulate(
         self, observation: Floats, action: Floats
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
@@ -41,10 +44,11 @@ class Synth(Term):
     """Replace experiences by synthetic ones (de Bruin et al. 2018, section 6.2).
 
     With probability `state` a uniformly drawn state takes the place of s, and a becomes the policy's action there,
-    exploration included; with probability `action` a uniformly drawn action takes the place of a. Next state and reward
-    come from the plant's model, without noise. With `refresh` below 1 (section 6.3.1) a slot that holds a synthetic
-    experience is, when its turn to be overwritten comes, renewed by another synthetic one with that probability and
-    else left as it is, and other slots get no synthetic experience any more, so that their share stays.
+    exploration included; with probability `action` an action drawn uniformly from those that the learner can take
+    takes the place of a. Next state and reward come from the plant's model, without noise. With `refresh` below 1
+    (section 6.3.1) a slot that holds a synthetic experience is, when its turn to be overwritten comes, renewed by
+    another synthetic one with that probability and else left as it is, and other slots get no synthetic experience any
+    more, so that their share stays.
     """
 
     state: float = 0.0
@@ -93,7 +97,8 @@ class RunningSynth(Drawing):
         if not kind.any():
             return
         explored, deviation, extras = self.model.explore(observation)
-        of_state = kind == 1
+        of_state, of_action = kind == 1, kind == 2
+        action[of_action] = self.model.possible(action)[of_action]
         action[of_state] = explored[of_state]
         deviation = np.where(of_state, deviation, self.model.deviation(observation, action))
         successor, reward, terminated = self.model.simulate(observation, action)

@@ -15,9 +15,8 @@ from replaybench.replay.arrays import Indices
 from replaybench.replay.orders.rank_law import (
     Sums,
     first_sums,
-    partial_sum,
+    rank_at,
     rank_in_segment,
-    ranks_below,
     segment_edges,
 )
 from replaybench.replay.orders.rank_order import order_select, order_size
@@ -105,7 +104,7 @@ def _ranked_victims(
         size = order_size(order, m)
         if edges.size > 1:
             place = next_double(stream[m]) * (edges.size - 1)
-            rank, _ = rank_in_segment(edges, int(place), place - int(place), size)
+            rank, _ = rank_in_segment(edges, int(place), place - int(place))
         else:
-            rank = ranks_below(head, alpha, size, next_double(stream[m]) * partial_sum(head, alpha, size))
+            rank, _ = rank_at(head, alpha, size, next_double(stream[m]))
         slots[m] = order_select(order, m, size - 1 - min(rank, size - 1))

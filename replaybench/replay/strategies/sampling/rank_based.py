@@ -13,7 +13,7 @@ from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import next_double
 from replaybench.replay.arrays import Indices
-from replaybench.replay.orders.rank_law import Sums, first_sums, rank_in_segment, segment_edges
+from replaybench.replay.orders.rank_law import Sums, first_sums, rank_at, rank_in_segment, segment_edges
 from replaybench.replay.orders.rank_order import order_select_many
 from replaybench.replay.orders.rank_tree import OrderState
 from replaybench.replay.strategies.sampling.interface import Draws, RunningSampling, Sampling
@@ -25,7 +25,8 @@ class PER(Sampling):
     """Rank-based prioritised replay: P ∝ rank^−α by |δ| as last seen, infinite before the first use (eq. 7).
 
     The ranks, always current, are cut into B segments of equal cumulative probability, each at least one rank
-    wide, and one experience is drawn uniformly from each (Schaul et al. 2016).
+    wide, and one experience is drawn uniformly from each (Schaul et al. 2016). While there are fewer ranks than that,
+    each sample is drawn by rank^−α from its B-th of the probability.
     """
 
     alpha: float = 0.7
@@ -69,13 +70,15 @@ def _draw_stratified(
     members, segments = draws.idx.shape
     ranks = np.empty(segments, np.int64)
     for m in range(members):
-        if edges_for[m] != count[m]:
-            segment_edges(head, alpha, count[m], edges[m])
-            edges_for[m] = count[m]
-        mine = edges[m]
-        for b in range(segments):
-            ranks[b], width = rank_in_segment(mine, b, next_double(stream[m]), count[m])
-            draws.probability[m, b] = 1.0 / (segments * width)
+        if count[m] < segments:
+            for b in range(segments):
+                share = (b + next_double(stream[m])) / segments
+                ranks[b], draws.probability[m, b] = rank_at(head, alpha, count[m], share)
+        else:
+            if edges_for[m] != count[m]:
+                segment_edges(head, alpha, count[m], edges[m])
+                edges_for[m] = count[m]
+            for b in range(segments):
+                ranks[b], width = rank_in_segment(edges[m], b, next_double(stream[m]))
+                draws.probability[m, b] = 1.0 / (segments * width)
         order_select_many(order, m, ranks, draws.idx[m])
-        for b in range(count[m] - 1, segments):  # segments that share the last rank, if there are too few ranks
-            draws.probability[m, b] = (segments - count[m] + 1) / segments

@@ -19,6 +19,9 @@ from replaybench.replay.strategies.notation import parse
 class Model:
     """Doubles the state, rewards with the action, ends above 1; the policy halves its first state."""
 
+    def possible(self, action: Any) -> Any:
+        return action
+
     def simulate(self, observation: Any, action: Any) -> tuple[Any, Any, Any]:
         return observation * 2.0, action[:, 0] * 1.0, observation[:, 1] > 0.5
 

@@ -13,7 +13,7 @@ from replaybench.data.errors import UserError
 from replaybench.replay.strategies.sampling.rank_based import PER
 
 
-@pytest.mark.parametrize(("alpha", "count"), [(0.7, 50), (0.0, 50), (2.0, 50), (0.7, 3), (0.7, 8)])
+@pytest.mark.parametrize(("alpha", "count"), [(0.7, 50), (0.0, 50), (2.0, 50), (0.7, 8)])
 def test_draws_follow_the_stratified_distribution(alpha: float, count: int) -> None:
     """Slot s has |δ| = s, so its rank is known; one draw from each segment per batch, uniform inside."""
     batch_size, batches = 8, 4000
@@ -31,6 +31,24 @@ def test_draws_follow_the_stratified_distribution(alpha: float, count: int) -> N
         for slot, ranks in zip(batch.idx[0], rank_segments(alpha, count, batch_size), strict=True):
             assert count - 1 - slot in ranks
     chi_square(counts, batches * batch_size * expected)
+
+
+@pytest.mark.parametrize(("alpha", "count"), [(0.7, 2), (2.0, 7), (0.0, 3)])
+def test_fewer_experiences_than_a_batch_are_drawn_by_rank_too(alpha: float, count: int) -> None:
+    """They were the other way round once: one draw each, and all others of the last rank."""
+    batches = 4000
+    replay = make(f"FULL[PER({alpha})]", capacity=count, batch=8)
+    fill(replay, count)
+    set_errors(replay, np.arange(count)[None])
+    law = (np.arange(count, 0, -1) ** -alpha) / (np.arange(count, 0, -1) ** -alpha).sum()
+    counts = np.zeros(count)
+    for _ in range(batches):
+        batch = replay.sample()
+        counts += np.bincount(batch.idx[0], minlength=count)
+        np.testing.assert_allclose(batch.probability[0], law[batch.idx[0]])
+        shares = np.bincount(batch.idx[0], minlength=count)
+        assert (np.abs(shares - 8 * law) < 2).all(), "stratified: each batch has about its share of each"
+    chi_square(counts, batches * 8 * law)
 
 
 def test_the_exponent_is_applied_once() -> None:
