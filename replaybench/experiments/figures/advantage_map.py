@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _LEAST_CONDITIONS: Final = 4
 _FEW_COLUMNS: Final = 4
 """So many leave room for larger letters."""
-_RANGE: Final = 0.3
+_RANGE: Final = 0.4
 """Advantages from which on colours are alike."""
 
 
@@ -41,7 +41,8 @@ def advantage_map(data: xr.Dataset) -> Figure | None:
     noises, rates = data["noise"].values.astype(float), data["frequency"].values.astype(float)
     wide, high = max(1.8, 0.95 * len(rates)), max(1.2, 0.55 * len(noises))
     seeds = sorted({one.seeds for each in found.values() for one in each.values()})
-    caption = f"How far the best strategy is ahead, in {MU} of {the_last(data, 'training')}: "
+    caption = f"How far the best strategy is ahead, in {MU} of {the_last(data, 'training')} "
+    caption += f"of {data.sizes['episode']:,}: "
     caption += (
         "chosen on one half of the seeds, measured on the other, both ways round. Below: which all seeds choose. "
     )

@@ -1,7 +1,8 @@
 """Where choosing matters: how far the best of several strategies is ahead of the two that everybody uses.
 
 The best of many is ahead of any one of them by luck alone. So it is chosen on one half of the seeds and measured on the
-other, both ways round; and it is certain only where, of all strategies together (Holm 1979), one is surely ahead.
+other, both ways round; and it is certain only where, of all strategies together (Holm 1979), one is surely ahead. As
+much is said of the worst: where nothing is better, much can be worse.
 """
 
 from __future__ import annotations
@@ -28,18 +29,22 @@ _LEAST_SEEDS: Final = 4
 
 
 class Advantage(NamedTuple):
-    """How far the best strategy is ahead of a baseline.
+    """How far the best strategy is ahead of a baseline, and the worst behind.
 
     Attributes:
         size: mean difference on seeds on which it was not chosen.
         best: the strategy that all seeds choose.
         certain: whether one is surely more than `MATTERS` ahead, all strategies considered.
+        loss, worst, harmful: the same of the worst; its difference is negative.
         seeds: pairs of seeds.
     """
 
     size: float
     best: str
     certain: bool
+    loss: float
+    worst: str
+    harmful: bool
     seeds: int
 
 
@@ -55,14 +60,21 @@ def advantage(scores: Mapping[str, Floats], baseline: str) -> Advantage | None:
     table = np.stack([np.where(np.isfinite(scores[name]), scores[name], 0.0) for name in names])
     if table.shape[1] < _LEAST_SEEDS or len(names) < 2 or baseline not in names:
         return None
-    beyond = table - table[names.index(baseline)]
+    compared = [_furthest(table, names.index(baseline), sign) for sign in (1, -1)]
+    (size, best, certain), (loss, worst, harmful) = compared
+    return Advantage(size, names[best], certain, -loss, names[worst], harmful, table.shape[1])
+
+
+def _furthest(table: Floats, baseline: int, sign: int) -> tuple[float, int, bool]:
+    """Return how far the best (1) or worst (−1) row of `table` `[names, S]` is from one, which it is, and if surely."""
+    signed = sign * table
+    beyond = signed - signed[baseline]
     halves = np.arange(table.shape[1]) % 2
-    sizes = [beyond[int(table[:, halves == half].mean(axis=1).argmax()), halves != half].mean() for half in (0, 1)]
-    best = int(table.mean(axis=1).argmax())
-    others = np.array([name != baseline for name in names])
-    ahead = beyond[others] - MATTERS
-    chances = np.where(ahead.mean(axis=1) > 0, flipped(ahead) / 2, 1.0)
-    return Advantage(float(np.mean(sizes)), names[best], min(holm(list(chances))) < SIGNIFICANT, table.shape[1])
+    sizes = [beyond[int(signed[:, halves == half].mean(axis=1).argmax()), halves != half].mean() for half in (0, 1)]
+    further = np.delete(beyond, baseline, axis=0) - MATTERS
+    chances = np.where(further.mean(axis=1) > 0, flipped(further) / 2, 1.0)
+    furthest = int(signed.mean(axis=1).argmax())
+    return float(np.mean(sizes)), furthest, bool(min(holm(list(chances))) < SIGNIFICANT)
 
 
 def by_capacity(strategies: list[str]) -> dict[int | None, dict[str, str]]:

@@ -25,23 +25,26 @@ def test_the_best_of_twelve_alike_is_not_ahead() -> None:
     for _ in range(200):
         found = advantage({name: rng.normal(0.8, 0.1, 10) for name in NAMES}, NAMES[0])
         assert found is not None
-        sizes.append(found.size)
-        certain += found.certain
-    assert np.mean(sizes) == pytest.approx(0.0, abs=0.01)  # the naive maximum would be 0.07 ahead
-    assert certain <= 4
+        sizes.append((found.size, found.loss))
+        certain += found.certain + found.harmful
+    assert np.mean(sizes, axis=0) == pytest.approx([0.0, 0.0], abs=0.01)  # the naive maximum would be 0.07 ahead
+    assert certain <= 8
 
 
 def test_what_is_surely_ahead_is_found_by_name() -> None:
     rng = np.random.Generator(np.random.PCG64(4))
     scores = {name: rng.normal(0.6, 0.02, 12) for name in NAMES}
     scores["FULL[PER]"] += 0.2
+    scores["Resv[PER(0.3)]"] -= 0.3
     found = advantage(scores, NAMES[0])
     assert found is not None
-    assert found.best == "FULL[PER]"
+    assert (found.best, found.worst) == ("FULL[PER]", "Resv[PER(0.3)]")
     assert found.certain
-    assert found.size == pytest.approx(0.2, abs=0.03)
+    assert found.harmful
+    assert (found.size, found.loss) == (pytest.approx(0.2, abs=0.03), pytest.approx(-0.3, abs=0.03))
     small = advantage({**scores, "FULL[PER]": scores["FULL[PER]"] - 0.17}, NAMES[0])
     assert small is not None
+    assert small.harmful
     assert not small.certain, "0.03 ahead does not matter, however sure"
     assert advantage({name: sample[:3] for name, sample in scores.items()}, NAMES[0]) is None
 
