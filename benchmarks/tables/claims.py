@@ -15,10 +15,12 @@ from replaybench.experiments.claims.verdict import Verdict
 from replaybench.experiments.presets.preset import preset_names, read_preset
 
 STUDIES: Final = (
+    "expl-zero",
     "debruin2018-fig3",
     "debruin2018-fig5",
     "debruin2018-fig7",
     "debruin2018-fig8",
+    "debruin2018-fig10",
     "debruin2018-fig11",
     "debruin2018-fig12",
     "debruin2018-fig14",

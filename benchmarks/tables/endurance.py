@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.tables.speeds import measured, rows_of
+from benchmarks.tables.speeds import measured, rows_of, target
 from benchmarks.tables.text import number, significant, table
 
 _SINGLE = "beside an idle core"
 
 
 def texts() -> dict[str, str]:
-    rows = [[_what(row), _value(row), _asked(row)] for row in rows_of("endurance")]
+    rows = [[_what(row), _value(row), target(row)] for row in rows_of("endurance")]
     (tiny,) = (row["more"] for row in rows_of("endurance") if row["what"].startswith("coordination"))
     sweep, plain, single = (tiny[f"ms of a cell {where}"] for where in ("in a sweep", "uncoordinated", _SINGLE))
     return {
-        "endurance": measured("endurance", table(("what", "found", "asked for"), rows)),
+        "endurance": measured("endurance", table(("what", "found", "target"), rows)),
         "endurance.per-cell": f"{number(sweep - plain, 1)} ms",
         "endurance.both-cores": f"{number(plain - single, 1)} ms",
     }
@@ -29,10 +29,3 @@ def _what(row: dict[str, Any]) -> str:
 
 def _value(row: dict[str, Any]) -> str:
     return f"{significant(row['ours'])} {row.get('unit', '')}".strip()
-
-
-def _asked(row: dict[str, Any]) -> str:
-    unit = row.get("unit", "")
-    if "most" in row:
-        return f"≤ {row['most']:g} {unit}".strip()
-    return f"≥ {row['least']:g} {unit}".strip() if "least" in row else ""

@@ -32,7 +32,7 @@ def texts() -> dict[str, str]:
         "emphasis": _emphasis(),
         "attention": _readings("td3-attention", "with AER"),
         "naf.by-hundred": _by_hundred("naf-refer", "NAF", "FIFO[Uniform+ReFER]"),
-        "figure20.alpha": _by_alpha("debruin2018-fig20", "PendulumDCSC"),
+        "figure20.alpha": _by_alpha("PendulumDCSC"),
         "figure8.states": _by_age("debruin2018-fig8", "Magman", "state"),
         "figure8.actions": _by_age("debruin2018-fig8", "Magman", "action"),
         "figure14.noise": _by_noise("when-map", "FULL[PER]", "FULL[Uniform]"),
@@ -121,11 +121,15 @@ def _by_age(study: str, plant: str, altered: str) -> str:
     return " to ".join(number(cell(study, plant=plant, strategy=name)["mu_final_mean"], 2) for name in names)
 
 
-def _by_alpha(study: str, plant: str) -> str:
+def _by_alpha(plant: str) -> str:
     """Return the mean μ_final of keeping by exploration and replaying uniformly, by how strongly it goes by it."""
-    names = {"0": "FIFO", "0.5": "Expl(0.5)", "1": "Expl", "1.5": "Expl(1.5)"}
-    found = {alpha: cell(study, plant=plant, strategy=f"{kept}[Uniform]") for alpha, kept in names.items()}
-    return listed([f"{number(one['mu_final_mean'], 3)} at α = {alpha}" for alpha, one in found.items()])
+    kept = {"0": "Expl(0.0)", "0.5": "Expl(0.5)", "1": "Expl", "1.5": "Expl(1.5)"}
+    told = []
+    for alpha, name in kept.items():
+        study = "expl-zero" if alpha == "0" else "debruin2018-fig20"
+        mean = cell(study, plant=plant, strategy=f"{name}[Uniform]")["mu_final_mean"]
+        told.append(f"{number(mean, 3)} at α = {alpha}")
+    return listed(told)
 
 
 def _compared(study: str, baseline: str) -> dict[tuple[str, str], list[Row]]:

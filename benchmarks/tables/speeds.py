@@ -15,7 +15,7 @@ SHOWN = {
     "rltools": "RLtools", "mkl": "MKL", "jax": "JAX", "stable_baselines3": "Stable-Baselines3", "torch": "torch",
     "cpprb": "cpprb", "mujoco": "MuJoCo",
 }  # fmt: skip
-HEADINGS = ("what", "replaybench", "peer", "ratio", "asked for")
+HEADINGS = ("what", "replaybench", "peer", "ratio", "target")
 
 
 def texts() -> dict[str, str]:
@@ -73,12 +73,17 @@ def amount(value: float, unit: str) -> str:
     return f"{significant(value)} {unit}"
 
 
-def _asked(row: Row) -> str:
+def target(row: Row) -> str:
+    """Return what was aimed at, with ✗ where that is missed."""
     if "least_ratio" in row:
-        return f"{row['least_ratio']:g}×"
-    if "most" in row:
-        return f"≤ {row['most']:g} {row['unit']}"
-    return f"≥ {number(row['least'], 0)}" if "least" in row else ""
+        aim, missed = f"{row['least_ratio']:g}×", row["ratio"] < row["least_ratio"]
+    elif "most" in row:
+        aim, missed = f"≤ {row['most']:g} {row.get('unit', '')}".strip(), row["ours"] > row["most"]
+    elif "least" in row:
+        aim, missed = f"≥ {number(row['least'], 0)} {row.get('unit', '')}".strip(), row["ours"] < row["least"]
+    else:
+        return ""
+    return f"{aim} ✗" if missed else aim
 
 
 def _place(row: Row) -> str:
@@ -96,7 +101,7 @@ def beside(rows: list[Row]) -> str:
                 amount(row["ours"], row["unit"]),
                 f"{amount(row['peer'], row['unit'])} ({row['rival']})" if "peer" in row else "",
                 f"{significant(row['ratio'])}×" if "ratio" in row else "",
-                _asked(row),
+                target(row),
             ]
             for row in rows
         ],
@@ -127,15 +132,17 @@ def _replay() -> str:
         found.setdefault((row["what"], row["rival"], row["at"]["capacity"]), {})[row["at"]["batch"]] = row
     lines, before = [], ("", "")
     for (what, rival, capacity), row in sorted(found.items(), key=lambda item: ("cpprb" not in item[0][1],)):
-        bounds = {f"{each['least_ratio']:.2g}×" for each in row.values() if "least_ratio" in each}
+        aimed = [each for each in row.values() if "least_ratio" in each]
+        bounds = {f"{each['least_ratio']:.2g}×" for each in aimed}
+        missed = " ✗" if any(each["ratio"] < each["least_ratio"] for each in aimed) else ""
         lines.append([
             "" if (what, rival) == before else f"{what} ({rival})",
             _power(capacity),
             *(word for batch in (16, 256) for word in _millions(row[batch])),
-            ", ".join(sorted(bounds, reverse=True)) or "measured",
+            ", ".join(sorted(bounds, reverse=True)) + missed or "measured",
         ])  # fmt: skip
         before = what, rival
-    return table(("what (beside)", "C", "batch 16", "ratio", "batch 256", "ratio", "asked for"), lines)
+    return table(("what (beside)", "C", "batch 16", "ratio", "batch 256", "ratio", "target"), lines)
 
 
 def _millions(row: Row) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -34,7 +35,7 @@ def plan_warnings(cells: Sequence[Cell]) -> list[str]:
 def _table(cell: Cell, part: str = "") -> str:
     """Return the heading under which a study sets what its learner does, in quotes where TOML needs them."""
     bare = re.fullmatch(r"[\w-]+", cell.learner, re.ASCII)
-    return f"[learner.{cell.learner}{part}]" if bare else f'[learner."{cell.learner}"{part}]'
+    return f"[learner.{cell.learner if bare else json.dumps(cell.learner, ensure_ascii=False)}{part}]"
 
 
 def _in_vain(cell: Cell) -> list[str]:

@@ -273,6 +273,16 @@ def test_dry_run_runs_nothing(run: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert not (tmp_path / "none").exists()
 
 
+def test_names_are_printed_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not as pictures, which `:a:` would be elsewhere."""
+    study = tmp_path / "study.toml"
+    text = 'name = "x"\nplants = ["Pendulum"]\nstrategies = ["FIFO[Uniform]"]\nlearners = ["DDPG:a:b"]\nepisodes = 2\n'
+    study.write_text(text + '[learner."DDPG:a:b"]\nexploration = { decay_episodes = 500 }\n', encoding="utf-8")
+    assert call("sweep", study, "--dry-run", "--output", tmp_path / "run") == 0
+    told = capsys.readouterr().out
+    assert "warning: DDPG:a:b explores" in told
+
+
 def test_a_sweep_that_cannot_fit_is_refused_before_it_starts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -481,6 +491,7 @@ def test_a_buffer_may_keep_no_places_of_synthetic_experiences(
         (["baseline", "Pendulum", "--noise", "nan"], "--noise must be at least 0 and at most 10 normalised units"),
         (["baseline", "gymnasium:..x:X-v0"], "the module ..x cannot be imported"),
         (["import", "x.csv", "--plant", "Pendulum", "--frequency=-0"], "--frequency must be above 0"),
+        (["sweep", "demo", "--seeds", "2", "--dry-run", "--seeds=3"], "--seeds is given twice; leave one out"),
         (["list", "plnts"], "'plants', 'strategies', 'learners'"),
         (["import", "x.csv"], "--plant"),
         (["inspect", "x.h5", "y.h5"], "y.h5; see replaybench inspect --help"),
@@ -568,7 +579,7 @@ def test_replay_of_a_runs_cell_with_changed_settings(
 ) -> None:
     chosen = (run, "--plant", "PendulumDCSC", "--from-strategy", "FIFO[Uniform]", "--seed", 1, "--updates", 20)
     assert call("replay", *chosen, "--seeds", 2, "--output", tmp_path / "as-it-was") == 0
-    changed = ("--set", "tau=0.5", "exploration.first_amplitude=0.5", "--discount", "0.5")
+    changed = ("--set", "tau=0.5", "--discount", "0.5", "--set=exploration.first_amplitude=0.5")
     assert call("replay", *chosen, "--seeds", 2, *changed, "--output", tmp_path / "changed") == 0
     before, after = (read_record(tmp_path / name / "scores.h5") for name in ("as-it-was", "changed"))
     assert after[0].facts["settings"] == {"tau": 0.5, "exploration": {"first_amplitude": 0.5}}

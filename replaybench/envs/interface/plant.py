@@ -122,7 +122,7 @@ class Plant:
                 if not isinstance(value, str):
                     raise UserError(f"{type(self).__name__}: {field.name} must be a name, not {value!r}")
                 continue
-            if not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
+            if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
                 raise UserError(f"{type(self).__name__}: {field.name} must be a finite number, not {shown(value)}")
             if field.name in self.positive and value <= 0:
                 raise UserError(f"{type(self).__name__}: {field.name} must be positive, not {value!r}")

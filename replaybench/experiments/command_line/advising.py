@@ -83,6 +83,6 @@ def advise(
         minutes=budget_minutes,
     )
     folder = output or Path("runs") / f"advice-{file_names([plant])[0]}"
-    progress = Console(stderr=True) if format == "json" else console
+    progress = Console(stderr=True, emoji=False) if format == "json" else console
     show([find(question, folder, workers or cores(), progress)], format, console)
     return 0

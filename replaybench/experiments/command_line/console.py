@@ -16,9 +16,9 @@ def make_console(quiet: bool = False) -> Console:
     Args:
         quiet: whether it prints nothing at all.
     """
-    console = Console(quiet=quiet)
+    console = Console(quiet=quiet, emoji=False)
     if not console.is_terminal:
-        console = Console(width=_WIDTH, quiet=quiet)
+        console = Console(width=_WIDTH, quiet=quiet, emoji=False)
     console.push_render_hook(_Harmless())
     return console
 

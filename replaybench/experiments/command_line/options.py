@@ -82,6 +82,27 @@ def check_options(words: Sequence[str], command: Callable[..., int]) -> None:
         _check_value(option, value if equals else after, valid[option])
 
 
+def together(words: Sequence[str], command: Callable[..., int]) -> list[str]:
+    """Bring the values of an option that is given more than once together, as if they had followed it at once.
+
+    Raises:
+        UserError: it takes one value, of which the parser would heed the last.
+    """
+    hints = typing.get_type_hints(command, include_extras=True)
+    found: dict[str, list[str]] = {"": []}
+    option = ""
+    for word in words:
+        if not word.startswith("--"):
+            found[option].append(word)
+            continue
+        option, equals, value = word.partition("=")
+        hint = hints.get(option[2:].replace("-", "_"))
+        if option in found and hint is not bool and typing.get_origin(hint) is not tuple:
+            raise UserError(f"{option} is given twice; leave one out")
+        found.setdefault(option, []).extend([value] if equals else [])
+    return [word for option, values in found.items() for word in ([option] if option else []) + values]
+
+
 def _check_value(option: str, value: str, hint: Any) -> None:
     kinds, bounds = kinds_and_bounds(hint)
     choices = [str(choice) for kind in kinds for choice in typing.get_args(kind) if typing.get_origin(kind) is Literal]

@@ -34,7 +34,7 @@ class Extrapolation(NamedTuple):
         learners: how many believe the impossible of some states.
         of: how many there are.
         value: the value farthest out, of those that are beyond the bounds.
-        low, high: what discounted returns of the recorded rewards are between, over all recordings.
+        low, high: what discounted returns of the rewards are between that its learner's recording holds.
     """
 
     learners: int
@@ -56,8 +56,8 @@ class Extrapolation(NamedTuple):
         elif algorithm_of(learner) != "TD3+BC":
             remedy = "--learner TD3+BC stays near what was recorded"
         return (
-            f"{self.learners} of {self.of} learners extrapolate: they believe in a discounted return of "
-            f"{self.value:.4g}, and recorded rewards give {self.low:.4g} to {self.high:.4g}; {remedy}"
+            f"{self.learners} of {self.of} learners extrapolate: one believes in a discounted return of "
+            f"{self.value:.4g}, and its recorded rewards give {self.low:.4g} to {self.high:.4g}; {remedy}"
         )
 
 
@@ -94,7 +94,8 @@ def extrapolation(recording: Recording, agent: Agent, learners: int) -> Extrapol
     if not astray.any():
         return None
     farthest = np.unravel_index(np.argmax(np.where(astray[:, None], beyond, -np.inf)), beyond.shape)
-    return Extrapolation(int(astray.sum()), learners, float(values[farthest]), float(low.min()), float(high.max()))
+    who = farthest[0]
+    return Extrapolation(int(astray.sum()), learners, float(values[farthest]), float(low[who]), float(high[who]))
 
 
 def _recorded(recording: Recording) -> list[tuple[NDArray[np.float32], Floats, bool]]:

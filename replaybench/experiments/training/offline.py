@@ -294,6 +294,12 @@ def _filled(
     batch, traces = agent.batch_size, agent.traces
     replay = Replay(strategy, fields, room, root_seed, members, batch, unit, model, traces, agent.window)
     offer(recording, replay, agent)
+    if (kept := int(replay.count.min())) < batch:
+        what = "experiences" if agent.segment == 1 else f"segments of {agent.segment} steps"
+        raise UserError(
+            f"{strategy} keeps {kept} {what} of {recording.path}, and a batch has {batch}: keep more, or learn from "
+            "fewer at a time (--set batch_size=…)"
+        )
     return replay
 
 

@@ -326,7 +326,7 @@ def write_toml(study: Study) -> str:
         lines += ["", "[[grid]]", *(f"{key} = {_toml(value)}" for key, value in grid.items() if value)]
     for kind, entries in tables.items():
         for name, settings in entries.items():
-            lines += ["", f'[{kind}."{name}"]', *(f"{key} = {_toml(value)}" for key, value in settings.items())]
+            lines += ["", f"[{kind}.{_toml(name)}]", *(f"{key} = {_toml(value)}" for key, value in settings.items())]
     return "\n".join(lines) + "\n"
 
 

@@ -53,16 +53,14 @@ def test_returns_are_bounded_by_rewards() -> None:
 
 def test_who_believes_the_impossible_is_told_of(recording: Recording) -> None:
     whole: Any = read_recording(recording.path)
-    rewards = np.concatenate(
-        [whole.arrays["reward"][m, o, 0] for m, o in zip(whole.members, whole.orders, strict=True)]
-    )
+    rewards = whole.arrays["reward"][whole.members[1], whole.orders[1], 0]  # those of the one that believes it
     found = extrapolation(recording, Believer(500.0), 2)  # type: ignore[arg-type]
     assert found is not None
     assert (found.learners, found.of) == (1, 2)
     assert found.value == pytest.approx(500.0)
     assert found.low == pytest.approx(rewards.min() / 0.05)
     assert found.high == pytest.approx(rewards.max() / 0.05)
-    assert "1 of 2 learners extrapolate: they believe in a discounted return of 500" in found.words("td3:slow")
+    assert "1 of 2 learners extrapolate: one believes in a discounted return of 500" in found.words("td3:slow")
     assert "--learner TD3+BC" in found.words("td3:slow")
     assert "alpha" in found.words("TD3+BC:near")
     low = extrapolation(recording, Believer(-9000.0), 2)  # type: ignore[arg-type]

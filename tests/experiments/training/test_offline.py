@@ -14,7 +14,7 @@ from replaybench.data.errors import UserError
 from replaybench.experiments.training import offline
 from replaybench.experiments.training.cell import run_cell
 from replaybench.experiments.training.offline import Recording, offer, read_recording, replay_offline
-from replaybench.experiments.training.offline_changes import Changes
+from replaybench.experiments.training.offline_changes import Changes, merged
 from replaybench.experiments.training.study import Study
 from replaybench.replay.buffer import Replay
 from replaybench.replay.strategies.notation import parse
@@ -53,6 +53,26 @@ def test_ere_without_a_phase_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"^FIFO\[ERE\] narrows .* 200 steps are followed by 1\.2; name the length"):
         replayed(parse("FIFO[ERE]"))
     assert np.isfinite(replayed(parse("FIFO[ERE(phase=2)]")).reward).all()
+
+
+@pytest.mark.parametrize("strategy", ["FIFO(5)[Uniform]", "Drop(0.9999)*FULL[Uniform]"])
+def test_less_than_a_batch_is_refused(strategy: str, tmp_path: Path) -> None:
+    """Nothing was learned from it, and scored."""
+    study = Study(name="t", plants=("Pendulum",), strategies=("FULL[Uniform]",), seeds=1, episodes=1)
+    assert run_cell(study.cells()[0], tmp_path, buffers="final")
+    recording = read_recording(tmp_path / "buffer.h5")
+    with pytest.raises(UserError, match=r"keeps \d experiences of .* a batch has 16: keep more, or"):
+        replay_offline(
+            recording, parse(strategy), updates=3, learner="DDPG", learners=1, capacity=None, root_seed=0,
+            progress=lambda _: None,
+        )  # fmt: skip
+
+
+def test_another_form_of_a_table_keeps_nothing_of_the_old() -> None:
+    settings = {"tau": 0.1, "exploration": {"form": "process", "diffusion": 5.0}}
+    assert merged(settings, {"exploration": {"form": "gaussian"}})["exploration"] == {"form": "gaussian"}
+    same = merged(settings, {"exploration": {"form": "process", "friction": 0.2}, "tau": 0.2})
+    assert same == {"tau": 0.2, "exploration": {"form": "process", "diffusion": 5.0, "friction": 0.2}}
 
 
 @pytest.mark.parametrize("strategy", ["FULL[Uniform]", "FIFO[Uniform]"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from replaybench.controllers.algorithms.ddpg import DDPGConfig
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError
+from replaybench.experiments.plan_warnings import plan_warnings
 from replaybench.experiments.training.study import Study, read_study, resolved, write_toml
 
 BASE = 'name = "x"\nplants = ["Pendulum"]\nstrategies = ["FIFO[Uniform]"]\nseeds = 4\nepisodes = 10\n'
@@ -80,6 +82,18 @@ def test_resolved_study_reads_back_the_same(tmp_path: Path) -> None:
     assert [cell.id for cell in again.cells()] == [cell.id for cell in cells]
     assert again.learner["DDPG"]["tau"] == 0.01
     assert again.plant["Pendulum"]["mass"] == 5.5e-2
+
+
+@pytest.mark.parametrize("variant", ['DDPG:a"b', "DDPG:a\nb", "DDPG:a\\b"])
+def test_whatever_a_variant_is_called_it_reads_back(tmp_path: Path, variant: str) -> None:
+    name = json.dumps(variant)
+    text = f"{BASE}learners = [{name}]\n[learner.{name}]\nexploration = {{ decay_episodes = 500 }}\n"
+    cells = read_study(write(tmp_path, text)).cells()
+    again = read_study(write(tmp_path, write_toml(resolved(read_study(write(tmp_path, text)), cells))))
+    assert [cell.id for cell in again.cells()] == [cell.id for cell in cells]
+    [warning] = plan_warnings(cells)
+    [table] = re.findall(r"in (\[.*\]) to", warning)
+    assert tomllib.loads(table) == {"learner": {variant: {"exploration": {}}}}
 
 
 @pytest.mark.parametrize(
@@ -174,6 +188,7 @@ def test_an_edited_plant_file_is_another_cell(tmp_path: Path) -> None:
         (BASE + f"noise = [{HUGE}]\n", "noise is too large: a number of about 6021 digits"),
         (BASE + f"noise = {'[' * 5000}{']' * 5000}\n", "not valid TOML: it is nested too deeply"),
         (BASE + f"[plant.Pendulum]\nlength = {HUGE}\n", "length must be a finite number"),
+        (BASE + "[plant.Pendulum]\nlength = true\n", "length must be a finite number"),
         (BASE + "[plant.Pendulum]\nname = 1.0\n", "unknown parameter of Pendulum 'name'"),
         (BASE.replace('"x"', '"a\\u0000b"'), "usable as a folder name"),
         (BASE.replace('"x"', '"a\\u001b[31m"'), "usable as a folder name"),

@@ -48,7 +48,7 @@ PARTS: dict[type, st.SearchStrategy[Any]] = {
     Uniform: st.builds(Uniform),
     PER: st.builds(PER, exponents),
     PERprop: proportional,
-    AER: st.builds(AER, st.floats(1, 1e6) | st.integers(1, 9), st.floats(0, 1, exclude_min=True)),
+    AER: st.builds(AER, st.floats(1, 1000) | st.integers(1, 9), st.floats(0, 1, exclude_min=True)),
     ERE: st.builds(ERE, *recent),
     EREPER: st.builds(EREPER, *recent, proportional),
     IS: st.builds(IS, probabilities, probabilities, st.booleans(), st.booleans()),
@@ -189,9 +189,11 @@ def test_a_bounded_retention_may_name_its_capacity() -> None:
     assert parse("FIFO[Uniform]").room(10_000) == 10_000
     assert parse("TDE(1.2, capacity=300)[PER]").retention == TDE(1.2, capacity=300)
     assert str(parse("FIFO(capacity=5000)[Uniform]")) == "FIFO(5000)[Uniform]"
-    for wrong in ("FIFO(0)[Uniform]", "Expl(1.2, capacity=-3)[Uniform]"):
-        with pytest.raises(UserError, match="capacity must be a whole number ≥ 1, not"):
+    for wrong in ("FIFO(0)[Uniform]", "Expl(1.2, capacity=-3)[Uniform]", f"FIFO(1{20 * '0'})[Uniform]"):
+        with pytest.raises(UserError, match="capacity must be a whole number from 1 to 1000000000, not"):
             parse(wrong)
+    with pytest.raises(UserError, match="λ₀ must be at least 1 and at most 1000, not"):
+        parse("FIFO[AER(1e300)]")
     with pytest.raises(UserError, match="FULL keeps everything"):
         parse("FULL(500)[Uniform]")
     with pytest.raises(UserError, match="FULL: capacity must be left out"):

@@ -9,13 +9,16 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from replaybench.data.errors import UserError
 from replaybench.replay.arrays import Indices
 from replaybench.replay.strategies.running import Running
 from replaybench.replay.strategies.term import Term
 from replaybench.replay.strategies.view import BufferView
+
+_MOST: Final = 1_000_000_000
+"""Experiences in a buffer, as in studies."""
 
 
 class RunningRetention(Running, ABC):
@@ -51,8 +54,8 @@ class Retention(Term, ABC):
     """About how many bytes a slot costs it beside rank orders."""
 
     def __post_init__(self) -> None:
-        if self.capacity is not None and (self.capacity < 1 or not self.bounded):
-            allowed = "a whole number ≥ 1" if self.bounded else "left out: it keeps everything"
+        if self.capacity is not None and not (self.bounded and 1 <= self.capacity <= _MOST):
+            allowed = f"a whole number from 1 to {_MOST}" if self.bounded else "left out: it keeps everything"
             raise UserError(f"{self.written_name()}: capacity must be {allowed}, not {self.capacity}")
 
     @classmethod

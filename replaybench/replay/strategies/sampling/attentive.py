@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ from replaybench.replay.arrays import Floats, Indices
 from replaybench.replay.orders.node_vectors import borrow, request
 from replaybench.replay.strategies.sampling.interface import Draws, RunningSampling, Sampling
 from replaybench.replay.strategies.view import BufferView, Context
+
+_WIDEST: Final = 1000
+"""Candidates of each sample; more than a buffer holds are never drawn, but have their room."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,8 @@ class AER(Sampling):
     importance_undefined = "the chances of its draws are not known"
 
     def __post_init__(self) -> None:
-        if not 1 <= self.first < np.inf:
-            raise UserError(f"AER: λ₀ must be a finite number ≥ 1, not {self.first:g}")
+        if not 1 <= self.first <= _WIDEST:
+            raise UserError(f"AER: λ₀ must be at least 1 and at most {_WIDEST}, not {self.first:g}")
         if not 0 < self.alpha <= 1:
             raise UserError(f"AER: α must lie in (0, 1], not {self.alpha:g}")
 
