@@ -95,8 +95,11 @@ class RunningProcess:
     def __init__(self, config: ProcessNoise, root: int, members: Sequence[int], actions: int, frequency: float) -> None:
         ratio = 50.0 / frequency if config.per_second else 1.0
         self.config = config
-        self.diffusion = config.diffusion * np.sqrt(ratio)
-        self.friction = 1.0 - (1.0 - config.friction) ** ratio
+        kept = 1.0 - config.friction
+        self.friction = 1.0 - kept**ratio
+        # What a step adds is as large as leaves the spread of u, in the long run, the same at every rate.
+        added = (1.0 - kept ** (2 * ratio)) / (1.0 - kept**2) if config.friction else ratio
+        self.diffusion = config.diffusion * np.sqrt(added)
         self.stream = Stream(root, members, "exploration")
         self.u = np.zeros((len(members), actions))
         self.amplitude = np.full(len(members), config.first_amplitude)

@@ -308,14 +308,19 @@ def test_the_process_is_the_papers() -> None:
 
 
 def test_constants_of_the_process_per_second() -> None:
-    """At four times the rate: half the diffusion a sample, and the same friction in four."""
+    """At four times the rate: the same friction in four samples, and in the long run the same spread."""
     explorations = [
         make_exploration(ProcessNoise(per_second=second), LearnerSetting(TASK, 0, [0], rate), small_actor(range(1)))
         for second, rate in ((True, 50.0), (True, 200.0), (False, 200.0))
     ]
     slow, fast, sample = (cast(RunningProcess, one) for one in explorations)
     assert (slow.diffusion, slow.friction) == (5.14, pytest.approx(0.3))
-    assert fast.diffusion == pytest.approx(5.14 / 2)
+    spreads = [one.diffusion / np.sqrt(1 - (1 - one.friction) ** 2) for one in (slow, fast)]
+    assert spreads[1] == pytest.approx(spreads[0])
+    free = make_exploration(
+        ProcessNoise(per_second=True, friction=0.0), LearnerSetting(TASK, 0, [0], 200.0), small_actor(range(1))
+    )
+    assert cast(RunningProcess, free).diffusion == pytest.approx(5.14 / 2), "a random walk spreads by the root of time"
     assert (1 - fast.friction) ** 4 == pytest.approx(0.7)
     assert (sample.diffusion, sample.friction) == (5.14, pytest.approx(0.3))
 
