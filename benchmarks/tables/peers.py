@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.tables.speeds import beside, made_when, measured, rows_of
-from benchmarks.tables.text import number, significant, table, wrapped
+from benchmarks.tables.text import listed, number, significant, table, wrapped
 
 LEAD = "SAC:64"
 """The section that the first page quotes."""
@@ -13,6 +13,7 @@ def texts() -> dict[str, str]:
     return {
         "peers": measured("bench_peers", beside(rows_of("bench_peers"))),
         "peers.lead": _lead(),
+        "peers.whole": _whole(),
         "peers-solved": measured("bench_solved", _solved()),
         "roofline": measured("roofline", _roofline()),
     }
@@ -32,6 +33,16 @@ def _solved() -> str:
             f"{more['solved']:g} of {more['of']:g}, {more['theirs']:g} of {more['of theirs']:g}" if more else "",
         ])  # fmt: skip
     return table(("SAC on Pendulum-v1", "replaybench", "RLtools", "as fast", "seeds that solved it"), rows)
+
+
+def _whole() -> str:
+    """Return one sentence on whole runs, of which updates are a part, beside RLtools."""
+    solved = [row for row in rows_of("bench_solved") if "until solved" in row["what"]]
+    told = [
+        f"{significant(row['ours'])} s ({row['what'].removesuffix(', until solved')}; RLtools {significant(row['peer'])} s)"
+        for row in solved
+    ]
+    return f"Until Pendulum-v1 is solved, plant and all, it takes {listed(told)}"
 
 
 def _roofline() -> str:
