@@ -6,7 +6,7 @@ import numpy as np
 from scipy.stats import fisher_exact
 
 from benchmarks.tables.stored import RESULTS, Cell, cell, cells, looks, made, results, runs
-from benchmarks.tables.text import between, captioned, listed, number, spread, table, wrapped
+from benchmarks.tables.text import between, captioned, difference, listed, number, table, wrapped
 
 PAPER = {
     "Expl[Uniform]": (0.993, 0.991, 0.999),
@@ -49,9 +49,9 @@ def _compared(study: str) -> str:
     return captioned(caption, table(headings, map(_row, cells(study))))
 
 
-def _apart(upper: Cell, lower: Cell) -> float:
-    """Return by how much two intervals are apart; negative where they overlap."""
-    return upper["mu_final_low"] - lower["mu_final_high"]
+def _ahead(one: Cell, other: Cell) -> str:
+    """Return how far a cell's μ_final is ahead of another's, seed by seed."""
+    return "{}, p {}".format(*difference(one.data["mu_final"].values, other.data["mu_final"].values, 3))
 
 
 def _fates(found: Cell) -> list[int]:
@@ -69,18 +69,17 @@ def _separation() -> str:
         return "*Its results are not stored yet.*"
     fifo, per = (cell("separation", strategy=name) for name in ("FIFO[Uniform]", "FULL[PER]"))
     before = cell("orderings", plant="PendulumDCSC", learner="DDPG", strategy="FIFO[Uniform]")
-    gap, pairs = _apart(per, fifo), (per.data["mu_final"] - fifo.data["mu_final"]).values
-    apart = f"separated by {number(gap, 3)}" if gap > 0 else f"not separated, they overlap by {number(-gap, 3)}"
+    pairs, ahead = (per.data["mu_final"] - fifo.data["mu_final"]).values, _ahead(per, fifo)
     medians = [f"{number(float(np.median(c.data['mu_final'])), 3)} under {c.strategy}" for c in (fifo, per)]
     both = [here + there for here, there in zip(_fates(fifo), _fates(before), strict=True)]
     chance = number(float(fisher_exact([_fates(fifo), _fates(before)]).pvalue), 3)
     verdict = (
-        f"FULL[PER] beside FIFO[Uniform]: the intervals of μ_final are {apart}; difference in pairs of equal seeds "
-        f"{spread(pairs, 3)}, FULL[PER] ahead in {(pairs > 0).sum()} of {pairs.size}; medians {listed(medians)}. Of "
-        f"FIFO[Uniform] {_dead(fifo)} runs end dead here, in the study above {_dead(before)} (Fisher's exact test: p = "
-        f"{chance}). Both have the same settings; root seeds and numerics versions differ, and the version is not what "
-        f"makes the difference: numerics version 5 gives the runs above again, bit for bit. So it is the seeds' "
-        f"chance; of both together {both[0]} of {sum(both)} die."
+        f"FULL[PER] beside FIFO[Uniform]: μ_final of paired seeds differs by {ahead}, FULL[PER] ahead in "
+        f"{(pairs > 0).sum()} of {pairs.size}; medians {listed(medians)}. Of FIFO[Uniform] {_dead(fifo)} runs end dead "
+        f"here, in the study above {_dead(before)} (Fisher's exact test: p = {chance}). Both have the same settings; "
+        "root seeds and numerics versions differ, and the version is not what makes the difference: numerics version 5 "
+        "gives the runs above again, bit for bit. That is weak evidence that the two differ, and there is nothing in "
+        f"which they could; of both together {both[0]} of {sum(both)} die."
     )
     figure = "![Pendulum without L2](results/separation/figures/learning_curves-PendulumDCSC.png)"
     return "\n\n".join([_compared("separation"), wrapped(verdict), figure])
@@ -96,12 +95,12 @@ def _orderings() -> dict[str, str]:
         name: found("Magman", strategy, False)["mu_final_mean"] - found("Magman", strategy, True)["mu_final_mean"]
         for name, strategy in (("fifo", "FIFO[Uniform]"), ("per", "FULL[PER]"))
     }
-    plain = _apart(found("PendulumDCSC", "FULL[PER]", False), found("PendulumDCSC", "FIFO[Uniform]", False))
+    plain = _ahead(found("PendulumDCSC", "FULL[PER]", False), found("PendulumDCSC", "FIFO[Uniform]", False))
     return {
         "orderings.dead": f"{number(printed['dead'], 0)} of {printed.data.sizes['seed']}",
         "orderings.magman-fifo": number(costs["fifo"], 2),
         "orderings.magman-per": number(costs["per"], 2),
-        "orderings.apart": number(plain, 3),
+        "orderings.plain": plain,
     }
 
 

@@ -38,10 +38,10 @@ def _solved() -> str:
 def _whole() -> str:
     """Return one sentence on whole runs, of which updates are a part, beside RLtools."""
     solved = [row for row in rows_of("bench_solved") if "until solved" in row["what"]]
-    told = [
-        f"{significant(row['ours'])} s ({row['what'].removesuffix(', until solved')}; RLtools {significant(row['peer'])} s)"
-        for row in solved
-    ]
+    told = []
+    for row in solved:
+        ours, theirs = (f"{significant(row[side])} s" for side in ("ours", "peer"))
+        told.append(f"{ours} ({row['what'].removesuffix(', until solved')}; RLtools {theirs})")
     return f"Until Pendulum-v1 is solved, plant and all, it takes {listed(told)}"
 
 

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from benchmarks.tables.stored import Cell, cell, cells, facts, made, results, runs
-from benchmarks.tables.text import between, captioned, listed, number, table
+from benchmarks.tables.text import between, captioned, chance, listed, number, table
 from replaybench.experiments.results.comparison_tables import Row, compared
 from replaybench.experiments.results.effects import SIGNIFICANT
 
@@ -173,8 +173,7 @@ def _numbers(cell: Cell, row: Row) -> list[str]:
 def _beside(row: Row) -> tuple[str, str]:
     if row.effect is None:
         return "", ""
-    chance = number(row.chance, 3) if row.chance >= 0.001 else "< 0.001"
-    return between(row.effect.estimate, *row.effect.interval(), 3), chance
+    return between(row.effect.estimate, *row.effect.interval(), 3), chance(row.chance)
 
 
 def _noise(study: str) -> str:

@@ -7,8 +7,7 @@ from typing import Final
 import numpy as np
 
 from benchmarks.tables.stored import Cell, cell, made, runs
-from benchmarks.tables.text import between, captioned, number, table
-from replaybench.experiments.results.effects import paired
+from benchmarks.tables.text import captioned, difference, number, table
 
 PLAIN, REFER = "[Uniform]", "[Uniform+ReFER]"
 NETWORKS: Final = {
@@ -32,7 +31,7 @@ def _networks() -> str:
         scores = [one.data["mu_final"].values for one in (refer, plain)]
         deaths = [f"{number(one['dead'], 0)} of {one.data.sizes['seed']}" for one in (plain, refer)]
         means = [number(float(np.nanmean(score)), 2) for score in reversed(scores)]
-        rows.append([said, *deaths, *means, *_difference(*scores, digits=2)])
+        rows.append([said, *deaths, *means, *difference(*scores, digits=2)])
     caption = (
         f"{runs(study)} of DDPG on the pendulum, {made(study)}. Dead: μ_final below 0.2. Differences of paired seeds "
         "with BCa intervals, p by flipped signs."
@@ -54,7 +53,7 @@ def _memories() -> str:
             held = float(refer.data["metric_kl"].mean())
             beta = float(refer.data["metric_beta"][:, -1].mean())
             told = [number(held, 2), number(beta, 2)]
-            rows.append([learner, memory, *means, *_difference(refer.final, plain.final, digits=0), *told])
+            rows.append([learner, memory, *means, *difference(refer.final, plain.final, digits=0), *told])
     caption = (
         f"{runs(study)} of 1000 steps on HalfCheetah, {made(study)}; with a memory of all {made(MEMORIES['DDPG'])}. "
         "Return: mean over seeds of the last tenth of training. Differences of paired seeds with BCa intervals, p by "
@@ -66,9 +65,3 @@ def _memories() -> str:
 
 def _cheetah(study: str, learner: str, kept: str, replay: str) -> Cell:
     return cell(study, plant="MujocoHalfCheetah", learner=learner, strategy=f"{kept}{replay}")
-
-
-def _difference(one: np.ndarray, other: np.ndarray, digits: int) -> tuple[str, str]:
-    effect = paired([one], [other])
-    chance = min(1.0, 2 * min(effect.chance_below(0.0), effect.chance_above(0.0)))
-    return between(effect.estimate, *effect.interval(), digits), number(chance, 3) if chance >= 0.001 else "< 0.001"
