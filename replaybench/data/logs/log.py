@@ -10,11 +10,10 @@ from __future__ import annotations
 import csv
 import itertools
 import lzma
-import math
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -31,10 +30,9 @@ from replaybench.data.logs.text import read_text
 
 GAP: Final = 1.5
 """Sample periods between two rows from which on samples are missing between them."""
-RATE_TOLERANCE: Final = 0.01
-"""Relative difference allowed between the stated rate and that of the time column."""
+ROUNDING: Final = 0.002
+"""Relative difference up to which a measured rate may be rounded."""
 
-_TIME_UNITS: Final = {"ms": 1e3, "µs": 1e6, "ns": 1e9}
 _DAMAGE: Final = (
     *(OSError, EOFError, ValueError, RuntimeError, MemoryError, LookupError, TypeError),
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
@@ -60,6 +58,7 @@ class Log:
         time: float64 `[T]` [s], finite, or None where nothing was recorded.
         lines: int64 `[T]`, line of each row in a text file; None for binary files.
         comma: a number in it with a decimal comma, and where it stands; None where there is none.
+        kept: which rows of the file these are, bool; None where they are all.
     """
 
     path: Path
@@ -68,10 +67,13 @@ class Log:
     time: Floats | None
     lines: NDArray[np.int64] | None
     comma: str | None = None
+    kept: NDArray[np.bool_] | None = None
 
     def where(self, row: int) -> str:
         """Return the place of a row in the file, in words."""
-        return f"index {row}" if self.lines is None else f"line {self.lines[row]}"
+        if self.lines is not None:
+            return f"line {self.lines[row]}"
+        return f"index {row if self.kept is None else np.flatnonzero(self.kept)[row]}"
 
     def column(self, name: str, used: NDArray[np.bool_] | None = None) -> Floats:
         """Return one column, checked to be finite in the rows `used` (bool `[T]`; all of them if not given).
@@ -94,13 +96,14 @@ class Log:
         return column
 
 
-def read_log(path: Path, time: str | None = None) -> Log:
+def read_log(path: Path, time: str | None = None, timed_only: bool = False) -> Log:
     """Read a log: text with a header row (`,`, `;` or tab between cells), NPZ, MATLAB or Parquet.
 
     Args:
         path: the file; `.csv`, `.tsv` or `.txt`, `.npz`, `.mat` (version 5 or later), or `.parquet`.
         time: name of the column of sample times [s]; if not given, the one called `time` or `t`, if any, or the only
             field of a struct that is called so.
+        timed_only: leave out rows without a time instead of refusing them.
 
     Raises:
         UserError: the file is missing, damaged, too large or not of this form; says in which line or column.
@@ -116,8 +119,18 @@ def read_log(path: Path, time: str | None = None) -> Log:
         reasons = [f"; column {name!r} cannot be used: {reason}" for name, reason in table.unusable.items()]
         raise UserError(f"{path} holds no column of numbers{''.join(reasons[:1])}")
     log = Log(path, table.columns, table.unusable, None, table.lines, table.comma)
-    time = _time_column(table) if time is None else time
-    return log if time is None else replace(log, time=log.column(time))
+    time = time_column(table.columns) if time is None else time
+    if time is None:
+        return log
+    if timed_only and time in log.columns:
+        log = _timed(log, np.isfinite(log.columns[time]))
+    return replace(log, time=log.column(time))
+
+
+def _timed(log: Log, timed: NDArray[np.bool_]) -> Log:
+    """Return the log with only the rows that are `timed`, bool `[T]`."""
+    columns = {name: column[timed] for name, column in log.columns.items()}
+    return replace(log, columns=columns, lines=None if log.lines is None else log.lines[timed], kept=timed)
 
 
 def _read(path: Path, reader: Callable[[Path], Table]) -> Table:
@@ -133,12 +146,14 @@ def _read(path: Path, reader: Callable[[Path], Table]) -> Table:
         raise UserError(f"{path} cannot be read: {' '.join(str(error).split()) or type(error).__name__}") from error
 
 
-def _time_column(table: Table) -> str | None:
-    for part in (lambda name: name, lambda name: name.rpartition(".")[2]):
-        named = [name for name in table.columns if part(name).casefold() in ("time", "t")]
-        if len(named) == 1 or (named and part(named[0]) == named[0]):
-            return named[0]
-    return None
+def time_column(names: Iterable[str]) -> str | None:
+    """Return which column is called `time`, else `t`, in any case; else the only field of a struct that is; or None."""
+    names = list(names)
+    called = [name for name in names if name.casefold() in ("time", "t")]
+    if called:
+        return min(called, key=lambda name: (name.casefold() == "t", not name.islower()))
+    fields = [name for name in names if name.rpartition(".")[2].casefold() in ("time", "t")]
+    return fields[0] if len(fields) == 1 else None
 
 
 def sampling_rate(time: Floats) -> float:
@@ -147,11 +162,12 @@ def sampling_rate(time: Floats) -> float:
     It is the mean, not the median, of the sample times: a clock that counts milliseconds makes 60 Hz out of steps
     of 16 and 17 ms, of which neither is the period. The median only tells which steps are gaps.
 
+    Args:
+        time: sample times `[T]` [s], two at least.
+
     Raises:
-        UserError: fewer than two rows, or time does not increase.
+        UserError: time does not increase.
     """
-    if len(time) < 2:
-        raise UserError(f"the log has {len(time)} rows of data; a step takes two")
     steps = np.diff(time)
     if not (steps > 0).all():
         row = int((steps <= 0).argmax()) + 1
@@ -163,12 +179,12 @@ def sampling_rate(time: Floats) -> float:
 
 
 def round_rate(rate: float) -> float:
-    """Return the roundest rate within 0.2 % of a measured one [Hz]: few digits in either Hz or seconds."""
+    """Return the roundest rate within `ROUNDING` of a measured one [Hz]: few digits in either Hz or seconds."""
     rounded = (
         candidate
         for digits in range(1, 5)
         for candidate in (float(f"{rate:.{digits}g}"), 1 / float(f"{1 / rate:.{digits}g}"))
-        if abs(candidate / rate - 1) <= 0.002
+        if abs(candidate / rate - 1) <= ROUNDING
     )
     return next(rounded, rate)
 
@@ -178,20 +194,10 @@ def segments(time: Floats, frequency: float) -> list[slice]:
 
     Args:
         time: increasing sample times `[T]` [s].
-        frequency: stated sampling frequency [Hz].
+        frequency: sampling frequency [Hz].
 
     Returns:
         Slices that together cover all T rows, in order.
-
-    Raises:
-        UserError: time does not increase, or its rate is more than 1 % from `frequency`.
     """
-    if not (math.isfinite(frequency) and frequency > 0):
-        raise UserError(f"--frequency must be a positive number of Hz, not {frequency}")
-    rate = sampling_rate(time)
-    if abs(rate / frequency - 1) > RATE_TOLERANCE:
-        units = [unit for unit, factor in _TIME_UNITS.items() if abs(rate * factor / frequency - 1) <= RATE_TOLERANCE]
-        remedy = f"give time in s, not {units[0]}" if units else f"use --frequency {round_rate(rate):g}"
-        raise UserError(f"the time column is sampled at {rate:.5g} Hz, not at {frequency:g} Hz: {remedy}")
     cuts = [0, *(np.flatnonzero(np.diff(time) * frequency > GAP) + 1).tolist(), len(time)]
     return [slice(first, last) for first, last in itertools.pairwise(cuts)]

@@ -1,4 +1,4 @@
-"""Logs as text: a header row of names, then numbers, with `,`, `;` or tab between them.
+"""Logs as text: a header row of names, then numbers or dates (ISO 8601), with `,`, `;` or tab between them.
 
 Where no comma stands between cells, one may stand in numbers: spreadsheets of half of Europe write 1,5 for 1.5.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import math
 from array import array
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from replaybench.data.logs.table import Table, refuse_doubles
 
 
 def read_text(path: Path) -> Table:
-    """Read a text log; a cell that is no number makes its column unusable.
+    """Read a text log, dates as seconds after the first; a cell that is no number makes its column unusable.
 
     Raises:
         UserError: there is no header row, a row has more or fewer cells than it, or some numbers have decimal commas
@@ -38,6 +39,7 @@ def read_text(path: Path) -> Table:
         refuse_doubles(path, names)
         columns, lines = [array("d") for _ in names], array("q")
         unusable: dict[str, str] = {}
+        starts = dict[str, datetime]()  # of columns of dates, which the first row tells
         written = dict[str, str]()  # a number with each of the two marks
         for row in rows:
             if not row:
@@ -47,13 +49,17 @@ def read_text(path: Path) -> Table:
                     f"{path}, line {rows.line_num} has {len(row)} values, but the header in line {first_line} "
                     f"has {len(names)} names"
                 )
+            if not lines:
+                starts = {name: date for name, cell in zip(names, row, strict=True) if (date := _date(cell))}
             lines.append(rows.line_num)
             for name, column, cell in zip(names, columns, row, strict=True):
-                number = _number(cell, commas=delimiter != ",")
+                start = starts.get(name)
+                number = _number(cell, commas=delimiter != ",") if start is None else _seconds(cell, start)
                 column.append(math.nan if number is None else number)
                 if number is None and cell.strip():
-                    unusable.setdefault(name, f"line {rows.line_num} holds {cell!r}, which is not a number")
-                elif number is not None:
+                    wanted = "date" if start else "number"
+                    unusable.setdefault(name, f"line {rows.line_num} holds {cell!r}, which is not a {wanted}")
+                elif number is not None and not start:
                     for mark in ",.":
                         if mark not in written and mark in cell:
                             written[mark] = f"{cell.strip()!r} in line {rows.line_num}"
@@ -61,14 +67,39 @@ def read_text(path: Path) -> Table:
             raise UserError(
                 f"{path} has decimal commas ({written[',']}) and points ({written['.']}); write one of them"
             )
-    named = {name: np.array(column) for name, column in zip(names, columns, strict=True) if name not in unusable}
-    named.pop("", None)
+    named = {name: np.array(column) for name, column in zip(names, columns, strict=True)}
+    for name in starts:
+        # Dates to the second tell nothing of ten rows within one; the rate can be stated.
+        dated = np.flatnonzero(np.isfinite(named[name]))
+        if (late := np.diff(named[name][dated]) <= 0).any():
+            line = lines[dated[int(late.argmax()) + 1]]
+            unusable.setdefault(name, f"the date in line {line} is no later than the one before")
+    named = {name: column for name, column in named.items() if name and name not in unusable}
     return Table(named, unusable, np.array(lines), written.get(","))
 
 
 def _number(text: str, commas: bool = False) -> float | None:
     """Return the number that a text is, with a decimal comma if that may be; None if it is none."""
+    if "_" in text:
+        return None  # a typing error: only Python takes 1_0 for 10
     try:
         return float(text)
     except ValueError:
         return _number(text.replace(",", ".")) if commas and text.count(",") == 1 and "." not in text else None
+
+
+def _date(text: str) -> datetime | None:
+    """Return the date and time that a text is in ISO 8601, in UTC if it names no zone; None if it is none."""
+    if _number(text) is not None:  # 20240101 too
+        return None
+    try:
+        date = datetime.fromisoformat(text.strip())
+    except ValueError:
+        return None
+    return date if date.tzinfo else date.replace(tzinfo=UTC)
+
+
+def _seconds(text: str, start: datetime) -> float | None:
+    """Return the seconds from a date to that which a text is; None if it is none."""
+    date = _date(text)
+    return None if date is None else (date - start).total_seconds()

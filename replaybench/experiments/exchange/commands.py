@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -36,7 +37,8 @@ def show_import(
 ) -> None:
     """Convert a log or a Minari dataset into a buffer file; the summary is printed before anything is written."""
     from replaybench.data.logs.log import read_log
-    from replaybench.experiments.exchange.logs_to_buffer import convert, parse_columns
+    from replaybench.experiments.exchange.columns import parse_columns
+    from replaybench.experiments.exchange.logs_to_buffer import convert
     from replaybench.experiments.exchange.minari_import import convert_dataset
 
     plant = make_plant(name, **parameters)
@@ -52,13 +54,14 @@ def show_import(
             if given:
                 raise UserError(f"{option} is for logs; a Minari dataset has no columns, leave it out")
         target = output or Path("runs") / f"{dataset_id.replace('/', '-')}.h5"
-        refuse_existing(target)
+        _check_target(target)
         found = convert_dataset(dataset_id, plant, frequency, name)
     else:
         path = Path(source)
         target = output or path.with_suffix(".h5")
-        refuse_existing(target)
-        found = convert(read_log(path, time), plant, parse_columns(columns), frequency, clip_actions, name, missing)
+        _check_target(target)
+        log = read_log(path, time, timed_only=missing != "refuse")
+        found = convert(log, plant, parse_columns(columns), frequency, clip_actions, name, missing)
     arrays, facts, summary = found
     console.print(summary_table(summary))
     for warning in summary.warnings:
@@ -71,6 +74,17 @@ def show_import(
     print(f"next     replaybench replay {shlex.quote(f'{target}')} --learner {learner}{own}")
     if not plant.action_choices:
         print("         or --learner TD3, where the recorded actions were random or stepped and not a controller's")
+
+
+def _check_target(path: Path) -> None:
+    """Refuse a file that exists or cannot be written, before anything is computed."""
+    refuse_existing(path)
+    folder = next(above for above in path.absolute().parents if above.exists())
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}; choose another --output") from error
 
 
 def show_export(

@@ -6,45 +6,30 @@ a buffer keeps normalised numbers, in which a wrong unit no longer shows.
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.errors import UserError, unknown
-from replaybench.data.logs.log import Log, round_rate, sampling_rate, segments
+from replaybench.data.errors import UserError
+from replaybench.data.logs.log import Log, segments
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import OdePlant
+from replaybench.experiments.exchange.columns import OPTIONAL, match_columns
+from replaybench.experiments.exchange.control_rate import control_rate
 from replaybench.experiments.exchange.empty_cells import Missing, complete_steps, interpolated
 from replaybench.experiments.exchange.recording import Arrays, Floats, member_arrays, recording_facts, summarise
 from replaybench.experiments.exchange.summary import Summary, wrap
 
-OPTIONAL: Final = ("reward", "terminated")
 ACTION_TOLERANCE: Final = 1e-6
 """Part of an action's half range by which rounding may put it out of bounds."""
 STATE_TOLERANCE: Final = 0.05
 """Part of the observation limit that measurement noise may add to it; a wrong unit is off by far more."""
 IRREGULAR: Final = 0.1
 """Sample times further than this part of a period from it are irregular."""
-_UNIT: Final = re.compile(r"\s*[\[(/][^\[\](),:]*[\])]?$")
 
 Bools = NDArray[np.bool_]
-
-
-def parse_columns(tokens: Iterable[str]) -> dict[str, str]:
-    """Return the mapping that `NAME=COLUMN` tokens state, where NAME is a state, action, `reward` or `terminated`."""
-    mapping = {}
-    for token in tokens:
-        name, equals, column = token.partition("=")
-        if not (name and equals and column):
-            raise UserError(f"--columns takes NAME=COLUMN, as in angle=theta, not {token!r}")
-        if name in mapping:
-            raise UserError(f"--columns gives {name!r} twice")
-        mapping[name] = column
-    return mapping
 
 
 def convert(
@@ -81,18 +66,18 @@ def convert(
         UserError: a column is missing, not finite or out of the plant's bounds, or the time column does not fit.
     """
     mapping = match_columns(log, plant, columns or {})
+    rows = len(next(iter(log.columns.values())))
+    if rows < 2:
+        raise UserError(f"{log.path} has {rows} rows of data; a step takes two")
     inferred = frequency is None
-    if frequency is None:
-        if log.time is None:
-            near = _nearest("time", (*log.columns, *log.unusable))
-            how = f"--time {near!r}, if that is in s" if near else "--time"
-            raise UserError(f"{log.path} has no column called time; name it with {how}, or give --frequency")
-        frequency = round_rate(sampling_rate(log.time))
+    frequency = control_rate(log, plant, frequency)
     starts, used = _steps(log, frequency)
-    mended: tuple[str, ...] = ()
+    untimed = 0 if log.kept is None else int((~log.kept).sum())
+    mended = tuple(_counted(untimed, "rows have no time: left out"))
     if missing != "refuse":
         if missing == "interpolate":
-            log, mended = interpolated(log, plant, mapping)
+            log, filled = interpolated(log, plant, mapping)
+            mended += filled
         whole = complete_steps(log, plant, mapping)
         mended += tuple(_counted(int((starts & ~whole).sum()), "steps have empty cells: left out"))
         starts, used = _joined(log, starts & whole)
@@ -123,7 +108,7 @@ def convert(
         u,
         x_next,
         source=log.path.name,
-        rows=len(state),
+        rows=rows,
         episodes=int(episode[-1]) + 1,
         frequency=frequency,
         inferred=inferred,
@@ -142,52 +127,12 @@ def convert(
     return member_arrays(plant, values, episode), facts, summary
 
 
-def match_columns(log: Log, plant: Plant, columns: Mapping[str, str]) -> dict[str, str]:
-    """Return the log's column for every state and action of a plant, and for what is recorded of `OPTIONAL`."""
-    names = (*plant.state_names, *plant.action_names, *OPTIONAL)
-    by_fold = {_fold(name): name for name in names}
-    stated = {}
-    for name, column in columns.items():
-        if _fold(name) not in by_fold:
-            raise unknown("state or action", name, names)
-        if column not in log.columns and column not in log.unusable:
-            raise unknown("column", column, log.columns)
-        stated[by_fold[_fold(name)]] = column
-    found = {_fold(column): column for column in (*log.unusable, *log.columns)}
-    mapping = {name: stated.get(name) or found.get(_fold(name)) for name in names}
-    if absent := [name for name in names[: -len(OPTIONAL)] if mapping[name] is None]:
-        titles = (*log.columns, *log.unusable)  # what is unusable says why when it is named
-        free = [column for column in titles if column not in mapping.values()]
-        tokens = " ".join(f"'{name}={_nearest(name, free) or 'COLUMN'}'" for name in absent)
-        raise UserError(
-            f"{log.path} has no column called {' or '.join(map(repr, absent))}, which {plant.name} needs; "
-            f"name {'it' if len(absent) == 1 else 'them'} with --columns {tokens} (it has: {', '.join(titles)})"
-        )
-    chosen = {name: column for name, column in mapping.items() if column is not None}
-    for column in chosen.values():
-        if column in log.unusable:
-            log.column(column)  # says why
-    return chosen
-
-
-def _fold(name: str) -> str:
-    return name.casefold().translate({ord(mark): None for mark in " _-"})
-
-
-def _nearest(name: str, columns: Iterable[str]) -> str | None:
-    """Return the column that is nearly called so but for its unit, to be proposed: its unit may be another."""
-    bare = {_fold(_UNIT.sub("", column)): column for column in columns}
-    return next((bare[match] for match in difflib.get_close_matches(_fold(name), bare, n=1)), None)
-
-
 def _steps(log: Log, frequency: float) -> tuple[Bools, Bools]:
     """Return which rows `[T]` start a step, and which belong to one."""
     rows = len(next(iter(log.columns.values())))
     starts = np.zeros(rows, np.bool_)
     for piece in [slice(0, rows)] if log.time is None else segments(log.time, frequency):
         starts[piece.start : max(piece.stop - 1, 0)] = True
-    if not starts.any():
-        raise UserError(f"{log.path} has {rows} rows of data; a step takes two")
     return _joined(log, starts)
 
 

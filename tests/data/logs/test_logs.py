@@ -68,6 +68,9 @@ def test_the_time_column_is_named_or_found_or_absent(tmp_path: Path) -> None:
     assert read_log(text_log(tmp_path, "stamp,a\n5,0\n")).time is None
     with pytest.raises(UserError, match=r"unknown column 'stmp'; did you mean stamp"):
         read_log(path, "stmp")
+    exact = read_log(text_log(tmp_path, "T,TIME,time\n5,1,0\n6,2,0\n")).time
+    assert exact is not None
+    assert exact.tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -96,6 +99,40 @@ def test_only_a_column_that_is_used_must_be_numeric_and_whole(tmp_path: Path) ->
     with pytest.raises(UserError, match=r"column 'angle' is inf at line 5 \(1 such rows\)"):
         log.column("angle", np.array([True, False, True]))
     assert log.column("angle", np.array([True, False, False]))[0] == 1.0
+
+
+def test_rows_without_a_time_are_refused_or_left_out(tmp_path: Path) -> None:
+    path = text_log(tmp_path, "time,angle\n0,1\n,2\n1,\ninf,3\n")
+    with pytest.raises(UserError, match=r"column 'time' is nan at line 3 \(2 such rows\); .* --missing drop"):
+        read_log(path)
+    log = read_log(path, timed_only=True)
+    assert log.time is not None
+    assert (log.time.tolist(), log.where(1)) == ([0.0, 1.0], "line 4")
+
+
+def test_only_python_takes_an_underscore_for_a_part_of_a_number(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"line 3 holds '1_0', which is not a number"):
+        read_log(text_log(tmp_path, "time,angle\n0,1\n1,1_0\n")).column("angle")
+
+
+def test_dates_are_seconds_after_the_first(tmp_path: Path) -> None:
+    dates = (
+        "2024-12-31T23:59:59.98",
+        "2025-01-01 00:00:00",
+        "",
+        "2025-01-01T00:00:00.02Z",
+        "2025-01-01T01:00:00.040+01:00",
+    )
+    log = read_log(
+        text_log(tmp_path, "time;angle;day\n" + "".join(f"{date};0,5;2024-01-31\n" for date in dates)), None, True
+    )
+    assert log.time is not None
+    np.testing.assert_allclose(log.time, [0.0, 0.02, 0.04, 0.06], atol=1e-12)
+    coarse = text_log(tmp_path, "time,angle\n" + "".join(f"2024-01-01T00:00:0{i // 3},{i}\n" for i in range(6)))
+    assert read_log(coarse).unusable == {"time": "the date in line 3 is no later than the one before"}
+    for odd in ("3.5", "12:00"):
+        with pytest.raises(UserError, match=rf"'time' cannot be used: line 3 holds '{odd}', which is not a date"):
+            read_log(text_log(tmp_path, f"time,angle\n2024-01-01,0\n{odd},0\n"), "time")
 
 
 @pytest.mark.parametrize("mark", [";", "\t"])
@@ -200,28 +237,10 @@ def test_a_measured_rate_is_rounded_only_as_far_as_it_is_uncertain(measured: flo
     assert round_rate(49.7) == 49.7
 
 
-def test_a_wrong_rate_says_what_to_type() -> None:
-    time = np.arange(100) / 50.0
-    assert segments(time, 50.0 / 1.009) == segments(time, 50.0 * 1.009) == [slice(0, 100)]
-    for wrong in (50.0 / 1.011, 50.0 * 1.011, 100.0):
-        with pytest.raises(UserError, match=r"is sampled at 50 Hz, not at .* Hz: use --frequency 50$"):
-            segments(time, wrong)
-    with pytest.raises(UserError, match=r"sampled at 0.05 Hz, not at 50 Hz: give time in s, not ms"):
-        segments(1e3 * time, 50.0)
-    for nonsense in (0.0, -50.0, float("nan"), float("inf")):
-        with pytest.raises(UserError, match="--frequency must be a positive number"):
-            segments(time, nonsense)
-
-
 @pytest.mark.parametrize("time", [[0.0, 0.1, 0.1, 0.2], [0.0, 0.1, 0.05, 0.2]])
 def test_time_must_increase(time: list[float]) -> None:
     with pytest.raises(UserError, match=r"time does not increase at row 3 of the data \(0.1 s, then"):
-        segments(np.array(time), 10.0)
-
-
-def test_one_row_is_no_recording() -> None:
-    with pytest.raises(UserError, match="the log has 1 rows of data; a step takes two"):
-        sampling_rate(np.zeros(1))
+        sampling_rate(np.array(time))
 
 
 @settings(max_examples=100, deadline=None)

@@ -260,6 +260,22 @@ def test_one_recording_gives_one_buffer_whatever_its_format(
         np.testing.assert_array_equal(found[name], array)
 
 
+def test_rows_without_a_time_and_unwritable_targets_on_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rig.csv").write_text(
+        "time,angle,angular_velocity,voltage\n" + "0,0,0,1\n0.02,0,0,1\n,0,0,1\n0.06,0,0,1\n0.08,0,0,1\n"
+    )
+    words = "import", "rig.csv", "--plant", "Pendulum"
+    assert "column 'time' is nan at line 4" in call(capsys, *words)[2]
+    code, out, _ = call(capsys, *words, "--missing", "drop")
+    assert code == 0
+    assert "warning: 1 rows have no time: left out" in out
+    code, out, err = call(capsys, *words, "--output", "rig.csv/rig.h5")
+    assert (code, out) == (2, "")
+    assert "cannot write rig.csv/rig.h5: Not a directory; choose another --output" in err
+
+
 def foreign(root: Path, observations: NDArray[Any], actions: NDArray[Any], **told: Any) -> None:
     """Write a dataset as someone else might."""
     from replaybench.data.formats.minari_dataset import Episode, dataset_folder, write_dataset

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from rich.console import Console
 from scipy.integrate import solve_ivp
+from scipy.io import savemat
 
 import replaybench
 from replaybench.data.errors import UserError
@@ -30,7 +31,9 @@ from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.ode.rk4 import simulate
 from replaybench.envs.registry import make_plant
-from replaybench.experiments.exchange.logs_to_buffer import convert, parse_columns
+from replaybench.experiments.exchange.columns import parse_columns
+from replaybench.experiments.exchange.empty_cells import Missing
+from replaybench.experiments.exchange.logs_to_buffer import convert
 from replaybench.experiments.exchange.summary import action_dimensions, summary_table, warnings_about, wrap
 
 EXAMPLES = Path(__file__).parents[3] / "replaybench" / "examples"
@@ -160,6 +163,8 @@ def test_no_step_crosses_a_gap() -> None:
 def test_one_row_is_no_step() -> None:
     with pytest.raises(UserError, match=r"rig.npz has 1 rows of data; a step takes two"):
         convert(log_of(pendulum_table(1), time=False), Pendulum(), frequency=50.0)
+    with pytest.raises(UserError, match=r"rig.npz has 1 rows of data"):
+        convert(log_of(pendulum_table(1)), Pendulum())
 
 
 def test_what_the_last_row_of_an_episode_lacks_is_not_missed() -> None:
@@ -300,6 +305,16 @@ def test_columns_are_matched_by_name_or_as_stated() -> None:
         convert(Log(Path("x.csv"), table, {"angle": "it is text"}, table["time"], None), Pendulum(), {"angle": "angle"})
 
 
+def test_the_exact_name_is_taken_and_two_alike_are_refused() -> None:
+    table = pendulum_table(30)
+    twice = log_of({"ANGLE": table["voltage"], **table, "Angle": table["voltage"]})
+    assert convert(twice, Pendulum())[1]["columns"]["angle"] == "angle"
+    alike = log_of({name: twice.columns[name] for name in twice.columns if name != "angle"} | {"time": table["time"]})
+    with pytest.raises(UserError, match="'ANGLE' and 'Angle', and each may be angle; choose one .* 'angle=ANGLE'"):
+        convert(alike, Pendulum())
+    assert convert(alike, Pendulum(), {"angle": "Angle"})[1]["columns"]["angle"] == "Angle"
+
+
 def test_a_missing_column_may_be_one_that_cannot_be_used() -> None:
     table = pendulum_table(30)
     log = Log(Path("x.csv"), {"time": table["time"]}, {"Angle [rad]": "commas"}, table["time"], None)
@@ -420,6 +435,21 @@ def test_steps_with_empty_cells_are_left_out(time: bool) -> None:
         np.testing.assert_array_equal(arrays[name], whole[name][:, kept])
     assert summary.episodes == 3
     assert "5 steps have empty cells: left out" in summary.warnings[0]
+
+
+@pytest.mark.parametrize("missing", ["drop", "interpolate"])
+def test_rows_without_a_time_are_left_out(missing: Missing, tmp_path: Path) -> None:
+    table = pendulum_table()
+    whole, *_ = convert(log_of(table), Pendulum())
+    table["time"] = table["time"].copy()
+    table["time"][[0, 10]] = np.nan
+    savemat(tmp_path / "rig.mat", table)
+    log = read_log(tmp_path / "rig.mat", timed_only=True)
+    arrays, _, summary = convert(log, Pendulum(), missing=missing)
+    kept = [step for step in range(119) if step not in (0, 9, 10)]
+    np.testing.assert_array_equal(arrays["observation"], whole["observation"][:, kept])
+    assert (summary.episodes, summary.warnings[0]) == (2, "2 rows have no time: left out")
+    assert log.where(9) == "index 11"
 
 
 def test_empty_cells_are_filled() -> None:

@@ -1,0 +1,91 @@
+"""The control rate of a log: stated or measured, and one that its plant can have.
+
+A buffer of another rate could never be replayed, since evaluations run the plant at the rate of the recording.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import Final
+
+from replaybench.data.bounds import HERTZ, STEPS
+from replaybench.data.errors import UserError
+from replaybench.data.logs.log import ROUNDING, Log, round_rate, sampling_rate, time_column
+from replaybench.envs.interface.plant import Plant
+from replaybench.experiments.exchange.columns import nearest
+
+RATE_TOLERANCE: Final = 0.01
+"""Relative difference allowed between the stated rate and that of the time column."""
+_TOO_SLOW: Final = 0.01
+"""Part of a plant's own rate below which a measured one shows a wrong unit of time."""
+_UNITS: Final = {"ms": 1e3, "µs": 1e6, "ns": 1e9}
+"""How many of each make a second."""
+
+
+def control_rate(log: Log, plant: Plant, stated: float | None) -> float:
+    """Return the rate [Hz] of a log of two rows at least: the stated one, or the roundest that fits its times.
+
+    Raises:
+        UserError: neither is there, they differ by more than 1 %, or the plant cannot have that rate; says what to do.
+    """
+    if stated is not None:
+        HERTZ.check(stated, "--frequency")
+    if log.time is None:
+        if stated is None:
+            raise _untold(log)
+        plant.steps_per_episode(stated)
+        return stated
+    measured = sampling_rate(log.time)
+    possible = _possible(plant, measured)
+    if stated is None:
+        _refuse_wrong_unit(log, plant, measured, possible)
+    elif abs(measured / stated - 1) > RATE_TOLERANCE:
+        units = [unit for unit, factor in _UNITS.items() if abs(measured * factor / stated - 1) <= RATE_TOLERANCE]
+        remedy = (
+            f"give time in s, not {units[0]}" if units else f"use --frequency {possible or round_rate(measured):.12g}"
+        )
+        raise UserError(f"the time column is sampled at {measured:.5g} Hz, not at {stated:g} Hz: {remedy}")
+    rate = stated or (possible if possible and abs(possible / measured - 1) <= ROUNDING else round_rate(measured))
+    try:
+        plant.steps_per_episode(rate)
+    except UserError as error:
+        remedy = f"--frequency {possible:.12g} fits the log" if possible else "resample the log"
+        raise UserError(f"{log.path}: {error} ({remedy})") from error
+    return rate
+
+
+def _refuse_wrong_unit(log: Log, plant: Plant, measured: float, possible: float | None) -> None:
+    """Raise where times in s would make a rate far too low for the plant."""
+    if measured < _TOO_SLOW * plant.frequency:
+        unit = min(_UNITS, key=lambda unit: abs(math.log(measured * _UNITS[unit] / plant.frequency)))
+        otherwise = f", or --frequency {possible:.12g} if it is in s" if possible else ""
+        raise UserError(
+            f"{log.path} is sampled at {measured:.5g} Hz, {plant.name} at {plant.frequency:g} Hz: "
+            f"give time in s, not {unit}{otherwise}"
+        )
+
+
+def _possible(plant: Plant, measured: float) -> float | None:
+    """Return what a measured rate [Hz] passes for and the plant can have: the roundest, else the nearest, if any."""
+    exact = measured * plant.episode_seconds
+    if exact > STEPS.high:
+        return None
+    counts = range(math.ceil(exact * (1 - RATE_TOLERANCE)), math.floor(exact * (1 + RATE_TOLERANCE)) + 1)
+    near = sorted((count / plant.episode_seconds for count in counts), key=lambda rate: abs(rate - measured))
+    for rate in (round_rate(measured), *near):
+        with contextlib.suppress(UserError):
+            plant.steps_per_episode(rate)
+            return rate
+    return None
+
+
+def _untold(log: Log) -> UserError:
+    """Return the error for a log without usable times."""
+    named = time_column(log.unusable)
+    if named:
+        reason = f"column {named!r} cannot be used: {log.unusable[named]}"
+        return UserError(f"{log.path}: {reason}; mend it, or give --frequency")
+    near = nearest("time", (*log.columns, *log.unusable))
+    how = f"--time {near!r}, if that is in s" if near else "--time"
+    return UserError(f"{log.path} has no column called time; name it with {how}, or give --frequency")
