@@ -15,8 +15,8 @@ from replaybench.data.errors import UserError, unknown
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.envs.registry import is_installed, make_plant
 from replaybench.experiments.advice.ninety_percent import Capacity, ninety_percent, rounded
-from replaybench.experiments.advice.probes import Question, condition, planned, run, stored_study
-from replaybench.experiments.advice.proposal import Advice, cautions_of, changes_of, choose, probes_of, scores_of
+from replaybench.experiments.advice.probes import LEAST_EPISODES, Question, condition, planned, run, stored_study
+from replaybench.experiments.advice.proposal import Advice, Probe, cautions_of, changes_of, choose, probes_of, scores_of
 from replaybench.experiments.advice.rules import RETENTIONS, SAMPLINGS, Candidate, candidates
 from replaybench.experiments.advice.show import as_record, print_advice
 from replaybench.experiments.advice.traits import Traits, authority_of, decay_of, symmetry_of
@@ -28,8 +28,14 @@ _ROOM: Final = 10_000
 
 
 def advise(question: Question, folder: Path, workers: int, console: Console) -> Advice:
-    """Answer a question by runs in a folder; what is finished there is not run again."""
-    plant = make_plant(question.plant)
+    """Answer a question by runs in a folder; what is finished there is not run again.
+
+    Raises:
+        UserError: a batch does not fit into the memory.
+    """
+    plant, batch = make_plant(question.plant), _batch(question)
+    if question.memory and question.memory < batch:
+        raise UserError(f"--memory {question.memory} is smaller than a batch of {batch}; ask for {batch} or more")
     budget = planned(question, folder, workers)
 
     def say(text: str) -> None:
@@ -49,7 +55,7 @@ def advise(question: Question, folder: Path, workers: int, console: Console) -> 
         symmetry=symmetry_of(plant, question.frequency),
         memory=question.memory / asked if question.memory else float("inf"),
     )
-    room = max(settings["batch_size"], min(asked, question.memory or asked))
+    room = max(batch, min(asked, question.memory or asked))
     ranked = [each for each in candidates(traits) if each.strategy() != FULL]
     if question.memory:
         steps = int(here["episode_steps"].sum("episode").max())
@@ -61,7 +67,7 @@ def advise(question: Question, folder: Path, workers: int, console: Console) -> 
     tried = _tried(names, None)
     advice = _conclude(question, budget.episodes, second, traits, capacity, tried)
     bounded = [each for each in advice.probes if each.candidate.retention != "FULL"]
-    if bounded and len(picked) == budget.probes > 1 and room // 2 >= settings["batch_size"]:
+    if bounded and len(picked) == budget.probes > 1 and room // 2 >= batch:
         half = bounded[0].candidate.strategy(room // 2)
         say(f"3 of 3: half the capacity, {half}")
         names.append(half)
@@ -83,7 +89,9 @@ def advise_from(
     """
     folder = RunFolder(path)
     if not folder.results.is_file():
-        raise UserError(f"{path} holds no results.nc; name a run folder of `sweep`, or ask with --plant")
+        inner = sorted(path.glob("*/results.nc"))  # of what `advise` wrote, the last holds all that was tried
+        hint = f"name {inner[-1].parent}" if inner else "name a run folder of `sweep`, or ask with --plant"
+        raise UserError(f"{path} holds no results.nc; {hint}")
     data, table = read_results(folder.results), stored_study(folder)
     if "episode_steps" not in data:
         raise UserError(f"{folder.results}, of an older version, does not say how long episodes were; sweep again")
@@ -101,6 +109,12 @@ def advise_from(
             f"{path} holds no finished {FULL} there, from whose curve advice begins; run it, or use --plant"
         )
     return found
+
+
+def _batch(question: Question) -> int:
+    """Return the experiences that are replayed at once: single ones, or segments of them."""
+    settings = question.study([FULL], question.episodes or LEAST_EPISODES, _ROOM).cells()[0].settings
+    return int(settings["batch_size"]) * int(settings.get("segment", 1))
 
 
 def _places(run: xr.DataArray) -> list[tuple[str, str, float, float]]:
@@ -186,14 +200,24 @@ def _conclude(
     capacity: Capacity | None,
     tried: Sequence[tuple[str, str, str, int | None]],
 ) -> Advice:
-    """Compare what was tried, and propose one."""
+    """Compare what was tried, and propose one that fits into the memory.
+
+    Raises:
+        UserError: none does.
+    """
     here = condition(data, question.plant, question.learner, question.noise, question.frequency)
     scores, unit = scores_of(here)
     judged = {(each.retention, each.sampling): each for each in candidates(traits)}
     done = here["reward"].notnull().any("episode")
     missing = {name: int((~done.sel(strategy=name)).sum()) for name in scores}
     probes = probes_of(scores, missing, [(judged[kept, drawn], name, room) for kept, drawn, name, room in tried])
-    affordable = [each for each in probes if _fits(each.capacity, question.memory, here)] or probes
+    sizes = {each.name: _size(each, here) for each in probes}
+    affordable = [each for each in probes if not question.memory or sizes[each.name] <= question.memory]
+    if not affordable:
+        raise UserError(
+            f"nothing that was run on {question.plant} fits into --memory {question.memory}, the least keeps "
+            f"{min(sizes.values())}; raise it, or run FIFO({question.memory})[Uniform] there too"
+        )
     chosen = choose(affordable)
     return Advice(
         plant=question.plant,
@@ -207,15 +231,15 @@ def _conclude(
         capacity=capacity,
         probes=probes,
         chosen=chosen,
-        changes=changes_of(traits, probes, chosen, capacity),
+        changes=changes_of(traits, probes, affordable, chosen, capacity),
         cautions=cautions_of(capacity, chosen, question.seeds, episodes, traits),
     )
 
 
-def _fits(room: int | None, memory: int, here: xr.Dataset) -> bool:
-    """Tell whether what a strategy keeps fits into the memory; without a capacity it keeps the whole run."""
-    needed = int(here["episode_steps"].sum("episode").max()) if room is None else room
-    return not memory or needed <= memory
+def _size(probe: Probe, here: xr.Dataset) -> int:
+    """Return how many experiences a strategy keeps; without a capacity they are those of the whole run."""
+    whole = int(here["episode_steps"].sel(strategy=probe.name).sum("episode").max())
+    return whole if probe.capacity is None else probe.capacity
 
 
 def show(advices: Sequence[Advice], form: str, console: Console) -> None:

@@ -30,7 +30,8 @@ class Capacity:
         stored: experiences of the whole run.
         start, final: rewards at 0 % and at 100 %.
         rise: what the last tenth of the run still added to the tenth before, as a part of final − start.
-        converged: whether that is surely less than 2 %; if not, `steps` is a lower bound.
+        rising: whether that is surely above nothing; then `steps` is a lower bound, unless it is as good as nothing.
+        converged: whether that is surely less than 2 %.
     """
 
     steps: int
@@ -38,7 +39,15 @@ class Capacity:
     start: float
     final: float
     rise: float
+    rising: bool
     converged: bool
+
+    @property
+    def state(self) -> str:
+        """Say whether the curve still rises, which a few seeds may not tell."""
+        if self.converged:
+            return "no longer rising"
+        return "still rising" if self.rising else "not known to have settled"
 
 
 def ninety_percent(rewards: Floats, steps: Floats, start: float) -> Capacity | None:
@@ -64,13 +73,14 @@ def ninety_percent(rewards: Floats, steps: Floats, start: float) -> Capacity | N
     reached = int(np.argmax(smooth >= start + SHARE * (final - start)))
     counts = steps.mean(axis=0).cumsum()
     rising = paired([rewards[:, -last:].mean(axis=1)], [rewards[:, -2 * last : -last].mean(axis=1)])
-    _, most = rising.interval()
+    least, most = rising.interval()
     return Capacity(
         steps=int(counts[reached]),
         stored=int(counts[-1]),
         start=start,
         final=final,
         rise=rising.estimate / (final - start),
+        rising=bool(least > 0),
         converged=bool(most < _STILL * (final - start)),
     )
 

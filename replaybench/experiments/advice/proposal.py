@@ -11,7 +11,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from replaybench.experiments.advice.ninety_percent import LEAST_EPISODES, Capacity
-from replaybench.experiments.advice.rules import Candidate, Rule, candidates, rules
+from replaybench.experiments.advice.rules import SAMPLINGS, Candidate, Rule, candidates, rules
 from replaybench.experiments.advice.traits import Traits
 from replaybench.experiments.results.comparison_tables import final_scores, scaled
 from replaybench.experiments.results.effects import SIGNIFICANT, Effect, holm, paired
@@ -127,21 +127,16 @@ def choose(probes: Sequence[Probe]) -> Probe:
     return max(near, key=lambda probe: (probe.candidate.votes, probe.mean))
 
 
-def changes_of(traits: Traits, probes: Sequence[Probe], chosen: Probe, capacity: Capacity | None) -> list[str]:
-    """Say which numbers would change the proposal."""
+def changes_of(
+    traits: Traits, probes: Sequence[Probe], affordable: Sequence[Probe], chosen: Probe, capacity: Capacity | None
+) -> list[str]:
+    """Say which numbers would change the proposal; `affordable` are those of the probes that fit into the memory."""
     said = []
-    others = [probe for probe in probes if probe.name != chosen.name]
+    others = [probe for probe in affordable if probe.name != chosen.name]
     if others:
-        rival = others[0]
-        ahead = paired([chosen.scores], [rival.scores])
-        if ahead.n:
-            low, high = ahead.interval()
-            ends = f" [{low:+.3f}, {high:+.3f}]" if np.isfinite(low) else ""
-            sure = "surely" if flipped(ahead.differences) < SIGNIFICANT else "not surely"
-            said.append(
-                f"{rival.name} is next: {chosen.name} is {ahead.estimate:+.3f}{ends} ahead over {ahead.n} seeds, "
-                f"{sure}; a difference below zero over more seeds would turn the proposal to it"
-            )
+        said += _next(chosen, others[0])
+    if probes[0] is not affordable[0]:
+        said.append(f"{probes[0].name} did best, and does not fit into the memory")
     for rule in rules():
         value = rule.value(traits)
         if (
@@ -152,17 +147,41 @@ def changes_of(traits: Traits, probes: Sequence[Probe], chosen: Probe, capacity:
             continue
         said.append(_edge(rule, value, {chosen.candidate.retention, chosen.candidate.sampling}))
     kinds = {(probe.candidate.retention, probe.candidate.sampling) for probe in probes}
+    if all(probe.candidate.retention != "FULL" for probe in affordable):
+        kinds |= {("FULL", sampling) for sampling in SAMPLINGS}  # no budget would try what does not fit
     best = chosen.candidate.votes
     untried = [one for one in candidates(traits) if (one.retention, one.sampling) not in kinds and one.votes > best]
     if untried:
         named = ", ".join(f"{one.strategy()} ({one.votes:+d})" for one in untried[:_NAMED])
         said.append(f"not tried, though more rules speak for it: {named}; a larger budget would try it")
     if capacity is not None and not capacity.converged:
+        verb = "would raise the capacity above" if capacity.rising else "may ask for another capacity than"
         said.append(
-            f"the curve of FULL[Uniform] still rises (by {capacity.rise:.1%} over the last tenth): longer runs would "
-            f"raise the capacity above {capacity.steps}"
+            f"the curve of FULL[Uniform] is {capacity.state} ({capacity.rise:+z.1%} over the last tenth): longer runs "
+            f"{verb} {capacity.steps}"
         )
     return said
+
+
+def _next(chosen: Probe, rival: Probe) -> list[str]:
+    """Say how the proposal and the best of the others compare, and what would turn one into the other (`choose`)."""
+    between = paired([chosen.scores], [rival.scores])
+    if not between.n:
+        return []
+    low, high = between.interval()
+    ends = f" [{low:+z.3f}, {high:+z.3f}]" if np.isfinite(low) else ""
+    sure = "surely" if flipped(between.differences) < SIGNIFICANT else "not surely"
+    mine, its = chosen.candidate.votes, rival.candidate.votes
+    if mine == its:
+        why, turn = "as many rules speak for both", "be better"
+    else:
+        more, turn = (chosen, f"be better by more than {NEAR}") if mine > its else (rival, f"come within {NEAR}")
+        votes = f"{max(mine, its):+d} to {min(mine, its):+d}"
+        why = f"within {NEAR} the rules decide, of which more speak for {more.name} ({votes})"
+    return [
+        f"{rival.name} is next: {chosen.name} − {rival.name} = {between.estimate:+z.3f}{ends} over {between.n} seeds, "
+        f"{sure}; {why}: to be proposed it would have to {turn} over more seeds"
+    ]
 
 
 def _edge(rule: Rule, value: float, parts: set[str]) -> str:

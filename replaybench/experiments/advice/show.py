@@ -30,7 +30,7 @@ def print_advice(console: Console, advice: Advice) -> None:
         found = advice.capacity
         line(
             f"the 90 % rule (section 9.1): FULL[Uniform] is at nine tenths of {found.start:.4g} … {found.final:.4g} "
-            f"after {found.steps} of {found.stored} experiences; {'converged' if found.converged else 'still rising'}"
+            f"after {found.steps} of {found.stored} experiences; {found.state}"
         )
     line("reasons", "bold")
     for verb, rules in (("for", chosen.candidate.for_), ("against", chosen.candidate.against)):

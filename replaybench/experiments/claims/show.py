@@ -19,6 +19,7 @@ from replaybench.data.errors import UserError
 from replaybench.experiments.claims.claim import Claim, Claims, claim_files, read_claims
 from replaybench.experiments.claims.evidence import Evidence, Finding, find, read_evidence
 from replaybench.experiments.claims.verdict import Verdict, Word, judge
+from replaybench.experiments.commands import refuse_existing
 from replaybench.experiments.figures.single_file import check_figure, write_figure
 from replaybench.experiments.figures.style import style
 
@@ -36,8 +37,10 @@ def show_claims(
     """Judge the claims of papers by runs, print a table a paper; write all as JSON, and draw it, where asked.
 
     Raises:
-        UserError: a run cannot be read, or a paper is not known.
+        UserError: a run cannot be read, a paper is not known, or a file to write is there already.
     """
+    if output is not None:
+        refuse_existing(output)
     if figure is not None:
         if not paths:
             raise UserError("--figure draws what runs say of claims: name run folders")

@@ -197,7 +197,7 @@ def replay(
 
     file, member = find_recording(
         buffer, None, plant=plant, learner=from_learner, strategy=from_strategy, noise=noise, frequency=frequency,
-        seed=seed,
+        seed=seed, options={"learner": "from-learner", "strategy": "from-strategy"},
     )  # fmt: skip
     changes = Changes(setting_values(set), discount, evaluation_noise)
     show_replay(

@@ -25,7 +25,7 @@ def examples(folder: Positional[Path] = Path("examples")) -> int:
 
 def export_policy(
     policy: Positional[Path],
-    format: Literal["c", "torch", "onnx"] = "c",
+    format: Literal["c", "torch", "onnx"] | None = None,
     member: Whole | None = None,
     output: Path | None = None,
     plant: str | None = None,
@@ -39,7 +39,8 @@ def export_policy(
 
     Args:
         policy: Policy file (.safetensors) of a cell or of `replay`; or run folder, of which options choose a cell.
-        format: C99 header without allocation, that tests itself; program of torch.export (.pt2); ONNX model.
+        format: C99 header without allocation, that tests itself; program of torch.export (.pt2); ONNX model. What the
+            suffix of --output says, else C, if not given.
         member: Member whose policy to write, from 0; the one that did best in its last greedy episode if not given.
         output: File to write; policy.h, .pt2 or .onnx beside the policy file if not given. C is named after it.
         plant: The policy's plant; needed for a file only where it is one of your own (path/to/file.py:ClassName).
@@ -52,8 +53,9 @@ def export_policy(
     from replaybench.experiments.exchange.policy_export import export_policy
     from replaybench.experiments.inspection.finding import find_policy
 
+    named = learner if policy.is_dir() else None  # of a file it is no choice, but trust in a file of one's own
     chosen, place = find_policy(
-        policy, member, plant=plant, learner=learner, strategy=strategy, noise=noise, frequency=frequency, seed=seed
+        policy, member, plant=plant, learner=named, strategy=strategy, noise=noise, frequency=frequency, seed=seed
     )
     export_policy(chosen, place, format, output, plant, learner)
     return 0

@@ -16,6 +16,7 @@ from replaybench.data.atomic import atomic_path, write_text
 from replaybench.data.errors import UserError
 from replaybench.data.numerics import VERSION
 from replaybench.envs.registry import is_installed, make_plant
+from replaybench.experiments.commands import refuse_existing
 from replaybench.experiments.exchange.stored_policy import Origin, best_member, origin_of
 
 Form = Literal["c", "torch", "onnx"]
@@ -24,16 +25,19 @@ _KEYWORDS: Final = {"auto", "break", "case", "char", "const", "default", "do", "
 
 
 def export_policy(
-    path: Path, member: int | None, form: Form, output: Path | None, plant: str | None, learner: str | None
+    path: Path, member: int | None, form: Form | None, output: Path | None, plant: str | None, learner: str | None
 ) -> None:
     """Write a member's greedy policy as a program for elsewhere, and say what it costs.
 
     Raises:
         UserError: the file is no policy's, has no such member, or names Python files that the user did not name; or
-            what the form needs is not installed.
+            what the form needs is not installed; or the output is there already, or has another form's suffix.
     """
+    form = form or "c" if output is None else _form_of(output, form)
     if form == "onnx" and importlib.util.find_spec("onnx") is None:
         raise UserError("ONNX models need onnx; pip install 'replaybench[onnx]'")
+    if output is not None:
+        refuse_existing(output)
     target = output or path.with_name(f"{path.stem}{_SUFFIXES[form]}")
     name = _identifier(target) if form == "c" else ""
     chosen, why = (member, "as asked") if member is not None else best_member(path)
@@ -66,6 +70,18 @@ def export_policy(
         states, memory = policy.agent.task.observation_size, f", memory [N, {remembered}]" if remembered else ""
         print(f"takes    observation [N, {states}], normalised as the learner's{memory}")
         print(f"gives    action [N, {policy.agent.task.action_size}], of the plant's range as -1 to 1{memory}")
+
+
+def _form_of(output: Path, asked: Form | None) -> Form:
+    """Return the form that a file's suffix stands for, which must be the one that was asked for."""
+    forms = {suffix: form for form, suffix in _SUFFIXES.items()}
+    form = forms.get(output.suffix.lower())
+    if form is None:
+        *most, last = forms
+        raise UserError(f"--output must end in {', '.join(most)} or {last}, not be {str(output)!r}")
+    if asked not in (None, form):
+        raise UserError(f"--format {asked} does not end in {output.suffix}, as {output} does; leave one of them out")
+    return form
 
 
 def _identifier(target: Path) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +20,7 @@ from replaybench.envs.registry import PLANTS
 from replaybench.experiments.training.study import Cell
 from replaybench.replay.strategies.notation import parse
 
+AXES: Final = ("plant", "learner", "strategy", "noise", "frequency", "seed")
 _TOLERANCE: Final = 1e-9
 
 
@@ -63,7 +65,11 @@ def _cell(table: Any, path: Path) -> Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """What singles out a cell of a run, as a user says it; None leaves an axis open."""
+    """What singles out a cell of a run, as a user says it; None leaves an axis open.
+
+    Attributes:
+        options: what the command calls its options for axes, where that is not the axis's name.
+    """
 
     plant: str | None = None
     learner: str | None = None
@@ -71,10 +77,15 @@ class Choice:
     noise: float | None = None
     frequency: float | None = None
     seed: int | None = None
+    options: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def given(self) -> list[str]:
         """Return the names of what was said."""
-        return [name for name, value in vars(self).items() if value is not None]
+        return [axis for axis in AXES if getattr(self, axis) is not None]
+
+    def option(self, axis: str) -> str:
+        """Return the option of an axis."""
+        return f"--{self.options.get(axis, axis)}"
 
 
 def chosen_file(path: Path, choice: Choice, names: Sequence[str] = ("buffer",)) -> tuple[Path, int | None]:
@@ -90,10 +101,12 @@ def chosen_file(path: Path, choice: Choice, names: Sequence[str] = ("buffer",)) 
     """
     if not path.is_dir():
         if given := [name for name in choice.given() if name != "plant"]:
-            raise UserError(f"--{given[0]} chooses among the cells of a run folder; {path} is none, leave it out")
+            raise UserError(
+                f"{choice.option(given[0])} chooses among the cells of a run folder; {path} is none, leave it out"
+            )
         return path, None
     folder = RunFolder(path)
-    cell = _only(path, _fitting(path, cells_of(folder), choice))
+    cell = _only(path, _fitting(path, cells_of(folder), choice), choice)
     member = None if choice.seed is None else choice.seed - cell.first_member
     for name in names:
         for suffix in (".h5", ".safetensors"):
@@ -141,15 +154,15 @@ def _written(cells: Sequence[Cell], axis: str) -> list[str]:
     return list(dict.fromkeys(f"{value:g}" if isinstance(value, float | int) else value for value in values))
 
 
-def _only(path: Path, cells: Sequence[Cell]) -> Cell:
+def _only(path: Path, cells: Sequence[Cell], choice: Choice) -> Cell:
     """Return the only cell, or say what would single one out."""
     if len(cells) == 1:
         return cells[0]
-    open_axes = {axis: _written(cells, axis) for axis in ("plant", "learner", "strategy", "noise", "frequency", "seed")}
+    open_axes = {axis: _written(cells, axis) for axis in AXES}
     several = {axis: values for axis, values in open_axes.items() if len(values) > 1}
     if not several:
         raise UserError(f"{path} holds no cells yet; run its sweep first")
     remedies = "; ".join(
-        f"--{axis} {' or '.join(values[:4])}{' …' * (len(values) > 4)}" for axis, values in several.items()
+        f"{choice.option(axis)} {' or '.join(values[:4])}{' …' * (len(values) > 4)}" for axis, values in several.items()
     )
     raise UserError(f"{len(cells)} cells of {path} fit; say which: {remedies}")

@@ -14,13 +14,16 @@ def show_report(run: Path, output: Path | None) -> None:
     """Write the report of a run and print where it is.
 
     Raises:
-        UserError: the run holds no results, or the libraries that reports need are not installed.
+        UserError: the run holds no results, there is a file of that name, or libraries that reports need are missing.
     """
     for library in ("jinja2", "plotly"):
         if importlib.util.find_spec(library) is None:
             raise UserError(f"a report needs {library}; pip install 'replaybench[report]'")
+    from replaybench.experiments.commands import refuse_existing
     from replaybench.experiments.report.assembly import make_report
 
+    if output is not None:  # the page in the run folder is written anew as the run goes on
+        refuse_existing(output)
     target = output or (run if run.is_dir() else run.parent) / "report.html"
     began = time.perf_counter()
     html = make_report(run)

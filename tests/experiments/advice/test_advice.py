@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-import xarray as xr
 from made_results import made_results
+from rich.console import Console
 
 from benchmarks.advice_evidence import evidence
+from replaybench.data.errors import UserError
 from replaybench.envs.ode.magman import Magman
 from replaybench.envs.ode.pendulum import PendulumDCSC
+from replaybench.experiments.advice import advise as procedure
 from replaybench.experiments.advice.advise import advise_from
-from replaybench.experiments.advice.ninety_percent import moving_mean, ninety_percent, rounded
+from replaybench.experiments.advice.ninety_percent import Capacity, moving_mean, ninety_percent, rounded
+from replaybench.experiments.advice.probes import Budget, Question
 from replaybench.experiments.advice.proposal import Probe, cautions_of, changes_of, choose
 from replaybench.experiments.advice.rules import Candidate, candidates, rules, stored_evidence
 from replaybench.experiments.advice.traits import Traits, authority, authority_of, decay_of, symmetry_of
 from replaybench.experiments.cli import main
 from replaybench.experiments.results.results_file import write_results
+from replaybench.experiments.training.study import Study
+from replaybench.replay.strategies.notation import parse
 
 QUIET = Traits(noise=0.0, authority=0.2, decay=1.0, symmetry=1.0, memory=np.inf)
 
@@ -45,6 +52,18 @@ def test_the_ninety_percent_rule_by_hand() -> None:
     assert rising is not None
     assert not rising.converged
     assert rising.steps > found.steps
+    assert (found.state, rising.state) == ("no longer rising", "still rising")
+
+
+def test_a_curve_of_which_seeds_cannot_tell_whether_it_rises_is_not_said_to() -> None:
+    unsure = curves()
+    unsure[:, 180:] += np.array([-4.0, 1.0, -2.0, 1.0, -3.0, 1.0])[:, None]
+    found = ninety_percent(unsure, np.full((6, 200), 50.0), start=-10.0)
+    assert found is not None
+    assert found.rise < 0
+    best = probe("FIFO", 0.9, 0)
+    said = changes_of(QUIET, [best], [best], best, found)[-1]
+    assert re.search(r"is not known to have settled \(-\d+\.\d% over .* may ask for another capacity", said)
 
 
 def test_failed_seeds_are_left_out_and_nothing_learned_is_no_capacity() -> None:
@@ -137,9 +156,35 @@ def test_the_best_is_chosen_and_among_equals_what_rules_speak_for() -> None:
     best, equal, worse = probe("FIFO", 0.9, 0), probe("Resv", 0.895, 2), probe("Expl", 0.8, 3)
     assert choose([best, equal, worse]) is equal
     assert choose([best, worse]) is best
-    said = changes_of(QUIET, [best, worse], best, None)
-    assert said[0].startswith("Expl(capacity=100)[Uniform] is next: FIFO(100)[Uniform] is +0.100")
+    said = changes_of(QUIET, [best, worse], [best, worse], best, None)
+    assert said[0].startswith("Expl(capacity=100)[Uniform] is next: FIFO(100)[Uniform] − Expl(capacity=100)[Uniform] =")
     assert any("authority is 0.2: rule nothing-special speaks for FIFO" in each for each in said)
+
+
+@pytest.mark.parametrize(
+    ("mine", "votes_mine", "its", "votes_its", "said"),
+    [
+        (0.895, 2, 0.9, 0, "= -0.005 over 9 seeds, surely; .* for FIFO.*(+2 to +0): .* be better by more than 0.01"),
+        (0.8999, 1, 0.9, 0, "= +0.000 over"),
+        (0.9, 1, 0.8, 1, "= +0.100 over 9 seeds, surely; as many rules .*: to be proposed it would have to be better"),
+        (0.9, 0, 0.8, 3, "more speak for Resv(100)[Uniform] (+3 to +0): .* have to come within 0.01"),
+    ],
+)
+def test_what_would_turn_the_proposal_is_what_decides(
+    mine: float, votes_mine: int, its: float, votes_its: int, said: str
+) -> None:
+    chosen, rival = probe("FIFO", mine, votes_mine), probe("Resv", its, votes_its)
+    ranked = sorted((chosen, rival), key=lambda each: -each.mean)
+    assert choose(ranked) is chosen
+    assert re.search(re.escape(said).replace(r"\.\*", ".*"), changes_of(QUIET, ranked, ranked, chosen, None)[0])
+
+
+def test_what_does_not_fit_is_neither_next_nor_proposed_by_a_larger_budget() -> None:
+    full, fifo = probe("FULL", 0.9, 0), probe("FIFO", 0.8, 0)
+    said = changes_of(QUIET, [full, fifo], [fifo], fifo, None)
+    assert said[0] == "FULL[Uniform] did best, and does not fit into the memory"
+    assert "FULL[PER]" in "".join(changes_of(QUIET, [full, fifo], [full, fifo], fifo, None))
+    assert not any("FULL" in each for each in said[1:])
 
 
 def test_a_failed_run_counts_as_nothing_learned() -> None:
@@ -196,16 +241,61 @@ def test_advice_from_the_command_line_and_again_from_what_it_left(
     assert re.search(r"^replaybench: .*another question; choose another --output", capsys.readouterr().err)
 
 
-def made(folder: Path, plant: str = "PendulumDCSC") -> xr.Dataset:
-    """Six seeds of three strategies, of which FULL[PER] is best."""
-    strategies = ["FULL[Uniform]", "FIFO[Uniform]", "FULL[PER]"]
+THREE = ("FULL[Uniform]", "FIFO[Uniform]", "FULL[PER]")
+
+
+def made(folder: Path, plant: str = "PendulumDCSC", learner: str = "DDPG", strategies: Sequence[str] = THREE) -> Any:
+    """Six seeds of some strategies, of which FULL[PER] is best."""
     data = made_results(
-        [plant], ["DDPG"], strategies, [0.0], [50.0], seeds=6, episodes=60,
-        ends=lambda *place: (0.5, 0.4, 0.9)[place[2]], exact=False,
+        [plant], [learner], list(strategies), [0.0], [50.0], seeds=6, episodes=60,
+        ends=lambda *place: {"FULL[Uniform]": 0.5, "FULL[PER]": 0.9}.get(strategies[place[2]], 0.4), exact=False,
     )  # fmt: skip
     data["episode_steps"] = data["reward"].dims, np.full(data["reward"].shape, 200.0)
     write_results(folder / "results.nc", data)
     return data
+
+
+def test_capacities_hold_a_batch_and_what_is_proposed_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of segments, too, 4 × 50 steps here, where the 90 % rule asks for fewer."""
+    tried: list[str] = []
+
+    def run(study: Study, folder: Path, *_: Any) -> Any:
+        tried.extend(cell.strategy for cell in study.cells())
+        return made(folder, learner="ACER", strategies=study.strategies)
+
+    few = Capacity(steps=120, stored=12_000, start=0.0, final=1.0, rise=0.0, rising=False, converged=True)
+    for name, stub in (
+        ("run", run),
+        ("planned", lambda *_: Budget(episodes=60, probes=2)),
+        ("ninety_percent", lambda *_: few),
+    ):
+        monkeypatch.setattr(procedure, name, stub)
+    for memory in (0, 250):
+        tried.clear()
+        question = Question(
+            plant="PendulumDCSC", learner="ACER", frequency=50.0, noise=0.0, seeds=6, root_seed=0, memory=memory,
+            minutes=1.0,
+        )  # fmt: skip
+        advice = procedure.advise(question, tmp_path, 1, Console(quiet=True))
+        assert {parse(name).retention.capacity for name in tried} <= {None, 200}
+        assert advice.chosen.capacity == (200 if memory else None)
+        assert any("did best, and does not fit" in each for each in advice.changes) == bool(memory)
+
+
+def test_of_a_run_nothing_is_proposed_that_does_not_fit(tmp_path: Path) -> None:
+    made(tmp_path)
+    (tmp_path / "study.toml").write_text("capacity = 500")
+    assert advise_from(tmp_path, None, 500, None, None)[0].chosen.name == "FIFO[Uniform]"
+    with pytest.raises(UserError, match="fits into --memory 499, the least keeps 500; raise it"):
+        advise_from(tmp_path, None, 499, None, None)
+
+
+def test_a_folder_that_advise_wrote_names_its_run(tmp_path: Path) -> None:
+    for name in ("1-full", "2-probes"):
+        (tmp_path / name).mkdir()
+        made(tmp_path / name)
+    with pytest.raises(UserError, match=f"holds no results.nc; name {tmp_path}/2-probes$"):
+        advise_from(tmp_path, None, 0, None, None)
 
 
 @pytest.mark.parametrize("plant", ["gymnasium:evil:Foo-v0", "gymnasium:evil.py:Foo-v0", "evil.py:Foo"])
@@ -265,6 +355,10 @@ def test_a_study_beside_results_may_say_anything(study: str, tmp_path: Path) -> 
         (("--plant", "Pendulun"), "did you mean"),
         (("runs/none",), "holds no results.nc"),
         (("--plant", "PendulumDCSC", "--budget-minutes", "0.001"), "are too few"),
+        (
+            ("--plant", "PendulumDCSC", "--learner", "ACER", "--memory", "199", "--budget-minutes", "0.001"),
+            "--memory 199 is smaller than a batch of 200; ask for 200 or more",
+        ),
     ],
 )
 def test_bad_input_is_one_line(

@@ -176,6 +176,8 @@ def test_verdicts_are_printed_and_written(
             show.show_claims(Console(), [tmp_path / "run"], ["a"], None, wrong)
     with pytest.raises(UserError, match="name run folders"):
         show.show_claims(Console(), [], ["a"], None, tmp_path / "other.png")
+    with pytest.raises(UserError, match="verdicts.json exists already"):
+        show.show_claims(Console(), [], ["a"], target, None)
     told = capsys.readouterr().out
     assert "3 claims: 1 reproduced, 1 contradicted, 1 not run" in told
     assert "[One] is better." in told

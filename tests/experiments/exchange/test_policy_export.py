@@ -17,7 +17,8 @@ from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.errors import UserError
 from replaybench.data.formats.policy_file import write_policy
 from replaybench.data.records.record import write_record
-from replaybench.experiments.exchange.policy_export import export_policy
+from replaybench.experiments.cli import main
+from replaybench.experiments.exchange.policy_export import Form, export_policy
 from replaybench.experiments.inspection.cells import Choice, chosen_file
 
 
@@ -89,6 +90,36 @@ def test_a_file_cannot_make_us_import_a_module(plant: str, tmp_path: Path, monke
     monkeypatch.syspath_prepend(tmp_path)
     export_policy(stored(tmp_path, plant), 0, "c", None, None, None)
     assert "its units are not in the policy's file" in (tmp_path / "policy.h").read_text().replace("\n * ", "")
+
+
+@pytest.mark.parametrize(
+    ("form", "name", "said"),
+    [
+        (None, "rig.bin", "--output must end in .h, .pt2 or .onnx, not be '.*rig.bin'"),
+        ("torch", "rig", "must end in"),
+        ("c", "rig.pt2", "--format c does not end in .pt2, as .*rig.pt2 does"),
+        (None, "mine.h", "mine.h exists already; remove it or choose another --output"),
+    ],
+)
+def test_a_file_is_not_written_as_what_it_is_not_nor_over_another(
+    form: Form | None, name: str, said: str, tmp_path: Path
+) -> None:
+    path, mine = stored(tmp_path), tmp_path / "mine.h"
+    mine.write_text("mine")
+    with pytest.raises(UserError, match=said):
+        export_policy(path, 0, form, tmp_path / name, None, None)
+    assert mine.read_text() == "mine"
+    assert not list(tmp_path.glob("rig*"))
+
+
+def test_the_suffix_chooses_the_form_and_a_files_learner_may_be_named(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["export-policy", str(stored(tmp_path)), "--learner", "TD3", "--output", str(tmp_path / "rig.PT2")])
+    assert not ended.value.code
+    assert (tmp_path / "rig.PT2").read_bytes().startswith(b"PK")
+    for _ in range(2):  # beside the policy it may be written anew
+        export_policy(tmp_path / "policy.safetensors", 0, None, None, None, None)
+    assert (tmp_path / "policy.h").is_file()
 
 
 def test_mistakes_are_one_line(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from html import unescape
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from replaybench.data.errors import UserError
 from replaybench.experiments.cli import main
 from replaybench.experiments.report import assembly
 from replaybench.experiments.report.assembly import make_report
+from replaybench.experiments.report.command import show_report
 from replaybench.experiments.report.comparison import at_point, lead, over_points
 from replaybench.experiments.report.material import Point, read_material
 from replaybench.experiments.report.page import LARGEST
@@ -206,6 +208,16 @@ def test_without_results_there_is_no_report(tmp_path: Path, capsys: pytest.Captu
     assert "holds no results.nc" in capsys.readouterr().err
     with pytest.raises(UserError, match="no such file"):
         make_report(tmp_path / "results.nc")
+
+
+def test_a_report_is_made_anew_in_its_place_and_written_over_no_other_file(report: Path, tmp_path: Path) -> None:
+    shutil.copy(report.parent / "results.nc", tmp_path)
+    for _ in range(2):
+        show_report(tmp_path, None)
+    (tmp_path / "study.toml").write_text("mine")
+    with pytest.raises(UserError, match="study.toml exists already; remove it or choose another --output"):
+        show_report(tmp_path, tmp_path / "study.toml")
+    assert (tmp_path / "study.toml").read_text() == "mine"
 
 
 def test_plotly_knows_every_property_of_every_figure(report: Path) -> None:
