@@ -25,8 +25,9 @@ from replaybench.envs.ode.pendulum import PendulumDCSC
 from replaybench.envs.population import PopulationEnv
 from replaybench.experiments.exchange.recording import member_arrays, recording_facts
 from replaybench.experiments.results.extrapolation import extrapolation
-from replaybench.experiments.training.offline import Recording, read_recording, replay_offline
+from replaybench.experiments.training.offline import replay_offline
 from replaybench.experiments.training.offline_changes import Changes
+from replaybench.experiments.training.recording import Recording, read_recording
 from replaybench.replay.strategies.notation import parse
 
 ROOT: Final = Path(__file__).resolve().parents[1]

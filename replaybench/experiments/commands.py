@@ -151,7 +151,8 @@ def show_replay(
     """Train offline from a buffer file, print and store how that compares with online learning and DP."""
     from replaybench.experiments.figures.all_figures import draw_offline
     from replaybench.experiments.results.extrapolation import extrapolation
-    from replaybench.experiments.training.offline import read_recording, replay_offline
+    from replaybench.experiments.training.offline import replay_offline
+    from replaybench.experiments.training.recording import read_recording
 
     strategy, learner = parse(strategy_text), spelled(learner)
     if stream and (capacity is not None or str(strategy) != "FULL[Uniform]"):

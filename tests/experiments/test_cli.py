@@ -336,7 +336,8 @@ def test_replay_streams_a_buffer_that_need_not_fit_into_memory(
 def test_replay_offers_experiences_in_their_original_order(buffers: dict[tuple[str, str], Path]) -> None:
     """A FIFO of 100 slots ends up with the last 100 offers of each recording."""
     from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
-    from replaybench.experiments.training.offline import offer, read_recording
+    from replaybench.experiments.training.offline import offer
+    from replaybench.experiments.training.recording import read_recording
     from replaybench.replay.buffer import Replay, step_fields
     from replaybench.replay.strategies.notation import parse
 

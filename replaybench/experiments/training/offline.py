@@ -9,109 +9,32 @@ observations, from its first to its last. A recording that is larger than memory
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.baselines.reference_controllers import run_episode
-from replaybench.controllers.agent import Actions, Agent, Task
-from replaybench.controllers.registry import algorithm_of, load_learner
+from replaybench.controllers.agent import Actions, Agent
+from replaybench.controllers.registry import load_learner
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError
-from replaybench.data.records.record import Record
-from replaybench.envs.interface.checks import seen_states
-from replaybench.envs.interface.plant import Plant
 from replaybench.envs.population import PopulationEnv
-from replaybench.envs.registry import is_installed, make_plant
-from replaybench.experiments.training.cell import make_task, stored_fields
+from replaybench.experiments.training.cell import stored_fields
 from replaybench.experiments.training.loop import update_once
 from replaybench.experiments.training.offline_changes import NO_CHANGES, Changes, merged
 from replaybench.experiments.training.plant_model import PlantModel
+from replaybench.experiments.training.recording import Recording
 from replaybench.experiments.training.schedule import updates_after, with_phases
-from replaybench.experiments.training.unit_steps import as_steps
-from replaybench.replay.buffer import Replay, step_fields
-from replaybench.replay.files.buffer_schema import BufferFacts, BufferFile, open_buffer
+from replaybench.replay.buffer import Replay
 from replaybench.replay.files.buffer_stream import BufferStream
 from replaybench.replay.storage.units import Unit
 from replaybench.replay.strategies.strategy import Strategy
 from replaybench.replay.strategies.view import Context
 
 EVALUATIONS = 20
-_PART_ROWS = 1 << 16
-
-
-@dataclass(frozen=True)
-class Recording:
-    """A buffer file, checked: its plant, and the experiences of each recording in the order of their offer.
-
-    `members` are the file's recordings that did not fail, `orders` their slots; `failed` counts the others. `changed`
-    says that the plant is no longer what it was when the file was written. Without its `arrays` (and `orders`) it can
-    only be streamed.
-    """
-
-    path: Path
-    facts: BufferFacts
-    shapes: Mapping[str, tuple[int, ...]]
-    plant: Plant
-    frequency: float
-    noise: float
-    arrays: dict[str, NDArray[Any]]
-    members: list[int]
-    orders: list[NDArray[np.int64]]
-    failed: int
-    changed: bool
-
-    def sources(self, learners: int) -> list[int]:
-        """Return the recording of each learner, in turn."""
-        return [self.members[m % len(self.members)] for m in range(learners)]
-
-    def turns(self, learners: int) -> tuple[list[int], list[NDArray[np.int64]]]:
-        """Return the recording of each learner, and its slots in the order of their offer."""
-        return self.sources(learners), [self.orders[m % len(self.orders)] for m in range(learners)]
-
-    def observation(self, learners: int, share: float) -> NDArray[np.float32]:
-        """Return what was observed `[learners, S]` when this share of each recording was over."""
-        sources, orders = self.turns(learners)
-        found: NDArray[np.float32] = self.arrays["observation"][sources, [o[int(share * len(o))] for o in orders]]
-        return found
-
-    def task(self) -> Task:
-        """Return the control problem of those who filled the buffer, their discount and reward scale included."""
-        cell = self.facts.cell
-        return make_task(self.plant, self.frequency, cell.discount if cell else "fixed", self.facts.observe)
-
-    def settings(self, learner: str) -> dict[str, Any]:
-        """Return the settings with which `learner` filled the buffer; empty (defaults) for another learner or a log.
-
-        As in studies, case does not matter and what follows a colon is a label.
-        """
-        cell = self.facts.cell
-        mine, theirs = (algorithm_of(name) for name in (learner, cell.learner if cell else ""))
-        return dict(cell.settings) if cell and mine == theirs else {}
-
-    def check_fields(self, learner: str, fields: Mapping[str, int]) -> None:
-        """Check that the file holds what a learner needs stored, `fields` by width.
-
-        Raises:
-            UserError: it does not.
-        """
-        for name, width in fields.items():
-            if self.facts.fields.get(name) != width:
-                raise UserError(
-                    f"{learner} replays {name} ({width} numbers), which {self.path} does not hold; "
-                    f"use a buffer that {learner} filled with these settings, or another learner"
-                )
-        others = [name for name in self.shapes if name.startswith("behaviour") and name not in fields]
-        if fields and others:
-            raise UserError(
-                f"{self.path} was filled by another kind of policy, whose {', '.join(others)} {learner} does not heed; "
-                f"use a buffer that {learner} filled, or another learner"
-            )
 
 
 @dataclass(frozen=True)
@@ -124,71 +47,6 @@ class Outcome:
     updates: NDArray[np.int64]
     reward: NDArray[np.float64]
     agent: Agent
-
-
-def read_recording(
-    path: Path, plant_name: str | None = None, whole: bool = True, member: int | None = None
-) -> Recording:
-    """Read a buffer file.
-
-    A file's word is not enough to run a Python file: a plant that lives in one is named by the user.
-
-    Args:
-        path: the file.
-        plant_name: the plant, in place of the one that the file names.
-        whole: whether to keep its arrays, or only to look through them.
-        member: place of the only recording to learn from; None for all.
-
-    Raises:
-        UserError: the file is damaged, is no buffer, has no such recording, or does not fit its plant.
-    """
-    with open_buffer(path) as file:
-        return _read(file, plant_name, whole, member)
-
-
-def _read(file: BufferFile, plant_name: str | None, whole: bool, member: int | None) -> Recording:
-    path, facts = file.path, file.facts
-    named, frequency = file.fact("plant"), file.fact("frequency")
-    if plant_name is None and not is_installed(named):
-        raise UserError(f"{path} names the plant {named!r}; if you trust that file, say so with --plant {named}")
-    try:
-        plant = make_plant(plant_name or named, **facts.parameters)
-        seen_states(plant.name, plant.state_names, facts.observe)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
-    fields = step_fields(len(facts.observe or plant.state_names), len(plant.action_names))
-    for name, width in fields.items():
-        if facts.fields.get(name) != width:
-            raise UserError(
-                f"{path}: {name} holds {facts.fields.get(name, 0)} numbers, {plant.name} needs {width}; "
-                "the buffer belongs to another plant"
-            )
-    if not file.count.all():
-        raise UserError(f"{path} holds no experiences of recording {int(file.count.argmin())}")
-    if file.steps > 1 and not whole:
-        raise UserError(f"{path} holds segments of {file.steps} steps, which cannot be streamed; leave --stream out")
-    record, count = file.record, file.count
-    asked = range(len(count)) if member is None else [member]
-    if not 0 <= asked[0] < len(count):
-        raise UserError(f"{path} holds recordings 0 to {len(count) - 1}, not {member}")
-    sound = [m for m in asked if _is_finite(record, m, int(count[m]), list(fields))]
-    if not sound:
-        raise UserError(f"{path}: every recording that was asked for holds NaN or infinity; its runs failed")
-    arrays = {name: record.read(name) for name in file.shapes} if whole else {}
-    if arrays and file.steps > 1:
-        arrays = as_steps(arrays, facts.fields)
-        count = arrays["count"]
-    orders = [np.argsort(arrays["serial"][m, : count[m]], kind="stable") for m in sound] if whole else []
-    failed = len(asked) - len(sound)
-    changed = facts.plant_fingerprint not in (None, plant.fingerprint())
-    noise = facts.noise or 0.0
-    return Recording(path, facts, file.shapes, plant, frequency, noise, arrays, sound, orders, failed, changed)
-
-
-def _is_finite(record: Record, member: int, stored: int, fields: list[str]) -> bool:
-    """Tell whether a recording holds neither NaN nor infinity, a part of it at a time."""
-    parts = (slice(start, min(start + _PART_ROWS, stored)) for start in range(0, stored, _PART_ROWS))
-    return all(np.isfinite(record.read(name, member, rows)).all() for rows in parts for name in fields)
 
 
 def replay_offline(

@@ -21,7 +21,8 @@ from replaybench.experiments.figures.learner_metrics import metric_curves
 from replaybench.experiments.plan import plan
 from replaybench.experiments.results.dataset import assemble
 from replaybench.experiments.training.cell import CellRun, run_cell
-from replaybench.experiments.training.offline import Outcome, offer, read_recording, replay_offline
+from replaybench.experiments.training.offline import Outcome, offer, replay_offline
+from replaybench.experiments.training.recording import read_recording
 from replaybench.experiments.training.study import Study
 from replaybench.replay.strategies.notation import parse
 

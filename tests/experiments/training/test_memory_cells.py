@@ -9,7 +9,8 @@ import pytest
 
 from replaybench.data.errors import UserError
 from replaybench.experiments.training.cell import CellRun, make_agent, run_cell
-from replaybench.experiments.training.offline import offer, read_recording, replay_offline
+from replaybench.experiments.training.offline import offer, replay_offline
+from replaybench.experiments.training.recording import read_recording
 from replaybench.experiments.training.study import Cell, Study, read_study, resolved, write_toml
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.strategies.notation import parse

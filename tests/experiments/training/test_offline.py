@@ -13,8 +13,9 @@ from replaybench.controllers.algorithms.ddpg import DDPG
 from replaybench.data.errors import UserError
 from replaybench.experiments.training import offline
 from replaybench.experiments.training.cell import run_cell
-from replaybench.experiments.training.offline import Recording, offer, read_recording, replay_offline
+from replaybench.experiments.training.offline import offer, replay_offline
 from replaybench.experiments.training.offline_changes import Changes, merged
+from replaybench.experiments.training.recording import Recording, read_recording
 from replaybench.experiments.training.study import Study
 from replaybench.replay.buffer import Replay
 from replaybench.replay.strategies.notation import parse
