@@ -24,10 +24,10 @@ from replaybench.data.streams import Stream
 from replaybench.envs.ode.pendulum import PendulumDCSC
 from replaybench.envs.population import PopulationEnv
 from replaybench.experiments.exchange.recording import member_arrays, recording_facts
+from replaybench.experiments.offline.changes import Changes
+from replaybench.experiments.offline.recording import Recording, read_recording
+from replaybench.experiments.offline.replaying import replay_offline
 from replaybench.experiments.results.extrapolation import extrapolation
-from replaybench.experiments.training.offline import replay_offline
-from replaybench.experiments.training.offline_changes import Changes
-from replaybench.experiments.training.recording import Recording, read_recording
 from replaybench.replay.strategies.notation import parse
 
 ROOT: Final = Path(__file__).resolve().parents[1]

@@ -28,9 +28,9 @@ from replaybench.data.records.record import write_record
 from replaybench.envs.interface.plant import Parameter
 from replaybench.envs.ode.plant import OdePlant, with_equations
 from replaybench.envs.registry import make_plant
+from replaybench.experiments.offline.changes import Changes
 from replaybench.experiments.progress.plain_lines import plain_lines
 from replaybench.experiments.results.statistics import interval
-from replaybench.experiments.training.offline_changes import Changes
 from replaybench.replay.strategies.notation import parse
 
 _LEAST_LEARNERS = 8
@@ -150,9 +150,9 @@ def show_replay(
 ) -> None:
     """Train offline from a buffer file, print and store how that compares with online learning and DP."""
     from replaybench.experiments.figures.all_figures import draw_offline
+    from replaybench.experiments.offline.recording import read_recording
+    from replaybench.experiments.offline.replaying import replay_offline
     from replaybench.experiments.results.extrapolation import extrapolation
-    from replaybench.experiments.training.offline import replay_offline
-    from replaybench.experiments.training.recording import read_recording
 
     strategy, learner = parse(strategy_text), spelled(learner)
     if stream and (capacity is not None or str(strategy) != "FULL[Uniform]"):

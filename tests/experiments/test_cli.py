@@ -258,7 +258,7 @@ def test_a_stopped_replay_says_that_it_begins_anew(
     def stopped(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("replaybench.experiments.training.offline.replay_offline", stopped)
+    monkeypatch.setattr("replaybench.experiments.offline.replaying.replay_offline", stopped)
     buffer = next(run.glob("cells/*/buffer.h5"))
     assert call("replay", buffer, "--updates", 10, "--output", tmp_path / "off") == 130
     assert "nothing is written, the same command begins anew" in capsys.readouterr().err
@@ -336,8 +336,8 @@ def test_replay_streams_a_buffer_that_need_not_fit_into_memory(
 def test_replay_offers_experiences_in_their_original_order(buffers: dict[tuple[str, str], Path]) -> None:
     """A FIFO of 100 slots ends up with the last 100 offers of each recording."""
     from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
-    from replaybench.experiments.training.offline import offer
-    from replaybench.experiments.training.recording import read_recording
+    from replaybench.experiments.offline.recording import read_recording
+    from replaybench.experiments.offline.replaying import offer
     from replaybench.replay.buffer import Replay, step_fields
     from replaybench.replay.strategies.notation import parse
 

@@ -193,7 +193,7 @@ def replay(
     from replaybench.experiments.command_line.console import make_console
     from replaybench.experiments.commands import show_replay
     from replaybench.experiments.inspection.finding import find_recording
-    from replaybench.experiments.training.offline_changes import Changes
+    from replaybench.experiments.offline.changes import Changes
 
     file, member = find_recording(
         buffer, None, plant=plant, learner=from_learner, strategy=from_strategy, noise=noise, frequency=frequency,

@@ -19,7 +19,7 @@ from replaybench.envs.interface.plant import Plant
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import plant_names
 from replaybench.experiments.exchange.whole_episodes import as_episode, whole_episodes
-from replaybench.experiments.training.recording import Recording, read_recording
+from replaybench.experiments.offline.recording import Recording, read_recording
 
 if TYPE_CHECKING:
     from gymnasium.envs.registration import EnvSpec

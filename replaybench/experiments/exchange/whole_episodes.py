@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError
 from replaybench.data.formats.minari_dataset import Episode
-from replaybench.experiments.training.recording import Recording
+from replaybench.experiments.offline.recording import Recording
 from replaybench.replay.storage.episode_starts import episode_and_step
 
 Slots = NDArray[np.int64]

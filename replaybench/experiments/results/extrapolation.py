@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from replaybench.controllers.agent import Agent
 from replaybench.controllers.registry import algorithm_of
-from replaybench.experiments.training.recording import Recording
+from replaybench.experiments.offline.recording import Recording
 from replaybench.replay.files.buffer_schema import open_buffer
 
 Floats = NDArray[np.float64]

@@ -14,7 +14,7 @@ import pytest
 from replaybench.data.errors import UserError
 from replaybench.data.records.record import read_record, write_record
 from replaybench.experiments.cli import main
-from replaybench.experiments.training.recording import read_recording
+from replaybench.experiments.offline.recording import read_recording
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.files.buffer_file import load_replay, replay_arrays, replay_facts
 from replaybench.replay.files.buffer_stream import BufferStream

@@ -11,9 +11,9 @@ import pytest
 from replaybench.controllers.agent import Task
 from replaybench.controllers.algorithms.sac import SAC, SACConfig
 from replaybench.controllers.setting import LearnerSetting
+from replaybench.experiments.offline.recording import Recording, read_recording
 from replaybench.experiments.results.extrapolation import Extrapolation, extrapolation, return_bounds
 from replaybench.experiments.training.cell import run_cell
-from replaybench.experiments.training.recording import Recording, read_recording
 from replaybench.experiments.training.study import Study
 
 TASK = Task(observation_size=2, action_size=1, discount=0.95, reward_scale=0.01)

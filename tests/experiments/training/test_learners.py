@@ -18,11 +18,11 @@ from replaybench.experiments import plan as planning
 from replaybench.experiments.exchange.minari_export import export_buffer
 from replaybench.experiments.exchange.whole_episodes import whole_episodes
 from replaybench.experiments.figures.learner_metrics import metric_curves
+from replaybench.experiments.offline.recording import read_recording
+from replaybench.experiments.offline.replaying import Outcome, offer, replay_offline
 from replaybench.experiments.plan import plan
 from replaybench.experiments.results.dataset import assemble
 from replaybench.experiments.training.cell import CellRun, run_cell
-from replaybench.experiments.training.offline import Outcome, offer, replay_offline
-from replaybench.experiments.training.recording import read_recording
 from replaybench.experiments.training.study import Study
 from replaybench.replay.strategies.notation import parse
 

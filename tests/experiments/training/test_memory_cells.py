@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from replaybench.data.errors import UserError
+from replaybench.experiments.offline.recording import read_recording
+from replaybench.experiments.offline.replaying import offer, replay_offline
 from replaybench.experiments.training.cell import CellRun, make_agent, run_cell
-from replaybench.experiments.training.offline import offer, replay_offline
-from replaybench.experiments.training.recording import read_recording
 from replaybench.experiments.training.study import Cell, Study, read_study, resolved, write_toml
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.strategies.notation import parse

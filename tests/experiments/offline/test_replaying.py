@@ -11,11 +11,11 @@ import pytest
 from replaybench.controllers.agent import Agent
 from replaybench.controllers.algorithms.ddpg import DDPG
 from replaybench.data.errors import UserError
-from replaybench.experiments.training import offline
+from replaybench.experiments.offline import replaying
+from replaybench.experiments.offline.changes import Changes, merged
+from replaybench.experiments.offline.recording import Recording, read_recording
+from replaybench.experiments.offline.replaying import offer, replay_offline
 from replaybench.experiments.training.cell import run_cell
-from replaybench.experiments.training.offline import offer, replay_offline
-from replaybench.experiments.training.offline_changes import Changes, merged
-from replaybench.experiments.training.recording import Recording, read_recording
 from replaybench.experiments.training.study import Study
 from replaybench.replay.buffer import Replay
 from replaybench.replay.strategies.notation import parse
@@ -92,7 +92,7 @@ def test_every_experience_is_kept_in_segments_of_another_length(
         filled.append(replay)
         offer(recording, replay, agent)
 
-    monkeypatch.setattr(offline, "offer", watched)
+    monkeypatch.setattr(replaying, "offer", watched)
     replay_offline(
         read_recording(tmp_path / "buffer.h5"), parse(strategy), updates=1, learner="ACER", learners=2, capacity=None,
         root_seed=0, changes=Changes(settings={"segment": 49}), progress=lambda _: None,

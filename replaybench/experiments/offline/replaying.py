@@ -22,11 +22,11 @@ from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError
 from replaybench.envs.population import PopulationEnv
+from replaybench.experiments.offline.changes import NO_CHANGES, Changes, merged
+from replaybench.experiments.offline.recording import Recording
 from replaybench.experiments.training.cell import stored_fields
 from replaybench.experiments.training.loop import update_once
-from replaybench.experiments.training.offline_changes import NO_CHANGES, Changes, merged
 from replaybench.experiments.training.plant_model import PlantModel
-from replaybench.experiments.training.recording import Recording
 from replaybench.experiments.training.schedule import updates_after, with_phases
 from replaybench.replay.buffer import Replay
 from replaybench.replay.files.buffer_stream import BufferStream

@@ -1,0 +1,1 @@
+"""Learning from stored buffers, without touching a plant."""
