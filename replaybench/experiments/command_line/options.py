@@ -96,6 +96,7 @@ def together(words: Sequence[str], command: Callable[..., int]) -> list[str]:
             found[option].append(word)
             continue
         option, equals, value = word.partition("=")
+        option = option.replace("_", "-")
         hint = hints.get(option[2:].replace("-", "_"))
         if option in found and hint is not bool and typing.get_origin(hint) is not tuple:
             raise UserError(f"{option} is given twice; leave one out")
