@@ -493,7 +493,7 @@ def test_a_buffer_may_keep_no_places_of_synthetic_experiences(
         (["baseline", "gymnasium:..x:X-v0"], "the module ..x cannot be imported"),
         (["import", "x.csv", "--plant", "Pendulum", "--frequency=-0"], "--frequency must be above 0"),
         (["sweep", "demo", "--seeds", "2", "--dry-run", "--seeds=3"], "--seeds is given twice; leave one out"),
-        (["sweep", "demo", "--root-seed", "2", "--root_seed=3"], "--root-seed is given twice; leave one out"),
+        (["replay", "x.h5", "--root-seed", "2", "--root_seed=3"], "--root-seed is given twice; leave one out"),
         (["list", "plnts"], "'plants', 'strategies', 'learners'"),
         (["import", "x.csv"], "--plant"),
         (["inspect", "x.h5", "y.h5"], "y.h5; see replaybench inspect --help"),
