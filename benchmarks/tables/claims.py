@@ -16,6 +16,7 @@ from replaybench.experiments.presets.preset import preset_names, read_preset
 
 STUDIES: Final = (
     "expl-zero",
+    "fedus2020-capacity",
     "debruin2018-fig3",
     "debruin2018-fig5",
     "debruin2018-fig7",

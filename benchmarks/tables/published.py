@@ -35,6 +35,7 @@ def texts() -> dict[str, str]:
         "figure20.alpha": _by_alpha("PendulumDCSC"),
         "figure8.states": _by_age("debruin2018-fig8", "Magman", "state"),
         "figure8.actions": _by_age("debruin2018-fig8", "Magman", "action"),
+        "fedus.magman": _by_memory("fedus2020-capacity", "Magman"),
         "figure14.noise": _by_noise("when-map", "FULL[PER]", "FULL[Uniform]"),
     }
 
@@ -119,6 +120,13 @@ def _by_age(study: str, plant: str, altered: str) -> str:
     """Return the mean μ_final where altered experiences are always fresh, and where they are hardly ever renewed."""
     names = (f"Synth({altered}=0.2{old})*FIFO[Uniform]" for old in ("", ", refresh=0.05"))
     return " to ".join(number(cell(study, plant=plant, strategy=name)["mu_final_mean"], 2) for name in names)
+
+
+def _by_memory(study: str, plant: str) -> str:
+    """Return the mean μ_final by how much is remembered."""
+    kept = {"2,000": "FIFO(2000)", "10,000": "FIFO", "50,000": "FIFO(50000)", "all": "FULL"}
+    found = {size: cell(study, plant=plant, strategy=f"{name}[Uniform]") for size, name in kept.items()}
+    return listed([f"{number(one['mu_final_mean'], 3)} with {size}" for size, one in found.items()])
 
 
 def _by_alpha(plant: str) -> str:
