@@ -472,6 +472,7 @@ def test_a_buffer_may_keep_no_places_of_synthetic_experiences(
         (["baseline", "Pendulm"], "did you mean Pendulum"),
         (["baseline", "Pendulum", "--frequency", "33.3"], "use 33.25 or 33.5 Hz"),
         (["baseline", "Pendulum", "--noise", "-1"], "noise"),
+        (["baseline", "Pendulum", "--mass", "1", "--mass=2"], "mass is given twice; leave one out"),
         (["sweep", "nowhere.toml"], "no such study file"),
         (["replay", "x.h5", "--strategy", "FULL[PRE]"], "did you mean PER"),
         (["replay", "x.h5", "--updates", "0"], "--updates must be at least 1"),

@@ -121,14 +121,21 @@ def _check_value(option: str, value: str, hint: Any) -> None:
 
 
 def parameter_values(parameters: Sequence[str]) -> dict[str, Parameter]:
-    """Parse NAME=VALUE entries: numbers where they can be, else names; which of them fits is the plant's to say."""
+    """Parse NAME=VALUE entries: numbers where they can be, else names; which of them fits is the plant's to say.
+
+    Raises:
+        UserError: an entry is given twice.
+    """
     values: dict[str, Parameter] = {}
     for entry in parameters:
         name, _, value = entry.partition("=")
+        name = name.replace("-", "_")
+        if name in values:
+            raise UserError(f"{name} is given twice; leave one out")
         try:
-            values[name.replace("-", "_")] = float(value)
+            values[name] = float(value)
         except ValueError:
-            values[name.replace("-", "_")] = value
+            values[name] = value
     return values
 
 
