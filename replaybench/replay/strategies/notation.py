@@ -100,6 +100,8 @@ def _refuse_second(text: str, name: str, seen: bool) -> None:
 def _written(term: str, whole: str) -> _Written:
     """Take a term apart; names get the spelling under which they are known, if they are."""
     match = _TERM.match(term)
+    if not term.strip():
+        raise UserError(f"strategy {whole!r}: a name is missing; write Retention[Sampling], e.g. FIFO[PER+IS]")
     if not match:
         raise UserError(f"strategy {whole!r}: cannot read {term.strip()!r} at character {whole.find(term) + 1}")
     file, name, suffix, inside = match.groups()
@@ -139,6 +141,9 @@ def _read(registry: Registry, term: _Written) -> Any:
                     f"strategy {term.whole!r}: {term.name} is a {other.kind}; "
                     "write Retention[Sampling], e.g. FIFO[Uniform]"
                 )
+        if registry is WEIGHTINGS and term.name in SAMPLINGS:
+            joint = " or ".join(name for name in SAMPLINGS if "+" in name)
+            raise UserError(f"strategy {term.whole!r} has two samplings; name one of them, or {joint}")
         if registry is WEIGHTINGS:
             raise unknown(registry.kind, term.name, [*WEIGHTINGS, *REFER])
     if registry is ENTRIES and in_file(term.name):

@@ -168,13 +168,15 @@ def test_equal_strategies_read_alike() -> None:
         ("FIFO[PER+FIS+IS+FIS]", "FIS twice"),
         ("FIFO[ERE+PER+PER]", "PER twice"),
         ("Drop*Drop(0.5)*FIFO[PER]", "Drop twice"),
-        ("FIFO[PER+PER]", "unknown sampling modifier"),
+        ("FIFO[PER+PER]", "has two samplings"),
+        ("FIFO[PER+ERE]", "has two samplings; name one of them, or ERE+PER"),
         ("FIFO[PER(-1)]", "finite number ≥ 0"),
         ("FIFO[PER(nan)]", "finite number ≥ 0"),
         ("FIFO[PER+IS(2)]", "[0, 1]"),
         ("FIFO[PER+IS(normalise=1)]", "true or false"),
         ("FIFO[?]", "at character 6"),
-        ("FIFO[]", "cannot read"),
+        ("FIFO[]", "a name is missing"),
+        ("FIFO[+IS]", "a name is missing; write Retention[Sampling]"),
     ],
 )
 def test_errors_are_one_line_with_the_remedy(text: str, words: str) -> None:
