@@ -27,6 +27,7 @@ STUDIES: Final = (
     "debruin2018-fig14",
     "debruin2018-fig15",
     "debruin2018-fig18",
+    "debruin2018-fig19",
     "debruin2018-fig20",
     "debruin2018-table6",
     "separation",
