@@ -10,9 +10,10 @@ from benchmarks.tables.stored import RESULTS, cells, facts, made, runs
 from benchmarks.tables.text import captioned, listed, number, table
 from replaybench.experiments.claims.claim import Claims, claim_files, read_claims
 from replaybench.experiments.claims.evidence import Finding, read_evidence
-from replaybench.experiments.claims.show import chance, expected, judged, still_needed
+from replaybench.experiments.claims.show import expected, judged, still_needed
 from replaybench.experiments.claims.verdict import Verdict
 from replaybench.experiments.presets.preset import preset_names, read_preset
+from replaybench.experiments.results.effects import p_text
 
 STUDIES: Final = (
     "expl-zero",
@@ -129,7 +130,7 @@ def _row(verdict: Verdict, finding: Finding) -> list[str]:
         effect,
         str(verdict.effect.n),
         f"{' '.join(f'`{run}`' for run in finding.runs)}, {finding.episodes:,}",
-        chance(verdict.supports),
-        chance(verdict.refutes),
+        p_text(verdict.supports),
+        p_text(verdict.refutes),
         word,
     ]

@@ -7,9 +7,9 @@ from typing import Final
 import numpy as np
 
 from benchmarks.tables.stored import Cell, cell, cells, facts, made, results, runs
-from benchmarks.tables.text import between, captioned, chance, listed, number, table
+from benchmarks.tables.text import between, captioned, listed, number, table
 from replaybench.experiments.results.comparison_tables import Row, compared
-from replaybench.experiments.results.effects import SIGNIFICANT
+from replaybench.experiments.results.effects import SIGNIFICANT, p_text
 
 FIGURES: Final = {
     "figure7": ("debruin2018-fig7", "FIFO[Uniform]"),
@@ -181,7 +181,7 @@ def _numbers(cell: Cell, row: Row) -> list[str]:
 def _beside(row: Row) -> tuple[str, str]:
     if row.effect is None:
         return "", ""
-    return between(row.effect.estimate, *row.effect.interval(), 3), chance(row.chance)
+    return between(row.effect.estimate, *row.effect.interval(), 3), p_text(row.chance)
 
 
 def _noise(study: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from replaybench.experiments.results.effects import paired
+from replaybench.experiments.results.effects import p_text, paired
 from replaybench.experiments.results.statistics import interval
 
 
@@ -47,16 +47,11 @@ def between(mean: float, low: float, high: float, digits: int = 2) -> str:
     return f"{number(mean, digits)} [{number(low, digits)}, {number(high, digits)}]"
 
 
-def chance(p: float) -> str:
-    """Return a p value as it is told."""
-    return number(p, 3) if p >= 0.001 else "< 0.001"
-
-
 def difference(one: np.ndarray, other: np.ndarray, digits: int = 2) -> tuple[str, str]:
     """Return the mean difference of paired seeds with its BCa interval, and its p value by flipped signs, two-sided."""
     effect = paired([np.asarray(one, np.float64)], [np.asarray(other, np.float64)])
     p = min(1.0, 2 * min(effect.chance_below(0.0), effect.chance_above(0.0)))
-    return between(effect.estimate, *effect.interval(), digits), chance(p)
+    return between(effect.estimate, *effect.interval(), digits), p_text(p)
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

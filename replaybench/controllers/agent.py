@@ -133,6 +133,7 @@ class Agent(Protocol):
     traces: Any
     on_policy: bool
     several_at_once: bool
+    discrete: bool
     warmup_episodes: int
     warming_up: bool
     metric_names: tuple[str, ...]

@@ -13,6 +13,7 @@ from rich.text import Text
 from replaybench.experiments.advice.ninety_percent import rounded
 from replaybench.experiments.advice.proposal import Advice, Probe
 from replaybench.experiments.advice.rules import Rule, stored_evidence
+from replaybench.experiments.results.effects import p_text
 
 
 def print_advice(console: Console, advice: Advice) -> None:
@@ -88,7 +89,7 @@ def _difference(probe: Probe) -> tuple[str, str]:
         return "", ""
     low, high = probe.beyond.interval()
     ends = f" [{low:+.3f}, {high:+.3f}]" if math.isfinite(low) else ""
-    return f"{probe.beyond.estimate:+.3f}{ends}", f"{probe.chance:.3f}" if probe.chance >= 0.001 else "< 0.001"
+    return f"{probe.beyond.estimate:+.3f}{ends}", p_text(probe.chance)
 
 
 def as_record(advice: Advice) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -97,6 +97,15 @@ class Claim:
     def upwards(self) -> int:
         """1, or −1 where the claim is about being less."""
         return -1 if self.expects.endswith("less") else 1
+
+    @property
+    def denies(self) -> bool:
+        """Whether it says that there is not more, or not less."""
+        return self.expects.startswith("not ")
+
+    def denied(self) -> Claim:
+        """Return the claim that one with a "not" denies."""
+        return replace(self, expects="less" if self.upwards < 0 else "more")
 
     def places(self) -> Iterator[dict[str, Any]]:
         """Yield by which axes each cell of the claim is named, without looking for it."""

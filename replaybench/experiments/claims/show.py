@@ -22,6 +22,7 @@ from replaybench.experiments.claims.verdict import Verdict, Word, judge
 from replaybench.experiments.commands import refuse_existing
 from replaybench.experiments.figures.single_file import check_figure, write_figure
 from replaybench.experiments.figures.style import style
+from replaybench.experiments.results.effects import p_text
 
 _STYLES: Final[dict[Word, str]] = {
     "reproduced": "green",
@@ -109,7 +110,7 @@ def _table(family: Claims, verdicts: Sequence[Verdict], findings: Sequence[Findi
         word = f"[{_STYLES[verdict.word]}]{verdict.word}[/]"
         if verdict.word == "undecided":
             word += f"\n{still_needed(verdict)}"
-        both = f"{chance(verdict.supports)}\n{chance(verdict.refutes)} !"
+        both = f"{p_text(verdict.supports)}\n{p_text(verdict.refutes)} !"
         table.add_row(_told(verdict.claim), expected(verdict.claim), effect, seeds, both, word)
     return table
 
@@ -145,11 +146,6 @@ def still_needed(verdict: Verdict) -> str:
     if verdict.effect.n > 1 and verdict.effect.sd == 0:
         return "the runs are alike"
     return f"{more} more seed{'s' if more > 1 else ''}" if more else "too near to tell"
-
-
-def chance(p: float) -> str:
-    """Return a p value as it is told."""
-    return f"{p:.3f}" if p >= 0.001 else "< 0.001"
 
 
 def record(paper: str, verdict: Verdict, found: Finding | None) -> dict[str, Any]:

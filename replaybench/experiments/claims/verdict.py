@@ -50,8 +50,8 @@ def judge(claims: Sequence[Claim], effects: Sequence[Effect | None]) -> list[Ver
     askew, as about a level or by single dead runs, the test sees too much.
     """
     pairs = list(zip(claims, effects, strict=True))
-    supports = holm([1.0 if effect is None else _doubt(claim, effect) for claim, effect in pairs])
-    refutes = holm([1.0 if effect is None else _trust(claim, effect) for claim, effect in pairs])
+    chances = [(1.0, 1.0) if effect is None else _chances(claim, effect) for claim, effect in pairs]
+    supports, refutes = (holm(side) for side in zip(*chances, strict=True)) if chances else ([], [])
     verdicts = []
     for (claim, effect), supporting, refuting in zip(pairs, supports, refutes, strict=True):
         if effect is None:
@@ -64,8 +64,8 @@ def judge(claims: Sequence[Claim], effects: Sequence[Effect | None]) -> list[Ver
 
 
 def _word(claim: Claim, effect: Effect, supports: float, refutes: float) -> Word:
-    if (opposite := _opposite(claim)) is not None:
-        word = _word(opposite, effect, refutes, supports)
+    if claim.denies:
+        word = _word(claim.denied(), effect, refutes, supports)
         return _SWAPPED.get(word, word)
     relevant, least = _size(claim, effect) >= claim.relevance, claim.relevance
     low, high = _along(claim, effect).interval()
@@ -80,11 +80,12 @@ def _word(claim: Claim, effect: Effect, supports: float, refutes: float) -> Word
     return "undecided"
 
 
-def _opposite(claim: Claim) -> Claim | None:
-    """Return the claim that one with a "not" denies, None of others."""
-    if claim.expects == "not more":
-        return replace(claim, expects="more")
-    return replace(claim, expects="less") if claim.expects == "not less" else None
+def _chances(claim: Claim, effect: Effect) -> tuple[float, float]:
+    """Return the p values of the runs if the claim were false, and if it were true."""
+    if claim.denies:
+        doubt, trust = _chances(claim.denied(), effect)
+        return trust, doubt
+    return _doubt(claim, effect), _trust(claim, effect)
 
 
 def _along(claim: Claim, effect: Effect) -> Effect:
@@ -99,8 +100,6 @@ def _size(claim: Claim, effect: Effect) -> float:
 
 def _doubt(claim: Claim, effect: Effect) -> float:
     """Return the p value of the runs if the claim were false."""
-    if (opposite := _opposite(claim)) is not None:
-        return _trust(opposite, effect)
     if claim.expects == "same":
         return max(effect.chance_below(-claim.relevance), effect.chance_above(claim.relevance))
     return _along(claim, effect).chance_below(0.0)
@@ -108,8 +107,6 @@ def _doubt(claim: Claim, effect: Effect) -> float:
 
 def _trust(claim: Claim, effect: Effect) -> float:
     """Return the p value of the runs if the claim were true."""
-    if (opposite := _opposite(claim)) is not None:
-        return _doubt(opposite, effect)
     if claim.expects == "same":
         return min(1.0, 2 * min(effect.chance_below(0.0), effect.chance_above(0.0)))
     return _along(claim, effect).chance_above(claim.relevance)

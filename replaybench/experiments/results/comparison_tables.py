@@ -13,7 +13,7 @@ from replaybench.data.user_file import shortened
 from replaybench.experiments.inspection.fitted_table import FittedTable
 from replaybench.experiments.results.dataset import episode_metric, last_of, mu_r, the_last
 from replaybench.experiments.results.distribution import assured, assured_share, improvement, middle
-from replaybench.experiments.results.effects import SIGNIFICANT, Effect, holm, paired, seeds_to_tell
+from replaybench.experiments.results.effects import SIGNIFICANT, Effect, holm, p_text, paired, seeds_to_tell
 from replaybench.experiments.results.sign_flips import flipped
 from replaybench.experiments.results.statistics import Interval
 
@@ -164,8 +164,7 @@ def _told(row: Row) -> tuple[str, str, str, str]:
     assert row.better is not None
     low, high = row.effect.interval()
     ends = f" [{low:+.3f}, {high:+.3f}]" if np.isfinite(low) else " (not sure)"
-    chance = "< 0.001" if row.chance < 0.001 else f"{row.chance:.3f}"
-    return f"{row.effect.estimate:+.3f}{ends}", chance, _seeds(row), f"{row.better.mean:.2f}"
+    return f"{row.effect.estimate:+.3f}{ends}", p_text(row.chance), _seeds(row), f"{row.better.mean:.2f}"
 
 
 def _seeds(row: Row) -> str:

@@ -79,6 +79,11 @@ class Effect:
         return replace(self, differences=-self.differences).chance_below(-value)
 
 
+def p_text(p: float) -> str:
+    """Return a p value as people are told it."""
+    return f"{p:.3f}" if p >= 0.001 else "< 0.001"
+
+
 def seeds_to_tell(sd: float, distance: float, tests: int = 1) -> int | None:
     """Return how many seeds tell a mean with this spread of seeds from what lies at a distance, four times in five.
 

@@ -22,18 +22,18 @@ class PlantModel:
 
     def __init__(self, env: PopulationEnv, agent: Agent) -> None:
         self.env, self.agent = env, agent
-        table = agent.policy_form().table
-        self.levels = None if table is None else [np.unique(column) for column in table.T]
 
     def possible(self, action: Floats) -> Floats:
         """Return uniform actions `[M, A]` as they are, or each part's level in their place where there are choices.
 
         All levels are as likely then; the nearest would be half as likely at both ends.
         """
-        if self.levels is None:
+        # Only those with choices are asked for their form: a learner of one's own need not have one to be trained.
+        table = self.agent.policy_form().table if self.agent.discrete else None
+        if table is None:
             return action
         chosen = np.empty_like(action)
-        for a, levels in enumerate(self.levels):
+        for a, levels in enumerate(map(np.unique, table.T)):
             place = ((action[:, a] + 1) / 2 * len(levels)).astype(np.int64)
             chosen[:, a] = levels[np.clip(place, 0, len(levels) - 1)]
         return chosen

@@ -10,6 +10,8 @@ import pytest
 from cells import assert_equal_files, until
 from scipy import stats
 
+from replaybench.controllers.algorithms.ddpg import DDPG
+from replaybench.controllers.learner import Learner
 from replaybench.data.errors import UserError
 from replaybench.experiments.progress.round import Round
 from replaybench.experiments.training.cell import CellRun, run_cell
@@ -95,6 +97,12 @@ def test_segments_that_end_with_their_episode_are_replayed_as_often(
         run.advance()
     stepped = cell.members * cell.episodes * run.env.steps_per_episode
     assert replayed / stepped == pytest.approx(run.agent.replays_per_experience, rel=0.1)
+
+
+def test_a_learner_need_not_say_what_form_its_policy_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only exports ask for it, and altered actions where there are choices."""
+    monkeypatch.setattr(DDPG, "policy_form", Learner.policy_form)
+    CellRun(make_cell(strategies=("Synth(action=0.5)*FIFO[Uniform]",))).advance()
 
 
 def test_altered_actions_are_those_that_a_learner_can_take() -> None:

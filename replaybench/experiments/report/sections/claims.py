@@ -13,6 +13,7 @@ from replaybench.experiments.claims.show import expected, judged, still_needed
 from replaybench.experiments.claims.verdict import Verdict
 from replaybench.experiments.report.look import Row, Section, Table, number
 from replaybench.experiments.report.material import Material
+from replaybench.experiments.results.effects import p_text
 
 _HEADS = ("claim", "paper and place", "expected", "verdict", "effect [95 %]", "seeds", "p", "episodes (paper's)")
 
@@ -48,7 +49,7 @@ def _row(material: Material, family: Claims, verdict: Verdict, found: Finding) -
     low, high = verdict.effect.interval()
     effect = number(verdict.effect.estimate, 3)
     effect += f" [{number(low, 3)}, {number(high, 3)}]" if np.isfinite(low) else ""
-    chance = verdict.refutes if verdict.word == "contradicted" else verdict.supports
+    p = verdict.refutes if verdict.word == "contradicted" else verdict.supports
     word: str = verdict.word
     if verdict.word == "undecided":
         word += f"; {still_needed(verdict)}"
@@ -60,7 +61,7 @@ def _row(material: Material, family: Claims, verdict: Verdict, found: Finding) -
         word,
         effect,
         seeds,
-        f"{chance:.3f}" if chance >= 0.001 else "< 0.001",
+        p_text(p),
         f"{found.episodes:,} ({claim.cells()[0][0].episodes:,})",
     ]
     return Row(cells, _places(material, claim), f"claim {verdict.word}")
