@@ -12,6 +12,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from replaybench.data.formats.documents import read_json
 from replaybench.data.numerics import NUMERICS_VERSION, VERSION
 from replaybench.data.provenance import this_code
 from replaybench.envs.interface.threads import thread_count
-from replaybench.experiments.plan import for_each, steps_of, total_steps
+from replaybench.experiments.plan import for_each
 from replaybench.experiments.training.cell import CellRun
 from replaybench.experiments.training.study import Cell
 
@@ -45,7 +46,10 @@ def estimate_seconds(
     for done, (kind, cell) in enumerate(kinds.items()):
         progress(done, len(kinds))
         per_step[kind] = _seconds_per_step(kind, cell)
-    work = [steps * per_step[_kind(cell)] for cell, steps in zip(cells, for_each(cells, total_steps), strict=True)]
+    work = [
+        steps * per_step[_kind(cell)]
+        for cell, steps in zip(cells, for_each(cells, attrgetter("total_steps")), strict=True)
+    ]
     return max(sum(work) / workers, max(work)) if work else 0.0
 
 
@@ -88,7 +92,7 @@ def _path(kind: str) -> Path:
 def _tried(cell: Cell) -> float:
     """Run the beginning of a cell, after one round that may compile; learners begin to learn at once."""
     eager = {name: 0 for name in cell.settings if name == "warmup_episodes"}
-    rounds = max(_ROUNDS, -(-_STEPS // steps_of(cell)))
+    rounds = max(_ROUNDS, -(-_STEPS // cell.steps_per_episode))
     short = dataclasses.replace(cell, episodes=1 + rounds, settings={**cell.settings, **eager})
     # Where one thread does it all, the time that it was at work leaves out whatever else the machine did meanwhile.
     clock = time.process_time if cell.device == "cpu" and thread_count() == 1 else time.perf_counter
@@ -97,7 +101,7 @@ def _tried(cell: Cell) -> float:
         seconds = [_timed(run, clock)]
         while len(seconds) < rounds and sum(seconds) < _SECONDS:
             seconds.append(_timed(run, clock))
-    return sum(seconds) / len(seconds) / (steps_of(cell) * cell.members)
+    return sum(seconds) / len(seconds) / (cell.steps_per_episode * cell.members)
 
 
 def _timed(run: CellRun, clock: Callable[[], float]) -> float:

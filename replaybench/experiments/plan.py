@@ -82,7 +82,7 @@ def _buffer(cell: Cell, built: dict[str, Replay]) -> Replay:
 
 def _cell_bytes(cell: Cell, buffer: Replay) -> int:
     """Bytes of a cell's buffers when full."""
-    unit, steps = buffer.unit.steps, steps_of(cell)
+    unit, steps = buffer.unit.steps, cell.steps_per_episode
     slots = (steps if cell.update_every else -(-steps // unit)) * cell.episodes  # an episode may be as short as a step
     if buffer.strategy.retention.bounded:
         slots = min(cell.capacity // unit, slots)
@@ -116,13 +116,3 @@ def for_each(cells: Sequence[Cell], value: Callable[[Cell], int]) -> list[int]:
     """Return a value of each cell, computed once for all that differ in their seeds only."""
     known: dict[Any, int] = {}
     return [known[cell.kind] if cell.kind in known else known.setdefault(cell.kind, value(cell)) for cell in cells]
-
-
-def total_steps(cell: Cell) -> int:
-    """Return the steps of all members in all episodes."""
-    return steps_of(cell) * cell.members * cell.episodes
-
-
-def steps_of(cell: Cell) -> int:
-    """Return the steps of a whole episode, or round."""
-    return make_plant(cell.plant, **cell.parameters).steps_per_episode(cell.frequency)

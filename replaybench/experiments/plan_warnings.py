@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from replaybench.controllers.registry import load_learner
 from replaybench.data.configuration import build
-from replaybench.envs.registry import make_plant
 from replaybench.experiments.training.schedule import updates_after
 from replaybench.experiments.training.study import Cell
 from replaybench.replay.strategies.notation import parse
@@ -50,7 +49,7 @@ def _in_vain(cell: Cell) -> list[str]:
             f"raise episodes, or lower warmup_episodes in {_table(cell)}"
         ]
     strategy = parse(cell.strategy).at(cell.frequency)
-    episode = make_plant(cell.plant, **cell.parameters).steps_per_episode(cell.frequency)
+    episode = cell.steps_per_episode
     steps = episode * cell.episodes
     stored, batch = int(steps * strategy.entry_share), settings.batch_size * getattr(settings, "segment", 1)
     if stored < batch:

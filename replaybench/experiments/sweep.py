@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +17,7 @@ from replaybench.controllers.device import check_device
 from replaybench.data.atomic import write_text
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.experiments.interruption import Interrupted
-from replaybench.experiments.plan import check_room, for_each, plan, total_steps
+from replaybench.experiments.plan import check_room, for_each, plan
 from replaybench.experiments.plan_warnings import plan_warnings
 from replaybench.experiments.progress.display import Display
 from replaybench.experiments.progress.listeners import Form
@@ -127,7 +128,7 @@ def run_sweep(
         write_provenance(folder, study.name, todo.cells, complete=False)  # so that cells can be found while they run
         points = {(cell.plant, cell.frequency, cell.noise): cell for cell in todo.cells}
         # The dearest cells first, so that no worker is left alone with one at the end.
-        sizes = for_each(todo.open, total_steps)
+        sizes = for_each(todo.open, attrgetter("total_steps"))
         ordered = [cell for _, cell in sorted(zip(sizes, todo.open, strict=True), key=lambda sized: -sized[0])]
         # Dynamic programming knows of no noise: what is shown of it is the same for all.
         shown = {(cell.plant, cell.frequency): point for point, cell in reversed(points.items())}.values()

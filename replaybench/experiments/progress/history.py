@@ -9,6 +9,7 @@ import os
 import socket
 import time
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
@@ -174,11 +175,14 @@ class History:
         return max(0.0, now - number(self._begin, "at", now))
 
     def seconds_left(self) -> float | None:
-        """Estimate how long the rest takes [s], at the pace of cells of the same plant, learner and rate."""
+        """Estimate how long the rest takes [s], at the pace of the cells that are most alike.
+
+        Steps count as in proportion to the rate: a plant is not made, since its code may be a stranger's.
+        """
         seen = [
-            (known, known.last - known.first[0], known.done - known.first[1])
+            (known.cell, known.last - known.first[0], known.done - known.first[1])
             for known in self.cells.values()
             if known.first is not None and known.last > known.first[0]
         ]
         still = [(known.cell, known.done) for known in self.cells.values() if not known.complete]
-        return seconds_left([(known.cell, seconds, rounds) for known, seconds, rounds in seen], still, self._at_once)
+        return seconds_left(seen, still, self._at_once, attrgetter("frequency"))

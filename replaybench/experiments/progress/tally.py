@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from replaybench.experiments.progress.remaining import seconds_left
 from replaybench.experiments.progress.round import Round
@@ -23,7 +24,7 @@ class _Pace:
 
 
 class Tally:
-    """Counts of cells, rounds and failures; rounds cost what those of the same plant, learner and rate cost so far.
+    """Counts of cells, rounds and failures.
 
     Args:
         cells: all cells of the study.
@@ -80,4 +81,4 @@ class Tally:
             paces = self._paces
             seen = [(self._cells[key], pace.last - pace.first, pace.done - pace.since) for key, pace in paces.items()]
             still = [(cell, paces[key].done if key in paces else 0) for key, cell in self._open.items()]
-        return seconds_left(seen, still, self._workers)
+        return seconds_left(seen, still, self._workers, attrgetter("steps_per_episode"))

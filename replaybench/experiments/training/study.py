@@ -284,6 +284,16 @@ class Cell:
         """Member numbers as tables write them: `0–7`, or `3`."""
         return f"{self.seeds[0]}–{self.seeds[-1]}" if self.members > 1 else f"{self.seeds[0]}"
 
+    @functools.cached_property
+    def steps_per_episode(self) -> int:
+        """Steps of a whole episode, or round."""
+        return make_plant(self.plant, **self.parameters).steps_per_episode(self.frequency)
+
+    @property
+    def total_steps(self) -> int:
+        """Steps of all members in all episodes."""
+        return self.steps_per_episode * self.members * self.episodes
+
     def make_plant(self) -> Plant:
         """Return the plant, its source checked against the cell's fingerprint."""
         plant = make_plant(self.plant, **self.parameters)

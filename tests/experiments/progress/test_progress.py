@@ -6,6 +6,8 @@ import json
 import os
 import signal
 import time
+from collections.abc import Sequence
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,7 @@ from replaybench.experiments.progress.display import Display
 from replaybench.experiments.progress.history import History
 from replaybench.experiments.progress.journal import Journal, JournalFile, JournalReader, begin, event
 from replaybench.experiments.progress.listeners import Lines, TensorBoard, in_words
+from replaybench.experiments.progress.remaining import seconds_left
 from replaybench.experiments.progress.round import Round
 from replaybench.experiments.progress.tally import Tally
 from replaybench.experiments.progress.watch import view, watch_run
@@ -205,6 +208,24 @@ def test_time_left_follows_the_pace_of_each_learner(cells: list[Cell], monkeypat
     tally.finish(cells[0].id)
     assert tally.complete == 1
     assert tally.seconds_left() == pytest.approx(100)
+
+
+def test_time_left_reckons_with_rates_plants_and_strategies_that_were_not_seen_yet() -> None:
+    """The longest cells come first: as long as they, the rest would be told two to four times too long."""
+    strategies = ("FIFO[Uniform]", "FULL[PER]")
+    study = Study(name="t", plants=("PendulumDCSC",), strategies=strategies, frequency=(10, 100), seeds=2, episodes=100)
+    slow, fast, slow_per, fast_per = study.cells()
+    magman = Study(name="t", plants=("Magman",), strategies=strategies[:1], seeds=2, episodes=100).cells()[0]
+
+    def left(*cells: Cell, seen: Sequence[tuple[Cell, float]] = ((fast, 100.0),)) -> float | None:
+        rounds = [(cell, seconds, 100) for cell, seconds in seen]
+        return seconds_left(rounds, [(cell, 0) for cell in cells], 1, attrgetter("steps_per_episode"))
+
+    assert left(fast) == left(fast_per) == pytest.approx(100.0)
+    assert left(slow, slow_per) == pytest.approx(2 * 10.0)
+    assert left(magman) == pytest.approx(100.0 * magman.steps_per_episode / fast.steps_per_episode)
+    assert left(fast, fast_per, seen=[(fast, 100.0), (fast_per, 150.0)]) == pytest.approx(250.0)
+    assert left(fast, seen=[]) is None
 
 
 def test_what_earlier_stints_did_counts(cells: list[Cell]) -> None:
