@@ -14,6 +14,7 @@ from replaybench.baselines.references import Reference, normalise
 from replaybench.data.atomic import write_text
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.experiments.figures.advantage_map import advantage_map
+from replaybench.experiments.figures.condition_map import condition_map
 from replaybench.experiments.figures.episode_lengths import length_curves
 from replaybench.experiments.figures.learner_metrics import metric_curves
 from replaybench.experiments.figures.learning_curves import REFERENCES, draw_curve, learning_curve, learning_curves
@@ -96,6 +97,7 @@ def _figures(data: xr.Dataset, folder: RunFolder, cells: Sequence[Cell]) -> dict
         "episode_steps": lambda: length_curves(data),
         "scores": lambda: score_bars(data),
         "differences": lambda: paired_differences(data),
+        "conditions": lambda: condition_map(data),
         "advantage": lambda: advantage_map(data),
         "profiles": lambda: performance_profiles(data),
         "response_noise": lambda: response(data, "noise"),

@@ -1,0 +1,103 @@
+"""Every strategy under every condition: how far it is from one of them, and where that is sure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import xarray as xr
+
+from replaybench.data.user_file import shortened
+from replaybench.experiments.figures.style import GREY, MU, new_figure, plant_name
+from replaybench.experiments.results.advantage import by_capacity
+from replaybench.experiments.results.comparison_tables import Row, baseline_of, compared, scaled
+from replaybench.experiments.results.dataset import the_last
+from replaybench.experiments.results.effects import SIGNIFICANT
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+
+_LEAST_CONDITIONS: Final = 3
+_LEAST_STRATEGIES: Final = 3
+"""Fewer are seen as well in the figure of differences, with their intervals."""
+_RANGE: Final = 0.4
+"""Differences from which on colours are alike."""
+_Place = tuple[float, float]
+
+
+def condition_map(data: xr.Dataset) -> Figure | None:
+    """Draw one plant's differences to the study's first strategy: strategies over noise and rate, a panel a learner.
+
+    Args:
+        data: dataset of one plant.
+
+    Returns:
+        None where there are fewer than three strategies, or conditions, learners counted, or μ_r means nothing.
+    """
+    baseline = baseline_of(data, None)
+    rows = [row for row in compared(data, baseline) if row.effect is not None and row.effect.n > 1]
+    places = list(dict.fromkeys((row.noise, row.frequency) for row in rows))
+    learners, strategies = list(dict.fromkeys(row.learner for row in rows)), _ordered(rows)
+    few = len(places) < 2 or len(places) * len(learners) < _LEAST_CONDITIONS or len(strategies) < _LEAST_STRATEGIES - 1
+    if few or not bool(scaled(data).all()):
+        return None
+    names, told, room = shortened(strategies), shortened(learners), ""
+    capacities = by_capacity([baseline, *strategies])
+    if len(capacities) == 1:
+        ((capacity, plain),) = capacities.items()
+        names |= {name: short for short, name in plain.items()}
+        room = f"Memories that do not keep all hold {capacity:,}. " if capacity is not None else ""
+    pairs = sorted({row.effect.n for row in rows if row.effect is not None})
+    caption = f"Mean differences of paired seeds in {MU} of {the_last(data, 'training')} of "
+    caption += f"{data.sizes['episode']:,}, exploration included. Bold: p < {SIGNIFICANT:g} (flipped signs, Holm "
+    caption += f"within a condition). Strategies in the order of their means. {room}"
+    caption += f"n = {' to '.join(map(str, dict.fromkeys((pairs[0], pairs[-1]))))} pairs."
+    figure = new_figure(
+        0.062 * max(map(len, names.values())) + max(3.6, 0.6 * len(places) * len(learners)) + 1.4,
+        max(1.8, 0.27 * len(strategies) + 1.0),
+        f"{plant_name(str(data['plant'].item()))}: compared with {baseline}, condition by condition",
+        caption,
+    )
+    panels = figure.subplots(1, len(learners), squeeze=False, sharey=True)[0]
+    for axes, learner in zip(panels, learners, strict=True):
+        image = _draw(axes, [row for row in rows if row.learner == learner], strategies, places)
+        if len(learners) > 1:
+            axes.set_title(told[learner], color=GREY)
+    panels[0].set_yticks(range(len(strategies)), [names[strategy] for strategy in strategies])
+    figure.colorbar(image, ax=panels, label=f"difference in {MU}", shrink=0.8, extend="both")
+    return figure
+
+
+def _ordered(rows: list[Row]) -> list[str]:
+    """Return the strategies beside the baseline, the best on average first."""
+    sizes: dict[str, list[float]] = {}
+    for row in rows:
+        assert row.effect is not None
+        sizes.setdefault(row.strategy, []).append(row.effect.estimate)
+    return sorted(sizes, key=lambda strategy: -float(np.mean(sizes[strategy])))
+
+
+def _draw(axes: Axes, rows: list[Row], strategies: list[str], places: list[_Place]) -> AxesImage:
+    """Draw one learner's panel; return its image, which the colour bar explains."""
+    sizes = np.full((len(strategies), len(places)), np.nan)
+    for row in rows:
+        assert row.effect is not None
+        y, x = strategies.index(row.strategy), places.index((row.noise, row.frequency))
+        sizes[y, x] = size = row.effect.estimate
+        sure = row.chance < SIGNIFICANT
+        ink = "white" if abs(size) > 0.7 * _RANGE else "0.1" if sure else "0.45"
+        text = f"{round(size, 2) + 0.0:+.2f}"
+        axes.text(x, y, text, ha="center", va="center", size=7, color=ink, weight="bold" if sure else "normal")
+    image = axes.imshow(sizes, cmap="PuOr_r", vmin=-_RANGE, vmax=_RANGE, aspect="auto")
+    noises, rates = zip(*places, strict=True)
+    varied = {name: values for name, values in {"noise": noises, "Hz": rates}.items() if len(set(values)) > 1}
+    for x in range(1, len(places)) if len(varied) > 1 else ():
+        if noises[x] != noises[x - 1]:
+            axes.axvline(x - 0.5, color="white", linewidth=3)
+    ticks = ["\n".join(f"{value:g}" for value in each) for each in zip(*varied.values(), strict=True)]
+    axes.set_xticks(range(len(places)), ticks)
+    axes.set_xlabel(", and ".join(varied))
+    axes.tick_params(length=0)
+    return image
