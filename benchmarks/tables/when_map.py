@@ -23,7 +23,7 @@ Map = dict[str, dict[tuple[float, float], Advantage]]
 
 def texts() -> dict[str, str]:
     maps = {plant: _map(plant) for plant in results(STUDY)["plant"].values.tolist()}
-    return {"when": _by_condition(maps), "when.said": _said(maps), **_by_replay(list(maps))}
+    return {"when": _by_condition(maps), "when.said": _said(maps), "when.short": _short(maps), **_by_replay(list(maps))}
 
 
 def _map(plant: str) -> Map:
@@ -89,6 +89,17 @@ def _ahead(one: Advantage) -> str:
 def _behind(one: Advantage) -> list[str]:
     size = number(one.loss)
     return [one.worst, f"**{size}**" if one.harmful else size]
+
+
+def _short(maps: dict[str, Map]) -> str:
+    """Count conditions in which some strategy is surely ahead."""
+
+    def counts(baseline: str) -> str:
+        sure = {plant: [one.certain for one in found[baseline].values()] for plant, found in maps.items()}
+        return listed([f"in {sum(each)} of {len(each)} conditions on {plant}" for plant, each in sure.items()])
+
+    of = ", ".join(f"of {baseline} {counts(baseline)}" for baseline in BASELINES)
+    return f"some strategy is surely more than {MATTERS:g} ahead {of}"
 
 
 def _said(maps: dict[str, Map]) -> str:

@@ -1,0 +1,199 @@
+"""What all stored studies together say of what to keep and what to replay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from benchmarks.tables.claims import judged_papers
+from benchmarks.tables.stored import Cell, cells, results, runs
+from benchmarks.tables.text import between, captioned, difference, number, table
+from replaybench.experiments.results.bootstrap import Statistic
+from replaybench.experiments.results.effects import SIGNIFICANT, paired
+from replaybench.experiments.results.statistics import DEAD_LEVEL
+
+RETENTIONS: Final = ("FIFO", "TDE", "Expl", "Resv", "FULL")
+COMPARISONS: Final = ("debruin2018-fig12", "debruin2018-fig14")
+"""Five retentions by two samplings: as published, at high rates, with noise."""
+CITED: Final = (
+    "debruin2018.pendulum-diverse-states-help-small-buffers-more",
+    "debruin2018.magman-diverse-states-hurt",
+    "debruin2018.tde-per-replays-most-noise",
+    "novati2019.pendulum-vracer-needs-refer",
+)
+"""Claims whose effects the page tells."""
+
+
+def texts() -> dict[str, str]:
+    told = {f"claim.{name}": _effect(name) for name in CITED}
+    return {
+        **told,
+        "findings.full": _full(),
+        "findings.kept": _kept(),
+        "findings.replayed": _replayed(),
+        "findings.weighted": _weighted(),
+        "findings.capacity": _capacity(),
+        "findings.dead": _dead(),
+        "findings.lost": _lost(),
+        "findings.variants": _variants(),
+        "findings.furthest": number(max(_behind(of) for _, _, of in _conditions()), 3),
+    }
+
+
+def _effect(name: str) -> str:
+    """Return a claim's effect with its interval."""
+    paper, _, key = name.partition(".")
+    (verdict,) = (verdict for verdict, _ in judged_papers()[paper][1] if verdict.claim.id == key)
+    digits = 2 if abs(verdict.effect.estimate) < 10 else 0
+    return between(verdict.effect.estimate, *verdict.effect.interval(), digits)
+
+
+def _conditions(studies: tuple[str, ...] = COMPARISONS) -> Iterator[tuple[str, str, dict[str, Cell]]]:
+    """Yield a study, a condition in words, and its cells by strategy."""
+    for study in studies:
+        found: dict[str, dict[str, Cell]] = {}
+        for one in cells(study):
+            rate, noise = (float(one.data[axis]) for axis in ("frequency", "noise"))
+            found.setdefault(f"{one.plant}, {rate:g} Hz, noise {noise:g}", {})[one.strategy] = one
+        for condition, of in found.items():
+            yield study, condition, of
+
+
+def _scores(one: Cell) -> np.ndarray:
+    return np.asarray(one.data["mu_final"].values, np.float64)
+
+
+def _length(study: str) -> str:
+    return f"{results(study).sizes['episode']:,}"
+
+
+def _full() -> str:
+    """Hold FULL[Uniform] against the best of the strategies beside it."""
+    rows = []
+    for study, condition, of in _conditions():
+        mine = _scores(of["FULL[Uniform]"])
+        best = max(of, key=lambda name: float(np.nanmean(_scores(of[name]))))
+        behind = difference(mine, _scores(of[best]), 3) if best != "FULL[Uniform]" else ("–", "")
+        means = [number(float(np.nanmean(scores)), 3) for scores in (mine, _scores(of[best]))]
+        rows.append([condition, _length(study), means[0], best, means[1], *behind])
+    caption = (
+        "μ_final, means of 50 seeds. The best of ten is chosen on the seeds that it is shown with, which flatters it; "
+        "differences of paired seeds with 95 % BCa intervals, p by flipped signs, each by itself."
+    )
+    headings = ("condition", "episodes", "FULL[Uniform]", "best of ten", "its mean", "FULL[Uniform] is ahead by", "p")
+    return captioned(caption, table(headings, rows))
+
+
+def _behind(of: dict[str, Cell]) -> float:
+    """Return how far FULL[Uniform] is behind the best on average."""
+    means = {name: float(np.nanmean(_scores(one))) for name, one in of.items()}
+    return max(means.values()) - means["FULL[Uniform]"]
+
+
+def _kept() -> str:
+    """Say what it costs not to keep all, replayed uniformly."""
+    rows = []
+    for study, condition, of in _conditions():
+        whole = _scores(of["FULL[Uniform]"])
+        beside = [_told(_scores(of[f"{name}[Uniform]"]), whole) for name in RETENTIONS if name != "FULL"]
+        rows.append([condition, _length(study), *beside])
+    caption = (
+        "Differences to FULL[Uniform] in μ_final, replayed uniformly from 10⁴ experiences, 50 paired seeds with "
+        "95 % BCa intervals. Bold: p < 0.05 by flipped signs, each by itself."
+    )
+    headings = ("condition", "episodes", *(f"{name}[Uniform]" for name in RETENTIONS if name != "FULL"))
+    return captioned(caption, table(headings, rows))
+
+
+def _replayed() -> str:
+    """Say what replaying by TD error changes, from each retention."""
+    rows = []
+    for _, condition, of in _conditions():
+        pairs = [(of[f"{kept}[PER]"].data, of[f"{kept}[Uniform]"].data) for kept in RETENTIONS]
+        rises = [_told(*(one["rise_time"].values for one in pair), 0, "interquartile mean") for pair in pairs]
+        ends = [_told(*(one["mu_final"].values for one in pair)) for pair in pairs]
+        rows += [[condition, "episodes to 0.8", *rises], [condition, "μ_final", *ends]]
+    caption = (
+        "PER less uniform sampling from the same retention: differences of 50 paired seeds, means, of episodes "
+        "interquartile means, with 95 % BCa intervals; fewer episodes are better. Bold: p < 0.05 by flipped signs, "
+        "each by itself."
+    )
+    return captioned(caption, table(("condition", "measure", *RETENTIONS), rows))
+
+
+def _weighted() -> str:
+    """Say what importance weights change, with noise."""
+    rows = []
+    for _, condition, of in _conditions(("debruin2018-fig15",)):
+        for kept in ("FIFO", "TDE", "Resv"):
+            plain, by_error = (_scores(of[f"{kept}[{sampling}]"]) for sampling in ("Uniform", "PER"))
+            weighted, all_weighted = (_scores(of[f"{kept}[{sampling}]"]) for sampling in ("PER+IS", "Uniform+FIS"))
+            beside = _told(by_error, plain), _told(weighted, plain), _told(all_weighted, plain)
+            rows.append([condition, kept, number(float(np.nanmean(plain)), 3), *beside])
+    caption = (
+        f"{runs('debruin2018-fig15')}: differences in μ_final to uniform sampling from the same retention, paired "
+        "seeds with 95 % BCa intervals. Bold: p < 0.05 by flipped signs, each by itself."
+    )
+    return captioned(caption, table(("condition", "kept", "Uniform", "PER", "PER+IS", "Uniform+FIS"), rows))
+
+
+def _capacity() -> str:
+    """Say what the size of a memory of the newest changes, alone and with other experiences in it."""
+    sizes = {"1,000": "FIFO(1000)", "10,000": "FIFO", "100,000": "FIFO(100000)"}
+    rows = []
+    for _, condition, of in _conditions(("debruin2018-fig5",)):
+        for size, kept in sizes.items():
+            plain, states, actions = (
+                _scores(of[f"{synth}{kept}[Uniform]"]) for synth in ("", "Synth(state=0.2)*", "Synth(action=0.2)*")
+            )
+            mean = number(float(np.nanmean(plain)), 3)
+            rows.append([condition, size, mean, _told(states, plain), _told(actions, plain)])
+    caption = (
+        f"{runs('debruin2018-fig5')}: FIFO[Uniform] by how much it holds, and what a fifth of synthetic experiences "
+        "adds: differences in μ_final, paired seeds with 95 % BCa intervals. Bold: p < 0.05 by flipped signs, each by "
+        "itself."
+    )
+    headings = ("condition", "holds", "μ_final", "other states in a fifth", "other actions in a fifth")
+    return captioned(caption, table(headings, rows))
+
+
+def _dead() -> str:
+    """Count learners that ended where they had begun, by what they kept and replayed."""
+    rows = []
+    for study, condition, of in _conditions():
+        counts = [f"{of[f'{kept}[Uniform]']['dead']:.0f}, {of[f'{kept}[PER]']['dead']:.0f}" for kept in RETENTIONS]
+        rows.append([condition, _length(study), *counts])
+    caption = "Learners that are dead at the end, of 50: replayed uniformly, by TD error."
+    return captioned(caption, table(("condition", "episodes", *RETENTIONS), rows))
+
+
+def _lost() -> str:
+    """Say how many learners are dead that keep the newest, and that keep all, and how many of these had learned."""
+    study = COMPARISONS[0]
+    (found,) = (of for _, condition, of in _conditions((study,)) if condition.startswith("PendulumDCSC"))
+    told = []
+    for kept, words in (("FIFO", "keep the newest"), ("FULL", "keep all")):
+        both = [found[f"{kept}[{sampling}]"].data for sampling in ("Uniform", "PER")]
+        ends, rises = (np.concatenate([one[name].values for one in both]) for name in ("mu_final", "rise_time"))
+        dead = ends < DEAD_LEVEL
+        learned = int((rises[dead] < results(study).sizes["episode"]).sum())
+        told.append(f"{dead.sum()} of {len(ends)} learners that {words} ({learned or 'none'} had learned)")
+    return " and ".join(told)
+
+
+def _variants() -> str:
+    """Count comparisons of variants of prioritised replay with uniform replay."""
+    found = [verdict for verdict, _ in judged_papers()["panahi2024"][1]]
+    sure = sum(verdict.word == "reproduced" for verdict in found)
+    most = max(verdict.effect.estimate for verdict in found)
+    return f"of {len(found)} comparisons none ends better by more than {number(most, 3)}, {sure} surely not by 0.05"
+
+
+def _told(one: np.ndarray, other: np.ndarray, digits: int = 3, statistic: Statistic = "mean") -> str:
+    """Return a difference of paired seeds with its interval, bold where it is sure."""
+    effect = paired([np.asarray(one, np.float64)], [np.asarray(other, np.float64)], statistic=statistic)
+    told = between(effect.estimate, *effect.interval(), digits)
+    sure = 2 * min(effect.chance_below(0.0), effect.chance_above(0.0)) < SIGNIFICANT
+    return f"**{told}**" if sure else told
