@@ -45,6 +45,8 @@ _READERS: Final[dict[str, Callable[[Path], Table]]] = {
     ".mat": read_mat,
     ".parquet": read_parquet,
 }
+SUFFIXES: Final = tuple(_READERS)
+"""Of files that may be logs."""
 
 
 @dataclass(frozen=True, eq=False)

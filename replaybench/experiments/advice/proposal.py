@@ -64,6 +64,7 @@ class Advice:
         unit: what scores are.
         capacity: what the learning curve of FULL[Uniform] says; None where nothing was learned.
         probes: all that was tried, the best first.
+        ranked: where nothing was tried, what could be, those with most votes first.
         chosen: the one that is proposed.
         changes: what would change the proposal, in sentences.
         cautions: what the advice does not rest on, in sentences.
@@ -82,6 +83,7 @@ class Advice:
     chosen: Probe
     changes: Sequence[str]
     cautions: Sequence[str]
+    ranked: Sequence[Probe] = ()
 
 
 def scores_of(data: xr.Dataset) -> tuple[dict[str, Floats], str]:
@@ -137,15 +139,7 @@ def changes_of(
         said += _next(chosen, others[0])
     if probes[0] is not affordable[0]:
         said.append(f"{probes[0].name} did best, and does not fit into the memory")
-    for rule in rules():
-        value = rule.value(traits)
-        if (
-            value is None
-            or not np.isfinite(value)
-            or {chosen.candidate.retention, chosen.candidate.sampling}.isdisjoint((*rule.for_, *rule.against))
-        ):
-            continue
-        said.append(_edge(rule, value, {chosen.candidate.retention, chosen.candidate.sampling}))
+    said += edges_of(traits, chosen.candidate)
     kinds = {(probe.candidate.retention, probe.candidate.sampling) for probe in probes}
     if all(probe.candidate.retention != "FULL" for probe in affordable):
         kinds |= {("FULL", sampling) for sampling in SAMPLINGS}  # no budget would try what does not fit
@@ -154,13 +148,28 @@ def changes_of(
     if untried:
         named = ", ".join(f"{one.strategy()} ({one.votes:+d})" for one in untried[:_NAMED])
         said.append(f"not tried, though more rules speak for it: {named}; a larger budget would try it")
-    if capacity is not None and not capacity.converged:
-        verb = "would raise the capacity above" if capacity.rising else "may ask for another capacity than"
-        said.append(
-            f"the curve of FULL[Uniform] is {capacity.state} ({capacity.rise:+z.1%} over the last tenth): longer runs "
-            f"{verb} {capacity.steps}"
-        )
+    return [*said, *capacity_change(capacity)]
+
+
+def edges_of(traits: Traits, chosen: Candidate) -> list[str]:
+    """Say at which values of what was measured rules would speak otherwise of a strategy."""
+    parts, said = {chosen.retention, chosen.sampling}, []
+    for rule in rules():
+        value = rule.value(traits)
+        if value is not None and np.isfinite(value) and not parts.isdisjoint((*rule.for_, *rule.against)):
+            said.append(_edge(rule, value, parts))
     return said
+
+
+def capacity_change(capacity: Capacity | None) -> list[str]:
+    """Say what longer runs would do to the capacity, where the curve is not known to have settled."""
+    if capacity is None or capacity.converged:
+        return []
+    verb = "would raise the capacity above" if capacity.rising else "may ask for another capacity than"
+    return [
+        f"the learning curve is {capacity.state} ({capacity.rise:+z.1%} over the last tenth): longer runs "
+        f"{verb} {capacity.steps}"
+    ]
 
 
 def _next(chosen: Probe, rival: Probe) -> list[str]:
@@ -185,11 +194,10 @@ def _next(chosen: Probe, rival: Probe) -> list[str]:
 
 
 def _edge(rule: Rule, value: float, parts: set[str]) -> str:
-    here = rule.least <= value <= rule.most
-    named = " and ".join(sorted(parts & {*rule.for_, *rule.against}))
-    verb = "for" if parts & set(rule.for_) else "against"
-    state = "speaks" if here else "would speak"
-    return f"{rule.trait} is {value:.3g}: rule {rule.id} {state} {verb} {named} where it is {rule.ends()}"
+    state = "speaks" if rule.least <= value <= rule.most else "would speak"
+    sides = (("for", rule.for_), ("against", rule.against))
+    said = [f"{verb} {' and '.join(named)}" for verb, side in sides if (named := sorted(parts & set(side)))]
+    return f"{rule.trait} is {value:.3g}: rule {rule.id} {state} {', and '.join(said)} where it is {rule.ends()}"
 
 
 def cautions_of(capacity: Capacity | None, chosen: Probe, seeds: int, episodes: int, traits: Traits) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final
 
 from rich import box
 from rich.console import Console
@@ -14,6 +14,9 @@ from replaybench.experiments.advice.ninety_percent import rounded
 from replaybench.experiments.advice.proposal import Advice, Probe
 from replaybench.experiments.advice.rules import Rule, stored_evidence
 from replaybench.experiments.results.effects import p_text
+
+_FIRST: Final = 6
+"""Strategies that are named where none was tried."""
 
 
 def print_advice(console: Console, advice: Advice) -> None:
@@ -30,8 +33,8 @@ def print_advice(console: Console, advice: Advice) -> None:
     if advice.capacity is not None:
         found = advice.capacity
         line(
-            f"the 90 % rule (section 9.1): FULL[Uniform] is at nine tenths of {found.start:.4g} … {found.final:.4g} "
-            f"after {found.steps} of {found.stored} experiences; {found.state}"
+            f"the 90 % rule (section 9.1): the learning curve is at nine tenths of {found.start:.4g} … "
+            f"{found.final:.4g} after {found.steps} of {found.stored} experiences; {found.state}"
         )
     line("reasons", "bold")
     for verb, rules in (("for", chosen.candidate.for_), ("against", chosen.candidate.against)):
@@ -44,8 +47,8 @@ def print_advice(console: Console, advice: Advice) -> None:
             for name in rule.evidence:
                 line(f"      stored: {_evidence_words(name)}", "dim")
     if not (chosen.candidate.for_ or chosen.candidate.against):
-        line("  no rule speaks for or against it: it did best")
-    console.print(_table(advice))
+        line(f"  no rule speaks for or against it{': it did best' if advice.probes else ''}")
+    console.print(_table(advice) if advice.probes else _ranking(advice))
     line("what would change it", "bold")
     for said in advice.changes:
         line(f"  {said}")
@@ -84,6 +87,16 @@ def _table(advice: Advice) -> Table:
     return table
 
 
+def _ranking(advice: Advice) -> Table:
+    """Return what would be tried first, where nothing was."""
+    table = Table(title="by rules alone, the first of all", box=box.SIMPLE_HEAD)
+    table.add_column("strategy")
+    table.add_column("votes", justify="right")
+    for each in advice.ranked[:_FIRST]:
+        table.add_row(Text(each.name), f"{each.candidate.votes:+d}")
+    return table
+
+
 def _difference(probe: Probe) -> tuple[str, str]:
     if probe.beyond is None or not probe.beyond.n:
         return "", ""
@@ -111,6 +124,7 @@ def as_record(advice: Advice) -> dict[str, Any]:
         ],
         "unit": advice.unit,
         "tried": [_tried(probe) for probe in advice.probes],
+        "ranked": [{"strategy": each.name, "votes": each.candidate.votes} for each in advice.ranked],
         "changes": list(advice.changes),
         "cautions": list(advice.cautions),
     }

@@ -38,7 +38,7 @@ class Traits:
 
     noise: float
     authority: float | None
-    decay: float
+    decay: float | None
     symmetry: float | None
     memory: float
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
-from typing import Literal
+from typing import Any, Final, Literal
 
 from tyro.conf import Positional
 
 from replaybench.data.bounds import Count, Hertz, Noise, RootSeed, Seconds, Seeds, Workers
 from replaybench.data.errors import UserError
 from replaybench.experiments.command_line.options import setting_values
+
+_FOR_RUNS: Final = ("budget_minutes", "learner", "seeds", "episodes", "probes", "root_seed", "set", "output", "workers")
+"""Options that say how to run what is only run where a plant is named."""
 
 
 def advise(
@@ -32,10 +36,10 @@ def advise(
     """Advise what to keep and what to replay on a plant: learn with FULL[Uniform], look at it, try a few, propose one.
 
     Called again, it continues; what is finished is not run again. With a run folder, nothing is run: what it holds is
-    judged.
+    judged. With a buffer file, as `import` makes one of a log, nothing is compared either: rules alone decide.
 
     Args:
-        run: Run folder of a sweep that ran FULL[Uniform], and others, instead of a plant.
+        run: Run folder of a sweep that ran FULL[Uniform], and others, or a buffer file, instead of a plant.
         plant: Plant name (see `replaybench list`) or path/to/file.py:ClassName; of a run folder, which of its plants.
         budget_minutes: Wall-clock time that may be spent, in minutes.
         noise: Standard deviation of sensor and actuator noise, normalised units; of a run folder, which of its levels.
@@ -51,12 +55,14 @@ def advise(
         workers: Worker processes; one per core if not given.
         format: Text for people, or one JSON object; progress goes to stderr then.
     """
+    given = dict(locals())
     from rich.console import Console
 
     from replaybench.controllers.registry import spelled
     from replaybench.envs.registry import PLANTS, make_plant
     from replaybench.experiments.advice.advise import advise as find
     from replaybench.experiments.advice.advise import advise_from, show
+    from replaybench.experiments.advice.from_buffer import advise_on_buffer
     from replaybench.experiments.advice.probes import Question
     from replaybench.experiments.command_line.console import make_console
     from replaybench.experiments.figures.style import file_names
@@ -65,6 +71,11 @@ def advise(
     if run is None and plant is None:
         raise UserError("name a plant, as in --plant PendulumDCSC, or a run folder that holds FULL[Uniform]")
     console, plant = make_console(), None if plant is None else PLANTS.spelled(plant)
+    if run is not None:
+        _check_nothing_else(given, of_file=run.is_file())
+    if run is not None and run.is_file():
+        show([advise_on_buffer(run, plant, memory or 0, noise)], format, console)
+        return 0
     if run is not None:
         show(advise_from(run, plant, memory or 0, frequency, noise), format, console)
         return 0
@@ -86,3 +97,16 @@ def advise(
     progress = Console(stderr=True, emoji=False) if format == "json" else console
     show([find(question, folder, workers or cores(), progress)], format, console)
     return 0
+
+
+def _check_nothing_else(given: dict[str, Any], of_file: bool) -> None:
+    """Refuse options that say how to run what is not run, or, beside a file, what the file says.
+
+    Raises:
+        UserError: there is one that is not as it is by default.
+    """
+    defaults = inspect.signature(advise).parameters
+    for name in (*_FOR_RUNS, "frequency") if of_file else _FOR_RUNS:
+        if given[name] != defaults[name].default:
+            option, what = name.replace("_", "-"), "buffer file" if of_file else "run folder"
+            raise UserError(f"--{option} means nothing beside a {what}, of which nothing is run; leave it out")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from replaybench.controllers.agent import Task
 from replaybench.controllers.registry import algorithm_of
 from replaybench.data.errors import UserError
+from replaybench.data.logs.log import SUFFIXES
 from replaybench.data.records.record import Record
 from replaybench.envs.interface.checks import seen_states
 from replaybench.envs.interface.plant import Plant
@@ -110,6 +111,8 @@ def read_recording(
     Raises:
         UserError: the file is damaged, is no buffer, has no such recording, or does not fit its plant.
     """
+    if path.suffix.lower() in SUFFIXES:
+        raise UserError(f"{path} is a log; make a buffer of it first: replaybench import {path} --plant …")
     with open_buffer(path) as file:
         return _read(file, plant_name, whole, member)
 

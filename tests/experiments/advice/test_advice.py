@@ -21,7 +21,7 @@ from replaybench.experiments.advice import advise as procedure
 from replaybench.experiments.advice.advise import advise_from
 from replaybench.experiments.advice.ninety_percent import Capacity, moving_mean, ninety_percent, rounded
 from replaybench.experiments.advice.probes import Budget, Question
-from replaybench.experiments.advice.proposal import Probe, cautions_of, changes_of, choose
+from replaybench.experiments.advice.proposal import Probe, cautions_of, changes_of, choose, edges_of
 from replaybench.experiments.advice.rules import Candidate, candidates, rules, stored_evidence
 from replaybench.experiments.advice.traits import Traits, authority, authority_of, decay_of, symmetry_of
 from replaybench.experiments.cli import main
@@ -73,6 +73,11 @@ def test_failed_seeds_are_left_out_and_nothing_learned_is_no_capacity() -> None:
     assert found is not None
     assert found.final == pytest.approx(-2.0, abs=0.01)
     assert ninety_percent(curves(), np.full((6, 200), 50.0), start=0.0) is None
+
+
+def test_a_rule_that_is_for_one_part_and_against_another_says_both() -> None:
+    said = edges_of(QUIET, Candidate("Resv", "PER", (), ()))
+    assert any("noise-against-surprise would speak for Resv, and against PER where" in each for each in said)
 
 
 def test_a_run_too_short_for_the_rule_is_not_said_to_have_learned_nothing() -> None:

@@ -1,0 +1,137 @@
+"""Advice from a buffer file: the curve that it holds, what it says of the plant, and what it cannot say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from recorded import Arrays, buffer, collect
+
+from replaybench.envs.ode.pendulum import Pendulum
+from replaybench.experiments.advice.from_buffer import advise_on_buffer
+from replaybench.experiments.cli import main
+
+EPISODES, STEPS = 40, Pendulum().steps_per_episode(50)
+
+
+@pytest.fixture(scope="module")
+def learned() -> Arrays:
+    """Two recordings of 40 episodes that get better until the 20th, and of exploration that fades to a quarter."""
+    arrays = collect(Pendulum(), EPISODES)
+    along = np.clip(np.arange(EPISODES) / 20, 0, 1).repeat(STEPS)
+    arrays["reward"] = np.tile(-10 + 8 * along, (2, 1)).astype(np.float32)[..., None]
+    arrays["exploration"] = np.tile(np.repeat([0.4, 0.1], EPISODES * STEPS // 2), (2, 1)).astype(np.float32)[..., None]
+    return arrays
+
+
+def shuffled(arrays: Arrays) -> Arrays:
+    """The same experiences, in slots that say nothing of their order."""
+    order = np.random.Generator(np.random.PCG64(2)).permutation(EPISODES * STEPS)
+    return {name: array[:, order] if array.ndim > 1 else array for name, array in arrays.items()}
+
+
+def without(arrays: Arrays, *names: str) -> Arrays:
+    return {name: array for name, array in arrays.items() if name not in names}
+
+
+def test_the_curve_is_that_of_the_episodes_in_their_order(tmp_path: Path, learned: Arrays) -> None:
+    for arrays in (learned, shuffled(learned)):
+        found = advise_on_buffer(buffer(tmp_path / "b.h5", arrays, source="import", cell=None), None, 0, None)
+        assert found.capacity is not None
+        # The first twentieth, two episodes, is where it began: −9.8. Nine tenths from there to −2 are −2.78, which the
+        # mean of two episodes has reached with the 20th.
+        assert (found.capacity.start, found.capacity.final) == pytest.approx((-9.8, -2.0))
+        assert (found.capacity.steps, found.capacity.stored) == (20 * STEPS, EPISODES * STEPS)
+        assert (found.seeds, found.episodes, found.frequency, found.noise) == (2, EPISODES, 50.0, 0.01)
+        assert found.traits.decay == pytest.approx(4.0)
+        assert found.traits.symmetry == pytest.approx(0.0, abs=1e-6)
+        assert found.traits.authority is not None
+        votes = [each.candidate.votes for each in found.ranked]
+        assert votes == sorted(votes, reverse=True)
+        assert found.chosen is found.ranked[0]
+        assert found.chosen.capacity in (None, 20 * STEPS)
+
+
+def test_noise_is_the_files_unless_it_is_told(tmp_path: Path, learned: Arrays) -> None:
+    path = buffer(tmp_path / "b.h5", learned, noise=None)
+    quiet = advise_on_buffer(path, None, 0, None)
+    assert (quiet.traits.noise, quiet.chosen.name.endswith("[PER]")) == (0.0, True)
+    assert any("--noise" in said for said in quiet.cautions)
+    noisy = advise_on_buffer(path, None, 0, 0.02)
+    assert (noisy.traits.noise, noisy.chosen.name.endswith("[PER]")) == (0.02, False)
+    assert not any("--noise" in said for said in noisy.cautions)
+
+
+def test_what_does_not_fit_is_not_proposed(tmp_path: Path, learned: Arrays) -> None:
+    path = buffer(tmp_path / "b.h5", learned)
+    for memory, fits in ((EPISODES * STEPS - 1, False), (EPISODES * STEPS, True)):
+        found = advise_on_buffer(path, None, memory, None)
+        assert any(each.candidate.retention == "FULL" for each in found.ranked) == fits
+        assert all((each.capacity or 0) <= memory for each in found.ranked)
+    assert advise_on_buffer(path, None, 100, None).traits.memory == pytest.approx(100 / (20 * STEPS))
+
+
+def test_what_a_file_lacks_is_not_made_up(tmp_path: Path, learned: Arrays) -> None:
+    forgot = learned | {"collected": learned["collected"] + 1}
+    found = advise_on_buffer(buffer(tmp_path / "b.h5", forgot), None, 0, None)
+    assert found.capacity is None
+    assert any("not all that was collected is stored" in said for said in found.cautions)
+    log = buffer(tmp_path / "b.h5", without(learned, "exploration"), cell=None)
+    assert advise_on_buffer(log, None, 0, None).traits.decay is None
+    level = learned | {"reward": np.full_like(learned["reward"], -3.0)}
+    found = advise_on_buffer(buffer(tmp_path / "b.h5", level), None, 0, None)
+    assert found.capacity is None
+    assert any("do not get better" in said for said in found.cautions)
+
+
+def test_of_a_learner_its_settings_say_how_exploration_fades(tmp_path: Path, learned: Arrays) -> None:
+    exploration = {"first_amplitude": 1.0, "last_amplitude": 0.1, "decay_episodes": 2 * EPISODES}
+    cell = {"learner": "DDPG", "settings": {"exploration": exploration}}
+    found = advise_on_buffer(buffer(tmp_path / "b.h5", learned, cell=cell), None, 0, None)
+    assert found.traits.decay == pytest.approx(1 / 0.55)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("b.h5", "--seeds", "4"), "--seeds means nothing beside a buffer file"),
+        (("b.h5", "--frequency", "20"), "--frequency means nothing beside a buffer file"),
+        (("run", "--budget-minutes", "4"), "--budget-minutes means nothing beside a run folder"),
+        (("log.csv",), "is a log; make a buffer of it first: replaybench import log.csv"),
+        (("b.h5", "--plant", "Magman"), "the buffer belongs to another plant"),
+    ],
+)
+def test_bad_input_is_one_line(
+    words: tuple[str, ...],
+    said: str,
+    learned: Arrays,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    buffer(Path("b.h5"), learned, parameters={})
+    Path("run").mkdir()
+    Path("log.csv").write_text("time,angle\n0,1\n")
+    with pytest.raises(SystemExit, match="2"):
+        main(["advise", *words])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+
+
+def test_people_and_programs_are_told_the_same(
+    tmp_path: Path, learned: Arrays, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = buffer(tmp_path / "b.h5", learned)
+    told = []
+    for form in ("text", "json"):
+        with pytest.raises(SystemExit, match="0"):
+            main(["advise", str(path), "--format", form])
+        told.append(capsys.readouterr().out)
+    record = json.loads(told[1])
+    assert f"use {record['strategy']}" in told[0]
+    assert record["tried"] == []
+    assert [each["strategy"] in told[0] for each in record["ranked"][:6]] == [True] * 6
+    assert "nothing was tried" in told[0]
