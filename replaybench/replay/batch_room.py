@@ -47,6 +47,7 @@ class BatchRoom:
         if self.updates > 1:
             self.draws.idx[update :: self.updates] = self.each.idx
             self.draws.probability[update :: self.updates] = self.each.probability
+            self.draws.rate_factor[update :: self.updates] = self.each.rate_factor
             self.weight[update :: self.updates] = self.each_weight
 
     def fetch(self, columns: Columns) -> Call:

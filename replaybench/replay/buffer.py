@@ -265,7 +265,7 @@ class Replay:
         room.ones[:] = 1
         if self.weighting is None:
             room.weight[:] = 1
-        if not self.strategy.sampling.needs_state:
+        if "rate" not in self.strategy.sampling.feedback:
             room.draws.rate_factor[:] = 1
         for array in (room.weight, room.ones, room.draws.rate_factor):
             array[empty] = 0

@@ -35,7 +35,7 @@ UNITS = {"steps": STEP, "segments": segment(7), "episodes": episode(STEPS)}
 
 FAR_ABOVE = 0.7  # so that some episodes stray more than others
 FIELDS = {**step_fields(2, 1), "exploration": 1, "label": 1}
-REFUSED = {("Uniform", "IS"), ("AER", "IS"), ("ERE", "IS")}
+REFUSED = {("Uniform", "IS"), ("Annealed", "IS"), ("AER", "IS"), ("ERE", "IS")}
 """Pairs of sampling and weighting that make no sense."""
 
 

@@ -211,6 +211,13 @@ class NaiveReplay:
         drawn = [{self.random["sampling"].below(count)} for _ in range(self.batch)]
         return Prediction(drawn, dict.fromkeys(range(count), 1 / count))
 
+    def _draw_Annealed(self, sampling: Any, context: Context, attended: np.ndarray) -> Prediction:  # noqa: N802
+        plain = self._draw_Uniform(sampling, context, attended)
+        return Prediction(plain.allowed, plain.probability, self._widening(sampling, context))
+
+    def _widening(self, sampling: Any, context: Context) -> float:
+        return float(sampling.first + (1 - sampling.first) * min(1.0, context.progress / sampling.alpha))
+
     def _draw_PER(self, sampling: Any, context: Context, attended: np.ndarray) -> Prediction:  # noqa: N802
         by_age = type(self.strategy.retention).__name__ == "TDE"  # whose order it shares, read from the other end
         tie = (lambda slot: -self.slots[slot].arrived) if by_age else (lambda slot: slot)
@@ -261,7 +268,7 @@ class NaiveReplay:
         return Prediction(drawn, {slot: float(self.slots[slot].priority) / total for slot in slots})
 
     def _draw_AER(self, sampling: Any, context: Context, attended: np.ndarray) -> Prediction:  # noqa: N802
-        widening = sampling.first + (1 - sampling.first) * min(1.0, context.progress / sampling.alpha)
+        widening = self._widening(sampling, context)
         candidates = self._distinct(min(math.ceil(widening * self.batch), len(self.slots)))
         likeness = {slot: cosine(self.slots[slot].steps[0]["observation"], attended) for slot in candidates}
         places = sorted(range(len(candidates)), key=lambda i: (-likeness[candidates[i]], i))[: self.batch]

@@ -41,6 +41,7 @@ SAMPLINGS: Final = _registry(
         "Uniform": "sampling.uniform:Uniform",
         "PER": "sampling.rank_based:PER",
         "PERprop": "sampling.proportional:PERprop",
+        "Annealed": "sampling.annealed:Annealed",
         "AER": "sampling.attentive:AER",
         "ERE": "sampling.recent:ERE",
         "ERE+PER": "sampling.recent_proportional:EREPER",

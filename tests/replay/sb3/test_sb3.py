@@ -492,7 +492,7 @@ def test_attention_gets_its_state_progress_and_learning_rate(monkeypatch: pytest
         assert [c.update for c, _ in contexts] == [0, 1] * 4
         assert [c.updates_in_phase for c, _ in contexts] == [2] * 8
         assert [c.progress for c, _ in contexts] == pytest.approx([0.4, 0.4, 0.6, 0.6, 0.8, 0.8, 1.0, 1.0])
-        assert rates == pytest.approx([0.01 * aer.widening(c.progress) for c, _ in contexts])
+        assert rates == pytest.approx([0.01 * aer.factor(c.progress) for c, _ in contexts])
         agents = {tuple(np.flatnonzero((last == c.state).all(axis=1)).tolist()) for c, last in contexts}
         assert agents == {(0,), (1,)}
 

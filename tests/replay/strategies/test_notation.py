@@ -18,6 +18,7 @@ from replaybench.replay.strategies.retention.fifo import FIFO
 from replaybench.replay.strategies.retention.full import FULL
 from replaybench.replay.strategies.retention.ranked import TDE, Expl
 from replaybench.replay.strategies.retention.reservoir import Resv
+from replaybench.replay.strategies.sampling.annealed import Annealed
 from replaybench.replay.strategies.sampling.attentive import AER
 from replaybench.replay.strategies.sampling.proportional import PERprop
 from replaybench.replay.strategies.sampling.rank_based import PER
@@ -48,6 +49,7 @@ PARTS: dict[type, st.SearchStrategy[Any]] = {
     Uniform: st.builds(Uniform),
     PER: st.builds(PER, exponents),
     PERprop: proportional,
+    Annealed: st.builds(Annealed, st.floats(1, 1000), st.floats(0, 1, exclude_min=True)),
     AER: st.builds(AER, st.floats(1, 1000) | st.integers(1, 9), st.floats(0, 1, exclude_min=True)),
     ERE: st.builds(ERE, *recent),
     EREPER: st.builds(EREPER, *recent, proportional),
@@ -161,6 +163,8 @@ def test_equal_strategies_read_alike() -> None:
         ("FULL(100)[PER]", "keeps everything and has no capacity"),
         ("FIFO[Uniform+IS]", "its draws have equal chances, so all weights would be 1"),
         ("FIFO[ERE+IS]", "all draws of a batch have equal chances"),
+        ("FIFO[Annealed+IS]", "equal chances"),
+        ("FIFO[Annealed(0.5)]", "Annealed: λ₀ must be at least 1"),
         ("FIFO[AER+IS]", "the chances of its draws are not known"),
         ("FIFO[PER+IS+FIS]", "name one of them"),
         ("FIFO[PER+FIS+IS]", "name one of them"),

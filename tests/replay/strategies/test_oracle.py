@@ -39,6 +39,7 @@ VARIANTS = {
     "Uniform": ["Uniform"],
     "PER": ["PER", "PER(0.0)", "PER(3.0)"],
     "PERprop": ["PERprop", "PERprop(0.0)", "PERprop(1.0, epsilon=0.01)"],
+    "Annealed": ["Annealed", "Annealed(4.0, alpha=1.0)"],
     "AER": ["AER", "AER(4.0, alpha=1.0)", "AER(1.0)"],
     "ERE": ["ERE", "ERE(0.9995, c_min=3)", "ERE(0.999, c_min=2, phase=5)"],
     "ERE+PER": ["ERE+PER", "ERE(0.9998)+PER", "ERE(0.999, c_min=4, last=0.9997)+PER(0.9)"],

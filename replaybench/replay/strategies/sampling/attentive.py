@@ -5,48 +5,32 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.compilation.sequence import Call, Each, Whole
-from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import next_below
 from replaybench.replay.arrays import Floats, Indices
 from replaybench.replay.orders.node_vectors import borrow, request
-from replaybench.replay.strategies.sampling.interface import Draws, RunningSampling, Sampling
+from replaybench.replay.strategies.sampling.annealed import Annealed
+from replaybench.replay.strategies.sampling.interface import Draws, RunningSampling
 from replaybench.replay.strategies.view import BufferView, Context
-
-_WIDEST: Final = 1000
-"""Candidates of each sample; more than a buffer holds are never drawn, but have their room."""
 
 
 @dataclass(frozen=True)
-class AER(Sampling):
+class AER(Annealed):
     """Of ⌈λB⌉ distinct experiences drawn uniformly, replay the B whose states are most like the agent's.
 
     Likeness is the cosine between the stored and the attended observation, 0 with a zero vector; ties go by draw
-    order, in which the batch comes. λ falls linearly from λ₀ = `first` to 1 over the share `alpha` of the run, and
-    multiplies the learning rate. Where fewer are stored than are to be drawn, all of them are candidates.
+    order, in which the batch comes. λ falls, and multiplies the learning rate, as where there is no attention. Where
+    fewer are stored than are to be drawn, all of them are candidates.
     """
 
-    first: float = 2.5
-    alpha: float = 2 / 3
     needs_state = True
-    feedback = ("rate", "phase")
     importance_undefined = "the chances of its draws are not known"
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.first <= _WIDEST:
-            raise UserError(f"AER: λ₀ must be at least 1 and at most {_WIDEST}, not {self.first:g}")
-        if not 0 < self.alpha <= 1:
-            raise UserError(f"AER: α must lie in (0, 1], not {self.alpha:g}")
-
-    def widening(self, progress: float) -> float:
-        """Return λ at this progress of the run."""
-        return self.first + (1 - self.first) * min(1.0, progress / self.alpha)
 
     def start(self, view: BufferView) -> RunningSampling:
         return _RunningAER(self, view)
@@ -91,7 +75,7 @@ class _RunningAER(RunningSampling):
         states = [context.state for context in contexts if context.state is not None]
         if len(states) < len(contexts):
             raise ValueError("AER needs to know the state that each agent attends to: Context(state=[M, S])")
-        widening = self.description.widening(contexts[0].progress)
+        widening = self.description.factor(contexts[0].progress)
         wanted = math.ceil(widening * draws.idx.shape[1])
         if wanted > self.scratch.likeness.size:
             self.scratch = _scratch(wanted)

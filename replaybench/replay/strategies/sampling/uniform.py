@@ -24,10 +24,12 @@ class Uniform(Sampling):
     importance_undefined = "its draws have equal chances, so all weights would be 1"
 
     def start(self, view: BufferView) -> RunningSampling:
-        return _RunningUniform(view)
+        return RunningUniform(view)
 
 
-class _RunningUniform(RunningSampling):
+class RunningUniform(RunningSampling):
+    """Uniform replay for a population."""
+
     def calls(self, contexts: Sequence[Context], count: Indices, offers: Indices, draws: Draws) -> Sequence[Call]:
         return [Call(_draw_uniform, (self.stream.state, count, draws))]
 

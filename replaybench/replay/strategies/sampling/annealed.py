@@ -1,0 +1,54 @@
+"""Uniform replay at a learning rate that falls: attentive replay without attention (Sun et al. 2020, section 4.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from replaybench.data.compilation.sequence import Call
+from replaybench.data.errors import UserError
+from replaybench.replay.arrays import Indices
+from replaybench.replay.strategies.sampling.interface import Draws, RunningSampling, Sampling
+from replaybench.replay.strategies.sampling.uniform import RunningUniform
+from replaybench.replay.strategies.view import BufferView, Context
+
+_LARGEST: Final = 1000
+"""Of λ₀, by which AER widens its draws, too: more candidates are never drawn, but have their room."""
+
+
+@dataclass(frozen=True)
+class Annealed(Sampling):
+    """Every stored experience with equal chance, at λ times the learning rate.
+
+    λ falls linearly from λ₀ = `first` to 1 over the share `alpha` of the run.
+    """
+
+    first: float = 2.5
+    alpha: float = 2 / 3
+    feedback = ("rate", "phase")
+    importance_undefined = "its draws have equal chances, so all weights would be 1"
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        if not 1 <= self.first <= _LARGEST:
+            raise UserError(f"{name}: λ₀ must be at least 1 and at most {_LARGEST}, not {self.first:g}")
+        if not 0 < self.alpha <= 1:
+            raise UserError(f"{name}: α must lie in (0, 1], not {self.alpha:g}")
+
+    def factor(self, progress: float) -> float:
+        """Return λ at this progress of the run."""
+        return self.first + (1 - self.first) * min(1.0, progress / self.alpha)
+
+    def start(self, view: BufferView) -> RunningSampling:
+        return _RunningAnnealed(self, view)
+
+
+class _RunningAnnealed(RunningUniform):
+    def __init__(self, description: Annealed, view: BufferView) -> None:
+        super().__init__(view)
+        self.description = description
+
+    def calls(self, contexts: Sequence[Context], count: Indices, offers: Indices, draws: Draws) -> Sequence[Call]:
+        draws.rate_factor[:] = self.description.factor(contexts[0].progress)
+        return super().calls(contexts, count, offers, draws)
