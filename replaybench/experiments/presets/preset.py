@@ -6,6 +6,7 @@ scale changes, every other file one figure. Settings are a study's own keys, so 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -131,11 +132,33 @@ def read_preset(name: str) -> Preset:
     """
     known = {each.casefold(): each for each in preset_names()}
     if name.casefold() not in known:
-        raise unknown("preset", name, known.values())
+        raise _no_preset(name, list(known.values()))
     name = known[name.casefold()]
     path = FOLDER / f"{name}.toml"
     paper = build(Paper, read_toml(path.with_name(_PAPER)), str(path.with_name(_PAPER)))
     return Preset(name, paper, build(Figure, read_toml(path), str(path)))
+
+
+def _no_preset(name: str, known: list[str]) -> UserError:
+    """Return the error for a name that is none, offering the preset that shows such a figure, if any does."""
+    paper, _, asked = name.casefold().rpartition("/")
+    if of_it := [each for each in known if each.startswith(f"{asked}/")]:
+        return UserError(f"{name} is a paper; name one of its presets: {', '.join(of_it)}")
+    if not paper and (same := [each for each in known if each.endswith(f"/{asked}")]):
+        return UserError(f"no preset {name!r}; name its paper, too: {' or '.join(same)}")
+    beside = [each for each in known if paper and each.startswith(f"{paper}/")]
+    wanted = re.fullmatch(r"(fig|table)\D*(\d+)", asked)
+    for each in beside if wanted else ():
+        figure = read_preset(each).figure.figure
+        if wanted and wanted.groups() in _shown(figure):
+            return UserError(f"no preset {name!r}; {each} shows it ({figure})")
+    return unknown("preset", name, beside or known)
+
+
+def _shown(figure: str) -> set[tuple[str, str]]:
+    """Return the figures and tables that a preset shows: ("fig", "5") and ("fig", "6") of "Figures 5 and 6"."""
+    lists = re.findall(r"(fig|table)[a-z]* ((?:\d+(?:, | and )?)+)", figure.casefold())
+    return {(kind, number) for kind, numbers in lists for number in re.findall(r"\d+", numbers)}
 
 
 def presets() -> Iterator[Preset]:

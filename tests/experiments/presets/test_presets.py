@@ -54,6 +54,23 @@ def test_names_are_found_in_any_case_and_the_nearest_is_told() -> None:
         read_preset("debruin2018/fig112")
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("debruin2018/fig6", "no preset 'debruin2018/fig6'; debruin2018/fig5 shows it (Figures 5 and 6)"),
+        ("debruin2018/Figure26", "debruin2018/fig16 shows it (Figures 16, 17, 25 and 26)"),
+        ("wang2019/fig3", "wang2019/table1 shows it (Table 1 and Figure 3)"),
+        ("fig21", "no preset 'fig21'; name its paper, too: debruin2018/fig21"),
+        ("Panahi2024", "Panahi2024 is a paper; name one of its presets: panahi2024/variants"),
+        ("debruin2018/table5", "unknown preset 'debruin2018/table5'; did you mean debruin2018/table6"),
+        ("novati2019/fig9", "unknown preset 'novati2019/fig9'; did you mean novati2019/fig"),
+    ],
+)
+def test_a_figure_that_another_preset_shows_leads_there(name: str, said: str) -> None:
+    with pytest.raises(UserError, match=re.escape(said)):
+        read_preset(name)
+
+
 def listed(monkeypatch: pytest.MonkeyPatch, timed: bool, scale: Scale = "quick", names: tuple[str, ...] = SOME) -> str:
     console = Console(file=io.StringIO(), width=200)
     monkeypatch.setattr(reproduce, "presets", lambda: map(read_preset, names))
