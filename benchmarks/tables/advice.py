@@ -32,14 +32,12 @@ def texts() -> dict[str, str]:
         ]
         for row in told["rows"]
     ]
-    return {"advice": captioned(caption, table(headings, rows)), "advice.full": _near(told, "FULL[Uniform]")}
+    return {"advice": captioned(caption, table(headings, rows))}
 
 
 def _always(told: dict[str, Any]) -> list[str]:
     """Count on how many plants each of some strategies is as near the best as advice should be."""
-    names = ("FIFO[Uniform]", "FULL[Uniform]", "FULL[PER]", "FULL[PER+IS]")
-    return [f"{_near(told, name)} ({name})" for name in names]
-
-
-def _near(told: dict[str, Any], name: str) -> str:
-    return str(sum(row["best_score"] - row["strategies"][name] <= told["near"] for row in told["rows"]))
+    return [
+        f"{sum(row['best_score'] - row['strategies'][name] <= told['near'] for row in told['rows'])} ({name})"
+        for name in ("FIFO[Uniform]", "FULL[Uniform]", "FULL[PER]", "FULL[PER+IS]")
+    ]
