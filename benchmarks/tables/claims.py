@@ -25,6 +25,7 @@ STUDIES: Final = (
     "debruin2018-fig10",
     "debruin2018-fig11",
     "debruin2018-fig12",
+    "debruin2018-fig13",
     "debruin2018-fig14",
     "debruin2018-fig15",
     "debruin2018-fig18",

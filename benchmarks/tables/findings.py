@@ -15,8 +15,8 @@ from replaybench.experiments.results.effects import SIGNIFICANT, paired
 from replaybench.experiments.results.statistics import DEAD_LEVEL
 
 RETENTIONS: Final = ("FIFO", "TDE", "Expl", "Resv", "FULL")
-COMPARISONS: Final = ("debruin2018-fig12", "debruin2018-fig14")
-"""Five retentions by two samplings: as published, at high rates, with noise."""
+COMPARISONS: Final = ("debruin2018-fig12", "debruin2018-fig13", "debruin2018-fig14")
+"""Five retentions by two samplings: without noise, at high rates, and with noise."""
 CITED: Final = (
     "debruin2018.more-noise-than-there-is",
     "debruin2018.below-the-rule",

@@ -197,7 +197,8 @@ class Replay:
         """
         context = context or Context()
         room, empty, stored = self.room_for(updates), self.count == 0, np.maximum(self.count, 1)
-        if self.strategy.sampling.independent and self.weighting is None:
+        sampling = self.strategy.sampling
+        if sampling.independent and "rate" not in sampling.feedback and self.weighting is None:
             self.sampling.draw(context, stored, self.offers, room.joint)
             room.joint.idx[empty] = 0
             self.updates += updates

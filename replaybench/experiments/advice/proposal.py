@@ -26,11 +26,12 @@ _NAMED: Final = 3
 
 
 class Probe(NamedTuple):
-    """A strategy that was tried.
+    """A strategy that was tried, or could be.
 
     Attributes:
         name: as it was run, with its capacity.
-        scores: final scores `[seed]`, NaN where a run failed or was not done: μ_r, or what `Advice.unit` says.
+        scores: final scores `[seed]`, NaN where a run failed or was not done: μ_r, or what `Advice.unit` says; none of
+            what was not tried.
         beyond: how much better than FULL[Uniform], seed by seed; None for that itself.
         chance: p value of no difference, by flipped signs (Holm 1979).
         missing: seeds whose runs were not done, as in a sweep that was stopped.
@@ -62,7 +63,7 @@ class Advice:
     Attributes:
         plant, frequency, noise, learner, episodes, seeds: what it was found with.
         unit: what scores are.
-        capacity: what the learning curve of FULL[Uniform] says; None where nothing was learned.
+        capacity: what the learning curve, of FULL[Uniform] or of a recording, says; None where nothing was learned.
         probes: all that was tried, the best first.
         ranked: where nothing was tried, what could be, those with most votes first.
         chosen: the one that is proposed.

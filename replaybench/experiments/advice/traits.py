@@ -21,6 +21,8 @@ _MEMBERS: Final = 16
 _STEPS: Final = 4000
 _RENEWED: Final = 0.2
 _TRIED: Final = 256
+_LARGEST: Final = 1e9
+"""Amplitudes beyond this are nobody's exploration."""
 
 
 @dataclass(frozen=True)
@@ -133,8 +135,10 @@ def decay_of(settings: Mapping[str, Any], episodes: int) -> float:
     if not isinstance(exploration, Mapping):
         return 1.0
     first, last, decays = (exploration.get(name) for name in ("first_amplitude", "last_amplitude", "decay_episodes"))
-    if not (isinstance(first, int | float) and isinstance(last, int | float)):  # of a file that says so
+    amplitudes = [float(each) for each in (first, last) if isinstance(each, int | float) and abs(each) < _LARGEST]
+    if len(amplitudes) < 2:  # of a file that says so
         return 1.0
+    first, last = amplitudes
     along = min(1.0, episodes / max(1, decays if isinstance(decays, int) else 1))
     now = first + along * (last - first)
     return first / now if now > 0 else float("inf")

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from tyro.conf import Positional
 
 from replaybench.data.bounds import Count, Hertz, Noise, RootSeed, Seconds, Seeds, Workers
-from replaybench.data.errors import UserError
+from replaybench.data.errors import UserError, no_such_file
 from replaybench.experiments.command_line.options import setting_values
 
 _FOR_RUNS: Final = ("budget_minutes", "learner", "seeds", "episodes", "probes", "root_seed", "set", "output", "workers")
@@ -40,7 +40,8 @@ def advise(
 
     Args:
         run: Run folder of a sweep that ran FULL[Uniform], and others, or a buffer file, instead of a plant.
-        plant: Plant name (see `replaybench list`) or path/to/file.py:ClassName; of a run folder, which of its plants.
+        plant: Plant name (see `replaybench list`) or path/to/file.py:ClassName; of a run folder, which of its
+            plants; of a buffer file, in place of the one that it names.
         budget_minutes: Wall-clock time that may be spent, in minutes.
         noise: Standard deviation of sensor and actuator noise, normalised units; of a run folder, which of its levels.
         frequency: Control rate in Hz; the plant's own if not given.
@@ -69,15 +70,17 @@ def advise(
     from replaybench.experiments.sweep import cores
 
     if run is None and plant is None:
-        raise UserError("name a plant, as in --plant PendulumDCSC, or a run folder that holds FULL[Uniform]")
+        raise UserError("name a plant, as in --plant PendulumDCSC, a run folder with FULL[Uniform], or a buffer file")
     console, plant = make_console(), None if plant is None else PLANTS.spelled(plant)
     if run is not None:
+        if not run.exists():
+            raise no_such_file(run)
         _check_nothing_else(given, of_file=run.is_file())
-    if run is not None and run.is_file():
-        show([advise_on_buffer(run, plant, memory or 0, noise)], format, console)
-        return 0
-    if run is not None:
-        show(advise_from(run, plant, memory or 0, frequency, noise), format, console)
+        if run.is_file():
+            found = [advise_on_buffer(run, plant, memory or 0, noise)]
+        else:
+            found = advise_from(run, plant, memory or 0, frequency, noise)
+        show(found, format, console)
         return 0
     assert plant is not None
     question = Question(
@@ -109,4 +112,4 @@ def _check_nothing_else(given: dict[str, Any], of_file: bool) -> None:
     for name in (*_FOR_RUNS, "frequency") if of_file else _FOR_RUNS:
         if given[name] != defaults[name].default:
             option, what = name.replace("_", "-"), "buffer file" if of_file else "run folder"
-            raise UserError(f"--{option} means nothing beside a {what}, of which nothing is run; leave it out")
+            raise UserError(f"--{option} means nothing beside a {what}, which is only looked at; leave it out")

@@ -34,14 +34,16 @@ def condition_map(data: xr.Dataset) -> Figure | None:
         data: dataset of one plant.
 
     Returns:
-        None where there are fewer than three strategies, or conditions, learners counted, or μ_r means nothing.
+        None where there are fewer than three strategies, or pairs of condition and learner, or a single condition, or
+        where μ_r means nothing.
     """
     baseline = baseline_of(data, None)
     rows = [row for row in compared(data, baseline) if row.effect is not None and row.effect.n > 1]
     places = list(dict.fromkeys((row.noise, row.frequency) for row in rows))
     learners, strategies = list(dict.fromkeys(row.learner for row in rows)), _ordered(rows)
     few = len(places) < 2 or len(places) * len(learners) < _LEAST_CONDITIONS or len(strategies) < _LEAST_STRATEGIES - 1
-    if few or not bool(scaled(data).all()):
+    measured = scaled(data)
+    if few or not all(bool(measured.sel(noise=noise, frequency=rate)) for noise, rate in places):
         return None
     names, told, room = shortened(strategies), shortened(learners), ""
     capacities = by_capacity([baseline, *strategies])

@@ -148,8 +148,8 @@ def _no_preset(name: str, known: list[str]) -> UserError:
         return UserError(f"no preset {name!r}; name its paper, too: {' or '.join(same)}")
     beside = [each for each in known if paper and each.startswith(f"{paper}/")]
     wanted = re.fullmatch(r"(fig|table)\D*(\d+)", asked)
-    for each in beside if wanted else ():
-        figure = read_preset(each).figure.figure
+    figures = {each: read_preset(each).figure.figure for each in beside}
+    for each, figure in figures.items():
         if wanted and wanted.groups() in _shown(figure):
             return UserError(f"no preset {name!r}; {each} shows it ({figure})")
     return unknown("preset", name, beside or known)

@@ -29,9 +29,11 @@ def seconds_left(
     """
     spent: dict[_Kind, tuple[float, float]] = {}
     for cell, seconds, rounds in seen:
-        for kind in _from_alike_to_any(_kind(cell)) if rounds else ():
-            before, steps = spent.get(kind, (0.0, 0.0))
-            spent[kind] = before + seconds, steps + rounds * cell.members * length(cell)
+        steps = rounds * cell.members * length(cell)
+        if seconds > 0 and steps > 0:
+            for kind in _from_alike_to_any(_kind(cell)):
+                before, done = spent.get(kind, (0.0, 0.0))
+                spent[kind] = before + seconds, done + steps
     if not spent or not processes:
         return None
 

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 
 from replaybench.experiments.progress.remaining import seconds_left
 from replaybench.experiments.progress.round import Round
@@ -41,6 +40,10 @@ class Tally:
         self.total, self.complete = len(cells), len(cells) - len(todo)
         self.failed: dict[str, int] = {}
         self.began = time.monotonic()
+        self._lengths: dict[tuple[str, float], int] = {}
+        for cell in todo:
+            if (cell.plant, cell.frequency) not in self._lengths:
+                self._lengths[cell.plant, cell.frequency] = cell.steps_per_episode
         self._before = sum(cell.members * cell.episodes for cell in cells if cell.id not in self._cells)
 
     def note(self, key: str, told: Round) -> None:
@@ -81,4 +84,4 @@ class Tally:
             paces = self._paces
             seen = [(self._cells[key], pace.last - pace.first, pace.done - pace.since) for key, pace in paces.items()]
             still = [(cell, paces[key].done if key in paces else 0) for key, cell in self._open.items()]
-        return seconds_left(seen, still, self._workers, attrgetter("steps_per_episode"))
+        return seconds_left(seen, still, self._workers, lambda cell: self._lengths[cell.plant, cell.frequency])

@@ -21,7 +21,8 @@ def as_steps(arrays: Mapping[str, NDArray[Any]], fields: Mapping[str, int]) -> A
 
     Returns:
         Columns `[M, n, width]`, `serial`, `episode`, `step` `[M, n]` and `count` `[M]`, n the most steps that a member
-        stores; and what says where episodes begin. What a unit as a whole has, such as a priority, is left out.
+        stores; `collected`, and what says where episodes begin. What a unit as a whole has, such as a priority, is
+        left out.
     """
     members, slots = arrays["serial"].shape
     used = np.arange(slots) < arrays["count"][:, None]
@@ -40,4 +41,5 @@ def as_steps(arrays: Mapping[str, NDArray[Any]], fields: Mapping[str, int]) -> A
         for m in range(members):
             flat[m, : count[m]] = array[m][own[m]]
         found[name] = flat
-    return found | {name: array for name, array in arrays.items() if name.startswith("episode_")}
+    kept = ("collected", "episode_starts", "episode_begins")
+    return found | {name: arrays[name] for name in kept if name in arrays}

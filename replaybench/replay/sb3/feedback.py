@@ -14,7 +14,8 @@ from replaybench.replay.strategies.strategy import Strategy
 FEEDBACK: Final = {
     "td_error": "TD errors from the learner",
     "weight": "importance weights in the learner's losses",
-    "rate": "a factor on the learner's learning rate and the state that the agent is in",
+    "rate": "a factor on the learner's learning rate",
+    "state": "the state that the agent is in",
     "phase": "the place of each update in its phase and the progress of the run",
     "exploration": "each action's distance from the policy's own",
 }
@@ -49,6 +50,7 @@ def needs(strategy: Strategy) -> tuple[str, ...]:
         "td_error": strategy.by_td_error,
         "weight": strategy.weights is not None,
         "rate": "rate" in strategy.sampling.feedback,
+        "state": strategy.sampling.needs_state,
         "phase": "phase" in strategy.sampling.feedback or strategy.weights is not None,
         "exploration": "exploration" in strategy.orders,
     }

@@ -358,7 +358,8 @@ def test_a_study_beside_results_may_say_anything(study: str, tmp_path: Path) -> 
     [
         ((), "name a plant"),
         (("--plant", "Pendulun"), "did you mean"),
-        (("runs/none",), "holds no results.nc"),
+        (("runs/none",), "no such file: runs/none"),
+        ((".",), "holds no results.nc"),
         (("--plant", "PendulumDCSC", "--budget-minutes", "0.001"), "are too few"),
         (
             ("--plant", "PendulumDCSC", "--learner", "ACER", "--memory", "199", "--budget-minutes", "0.001"),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from recorded import Arrays, buffer, collect
 
+from replaybench.data.errors import UserError
 from replaybench.envs.ode.pendulum import Pendulum
 from replaybench.experiments.advice.from_buffer import advise_on_buffer
 from replaybench.experiments.cli import main
@@ -18,7 +20,7 @@ EPISODES, STEPS = 40, Pendulum().steps_per_episode(50)
 
 @pytest.fixture(scope="module")
 def learned() -> Arrays:
-    """Two recordings of 40 episodes that get better until the 20th, and of exploration that fades to a quarter."""
+    """Two recordings of 40 episodes that get better until the 20th, and of exploration that falls to a quarter."""
     arrays = collect(Pendulum(), EPISODES)
     along = np.clip(np.arange(EPISODES) / 20, 0, 1).repeat(STEPS)
     arrays["reward"] = np.tile(-10 + 8 * along, (2, 1)).astype(np.float32)[..., None]
@@ -73,17 +75,82 @@ def test_what_does_not_fit_is_not_proposed(tmp_path: Path, learned: Arrays) -> N
     assert advise_on_buffer(path, None, 100, None).traits.memory == pytest.approx(100 / (20 * STEPS))
 
 
+def said_of(path: Path, **asked: Any) -> tuple[Any, str]:
+    found = advise_on_buffer(path, **{"plant": None, "memory": 0, "noise": None} | asked)
+    return found, " ".join(found.cautions)
+
+
 def test_what_a_file_lacks_is_not_made_up(tmp_path: Path, learned: Arrays) -> None:
-    forgot = learned | {"collected": learned["collected"] + 1}
-    found = advise_on_buffer(buffer(tmp_path / "b.h5", forgot), None, 0, None)
-    assert found.capacity is None
-    assert any("not all that was collected is stored" in said for said in found.cautions)
-    log = buffer(tmp_path / "b.h5", without(learned, "exploration"), cell=None)
-    assert advise_on_buffer(log, None, 0, None).traits.decay is None
-    level = learned | {"reward": np.full_like(learned["reward"], -3.0)}
-    found = advise_on_buffer(buffer(tmp_path / "b.h5", level), None, 0, None)
-    assert found.capacity is None
-    assert any("do not get better" in said for said in found.cautions)
+    path, level = tmp_path / "b.h5", np.random.Generator(np.random.PCG64(3)).normal(-3, 1, (2, EPISODES, 1))
+    cases = (
+        (learned | {"collected": learned["collected"] + 1}, "not all that was collected is stored"),
+        (learned | {"reward": level.repeat(STEPS, axis=1).astype(np.float32)}, "its episodes do not surely get better"),
+        (without(learned, "episode"), "the file does not say where episodes begin"),
+        (learned | {"episode": learned["episode"] // 3}, "14 whole episodes are too few"),
+    )
+    for arrays, why in cases:
+        found, said = said_of(buffer(path, arrays))
+        assert found.capacity is None
+        assert f"the 90 % rule says nothing: {why}" in said
+    found, said = said_of(buffer(path, without(learned, "exploration"), cell=None))
+    assert (found.traits.decay, "exploration in it is not known" in said) == (None, True)
+
+
+def test_an_episode_under_way_is_none_yet(tmp_path: Path, learned: Arrays) -> None:
+    begins = learned | {"episode_begins": np.array([1, 0], np.uint8)}
+    found, _ = said_of(buffer(tmp_path / "b.h5", begins))
+    assert (found.episodes, found.capacity.stored) == (EPISODES - 1, (EPISODES - 1) * STEPS)
+
+
+def test_recordings_that_failed_or_are_of_another_plant_are_told(tmp_path: Path, learned: Arrays) -> None:
+    broken = {name: array.copy() for name, array in learned.items()}
+    broken["reward"][0, 7] = np.nan
+    found, said = said_of(buffer(tmp_path / "b.h5", broken, plant_fingerprint="another"))
+    assert found.seeds == 1
+    assert "1 recording(s) hold NaN" in said
+    assert "Pendulum has changed since" in said
+
+
+def test_segments_are_read_as_steps(tmp_path: Path, learned: Arrays) -> None:
+    """Of 20 steps each: the same curve, and no memory below a batch of four of them."""
+    whole, length = EPISODES * STEPS, 20
+    cut: Arrays = {}
+    for name, array in learned.items():
+        if array.ndim == 3:
+            cut[name] = array.reshape(2, whole // length, length, -1)
+        elif name in ("serial", "episode", "step"):
+            cut[name] = array[:, ::length]
+    cut["length"] = np.full((2, whole // length), length, np.uint16)
+    cut |= {"count": np.full(2, whole // length), "offers": np.full(2, whole // length), "collected": np.full(2, whole)}
+    unit = {"kind": "segment", "steps": length}
+    fields = {name: array.shape[-1] for name, array in learned.items() if array.ndim == 3}
+    path = buffer(tmp_path / "b.h5", cut, unit=unit, batch_size=4, fields=fields)
+    found, _ = said_of(path)
+    assert (found.capacity.steps, found.capacity.stored) == (20 * STEPS, whole)
+    with pytest.raises(UserError, match="--memory 79 is smaller than a batch of 80"):
+        said_of(path, memory=79)
+    assert said_of(path, memory=80)[0].ranked[0].capacity == 80
+
+
+def test_a_buffer_that_forgot_does_not_pass_for_the_whole_run(tmp_path: Path, learned: Arrays) -> None:
+    """FULL would have to keep all that was collected, of which this file has a tenth."""
+    forgot = learned | {"collected": learned["collected"] * 10, "serial": learned["serial"] + EPISODES * STEPS * 9}
+    path = buffer(tmp_path / "b.h5", forgot)
+    for memory, fits in ((EPISODES * STEPS, False), (EPISODES * STEPS * 10, True)):
+        assert any(each.candidate.retention == "FULL" for each in said_of(path, memory=memory)[0].ranked) == fits
+
+
+def test_a_rate_that_the_plant_cannot_have_leaves_traits_unknown(tmp_path: Path, learned: Arrays) -> None:
+    found, said = said_of(buffer(tmp_path / "b.h5", learned, frequency=0.001))
+    assert (found.traits.authority, found.traits.symmetry) == (None, None)
+    assert "cannot have the recording's rate" in said
+
+
+@pytest.mark.parametrize(("last", "decay"), [(0.0, np.inf), (0.4, 1.0)])
+def test_exploration_that_ends_is_not_unknown(tmp_path: Path, learned: Arrays, last: float, decay: float) -> None:
+    explored = np.tile(np.repeat([0.4, last], EPISODES * STEPS // 2), (2, 1)).astype(np.float32)[..., None]
+    found, _ = said_of(buffer(tmp_path / "b.h5", learned | {"exploration": explored}, cell=None))
+    assert found.traits.decay == decay
 
 
 def test_of_a_learner_its_settings_say_how_exploration_fades(tmp_path: Path, learned: Arrays) -> None:
@@ -99,6 +166,7 @@ def test_of_a_learner_its_settings_say_how_exploration_fades(tmp_path: Path, lea
         (("b.h5", "--seeds", "4"), "--seeds means nothing beside a buffer file"),
         (("b.h5", "--frequency", "20"), "--frequency means nothing beside a buffer file"),
         (("run", "--budget-minutes", "4"), "--budget-minutes means nothing beside a run folder"),
+        (("none.h5",), "no such file: none.h5"),
         (("log.csv",), "is a log; make a buffer of it first: replaybench import log.csv"),
         (("b.h5", "--plant", "Magman"), "the buffer belongs to another plant"),
     ],

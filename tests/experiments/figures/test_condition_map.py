@@ -57,6 +57,27 @@ def test_one_axis_alone_is_named_alone_and_capacities_that_differ_are_told() -> 
     assert {label.get_text() for label in axes.get_yticklabels()} == set(strategies[1:])
 
 
+def test_learners_have_panels_failed_runs_no_pair_and_gaps_in_a_grid_do_no_harm() -> None:
+    data = made_results(
+        ["P"], ["DDPG", "TD3"], list(STRATEGIES), [0.0, 0.02], [50.0, 100.0], seeds=12, episodes=40,
+        ends=lambda *place: 0.5 + 0.1 * place[1] * place[2],
+    ).sel(plant="P")  # fmt: skip
+    gone = {"noise": 0.02, "frequency": 100.0}
+    for name in ("reward", "reward_greedy", "mu_final", "reference_random", "reference_dp"):
+        data[name].loc[gone] = np.nan
+    data["mu_final"].loc[{"learner": "TD3", "strategy": "FULL[PER]", "noise": 0.0, "frequency": 50.0, "seed": 3}] = (
+        np.nan
+    )
+    figure = condition_map(data)
+    assert figure is not None
+    assert [axes.get_title() for axes in figure.axes[:2]] == ["DDPG", "TD3"]
+    assert [len(axes.texts) for axes in figure.axes[:2]] == [9, 9]
+    sizes = np.asarray(figure.axes[1].images[0].get_array())
+    names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert sizes[names.index("FULL[PER]"), 0] == pytest.approx(0.1, abs=0.02)
+    assert "n = 11 to 12 pairs" in " ".join(text.get_text() for text in figure.texts).replace("\n", " ")
+
+
 @pytest.mark.parametrize("few", [{"noise": (0.0,)}, {"strategies": STRATEGIES[:2]}, {"strategies": STRATEGIES[:1]}])
 def test_little_to_compare_is_left_to_other_figures(few: dict[str, Sequence[str]]) -> None:
     assert condition_map(made(**few)) is None  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -226,6 +227,10 @@ def test_time_left_reckons_with_rates_plants_and_strategies_that_were_not_seen_y
     assert left(magman) == pytest.approx(100.0 * magman.steps_per_episode / fast.steps_per_episode)
     assert left(fast, fast_per, seen=[(fast, 100.0), (fast_per, 150.0)]) == pytest.approx(250.0)
     assert left(fast, seen=[]) is None
+    assert left(fast, seen=[(fast, 0.0)]) is None
+    assert left(fast, seen=[(fast, 100.0), (slow, 0.0)]) == pytest.approx(100.0)
+    backwards = [(fast, 5.0, -3), (dataclasses.replace(fast, members=0), 5.0, 3)]
+    assert seconds_left(backwards, [(fast, 0)], 1, attrgetter("frequency")) is None
 
 
 def test_what_earlier_stints_did_counts(cells: list[Cell]) -> None:

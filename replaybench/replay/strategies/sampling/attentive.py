@@ -25,8 +25,8 @@ class AER(Annealed):
     """Of ⌈λB⌉ distinct experiences drawn uniformly, replay the B whose states are most like the agent's.
 
     Likeness is the cosine between the stored and the attended observation, 0 with a zero vector; ties go by draw
-    order, in which the batch comes. λ falls, and multiplies the learning rate, as where there is no attention. Where
-    fewer are stored than are to be drawn, all of them are candidates.
+    order, in which the batch comes. λ falls linearly from λ₀ = `first` to 1 over the share `alpha` of the run, and
+    multiplies the learning rate. Where fewer are stored than are to be drawn, all of them are candidates.
     """
 
     needs_state = True

@@ -64,7 +64,8 @@ class Sampling(Term, ABC):
     needs_state: ClassVar[bool] = False
     """Whether draws depend on the state that the agent attends to."""
     feedback: ClassVar[tuple[str, ...]] = ()
-    """What it cannot do without while a learner trains: of `td_error`, `rate` and `phase`."""
+    """What it cannot do without while a learner trains: of `td_error`, `rate` and `phase`. Without `rate` the learning
+    rate is left alone, whatever it writes into `rate_factor`."""
     independent: ClassVar[bool] = False
     """Whether draws know neither of each other nor of the update, so that a few batches can be drawn as one."""
     importance_undefined: ClassVar[str] = ""

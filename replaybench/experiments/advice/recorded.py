@@ -1,0 +1,78 @@
+"""What a recording says of learning: how good its episodes were, whether they got better, and how exploration faded."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from replaybench.experiments.advice.ninety_percent import LEAST_EPISODES, Capacity, ninety_percent
+from replaybench.experiments.advice.traits import decay_of
+from replaybench.experiments.offline.recording import Recording
+from replaybench.experiments.results.effects import SIGNIFICANT
+
+Floats = NDArray[np.float64]
+
+_START: Final = 20
+"""The first of so many parts of a recording is where learning began."""
+_PARTS: Final = 4
+"""The last of so many parts must surely be better than the first, or nothing was learned."""
+_ENDS: Final = 10
+"""The first and the last of so many parts of it say how far exploration decayed."""
+
+
+def curves(recording: Recording) -> tuple[Floats, NDArray[np.int64]]:
+    """Return rewards and lengths of whole episodes `[recordings, E]`, as many as all have.
+
+    E = 0 where the file does not say which steps an episode has, or does not hold all that was collected.
+    """
+    arrays, found = recording.arrays, []
+    for m, order in zip(recording.members, recording.orders, strict=True):
+        if len(order) < arrays["collected"][m] or "episode" not in arrays:
+            return np.empty((1, 0)), np.empty((1, 0), np.int64)
+        episode = arrays["episode"][m, order].astype(np.int64)
+        begins = np.flatnonzero(np.diff(episode, prepend=-1))
+        lengths = np.diff(begins, append=len(order))
+        sums = np.add.reduceat(arrays["reward"][m, order, 0].astype(np.float64), begins)
+        whole = len(begins) - ("episode_begins" in arrays and not arrays["episode_begins"][m])
+        found.append((recording.plant.episode_score(sums, lengths)[:whole], lengths[:whole]))
+    fewest = min(len(lengths) for _, lengths in found)
+    rewards, steps = (np.stack([curve[:fewest] for curve in each]) for each in zip(*found, strict=True))
+    return rewards, steps
+
+
+def capacity_of(rewards: Floats, steps: NDArray[np.int64]) -> Capacity | None:
+    """Apply the 90 % rule to episodes `[recordings, E]` of which the first twentieth is where learning began.
+
+    Returns:
+        None of fewer than 20 episodes, or where the last quarter is not surely better than the first (Mann and Whitney
+        1947): of a controller that learned nothing half of all recordings end better than they began.
+    """
+    episodes = rewards.shape[1]
+    if episodes < LEAST_EPISODES:
+        return None
+    first, last = rewards[:, : episodes // _PARTS], rewards[:, -(episodes // _PARTS) :]
+    if stats.mannwhitneyu(last.ravel(), first.ravel(), alternative="greater").pvalue >= SIGNIFICANT:
+        return None
+    return ninety_percent(rewards, steps.astype(np.float64), float(rewards[:, : episodes // _START].mean()))
+
+
+def decay(recording: Recording) -> float | None:
+    """Return how much weaker exploration was at the end: as its learner's settings say, or as it is stored."""
+    arrays = recording.arrays
+    if recording.facts.cell is not None and "episode" in arrays:
+        return decay_of(recording.facts.cell.settings, int(arrays["episode"].max()) + 1)
+    if "exploration" not in arrays:
+        return None
+    turns = zip(recording.members, recording.orders, strict=True)
+    parts = [_ends(arrays["exploration"][m, order, 0].astype(np.float64)) for m, order in turns]
+    first, last = np.mean(parts, axis=0).tolist()
+    return 1.0 if first == last else float("inf") if last == 0 else first / last
+
+
+def _ends(values: Floats) -> tuple[float, float]:
+    """Return the means of the first and of the last tenth of a recording."""
+    tenth = max(1, len(values) // _ENDS)
+    return float(values[:tenth].mean()), float(values[-tenth:].mean())
