@@ -14,6 +14,7 @@ from replaybench.experiments.results.effects import SIGNIFICANT, p_text
 FIGURES: Final = {
     "figure7": ("debruin2018-fig7", "FIFO[Uniform]"),
     "figure12": ("debruin2018-fig12", "FIFO[Uniform]"),
+    "figure13": ("debruin2018-fig13", "FIFO[Uniform]"),
     "figure14": ("debruin2018-fig14", "FIFO[Uniform]"),
     "figure18": ("debruin2018-fig18", "FULL[Uniform]"),
 }
@@ -157,10 +158,10 @@ def _table(study: str, baseline: str) -> str:
         where = f"{one.plant}, {one.learner}" if several else one.plant
         rows.append([where, one.strategy, *_numbers(one, beside[one.plant, one.learner, one.strategy])])
     caption = (
-        f"{runs(study)} at 50 Hz {_noise(study)}, {made(study)}. Reward per step: mean (median) over seeds of the last "
-        "100 training episodes, exploration included; μ_final: mean over seeds with its 95 % interval; differences of "
-        f"paired seeds to {baseline} with BCa intervals, p by flipped signs (Holm within a plant); episodes to 0.8: "
-        f"median over seeds of the first training episode with μ_r ≥ 0.8. {_time(study)}"
+        f"{runs(study)} at {_rates(study)} {_noise(study)}, {made(study)}. Reward per step: mean (median) over seeds "
+        "of the last 100 training episodes, exploration included; μ_final: mean over seeds with its 95 % interval; "
+        f"differences of paired seeds to {baseline} with BCa intervals, p by flipped signs (Holm within a plant); "
+        f"episodes to 0.8: median over seeds of the first training episode with μ_r ≥ 0.8. {_time(study)}"
     )
     headings = ("plant, learner" if several else "plant", "strategy", "n", "reward per step", "μ_final [95 %]")
     return captioned(caption, table((*headings, "difference [95 %]", "p", "episodes to 0.8", "dead"), rows))
@@ -182,6 +183,14 @@ def _beside(row: Row) -> tuple[str, str]:
     if row.effect is None:
         return "", ""
     return between(row.effect.estimate, *row.effect.interval(), 3), p_text(row.chance)
+
+
+def _rates(study: str) -> str:
+    """Return the control rate, of each plant where they differ."""
+    found = {one.plant: f"{float(one.data['frequency']):g} Hz" for one in cells(study)}
+    if len(set(found.values())) == 1:
+        return next(iter(found.values()))
+    return listed([f"{rate} ({plant})" for plant, rate in found.items()])
 
 
 def _noise(study: str) -> str:
