@@ -21,6 +21,8 @@ def evidence() -> dict[str, dict[str, Any]]:
         "full-per-over-fifo": _contrast("separation", "PendulumDCSC", "FULL[PER]", "FIFO[Uniform]"),
         "resv-over-fifo": _contrast("debruin2018-fig12", "PendulumDCSC", "Resv[Uniform]", "FIFO[Uniform]"),
         "magman-fifo-full": _contrast("debruin2018-fig12", "Magman", "FIFO[Uniform]", "FULL[PER]"),
+        "magman-reservoir-at-high-rate": _contrast("debruin2018-fig13", "Magman", "Resv[Uniform]", "FIFO[Uniform]"),
+        "magman-exploration-at-high-rate": _contrast("debruin2018-fig13", "Magman", "Expl[Uniform]", "FIFO[Uniform]"),
         "noise-replayed": _replayed(),
         "weights-under-noise": _weights(0.05),
         "weights-without-noise": _weights(0.0),
@@ -32,7 +34,8 @@ def _contrast(study: str, plant: str, plus: str, minus: str) -> dict[str, Any]:
     one, other = (cell(study, plant=plant, learner="DDPG", strategy=name) for name in (plus, minus))
     seeds = min(one.data.sizes["seed"], other.data.sizes["seed"])
     effect = paired([one.data["mu_final"].values[:seeds]], [other.data["mu_final"].values[:seeds]])
-    return _told(study, f"μ_final on {plant}, {plus} − {minus}", effect)
+    rate = float(one.data["frequency"])
+    return _told(study, f"μ_final on {plant} at {rate:g} Hz, {plus} − {minus}", effect)
 
 
 def _weights(noise: float) -> dict[str, Any]:
