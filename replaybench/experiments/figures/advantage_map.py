@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 
 from replaybench.data.user_file import shortened
+from replaybench.experiments.figures.difference_squares import add_color_bar, draw_squares, ink, signed
 from replaybench.experiments.figures.style import GREY, MU, new_figure, plant_name
 from replaybench.experiments.results.advantage import BASELINES, MATTERS, Advantage, advantages
 from replaybench.experiments.results.comparison_tables import scaled
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 _LEAST_CONDITIONS: Final = 4
 _FEW_COLUMNS: Final = 4
 """So many leave room for larger letters."""
-_RANGE: Final = 0.4
-"""Advantages from which on colours are alike."""
 
 
 def advantage_map(data: xr.Dataset) -> Figure | None:
@@ -67,7 +66,7 @@ def advantage_map(data: xr.Dataset) -> Figure | None:
         row[0].set_ylabel(f"over {baseline}\nnoise")
     for axes in panels[-1]:
         axes.set_xlabel("Hz")
-    figure.colorbar(image, ax=panels, label=f"difference in {MU}", shrink=0.8, extend="both")
+    add_color_bar(figure, image, panels)
     return figure
 
 
@@ -80,17 +79,15 @@ def _draw(
     sizes = np.full((len(noises), len(rates)), np.nan)
     for (noise, rate), one in found.items():
         sizes[noises.index(noise), rates.index(rate)] = one.size
-    image = axes.imshow(sizes, cmap="PuOr_r", vmin=-_RANGE, vmax=_RANGE, origin="lower", aspect="auto")
+    image = draw_squares(axes, sizes, upward=True)
     size = 7.5 if panels * len(rates) <= _FEW_COLUMNS else 5.5
     for (noise, rate), one in found.items():
         x, y = rates.index(rate), noises.index(noise)
-        ink = "white" if abs(one.size) > 0.7 * _RANGE else "0.1"
-        text = f"{round(one.size, 2) + 0.0:+.2f}\n{one.best}"
-        axes.text(x, y, text, ha="center", va="center", size=size, color=ink)
+        text = f"{signed(one.size)}\n{one.best}"
+        axes.text(x, y, text, ha="center", va="center", size=size, color=ink(one.size))
         if one.certain:
             frame = Rectangle((x - 0.46, y - 0.44), 0.92, 0.88, fill=False, edgecolor="0.05", linewidth=1.8, zorder=4)
             axes.add_patch(frame)
     axes.set_xticks(range(len(rates)), [f"{rate:g}" for rate in rates])
     axes.set_yticks(range(len(noises)), [f"{noise:g}" for noise in noises])
-    axes.tick_params(length=0)
     return image

@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 
 from replaybench.data.user_file import shortened
+from replaybench.experiments.figures.difference_squares import add_color_bar, draw_squares, ink, signed
 from replaybench.experiments.figures.style import GREY, MU, new_figure, plant_name
 from replaybench.experiments.results.advantage import by_capacity
 from replaybench.experiments.results.comparison_tables import Row, baseline_of, compared, scaled
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 _LEAST_CONDITIONS: Final = 3
 _LEAST_STRATEGIES: Final = 3
 """Fewer are seen as well in the figure of differences, with their intervals."""
-_RANGE: Final = 0.4
-"""Differences from which on colours are alike."""
 _Place = tuple[float, float]
 
 
@@ -68,7 +67,7 @@ def condition_map(data: xr.Dataset) -> Figure | None:
         if len(learners) > 1:
             axes.set_title(told[learner], color=GREY)
     panels[0].set_yticks(range(len(strategies)), [names[strategy] for strategy in strategies])
-    figure.colorbar(image, ax=panels, label=f"difference in {MU}", shrink=0.8, extend="both")
+    add_color_bar(figure, image, panels)
     return figure
 
 
@@ -89,10 +88,9 @@ def _draw(axes: Axes, rows: list[Row], strategies: list[str], places: list[_Plac
         y, x = strategies.index(row.strategy), places.index((row.noise, row.frequency))
         sizes[y, x] = size = row.effect.estimate
         sure = row.chance < SIGNIFICANT
-        ink = "white" if abs(size) > 0.7 * _RANGE else "0.1" if sure else "0.45"
-        text = f"{round(size, 2) + 0.0:+.2f}"
-        axes.text(x, y, text, ha="center", va="center", size=7, color=ink, weight="bold" if sure else "normal")
-    image = axes.imshow(sizes, cmap="PuOr_r", vmin=-_RANGE, vmax=_RANGE, aspect="auto")
+        color, weight = ink(size, "0.1" if sure else "0.45"), "bold" if sure else "normal"
+        axes.text(x, y, signed(size), ha="center", va="center", size=7, color=color, weight=weight)
+    image = draw_squares(axes, sizes, upward=False)
     noises, rates = zip(*places, strict=True)
     varied = {name: values for name, values in {"noise": noises, "Hz": rates}.items() if len(set(values)) > 1}
     for x in range(1, len(places)) if len(varied) > 1 else ():
@@ -101,5 +99,4 @@ def _draw(axes: Axes, rows: list[Row], strategies: list[str], places: list[_Plac
     ticks = ["\n".join(f"{value:g}" for value in each) for each in zip(*varied.values(), strict=True)]
     axes.set_xticks(range(len(places)), ticks)
     axes.set_xlabel(", and ".join(varied))
-    axes.tick_params(length=0)
     return image
