@@ -38,6 +38,7 @@ def texts() -> dict[str, str]:
         "findings.capacity": _capacity(),
         "findings.dead": _dead(),
         "findings.lost": _lost(),
+        "findings.limited": _limited(),
         "findings.variants": _variants(),
         "findings.furthest": number(max(_behind(of) for _, _, of in _conditions()), 3),
     }
@@ -194,6 +195,24 @@ def _lost() -> str:
         learned = int((rises[dead] < results(study).sizes["episode"]).sum())
         told.append(f"{dead.sum()} of {len(ends)} learners that {words} ({learned or 'none'} had learned)")
     return " and ".join(told)
+
+
+def _limited() -> str:
+    """Say how much of the state space gets an action at its limit from learners that are dead, and from others."""
+    told = facts("dead_learners.json")
+    dead: list[tuple[float, float]] = []
+    living: dict[str, float] = {}
+    for name, row in told["strategies"].items():
+        of = list(zip(row["score"], row["limited"], row["side"], strict=True))
+        dead += [(limited, side) for score, limited, side in of if score < told["dead_below"]]
+        living[name] = float(np.mean([limited for score, limited, _ in of if score >= told["dead_below"]]))
+    least, most = min(living, key=living.__getitem__), max(living, key=living.__getitem__)
+    limited, side = np.mean(dead, axis=0)
+    return (
+        f"in {100 * limited:.0f} % of all states the {len(dead)} dead ones put the action at its limit, "
+        f"{100 * side:.0f} % of that to one side; the others do so in {100 * living[least]:.0f} % ({least}) to "
+        f"{100 * living[most]:.0f} % ({most})"
+    )
 
 
 def _variants() -> str:
