@@ -22,6 +22,7 @@ STUDIES: Final = (
     "debruin2018-fig5",
     "debruin2018-fig7",
     "debruin2018-fig8",
+    "debruin2018-fig9",
     "debruin2018-fig10",
     "debruin2018-fig11",
     "debruin2018-fig12",
