@@ -36,6 +36,12 @@ def test_no_measurement_stands_outside_marked_places(page: Path) -> None:
     assert not MEASUREMENT.findall(unmarked(page.read_text(encoding="utf-8")))
 
 
+@pytest.mark.parametrize("page", pages.PAGES, ids=lambda page: f"{page.parent.name}-{page.name}")
+def test_no_line_begins_with_a_mark(page: Path) -> None:
+    """To Markdown it would be a block of HTML, which cuts the paragraph in two."""
+    assert not re.findall(r"^\s*<!--v:.*", page.read_text(encoding="utf-8"), re.MULTILINE)
+
+
 def test_marked_places_are_filled_and_missing_ones_named() -> None:
     page = "a <!--v:one-->old<!--/--> b\n<!-- table: two -->\nold\n<!-- end -->\n"
     done = filled(page, {"one": "1.5", "two": "| x |"})
