@@ -44,6 +44,7 @@ STUDIES: Final = (
     "panahi2024-variants",
     "sun2020-fig3",
     "sun2020-fig4",
+    "sun2020-fig6",
     "sun2020-small",
     "wang2017-fig3",
     "wang2017-fig4",

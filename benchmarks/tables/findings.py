@@ -22,6 +22,9 @@ CITED: Final = (
     "debruin2018.below-the-rule",
     "novati2019.pendulum-vracer-needs-refer",
     "novati2019.magman-vracer-needs-refer",
+    "sun2020.cheetah-aer-helps",
+    "sun2020.cheetah-rates-alone-do-not-help",
+    "sun2020.cheetah-attention-beyond-rates",
 )
 """Claims whose effects the page tells."""
 
