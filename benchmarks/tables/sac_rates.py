@@ -1,0 +1,46 @@
+"""What SAC gains by attention, by recent and by prioritised experience on HalfCheetah, by its learning rate."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from benchmarks.tables.stored import Cell, cell, made, runs
+from benchmarks.tables.text import captioned, difference, listed, number, table
+
+STUDY: Final = "sac-rates"
+PUBLISHED: Final = {
+    "FIFO[Annealed]": "sun2020-fig6",
+    "FIFO[AER]": "sun2020-fig6",
+    "FIFO[ERE(phase=1000)]": "wang2019-table1",
+    "FIFO[PERprop]": "sun2020-fig3",
+}
+"""Where the runs at the papers' rate are, with those of uniform replay on the same seeds."""
+
+
+def texts() -> dict[str, str]:
+    rows = []
+    for rate, studies in (("3e-4, the papers'", PUBLISHED), ("1e-3", dict.fromkeys(PUBLISHED, STUDY))):
+        for strategy, study in studies.items():
+            mine, plain = (_cheetah(study, name).final for name in (strategy, "FIFO[Uniform]"))
+            means = [number(float(np.mean(returns)), 0) for returns in (plain, mine)]
+            rows.append([rate, strategy, *means, *difference(mine, plain, digits=0)])
+    caption = (
+        f"{runs(STUDY)} of 1000 steps on HalfCheetah, {made(STUDY)}; at 3e-4 those of the figures. Return: mean over "
+        "seeds of the last tenth of training. Differences of paired seeds with BCa intervals, p by flipped signs, each "
+        "by itself."
+    )
+    headings = ("learning rate", "strategy", "return, FIFO[Uniform]", "its return", "difference [95 %]", "p")
+    return {"sac.rates": captioned(caption, table(headings, rows)), "sac.said": _said(rows)}
+
+
+def _said(rows: list[list[str]]) -> str:
+    """Say what uniform replay returns at either rate, and what the others add at the larger one."""
+    slow, fast = rows[0], [row for row in rows if row[0] == "1e-3"]
+    added = listed([f"{strategy[5:-1]} adds {difference}, p {p}" for _, strategy, _, _, difference, p in fast])
+    return f"returns {fast[0][2]} at a rate of 1e-3 and {slow[2]} at 3e-4, and at 1e-3 {added}"
+
+
+def _cheetah(study: str, strategy: str) -> Cell:
+    return cell(study, plant="MujocoHalfCheetah", strategy=strategy)
