@@ -32,6 +32,7 @@ STUDIES: Final = (
     "debruin2018-fig18",
     "debruin2018-fig19",
     "debruin2018-fig20",
+    "debruin2018-fig21",
     "debruin2018-table6",
     "separation",
     "novati2019-fig1",

@@ -34,6 +34,7 @@ def texts() -> dict[str, str]:
         "attention": _readings("td3-attention", "with AER"),
         "naf.by-hundred": _by_hundred("naf-refer", "NAF", "FIFO[Uniform+ReFER]"),
         "figure20.alpha": _by_alpha("PendulumDCSC"),
+        "figure21": _by_emphasis("debruin2018-fig21"),
         "figure8.states": _by_age("debruin2018-fig8", "Magman", "state"),
         "figure8.actions": _by_age("debruin2018-fig8", "Magman", "action"),
         "fedus.magman": _by_memory("fedus2020-capacity", "Magman"),
@@ -139,6 +140,25 @@ def _by_alpha(plant: str) -> str:
         mean = cell(study, plant=plant, strategy=f"{name}[Uniform]")["mu_final_mean"]
         told.append(f"{number(mean, 3)} at α = {alpha}")
     return listed(told)
+
+
+def _by_emphasis(study: str) -> str:
+    """Tell how runs end, and when they are at 0.8, by how strongly replay goes by TD error."""
+    samplings = {"0, uniform": "Uniform", "0.4": "PER(0.4)", "0.7": "PER", "1": "PER(1.0)"}
+    rows = []
+    for plant in results(study)["plant"].values.tolist():
+        for kept in ("FULL", "FIFO"):
+            found = [cell(study, plant=plant, strategy=f"{kept}[{sampling}]") for sampling in samplings.values()]
+            ends = [between(*(one[f"mu_final_{bound}"] for bound in ("mean", "low", "high")), 3) for one in found]
+            rises = [number(float(np.median(one.data["rise_time"].values)), 0) for one in found]
+            dead = [number(one["dead"], 0) for one in found]
+            told = zip(ends, rises, dead, strict=True)
+            rows.append([plant, kept, *(f"{end}; {rise}; {died}" for end, rise, died in told)])
+    caption = (
+        f"{runs(study)} at {_rates(study)} {_noise(study)}, {made(study)}. By α: μ_final, mean over seeds with its "
+        f"95 % interval; median episodes to 0.8; dead. {_time(study)}"
+    )
+    return captioned(caption, table(("plant", "kept", *(f"α = {alpha}" for alpha in samplings)), rows))
 
 
 def _compared(study: str, baseline: str) -> dict[tuple[str, str], list[Row]]:
