@@ -10,7 +10,7 @@ import pytest
 from replaybench.baselines.references import Reference
 from replaybench.data.provenance import Stopwatch, stint_facts
 from replaybench.data.records.record import write_record
-from replaybench.experiments.figures.advantage_map import advantage_map
+from replaybench.experiments.figures.maps.advantage_map import advantage_map
 from replaybench.experiments.presets.preset import read_preset
 from replaybench.experiments.results.advantage import advantage, advantages, by_capacity
 from replaybench.experiments.results.dataset import assemble

@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from replaybench.data.user_file import shortened
-from replaybench.experiments.figures.difference_squares import add_color_bar, draw_squares, ink, signed
+from replaybench.experiments.figures.maps.difference_squares import add_color_bar, draw_squares, ink, signed
 from replaybench.experiments.figures.style import GREY, MU, new_figure, plant_name
 from replaybench.experiments.results.advantage import BASELINES, MATTERS, Advantage, advantages
 from replaybench.experiments.results.comparison_tables import scaled

@@ -1,0 +1,1 @@
+"""Maps: how strategies compare under many conditions at once, in coloured squares."""
