@@ -195,9 +195,8 @@ class Replay:
         A member's batches follow each other: arrays are `[M·U, B, …]`. More than `at_once` must not be asked for where
         that is 1. A member that stores nothing yet gets rows of zeros with weights and learning-rate factor 0.
         """
-        context = context or Context()
+        context, sampling = context or Context(), self.strategy.sampling
         room, empty, stored = self.room_for(updates), self.count == 0, np.maximum(self.count, 1)
-        sampling = self.strategy.sampling
         if sampling.independent and "rate" not in sampling.feedback and self.weighting is None:
             self.sampling.draw(context, stored, self.offers, room.joint)
             room.joint.idx[empty] = 0
