@@ -80,7 +80,7 @@ def _full() -> str:
     rows = []
     for study, condition, of in _conditions():
         mine = _scores(of["FULL[Uniform]"])
-        best = max(of, key=lambda name: float(np.nanmean(_scores(of[name]))))
+        best = _best(of)
         behind = difference(mine, _scores(of[best]), 3) if best != "FULL[Uniform]" else ("–", "")
         means = [number(float(np.nanmean(scores)), 3) for scores in (mine, _scores(of[best]))]
         rows.append([condition, _length(study), means[0], best, means[1], *behind])
@@ -104,10 +104,15 @@ def _plants() -> str:
     return captioned(caption, table(("plant", "Hz", "noise", "FULL[Uniform]", "best of 12", "worst of 12"), rows))
 
 
+def _best(of: dict[str, Cell]) -> str:
+    """Return the strategy that ends best on average."""
+    return max(of, key=lambda name: float(np.nanmean(_scores(of[name]))))
+
+
 def _behind(of: dict[str, Cell]) -> float:
     """Return how far FULL[Uniform] is behind the best on average."""
-    means = {name: float(np.nanmean(_scores(one))) for name, one in of.items()}
-    return max(means.values()) - means["FULL[Uniform]"]
+    best, mine = (float(np.nanmean(_scores(of[name]))) for name in (_best(of), "FULL[Uniform]"))
+    return best - mine
 
 
 def _kept() -> str:

@@ -93,9 +93,10 @@ def _about_the_curve(recording: Recording, episodes: int, capacity: Capacity | N
     """Say why there is no capacity by the 90 % rule."""
     if capacity is not None:
         return []
+    turns = zip(recording.members, recording.orders, strict=True)
     if "episode" not in recording.arrays:
         why = "the file does not say where episodes begin"
-    elif not episodes:
+    elif any(len(order) < recording.arrays["collected"][m] for m, order in turns):
         why = "not all that was collected is stored, so that there is no learning curve"
     elif episodes < LEAST_EPISODES:
         why = f"{episodes} whole episodes are too few"

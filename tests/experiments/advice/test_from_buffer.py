@@ -87,6 +87,10 @@ def test_what_a_file_lacks_is_not_made_up(tmp_path: Path, learned: Arrays) -> No
         (learned | {"reward": level.repeat(STEPS, axis=1).astype(np.float32)}, "its episodes do not surely get better"),
         (without(learned, "episode"), "the file does not say where episodes begin"),
         (learned | {"episode": learned["episode"] // 3}, "14 whole episodes are too few"),
+        (
+            learned | {"episode": learned["episode"] * 0, "episode_begins": np.zeros(2, np.uint8)},
+            "0 whole episodes are too few",
+        ),
     )
     for arrays, why in cases:
         found, said = said_of(buffer(path, arrays))
