@@ -62,3 +62,18 @@ class Rough(Varied):
     load_spread: float = 0.4
     phase_noise: float = 0.1
     reading_noise: float = 0.4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coarse(Held):
+    """The flow itself on a grid half as fine in each direction, at a sixth of the time."""
+
+    fidelity: str = "navier-stokes"
+    cells: float = 8.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flow(Held):
+    """The flow itself."""
+
+    fidelity: str = "navier-stokes"

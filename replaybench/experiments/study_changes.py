@@ -9,7 +9,8 @@ from typing import Any, Final
 from replaybench.data.errors import UserError
 from replaybench.data.formats.documents import read_toml
 from replaybench.data.formats.run_folder import RunFolder
-from replaybench.experiments.training.study import Cell, Study, resolved, write_toml
+from replaybench.experiments.study_text import resolved, write_toml
+from replaybench.experiments.training.study import Cell, Study
 
 _MOST_CHANGES: Final = 4
 

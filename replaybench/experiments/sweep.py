@@ -25,8 +25,9 @@ from replaybench.experiments.progress.round import Report
 from replaybench.experiments.provenance import write_provenance
 from replaybench.experiments.snapshots.solved import Solved, solved_surfaces, write_solved
 from replaybench.experiments.study_changes import replaced
+from replaybench.experiments.study_text import resolved, write_toml
 from replaybench.experiments.training.cluster import run_on_cluster
-from replaybench.experiments.training.study import Cell, Study, resolved, write_toml
+from replaybench.experiments.training.study import Cell, Study
 from replaybench.experiments.training.tasks import Job, Run, run_cell_task, store_files
 from replaybench.experiments.training.workers import run_locally
 

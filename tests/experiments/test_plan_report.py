@@ -20,9 +20,10 @@ from replaybench.experiments.plan import plan
 from replaybench.experiments.plan_report import show_plan
 from replaybench.experiments.plan_warnings import plan_warnings
 from replaybench.experiments.study_changes import replaced
+from replaybench.experiments.study_text import resolved, write_toml
 from replaybench.experiments.training import study as studies
 from replaybench.experiments.training.cell import CellRun
-from replaybench.experiments.training.study import Cell, Study, resolved, write_toml
+from replaybench.experiments.training.study import Cell, Study
 from replaybench.replay.strategies.notation import parse
 
 FADING = {"exploration": {"decay_episodes": 2}}

@@ -188,6 +188,11 @@ class VRACER(RememberingLearner):
         *_, bias = (array for name, array in self.network.named_weights("").items() if name.endswith("bias"))
         bias[:, 0] = self.normaliser.rewards.factor * value
 
+    def load_weights(self, weights: Mapping[str, NDArray[np.generic]]) -> None:
+        """Take over `weights` of as many members; V is among them, so that no first value takes its place."""
+        super().load_weights(weights)
+        self.first_value.taken[:] = True
+
     def _further(self) -> dict[str, NDArray[Any]]:
         own = {"exploration_stream": self.stream.state, "noise": self.noise, "beta": self.refer.beta}
         return {**own, **self.first_value.state_dict(), **self.traces.state_dict(), **self.memory.state_dict()}

@@ -21,7 +21,7 @@ from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.bounds import Hertz, Within
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError
-from replaybench.data.formats.policy_file import read_policy
+from replaybench.data.formats.policy_file import members_in, read_policy
 from replaybench.data.user_file import in_file
 
 Float32Array = NDArray[np.float32]
@@ -141,11 +141,7 @@ def load_policy(path: Path | str, member: int = 0, learner: str | None = None) -
     path = Path(path)
     facts, weights = read_policy(path)
     known = build(PolicyFacts, facts, f"the facts of {path}", others=True).policy
-    if not weights or any(array.ndim == 0 or array.dtype.kind not in "fiu" for array in weights.values()):
-        raise UserError(f"{path} holds no weights of members")
-    members = len(next(iter(weights.values())))
-    if not 0 <= member < members:
-        raise UserError(f"{path} holds members 0 to {members - 1}, not {member}")
+    members_in(path, weights, member)
     name = known.learner
     if learner is None and in_file(algorithm_of(name)):
         raise UserError(f"{path} names the learner {name!r}; if you trust that file, say so with learner={name!r}")

@@ -28,7 +28,7 @@ def write_policy(path: Path, weights: Mapping[str, NDArray[Any]], facts: Mapping
 
     plain = {name: np.ascontiguousarray(array) for name, array in weights.items()}
     told = json.dumps(facts, sort_keys=True)
-    metadata = {"format": FORMAT, "facts": told, "blake2b": _digest(told, plain)}
+    metadata = {"format": FORMAT, "facts": told, "blake2b": digest(told, plain)}
     with atomic_path(path) as temporary:
         save_file(plain, temporary, metadata)
 
@@ -51,12 +51,27 @@ def read_policy(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         raise UserError(f"{path} is not a readable safetensors file (damaged, truncated or foreign)") from error
     if metadata.get("format") != FORMAT:
         raise UserError(f"{path} is a safetensors file, but not one that replaybench wrote")
-    if metadata.get("blake2b") != _digest(metadata.get("facts", ""), weights):
+    if metadata.get("blake2b") != digest(metadata.get("facts", ""), weights):
         raise UserError(f"{path} is damaged: its content does not match its checksum; restore or remake it")
     return parse_json(metadata.get("facts", ""), f"{path} is damaged: its facts are no JSON object"), weights
 
 
-def _digest(facts: str, weights: Mapping[str, NDArray[Any]]) -> str:
+def members_in(path: Path, weights: Mapping[str, NDArray[Any]], member: int = 0) -> int:
+    """Return how many members the weights of a policy file are of.
+
+    Raises:
+        UserError: they are none of members, or `member` is not among them.
+    """
+    if not weights or any(array.ndim == 0 or array.dtype.kind not in "fiu" for array in weights.values()):
+        raise UserError(f"{path} holds no weights of members")
+    members = min(map(len, weights.values()))
+    if not 0 <= member < members:
+        raise UserError(f"{path} holds members 0 to {members - 1}, not {member}")
+    return members
+
+
+def digest(facts: str, weights: Mapping[str, NDArray[Any]]) -> str:
+    """Return a checksum over facts, a text, and weights."""
     content = hashlib.blake2b(facts.encode(), digest_size=16)
     for name, array in sorted(weights.items()):
         content.update(f"{name} {array.dtype.str} {array.shape}".encode())

@@ -72,6 +72,9 @@ class Evidence:
         theirs = {field.name: field.default for field in dataclasses.fields(cell.make_plant())}
         theirs |= plant.get(cell.plant, {})
         yield from (f"plant.{cell.plant}.{key}" for key, value in cell.parameters.items() if theirs.get(key) != value)
+        began, begins = self.study.get("start", {}).get(cell.learner, {}), cell.start
+        if any(began.get(key) != getattr(begins, key, None) for key in ("content", "member")):
+            yield f"start.{cell.learner}"
         for key in _STUDY_WIDE:
             if self.study.get(key) != _plain(getattr(cell, key)):
                 yield key
@@ -93,7 +96,7 @@ def read_evidence(path: Path) -> Evidence:
         if not needed.is_file():
             raise UserError(f"{path} has no {needed.name}; claims need a run folder, finished or not")
     study = read_toml(folder.study)
-    tables = [study.get(kind, {}) for kind in ("learner", "plant")]
+    tables = [study.get(kind, {}) for kind in ("learner", "plant", "start")]
     named = all(isinstance(table, dict) and all(isinstance(t, dict) for t in table.values()) for table in tables)
     if not named or not all(isinstance(study.get(key, 0), int) for key in ("root_seed", "capacity")):
         raise UserError(f"{folder.study} is no study that `sweep` wrote")

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.baselines.reference_controllers import run_episode
-from replaybench.controllers.agent import Agent, Task
+from replaybench.controllers.agent import Agent
 from replaybench.controllers.policies.policy import policy_facts
 from replaybench.controllers.registry import load_learner
 from replaybench.controllers.setting import LearnerSetting
@@ -37,6 +37,7 @@ from replaybench.experiments.provenance import read_stints
 from replaybench.experiments.results.statistics import last_episodes
 from replaybench.experiments.snapshots.snapshots import Snapshots
 from replaybench.experiments.training.episodes import LiveEpisodes
+from replaybench.experiments.training.learning_task import make_task
 from replaybench.experiments.training.loop import training_episode, training_steps, update_phase
 from replaybench.experiments.training.plant_model import PlantModel
 from replaybench.experiments.training.schedule import updates_after, with_phases
@@ -204,28 +205,12 @@ def stored_fields(plant: Plant, noise: bool = False, observe: Sequence[str] = ()
     return {**step_fields(states, actions), "exploration": 1, **measured}
 
 
-def make_task(plant: Plant, frequency: float, discount: str, observe: Sequence[str] = ()) -> Task:
-    """Return what a learner must know; rewards and discount follow the study's choice for other rates (6.4).
-
-    `discount` says whether the plant's own holds at every rate ("fixed") or its horizon in seconds does ("horizon");
-    `observe` names the states that are observed, all if empty.
-    """
-    ratio = plant.frequency / frequency if discount == "horizon" else 1.0
-    return Task(
-        observation_size=len(observe or plant.state_names),
-        action_size=len(plant.action_names),
-        discount=plant.discount**ratio,
-        reward_scale=plant.reward_scale * ratio,
-        action_choices=plant.action_choices,
-    )
-
-
 def make_agent(cell: Cell, plant: Plant) -> Agent:
     """Build a cell's learner.
 
     Raises:
         UserError: its settings are wrong, its strategy asks for ReF-ER, with which it cannot learn, there is no such
-            device, or its source or that of the strategy has changed since the cell was made.
+            device, or what it is made of or starts with has changed since the cell was made.
     """
     learner, config = load_learner(cell.learner)
     task = make_task(plant, cell.frequency, cell.discount, cell.observe)
@@ -235,6 +220,8 @@ def make_agent(cell: Cell, plant: Plant) -> Agent:
         raise UserError(f"{cell.learner} or {strategy} is not what this cell was made for; its source has changed")
     setting = LearnerSetting(task, cell.root_seed, cell.seeds, cell.frequency, refer=strategy.refer, device=cell.device)
     agent: Agent = learner(settings, setting)
+    if cell.start is not None:
+        cell.start.load_into(agent, cell.seeds)
     return agent
 
 

@@ -11,10 +11,10 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from replaybench.baselines.grid_choice import Rule
 from replaybench.controllers.agent import Actions
@@ -30,13 +30,18 @@ from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import with_equations
 from replaybench.envs.registry import PLANTS, make_plant
 from replaybench.experiments.training.bundled import study_file
+from replaybench.experiments.training.learning_task import make_task
 from replaybench.experiments.training.schedule import with_phases
 from replaybench.experiments.training.sources import sources_of
+from replaybench.experiments.training.start import Start
 from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.strategy import Strategy
 
 Buffers = Literal["final", "compressed", "none"]
 """What becomes of each cell's replay buffer at its end."""
+
+_NAMED: Final = {"plant": ("plant",), "learner": ("learner", "start")}
+"""The tables of a study whose keys are names of this kind."""
 
 AXES = ("plants", "learners", "strategies", "noise", "frequency")
 
@@ -76,7 +81,7 @@ class Study:
     `device` is where learners that can do so are updated: `cpu`, `cuda`, or `cuda:1` for one of several.
     `replayed_noise` also stores the noise in every experience and measures how much of it is replayed (their table 6).
     `[learner.NAME]` and `[plant.NAME]` tables change settings; a learner may be named several times with variants,
-    `DDPG:decay`, each with a table of its own.
+    `DDPG:decay`, each with a table of its own. A `[start.NAME]` table has a learner begin with a stored policy.
     """
 
     name: str
@@ -101,6 +106,7 @@ class Study:
     device: str = "cpu"
     learner: dict[str, Any] = field(default_factory=dict)
     plant: dict[str, Any] = field(default_factory=dict)
+    start: dict[str, Start] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_name(self.device)
@@ -113,10 +119,11 @@ class Study:
         named = {"learner": {n for g in grids for n in g.learners}, "plant": {n for g in grids for n in g.plants}}
         for kind, names in named.items():
             for name, table in getattr(self, kind).items():
-                if name not in names:
-                    raise unknown(f"name in table [{kind}]:", name, names)
+                _known(kind, name, names)
                 if not isinstance(table, Mapping):
                     raise UserError(f"study {self.name!r}: [{kind}.{name}] must be a table of settings, not {table!r}")
+        for name in self.start:
+            _known("start", name, named["learner"])
         for grid in self.grids():
             for axis in AXES:
                 if not getattr(grid, axis) and axis != "frequency":
@@ -172,6 +179,9 @@ class Study:
         kind.check_runs_on(self.device, settings, parsed.refer is not None)
         self._check_room(parsed, settings, every)
         with_phases(parsed.at(frequency), settings, made.steps_per_episode(frequency), every)
+        start = self.start.get(learner)
+        if start is not None:
+            start = start.checked(kind, settings, make_task(made, frequency, self.discount, self.observe), frequency)
         return Cell(
             sources=sources_of(kind, parsed),
             plant=plant,
@@ -193,6 +203,7 @@ class Study:
             replayed_noise=self.replayed_noise,
             observe=self.observe,
             device=self.device,
+            start=start,
         )
 
     def _check_room(self, strategy: Strategy, settings: Any, every: int) -> None:
@@ -213,6 +224,11 @@ class Study:
             raise UserError(f"{strategy}: Synth steps the plant's model, which needs all states; leave observe out")
 
 
+def _known(table: str, name: str, names: Collection[str]) -> None:
+    if name not in names:
+        raise unknown(f"name in table [{table}]:", name, names)
+
+
 def _spell(table: Grid | Study) -> None:
     """Give names of plants and learners the letters' case under which they are registered, so that cells are the same.
 
@@ -222,7 +238,8 @@ def _spell(table: Grid | Study) -> None:
     for kind, known in spell.items():
         object.__setattr__(table, f"{kind}s", tuple(map(known, getattr(table, f"{kind}s"))))
         if isinstance(table, Study):
-            object.__setattr__(table, kind, {known(name): value for name, value in getattr(table, kind).items()})
+            for part in _NAMED[kind]:
+                object.__setattr__(table, part, {known(name): value for name, value in getattr(table, part).items()})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,6 +270,7 @@ class Cell:
     observe: tuple[str, ...] = ()
     device: str = "cpu"
     sources: str = ""
+    start: Start | None = None
     numerics: int = NUMERICS_VERSION
 
     @functools.cached_property
@@ -261,6 +279,10 @@ class Cell:
         settings = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
         if not self.sources:
             del settings["sources"]
+        if self.start is None:
+            del settings["start"]
+        else:  # wherever the file lies
+            settings["start"] = [self.start.content, self.start.member]
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
@@ -312,40 +334,6 @@ def read_study(path: Path, overrides: Mapping[str, Any] | None = None) -> Study:
     table = read_toml(path)
     table.setdefault("name", path.stem)
     return build(Study, {**table, **(overrides or {})}, str(path))
-
-
-def resolved(study: Study, cells: Sequence[Cell]) -> Study:
-    """Return the study with every setting of its learners and plants written out; its cells are the same."""
-    learner = {cell.learner: _without_none(cell.settings) for cell in cells}
-    return dataclasses.replace(study, learner=learner, plant={cell.plant: cell.parameters for cell in cells})
-
-
-def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what TOML cannot say: None, which is always the default."""
-    kept = {key: value for key, value in table.items() if value is not None}
-    return {key: _without_none(value) if isinstance(value, Mapping) else value for key, value in kept.items()}
-
-
-def write_toml(study: Study) -> str:
-    """Return a study as TOML."""
-    table = dataclasses.asdict(study)
-    grids = table.pop("grid")
-    tables = {key: table.pop(key) for key in ("learner", "plant")}
-    lines = [f"{key} = {_toml(value)}" for key, value in table.items() if value is not None]
-    for grid in grids:
-        lines += ["", "[[grid]]", *(f"{key} = {_toml(value)}" for key, value in grid.items() if value)]
-    for kind, entries in tables.items():
-        for name, settings in entries.items():
-            lines += ["", f"[{kind}.{_toml(name)}]", *(f"{key} = {_toml(value)}" for key, value in settings.items())]
-    return "\n".join(lines) + "\n"
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{key} = {_toml(entry)}" for key, entry in value.items()) + " }"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    return json.dumps(value, ensure_ascii=False)
 
 
 def axis_values(cells: list[Cell]) -> Iterator[tuple[str, list[Any]]]:

@@ -21,7 +21,8 @@ from replaybench.experiments.claims.evidence import find, measured, read_evidenc
 from replaybench.experiments.presets.preset import read_preset
 from replaybench.experiments.presets.reproduce import take_over
 from replaybench.experiments.results.results_file import write_results
-from replaybench.experiments.training.study import Cell, resolved, write_toml
+from replaybench.experiments.study_text import resolved, write_toml
+from replaybench.experiments.training.study import Cell
 
 PRESET = "debruin2018/fig12"
 CLAIM = Claim(

@@ -9,7 +9,8 @@ import pytest
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.experiments.cli import main
 from replaybench.experiments.provenance import write_provenance
-from replaybench.experiments.training.study import Study, write_toml
+from replaybench.experiments.study_text import write_toml
+from replaybench.experiments.training.study import Study
 
 
 @pytest.fixture

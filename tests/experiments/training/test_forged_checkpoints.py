@@ -12,8 +12,9 @@ import pytest
 from replaybench.data.errors import UserError
 from replaybench.data.records.record import read_record, write_record
 from replaybench.experiments.cli import main
+from replaybench.experiments.study_text import write_toml
 from replaybench.experiments.training.cell import run_cell
-from replaybench.experiments.training.study import Cell, Study, write_toml
+from replaybench.experiments.training.study import Cell, Study
 
 REFUSED: dict[str, list[Any]] = {
     "id": [None, 5, [], "another"],

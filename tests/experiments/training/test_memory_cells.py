@@ -10,8 +10,9 @@ import pytest
 from replaybench.data.errors import UserError
 from replaybench.experiments.offline.recording import read_recording
 from replaybench.experiments.offline.replaying import offer, replay_offline
+from replaybench.experiments.study_text import resolved, write_toml
 from replaybench.experiments.training.cell import CellRun, make_agent, run_cell
-from replaybench.experiments.training.study import Cell, Study, read_study, resolved, write_toml
+from replaybench.experiments.training.study import Cell, Study, read_study
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.strategies.notation import parse
 

@@ -15,8 +15,9 @@ from replaybench.controllers.registry import LEARNERS
 from replaybench.data.errors import UserError
 from replaybench.envs.population import PopulationEnv
 from replaybench.experiments.calibration import estimate_seconds
+from replaybench.experiments.study_text import resolved, write_toml
 from replaybench.experiments.training.cell import CellRun, run_cell
-from replaybench.experiments.training.study import Cell, Study, read_study, resolved, write_toml
+from replaybench.experiments.training.study import Cell, Study, read_study
 from replaybench.replay.storage.episode_starts import episode_and_step
 from replaybench.replay.strategies.sampling.recent import ERE
 from replaybench.replay.strategies.view import Context

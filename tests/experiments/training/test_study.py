@@ -15,7 +15,8 @@ from replaybench.controllers.algorithms.ddpg import DDPGConfig
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError
 from replaybench.experiments.plan_warnings import plan_warnings
-from replaybench.experiments.training.study import Study, read_study, resolved, write_toml
+from replaybench.experiments.study_text import resolved, write_toml
+from replaybench.experiments.training.study import Study, read_study
 
 BASE = 'name = "x"\nplants = ["Pendulum"]\nstrategies = ["FIFO[Uniform]"]\nseeds = 4\nepisodes = 10\n'
 

@@ -1,0 +1,137 @@
+"""What learners begin with: a policy that was learned before, on a cheaper plant, from logs, or in a shorter run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import operator
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.controllers.agent import Agent, Task
+from replaybench.controllers.policies.policy import PolicyFacts, PolicyForm
+from replaybench.controllers.registry import algorithm_of, name_of
+from replaybench.controllers.setting import LearnerSetting
+from replaybench.data.bounds import Whole
+from replaybench.data.configuration import build
+from replaybench.data.errors import UserError
+from replaybench.data.formats.policy_file import digest, members_in, read_policy
+
+Weights = dict[str, NDArray[np.generic]]
+
+_MOST_DIFFERENCES: Final = 4
+_OF_REWARDS: Final = ("discount", "reward_scale")
+"""What may differ: values are learned anew."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """A `[start.NAME]` table of a study: the policy file whose weights learner NAME begins with.
+
+    All of its networks are taken over, critics too, and what normalises. Optimisers and buffers begin anew.
+
+    Attributes:
+        policy: path of a file that `sweep` or `replay` wrote, or of a run folder with one grid point, whose blocks of
+            seeds are taken together.
+        member: the one there that all seeds begin with; if not given, seeds take the members in turn.
+        content: checksum of the weights that must be there, as runs note it in their `study.toml`; if not given, any
+            may be.
+    """
+
+    policy: str
+    member: Whole | None = None
+    content: str = ""
+
+    def load_into(self, agent: Agent, seeds: Iterable[int]) -> None:
+        """Let the members of a population, these seeds, begin with the policy.
+
+        Raises:
+            UserError: the file is missing, damaged or foreign, has no such member, no longer holds what it did, or
+                does not fit; says what it was learned with then.
+        """
+        facts, stored = self._read()
+        members = members_in(Path(self.policy), stored, self.member or 0)
+        chosen = [(seed if self.member is None else self.member) % members for seed in seeds]
+        try:
+            agent.load_weights({name: array[chosen] for name, array in stored.items()})
+        except UserError as error:
+            known = build(PolicyFacts, facts, f"the facts of {self.policy}", others=True).policy
+            raise UserError(f"{self.policy}: {error}{_differences(known, agent)}") from None
+
+    def checked(self, kind: type[Any], settings: Any, task: Task, frequency: float) -> Start:
+        """Return the same with its content noted, once a learner of this `kind` has proved to take its weights.
+
+        Raises:
+            UserError: as `load_into`.
+        """
+        self.load_into(kind(settings, LearnerSetting(task, 0, [0], frequency)), [0])
+        return dataclasses.replace(self, content=digest("", self._read()[1]))
+
+    def _read(self) -> tuple[dict[str, Any], Weights]:
+        """Return the facts of one file, and the weights of all."""
+        path = Path(self.policy)
+        parts = _blocks(path) if path.is_dir() else [read_policy(path)]
+        try:
+            weights = {name: np.concatenate([part[name] for _, part in parts]) for name in parts[0][1]}
+        except (LookupError, ValueError):
+            raise UserError(f"{path} holds policies that do not belong together; name the file of one") from None
+        if self.content and digest("", weights) != self.content:
+            raise UserError(f"{path} holds another policy than when this run began; restore it, or leave content out")
+        return parts[0][0], weights
+
+
+@dataclass(frozen=True)
+class CellFacts:
+    """What a policy file says of its cell, as far as it tells grid points and blocks of seeds apart."""
+
+    plant: str
+    learner: str
+    strategy: str
+    noise: float
+    frequency: float
+    first_member: Whole
+
+
+@dataclass(frozen=True)
+class BlockFacts:
+    """The facts of a policy file that a sweep wrote."""
+
+    cell: CellFacts
+
+
+def _blocks(run: Path) -> list[tuple[dict[str, Any], Weights]]:
+    """Return the facts and weights of a run's policy files in the order of their seeds.
+
+    Raises:
+        UserError: it has none, or those of several grid points.
+    """
+    found = []
+    for path in sorted(run.glob("cells/*/policy.safetensors")):
+        facts, weights = read_policy(path)
+        cell = build(BlockFacts, facts, f"the facts of {path}", others=True).cell
+        found.append((cell.first_member, dataclasses.replace(cell, first_member=0), path, facts, weights))
+    points = {point: path for _, point, path, *_ in found}
+    if not points:
+        raise UserError(f"{run} holds no policies (cells/*/policy.safetensors); name a finished run, or a file")
+    if len(points) > 1:
+        one = next(iter(points))
+        raise UserError(
+            f"{run} holds policies of {len(points)} grid points; name the file of one, as {points[one]} for "
+            f"{one.plant} {one.learner} {one.strategy}"
+        )
+    return [(facts, weights) for *_, facts, weights in sorted(found, key=operator.itemgetter(0))]
+
+
+def _differences(known: PolicyForm, agent: Agent) -> str:
+    """Say where learner, task and settings of a policy file are not the agent's."""
+    theirs = {"learner": algorithm_of(known.learner), **dataclasses.asdict(known.task), **known.settings}
+    mine = {"learner": name_of(type(agent)), **agent.task._asdict(), **dataclasses.asdict(agent.config)}
+    there, here = ({key: json.dumps(each.get(key), sort_keys=True) for key in mine} for each in (theirs, mine))
+    unlike = [key for key in mine if key not in _OF_REWARDS and there[key] != here[key]][:_MOST_DIFFERENCES]
+    told = "; ".join(f"{key} = {there[key]} there, {here[key]} here" for key in unlike)
+    return f" ({told})" if told else ""
