@@ -3,12 +3,14 @@
     python -m benchmarks.flow_transfer fit differences evolved
     python -m benchmarks.flow_transfer search 0 evolved
     python -m benchmarks.flow_transfer learned RUN ...
+    python -m benchmarks.flow_transfer tuned RUN ...
 
 `differences` drives ellipses through the Navier–Stokes twin and asks both wakes what the same actions would have done
 from the same places; `fit` fits the laws of the free wake to other such actions. `search SEED` finds a linear policy of
 the observation in the free wake, each episode with a wake of its own, by evolution (ten minutes), and stores it in
 place of `transfer_policy.json`. `evolved` tries that policy, and the one that `benchmarks/drafting.py` found in the
-other wake, in all fidelities; `learned` those of runs of `drafting-transfer*.toml`. What comes out goes to
+other wake, in all fidelities; `learned` those of runs of `drafting-transfer*.toml`, `tuned` those that went on learning
+in the flow (`drafting-tuned*.toml`) and what they began with. What comes out goes to
 `benchmarks/results/flow/transfer.json`.
 """
 
@@ -92,9 +94,9 @@ def acting(policy: np.ndarray) -> Act:
     return lambda observation: observation @ policy[:, :-1].T + policy[:, -1]
 
 
-def tried(fidelity: str, act: Act, episodes: int, observe: Sequence[str] = ()) -> dict[str, float | None]:
+def tried(plant: Drafting, act: Act, episodes: int, observe: Sequence[str] = ()) -> dict[str, float | None]:
     """Return how long a policy stays, and what an action costs in whole episodes, from starts of their own."""
-    env = PopulationEnv(Drafting(fidelity=fidelity), episodes, seed=7, role="evaluation", observe=observe)
+    env = PopulationEnv(plant, episodes, seed=7, role="evaluation", observe=observe)
     observation, _ = env.reset()
     lived, cost, alive = np.zeros(episodes), np.zeros(episodes), np.ones(episodes, np.bool_)
     for _ in range(STEPS):
@@ -116,7 +118,7 @@ def evolved() -> dict[str, Any]:
         "no action": np.zeros((3, 15)),
     }
     return {
-        name: {fidelity: tried(fidelity, acting(policy), EPISODES) for fidelity in FIDELITIES}
+        name: {fidelity: tried(Drafting(fidelity=fidelity), acting(policy), EPISODES) for fidelity in FIDELITIES}
         for name, policy in policies.items()
     }
 
@@ -136,9 +138,36 @@ def learned(*runs: str) -> dict[str, Any]:
                 policy = load_policy(RunFolder(folder).cell(cell.id) / "policy.safetensors", member)
                 for fidelity in (own.fidelity, "navier-stokes"):
                     act: Act = lambda seen, policy=policy: policy.predict(seen)[0]  # noqa: E731
-                    outcome = tried(fidelity, act, EPISODES // 4, cell.observe)
+                    outcome = tried(Drafting(fidelity=fidelity), act, EPISODES // 4, cell.observe)
                     found.setdefault(name, {}).setdefault(fidelity, []).append(outcome)
                     print(name, member, fidelity, outcome, flush=True)
+    return found
+
+
+def tuned(*runs: str) -> dict[str, Any]:
+    """Try policies that went on learning in the flow, and what the first of them began with: a few episodes a seed."""
+    from replaybench.controllers.policies.policy import load_policy
+    from replaybench.data.formats.run_folder import RunFolder
+    from replaybench.experiments.training.study import read_study
+
+    found: dict[str, Any] = {}
+
+    def try_out(name: str, path: Path, member: int, observe: Sequence[str], actions: int) -> None:
+        policy = load_policy(path, member)
+        told = found.setdefault(name, {"actions": actions, "coarse": [], "flow": []})
+        for grid, cells in (("coarse", 8.0), ("flow", 16.0)):
+            plant = Drafting(fidelity="navier-stokes", cells=cells)
+            told[grid].append(tried(plant, lambda seen: policy.predict(seen)[0], EPISODES // 4, observe))
+            print(name, member, grid, told[grid][-1], flush=True)
+
+    for folder in map(Path, runs):
+        for cell in read_study(folder / "study.toml").cells():
+            if not found and cell.start is not None:
+                for seed in cell.seeds:
+                    try_out("before", Path(cell.start.policy), seed, cell.observe, 0)
+            name, actions = f"{folder.name} {cell.learner}", cell.total_steps // cell.members
+            for member in range(cell.members):
+                try_out(name, RunFolder(folder).cell(cell.id) / "policy.safetensors", member, cell.observe, actions)
     return found
 
 
@@ -267,8 +296,9 @@ def main(words: list[str]) -> None:
             "differences": differences,
             "evolved": evolved,
             "learned": lambda: learned(*words),
+            "tuned": lambda: tuned(*words),
         }[section]()
-        if section == "learned":
+        if section in ("learned", "tuned"):
             words.clear()
         print(json.dumps(stored[section], indent=1, ensure_ascii=False), flush=True)
         path.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -2,7 +2,7 @@
 
     python benchmarks/locomotion_figure.py
 
-It reads what `locomotion.toml` and `locomotion_peer.py` have left in `benchmarks/results/locomotion`.
+It reads what `hopper.toml`, `locomotion.toml` and `locomotion_peer.py` have left in `benchmarks/results`.
 """
 
 from __future__ import annotations
@@ -10,21 +10,39 @@ from __future__ import annotations
 import csv
 import functools
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
+from scipy.stats import permutation_test, ttest_ind
 
 from replaybench.experiments.figures.style import PALETTE, new_figure, save, style
 from replaybench.experiments.results.results_file import read_results
 from replaybench.experiments.results.statistics import interval
 
-FOLDER = Path(__file__).parent / "results" / "locomotion"
+RESULTS = Path(__file__).parent / "results"
 ROUND = 1000
 """Steps over whose episodes a return is averaged first, on both sides."""
 WINDOW = 5000
 """Steps over whose rounds it is averaged then: a point of a curve."""
-TASKS = {"MujocoHopper": "Hopper", "MujocoHalfCheetah": "HalfCheetah"}
+COMPARED = slice(40_000 // WINDOW, 90_000 // WINDOW)
+"""Windows over which Hopper's two sides are compared, as was chosen before their seeds were run."""
+
+
+class Source(NamedTuple):
+    """Where both sides of a comparison lie: the run, its plant, and the peer's file beside it."""
+
+    run: str
+    plant: str
+    peer: str
+
+
+TASKS = {
+    "Hopper": Source("hopper", "MujocoHopper", "sb3.csv"),
+    "HalfCheetah": Source("locomotion", "MujocoHalfCheetah", "sb3-HalfCheetah.csv"),
+}
+FIRST_FIVE = Source("locomotion", "MujocoHopper", "sb3-Hopper.csv")
+"""Hopper with the five seeds a side that were run before."""
 
 Curves = dict[str, tuple[np.ndarray, np.ndarray]]
 """By name: returns in windows `[seeds, windows]`, and of the first greedy episode after the last step `[seeds]`."""
@@ -73,28 +91,49 @@ def draw(axes: Any, task: str, curves: Curves) -> None:
 
 
 @functools.cache
-def both_sides() -> dict[str, Curves]:
-    """Return the curves of both sides by task."""
-    data, found = read_results(FOLDER / "results.nc"), {}
-    for plant, task in TASKS.items():
-        mine = ours(data, plant)
-        peer = theirs(FOLDER / f"sb3-{task}.csv", mine[0].shape[1] * WINDOW)
-        found[task] = {"replaybench": mine, "Stable-Baselines3": peer}
-    return found
+def sides(source: Source) -> Curves:
+    """Return the curves of both sides."""
+    mine = ours(read_results(RESULTS / source.run / "results.nc"), source.plant)
+    peer = theirs(RESULTS / source.run / source.peer, mine[0].shape[1] * WINDOW)
+    return {"replaybench": mine, "Stable-Baselines3": peer}
+
+
+class Difference(NamedTuple):
+    """Ours less the peer's mean return while both learn, its 95 % interval and p without a difference."""
+
+    estimate: float
+    low: float
+    high: float
+    p: float
+
+
+def difference(source: Source) -> Difference:
+    """Compare the means of training returns over `COMPARED` by a two-sided permutation test; Welch's interval."""
+    mine, peer = (returns[:, COMPARED].mean(axis=1) for returns, _ in sides(source).values())
+
+    def statistic(a: np.ndarray, b: np.ndarray, axis: int = -1) -> Any:
+        return a.mean(axis=axis) - b.mean(axis=axis)
+
+    rng = np.random.Generator(np.random.PCG64(0))
+    drawn = permutation_test((mine, peer), statistic, n_resamples=99_999, vectorized=True, rng=rng)
+    low, high = ttest_ind(mine, peer, equal_var=False).confidence_interval(0.95)
+    return Difference(float(drawn.statistic), float(low), float(high), float(drawn.pvalue))
 
 
 def main() -> None:
     with style():
         caption = (
-            "SAC, 64-64 units, batch 64, one update per step, 5 seeds each: mean over seeds with 95 % intervals, "
-            "training episodes, exploration included. Dots: one greedy episode of each seed after its last step."
+            "SAC, 64-64 units, batch 64, one update per step: mean over seeds with 95 % intervals, training episodes, "
+            "exploration included. Dots: one greedy episode of each seed after its last step."
         )
         figure = new_figure(8.4, 3.2, "Our SAC and Stable-Baselines3's on Gymnasium's locomotion", caption)
         panels = figure.subplots(1, len(TASKS))
-        for axes, (task, curves) in zip(panels, both_sides().items(), strict=True):
-            draw(axes, task, curves)
+        for axes, (task, source) in zip(panels, TASKS.items(), strict=True):
+            curves = sides(source)
+            seeds = {len(returns) for returns, _ in curves.values()}
+            draw(axes, f"{task}, {' and '.join(map(str, seeds))} seeds each", curves)
         panels[0].legend(loc="upper left")
-        print(save(figure, FOLDER, "beside-sb3"))
+        print(save(figure, RESULTS / "locomotion", "beside-sb3"))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.locomotion_figure import WINDOW, both_sides
+from benchmarks.locomotion_figure import FIRST_FIVE, TASKS, WINDOW, Difference, difference, sides
 from benchmarks.tables.stored import cells, looks, made, results, runs
 from benchmarks.tables.text import captioned, number, spread, table
 from replaybench.experiments.results.statistics import interval
@@ -13,20 +13,21 @@ def texts() -> dict[str, str]:
 
 
 def _locomotion() -> dict[str, str]:
-    rows, apart = [], {}
-    for task, sides in both_sides().items():
-        for name, (returns, greedy) in sides.items():
-            rows.append([task, name, spread(returns[:, -10_000 // WINDOW :].mean(axis=1), 0), spread(greedy, 0)])
-        (ours, _), (peer, _) = sides.values()
+    rows, apart, seeds = [], {}, {}
+    for task, source in TASKS.items():
+        both = sides(source)
+        for name, (returns, greedy) in both.items():
+            last = spread(returns[:, -10_000 // WINDOW :].mean(axis=1), 0)
+            rows.append([task, name, f"{len(returns)}", last, spread(greedy, 0)])
+        (ours, _), (peer, _) = both.values()
         pairs = [(interval(a), interval(b)) for a, b in zip(ours.T, peer.T, strict=True)]
         apart[task] = [i for i, (a, b) in enumerate(pairs) if a.high < b.low or b.high < a.low]
-        points = len(pairs)
-    (seeds,) = {len(returns) for sides in both_sides().values() for returns, _ in sides.values()}
+        points, seeds[task] = len(pairs), len(ours)
     caption = (
-        f"{seeds} seeds a side, {made('locomotion')}. Returns of training episodes are averaged over rounds of 1000 "
-        "steps, then over rounds. Greedy: on both sides one episode of each seed after its last step."
+        f"Hopper {made('hopper')}, HalfCheetah {made('locomotion')}. Returns of training episodes are averaged over "
+        "rounds of 1000 steps, then over rounds. Greedy: on both sides one episode of each seed after its last step."
     )
-    headings = ("task", "learner", "return, last 10,000 steps [95 %]", "greedy at the end [95 %]")
+    headings = ("task", "learner", "seeds", "return, last 10,000 steps [95 %]", "greedy at the end [95 %]")
     told = [
         f"{task} {len(places)} of {points}"
         + (f" (from {places[0] * WINDOW:,} to {(places[-1] + 1) * WINDOW:,} steps)" if places else "")
@@ -35,7 +36,15 @@ def _locomotion() -> dict[str, str]:
     return {
         "locomotion": captioned(caption, table(headings, rows)),
         "locomotion.apart": ", ".join(told),
+        "locomotion.seeds": f"{seeds['Hopper']}",
+        "locomotion.hopper": _told(difference(TASKS["Hopper"])),
+        "locomotion.first-five": _told(difference(FIRST_FIVE)),
     }
+
+
+def _told(found: Difference) -> str:
+    low, high = number(found.low, 0), number(found.high, 0)
+    return f"{number(found.estimate, 0)} [{low}, {high}], p = {number(found.p, 2 if found.p >= 0.01 else 4)}"
 
 
 def _cartpole() -> dict[str, str]:
