@@ -36,8 +36,8 @@ class Start:
     All of its networks are taken over, critics too, and what normalises. Optimisers and buffers begin anew.
 
     Attributes:
-        policy: path of a file that `sweep` or `replay` wrote, or of a run folder with one grid point, whose blocks of
-            seeds are taken together.
+        policy: path of a file that `sweep` or `replay` wrote, or of the folder that it lies in; or of a run with one
+            grid point, whose blocks of seeds are taken together.
         member: the one there that all seeds begin with; if not given, seeds take the members in turn.
         content: checksum of the weights that must be there, as runs note it in their `study.toml`; if not given, any
             may be.
@@ -75,6 +75,7 @@ class Start:
     def _read(self) -> tuple[dict[str, Any], Weights]:
         """Return the facts of one file, and the weights of all."""
         path = Path(self.policy)
+        path = own if (own := path / "policy.safetensors").is_file() else path
         parts = _blocks(path) if path.is_dir() else [read_policy(path)]
         try:
             weights = {name: np.concatenate([part[name] for _, part in parts]) for name in parts[0][1]}

@@ -90,7 +90,7 @@ def test_what_a_cell_starts_with_is_part_of_its_identity_but_not_where_it_lies(t
     def id_of(start: dict[str, Any] | None) -> str:
         return study(start=start).cells()[0].id
 
-    assert id_of({"policy": f"{path}"}) == id_of({"policy": f"{other}"})
+    assert id_of({"policy": f"{path}"}) == id_of({"policy": f"{other}"}) == id_of({"policy": f"{path.parent}"})
     facts, weights = read_policy(path)
     write_policy(other, {name: array + 1 for name, array in weights.items()}, facts)
     ids = [id_of(None), id_of({"policy": f"{path}"}), id_of({"policy": f"{path}", "member": 0})]
