@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from peers import TASK, A, B, Box, S, assert_equal_parameters, batch, in_double, train, weights
+from peers import (
+    TASK,
+    A,
+    B,
+    Box,
+    S,
+    Sizes,
+    assert_equal_parameters,
+    batch,
+    distances,
+    in_double,
+    in_rows,
+    train,
+    weights,
+    with_our_weights,
+)
 from stable_baselines3 import SAC as PeerSAC
 
 from replaybench.controllers.algorithms.sac import SAC, SACConfig
@@ -21,13 +38,15 @@ CRITICS = ("critic1", "critic2")
 FIRST = SACConfig(version="first", temperature=0.2, batch_size=B)
 
 
-@pytest.mark.parametrize("temperature", [None, 0.2])
-def test_present_version_equals_stable_baselines3(monkeypatch: pytest.MonkeyPatch, temperature: float | None) -> None:
-    """In float64 with the same samples, learned and fixed temperature: 1e-9 after 1 update and 1e-6 after 100."""
-    config = SACConfig(batch_size=B, temperature=temperature, first_temperature=0.5)
-    ours = SAC(config, LearnerSetting(TASK, 0, range(1), dtype=np.float64))
+def beside_peer(
+    monkeypatch: pytest.MonkeyPatch, temperature: float | None, dtype: type, sizes: Sizes
+) -> tuple[SAC, Any, list[tuple[Population, torch.nn.Module]], Callable[[SimpleNamespace], None]]:
+    """Return ours and the peer's, pairs of their networks, and what does an update of both with the same samples."""
+    config = SACConfig(batch_size=sizes.batch, temperature=temperature, first_temperature=0.5)
+    task = TASK._replace(observation_size=sizes.observation, action_size=sizes.action)
+    ours = SAC(config, LearnerSetting(task, 0, range(1), dtype=dtype))
     peer = PeerSAC(
-        "MlpPolicy", Box(), gamma=0.95, learning_rate=1e-3, ent_coef=temperature or "auto_0.5", device="cpu",
+        "MlpPolicy", Box.of(sizes), gamma=0.95, learning_rate=1e-3, ent_coef=temperature or "auto_0.5", device="cpu",
         policy_kwargs={"net_arch": [64, 64], "optimizer_kwargs": {"eps": config.epsilon}},
     )  # fmt: skip
     output = joined(peer.actor)
@@ -36,49 +55,71 @@ def test_present_version_equals_stable_baselines3(monkeypatch: pytest.MonkeyPatc
     for i, name in enumerate(CRITICS):
         pairs += [(ours.networks[name], peer.critic.q_networks[i])]
         pairs += [(ours.targets[name], peer.critic_target.q_networks[i])]
-    in_double(peer, pairs, monkeypatch)
+    (with_our_weights if dtype is np.float32 else partial(in_double, monkeypatch=monkeypatch))(peer, pairs)
     split(peer.actor, output)
+    start = torch.tensor([0.5], dtype=torch.float32 if dtype is np.float32 else torch.float64)
     if temperature is None:
         assert peer.log_ent_coef is not None
-        peer.log_ent_coef.data = torch.log(torch.tensor([0.5], dtype=torch.float64))
+        peer.log_ent_coef.data = torch.log(start)
     else:
-        peer.ent_coef_tensor = peer.ent_coef_tensor.new_tensor(temperature, dtype=torch.float64)
+        peer.ent_coef_tensor = torch.full_like(start[0], temperature)
     stream = Stream(0, range(1), "update")
     queue: list[torch.Tensor] = []
+    shape = sizes.batch, sizes.action
 
     def same_noise(*_: object, **__: object) -> torch.Tensor:
         if not queue:  # the peer draws for the states first
-            queue.extend(torch.tensor(stream.normal(B * A).reshape(B, A)) for _ in range(2))
+            queue.extend(
+                torch.tensor(stream.normal(shape[0] * shape[1]).reshape(shape).astype(dtype)) for _ in range(2)
+            )
         return queue.pop()
 
-    monkeypatch.setattr("torch.distributions.normal._standard_normal", same_noise)
-    for update in range(1, 101):
-        drawn = batch(1, update, np.float64)
+    def update(drawn: SimpleNamespace) -> None:
         train(peer, drawn)
         ours.update(drawn)
-        if update in (1, 100):
-            output.weight.data, output.bias.data = (getattr(joined(peer.actor), p).data for p in ("weight", "bias"))
-            assert_equal_parameters(pairs, update)
+        output.weight.data, output.bias.data = (getattr(joined(peer.actor), p).data for p in ("weight", "bias"))
+
+    monkeypatch.setattr("torch.distributions.normal._standard_normal", same_noise)
+    return ours, peer, pairs, update
+
+
+@pytest.mark.parametrize("temperature", [None, 0.2])
+def test_present_version_equals_stable_baselines3(monkeypatch: pytest.MonkeyPatch, temperature: float | None) -> None:
+    """In float64 with the same samples, learned and fixed temperature: 1e-9 after 1 update and 1e-6 after 100."""
+    ours, peer, pairs, update = beside_peer(monkeypatch, temperature, np.float64, Sizes())
+    for number in range(1, 101):
+        update(batch(1, number, np.float64))
+        if number in (1, 100):
+            assert_equal_parameters(pairs, number)
             if temperature is None:
-                assert peer.log_ent_coef is not None
                 known = np.exp(peer.log_ent_coef.item())
                 assert ours.metrics({})["temperature"][0] == pytest.approx(known, rel=1e-9)
                 assert known < 0.5
 
 
+def test_present_version_equals_stable_baselines3_as_it_learns_locomotion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In float32 with Hopper's sizes, batches of 64 and samples that are columns of stored rows."""
+    sizes = Sizes(11, 3, 64)
+    ours, peer, pairs, update = beside_peer(monkeypatch, None, np.float32, sizes)
+    for number in range(1, 101):
+        update(in_rows(batch(1, number, np.float32, sizes)))
+        assert max(apart.max() for apart in distances(pairs)) < 1e-6, f"update {number}"
+    assert ours.metrics({})["temperature"][0] == pytest.approx(np.exp(peer.log_ent_coef.item()), rel=1e-5)
+
+
 def joined(actor: Any) -> torch.nn.Linear:
     """Return the peer's two output layers as one, means first."""
-    layer = torch.nn.Linear(64, 2 * A).double()
-    layer.weight.data = torch.cat([actor.mu.weight.data, actor.log_std.weight.data]).double()
-    layer.bias.data = torch.cat([actor.mu.bias.data, actor.log_std.bias.data]).double()
+    layer = torch.nn.Linear(64, 2 * actor.mu.out_features)
+    layer.weight.data = torch.cat([actor.mu.weight.data, actor.log_std.weight.data])
+    layer.bias.data = torch.cat([actor.mu.bias.data, actor.log_std.bias.data])
     return layer
 
 
 def split(actor: Any, layer: torch.nn.Linear) -> None:
     """Give both output layers of the peer the weights of a joined one."""
     for i, half in enumerate((actor.mu, actor.log_std)):
-        half.weight.data = layer.weight.data[i * A : (i + 1) * A].clone()
-        half.bias.data = layer.bias.data[i * A : (i + 1) * A].clone()
+        rows = slice(i * half.out_features, (i + 1) * half.out_features)
+        half.weight.data, half.bias.data = layer.weight.data[rows].clone(), layer.bias.data[rows].clone()
 
 
 class TorchNet:
