@@ -11,7 +11,7 @@ from benchmarks.tables.text import captioned, number, spread, table
 
 
 def texts() -> dict[str, str]:
-    return {**_drafting(), **_drafting_vracer(), **_readings(), **_starts()}
+    return {**_drafting(), **_drafting_vracer(), **_recurrent(), **_readings(), **_starts()}
 
 
 _DRAFTING = (
@@ -102,6 +102,40 @@ def _drafting_vracer() -> dict[str, str]:
     )
     headings = ("learner", "capacity", "rate", "rewards", "return, training [95 %]", "actions survived", "seeds")
     return {"drafting-vracer": captioned(caption, table((*headings, "best greedy"), rows))}
+
+
+_MEMORY = {
+    "V-RACER:lstm": "V-RACER, LSTM 2 × 32",
+    "V-RACER:lstm-64-64": "V-RACER, LSTM 2 × 32, then 64-64",
+    "V-RACER:slow": "V-RACER, 64-64, from above",
+    "DDPG:lstm": "DDPG, LSTM 2 × 32, critic then 64",
+    "DDPG": "DDPG, 64-64, from above",
+}
+"""Learners of drafting-recurrent.toml, and those of drafting-vracer.toml beside which they stand, in words."""
+
+
+def _recurrent() -> dict[str, str]:
+    name, rows = "drafting-recurrent", []
+    stored = [*cells("drafting-vracer"), *cells(name)]
+    known = {one.learner: one for one in stored if one.strategy == "FIFO(20000)[Uniform+ReFER]"}
+    n = len(known["V-RACER:lstm"].final)
+    for learner, words in _MEMORY.items():
+        found = known[learner]
+        steps, late = found.data["episode_steps"].values[:n], found.late(found.last)[:n]
+        rows.append([
+            words,
+            spread(found.final[:n], 0),
+            f"{number(steps[:, -found.last :].mean(), 0)} of 400",
+            _stays(steps),
+            f"{number(late.max(), 0)}",
+        ])  # fmt: skip
+    caption = (
+        f"{runs(name, 'rounds')} of 400 steps, {made(name)}, N = 20,000, ReF-ER; the same seeds of the studies above. "
+        "Means over seeds and the last tenth of the rounds, exploration included; inside as above; the best greedy "
+        "episode."
+    )
+    headings = ("learner", "return, training [95 %]", "actions survived", "inside from round", "best greedy")
+    return {"drafting-recurrent": captioned(caption, table(headings, rows))}
 
 
 _READINGS = {

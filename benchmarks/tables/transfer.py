@@ -28,6 +28,7 @@ def texts() -> dict[str, str]:
         **_differences(stored["differences"]),
         **_evolved(stored["evolved"]),
         **_learned(stored["learned"]),
+        **_tuned(stored["tuned"]),
     }
 
 
@@ -124,3 +125,37 @@ def _seeds(outcomes: list[dict[str, float]]) -> str:
     cost = f" at {number(float(np.median(costs)), 3)}" if costs else ""
     middle = f"{number(float(np.median(lived)), 0)} ({number(min(lived), 0)} to {number(max(lived), 0)})"
     return f"{middle}; {number(100 * whole, 0)} %{cost}"
+
+
+_TUNED: Final = {
+    "before": "learned in the free wake, as in the last row above",
+    "drafting-tuned-coarse V-RACER": "learned in the coarse flow alone",
+    "drafting-tuned-coarse V-RACER:tuned": "of the wake, tuned in the coarse flow",
+    "drafting-tuned V-RACER": "and then in the flow",
+}
+"""Policies in words."""
+
+
+def _tuned(found: dict[str, Any]) -> dict[str, str]:
+    spent = {name: found[name]["actions"] for name in _TUNED}
+    coarse = spent["drafting-tuned-coarse V-RACER:tuned"]
+    rows = [
+        [words, f"{spent[name]:,}", *(_seeds(found[name][grid]) for grid in ("coarse", "flow"))]
+        for name, words in _TUNED.items()
+    ]
+    rows[-1][1] = f"{coarse:,} + {spent['drafting-tuned V-RACER']:,}"
+    flow, before = found["drafting-tuned V-RACER"]["flow"], found["before"]["flow"]
+    caption = (
+        f"V-RACER, {len(flow)} seeds, {made('drafting-tuned-coarse')}; greedily, {flow[0]['episodes']} episodes of 400 "
+        "actions a seed, as above. Coarse: 8 instead of 16 cells to a diameter."
+    )
+    cost = float(np.median([one["cost"] for one in flow if one["whole"]]))
+    whole = sum(round(one["whole"] * one["episodes"]) for one in flow)
+    headings = ("policy", "actions there", "in the coarse flow", "in the flow")
+    return {
+        "transfer.tuned": captioned(caption, table(headings, rows)),
+        "transfer.tuned-cost": number(cost, 3),
+        "transfer.tuned-share": f"{number(100 * cost / STATION, 0)} %",
+        "transfer.tuned-whole": f"{whole} of {sum(one['episodes'] for one in flow)}",
+        "transfer.tuned-before": f"{sum(round(one['whole'] * one['episodes']) for one in before)}",
+    }
