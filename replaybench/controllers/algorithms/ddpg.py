@@ -17,7 +17,7 @@ from replaybench.controllers.losses.td import td_error
 from replaybench.controllers.memory.config import MemoryConfig
 from replaybench.controllers.networks.adam import adam_step, track
 from replaybench.controllers.networks.greedy_form import PolicyForm
-from replaybench.controllers.networks.mlp import Floats, Shape
+from replaybench.controllers.networks.mlp import Floats, PopulationMLP, Shape
 from replaybench.controllers.networks.network import Learned, differentiate, evaluate, of_member, slow_copy
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.refer.rules import Rules, gives_gradient
@@ -32,10 +32,13 @@ class DDPGConfig:
     """Settings with the paper's values; the paper is silent on `tau` and prints `l2` = 5e-3.
 
     With that printed value, coupled into Adam, and these reward scales, learning degrades after a few hundred
-    episodes, so the default is 0; the printed value is the variant `l2 = 0.005`. With a `memory`, the action joins the
-    critic's right behind it, whatever `action_layer` says. `layer_norm` normalises every hidden layer before its
-    activation, and `output_bound` is the bound of the last layers' first weights and biases: the paper's Roboschool
-    networks have both, 3e-3 the latter (section 8.5).
+    episodes, so the default is 0; the printed value is the variant `l2 = 0.005`. `l2_form` says how it acts: on all of
+    the critic's parameters through Adam's gradient (`coupled`) or beside it (`decoupled`), or on the weights of its
+    hidden layers alone (`hidden`), as in OpenAI Baselines, with whose DDPG the paper's Roboschool results were made; an
+    output layer that decays keeps values small. With a `memory`, the action joins the critic's right behind it,
+    whatever `action_layer` says. `layer_norm` normalises every hidden layer before its activation, and `output_bound`
+    is the bound of the last layers' first weights and biases: the paper's Roboschool networks have both, 3e-3 the
+    latter (section 8.5).
     """
 
     actor_hidden: tuple[int, ...] = (50, 50)
@@ -48,7 +51,7 @@ class DDPGConfig:
     betas: tuple[float, float] = (0.9, 0.999)
     epsilon: float = 1e-8
     l2: float = 0.0
-    l2_form: Literal["coupled", "decoupled"] = "coupled"
+    l2_form: Literal["coupled", "decoupled", "hidden"] = "coupled"
     clip: float | None = None
     tau: float = 0.01
     batch_size: int = 16
@@ -63,6 +66,8 @@ class DDPGConfig:
         positive("DDPG", output_bound=self.output_bound)
         between("DDPG", 0, 1, tau=self.tau)
         between("DDPG", 0, np.inf, l2=self.l2)
+        if self.l2_form == "hidden" and self.memory:
+            raise UserError('DDPG: l2_form = "hidden" is for networks without a memory; use "coupled" with one')
         betas("DDPG", self.betas)
         counts("DDPG", batch_size=self.batch_size)
         widths("DDPG", actor_hidden=self.actor_hidden, critic_hidden=self.critic_hidden)
@@ -91,7 +96,10 @@ class DDPG(DeterministicLearner):
         super().__init__(config, setting, shapes, shapes, "actor", rates["actor"], output_bound=config.output_bound)
         self.actor, self.critic = self.networks.values()
         self.adams = self._make_adams(rates, betas=config.betas, epsilon=config.epsilon, clip=config.clip)
-        self.adams["critic"] = self.adams["critic"]._replace(l2=config.l2, coupled=config.l2_form == "coupled")
+        self.adams["critic"] = self.adams["critic"]._replace(l2=config.l2, coupled=config.l2_form != "decoupled")
+        if config.l2_form == "hidden":
+            assert isinstance(self.critic, PopulationMLP)
+            self.adams["critic"] = self.adams["critic"]._replace(penalised=self.critic.hidden_weights())
         self._actor, self._critic = map(self.learned, shapes)
         if setting.device != "cpu":
             from replaybench.controllers.cuda.ddpg import DeviceDDPG
@@ -106,8 +114,8 @@ class DDPG(DeterministicLearner):
             UserError: something is.
         """
         further = config.memory or config.layer_norm or isinstance(config.exploration, ParameterNoise)
-        if device != "cpu" and (refer or further):
-            what = "ReF-ER, parameter noise, layer normalisation or a memory"
+        if device != "cpu" and (refer or further or config.l2_form == "hidden"):
+            what = 'ReF-ER, parameter noise, layer normalisation, a memory or l2_form = "hidden"'
             raise UserError(f'DDPG runs with {what} on the CPU only; set device = "cpu"')
 
     def mean(self, observation: Floats, state: Floats | None = None) -> Floats:

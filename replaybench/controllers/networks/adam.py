@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from replaybench.controllers.networks.mlp import Floats
 from replaybench.data.kernel import kernel
@@ -33,7 +34,8 @@ class Adam(NamedTuple):
     """Moments `[M, P]` and settings of one network's optimiser.
 
     `l2` is added to the gradient (`coupled`) or shrinks the parameters directly (decoupled, AdamW); it acts
-    on weights and biases. `clip` bounds the Euclidean norm of each member's gradient; infinity leaves it.
+    on weights and biases, or on parameters `first` to `last` of the rows of `penalised` `[K, 2]` alone, if there are
+    any; it is part of the loss then. `clip` bounds the Euclidean norm of each member's gradient; infinity leaves it.
     """
 
     first: Floats
@@ -45,6 +47,7 @@ class Adam(NamedTuple):
     l2: float
     coupled: bool
     clip: float
+    penalised: NDArray[np.int64]
 
 
 def make_adam(
@@ -60,7 +63,8 @@ def make_adam(
     """Return zero moments for `network`."""
     zeros = np.zeros_like(network.parameters)
     bound = np.inf if clip is None else clip
-    return Adam(zeros, zeros.copy(), learning_rate, *betas, epsilon, l2, coupled, bound)
+    everywhere = np.empty((0, 2), np.int64)
+    return Adam(zeros, zeros.copy(), learning_rate, *betas, epsilon, l2, coupled, bound, everywhere)
 
 
 @kernel
@@ -69,6 +73,9 @@ def adam_step(net: Trainable, m: int, adam: Adam, step: int, rate_factor: float)
     parameters, gradient = net.parameters[m], net.gradient[m]
     first, second = adam.first[m], adam.second[m]
     kind = parameters.dtype.type
+    for row in range(adam.penalised.shape[0]):
+        for i in range(adam.penalised[row, 0], adam.penalised[row, 1]):
+            gradient[i] += kind(adam.l2) * parameters[i]
     scale = 1.0
     if adam.clip < np.inf:
         squared = 0.0
@@ -78,7 +85,7 @@ def adam_step(net: Trainable, m: int, adam: Adam, step: int, rate_factor: float)
         if norm > adam.clip:
             scale = adam.clip / norm
     rate = adam.learning_rate * rate_factor
-    factor, l2 = kind(scale), kind(adam.l2 if adam.coupled else 0.0)
+    factor, l2 = kind(scale), kind(adam.l2 if adam.coupled and not adam.penalised.shape[0] else 0.0)
     shrink = kind(1.0 - (0.0 if adam.coupled else rate * adam.l2))
     keep1, take1 = kind(adam.beta1), kind(1.0 - adam.beta1)
     keep2, take2 = kind(adam.beta2), kind(1.0 - adam.beta2)

@@ -12,7 +12,9 @@ from peers import TASK, Box, S, assert_equal_parameters, batch, in_double, train
 from stable_baselines3 import DDPG as PeerDDPG
 
 from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
+from replaybench.controllers.memory.config import MemoryConfig
 from replaybench.controllers.setting import LearnerSetting
+from replaybench.data.errors import UserError
 
 
 def make(members: range, config: DDPGConfig | None = None, root: int = 0) -> DDPG:
@@ -126,3 +128,38 @@ def test_l2_forms_shrink_weights_as_torch_does(form: Any) -> None:
     before.grad = torch.tensor(agent.critic.gradient)
     peer.step()
     np.testing.assert_allclose(agent.critic.parameters, before.detach().numpy(), rtol=1e-9, atol=1e-12)
+
+
+def test_hidden_l2_is_part_of_the_loss_and_spares_the_output_biases_and_gains() -> None:
+    """As `tc.layers.l2_regularizer` on the kernels of OpenAI Baselines' critic: half of l2 times their squares."""
+    plain, hidden = (
+        DDPG(DDPGConfig(l2=l2, l2_form="hidden", layer_norm=True), LearnerSetting(TASK, 0, range(2), dtype=np.float64))
+        for l2 in (0.0, 0.1)
+    )
+    before = {name: array.copy() for name, array in hidden.critic.named_weights("").items()}
+    for agent in (plain, hidden):
+        agent.update(batch(2, 0, np.float64))
+    last = max(name.split(".")[1] for name in before)
+
+    def moments(agent: DDPG) -> dict[str, np.ndarray]:
+        kept = agent.critic.parameters.copy()
+        agent.critic.parameters[:] = (
+            agent.adams["critic"].first / 0.1
+        )  # the first moment of one gradient is a tenth of it
+        named = {name: array.copy() for name, array in agent.critic.named_weights("").items()}
+        agent.critic.parameters[:] = kept
+        return named
+
+    of_plain, of_hidden = moments(plain), moments(hidden)
+    for name, weight in before.items():
+        penalised = name.endswith("weight") and name.split(".")[1] != last
+        expected = 0.1 * weight if penalised else np.zeros_like(weight)
+        np.testing.assert_allclose(of_hidden[name] - of_plain[name], expected, atol=1e-12, err_msg=name)
+    assert len(before) == 3 * 4 + 2  # three normalised layers, the output
+
+
+def test_hidden_l2_needs_networks_without_memory() -> None:
+    with pytest.raises(UserError, match='l2_form = "hidden" is for networks without a memory'):
+        DDPGConfig(l2_form="hidden", memory=MemoryConfig())
+    with pytest.raises(UserError, match='l2_form = "hidden" on the CPU only'):
+        DDPG.check_runs_on("cuda", DDPGConfig(l2_form="hidden"), False)
