@@ -49,6 +49,11 @@ class Adam(NamedTuple):
     clip: float
     penalised: NDArray[np.int64]
 
+    @staticmethod
+    def whole() -> tuple[str, ...]:
+        """Return the fields that belong to no member."""
+        return ("penalised",)
+
 
 def make_adam(
     network: Trainable,
