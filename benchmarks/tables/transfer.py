@@ -140,22 +140,28 @@ def _tuned(found: dict[str, Any]) -> dict[str, str]:
     spent = {name: found[name]["actions"] for name in _TUNED}
     coarse = spent["drafting-tuned-coarse V-RACER:tuned"]
     rows = [
-        [words, f"{spent[name]:,}", *(_seeds(found[name][grid]) for grid in ("coarse", "flow"))]
+        [
+            words,
+            f"{spent[name]:,}",
+            f"{len(found[name]['flow'])}",
+            *(_seeds(found[name][grid]) for grid in ("coarse", "flow")),
+        ]
         for name, words in _TUNED.items()
     ]
     rows[-1][1] = f"{coarse:,} + {spent['drafting-tuned V-RACER']:,}"
-    flow, before = found["drafting-tuned V-RACER"]["flow"], found["before"]["flow"]
+    flow = found["drafting-tuned V-RACER"]["flow"]
     caption = (
-        f"V-RACER, {len(flow)} seeds, {made('drafting-tuned-coarse')}; greedily, {flow[0]['episodes']} episodes of 400 "
-        "actions a seed, as above. Coarse: 8 instead of 16 cells to a diameter."
+        f"V-RACER, {made('drafting-tuned-coarse')}; greedily, {flow[0]['episodes']} episodes of 400 actions a seed, as "
+        "above. Coarse: 8 instead of 16 cells to a diameter."
     )
     cost = float(np.median([one["cost"] for one in flow if one["whole"]]))
     whole = sum(round(one["whole"] * one["episodes"]) for one in flow)
-    headings = ("policy", "actions there", "in the coarse flow", "in the flow")
+    headings = ("policy", "actions there", "seeds", "in the coarse flow", "in the flow")
     return {
         "transfer.tuned": captioned(caption, table(headings, rows)),
         "transfer.tuned-cost": number(cost, 3),
         "transfer.tuned-share": f"{number(100 * cost / STATION, 0)} %",
         "transfer.tuned-whole": f"{whole} of {sum(one['episodes'] for one in flow)}",
-        "transfer.tuned-before": f"{sum(round(one['whole'] * one['episodes']) for one in before)}",
+        "transfer.tuned-coarse-actions": f"{coarse:,}",
+        "transfer.tuned-flow-actions": f"{spent['drafting-tuned V-RACER']:,}",
     }
