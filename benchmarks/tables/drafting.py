@@ -135,7 +135,15 @@ def _recurrent() -> dict[str, str]:
         "episode."
     )
     headings = ("learner", "return, training [95 %]", "actions survived", "inside from round", "best greedy")
-    return {"drafting-recurrent": captioned(caption, table(headings, rows))}
+    sigmas = [
+        number(float(known[learner].data["metric_sigma"].values[:n, -1].mean()), 3)
+        for learner in ("V-RACER:lstm", "V-RACER:slow")
+    ]
+    return {
+        "drafting-recurrent": captioned(caption, table(headings, rows)),
+        "drafting-recurrent.sigma": sigmas[0],
+        "drafting-recurrent.sigma-without": sigmas[1],
+    }
 
 
 _READINGS = {
