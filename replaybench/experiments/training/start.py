@@ -26,7 +26,7 @@ Weights = dict[str, NDArray[np.generic]]
 
 _MOST_DIFFERENCES: Final = 4
 _OF_REWARDS: Final = ("discount", "reward_scale")
-"""What may differ: values are learned anew."""
+"""What may differ: values adapt."""
 
 
 @dataclass(frozen=True, kw_only=True)
