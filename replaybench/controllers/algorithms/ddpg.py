@@ -33,9 +33,9 @@ class DDPGConfig:
 
     With that printed value, coupled into Adam, and these reward scales, learning degrades after a few hundred
     episodes, so the default is 0; the printed value is the variant `l2 = 0.005`. `l2_form` says how it acts: on all of
-    the critic's parameters through Adam's gradient (`coupled`) or beside it (`decoupled`), or on the weights of its
-    hidden layers alone (`hidden`), as in OpenAI Baselines, with whose DDPG the paper's Roboschool results were made; an
-    output layer that decays keeps values small. With a `memory`, the action joins the critic's right behind it,
+    the critic's parameters through Adam's gradient (`coupled`) or beside it (`decoupled`), or through the gradient on
+    its weights alone, not on biases and gains (`weights`), as in the authors' fork of OpenAI Baselines, with which the
+    paper's Roboschool results were made. With a `memory`, the action joins the critic's right behind it,
     whatever `action_layer` says. `layer_norm` normalises every hidden layer before its activation, and `output_bound`
     is the bound of the last layers' first weights and biases: the paper's Roboschool networks have both, 3e-3 the
     latter (section 8.5).
@@ -51,7 +51,7 @@ class DDPGConfig:
     betas: tuple[float, float] = (0.9, 0.999)
     epsilon: float = 1e-8
     l2: float = 0.0
-    l2_form: Literal["coupled", "decoupled", "hidden"] = "coupled"
+    l2_form: Literal["coupled", "decoupled", "weights"] = "coupled"
     clip: float | None = None
     tau: float = 0.01
     batch_size: int = 16
@@ -66,8 +66,8 @@ class DDPGConfig:
         positive("DDPG", output_bound=self.output_bound)
         between("DDPG", 0, 1, tau=self.tau)
         between("DDPG", 0, np.inf, l2=self.l2)
-        if self.l2_form == "hidden" and self.memory:
-            raise UserError('DDPG: l2_form = "hidden" is for networks without a memory; use "coupled" with one')
+        if self.l2_form == "weights" and self.memory:
+            raise UserError('DDPG: l2_form = "weights" is for networks without a memory; use "coupled" with one')
         betas("DDPG", self.betas)
         counts("DDPG", batch_size=self.batch_size)
         widths("DDPG", actor_hidden=self.actor_hidden, critic_hidden=self.critic_hidden)
@@ -97,9 +97,9 @@ class DDPG(DeterministicLearner):
         self.actor, self.critic = self.networks.values()
         self.adams = self._make_adams(rates, betas=config.betas, epsilon=config.epsilon, clip=config.clip)
         self.adams["critic"] = self.adams["critic"]._replace(l2=config.l2, coupled=config.l2_form != "decoupled")
-        if config.l2_form == "hidden":
+        if config.l2_form == "weights":
             assert isinstance(self.critic, PopulationMLP)
-            self.adams["critic"] = self.adams["critic"]._replace(penalised=self.critic.hidden_weights())
+            self.adams["critic"] = self.adams["critic"]._replace(penalised=self.critic.weights())
         self._actor, self._critic = map(self.learned, shapes)
         if setting.device != "cpu":
             from replaybench.controllers.cuda.ddpg import DeviceDDPG
@@ -114,8 +114,8 @@ class DDPG(DeterministicLearner):
             UserError: something is.
         """
         further = config.memory or config.layer_norm or isinstance(config.exploration, ParameterNoise)
-        if device != "cpu" and (refer or further or config.l2_form == "hidden"):
-            what = 'ReF-ER, parameter noise, layer normalisation, a memory or l2_form = "hidden"'
+        if device != "cpu" and (refer or further or config.l2_form == "weights"):
+            what = 'ReF-ER, parameter noise, layer normalisation, a memory or l2_form = "weights"'
             raise UserError(f'DDPG runs with {what} on the CPU only; set device = "cpu"')
 
     def mean(self, observation: Floats, state: Floats | None = None) -> Floats:

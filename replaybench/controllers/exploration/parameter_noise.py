@@ -22,11 +22,13 @@ class ParameterNoise:
 
     σ is a member's own. At the start of each episode the distance √mean (π(s) − π̃(s))², over action dimensions and the
     member's latest `recent` observations, is compared with `target`; for the next episode σ is multiplied by `factor`
-    if the distance fell short, else divided by it (Plappert et al. 2018; numbers as in de Bruin et al. 2018).
+    if the distance fell short, else divided by it (Plappert et al. 2018; numbers as in de Bruin et al. 2018). That is
+    done `adaptations` times, with weights drawn anew each time, the last of which act.
 
     Readings: the paper measures the distance on a batch from the replay memory and leaves the number of updates between
-    measurements open; here it is the latest observations, once an episode. `initial`, of which it says nothing, is the
-    default of the authors' class; their command line starts at the target.
+    measurements open; here it is the latest observations, once an episode. Its code adapts σ before every update, by
+    a batch of 64: 75 times in an episode of 150 steps with updates at every second step. `initial`, of which the paper
+    says nothing, is the default of the authors' class; their command line starts at the target.
     """
 
     form: Literal["parameter"] = "parameter"
@@ -34,6 +36,7 @@ class ParameterNoise:
     factor: float = 1.01
     initial: float = 0.1
     recent: int = 256
+    adaptations: int = 1
 
     def __post_init__(self) -> None:
         if not (0 < self.target < np.inf and 0 < self.initial < np.inf):
@@ -42,6 +45,8 @@ class ParameterNoise:
             raise UserError("exploration: factor must be finite and at least 1, e.g. 1.01")
         if self.recent < 1:
             raise UserError("exploration: recent must be at least 1 observation")
+        if self.adaptations < 1:
+            raise UserError("exploration: adaptations must be at least 1")
 
 
 class RunningParameterNoise:
@@ -75,11 +80,12 @@ class RunningParameterNoise:
         σ of their next episode is adapted to what that does to their actions.
         """
         actor, disturbed, config = self.actor, self.disturbed, self.config
-        _disturb_weights(actor.parameters, self.noisy, self.sigma, self.stream.state, members, disturbed.parameters)
+        both, rule = (actor.network, disturbed.network), (config.target, config.factor)
         apart = members & (self.seen > 0)
-        if apart.any():
-            both, rule = (actor.network, disturbed.network), (config.target, config.factor)
-            _adapt_sigma(both, self._tape, self.recent, self.seen, apart, *rule, self.sigma, self.distance)
+        for _ in range(config.adaptations):
+            _disturb_weights(actor.parameters, self.noisy, self.sigma, self.stream.state, members, disturbed.parameters)
+            if apart.any():
+                _adapt_sigma(both, self._tape, self.recent, self.seen, apart, *rule, self.sigma, self.distance)
 
     def advance(self, observation: Floats, active: NDArray[np.bool_]) -> None:
         """Remember where the `active` `[M]` members are."""

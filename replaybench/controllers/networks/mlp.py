@@ -183,10 +183,10 @@ class PopulationMLP:
                 named[f"{name}.{layer}.{part}"] = block[:, row]
         return named
 
-    def hidden_weights(self) -> NDArray[np.int64]:
-        """Return which of a member's parameters are weights of hidden layers: rows of first and last + 1, `[K, 2]`."""
-        spans = [(offset, offset + (inputs - 1) * outputs) for inputs, outputs, offset, *_ in self.network.plan[:-2]]
-        return np.array(spans, np.int64).reshape(-1, 2)
+    def weights(self) -> NDArray[np.int64]:
+        """Return which of a member's parameters are weights: rows of first and last + 1, `[K, 2]`."""
+        spans = [(offset, offset + (inputs - 1) * outputs) for inputs, outputs, offset, *_ in self.network.plan[:-1]]
+        return np.array(spans, np.int64)
 
     def tape(self, batch: int) -> Tape:
         """Allocate room for one member's forward and backward passes over `batch` rows."""

@@ -130,16 +130,15 @@ def test_l2_forms_shrink_weights_as_torch_does(form: Any) -> None:
     np.testing.assert_allclose(agent.critic.parameters, before.detach().numpy(), rtol=1e-9, atol=1e-12)
 
 
-def test_hidden_l2_is_part_of_the_loss_and_spares_the_output_biases_and_gains() -> None:
-    """As `tc.layers.l2_regularizer` on the kernels of OpenAI Baselines' critic: half of l2 times their squares."""
-    plain, hidden = (
-        DDPG(DDPGConfig(l2=l2, l2_form="hidden", layer_norm=True), LearnerSetting(TASK, 0, range(2), dtype=np.float64))
+def test_l2_of_the_weights_is_part_of_the_loss_and_spares_biases_and_gains() -> None:
+    """As `tc.layers.l2_regularizer` on the kernels of the authors' critic: half of l2 times their squares."""
+    plain, decaying = (
+        DDPG(DDPGConfig(l2=l2, l2_form="weights", layer_norm=True), LearnerSetting(TASK, 0, range(2), dtype=np.float64))
         for l2 in (0.0, 0.1)
     )
-    before = {name: array.copy() for name, array in hidden.critic.named_weights("").items()}
-    for agent in (plain, hidden):
+    before = {name: array.copy() for name, array in decaying.critic.named_weights("").items()}
+    for agent in (plain, decaying):
         agent.update(batch(2, 0, np.float64))
-    last = max(name.split(".")[1] for name in before)
 
     def moments(agent: DDPG) -> dict[str, np.ndarray]:
         kept = agent.critic.parameters.copy()
@@ -150,16 +149,15 @@ def test_hidden_l2_is_part_of_the_loss_and_spares_the_output_biases_and_gains() 
         agent.critic.parameters[:] = kept
         return named
 
-    of_plain, of_hidden = moments(plain), moments(hidden)
+    of_plain, of_decaying = moments(plain), moments(decaying)
     for name, weight in before.items():
-        penalised = name.endswith("weight") and name.split(".")[1] != last
-        expected = 0.1 * weight if penalised else np.zeros_like(weight)
-        np.testing.assert_allclose(of_hidden[name] - of_plain[name], expected, atol=1e-12, err_msg=name)
+        expected = 0.1 * weight if name.endswith("weight") else np.zeros_like(weight)
+        np.testing.assert_allclose(of_decaying[name] - of_plain[name], expected, atol=1e-12, err_msg=name)
     assert len(before) == 3 * 4 + 2  # three normalised layers, the output
 
 
-def test_hidden_l2_needs_networks_without_memory() -> None:
-    with pytest.raises(UserError, match='l2_form = "hidden" is for networks without a memory'):
-        DDPGConfig(l2_form="hidden", memory=MemoryConfig())
-    with pytest.raises(UserError, match='l2_form = "hidden" on the CPU only'):
-        DDPG.check_runs_on("cuda", DDPGConfig(l2_form="hidden"), False)
+def test_l2_of_the_weights_needs_networks_without_memory() -> None:
+    with pytest.raises(UserError, match='l2_form = "weights" is for networks without a memory'):
+        DDPGConfig(l2_form="weights", memory=MemoryConfig())
+    with pytest.raises(UserError, match='l2_form = "weights" on the CPU only'):
+        DDPG.check_runs_on("cuda", DDPGConfig(l2_form="weights"), False)

@@ -208,8 +208,8 @@ def test_what_does_not_run_on_a_device_is_refused() -> None:
         ({"strategies": ("FIFO[Uniform+ReFER]",), "learner": gaussian}, "DDPG runs with ReF-ER"),
         ({"learner": noisy}, "DDPG runs with ReF-ER, parameter noise"),
         ({"learner": {"DDPG": {"layer_norm": True}}}, "layer normalisation, a memory"),
-        ({"learner": remembering}, 'a memory or l2_form = "hidden" on the CPU only'),
-        ({"learner": {"DDPG": {"l2": 0.01, "l2_form": "hidden"}}}, 'l2_form = "hidden" on the CPU only'),
+        ({"learner": remembering}, 'a memory or l2_form = "weights" on the CPU only'),
+        ({"learner": {"DDPG": {"l2": 0.01, "l2_form": "weights"}}}, 'l2_form = "weights" on the CPU only'),
     ]
     for changes, told in refusals:
         with pytest.raises(UserError, match=told):

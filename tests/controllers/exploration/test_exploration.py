@@ -275,6 +275,22 @@ def test_adaptation_brings_the_distance_to_the_target() -> None:
     assert len(np.unique(exploration.sigma)) > 1
 
 
+def test_sigma_is_adapted_as_often_as_asked_in_one_start_with_weights_drawn_anew() -> None:
+    """Three adaptations are three starts of an episode: the same σ, distance and policy, by the same draws."""
+    members = range(3)
+    once, thrice = (
+        RunningParameterNoise(ParameterNoise(recent=4, adaptations=n), 0, members, small_actor(members)) for n in (1, 3)
+    )
+    for observation in observations(members, 6):
+        for exploration in (once, thrice):
+            exploration.advance(observation, np.ones(3, np.bool_))
+    for episode in range(3):
+        once.start_episode(episode, np.array([True, True, False]))
+    thrice.start_episode(0, np.array([True, True, False]))
+    for name, state in once.state_dict().items():
+        np.testing.assert_array_equal(thrice.state_dict()[name], state, err_msg=name)
+
+
 def test_only_weights_and_biases_are_disturbed() -> None:
     """What lies behind a layer's bias, the gain and shift of its normalisation, is left alone."""
     actor = small_actor(range(2))
@@ -377,6 +393,7 @@ def test_settings_at_their_bounds_are_taken() -> None:
         (lambda: ParameterNoise(target=0.0), "target and initial"),
         (lambda: ParameterNoise(factor=0.99), "factor must be"),
         (lambda: ParameterNoise(recent=0), "recent must be"),
+        (lambda: ParameterNoise(adaptations=0), "adaptations must be"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(make: Callable[[], object], words: str) -> None:
