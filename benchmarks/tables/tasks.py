@@ -1,4 +1,4 @@
-"""Learning on tasks whose episodes are told by their return: locomotion, CartPole, Roboschool's."""
+"""Learning on tasks whose episodes are told by their return: locomotion, CartPole."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from replaybench.experiments.results.statistics import interval
 
 
 def texts() -> dict[str, str]:
-    return {**_locomotion(), **_cartpole(), **_huber(), **_roboschool()}
+    return {**_locomotion(), **_cartpole(), **_huber()}
 
 
 def _locomotion() -> dict[str, str]:
@@ -92,35 +92,4 @@ def _huber() -> dict[str, str]:
         "huber": captioned(caption, table(("loss", "training", "greedy"), rows)),
         "huber.said": told,
         "huber.default": f"{means['DQN:default']} instead of {means['DQN:decay']}",
-    }
-
-
-def _roboschool() -> dict[str, str]:
-    found = {
-        name: {c.strategy: c for c in cells(f"roboschool-{name}") if c.learner == "DDPG"}
-        for name in ("pendulum", "reacher")
-    }
-    pendulum, reacher = found.values()
-    rows = [
-        [name, spread(a.final, 0), spread(a.looks(30), 0), spread(b.final, 1), spread(b.looks(100), 1)]
-        for name, a, b in ((name, pendulum[name], reacher[name]) for name in pendulum)
-    ]
-    doing = [
-        f"{number(data['reference_random'].item(), digits)} / {number(data['reference_zero'].item(), digits)}"
-        for data, digits in ((results("roboschool-pendulum"), 0), (results("roboschool-reacher"), 1))
-    ]
-    rows.append(["random / no action", doing[0], "", doing[1], ""])
-    seeds = results("roboschool-pendulum").sizes["seed"]
-    caption = (
-        f"{seeds} seeds, {made('roboschool-pendulum')}; reacher: {made('roboschool-reacher')}. Returns, means over "
-        "seeds with 95 % intervals: over the last tenth of training, exploration included, and of the greedy episodes "
-        f"after rounds {looks('roboschool-pendulum', 30)} (reacher: {looks('roboschool-reacher', 100)})."
-    )
-    headings = ("retention", "double pendulum, training", "greedy", "reacher, training", "greedy")
-    held = [name for name, found in pendulum.items() if (found.late(30).max(axis=1) >= 9300).all()]
-    free = {c.strategy: c for c in cells("roboschool-reacher") if c.learner == "DDPG:no-decay"}
-    return {
-        "roboschool": captioned(caption, table(headings, rows)),
-        "roboschool.held": ", ".join(held) or "none",
-        "roboschool.no-decay": ", ".join(f"{spread(found.final, 1)} under {name}" for name, found in free.items()),
     }

@@ -1,0 +1,116 @@
+"""DDPG on Roboschool's tasks: by the protocol, why it does not learn the reacher by it, and what to keep there."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from benchmarks.tables.stored import cell, cells, looks, made, results, runs
+from benchmarks.tables.text import captioned, difference, number, spread, table
+
+LATE: Final = 100
+"""Rounds of the reacher whose greedy episodes are averaged."""
+CHANGED: Final = {
+    "DDPG": "nothing: noise of 0.2 in parameters, actor's rate 1e-4",
+    "DDPG:adapting": "σ adapted 75 times an episode",
+    "DDPG:louder": "the same, and noise of 0.5 in its place",
+    "DDPG:white": "white noise of 0.2 on actions, not on parameters",
+    "DDPG:process": "the noise of the other chapters: correlated, fading from 1 to 0.1",
+    "DDPG:process-small": "that noise, 0.2 all the time",
+    "DDPG:white-fading": "white noise that fades as it does, from 1 to 0.1",
+    "DDPG:rate": "actor's rate 1e-3",
+    "DDPG:process-rate": "that noise and 1e-3",
+    "DDPG:no-decay": "no L2",
+    "TD3": "TD3 with that noise and 1e-3",
+    "TD3:white": "TD3 with white noise of 0.2",
+    "SAC": "SAC",
+}
+"""What the learners of `reacher-causes` differ in."""
+
+
+def texts() -> dict[str, str]:
+    study, names = "reacher-retention", ("FULL[Uniform]", "FIFO(10000)[Uniform]")
+    full, newest = (cell(study, strategy=name).data["reward"].values.mean(axis=1) for name in names)
+    return {
+        **_roboschool(),
+        "reacher.causes": _causes(),
+        "reacher.retention": _retention(),
+        "reacher.newest": difference(newest, full, digits=1)[0],
+    }
+
+
+def _roboschool() -> dict[str, str]:
+    found = {
+        name: {c.strategy: c for c in cells(f"roboschool-{name}") if c.learner == "DDPG"}
+        for name in ("pendulum", "reacher")
+    }
+    pendulum, reacher = found.values()
+    rows = [
+        [name, spread(a.final, 0), spread(a.looks(30), 0), spread(b.final, 1), spread(b.looks(100), 1)]
+        for name, a, b in ((name, pendulum[name], reacher[name]) for name in pendulum)
+    ]
+    doing = [
+        f"{number(data['reference_random'].item(), digits)} / {number(data['reference_zero'].item(), digits)}"
+        for data, digits in ((results("roboschool-pendulum"), 0), (results("roboschool-reacher"), 1))
+    ]
+    rows.append(["random / no action", doing[0], "", doing[1], ""])
+    seeds = results("roboschool-pendulum").sizes["seed"]
+    caption = (
+        f"{seeds} seeds, {made('roboschool-pendulum')}; reacher: {made('roboschool-reacher')}. Returns, means over "
+        "seeds with 95 % intervals: over the last tenth of training, exploration included, and of the greedy episodes "
+        f"after rounds {looks('roboschool-pendulum', 30)} (reacher: {looks('roboschool-reacher', 100)})."
+    )
+    headings = ("retention", "double pendulum, training", "greedy", "reacher, training", "greedy")
+    held = [name for name, found in pendulum.items() if (found.late(30).max(axis=1) >= 9300).all()]
+    free = {c.strategy: c for c in cells("roboschool-reacher") if c.learner == "DDPG:no-decay"}
+    return {
+        "roboschool": captioned(caption, table(headings, rows)),
+        "roboschool.held": ", ".join(held) or "none",
+        "roboschool.no-decay": ", ".join(f"{spread(found.final, 1)} under {name}" for name, found in free.items()),
+    }
+
+
+def _causes() -> str:
+    """Tell which part of the protocol keeps DDPG from learning Roboschool's reacher."""
+    study = "reacher-causes"
+    data = results(study)
+    nothing = data["reference_zero"].item()
+    rows = [
+        [
+            CHANGED[found.learner],
+            spread(found.final, 1),
+            spread(found.looks(LATE), 1),
+            f"{(found.final > 0).sum()} of {found.final.size}",
+        ]
+        for found in cells(study)
+    ]
+    rows.append(["doing nothing", number(nothing, 1), "", ""])
+    rows.append(["random actions", number(data["reference_random"].item(), 1), "", ""])
+    caption = (
+        f"{runs(study, 'rounds')} of 150 steps with all experiences kept, {made(study)}. Returns, means over seeds "
+        "with 95 % intervals: over the last tenth of training, exploration included, and of the greedy episodes after "
+        f"rounds {looks(study, LATE)}."
+    )
+    headings = ("DDPG by the protocol, but for", "training", "greedy", "seeds above 0 in training")
+    return captioned(caption, table(headings, rows))
+
+
+def _retention() -> str:
+    """Tell what to keep on the reacher, where DDPG learns it: at the end, and over all of training."""
+    study, rows = "reacher-retention", []
+    first = None
+    for found in cells(study):
+        measures = found.final, found.data["reward"].values.mean(axis=1)
+        first = first or measures
+        apart = [
+            ("", "") if mine is base else difference(mine, base, digits=1)
+            for mine, base in zip(measures, first, strict=True)
+        ]
+        told = [(spread(mine, 1), *others) for mine, others in zip(measures, apart, strict=True)]
+        rows.append([found.strategy.replace("alpha=", "").replace("capacity=", ""), *told[0], *told[1]])
+    caption = (
+        f"{runs(study, 'rounds')} of 150 steps, {made(study)}. Returns of training episodes, means over seeds with "
+        "95 % intervals: of the last tenth, and of all. Differences to the first row, of paired seeds with BCa "
+        "intervals, p by flipped signs, each by itself."
+    )
+    headings = ("kept", "at the end", "difference", "p", "over all of training", "difference", "p")
+    return captioned(caption, table(headings, rows))
