@@ -18,6 +18,7 @@ Statistic = Literal["mean", "interquartile mean"]
 
 RESAMPLES: Final = 10_000
 _SMALLEST: Final = 1 / (RESAMPLES + 1)
+_ROUNDING: Final = 1e-11  # relative
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,13 @@ class Bootstrap:
         return low, high
 
     def _share(self, value: Floats) -> Floats:
-        """Return the share of resamples below a value, ties counted half, kept off 0 and 1."""
-        below = (self.resampled < value[..., None]).mean(axis=-1)
-        upto = (self.resampled <= value[..., None]).mean(axis=-1)
+        """Return the share of resamples below a value, ties counted half, kept off 0 and 1.
+
+        What differs by rounding alone is a tie: sums of the same seeds come out differently on other processors.
+        """
+        rounding = _ROUNDING * np.maximum(np.abs(self.resampled[..., 0]), np.abs(self.resampled[..., -1]))
+        below = (self.resampled < (value - rounding)[..., None]).mean(axis=-1)
+        upto = (self.resampled <= (value + rounding)[..., None]).mean(axis=-1)
         shares: Floats = np.clip((below + upto) / 2, _SMALLEST, 1 - _SMALLEST)
         return shares
 

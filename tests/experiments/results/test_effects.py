@@ -29,6 +29,15 @@ def test_interval_is_scipys() -> None:
     assert Effect(SKEWED).estimate == pytest.approx(SKEWED.mean())
 
 
+@pytest.mark.parametrize("size", [6, 12])
+def test_an_interval_does_not_hang_on_rounding(size: int) -> None:
+    """Resamples that hold the same seeds as the sample are ties, however their sums are rounded on a processor."""
+    sample = np.random.default_rng(4).integers(100, size=size) / 10
+    ends = np.array(Effect(sample).interval())
+    for factor in (3.0, 0.7, 1e-3, 1.1e5):
+        np.testing.assert_allclose(np.array(Effect(factor * sample).interval()) / factor, ends, rtol=1e-9)
+
+
 @pytest.mark.parametrize("coverage", [0.8, 0.95, 0.99])
 def test_a_p_value_is_about_where_the_interval_ends(coverage: float) -> None:
     low, high = Effect(SKEWED).interval(coverage)
