@@ -42,6 +42,7 @@ STUDIES: Final = (
     "novati2019-fig4",
     "novati2019-fig4mujoco",
     "novati2019-fig6",
+    "refer-million",
     "panahi2024-variants",
     "sun2020-fig3",
     "sun2020-fig4",
