@@ -30,6 +30,7 @@ NEEDED: dict[tuple[str, str], dict[str, Any]] = {
     ("ACER", "truncation=false"): {"truncate_at": 0.5},
     ("ACER-discrete", "truncation=false"): {"truncate_at": 0.5},
     ("DDPG", "l2_form=decoupled"): {"l2": 1e-2},
+    ("DDPG", "l2_form=weights"): {"l2": 1e-2},
 }
 """What an option asks for beside itself."""
 FURTHER: dict[str, tuple[str, dict[str, Any]]] = {
@@ -38,6 +39,7 @@ FURTHER: dict[str, tuple[str, dict[str, Any]]] = {
     "DDPG l2 and clip": ("DDPG", {"l2": 1e-2, "clip": 0.1}),
     "DDPG output_bound": ("DDPG", {"layer_norm": True, "output_bound": 3e-3}),
     "DDPG exploration per second": ("DDPG", {"exploration": {"form": "process", "per_second": True}}),
+    "DDPG adapts parameter noise": ("DDPG", {"exploration": {"form": "parameter", "adaptations": 3, "recent": 8}}),
     "DQN huber": ("DQN", {"huber": 0.1, "copy_every": 10}),
     "SAC fixed temperature": ("SAC", {"temperature": 0.1}),
     "V-RACER memory and network": ("V-RACER", {"memory": {**MEMORY, "start": "zero"}, "sigma": "network"}),

@@ -79,13 +79,10 @@ class RunningParameterNoise:
 
         σ of their next episode is adapted to what that does to their actions.
         """
-        actor, disturbed, config = self.actor, self.disturbed, self.config
-        both, rule = (actor.network, disturbed.network), (config.target, config.factor)
-        apart = members & (self.seen > 0)
-        for _ in range(config.adaptations):
-            _disturb_weights(actor.parameters, self.noisy, self.sigma, self.stream.state, members, disturbed.parameters)
-            if apart.any():
-                _adapt_sigma(both, self._tape, self.recent, self.seen, apart, *rule, self.sigma, self.distance)
+        both, config = (self.actor.network, self.disturbed.network), self.config
+        seen = self._tape, self.recent, self.seen
+        rule = config.target, config.factor, config.adaptations
+        _disturb(both, self.noisy, self.stream.state, *seen, members, *rule, self.sigma, self.distance)
 
     def advance(self, observation: Floats, active: NDArray[np.bool_]) -> None:
         """Remember where the `active` `[M]` members are."""
@@ -122,52 +119,45 @@ def noisy_parameters(actor: PopulationMLP) -> NDArray[np.bool_]:
 
 
 @kernel
-def _disturb_weights(
-    actor: NDArray[Any],
-    noisy: NDArray[np.bool_],
-    sigma: NDArray[np.float64],
-    stream: NDArray[np.uint64],
-    chosen: NDArray[np.bool_],
-    disturbed: NDArray[Any],
-) -> None:
-    for m in range(actor.shape[0]):
-        if not chosen[m]:
-            continue
-        for p in range(actor.shape[1]):
-            disturbed[m, p] = actor[m, p]
-            if noisy[p]:
-                disturbed[m, p] += sigma[m] * next_normal(stream[m])
-
-
-@kernel
-def _adapt_sigma(
+def _disturb(
     both: tuple[Network, Network],
+    noisy: NDArray[np.bool_],
+    stream: NDArray[np.uint64],
     tape: Tape,
     recent: NDArray[Any],
     seen: NDArray[np.int64],
     chosen: NDArray[np.bool_],
     target: float,
     factor: float,
+    adaptations: int,
     sigma: NDArray[np.float64],
     distance: NDArray[np.float64],
 ) -> None:
-    """Compare actor and disturbed actor, `both`, on each chosen member's latest observations, of which it has some."""
-    actor, noisy = both
+    """Disturb each chosen member's actor, and adapt its σ by its latest observations, if it has some."""
+    actor, disturbed = both
     policy = np.empty((recent.shape[1], actor.plan[-1, 0]), recent.dtype)
-    disturbed = np.empty_like(policy)
+    explored = np.empty_like(policy)
     nothing = np.empty((recent.shape[1], 0), recent.dtype)
     for m in range(recent.shape[0]):
         if not chosen[m]:
             continue
-        forward(actor, m, tape, recent[m], nothing, policy)
-        forward(noisy, m, tape, recent[m], nothing, disturbed)
         rows = min(seen[m], policy.shape[0])
-        squares = 0.0
-        for k in range(rows):
-            for a in range(policy.shape[1]):
-                squares += (np.float64(policy[k, a]) - np.float64(disturbed[k, a])) ** 2
-        distance[m] = np.sqrt(squares / (rows * policy.shape[1]))
-        sigma[m] = sigma[m] * factor if distance[m] < target else sigma[m] / factor
+        if rows:
+            forward(actor, m, tape, recent[m], nothing, policy)
+        for _ in range(adaptations):
+            for p in range(actor.parameters.shape[1]):
+                disturbed.parameters[m, p] = actor.parameters[m, p]
+                if noisy[p]:
+                    disturbed.parameters[m, p] += sigma[m] * next_normal(stream[m])
+            if not rows:
+                continue
+            forward(disturbed, m, tape, recent[m], nothing, explored)
+            squares = 0.0
+            for k in range(rows):
+                for a in range(policy.shape[1]):
+                    squares += (np.float64(policy[k, a]) - np.float64(explored[k, a])) ** 2
+            distance[m] = np.sqrt(squares / (rows * policy.shape[1]))
+            sigma[m] = sigma[m] * factor if distance[m] < target else sigma[m] / factor
 
 
 @kernel
