@@ -1,9 +1,12 @@
-"""Stable-Baselines3's SAC on Gymnasium's locomotion tasks, for the curves that stand beside ours.
+"""Stable-Baselines3's SAC and PPO on Gymnasium's locomotion tasks, for the curves that stand beside ours.
 
     python benchmarks/locomotion_peer.py Hopper-v5 --output benchmarks/results/locomotion/sb3-Hopper.csv
+    python benchmarks/locomotion_peer.py Hopper-v5 --learner ppo --seeds 6 --steps 1_000_000 --output ppo-Hopper.csv
 
-Settings are those of `benchmarks/locomotion.toml`. A row is one finished training episode (`greedy` 0), or one of the
-ten greedy episodes after each seed's last step (`greedy` 1). Seeds that the file already holds are not run again.
+SAC's settings are those of `benchmarks/locomotion.toml`; PPO's the library's own but for 64-64 units (as by default) in
+eight copies of the task at once, whose observations and rewards are normalised. A row is one finished training episode
+(`greedy` 0), its step counted over all copies, or one of the ten greedy episodes after each seed's last step (`greedy`
+1). Seeds that the file already holds are not run again.
 """
 
 from __future__ import annotations
@@ -14,13 +17,17 @@ from pathlib import Path
 
 import gymnasium
 import torch
-from stable_baselines3 import SAC
+from stable_baselines3 import PPO, SAC
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 COLUMNS = ("seed", "greedy", "step", "length", "return")
 GREEDY = 10
+COPIES = 8
+"""Of the task, that PPO acts in at once."""
 
 
 class Episodes(BaseCallback):
@@ -37,8 +44,8 @@ class Episodes(BaseCallback):
         return True
 
 
-def train(task: str, seed: int, steps: int) -> list[tuple[int, int, int, int, float]]:
-    """Run one seed and return its rows."""
+def sac(task: str, seed: int, steps: int) -> tuple[BaseAlgorithm, Monitor]:
+    """Return an untrained SAC and the task to evaluate it on."""
     model = SAC(
         "MlpPolicy",
         Monitor(gymnasium.make(task)),
@@ -53,9 +60,31 @@ def train(task: str, seed: int, steps: int) -> list[tuple[int, int, int, int, fl
         seed=seed,
         device="cpu",
     )
+    return model, Monitor(gymnasium.make(task))
+
+
+def ppo(task: str, seed: int, steps: int) -> tuple[BaseAlgorithm, VecNormalize]:
+    """Return an untrained PPO and the task to evaluate it on, which sees by the statistics of training."""
+
+    def make() -> Monitor:
+        return Monitor(gymnasium.make(task))
+
+    trained = VecNormalize(DummyVecEnv([make] * COPIES))
+    evaluated = VecNormalize(DummyVecEnv([make]), training=False, norm_reward=False)
+    evaluated.obs_rms = trained.obs_rms
+    policy = {"net_arch": [64, 64]}
+    return PPO("MlpPolicy", trained, n_steps=2048 // COPIES, policy_kwargs=policy, seed=seed, device="cpu"), evaluated
+
+
+LEARNERS = {"sac": sac, "ppo": ppo}
+
+
+def train(learner: str, task: str, seed: int, steps: int) -> list[tuple[int, int, int, int, float]]:
+    """Run one seed and return its rows."""
+    model, evaluated = LEARNERS[learner](task, seed, steps)
     episodes = Episodes()
     model.learn(steps, callback=episodes)
-    returns, lengths = evaluate_policy(model, Monitor(gymnasium.make(task)), GREEDY, return_episode_rewards=True)
+    returns, lengths = evaluate_policy(model, evaluated, GREEDY, return_episode_rewards=True)
     rows = [(seed, 0, *row) for row in episodes.rows]
     return rows + [(seed, 1, steps, length, value) for length, value in zip(lengths, returns, strict=True)]
 
@@ -63,6 +92,7 @@ def train(task: str, seed: int, steps: int) -> list[tuple[int, int, int, int, fl
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("task")
+    parser.add_argument("--learner", choices=LEARNERS, default="sac")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seeds", type=int, default=5, help="how many")
     parser.add_argument("--steps", type=int, default=100_000)
@@ -75,7 +105,7 @@ def main() -> None:
             known = {int(row["seed"]) for row in csv.DictReader(file)}
     chosen.output.parent.mkdir(parents=True, exist_ok=True)
     for seed in sorted(set(range(chosen.first, chosen.first + chosen.seeds)) - known):
-        rows = train(chosen.task, seed, chosen.steps)
+        rows = train(chosen.learner, chosen.task, seed, chosen.steps)
         with chosen.output.open("a", newline="") as file:
             writer = csv.writer(file)
             if file.tell() == 0:
