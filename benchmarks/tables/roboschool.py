@@ -25,6 +25,12 @@ CHANGED: Final = {
     "SAC": "SAC",
 }
 """What the learners of `reacher-causes` differ in."""
+ENDING: Final = {
+    "DDPG": "the end by time a terminal state, as in the authors' code",
+    "DDPG:process": "the same, and the noise of the other chapters",
+    "DDPG:process-rate": "the same, that noise and 1e-3",
+}
+"""What they are where the end by time is a terminal state."""
 
 
 def texts() -> dict[str, str]:
@@ -33,6 +39,7 @@ def texts() -> dict[str, str]:
     return {
         **_roboschool(),
         "reacher.causes": _causes(),
+        "reacher.ending": _ending(),
         "reacher.retention": _retention(),
         "reacher.newest": difference(newest, full, digits=1)[0],
     }
@@ -72,11 +79,11 @@ def _roboschool() -> dict[str, str]:
 def _causes() -> str:
     """Tell which part of the protocol keeps DDPG from learning Roboschool's reacher."""
     study = "reacher-causes"
-    data = results(study)
+    data = results(study).sel(plant="BulletReacher")
     nothing = data["reference_zero"].item()
     rows = [
         [
-            CHANGED[found.learner],
+            (CHANGED if found.plant == "BulletReacher" else ENDING)[found.learner],
             spread(found.final, 1),
             spread(found.looks(LATE), 1),
             f"{(found.final > 0).sum()} of {found.final.size}",
@@ -92,6 +99,12 @@ def _causes() -> str:
     )
     headings = ("DDPG by the protocol, but for", "training", "greedy", "seeds above 0 in training")
     return captioned(caption, table(headings, rows))
+
+
+def _ending() -> str:
+    """Tell by how much fading noise ends better where the end by time is a terminal state."""
+    plain, ending = (c.final for c in cells("reacher-causes") if c.learner == "DDPG:process")
+    return difference(ending, plain, digits=1)[0]
 
 
 def _retention() -> str:
