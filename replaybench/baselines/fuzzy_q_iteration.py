@@ -40,20 +40,6 @@ def reference_discount(plant: Plant, frequency: float) -> float:
     return float(plant.discount ** (plant.frequency / frequency))
 
 
-def suboptimality(projection_error: float, tolerance: float, discount: float) -> tuple[float, float]:
-    """Return the bounds on ‖Q* − Q̂‖∞ and on the loss of the greedy policy's value (Buşoniu et al. 2010).
-
-    They are `(2ε + γ ε_QI) / (1 − γ)` and `2γ (2ε + γ ε_QI) / (1 − γ)²`.
-
-    Args:
-        projection_error: ε, the distance from Q* to the nearest function that the grid can represent.
-        tolerance: ε_QI, the last ‖Δθ‖∞.
-        discount: γ.
-    """
-    numerator = 2.0 * projection_error + discount * tolerance
-    return numerator / (1.0 - discount), 2.0 * discount * numerator / (1.0 - discount) ** 2
-
-
 def solve(
     plant: OdePlant,
     frequency: float = 50.0,

@@ -113,8 +113,8 @@ def _load(path: Path) -> tuple[tuple[int, ...], float] | None:
 
 
 def apart(reward: float, random: float) -> bool:
-    """Tell whether a solution is a reference: whether its reward is far enough above random control's."""
-    return reward - random >= SMALLEST_SPAN * abs(random)
+    """Tell whether a solution is a reference: whether its reward is above random control's, and far enough."""
+    return reward > random and reward - random >= SMALLEST_SPAN * abs(random)
 
 
 def _refine(plant: OdePlant, frequency: float, grid: Grid) -> Refinement:

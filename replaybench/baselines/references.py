@@ -177,7 +177,7 @@ def reference(plant: Plant, frequency: float | None = None, noise: float = 0.0, 
         plant: the plant.
         frequency: control rate [Hz]; the plant's own if not given.
         noise: standard deviation of both sensor and actuator noise, normalised.
-        rule: how the grid of dynamic programming is chosen (`refinement`); the plant's own rule if not given.
+        rule: how the grid of dynamic programming is chosen (`grid_choice`); the plant's own rule if not given.
 
     Raises:
         UserError: a setting is out of its range, or the work would take hours.

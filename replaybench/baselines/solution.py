@@ -25,7 +25,7 @@ class Solution:
         plant: the plant.
         frequency: control rate [Hz].
         discount: γ of one sample.
-        variant: "synchronous" or "asynchronous".
+        variant: "modified", "synchronous" or "asynchronous".
         grid: the nodes.
         actions: normalised actions, float64 `[U, A]`.
         theta: action values θ of the unscaled reward, float64 `[N, U]`.

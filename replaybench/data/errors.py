@@ -27,6 +27,8 @@ def unknown(kind: str, name: str, valid: Iterable[str]) -> UserError:
 
 def no_such_file(path: Path) -> UserError:
     """Return the error for a file that is not there, offering what has nearly its name where the path breaks off."""
+    if path.is_dir():
+        return UserError(f"{path} is a folder; name a file")
     folder = next(above for above in path.parents if above.is_dir())
     wanted = path.relative_to(folder).parts[0]
     beside = [other.name for other in folder.iterdir()]

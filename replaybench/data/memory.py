@@ -7,6 +7,9 @@ import os
 import resource
 import sys
 from pathlib import Path
+from typing import Final
+
+_CONTAINER: Final = Path("/sys/fs/cgroup")
 
 
 def available_memory() -> int:
@@ -17,10 +20,13 @@ def available_memory() -> int:
     except (OSError, StopIteration):
         free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
-        limit, used = (int(Path(f"/sys/fs/cgroup/memory.{name}").read_text()) for name in ("max", "current"))
-    except (OSError, ValueError):  # no container, or one without a limit
+        limit, used = (int((_CONTAINER / f"memory.{name}").read_text()) for name in ("max", "current"))
+        # Files that were read or written are counted as used, and given back as soon as memory is asked for.
+        lines = (_CONTAINER / "memory.stat").read_text().splitlines()
+        cached = next(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
+    except (OSError, ValueError, StopIteration):  # no container, or one without a limit
         return free
-    return min(free, limit - used)
+    return min(free, limit - used + cached)
 
 
 def forget_peak() -> None:

@@ -27,7 +27,7 @@ def made_of(*origins: Callable[..., Any]) -> str:
     content of a file that belongs to no package counts itself, and so does whatever it imports in turn.
     """
     parts: set[str] = set()
-    waiting = [sys.modules[each.__module__] for origin in origins for each in getattr(origin, "__mro__", (origin,))]
+    waiting = [sys.modules[each.__module__] for origin in origins for each in _bases(origin)]
     seen: set[str] = set()
     while waiting:
         module = waiting.pop()
@@ -43,6 +43,20 @@ def made_of(*origins: Callable[..., Any]) -> str:
     return "; ".join(sorted(part for part in parts if part))
 
 
+def in_no_file(origin: Callable[..., Any]) -> list[Any]:
+    """Return which of a class and its bases, or whether a function, stand in no file, as in a notebook's cells.
+
+    What they are made of is not among what `made_of` describes.
+    """
+    modules = [(each, sys.modules[each.__module__]) for each in _bases(origin)]
+    named = [(each, module) for each, module in modules if _top(module) not in _NAMED_ELSEWHERE]
+    return [each for each, module in named if not _version(_top(module)) and _file(module) is None]
+
+
+def _bases(origin: Callable[..., Any]) -> tuple[Any, ...]:
+    return getattr(origin, "__mro__", (origin,))
+
+
 def _imported(module: ModuleType) -> list[ModuleType]:
     """Return the modules that a module's global names come from, the standard library left out."""
     found = []
@@ -54,12 +68,16 @@ def _imported(module: ModuleType) -> list[ModuleType]:
 
 
 def _part(module: ModuleType) -> str:
-    package = _version(_top(module))
-    file = getattr(module, "__file__", None)
-    if package or file is None:
+    package, path = _version(_top(module)), _file(module)
+    if package or path is None:
         return package
-    path = Path(file)
     return f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}"
+
+
+def _file(module: ModuleType) -> Path | None:
+    """Return a module's file; None where it has none, or one in name only, such as `<stdin>`."""
+    file = getattr(module, "__file__", None)
+    return Path(file) if file is not None and Path(file).is_file() else None
 
 
 def _top(module: ModuleType) -> str:

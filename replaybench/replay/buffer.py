@@ -126,6 +126,8 @@ class Replay:
 
     @batch_size.setter
     def batch_size(self, b: int) -> None:
+        if b < 1:
+            raise UserError(f"batch size must be at least 1, not {b}")
         self._batch_size = b
         self._room = BatchRoom(self.columns, b)
 
@@ -336,6 +338,7 @@ class Replay:
         members, stored = serial.shape
         if members != len(self.members) or (count < 0).any() or (count > stored).any() or (offers < count).any():
             raise ValueError(f"its counts do not fit {stored} slots of each of {len(self.members)} members")
+        self.columns.serial[:] = 0
         self.columns.serial[:, :stored] = serial
         for name in self.columns.fields:
             self.columns.column(name)[:, :stored] = state[name]

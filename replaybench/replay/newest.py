@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from replaybench.replay.arrays import Floats
 from replaybench.replay.batch import ReplayBatch
@@ -15,7 +16,7 @@ from replaybench.replay.storage.columns import gather
 def newest_batch(replay: Replay) -> ReplayBatch:
     """Return each member's B newest stored experiences or units, the newest first.
 
-    Where it has fewer, the rest has weight 0 and, as units, length 0: it must not count in means over steps either.
+    Where it has fewer, the rest has weight and length 0: it must not count in means over steps either.
     """
     columns, batch = replay.columns, replay.batch_size
     members = len(columns.serial)
@@ -35,8 +36,15 @@ def newest_batch(replay: Replay) -> ReplayBatch:
         weight=weight,
         actor_weight=weight.copy(),
         rate_factor=(replay.count > 0).astype(np.float32),
-        length=None if replay.assembly is None else there * np.take_along_axis(replay.assembly.length, idx, axis=1),
+        length=there * _lengths(replay, idx),
     )
+
+
+def _lengths(replay: Replay, idx: NDArray[np.int64]) -> NDArray[np.integer]:
+    """Return the steps `[M, B]` of what is stored in slots."""
+    if replay.assembly is None:
+        return np.ones_like(idx)
+    return np.take_along_axis(replay.assembly.length, idx, axis=1)
 
 
 def spread_sample(replay: Replay, count: int) -> Mapping[str, Floats]:

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from replaybench.baselines import fuzzy_q_iteration, fuzzy_sweeps
-from replaybench.baselines.fuzzy_q_iteration import TOLERANCE, reference_discount, solve, suboptimality
+from replaybench.baselines.fuzzy_q_iteration import TOLERANCE, reference_discount, solve
 from replaybench.baselines.grid import Grid, plant_grid
 from replaybench.baselines.iteration import Variant, action_grid, iterate, transitions
 from replaybench.baselines.reference_controllers import GreedyController
@@ -236,13 +236,6 @@ def test_a_ball_that_rests_against_a_wall_does_not_collide() -> None:
     *_, reward = transitions(plant, 50.0, grid, np.full((1, 4), -1.0))
     still = reward.reshape(grid.nodes)[:, grid.nodes[1] // 2]
     assert still[[0, -1]] == pytest.approx(-7.0, rel=1e-9)
-
-
-def test_bounds_of_suboptimality() -> None:
-    value, loss = suboptimality(0.0, 1e-3, 0.95)
-    assert value == pytest.approx(0.019)
-    assert loss == pytest.approx(2 * 0.95 * 0.95e-3 / 0.0025)
-    assert suboptimality(0.5, 0.0, 0.9) == pytest.approx((10.0, 180.0))
 
 
 def test_a_solution_is_computed_once_per_content(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from replaybench.data import memory
 from replaybench.data.atomic import atomic_path, write_text
 from replaybench.data.errors import UserError, no_such_file, unknown
 from replaybench.data.formats.policy_file import read_policy, write_policy
@@ -123,3 +126,24 @@ def test_a_missing_file_is_told_with_what_is_there(tmp_path: Path, monkeypatch: 
     assert told["log.csv"].endswith("log.csv; this folder has no 'log.csv'")
     assert told["../none/a"].endswith("../none/a; .. has no 'none'")
     assert told[f"{tmp_path}/rums"].endswith(f"did you mean {tmp_path}/runs?")
+    assert str(no_such_file(Path())) == ". is a folder; name a file"
+    assert str(no_such_file(Path("runs"))) == "runs is a folder; name a file"
+    assert str(no_such_file(Path("/"))) == "/ is a folder; name a file"
+
+
+@pytest.mark.parametrize("kind", ["BF16", "F8_E4M3"])
+def test_policies_of_kinds_that_numpy_lacks_are_one_line(tmp_path: Path, kind: str) -> None:
+    size = 2 if kind == "BF16" else 1
+    header = json.dumps({"a": {"dtype": kind, "shape": [4], "data_offsets": [0, 4 * size]}}).encode()
+    (tmp_path / "p.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(4 * size))
+    with pytest.raises(UserError, match="is not a readable safetensors file"):
+        read_policy(tmp_path / "p.safetensors")
+
+
+def test_memory_that_only_caches_files_is_available(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, content in (("max", "1000"), ("current", "900"), ("stat", "anon 5\ninactive_file 300\n")):
+        (tmp_path / f"memory.{name}").write_text(content)
+    monkeypatch.setattr(memory, "_CONTAINER", tmp_path)
+    assert memory.available_memory() == 400
+    (tmp_path / "memory.max").write_text("max")
+    assert memory.available_memory() > 400

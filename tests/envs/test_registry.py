@@ -119,3 +119,37 @@ def test_the_registry_imports_no_compiler_and_no_plots() -> None:
     code = "import sys, replaybench.envs.registry as r; r.plant_names(); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"numba", "torch", "matplotlib", "scipy"} & set(loaded)
+
+
+OWN = """
+from dataclasses import dataclass
+from {module} import {base}
+
+@dataclass(frozen=True, kw_only=True)
+class Mine({base}):
+    {method}
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "base", "method"),
+    [
+        ("replaybench.envs.mujoco.runners", "MujocoHopper", "def constants(self):\n        return (1.0, 2.0)"),
+        ("replaybench.envs.bullet.walkers", "BulletHopper", "def alive(self, now):\n        return now > 1.0"),
+        (
+            "replaybench.envs.flow.plant",
+            "Drafting",
+            "def engine(self, num_envs, frequency):\n        return 1.0",
+        ),
+    ],
+)
+def test_an_edited_plant_is_another_one_whatever_was_edited(
+    tmp_path: Path, module: str, base: str, method: str
+) -> None:
+    path = tmp_path / "own.py"
+    path.write_text(OWN.format(module=module, base=base, method=method))
+    before = make_plant(f"{path}:Mine").fingerprint()
+    assert make_plant(f"{path}:Mine").fingerprint() == before
+    path.write_text(OWN.format(module=module, base=base, method=method.replace("1.0", "5.0")))
+    assert make_plant(f"{path}:Mine").fingerprint() != before
+    assert make_plant(base).fingerprint() != before

@@ -136,9 +136,9 @@ class SAC(Learner):
         return self.normaliser.rewards.restored(np.minimum(*both))
 
     def value_bonus(self) -> NDArray[np.float64]:
-        """Return α A ln 2 `[M]`: no policy has more entropy than the uniform one over [−1, 1]^A."""
-        alpha = elementwise.exp(self.log_temperature.parameters[:, 0].astype(np.float64))
-        return alpha * self.task.action_size * math.log(2.0)
+        """Return α A ln 2 `[M]`, in the unit of `value`: no policy has more entropy than the uniform over [−1, 1]^A."""
+        alpha = elementwise.exp(self.log_temperature.parameters.astype(np.float64))
+        return self.normaliser.rewards.restored(alpha * self.task.action_size * math.log(2.0))[:, 0]
 
     def _greedy(self, seen: Floats) -> Floats:
         return elementwise.tanh(self.actor(seen)[..., : self.task.action_size])

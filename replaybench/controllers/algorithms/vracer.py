@@ -125,15 +125,14 @@ class VRACER(RememberingLearner):
     def on_recorded_step(
         self, experience: Mapping[str, Floats], ended: NDArray[np.bool_], active: NDArray[np.bool_]
     ) -> Mapping[str, Floats]:
-        """Return the traces `value`, V(s), `truncated` and `q_ret` of a recorded experience, `[M, 1]`."""
-        super().on_recorded_step(experience, ended, active)
+        """Return the traces `value`, V(s), `truncated`, `q_ret` of a recorded experience, `[M, 1]`, and its memory."""
+        remembered = self._remember_recorded(experience, ended, active)
         reward, terminated = experience["reward"][:, 0], experience["terminated"][:, 0] != 0
         self.first_value.update(reward, terminated, ended, active)
-        self.memory.advance(self.seen(experience["observation"]), active)
         value = self._heads(experience["observation"][:, None], self.memory.before[:, None])[0]
         last = self._last_return(reward, experience["next_observation"], terminated, ended)
         self.memory.forget(ended)
-        return {"value": value, **last}
+        return {"value": value, **last, **remembered}
 
     def _last_return(
         self, reward: NDArray[Any], successor: Floats, terminated: NDArray[np.bool_], ended: NDArray[np.bool_]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from replaybench.controllers.checks import counts
+from replaybench.controllers.checks import counts, widths
 from replaybench.data.errors import UserError
 
 
@@ -28,7 +28,8 @@ class MemoryConfig:
     burn_in: int = 8
 
     def __post_init__(self) -> None:
-        counts("memory", layers=self.layers, units=self.units, burn_in=self.burn_in)
+        counts("memory", layers=self.layers, window=self.window, burn_in=self.burn_in)
+        widths("memory", units=[self.units])
         if self.window < 2:
             raise UserError(f"memory: window must be at least 2 steps, not {self.window}; or leave memory out")
 

@@ -61,6 +61,21 @@ class RememberingLearner(Learner):
         """Begin an episode of the chosen `members` `[M]` with nothing remembered."""
         self.memory.forget(members)
 
+    def on_recorded_step(
+        self, experience: Mapping[str, Floats], ended: NDArray[np.bool_], active: NDArray[np.bool_]
+    ) -> Mapping[str, Floats]:
+        """Return what is remembered before a recorded experience, in place of what the recording learner remembered."""
+        remembered = self._remember_recorded(experience, ended, active)
+        self.memory.forget(ended)
+        return remembered
+
+    def _remember_recorded(
+        self, experience: Mapping[str, Floats], ended: NDArray[np.bool_], active: NDArray[np.bool_]
+    ) -> dict[str, Floats]:
+        super().on_recorded_step(experience, ended, active)
+        self.memory.advance(self.seen(experience["observation"]), active)
+        return self.memory.remembered()
+
     def inputs(self, batch: Batch) -> tuple[Inputs, Inputs]:
         """Return what networks are evaluated on, for the samples of a batch and for their successors."""
         return self.memory.inputs(batch, self.seen)

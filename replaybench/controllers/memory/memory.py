@@ -90,9 +90,11 @@ class Memory:
 
     def with_memory(self, explored: Explored) -> Explored:
         """Return what explores with what is to be stored of the memory."""
-        if not self.stored:
-            return explored
-        return explored._replace(extras={**explored.extras, FIELD: self.before.astype(np.float32)})
+        return explored._replace(extras={**explored.extras, **self.remembered()}) if self.stored else explored
+
+    def remembered(self) -> dict[str, Floats]:
+        """Return what is to be stored of the states before the present step, a copy."""
+        return {FIELD: self.before.astype(np.float32)} if self.stored else {}
 
     def metric_names(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return which of a learner's metrics are known: `kl` only if states are stored with what was done there."""

@@ -146,14 +146,17 @@ def _metadata(path: Path) -> dict[str, Any]:
 
 
 def _episode(folder: Path, file: Any, number: int, budget: Budget) -> Episode:
-    group, where = file[f"episode_{number}"], f"{folder}: episode {number}"
+    where, name = f"{folder}: episode {number}", f"episode_{number}"
+    if not isinstance(file.get(name, getlink=True), h5py.HardLink):
+        raise UserError(f"{where} is missing, or a link to elsewhere, which is not followed")
+    group = file[name]
     arrays = {}
     for name in _ARRAYS:
         item = group[name]
         plain = isinstance(item, h5py.Dataset) and isinstance(group.get(name, getlink=True), h5py.HardLink)
         if not plain or item.is_virtual or item.external or item.dtype.kind not in "biuf":
             raise UserError(f"{where} has no plain numbers as {name}; only vectors of numbers are read")
-        budget.take(8 * int(item.size))
+        budget.take_dataset(item)
         arrays[name] = item[...]
     if arrays["actions"].ndim == 1:  # choices out of a Discrete space
         arrays["actions"] = arrays["actions"][:, None]

@@ -47,7 +47,7 @@ def read_policy(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-    except (SafetensorError, OSError, ValueError) as error:
+    except (SafetensorError, OSError, ValueError, TypeError, AttributeError) as error:  # kinds NumPy does not have
         raise UserError(f"{path} is not a readable safetensors file (damaged, truncated or foreign)") from error
     if metadata.get("format") != FORMAT:
         raise UserError(f"{path} is a safetensors file, but not one that replaybench wrote")

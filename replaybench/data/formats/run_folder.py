@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +30,10 @@ class RunFolder:
     def remove_partial_files(self) -> None:
         """Remove what killed writers left behind; the folder must be locked."""
         for path in self.path.glob("**/.*.partial"):
-            path.unlink(missing_ok=True)
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -11,6 +11,7 @@ import csv
 import itertools
 import lzma
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping
@@ -35,7 +36,7 @@ ROUNDING: Final = 0.002
 
 _DAMAGE: Final = (
     *(OSError, EOFError, ValueError, RuntimeError, MemoryError, LookupError, TypeError),
-    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, tokenize.TokenError),
 )
 _READERS: Final[dict[str, Callable[[Path], Table]]] = {
     ".csv": read_text,

@@ -79,7 +79,7 @@ def _value(item: Any, budget: Budget, depth: int) -> Value:
         return matlab_variables.STRUCT_ARRAY
     if item.dtype.kind not in "biuf":
         return "it holds no numbers"
-    budget.take(8 * int(item.size))
+    budget.take_dataset(item)
     return matlab_variables.matrix(np.asarray(item[...], np.float64).T)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from replaybench.data.errors import UserError
 from replaybench.data.logs import table
-from replaybench.data.logs.table import Floats, Table, refuse_doubles, refuse_unequal
+from replaybench.data.logs.table import Budget, Floats, Table, refuse_doubles, refuse_unequal
 
 
 def read_npz(path: Path) -> Table:
@@ -19,6 +19,7 @@ def read_npz(path: Path) -> Table:
     Raises:
         UserError: it unpacks to too much, or columns have one name or different lengths.
     """
+    budget = Budget(path)
     columns: dict[str, Floats] = {}
     unusable: dict[str, str] = {}
     with zipfile.ZipFile(path) as archive:
@@ -30,7 +31,7 @@ def read_npz(path: Path) -> Table:
         for member in members:
             name = member.filename.removesuffix(".npy")
             with archive.open(member) as file:
-                content = _read_npy(file, member.file_size)
+                content = _read_npy(file, member.file_size, budget)
             if isinstance(content, str):
                 unusable[name] = content
             else:
@@ -39,8 +40,8 @@ def read_npz(path: Path) -> Table:
     return Table(columns, unusable)
 
 
-def _read_npy(file: IO[bytes], size: int) -> Floats | str:
-    """Read one array of an archive, or say why it cannot be a column; never allocates more than `size` bytes."""
+def _read_npy(file: IO[bytes], size: int, budget: Budget) -> Floats | str:
+    """Read one array of `size` bytes in an archive, or say why it cannot be a column."""
     version = np.lib.format.read_magic(file)
     if version not in ((1, 0), (2, 0)):
         return f"it is stored in .npy version {version[0]}.{version[1]}, which only structured arrays need"
@@ -52,4 +53,5 @@ def _read_npy(file: IO[bytes], size: int) -> Floats | str:
         return f"it is an array {list(shape)} of {dtype}; save one 1-D array of numbers per column"
     if shape[0] * dtype.itemsize != size - file.tell():
         return "it is damaged: it does not hold as many values as it declares"
+    budget.take(8 * shape[0])
     return np.frombuffer(file.read(), dtype).astype(np.float64)

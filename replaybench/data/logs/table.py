@@ -5,10 +5,11 @@ A reader knows one kind of file; it must not know what a column means, nor which
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +53,16 @@ class Budget:
         self._bytes -= size
         if self._bytes < 0:
             raise UserError(f"{self.path} holds more than {MAX_BYTES / 2**30:.3g} GiB of numbers; split it into logs")
+
+    def take_dataset(self, dataset: Any) -> None:
+        """Grant an HDF5 dataset's numbers as float64, if there is room for one of its chunks, or raise `UserError`.
+
+        HDF5 unpacks a whole chunk whatever is in it, and a stranger's may be far larger than what it holds.
+        """
+        chunk = math.prod(dataset.chunks or (0,)) * dataset.dtype.itemsize
+        self.take(chunk)
+        self._bytes += chunk
+        self.take(8 * int(dataset.size))
 
     def name(self) -> None:
         """Grant one more variable, or raise `UserError`."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from replaybench.data.errors import UserError
-from replaybench.data.logs.table import Table, refuse_doubles
+from replaybench.data.logs.table import Budget, Table, refuse_doubles
 
 
 def read_text(path: Path) -> Table:
@@ -37,6 +37,7 @@ def read_text(path: Path) -> Table:
             found = f"line {first_line} holds numbers" if any(names) else "the file is empty"
             raise UserError(f"{path} has no header row ({found}); write the column names into the first line")
         refuse_doubles(path, names)
+        budget = Budget(path)
         columns, lines = [array("d") for _ in names], array("q")
         unusable: dict[str, str] = {}
         starts = dict[str, datetime]()  # of columns of dates, which the first row tells
@@ -51,6 +52,7 @@ def read_text(path: Path) -> Table:
                 )
             if not lines:
                 starts = {name: date for name, cell in zip(names, row, strict=True) if (date := _date(cell))}
+            budget.take(8 * len(row))
             lines.append(rows.line_num)
             for name, column, cell in zip(names, columns, row, strict=True):
                 start = starts.get(name)

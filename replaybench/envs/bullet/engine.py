@@ -127,7 +127,7 @@ class BulletEngine(Engine):
 
 
 def make_worlds(model: Model, num_envs: int) -> Worlds:
-    """Return the worlds of `num_envs` members, in as many processes as `threads` allows."""
+    """Return the worlds of `num_envs` members, in as many processes as there may be threads."""
     processes = min(thread_count(), num_envs)
     if processes == 1:
         return LocalWorlds(model, np.zeros((num_envs, model.width)))

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError
+from replaybench.data.source_hash import made_of
 from replaybench.envs.bullet.model import Floats, Model, Readings
 from replaybench.envs.interface.checks import whole_substeps
 from replaybench.envs.interface.plant import EpisodeMetric, Plant
@@ -65,7 +66,7 @@ class BulletTask(Plant):
         raise NotImplementedError
 
     def made_of(self) -> str:
-        """Return a digest of PyBullet's version, the robot's file, the settings and the functions."""
+        """Return a digest of PyBullet's version, the robot's file, the functions, and whose file the task is from."""
         from importlib.metadata import version
 
         from replaybench.envs.bullet.world import World, model_files
@@ -76,6 +77,7 @@ class BulletTask(Plant):
         own = type(self)
         functions: list[Callable[..., Any]] = [World, Readings, pace, own.starts, own.observe, own.reward]
         content.update(content_hash(functions).encode())
+        content.update(made_of(own).encode())
         return content.hexdigest()
 
     def physics_steps(self, frequency: float) -> int:

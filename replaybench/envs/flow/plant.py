@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.kernel import kernel
+from replaybench.data.source_hash import made_of
 from replaybench.envs.flow.laws import BY_FIDELITY, FELT
 from replaybench.envs.interface.plant import Plant
 
@@ -157,9 +158,13 @@ class Drafting(Plant):
         return made
 
     def made_of(self) -> str:
-        """Return a digest of the source of the chosen fidelity, with the numbers that the task gives it."""
+        """Return a digest of the source of the chosen fidelity, with the numbers that the task gives it.
+
+        Where the task is from a file of a user's own, that counts, too.
+        """
         digest: str = self._engine_class().made_of()
-        return f"{digest} {self.box} {self.forces} {self.start_range} {BY_FIDELITY.get(self.fidelity)}"
+        given = f"{self.box} {self.forces} {self.start_range} {BY_FIDELITY.get(self.fidelity)}"
+        return f"{digest} {given} {made_of(type(self))}".rstrip()
 
     def _engine_class(self) -> Any:
         module, engine = _ENGINES[self.fidelity]

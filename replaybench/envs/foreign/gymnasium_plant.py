@@ -26,6 +26,7 @@ from replaybench.envs.foreign.engine import Step, StepwiseEngine
 from replaybench.envs.foreign.gymnasium_spaces import action_range, handed_over, normalisation
 from replaybench.envs.interface.engine import Engine
 from replaybench.envs.interface.plant import Plant, Vector
+from replaybench.envs.mujoco.model import quiet
 
 Environment = gymnasium.Env[Any, Any]
 
@@ -181,7 +182,8 @@ def _no_such_task(identifier: str) -> UserError:
 def _make(name: str, spec: EnvSpec) -> Environment:
     """Make one environment without Gymnasium's time limit and checker."""
     try:
-        return gymnasium.make(spec, max_episode_steps=-1, disable_env_checker=True)
+        with quiet():
+            return gymnasium.make(spec, max_episode_steps=-1, disable_env_checker=True)
     except Exception as error:
         # Whatever a task's constructor raises, most often for want of a simulator, is the user's to mend.
         raise UserError(f"{name} cannot be made: {type(error).__name__}: {_first_line(error)}") from error

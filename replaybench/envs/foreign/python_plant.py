@@ -9,18 +9,20 @@ from __future__ import annotations
 import inspect
 from dataclasses import dataclass
 from pathlib import Path
+from types import FunctionType
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from replaybench.data.errors import UserError
-from replaybench.data.source_hash import made_of
+from replaybench.data.source_hash import in_no_file, made_of
 from replaybench.data.streams import Stream
 from replaybench.data.user_file import reason
 from replaybench.envs.interface.declarations import check_tuple
 from replaybench.envs.interface.engine import Engine
 from replaybench.envs.interface.plant import Plant, Vector
+from replaybench.envs.ode.function_hash import content_hash
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +61,21 @@ class PythonPlant(Plant):
         return OneByOne(self, num_envs, frequency)
 
     def made_of(self) -> str:
-        """Name the content of the file that defines the plant, and the versions of what it imports."""
-        return made_of(type(self))
+        """Name the content of the file that defines the plant, and the versions of what it imports.
+
+        Raises:
+            UserError: the plant stands in no file, and what its functions refer to cannot be told.
+        """
+        told = made_of(type(self))
+        for part in in_no_file(type(self)):
+            own = {name: value for name, value in sorted(vars(part).items()) if not name.startswith("__")}
+            plain = [(name, value) for name, value in own.items() if isinstance(value, int | float | str | tuple)]
+            functions = [value for value in own.values() if isinstance(value, FunctionType)]
+            try:
+                told += f"; {plain} {content_hash(functions)}"
+            except UserError as error:
+                raise UserError(f"plant {self.name}: {error}; or save the plant in a file") from error
+        return told
 
     @classmethod
     def _declared(cls) -> tuple[str, ...]:
@@ -149,5 +164,8 @@ def _checked(plant: PythonPlant, method: str, x: Vector) -> Vector:
 
 def _failed(plant: PythonPlant, what: str, error: Exception) -> UserError:
     """Say at which line of the user's file what went wrong."""
-    path = Path(inspect.getfile(type(plant)))
+    try:
+        path = Path(inspect.getfile(type(plant)))
+    except (OSError, TypeError):  # in a notebook
+        path = Path("its definition")
     return UserError(f"plant {plant.name}: {what} fails: {path.name}, {reason(error, path)}")

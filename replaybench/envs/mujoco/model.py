@@ -35,7 +35,7 @@ def load_model(path: Path) -> Any:
 
     if not path.is_file():
         raise UserError(f"no MJCF file {str(path)!r}; give the path of a file that exists")
-    with _quiet():
+    with quiet():
         try:
             model = mujoco.MjModel.from_xml_path(str(path))
         except (ValueError, mujoco.FatalError) as error:
@@ -63,8 +63,11 @@ def reset_quietly(model: Any, data: Any) -> None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keep warnings about a file's style to itself; they, too, would be appended to `MUJOCO_LOG.TXT`."""
+    if importlib.util.find_spec("mujoco") is None:
+        yield
+        return
     import mujoco
 
     theirs = mujoco.get_mju_user_warning()

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.data.source_hash import made_of
 from replaybench.data.streams import Stream
 from replaybench.envs.interface.checks import whole_substeps
 from replaybench.envs.interface.plant import Plant, Vector
@@ -118,8 +119,9 @@ class MujocoTask(Plant):
         return load_model(self.path)
 
     def made_of(self) -> str:
-        """Return MuJoCo's version, and digests of the MJCF file and of the task's kernels."""
-        return f"{model_digest(self.path)} {content_hash([type(self).observe, type(self).reward])}"
+        """Return MuJoCo's version, digests of the MJCF file and of the kernels, and whose file the task is from."""
+        kernels = content_hash([type(self).observe, type(self).reward])
+        return f"{model_digest(self.path)} {kernels} {made_of(type(self))}".rstrip()
 
     def substeps(self, frequency: float) -> int:
         """Return the physics steps in a sample; raise `UserError` for a rate that cannot be."""

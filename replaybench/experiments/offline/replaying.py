@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from replaybench.baselines.reference_controllers import run_episode
 from replaybench.controllers.agent import Actions, Agent
+from replaybench.controllers.memory.memory import FIELD
 from replaybench.controllers.registry import load_learner
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.configuration import build
@@ -83,7 +84,7 @@ def replay_offline(
     task = task if changes.discount is None else task._replace(discount=changes.discount)
     setting = LearnerSetting(task, root_seed, members, recording.frequency, refer=strategy.refer)
     agent: Agent = kind(configured, setting)
-    recording.check_fields(learner, agent.fields)
+    recording.check_fields(learner, {name: width for name, width in agent.fields.items() if name != FIELD})
     batch = agent.batch_size * agent.segment
     if capacity is not None and capacity < batch:
         raise UserError(f"--capacity {capacity} is smaller than a batch of {batch}")

@@ -34,3 +34,15 @@ def test_the_lock_is_free_again_after_an_error(tmp_path: Path) -> None:
             raise OSError("disk")
     with RunFolder(tmp_path).locked(), pytest.raises(UserError, match="another sweep"), RunFolder(tmp_path).locked():
         pass
+
+
+def test_what_killed_writers_left_is_removed_and_links_are_not_followed(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    for folder in (run / "cells" / ".export.12.partial", tmp_path / "precious"):
+        folder.mkdir(parents=True)
+        (folder / "data").write_text("x")
+    (run / ".results.nc.12.partial").write_text("x")
+    (run / ".link.12.partial").symlink_to(tmp_path / "precious")
+    RunFolder(run).remove_partial_files()
+    assert [path.name for path in run.rglob("*")] == ["cells"]
+    assert (tmp_path / "precious" / "data").read_text() == "x"

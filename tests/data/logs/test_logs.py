@@ -262,3 +262,21 @@ def test_recordings_are_cut_exactly_at_their_gaps(
     pieces = segments(time, frequency)
     assert [piece.stop - piece.start for piece in pieces] == lengths
     assert np.concatenate([np.arange(len(time))[piece] for piece in pieces]).tolist() == list(range(len(time)))
+
+
+def test_what_numbers_take_in_memory_counts_not_what_they_take_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.savez(tmp_path / "flags.npz", t=np.zeros(1 << 10, np.bool_))
+    (tmp_path / "zeros.csv").write_text("t,a\n" + "0,0\n" * (1 << 10))
+    monkeypatch.setattr(table, "MAX_BYTES", 1 << 12)
+    for name in ("flags.npz", "zeros.csv"):
+        with pytest.raises(UserError, match=f"{name} holds more than"):
+            read_log(tmp_path / name)
+
+
+def test_a_header_that_is_no_python_is_one_line(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("t.npy", b"\x93NUMPY\x01\x00\x01\x00(")
+    with pytest.raises(UserError, match="cannot be read"):
+        read_log(tmp_path / "a.npz")

@@ -320,3 +320,13 @@ def test_a_task_is_the_same_in_every_folder_and_another_with_other_settings(
     ]
     made = [make_plant(name).made_of().replace(name[-9:], "") for name in scaled]
     assert made[0] == made[2] != made[1]
+
+
+def test_a_task_of_mujocos_leaves_no_log_in_the_users_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _plant_of.cache_clear()
+    make_plant("gymnasium:HalfCheetah-v5")
+    assert not list(tmp_path.iterdir())
+    assert "WARNING" not in capfd.readouterr().err

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+import types
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -143,3 +145,35 @@ def test_an_edit_is_another_plant_wherever_it_is_made(tmp_path: Path) -> None:
     before = first.fingerprint()
     (tmp_path / "wanted_level.py").write_text("WANTED = 0.2\n")
     assert first.fingerprint() != before
+
+
+NOTEBOOK = """
+GAIN = {gain}
+def pulled(x):
+    return GAIN * x
+@dataclass(frozen=True, kw_only=True)
+class Typed(PythonPlant):
+    name, state_names, state_units, state_center, state_scale = "Typed", ("x",), ("1",), (0.0,), (1.0,)
+    action_names, action_units, action_low, action_high = ("u",), ("1",), (-1.0,), (1.0,)
+    initial_state, episode_seconds, frequency, discount, reward_scale = (0.5,), 1.0, 10.0, 0.9, 1.0
+    def step(self, x, u, dt):
+        return pulled(x) + dt * u, {reward}, False
+"""
+
+
+def test_a_plant_without_a_file_is_what_its_functions_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a notebook; there the same name stands for many versions of a plant."""
+    cell = types.ModuleType("a_notebook")
+    monkeypatch.setitem(sys.modules, "a_notebook", cell)
+
+    def typed(gain: float, reward: float, more: str = "") -> str:
+        exec(NOTEBOOK.format(gain=gain, reward=reward) + more, vars(cell))
+        plant: PythonPlant = vars(cell)["Typed"]()
+        return plant.fingerprint()
+
+    vars(cell).update(dataclass=dataclass, PythonPlant=PythonPlant)
+    assert typed(0.9, -1.0) == typed(0.9, -1.0)
+    assert len({typed(0.9, -1.0), typed(0.8, -1.0), typed(0.9, -2.0)}) == 3
+    vars(cell)["engine"] = object()
+    with pytest.raises(UserError, match=r"^plant Typed: 'engine', a object .* or save the plant in a file$"):
+        typed(0.9, -1.0, "    def other(self):\n        return engine\n")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream
 from replaybench.envs.flow.navier_stokes.bodies import FreeEllipse, Obstacle, ellipse_at, half_circle
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 HELD: Final = 0.25
 """How long before the start of an episode the ellipse is put into the wake. [D/U]"""
+MARGIN: Final = 1.0
+"""What every ellipse is further than from the ends of the grid, also one that has just left the box. [D]"""
 
 
 class NavierStokes(Engine):
@@ -94,7 +97,16 @@ class NavierStokes(Engine):
         return {name: array.copy() for name, array in self._changing().items()}
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Continue from what `get_state` returned."""
+        """Continue from what `get_state` returned.
+
+        Raises:
+            UserError: an ellipse is off the grid, where a step would write behind the arrays.
+        """
+        grid = self.grid
+        x, y = np.asarray(state["body"])[:, 0] + grid.upstream, np.asarray(state["body"])[:, 1]
+        inside = (x > MARGIN) & (x < grid.width - MARGIN) & (np.abs(y) < grid.height / 2 - MARGIN)
+        if not (inside.all() and np.isfinite(state["body"]).all()):
+            raise UserError("this is no state of the flow: an ellipse is off the grid")
         for name, array in self._changing().items():
             array[:] = state[name]
 
@@ -174,7 +186,9 @@ def _observe(fields: Array, body: Array, left: float, bottom: float, h: float, o
 
 @kernel
 def _between(field: Array, i: float, j: float) -> float:
-    """Return a field at a place between its elements, bilinearly."""
+    """Return a field at a place between its elements, bilinearly; NaN off the grid."""
+    if not (i >= 0.0 and j >= 0.0 and i < field.shape[0] - 1 and j < field.shape[1] - 1):
+        return math.nan
     m, n = math.floor(i), math.floor(j)
     s, t = i - m, j - n
     before = (1.0 - t) * field[m, n] + t * field[m, n + 1]

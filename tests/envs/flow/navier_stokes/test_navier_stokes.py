@@ -189,3 +189,18 @@ def test_a_flow_that_has_blown_up_ends_its_episode(wake: Wake) -> None:
     np.testing.assert_array_equal(terminated, [False, True])
     assert reward[1] == -100.0
     assert np.isfinite(observation).all()
+
+
+def test_a_state_off_the_grid_is_refused_and_never_read_from(wake: Wake) -> None:
+    """Checkpoints may come from strangers, and the kernels check nothing."""
+    env = population([0])
+    env.reset()
+    for place, value in ((0, 1e6), (1, -5.0), (2, np.nan)):
+        state = env.get_state()
+        state["body"][0, place] = value
+        with pytest.raises(UserError, match="an ellipse is off the grid"):
+            env.set_state(state)
+    engine = cast(NavierStokes, env._engine)
+    engine.body[0, :2] = 1e6
+    engine._observe(0)
+    assert np.isnan(engine.observed[0, 6:]).all()
