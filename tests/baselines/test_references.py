@@ -263,6 +263,7 @@ def test_two_close_ends_give_no_score() -> None:
     np.testing.assert_allclose(normalise([-10.0, -7.9], apart), [0.0, 1.0])
     assert np.isnan(normalise([-10.0, -8.1], close)).all()
     assert normalise(-8.95, apart) == pytest.approx(0.5)
+    assert not dataclasses.replace(apart, random=0.0, dp=0.0).usable
 
 
 @pytest.mark.usefixtures("few")

@@ -8,6 +8,7 @@ from buffers import FIELDS, chi_square, fill, make, saved
 
 from replaybench.data.errors import UserError
 from replaybench.replay.buffer import Replay
+from replaybench.replay.newest import newest_batch
 from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.view import Context
 
@@ -210,3 +211,16 @@ def test_what_waits_for_a_learner_is_drawn_one_by_one() -> None:
     large, small = (make("FIFO[Uniform]", members=m, capacity=20) for m in (50_000, 50))
     assert large.at_once == 1
     assert small.at_once > 10
+
+
+def test_a_state_is_loaded_over_whatever_was_there() -> None:
+    one, two = make("FIFO[Uniform]", capacity=50), make("FIFO[Uniform]", capacity=50)
+    fill(one, 10)
+    fill(two, 30)
+    two.load_state_dict(saved(one))
+    np.testing.assert_array_equal(newest_batch(two).serial, newest_batch(one).serial)
+
+
+def test_a_batch_of_none_is_refused() -> None:
+    with pytest.raises(UserError, match="batch size must be at least 1, not 0"):
+        Replay(parse("FIFO[Uniform]"), FIELDS, 32, 0, [0], 0)

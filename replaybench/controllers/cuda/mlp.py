@@ -1,7 +1,7 @@
 """Networks, Adam and target tracking of a population in PyTorch: what learners' updates on a device are made of.
 
 Every operation works on all members at once: batched products, and elementwise passes over flat `[M, P]` tensors. As
-in `layers.py`, the backward pass is written by hand. No function here waits for the device or asks it for a value, so
+in `networks/mlp.py`, the backward pass is written by hand. No function here waits for the device or asks it for a value, so
 that all can be captured into CUDA graphs. Members do not mix, but unlike on the CPU, in which order the library adds
 may depend on M. Importing this module imports PyTorch.
 """
@@ -94,7 +94,7 @@ def adam_factors(adam: Adam, step: int, rate_factor: NDArray[np.floating]) -> ND
 
 
 def adam_step(net: DeviceMLP, first: Tensor, second: Tensor, adam: Adam, factors: Tensor) -> None:
-    """Apply the gradient, as `optimiser.adam_step` does; moments `[M, P]`, factors `[M, 3]` of `adam_factors`.
+    """Apply the gradient, as `networks.adam.adam_step` does; moments `[M, P]`, factors `[M, 3]` of `adam_factors`.
 
     Tiny moments are kept: a GPU is not slower with subnormal numbers.
     """

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.controllers.checks import counts
 from replaybench.controllers.exploration.process_noise import Explored, Floats
 from replaybench.controllers.networks.mlp import Network, PopulationMLP, Tape, forward
 from replaybench.data.errors import UserError
@@ -43,10 +44,7 @@ class ParameterNoise:
             raise UserError("exploration: target and initial must be finite and above 0")
         if not 1 <= self.factor < np.inf:
             raise UserError("exploration: factor must be finite and at least 1, e.g. 1.01")
-        if self.recent < 1:
-            raise UserError("exploration: recent must be at least 1 observation")
-        if self.adaptations < 1:
-            raise UserError("exploration: adaptations must be at least 1")
+        counts("exploration", recent=self.recent, adaptations=self.adaptations)
 
 
 class RunningParameterNoise:

@@ -1,7 +1,7 @@
 """Long short-term memory for a whole population: forward pass and back-propagation through time, one member a call.
 
 Hochreiter & Schmidhuber (1997) with forget gates (Gers et al. 2000), layers stacked as in `torch.nn.LSTM`. It knows
-sequences only, neither plants nor learners. As in `layers`, activations are held transposed, a row a unit, so that the
+sequences only, neither plants nor learners. As in `mlp`, activations are held transposed, a row a unit, so that the
 segments of a batch are the vector axis; each layer runs over all steps before the next one starts, so that its weights
 stay in the first-level cache.
 """

@@ -2,7 +2,7 @@
 
 Novati & Koumoutsakos (2019, section on partial observability) put such networks in the place of the fully connected
 ones and change nothing else; so does this file: parameters and gradient are one flat row a member, as optimisers want
-them, and the passes mirror `layers.forward` and `layers.backward`, with a segment of successive observations in the
+them, and the passes mirror `mlp.forward` and `mlp.backward`, with a segment of successive observations in the
 place of each observation. An action joins behind the LSTM, for what a critic has to remember are observations.
 """
 

@@ -8,8 +8,8 @@ lower slot, or by age, the newest first (`rank_ages`).
 are descending keys, ties by lower position. A leaf is a row of 48 entries. An inner node holds for each of up to 32
 children a lower bound of its entries, the number of entries before it, and its number. Rows begin on cache lines and
 are padded with the largest value, so that work inside a node is a few vector instructions of fixed length without
-branches (`order_rows`). The padding also tells whether a node is full. Nodes are split or merged on the way down, so
-that one pass suffices (`order_tree`). A batch goes down together and remembers its way (`order_batch`). Every node
+branches (`node_vectors`). The padding also tells whether a node is full. Nodes are split or merged on the way down, so
+that one pass suffices (`rank_tree`). A batch goes down together and remembers its way (`rank_batch`). Every node
 but the root stays at least 14/32 or 23/48 full whatever happens, which bounds memory by 22.4 bytes per experience,
 key included. Random updates take 18; as a full node first shares with its neighbour, a fill in sorted order (all keys
 +inf) takes 14.
@@ -19,7 +19,7 @@ cache, batches of 256: 250 with loops over rows of 64 and four ways down the tre
 them; 102 with vectors of fixed length, images asked for in advance and the way down remembered; 86 with stages that
 overlap; 75 with rows of 48 and 32. Leaves of 64 and 32 took 10 and 16 more, at 1e6 43 and 15 more; leaves of 16 are
 split too often. Of 1e4 in cache an update takes 46, and took 148. Drawing takes 13 (59 one by one). Proportional
-priorities (`sums`) take 52 to draw and 23 to update. `benchmarks/bench_order.py` measures growth, victims and memory.
+priorities (`priority_sums`) take 52 to draw and 23 to update. `benchmarks/bench_order.py` measures growth, victims and memory.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class StrategyReplayBuffer(ReplayBuffer):
         handle_timeout_termination: whether an episode cut by a time limit still bootstraps.
         strategy: `Retention[Sampling]`, text or parsed.
         seed: root seed of the strategy's own random streams, which nothing else draws from.
-        feedback: what the training code takes care of, names from `sb3_feedback.FEEDBACK`.
+        feedback: what the training code takes care of, names from `feedback.FEEDBACK`.
 
     Attributes:
         context: what the strategy may know at the next `sample`.

@@ -279,6 +279,28 @@ def test_a_resumed_episode_goes_on_bit_for_bit(learner: str) -> None:
         np.testing.assert_array_equal(array, other.state_dict()[name], err_msg=name)
 
 
+@every_learner
+def test_what_is_recorded_is_remembered_by_who_learns_from_it(learner: str) -> None:
+    """In the place of what the recording learner remembered, which means nothing to another's networks."""
+    recorder, agent = LEARNERS[learner](), LEARNERS[learner]()
+    seen, explored = acted(recorder, 4)
+    agent.start_episode(0, np.ones(2, np.bool_))
+    for time, observation in enumerate(seen):
+        experience = {
+            "observation": observation,
+            "action": explored[time].action,
+            "reward": np.zeros((2, 1), np.float32),
+            "next_observation": observation,
+            "terminated": np.zeros((2, 1), np.float32),
+            "memory": np.full_like(explored[time].extras["memory"], 7.0),
+        }
+        ended = np.array([time == 2, False])
+        told = agent.on_recorded_step(experience, ended, np.ones(2, np.bool_))
+        expected = explored[time].extras["memory"].copy()
+        expected[0] *= time < 3
+        np.testing.assert_array_equal(told["memory"], expected)
+
+
 def test_without_memory_nothing_is_changed() -> None:
     shape = Shape((S, 8, 1), actions=A, inject=1)
     assert make_network(None, shape, 1, np.float32).shape is shape
@@ -294,3 +316,6 @@ def test_what_cannot_be_remembered_is_refused() -> None:
         MemoryConfig(window=1)
     with pytest.raises(UserError, match="parameter noise disturbs networks without memory"):
         DDPGConfig(memory=memory(), exploration=ParameterNoise())
+    for wrong in ({"window": 10**9}, {"units": 10**6}):
+        with pytest.raises(UserError, match=f"memory: .*{next(iter(wrong))}"):
+            MemoryConfig(**wrong)

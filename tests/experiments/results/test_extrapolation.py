@@ -10,6 +10,7 @@ import pytest
 
 from replaybench.controllers.agent import Task
 from replaybench.controllers.algorithms.sac import SAC, SACConfig
+from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.experiments.offline.recording import Recording, read_recording
 from replaybench.experiments.results.extrapolation import Extrapolation, extrapolation, return_bounds
@@ -86,6 +87,16 @@ def test_what_cannot_be_told_is_not(recording: Recording) -> None:
 def test_entropy_is_no_extrapolation() -> None:
     agent = SAC(SACConfig(first_temperature=0.5), LearnerSetting(TASK, 0, range(3)))
     np.testing.assert_allclose(agent.value_bonus(), 0.5 * np.log(2.0))
+
+
+def test_the_bonus_has_the_unit_of_values() -> None:
+    """Values of normalised rewards are told in units of the rewards; so is the entropy in them."""
+    task = TASK._replace(reward_scale=0.01)
+    config = SACConfig(first_temperature=0.5, normalise=NormaliseConfig(rewards=True))
+    agent = SAC(config, LearnerSetting(task, 0, range(1)))
+    agent.normaliser.rewards.update(np.array([-50.0]), np.ones(1, np.bool_))
+    assert agent.normaliser.rewards.factor == pytest.approx(0.02)
+    np.testing.assert_allclose(agent.value_bonus(), 0.25 * np.log(2.0))
 
 
 def test_nobody_is_sent_to_a_learner_that_cannot_make_choices() -> None:

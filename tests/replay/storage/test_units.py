@@ -67,6 +67,15 @@ def test_the_newest_units_and_nothing_in_place_of_those_that_there_are_not() -> 
     assert batch.length[0].tolist() == [3, 2, 4, 0, 0, 0, 0, 0]
 
 
+def test_the_newest_single_steps_and_nothing_in_place_of_those_that_there_are_not() -> None:
+    replay = make("FIFO[Uniform]", capacity=16)
+    offer(replay, [3])
+    batch = newest_batch(replay)
+    assert batch.weight[0].tolist() == [1, 1, 1, 0, 0, 0, 0, 0]
+    assert batch.length is not None
+    assert batch.length[0].tolist() == [1, 1, 1, 0, 0, 0, 0, 0]
+
+
 def test_whole_episodes_are_evicted_whole() -> None:
     replay = make("FIFO[Uniform]", capacity=20, unit=episode(6))
     offer(replay, [3, 6, 1, 2])
