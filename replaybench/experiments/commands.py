@@ -206,12 +206,13 @@ def show_replay(
     table = Table(title=title, box=box.SIMPLE_HEAD)
     for heading in ("learning", "reward", "μ_r"):
         table.add_column(heading, justify="left" if heading == "learning" else "right")
-    online = [("online", facts.reward_greedy, facts.strategy)]
-    online.append(("online, exploring", facts.reward_final, facts.strategy))
+    online = []
+    if noise == recording.noise:  # else they are not on one scale
+        chosen = slice(None) if member is None else slice(member, member + 1)
+        kinds = {"online": facts.reward_greedy, "online, exploring": facts.reward_final}
+        online = [(kind, rewards[chosen], facts.strategy) for kind, rewards in kinds.items() if rewards]
     for kind, rewards, named in online:
-        if rewards and noise == recording.noise:  # else they are not on one scale
-            mine = rewards if member is None else rewards[member : member + 1]
-            _add_scores(table, f"{kind}: {named}", np.array(mine, float), found)
+        _add_scores(table, f"{kind}: {named}", np.array(rewards, float), found)
     _add_scores(table, f"offline: {label}, {updates} updates", outcome.reward[:, -1], found)
     if np.isfinite(found.dp):
         table.add_row("dynamic programming", f"{found.dp:.2f}", _score(found.dp, found))
@@ -236,9 +237,7 @@ def show_replay(
     write_record(
         folder / "scores.h5", "offline scores", about, {"updates": outcome.updates, "reward_greedy": outcome.reward}
     )
-    for drawn in draw_offline(
-        outcome.updates, outcome.reward, found, online if noise == recording.noise else [], label, folder
-    ):
+    for drawn in draw_offline(outcome.updates, outcome.reward, found, online, label, folder):
         print(f"figure   {drawn}")
     print(f"policy   {folder / 'policy.safetensors'}")
     print(f"scores   {folder / 'scores.h5'}")

@@ -569,6 +569,15 @@ def test_a_cell_is_found_by_what_it_is(run: Path, tmp_path: Path, capsys: pytest
     )
 
 
+def test_a_film_leaves_no_option_without_effect(run: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    film = ("show", "PendulumDCSC", "--out", tmp_path / "film.gif")
+    told = refused(capsys, *film, "--strategy", "FULL[PER]", "--member", 1)
+    assert "--strategy and --member choose a policy; name its file or run folder with --policy" in told
+    file = next(run.glob("cells/*/policy.safetensors"))
+    assert "--frequency chooses a cell of a run folder" in refused(capsys, *film, "--policy", file, "--frequency", 10)
+    assert not (tmp_path / "film.gif").exists()
+
+
 def test_results_name_their_cells_and_units(run: Path) -> None:
     with xr.open_dataset(run / "results.nc", engine="h5netcdf") as data:
         assert set(data["cell"].values.ravel().tolist()) == {path.name for path in run.glob("cells/*")}
@@ -578,10 +587,15 @@ def test_results_name_their_cells_and_units(run: Path) -> None:
 
 
 def test_replay_of_a_runs_cell_with_changed_settings(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = (run, "--plant", "PendulumDCSC", "--from-strategy", "FIFO[Uniform]", "--seed", 1, "--updates", 20)
+    drawn = []
+    monkeypatch.setattr(
+        "replaybench.experiments.figures.all_figures.draw_offline", lambda *told: drawn.append(told[3]) or []
+    )
     assert call("replay", *chosen, "--seeds", 2, "--output", tmp_path / "as-it-was") == 0
+    assert {name: len(rewards) for name, rewards, _ in drawn[0]} == {"online": 1, "online, exploring": 1}
     changed = ("--set", "tau=0.5", "--discount", "0.5", "--set=exploration.first_amplitude=0.5")
     assert call("replay", *chosen, "--seeds", 2, *changed, "--output", tmp_path / "changed") == 0
     before, after = (read_record(tmp_path / name / "scores.h5") for name in ("as-it-was", "changed"))

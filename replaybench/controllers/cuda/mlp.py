@@ -1,9 +1,9 @@
 """Networks, Adam and target tracking of a population in PyTorch: what learners' updates on a device are made of.
 
 Every operation works on all members at once: batched products, and elementwise passes over flat `[M, P]` tensors. As
-in `networks/mlp.py`, the backward pass is written by hand. No function here waits for the device or asks it for a value, so
-that all can be captured into CUDA graphs. Members do not mix, but unlike on the CPU, in which order the library adds
-may depend on M. Importing this module imports PyTorch.
+in `networks/mlp.py`, the backward pass is written by hand. No function here waits for the device or asks it for a
+value, so that all can be captured into CUDA graphs. Members do not mix, but unlike on the CPU, in which order the
+library adds may depend on M. Importing this module imports PyTorch.
 """
 
 from __future__ import annotations

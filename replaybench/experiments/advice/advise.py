@@ -13,13 +13,23 @@ from rich.console import Console
 
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.formats.run_folder import RunFolder
+from replaybench.envs.interface.plant import Plant
 from replaybench.envs.registry import is_installed, make_plant
 from replaybench.experiments.advice.ninety_percent import Capacity, ninety_percent, rounded
-from replaybench.experiments.advice.probes import LEAST_EPISODES, Question, condition, planned, run, stored_study
-from replaybench.experiments.advice.proposal import Advice, Probe, cautions_of, changes_of, choose, probes_of, scores_of
+from replaybench.experiments.advice.probes import (
+    LEAST_EPISODES,
+    Question,
+    condition,
+    experiences,
+    planned,
+    run,
+    stored_study,
+)
+from replaybench.experiments.advice.proposal import Advice, cautions_of, changes_of, choose, probes_of, scores_of
 from replaybench.experiments.advice.rules import RETENTIONS, SAMPLINGS, Candidate, candidates
 from replaybench.experiments.advice.show import as_record, print_advice
 from replaybench.experiments.advice.traits import Traits, authority_of, decay_of, symmetry_of
+from replaybench.experiments.results.dataset import runs_there
 from replaybench.experiments.results.results_file import read_results
 from replaybench.replay.strategies.notation import parse
 
@@ -46,7 +56,8 @@ def advise(question: Question, folder: Path, workers: int, console: Console) -> 
     settings = study.cells()[0].settings
     first = run(study, folder / "1-full", workers, console)
     here = condition(first, question.plant, question.learner, question.noise, question.frequency)
-    capacity = _capacity(here)
+    collected = experiences(here, plant)
+    capacity = _capacity(here, collected)
     asked = rounded(capacity.steps) if capacity is not None else _ROOM
     traits = Traits(
         noise=question.noise,
@@ -58,21 +69,20 @@ def advise(question: Question, folder: Path, workers: int, console: Console) -> 
     room = max(batch, min(asked, question.memory or asked))
     ranked = [each for each in candidates(traits) if each.strategy() != FULL]
     if question.memory:
-        steps = int(here["episode_steps"].sum("episode").max())
-        ranked = [each for each in ranked if each.retention != "FULL" or question.memory >= steps]
+        ranked = [each for each in ranked if each.retention != "FULL" or question.memory >= _most(collected)]
     picked = ranked[: budget.probes]
     say(f"2 of 3: {', '.join(each.strategy(room) for each in picked)}")
     names = [FULL, *(each.strategy(room) for each in picked)]
     second = run(question.study(names, budget.episodes, _ROOM), folder / "2-probes", workers, console)
     tried = _tried(names, None)
-    advice = _conclude(question, budget.episodes, second, traits, capacity, tried)
+    advice = _conclude(question, plant, budget.episodes, second, traits, capacity, tried)
     bounded = [each for each in advice.probes if each.candidate.retention != "FULL"]
     if bounded and len(picked) == budget.probes > 1 and room // 2 >= batch:
         half = bounded[0].candidate.strategy(room // 2)
         say(f"3 of 3: half the capacity, {half}")
         names.append(half)
         third = run(question.study(names, budget.episodes, _ROOM), folder / "3-capacity", workers, console)
-        advice = _conclude(question, budget.episodes, third, traits, capacity, _tried(names, None))
+        advice = _conclude(question, plant, budget.episodes, third, traits, capacity, _tried(names, None))
     return advice
 
 
@@ -135,8 +145,8 @@ def _advise_stored(
 ) -> Advice:
     """Advise by one condition of stored results."""
     here = condition(data, plant, learner, noise, rate)
-    capacity = _capacity(here)
     known = make_plant(plant, **_part(table, "plant", plant)) if load else None
+    capacity = _capacity(here, experiences(here, known))
     settings = _part(table, "learner", learner)
     traits = Traits(
         noise=noise,
@@ -147,12 +157,12 @@ def _advise_stored(
     )
     room = table.get("capacity")
     names = [str(name) for name in here["strategy"].values if here["reward"].sel(strategy=name).notnull().any()]
-    seeds = int(here["reward"].sel(strategy=FULL).notnull().any("episode").sum())
+    seeds = int(runs_there(here).sel(strategy=FULL).sum())
     question = Question(
         plant=plant, learner=learner, frequency=rate, noise=noise, seeds=seeds, root_seed=0, memory=memory, minutes=0.0
     )
     tried = _tried(names, room if isinstance(room, int) else None)
-    return _conclude(question, data.sizes["episode"], data, traits, capacity, tried)
+    return _conclude(question, known, data.sizes["episode"], data, traits, capacity, tried)
 
 
 def _part(table: dict[str, Any], *names: str) -> dict[str, Any]:
@@ -163,11 +173,13 @@ def _part(table: dict[str, Any], *names: str) -> dict[str, Any]:
     return table
 
 
-def _capacity(here: xr.Dataset) -> Capacity | None:
-    """Apply the 90 % rule to the curve of FULL[Uniform]."""
-    full = here.sel(strategy=FULL)
-    there = full["reward"].notnull().any("episode").values
-    rewards, steps = (full[name].transpose("seed", "episode").values[there] for name in ("reward", "episode_steps"))
+def _capacity(here: xr.Dataset, collected: xr.DataArray | None) -> Capacity | None:
+    """Apply the 90 % rule to the curve of FULL[Uniform]; None where it is not known what was `collected`."""
+    if collected is None:
+        return None
+    there = runs_there(here).sel(strategy=FULL).values
+    curves = here["reward"].sel(strategy=FULL), collected.sel(strategy=FULL)
+    rewards, steps = (curve.transpose("seed", "episode").values[there] for curve in curves)
     start = float(here["reference_random"])
     if not np.isfinite(start):
         start = float(np.nanmean(rewards[:, : max(1, rewards.shape[1] // 20)]))
@@ -194,13 +206,14 @@ def _tried(names: Sequence[str], room: int | None) -> list[tuple[str, str, str, 
 
 def _conclude(
     question: Question,
+    plant: Plant | None,
     episodes: int,
     data: xr.Dataset,
     traits: Traits,
     capacity: Capacity | None,
     tried: Sequence[tuple[str, str, str, int | None]],
 ) -> Advice:
-    """Compare what was tried, and propose one that fits into the memory.
+    """Compare what was tried, and propose one that fits into the memory; without the `plant` less is known.
 
     Raises:
         UserError: none does.
@@ -208,15 +221,15 @@ def _conclude(
     here = condition(data, question.plant, question.learner, question.noise, question.frequency)
     scores, unit = scores_of(here)
     judged = {(each.retention, each.sampling): each for each in candidates(traits)}
-    done = here["reward"].notnull().any("episode")
+    done, collected = runs_there(here), experiences(here, plant)
     missing = {name: int((~done.sel(strategy=name)).sum()) for name in scores}
     probes = probes_of(scores, missing, [(judged[kept, drawn], name, room) for kept, drawn, name, room in tried])
-    sizes = {each.name: _size(each, here) for each in probes}
+    sizes = {each.name: each.capacity or _most(collected) for each in probes}
     affordable = [each for each in probes if not question.memory or sizes[each.name] <= question.memory]
     if not affordable:
         raise UserError(
             f"nothing that was run on {question.plant} fits into --memory {question.memory}, the least keeps "
-            f"{min(sizes.values())}; raise it, or run FIFO({question.memory})[Uniform] there too"
+            f"{min(sizes.values()):.0f}; raise it, or run FIFO({question.memory})[Uniform] there too"
         )
     chosen = choose(affordable)
     return Advice(
@@ -232,14 +245,13 @@ def _conclude(
         probes=probes,
         chosen=chosen,
         changes=changes_of(traits, probes, affordable, chosen, capacity),
-        cautions=cautions_of(capacity, chosen, question.seeds, episodes, traits),
+        cautions=cautions_of(capacity, chosen, question.seeds, episodes, traits, counted=collected is not None),
     )
 
 
-def _size(probe: Probe, here: xr.Dataset) -> int:
-    """Return how many experiences a strategy keeps; without a capacity they are those of the whole run."""
-    whole = int(here["episode_steps"].sel(strategy=probe.name).sum("episode").max())
-    return whole if probe.capacity is None else probe.capacity
+def _most(collected: xr.DataArray | None) -> float:
+    """Return how many experiences a whole run collected at most, which is what FULL keeps; ∞ where nobody knows."""
+    return float("inf") if collected is None else float(collected.sum("episode").max())
 
 
 def show(advices: Sequence[Advice], form: str, console: Console) -> None:

@@ -17,8 +17,10 @@ from replaybench.data.configuration import build
 from replaybench.data.errors import UserError
 from replaybench.data.formats.documents import read_toml
 from replaybench.data.formats.run_folder import RunFolder
+from replaybench.envs.interface.plant import Plant
 from replaybench.experiments.calibration import estimate_seconds
 from replaybench.experiments.presets.reproduce import take_over
+from replaybench.experiments.results.dataset import in_rounds
 from replaybench.experiments.sweep import run_sweep
 from replaybench.experiments.training.study import Study
 
@@ -141,6 +143,20 @@ def run(study: Study, folder: Path, workers: int, console: Console) -> xr.Datase
 def condition(data: xr.Dataset, plant: str, learner: str, noise: float, frequency: float) -> xr.Dataset:
     """Return the part of a dataset that advice looks at."""
     return data.sel(plant=plant, learner=learner, noise=noise, frequency=frequency)
+
+
+def experiences(here: xr.Dataset, plant: Plant | None) -> xr.DataArray | None:
+    """Return how many experiences each episode or round of a condition gave, NaN where there was none.
+
+    Of a round only the mean length of the episodes that ended in it is stored: its steps are known by the plant, and
+    without one they are not (None).
+    """
+    steps = here["episode_steps"]
+    if not in_rounds(here):
+        return steps
+    if plant is None:
+        return None
+    return xr.full_like(steps, plant.steps_per_episode(float(here["frequency"]))).where(here["reward"].notnull())
 
 
 def stored_study(folder: RunFolder) -> dict[str, Any]:

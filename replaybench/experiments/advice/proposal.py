@@ -14,6 +14,7 @@ from replaybench.experiments.advice.ninety_percent import LEAST_EPISODES, Capaci
 from replaybench.experiments.advice.rules import SAMPLINGS, Candidate, Rule, candidates, rules
 from replaybench.experiments.advice.traits import Traits
 from replaybench.experiments.results.comparison_tables import final_scores, scaled
+from replaybench.experiments.results.dataset import runs_there
 from replaybench.experiments.results.effects import SIGNIFICANT, Effect, holm, paired
 from replaybench.experiments.results.sign_flips import flipped
 
@@ -98,7 +99,7 @@ def scores_of(data: xr.Dataset) -> tuple[dict[str, Floats], str]:
     """
     data = data.expand_dims(["noise", "frequency", "learner"]).transpose("noise", "frequency", "learner", ...)
     found = final_scores(data).isel(noise=0, frequency=0, learner=0)
-    run = data["reward"].notnull().any("episode").isel(noise=0, frequency=0, learner=0)
+    run = runs_there(data).isel(noise=0, frequency=0, learner=0)
     by_name = {
         str(name): found.sel(strategy=name).values for name in data["strategy"].values if run.sel(strategy=name).any()
     }
@@ -201,10 +202,14 @@ def _edge(rule: Rule, value: float, parts: set[str]) -> str:
     return f"{rule.trait} is {value:.3g}: rule {rule.id} {state} {', and '.join(said)} where it is {rule.ends()}"
 
 
-def cautions_of(capacity: Capacity | None, chosen: Probe, seeds: int, episodes: int, traits: Traits) -> list[str]:
-    """Say what the advice does not rest on."""
+def cautions_of(
+    capacity: Capacity | None, chosen: Probe, seeds: int, episodes: int, traits: Traits, counted: bool = True
+) -> list[str]:
+    """Say what the advice does not rest on; `counted`: whether it is known how many experiences there were."""
     said = []
-    if capacity is None and episodes < LEAST_EPISODES:
+    if not counted:
+        said.append("how many experiences a round gave is not known without the plant's file; name it with --plant")
+    elif capacity is None and episodes < LEAST_EPISODES:
         said.append(
             f"{episodes} episodes are too few for the 90 % rule, so that the capacity is not its own; --episodes "
             f"{LEAST_EPISODES} or more"

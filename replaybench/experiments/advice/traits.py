@@ -15,8 +15,6 @@ from replaybench.envs.population import PopulationEnv
 
 Floats = NDArray[np.float64]
 
-MIRRORED: Final = 1e-6
-"""Relative difference of mirrored steps that is rounding."""
 _MEMBERS: Final = 16
 _STEPS: Final = 4000
 _RENEWED: Final = 0.2

@@ -57,7 +57,13 @@ def show(
     from replaybench.experiments.inspection.finding import find_policy
 
     found = None
-    if policy is not None:
+    if policy is None:
+        given = {"strategy": strategy, "member": member, "learner": learner, "seed": seed}
+        if names := [f"--{name}" for name, value in given.items() if value is not None]:
+            raise UserError(f"{' and '.join(names)} choose a policy; name its file or run folder with --policy")
+    elif frequency is not None and not policy.is_dir():
+        raise UserError("--frequency chooses a cell of a run folder; a policy file acts at the rate that it learned at")
+    else:
         axes = {"noise": noise, "frequency": frequency} if policy.is_dir() else {}
         chosen = {"plant": plant, "strategy": strategy, "seed": seed, **axes}
         found = find_policy(policy, member, learner=learner if policy.is_dir() else None, **chosen)

@@ -22,7 +22,7 @@ from replaybench.experiments.figures.style import (
     plant_name,
 )
 from replaybench.experiments.results.comparison_tables import final_scores, scaled
-from replaybench.experiments.results.dataset import episode_metric, the_last
+from replaybench.experiments.results.dataset import episode_metric, runs_there, the_last
 from replaybench.experiments.results.distribution import profile, profile_band
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def performance_profiles(data: xr.Dataset) -> Figure | None:
         data: dataset of one plant.
     """
     scores, series = final_scores(data), all_series(data)
-    run = data["reward"].notnull().any("episode")
+    run = runs_there(data)
     places = [
         (float(noise), float(rate))
         for noise in data["noise"].values

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError
 from replaybench.experiments.results.comparison_tables import final_scores
+from replaybench.experiments.results.dataset import runs_there
 from replaybench.experiments.results.effects import SIGNIFICANT, holm
 from replaybench.experiments.results.sign_flips import flipped
 from replaybench.replay.strategies.notation import parse
@@ -108,7 +109,7 @@ def _without(name: str, capacity: int | None) -> str:
 def advantages(data: xr.Dataset, baseline: str) -> dict[tuple[str, int | None, float, float], Advantage]:
     """Return one plant's advantages over a baseline by learner, capacity, noise and rate."""
     scores = final_scores(data).transpose("noise", "frequency", "learner", "strategy", "seed")
-    run = data["reward"].notnull().any("episode").transpose(*scores.dims)
+    run = runs_there(data).transpose(*scores.dims)
     groups = by_capacity([str(name) for name in data["strategy"].values])
     found = {}
     for learner in data["learner"].values:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.user_file import shortened
 from replaybench.experiments.inspection.fitted_table import FittedTable
-from replaybench.experiments.results.dataset import episode_metric, last_of, mu_r, the_last
+from replaybench.experiments.results.dataset import episode_metric, last_of, mu_r, runs_there, the_last
 from replaybench.experiments.results.distribution import assured, assured_share, improvement, middle
 from replaybench.experiments.results.effects import SIGNIFICANT, Effect, holm, p_text, paired, seeds_to_tell
 from replaybench.experiments.results.sign_flips import flipped
@@ -84,7 +84,7 @@ def compared(data: xr.Dataset, baseline: str) -> list[Row]:
     one noise and rate are one family.
     """
     scores = final_scores(data).transpose("noise", "frequency", "learner", "strategy", "seed")
-    run = data["reward"].notnull().any("episode").transpose(*scores.dims)
+    run = runs_there(data).transpose(*scores.dims)
     rows = []
     for i, noise in enumerate(data["noise"].values):
         for j, frequency in enumerate(data["frequency"].values):

@@ -11,7 +11,7 @@ import xarray as xr
 from replaybench.baselines.references import no_score
 from replaybench.data.user_file import shortened
 from replaybench.experiments.inspection.fitted_table import FittedTable
-from replaybench.experiments.results.dataset import episode_metric, last_of, lengths_vary, mu_r, the_last
+from replaybench.experiments.results.dataset import episode_metric, last_of, lengths_vary, mu_r, runs_there, the_last
 from replaybench.experiments.results.statistics import Interval, interval
 
 NOISE_AWARE: Final = {
@@ -27,14 +27,15 @@ def score_tables(data: xr.Dataset) -> list[FittedTable]:
     labels = _labels(data)
     for plant, frequency, noise, learner, strategy in _points(data):
         cell = data.sel(plant=plant, frequency=frequency, noise=noise, learner=learner, strategy=strategy)
-        if np.isnan(cell["reward"].values).all():
+        if not runs_there(cell).any():
             continue
         mine = data.sel(plant=plant)
         if plant not in tables:
             tables[plant] = _empty_table(mine)
         last = last_of(mine)
-        final = cell["reward"].values[:, -last:]
-        greedy = cell["reward_greedy"].values[:, data["greedy_episode"].values > data.sizes["episode"] - last]
+        whole = np.isfinite(cell["reward"].values).all(axis=1)  # as for μ_final
+        final = cell["reward"].values[whole, -last:]
+        greedy = cell["reward_greedy"].values[whole][:, data["greedy_episode"].values > data.sizes["episode"] - last]
         censored = int(cell["censored"])
         tables[plant].add(
             f"{float(frequency):g}",
@@ -42,7 +43,7 @@ def score_tables(data: xr.Dataset) -> list[FittedTable]:
             *labels[learner, strategy],
             _mean(final),
             _mean(greedy),
-            *([_mean(cell["episode_steps"].values[:, -last:], 0)] if lengths_vary(mine) else []),
+            *([_mean(cell["episode_steps"].values[whole, -last:], 0)] if lengths_vary(mine) else []),
             str(_interval(cell, "mu_final")),
             _mean(cell["mu_max_mean"].values),
             _mean(cell["rise_time_mean"].values, 0) + (f" ({censored} never)" if censored else ""),

@@ -190,8 +190,8 @@ class Study:
             learner=learner,
             settings=dataclasses.asdict(settings),
             strategy=str(parsed),
-            noise=abs(noise),  # −0.0 is 0.0
-            frequency=frequency,
+            noise=abs(float(noise)),  # −0.0 is 0.0; from Python it may be an int, which reads otherwise in an id
+            frequency=float(frequency),
             first_member=0,
             members=min(self.block, self.seeds),
             root_seed=self.root_seed,

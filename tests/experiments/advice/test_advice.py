@@ -17,6 +17,7 @@ from benchmarks.advice_evidence import evidence
 from replaybench.data.errors import UserError
 from replaybench.envs.ode.magman import Magman
 from replaybench.envs.ode.pendulum import PendulumDCSC
+from replaybench.envs.registry import make_plant
 from replaybench.experiments.advice import advise as procedure
 from replaybench.experiments.advice.advise import advise_from
 from replaybench.experiments.advice.ninety_percent import Capacity, moving_mean, ninety_percent, rounded
@@ -378,3 +379,33 @@ def test_bad_input_is_one_line(
     assert call("advise", *words) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
+
+
+def test_what_a_round_gave_is_the_plants_to_tell(tmp_path: Path) -> None:
+    """Only the mean length of the episodes that ended in it is stored."""
+    data = made(tmp_path)
+    data["episode_steps"].values[:] = 20.0
+    data.coords["update_every"] = "plant", [100]
+    write_results(tmp_path / "results.nc", data)
+    (advice,) = advise_from(tmp_path, None, 0, None, None)
+    assert advice.capacity is not None
+    assert advice.capacity.stored == 60 * make_plant("PendulumDCSC").steps_per_episode(50.0) == 12_000
+    assert advise_from(tmp_path, None, 12_000, None, None)[0].chosen.name == "FULL[PER]"
+    (tmp_path / "study.toml").write_text("capacity = 500")
+    assert advise_from(tmp_path, None, 11_999, None, None)[0].chosen.name == "FIFO[Uniform]"
+    data["plant"] = ["own.py:Mine"]
+    write_results(tmp_path / "results.nc", data)
+    (advice,) = advise_from(tmp_path, None, 0, None, None)
+    assert advice.capacity is None
+    assert any("how many experiences a round gave is not known" in each for each in advice.cautions)
+    assert not any("learned nothing" in each for each in advice.cautions)
+
+
+def test_a_run_that_failed_at_once_is_a_failed_run(tmp_path: Path) -> None:
+    data = made(tmp_path)
+    for name in ("reward", "reward_greedy", "mu_final"):
+        data[name].values[:, :, 2, :, :, 4:] = np.nan
+    write_results(tmp_path / "results.nc", data)
+    (advice,) = advise_from(tmp_path, None, 0, None, None)
+    (probe,) = (probe for probe in advice.probes if probe.name == "FULL[PER]")
+    assert (probe.missing, probe.failed) == (0, 2)

@@ -101,3 +101,11 @@ def shown(data: xr.Dataset, baseline: str | None) -> str:
     for table in comparison_tables(data, baseline):
         Console(width=200, file=printed).print(table)
     return printed.getvalue()
+
+
+def test_a_run_that_failed_before_any_reward_is_there(tmp_path: Path) -> None:
+    data = results(tmp_path, SCALED)
+    for name in ("reward", "mu_final"):
+        data[name].loc[{"strategy": "FULL[PER]", "seed": 4}] = np.nan
+    rows = {row.strategy: row for row in compared(data.sel(plant="PendulumDCSC"), STRATEGIES[0])}
+    assert (rows["FULL[PER]"].failed, len(rows["FULL[PER]"].scores)) == (2, 6)

@@ -136,3 +136,16 @@ def test_rescoring_runs_no_python_file_that_was_not_named(tmp_path: Path) -> Non
     with pytest.raises(UserError, match="unknown plant in"):
         rescore(results, {f"{own}:Mine": {}})
     assert marker.exists()
+
+
+def test_rewards_of_failed_runs_are_in_no_mean(tmp_path: Path) -> None:
+    data = finished(tmp_path, GOOD)
+    reward = data["reward"].values.reshape(3, 30)
+    data["reward"].values.reshape(3, 30)[1, 20:] = np.nan
+    data["reward_greedy"].values.reshape(3, 3)[1, 2] = np.nan
+    (table,) = score_tables(data)
+    cells = dict(zip(table.headings, table.rows[0], strict=True))
+    assert str(cells["reward"]) == f"{reward[[0, 2]].mean():.2f}"
+    assert str(cells["greedy"]) == f"{data['reward_greedy'].values.reshape(3, 3)[[0, 2]].mean():.2f}"
+    data["reward"].values[:] = np.nan
+    assert len(score_tables(data)) == 1

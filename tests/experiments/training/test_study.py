@@ -211,6 +211,15 @@ def test_a_missing_study_is_one_line(tmp_path: Path) -> None:
         read_study(tmp_path / "none.toml")
 
 
+def test_whole_numbers_are_the_same_cells_in_python_and_in_a_file() -> None:
+    """Else a study that Python ran would begin anew from its own study.toml."""
+    common = {"name": "x", "plants": ("Pendulum",), "strategies": ("FIFO[Uniform]",)}
+    whole = Study(**common, noise=(0,), frequency=(50,))  # type: ignore[arg-type]
+    again = build(Study, tomllib.loads(write_toml(resolved(whole, whole.cells()))), "file")
+    assert [cell.id for cell in whole.cells()] == [cell.id for cell in again.cells()]
+    assert whole.cells() == Study(**common, noise=(0.0,), frequency=(50.0,)).cells()  # type: ignore[arg-type]
+
+
 def test_defaults_are_the_papers_runs() -> None:
     study = Study(name="x", plants=("Pendulum",), strategies=("FIFO[Uniform]",))
     assert (study.seeds, study.episodes, study.capacity, study.noise) == (50, 3000, 10_000, (0.0,))
