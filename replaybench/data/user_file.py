@@ -41,6 +41,12 @@ def in_file(name: str) -> InFile | None:
     return InFile(Path(match["path"]), match["name"]) if match else None
 
 
+def called(name: str) -> str:
+    """Return what two names of one thing have in common, wherever its file is: that of its class, in lower case."""
+    place = in_file(name)
+    return (place.class_name if place else name).casefold()
+
+
 def class_here(name: str) -> str | None:
     """Return `file.py:ClassName` for a class of that name, in any case, that a file here seems to define.
 

@@ -13,6 +13,7 @@ from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.quantities import duration, gigabytes
 from replaybench.data.user_file import shortened
 from replaybench.experiments.calibration import estimate_seconds
+from replaybench.experiments.inspection.cell_table import reached
 from replaybench.experiments.inspection.fitted_table import FittedTable
 from replaybench.experiments.plan import check_room, plan
 from replaybench.experiments.plan_warnings import plan_warnings
@@ -45,7 +46,8 @@ def show_plan(console: Console, study: Study, folder: Path, workers: int, cluste
     caption = f"… and {further} further grid points" if further > 0 else ""
     table = FittedTable(_HEADINGS, _NAMES, _RIGHT, _DROPPABLE, title=title, caption=caption)
     for blocks in itertools.islice(points.values(), _MOST_ROWS):
-        table.add(*_row(blocks, short, sum(cell.id in open_ids for cell in blocks)))
+        at = reached(RunFolder(folder), blocks[0]) if len(blocks) == 1 and blocks[0].id in open_ids else ""
+        table.add(*_row(blocks, short, sum(cell.id in open_ids for cell in blocks), at))
     console.print(table)
     check_room(todo, folder)
     needed = duration(estimate_seconds(todo.open, workers if cluster is None else 1))
@@ -59,14 +61,15 @@ def show_plan(console: Console, study: Study, folder: Path, workers: int, cluste
         console.print(f"warning: {warning}", markup=False, highlight=False)
 
 
-def _row(blocks: Sequence[Cell], short: Mapping[str, Mapping[str, str]], missing: int) -> tuple[str, ...]:
+def _row(blocks: Sequence[Cell], short: Mapping[str, Mapping[str, str]], missing: int, at: str) -> tuple[str, ...]:
     """Describe the cells of one grid point, a block of seeds each, of which so many are to be run.
 
     Args:
         short: by axis and name, what a name is written as.
+        at: where a single unfinished cell goes on, if that is not at its beginning.
     """
     cell, count = blocks[0], len(blocks)
-    state = {0: "complete", count: "to run"}.get(missing, f"{missing} of {count} to run")
+    state = {0: "complete", count: f"to run, {at}" if at else "to run"}.get(missing, f"{missing} of {count} to run")
     numbers = (f"{cell.noise:g}", f"{cell.frequency:g}", str(sum(each.members for each in blocks)), str(cell.episodes))
     every = "every step" if cell.update_every == 1 else f"every {cell.update_every} steps"
     schedule = every if cell.update_every else "each episode"

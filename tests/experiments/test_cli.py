@@ -375,6 +375,8 @@ def test_import_then_replay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "exists already" in refused(capsys, *words)
     assert call("replay", tmp_path / "rig_log.h5", "--updates", 20, "--seeds", 2, "--output", tmp_path / "out") == 0
     assert "offline: DDPG, FULL[Uniform]" in capsys.readouterr().out
+    told = refused(capsys, "replay", tmp_path / "rig_log.h5", "--plant", "PendulumDCSC", "--output", tmp_path / "other")
+    assert "was recorded on 'Pendulum', not on PendulumDCSC; leave --plant out" in told
 
 
 def test_baseline_takes_the_plants_own_parameters(
@@ -474,6 +476,7 @@ def test_a_buffer_may_keep_no_places_of_synthetic_experiences(
         (["baseline", "Pendulum", "--noise", "-1"], "noise"),
         (["baseline", "Pendulum", "--mass", "1", "--mass=2"], "mass is given twice; leave one out"),
         (["sweep", "nowhere.toml"], "no such study file"),
+        (["sweep", "."], ". is a folder; name a study file in it"),
         (["replay", "x.h5", "--strategy", "FULL[PRE]"], "did you mean PER"),
         (["replay", "x.h5", "--updates", "0"], "--updates must be at least 1"),
         (["replay", "x.h5", "--capacity", "5"], "keeps everything"),
@@ -576,6 +579,9 @@ def test_a_film_leaves_no_option_without_effect(run: Path, capsys: pytest.Captur
     file = next(run.glob("cells/*/policy.safetensors"))
     assert "--frequency chooses a cell of a run folder" in refused(capsys, *film, "--policy", file, "--frequency", 10)
     assert not (tmp_path / "film.gif").exists()
+    (tmp_path / "film.gif").write_text("precious")
+    assert "exists already" in refused(capsys, *film)
+    assert (tmp_path / "film.gif").read_text() == "precious"
 
 
 def test_results_name_their_cells_and_units(run: Path) -> None:

@@ -231,3 +231,12 @@ def test_a_study_that_can_teach_something_is_not(tmp_path: Path) -> None:
     assert not plan_warnings(make_study(learner={"DDPG": just | FADING}, noise=(1.0,)).cells())
     assert not plan_warnings(make_study(learners=("V-RACER", "SAC"), episodes=60).cells()), "theirs does not fade"
     assert not plan_warnings(make_study(learners=("DQN",), episodes=250).cells())
+
+
+def test_what_continues_is_not_said_to_begin(tmp_path: Path) -> None:
+    folder, study = RunFolder(tmp_path / "run"), make_study(episodes=30)
+    (cell,) = study.cells()
+    write_record(folder.cell(cell.id) / "checkpoint.h5", "checkpoint", {"episode": 7}, {})
+    console = Console(record=True, width=200)
+    show_plan(console, study, folder.path, 1)
+    assert "to run, at 7 of 30" in console.export_text()

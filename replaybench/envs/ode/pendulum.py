@@ -50,7 +50,7 @@ class Pendulum(OdePlant):
     initial_state = (0.0, 0.0)
     reference_state = (math.pi, 0.0)
     periodic = (True, False)
-    positive = ("inertia", "resistance")
+    positive = ("inertia", "mass", "length", "resistance")
     reward_scale = 0.01
 
     # The way up never exceeds 10.1 rad/s: a wider grid would only be coarser where it matters.

@@ -47,7 +47,7 @@ def show(
         member: Member of the policy file, from 0; the one that did best in its last greedy episode if not given.
         learner: Learner of the cell of a run folder; of a file only where it is one of your own.
         strategy: Strategy of the cell of a run folder.
-        noise: Noise of the cell of a run folder; without a run folder, of the plant.
+        noise: Noise of the cell of a run folder; beside a policy file, or without a policy, of the plant.
         frequency: Control rate in Hz of the cell of a run folder; without a policy, of the plant.
         seed: Seed of the cell of a run folder.
         root_seed: Root seed of the episode's start and noise.
@@ -108,7 +108,9 @@ def table(run: Positional[Path], baseline: str | None = None) -> int:
     if run.is_dir() and not path.is_file():
         raise UserError(f"{run} holds no results.nc; run `replaybench sweep` into it first, or name another run folder")
     data = read_results(path)
-    for shown in (*score_tables(data), *comparison_tables(data, baseline), *noise_tables(data)):
+    if not (scores := score_tables(data)):
+        raise UserError(f"{path} holds no finished cell yet; a table needs one at least")
+    for shown in (*scores, *comparison_tables(data, baseline), *noise_tables(data)):
         console.print(shown)
     return 0
 

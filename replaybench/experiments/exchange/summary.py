@@ -182,7 +182,8 @@ def summary_table(summary: Summary) -> Table:
 
 
 def wrap(angle: Floats) -> Floats:
-    """Return angles [rad] wrapped into [-π, π)."""
+    """Return angles [rad] wrapped into [-π, π); NaN where they are not finite."""
+    angle = np.where(np.isfinite(angle), angle, np.nan)
     wrapped = angle - 2 * np.pi * np.floor((angle + np.pi) / (2 * np.pi))
     return np.where(wrapped >= np.pi, -np.pi, wrapped)  # the subtraction may round up to π itself
 

@@ -34,6 +34,8 @@ def show_figures(console: Console, run: Path, style: str, kind: Kind | None, out
     Raises:
         UserError: the run holds no results, or is damaged.
     """
+    if run.is_file():
+        raise UserError(f"{run} is a file; figures are drawn from its run folder: replaybench figures {run.parent}")
     folder, look = RunFolder(run), LOOKS[style]
     if not folder.results.is_file() and not any(folder.path.glob("cells/*/scores.h5")):
         raise UserError(

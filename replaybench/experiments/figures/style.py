@@ -167,16 +167,29 @@ def new_figure(width: float, height: float, title: str, caption: str) -> Figure:
         figure.set_label(f"{title}. {caption}")
         return figure
     lines = textwrap.wrap(caption, max(30, int(width * 72 / (0.56 * _CAPTION_SIZE))))
-    head = (1.9 * _TITLE_SIZE + 1.3 * _CAPTION_SIZE * len(lines) + 6) / 72
+    titles = textwrap.wrap(title, max(20, int(width * 72 / (0.62 * _TITLE_SIZE))))
+    above = (0.6 + 1.3 * len(titles)) * _TITLE_SIZE
+    head = (above + 1.3 * _CAPTION_SIZE * len(lines) + 6) / 72
     total = height + head
     figure = Figure(figsize=(width, total), layout="constrained")
     engine: Any = figure.get_layout_engine()
     engine.set(rect=(0.0, 0.0, 1.0, height / total), w_pad=0.06, h_pad=0.06)
-    figure.text(0.1 / width, 1 - 0.09 / total, title, va="top", size=_TITLE_SIZE, weight="bold")
-    below = 0.09 + 1.5 * _TITLE_SIZE / 72
+    heading: dict[str, Any] = {"va": "top", "size": _TITLE_SIZE, "weight": "bold", "linespacing": 1.15}
+    figure.text(0.1 / width, 1 - 0.09 / total, "\n".join(titles), **heading)
+    below = 0.09 + (0.2 + 1.3 * len(titles)) * _TITLE_SIZE / 72
     text = "\n".join(lines)
     figure.text(0.1 / width, 1 - below / total, text, va="top", size=_CAPTION_SIZE, color=GREY, linespacing=1.25)
     return figure
+
+
+def broken(text: str, most: int) -> str:
+    """Return a name in lines of at most so many characters, where its parts are no longer than that."""
+    lines = [""]
+    for part in re.split(r"(?<=[*+,) ])|(?=\[)", text):
+        if lines[-1] and len(lines[-1] + part) > most:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(line.strip() for line in lines)
 
 
 def caption_of(figure: Figure) -> str:

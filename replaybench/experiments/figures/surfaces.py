@@ -19,7 +19,7 @@ from replaybench.controllers.agent import Agent
 from replaybench.data.formats.policy_file import read_policy
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.envs.ode.plant import OdePlant
-from replaybench.experiments.figures.style import GREY, Series, all_series, condition, new_figure, plant_name
+from replaybench.experiments.figures.style import GREY, Series, all_series, broken, condition, new_figure, plant_name
 from replaybench.experiments.results.dataset import rule_of
 from replaybench.experiments.results.statistics import median_seed
 from replaybench.experiments.snapshots.solved import solved_surfaces
@@ -36,6 +36,7 @@ Floats = NDArray[np.float64]
 MOST_STRATEGIES: Final = 3
 _PIXELS: Final = 161
 _MOST_ACTIONS: Final = 4
+_TITLE_WIDTH: Final = 34
 
 
 class Surface(NamedTuple):
@@ -156,7 +157,7 @@ def _draw(plant: OdePlant, surfaces: Sequence[Surface], where: str) -> Figure:
         figure.colorbar(images[0], ax=panels[row], label=label, extend="both" if row == 0 else "neither", pad=0.015)
         panels[row, 0].set_ylabel(_axis_label(plant, 1))
     for axes, surface in zip(panels[0], surfaces, strict=True):
-        axes.set_title(surface.title, color=GREY)
+        axes.set_title("\n".join(broken(line, _TITLE_WIDTH) for line in surface.title.splitlines()), color=GREY)
     for axes in panels[-1]:
         axes.set_xlabel(_axis_label(plant, 0))
         if plant.periodic[0]:

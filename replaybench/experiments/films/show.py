@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from replaybench.controllers.policies.policy import load_policy
 from replaybench.data.atomic import atomic_path
 from replaybench.data.errors import UserError
-from replaybench.data.user_file import in_file
-from replaybench.envs.registry import make_plant, plant_class
+from replaybench.data.user_file import called
+from replaybench.envs.registry import make_plant
+from replaybench.experiments.commands import refuse_existing
 from replaybench.experiments.exchange.stored_policy import best_member, origin_of
 from replaybench.experiments.films.episode import Act, Scene, Shot, act_randomly, act_with, shots
 
@@ -54,10 +55,12 @@ def show(asked: Asked, output: Path | None) -> None:
 
     Raises:
         UserError: there is no display for a window, the film's kind is not known or its library not installed, or the
-            policy is not for this plant.
+            policy is not for this plant; or there is such a file.
     """
     kind = "" if output is None else output.suffix.lower()
     check_output(output)
+    if output is not None:
+        refuse_existing(output)
     scene, act, told = _scene(asked)
     every = max(1, -(-round(scene.frequency) // _MOST_PER_SECOND[kind]))
     scene = scene._replace(steps=_MOST * every if asked.seconds is None else round(asked.seconds * scene.frequency))
@@ -111,7 +114,7 @@ def _scene(asked: Asked) -> tuple[Scene, Act, str]:
         member, why = best_member(path)
     learned = load_policy(path, member, asked.learner)
     origin = origin_of(path, learned)
-    if _plain(origin.plant) != _plain(asked.plant):
+    if called(origin.plant) != called(asked.plant):
         raise UserError(f"{path} is a policy for {origin.plant or 'another plant'}, not for {asked.plant}")
     plant = make_plant(asked.plant, **origin.parameters)
     noise = origin.noise if asked.noise is None else asked.noise
@@ -119,12 +122,6 @@ def _scene(asked: Asked) -> tuple[Scene, Act, str]:
     scene = Scene(plant, rate, noise, origin.observe, asked.seed, 0)
     label = f"{origin.learner or learned.facts['policy']['learner']} {origin.strategy}".strip()
     return scene, act_with(learned), f"{plant.name} under {label}, member {member}{f' ({why})' if why else ''}"
-
-
-def _plain(name: str) -> str:
-    """Return what two names of one plant have in common: that of its class."""
-    place = in_file(name)
-    return place.class_name if place else plant_class(name).__name__ if name else ""
 
 
 def write_gif(path: Path, pictures: Pictures, speed: float) -> None:

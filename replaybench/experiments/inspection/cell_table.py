@@ -52,7 +52,7 @@ def cell_table(folder: RunFolder, finals: Mapping[str, tuple[float, int]]) -> Fi
 
 def _progress(folder: RunFolder, cell: Cell) -> tuple[str, float, int]:
     """Return a cell's state in words, the mean reward of its last episodes, and how many of its runs failed."""
-    scores, checkpoint = (folder.cell(cell.id) / f"{name}.h5" for name in ("scores", "checkpoint"))
+    scores = folder.cell(cell.id) / "scores.h5"
     if scores.is_file():
         with open_record(scores, "scores") as record:
             rewards = record.read("reward")
@@ -61,9 +61,13 @@ def _progress(folder: RunFolder, cell: Cell) -> tuple[str, float, int]:
         sound = np.isfinite(rewards).all(axis=1)
         last = rewards[sound, -_counted(cell) :]
         return "complete", float(last.mean()) if last.size else np.nan, int((~sound).sum())
-    if checkpoint.is_file():
-        return f"at {_episode(read_header(checkpoint).facts)} of {cell.episodes}", np.nan, -1
-    return "waiting", np.nan, -1
+    return reached(folder, cell) or "waiting", np.nan, -1
+
+
+def reached(folder: RunFolder, cell: Cell) -> str:
+    """Say where an unfinished cell goes on: "at 81 of 1200"; empty where it begins anew."""
+    checkpoint = folder.cell(cell.id) / "checkpoint.h5"
+    return f"at {_episode(read_header(checkpoint).facts)} of {cell.episodes}" if checkpoint.is_file() else ""
 
 
 def _counted(cell: Cell) -> int:

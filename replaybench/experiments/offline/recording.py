@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from replaybench.controllers.agent import Task
 from replaybench.controllers.registry import algorithm_of
-from replaybench.data.errors import UserError
+from replaybench.data.errors import UserError, shown
 from replaybench.data.logs.log import SUFFIXES
 from replaybench.data.records.record import Record
+from replaybench.data.user_file import called
 from replaybench.envs.interface.checks import seen_states
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.registry import is_installed, make_plant
@@ -122,6 +123,8 @@ def _read(file: BufferFile, plant_name: str | None, whole: bool, member: int | N
     named, frequency = file.fact("plant"), file.fact("frequency")
     if plant_name is None and not is_installed(named):
         raise UserError(f"{path} names the plant {named!r}; if you trust that file, say so with --plant {named}")
+    if plant_name is not None and called(plant_name) != called(named):
+        raise UserError(f"{path} was recorded on {shown(named)}, not on {plant_name}; leave --plant out")
     try:
         plant = make_plant(plant_name or named, **facts.parameters)
         seen_states(plant.name, plant.state_names, facts.observe)

@@ -170,7 +170,8 @@ def add_references(data: xr.Dataset, references: References) -> None:
     axes = ("plant", "noise", "frequency")
     kinds = {
         "reference_random": ("random", "of the uniformly random controller (mu_r = 0)"),
-        "reference_dp": ("dp", "of the dynamic-programming controller (mu_r = 1)"),
+        "reference_dp": ("dp", "of the dynamic-programming controller, with noise of its best episode (mu_r = 1)"),
+        "reference_dp_mean": ("dp_mean", "of the dynamic-programming controller on average"),
         "reference_zero": ("zero", "of doing nothing"),
         "reference_lqr": ("lqr", "of the linear-quadratic regulator"),
         "reference_dp_averaged": ("dp_averaged", "of dynamic programming with values averaged over the noise"),

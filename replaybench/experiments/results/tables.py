@@ -14,11 +14,12 @@ from replaybench.experiments.inspection.fitted_table import FittedTable
 from replaybench.experiments.results.dataset import episode_metric, last_of, lengths_vary, mu_r, runs_there, the_last
 from replaybench.experiments.results.statistics import Interval, interval
 
-NOISE_AWARE: Final = {
+UNDER_NOISE: Final = {
+    "reference_dp_mean": "DP, mean episode",
     "reference_dp_averaged": "DP, values averaged over the noise",
     "reference_dp_observer": "DP, on a model observer",
 }
-"""References that know the noise, under which μ_r = 1 is no upper bound."""
+"""Dynamic programming under noise: on average (μ_r = 1 is its best of many episodes), and where it knows the noise."""
 
 
 def score_tables(data: xr.Dataset) -> list[FittedTable]:
@@ -50,16 +51,16 @@ def score_tables(data: xr.Dataset) -> list[FittedTable]:
             f"{int(cell['dead'])}/{int(cell['failed'])}",
         )
     for plant, table in tables.items():
-        _add_noise_aware(table, data.sel(plant=plant))
+        _add_under_noise(table, data.sel(plant=plant))
     return list(tables.values())
 
 
-def _add_noise_aware(table: FittedTable, data: xr.Dataset) -> None:
-    """Add, below the learners of one plant, the references that know the noise: their greedy reward and its μ_r."""
+def _add_under_noise(table: FittedTable, data: xr.Dataset) -> None:
+    """Add, below the learners of one plant, what dynamic programming does under noise: its greedy reward and μ_r."""
     for rate, noise in itertools.product(data["frequency"].values, data["noise"].values):
         here = data.sel(frequency=rate, noise=noise)
-        for name, label in NOISE_AWARE.items():
-            if name in here and np.isfinite(here[name]):
+        for name, label in UNDER_NOISE.items():
+            if name in here and np.isfinite(here[name]) and here[name] != here["reference_dp"]:
                 steps = [""] if lengths_vary(data) else []
                 scores = _mean(here[name].values), *steps, _mean(mu_r(here, here[name]).values)
                 called = [*[""] * (len(_names(data)) - 1), label]

@@ -30,6 +30,8 @@ def study_file(path: Path) -> Path:
     own = {name.casefold(): name for name in study_names()}
     if name := own.get(str(path).casefold()):
         return STUDIES / f"{name}.toml"
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; name a study file in it")
     raise UserError(f"no such study file: {path}; studies that come with replaybench: {', '.join(study_names())}")
 
 

@@ -139,6 +139,8 @@ def test_parameters_must_be_finite_numbers(value: object) -> None:
 def test_what_is_divided_by_must_be_positive() -> None:
     with pytest.raises(UserError, match=r"^Pendulum: inertia must be positive, not 0$"):
         Pendulum(inertia=0)
+    with pytest.raises(UserError, match=r"^Pendulum: mass must be positive, not -1$"):
+        Pendulum(mass=-1)
     with pytest.raises(UserError, match=r"^Magman: mass must be positive, not -1.0$"):
         Magman(mass=-1.0)
 

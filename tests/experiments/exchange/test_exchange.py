@@ -276,6 +276,14 @@ def test_rows_without_a_time_and_unwritable_targets_on_the_command_line(
     assert "cannot write rig.csv/rig.h5: Not a directory; choose another --output" in err
 
 
+def test_an_infinite_angle_is_missing_like_any_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [f"{0.02 * n:.2f},{'inf' if n == 3 else 0},0,1" for n in range(9)]
+    (tmp_path / "rig.csv").write_text("\n".join(["time,angle,angular_velocity,voltage", *rows]))
+    code, out, err = call(capsys, "import", "rig.csv", "--plant", "Pendulum", "--missing", "drop")
+    assert (code, err) == (0, "")
+    assert "9 rows" in out
+
+
 def foreign(root: Path, observations: NDArray[Any], actions: NDArray[Any], **told: Any) -> None:
     """Write a dataset as someone else might."""
     from replaybench.data.formats.minari_dataset import Episode, dataset_folder, write_dataset

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.image import imread
 
 from replaybench.baselines.fuzzy_q_iteration import solve
@@ -33,7 +34,7 @@ from replaybench.experiments.figures.learning_curves import (
 from replaybench.experiments.figures.paired_differences import paired_differences
 from replaybench.experiments.figures.responses import response
 from replaybench.experiments.figures.score_bars import score_bars
-from replaybench.experiments.figures.style import PAPER, file_names, save, style
+from replaybench.experiments.figures.style import PAPER, broken, file_names, new_figure, save, style
 from replaybench.experiments.results.dataset import assemble
 from replaybench.experiments.results.statistics import median_seed
 from replaybench.experiments.snapshots import solved
@@ -378,3 +379,21 @@ def test_what_stands_over_figures_on_screens_is_the_caption_of_those_in_print(
         (legend,) = figure.legends
         assert legend.get_window_extent().y1 <= figure.axes[0].get_window_extent().y0
     assert learning_curves(data).texts, "the look ends with its context"
+
+
+def test_names_are_broken_between_their_parts() -> None:
+    name = "Drop(0.5)*Synth(state=0.1, action=0.1)*Expl(1.0)[PER(0.7)+IS(0.5)]"
+    told = broken(name, 34)
+    assert told.splitlines() == ["Drop(0.5)*Synth(state=0.1,", "action=0.1)*Expl(1.0)[PER(0.7)+", "IS(0.5)]"]
+    assert broken("FIFO[Uniform]", 34) == "FIFO[Uniform]"
+    assert broken("x" * 40, 34) == "x" * 40
+
+
+def test_a_long_title_is_not_cut_off() -> None:
+    figure = new_figure(3.0, 2.0, "PendulumDCSC: compared with FIFO[Uniform], condition by condition", "Means.")
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    width = figure.get_size_inches()[0] * figure.dpi
+    heading, caption = figure.texts
+    assert heading.get_window_extent().x1 < width
+    assert heading.get_window_extent().y0 >= caption.get_window_extent().y1

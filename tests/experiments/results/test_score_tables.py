@@ -66,7 +66,9 @@ def test_the_grid_behind_a_score_is_shown_and_stored(tmp_path: Path) -> None:
 
 def test_references_that_know_the_noise_are_rows(tmp_path: Path) -> None:
     """Of every noise level that has them, with their μ_r, which may pass 1; without noise there are none."""
-    told = shown(finished(tmp_path, dataclasses.replace(GOOD, dp_averaged=-13.0, dp_observer=-6.0)))
+    told = shown(finished(tmp_path, dataclasses.replace(GOOD, dp_mean=-34.0, dp_averaged=-13.0, dp_observer=-6.0)))
+    (mean,) = [line for line in told.splitlines() if "DP, mean episode" in line]
+    assert mean.split()[-2:] == ["-34.00", "0.90"]
     (averaged,) = [line for line in told.splitlines() if "DP, values averaged over the noise" in line]
     (observer,) = [line for line in told.splitlines() if "DP, on a model observer" in line]
     assert averaged.split()[-2:] == ["-13.00", "1.05"]

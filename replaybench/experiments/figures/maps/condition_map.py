@@ -12,7 +12,7 @@ from replaybench.experiments.figures.maps.difference_squares import add_color_ba
 from replaybench.experiments.figures.style import GREY, MU, new_figure, plant_name
 from replaybench.experiments.results.advantage import by_capacity
 from replaybench.experiments.results.comparison_tables import Row, baseline_of, compared, scaled
-from replaybench.experiments.results.dataset import the_last
+from replaybench.experiments.results.dataset import last_of, the_last
 from replaybench.experiments.results.effects import SIGNIFICANT
 
 if TYPE_CHECKING:
@@ -51,8 +51,9 @@ def condition_map(data: xr.Dataset) -> Figure | None:
         names |= {name: short for short, name in plain.items()}
         room = f"Memories that do not keep all hold {capacity:,}. " if capacity is not None else ""
     pairs = sorted({row.effect.n for row in rows if row.effect is not None})
-    caption = f"Mean differences of paired seeds in {MU} of {the_last(data, 'training')} of "
-    caption += f"{data.sizes['episode']:,}, exploration included. Bold: p < {SIGNIFICANT:g} (flipped signs, Holm "
+    of = f" of {data.sizes['episode']:,}" if last_of(data) < data.sizes["episode"] else ""
+    caption = f"Mean differences of paired seeds in {MU} of {the_last(data, 'training')}{of}"
+    caption += f", exploration included. Bold: p < {SIGNIFICANT:g} (flipped signs, Holm "
     caption += f"within a condition). Strategies in the order of their means. {room}"
     caption += f"n = {' to '.join(map(str, dict.fromkeys((pairs[0], pairs[-1]))))} pairs."
     figure = new_figure(
