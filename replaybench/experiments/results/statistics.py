@@ -11,10 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.experiments.results.bootstrap import bootstrap
+
 FINAL_EPISODES = 100
 RISE_LEVEL = 0.8
 DEAD_LEVEL = 0.2
-_RESAMPLES = 4000
 
 Floats = NDArray[np.float64]
 
@@ -35,19 +36,15 @@ class Interval:
 
 
 def interval(sample: Floats) -> Interval:
-    """Return mean and BCa interval of the finite values of a sample `[runs]`; the resampling seed is fixed."""
-    from scipy.stats import bootstrap
-
+    """Return mean and BCa interval of the finite values of a sample `[runs]`; resamples are always the same."""
     finite = sample[np.isfinite(sample)]
     if finite.size == 0:
         return Interval(np.nan, np.nan, np.nan, True)
     mean = float(finite.mean())
     if finite.size < 2 or np.ptp(finite) <= 1e-12 * max(1.0, abs(mean)):
         return Interval(mean, mean, mean, True)
-    found = bootstrap(
-        (finite,), np.mean, n_resamples=_RESAMPLES, method="BCa", rng=np.random.Generator(np.random.PCG64(0))
-    ).confidence_interval
-    return Interval(mean, float(found.low), float(found.high), False)
+    low, high = bootstrap(finite).interval()
+    return Interval(mean, float(low), float(high), False)
 
 
 def median_seed(rewards: Floats) -> int | None:
