@@ -21,6 +21,7 @@ from replaybench.replay.orders.rank_order import RankOrder, order_arrive_all, or
 from replaybench.replay.storage.columns import Columns, write
 from replaybench.replay.storage.episode_starts import EpisodeStarts
 from replaybench.replay.storage.noise_tally import FIELDS, NoiseTally
+from replaybench.replay.storage.order_keys import arriving_keys, stored_keys
 from replaybench.replay.storage.slots import offer, still_there
 from replaybench.replay.storage.traces import TraceRule, Traces
 from replaybench.replay.storage.units import STEP, Assembly, Unit, mean_over_steps
@@ -172,7 +173,7 @@ class Replay:
             self.traces.evict(np.where(slots == self.count, -1, slots))
         write(self.columns.rows, self.columns.serial, slots, serials, row, self.count)
         for metric, order in self.orders.items():
-            order_arrive_all(order.state, slots, self._keys(metric, experience, row))
+            order_arrive_all(order.state, slots, arriving_keys(metric, experience, row, self.columns, self.assembly))
         self.sampling.stored(slots)
         if self.weighting is not None:
             self.weighting.stored(slots)
@@ -180,16 +181,6 @@ class Replay:
             self.assembly.finish(complete, slots)
         if self.traces is not None:
             self.traces.store(experience, slots, active, ended)
-
-    def _keys(self, metric: str, experience: Mapping[str, NDArray[Any]], row: Floats) -> Floats:
-        """Return a new occupant's metric `[M]`: what is stored of it, or is given, else infinite."""
-        if metric not in self.columns.spans:
-            given = experience.get(metric)
-            return np.full(len(row), np.inf, np.float32) if given is None else np.asarray(given[:, 0], np.float32)
-        steps = row.reshape(len(row), self.unit.steps, self.columns.width)[:, :, self.columns.spans[metric].start]
-        if self.assembly is None:
-            return np.ascontiguousarray(steps[:, 0])
-        return mean_over_steps(steps[:, None], self.assembly.filled[:, None].astype(np.uint16))[:, 0]
 
     def sample(self, context: Context | None = None, updates: int = 1) -> ReplayBatch:
         """Draw a batch for every member, and for each of `updates` successive updates, of which this is the first.
@@ -348,16 +339,7 @@ class Replay:
         for part in self._running():
             part.load_state_dict(state)
         for name, order in self.orders.items():
-            keys = self._stored_keys(name, state)
+            keys = stored_keys(name, state, self.columns, self.assembly, self.count)
             if ((~np.isnan(keys)).sum(axis=1) != self.count).any():
                 raise ValueError(f"its {name} does not rank as many experiences as it stores")
             order.load_keys(keys, serial)
-
-    def _stored_keys(self, metric: str, state: Mapping[str, NDArray[Any]]) -> Floats:
-        keys = np.asarray(state[metric], np.float32)
-        if metric in self.columns.fields:
-            steps = keys[..., 0]
-            keys = steps if self.assembly is None else mean_over_steps(steps, np.asarray(state["length"]))
-            keys = np.where(np.isnan(keys), np.inf, keys)  # as in the order, where NaN marks absent slots
-            keys = np.where(np.arange(keys.shape[1]) < self.count[:, None], keys, np.nan).astype(np.float32)
-        return keys
