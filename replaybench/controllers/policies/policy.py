@@ -52,7 +52,7 @@ class TaskForm:
 
 
 @dataclass(frozen=True)
-class PolicyForm:
+class StoredPolicy:
     """What a policy file says of its learner."""
 
     learner: str
@@ -65,7 +65,7 @@ class PolicyForm:
 class PolicyFacts:
     """The facts of a policy file that `load_policy` needs."""
 
-    policy: PolicyForm
+    policy: StoredPolicy
 
 
 class Policy:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.controllers.agent import Agent, Task
-from replaybench.controllers.policies.policy import PolicyFacts, PolicyForm
+from replaybench.controllers.policies.policy import PolicyFacts, StoredPolicy
 from replaybench.controllers.registry import algorithm_of, name_of
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.bounds import Whole
@@ -128,7 +128,7 @@ def _blocks(run: Path) -> list[tuple[dict[str, Any], Weights]]:
     return [(facts, weights) for *_, facts, weights in sorted(found, key=operator.itemgetter(0))]
 
 
-def _differences(known: PolicyForm, agent: Agent) -> str:
+def _differences(known: StoredPolicy, agent: Agent) -> str:
     """Say where learner, task and settings of a policy file are not the agent's."""
     theirs = {"learner": algorithm_of(known.learner), **dataclasses.asdict(known.task), **known.settings}
     mine = {"learner": name_of(type(agent)), **agent.task._asdict(), **dataclasses.asdict(agent.config)}
