@@ -66,28 +66,31 @@ def _memories() -> str:
 
 
 def _million() -> str:
-    """Tell how ReF-ER and its rules fare on HalfCheetah over 10⁶ steps."""
+    """Tell how ReF-ER and its rules fare on HalfCheetah and Hopper over 10⁶ steps."""
     study, rows = "refer-million", []
-    plain = {c.learner: _stretches(c) for c in cells(study) if c.strategy == f"FIFO{PLAIN}"}
+    plain = {(c.plant, c.learner): _stretches(c) for c in cells(study) if c.strategy == f"FIFO{PLAIN}"}
     for found in cells(study):
         returns, replay = _stretches(found), found.strategy.removeprefix("FIFO")
         last = list(STRETCHES)[-1]
         whole = np.isfinite(returns[last])
         means = [number(float(of[whole].mean()), 0) for of in returns.values()]
         spans = " … ".join(number(f(returns[last][whole]), 0) for f in (np.min, np.max))
-        apart = ("", "") if replay == PLAIN else difference(returns[last], plain[found.learner][last], digits=0)
+        beside = plain[found.plant, found.learner][last]
+        apart = ("", "") if replay == PLAIN else difference(returns[last], beside, digits=0)
         held = ("", "")
         if "ReFER" in replay:
             kl, beta = (float(found.data[f"metric_{name}"][whole, -10:].mean()) for name in ("kl", "beta"))
             held = number(kl, 2), number(beta, 2)
-        rows.append([found.learner, replay, f"{whole.sum()}", *means, spans, *apart, *held])
+        plant = found.plant.removeprefix("Mujoco")
+        rows.append([plant, found.learner, replay, f"{whole.sum()}", *means, spans, *apart, *held])
+    rows.sort(key=lambda row: row[:2])
     caption = (
-        f"{runs(study)} of 1000 steps on HalfCheetah, {made(study)}. Returns: means over seeds of the training "
+        f"{runs(study)} of 1000 steps, {made(study)}. Returns: means over seeds of the training "
         "episodes from 90,000 to 100,000, from 400,000 to 500,000 and from 900,000 to 10⁶ steps. Differences in the "
         "last, of paired seeds, with BCa intervals, p by flipped signs (of six seeds 0.031 at least, of four 0.125). "
         "n: seeds whose networks did not diverge. D_KL(μ‖π) and β: means over seeds and the last ten looks."
     )
-    headings = ("learner", "replay", "n", *STRETCHES, "seeds", "less plain [95 %]", "p", "D_KL", "β")
+    headings = ("plant", "learner", "replay", "n", *STRETCHES, "seeds", "less plain [95 %]", "p", "D_KL", "β")
     return captioned(caption, table(headings, rows))
 
 
