@@ -139,8 +139,15 @@ def _recurrent() -> dict[str, str]:
         number(float(known[learner].data["metric_sigma"].values[:n, -1].mean()), 3)
         for learner in ("V-RACER:lstm", "V-RACER:slow")
     ]
+    with_memory, without = (
+        known[learner].data["episode_steps"].values[:n].mean(axis=0)
+        for learner in ("V-RACER:lstm-64-64", "V-RACER:slow")
+    )
+    window = np.ones(20) / 20
+    there = np.convolve(without, window, "valid") >= with_memory[-20:].mean()
     return {
         "drafting-recurrent": captioned(caption, table(headings, rows)),
+        "drafting-recurrent.level": f"round {int(there.argmax()) + 20}",
         "drafting-recurrent.sigma": sigmas[0],
         "drafting-recurrent.sigma-without": sigmas[1],
     }
