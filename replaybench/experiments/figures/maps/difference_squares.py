@@ -33,7 +33,7 @@ def ink(size: float, otherwise: str = "0.1") -> str:
 
 def signed(size: float) -> str:
     """Return a difference as it stands in its square."""
-    return f"{round(size, 2) + 0.0:+.2f}"
+    return f"{round(size, 2) + 0.0:+.2f}".replace("-", "−")
 
 
 def add_color_bar(figure: Figure, image: AxesImage, panels: Sequence[Axes] | NDArray[np.object_]) -> None:

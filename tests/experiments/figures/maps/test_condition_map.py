@@ -35,7 +35,9 @@ def test_differences_stand_where_they_belong_and_are_bold_where_sure() -> None:
     assert names == ["FULL[PER]", "FIFO[Uniform]", "Resv[Uniform]"]  # by their means; all of one capacity
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0\n50", "0\n100", "0.02\n50", "0.02\n100"]
     means = data["mu_final"].squeeze("learner").mean("seed")
-    found = {text.get_position(): (float(text.get_text()), text.get_fontweight()) for text in axes.texts}
+    found = {
+        text.get_position(): (float(text.get_text().replace("−", "-")), text.get_fontweight()) for text in axes.texts
+    }
     assert len(found) == 3 * 4
     assert "hold 500" in " ".join(text.get_text() for text in figure.texts).replace("\n", " ")
     for (x, y), (size, weight) in found.items():
