@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -597,9 +598,12 @@ def test_replay_of_a_runs_cell_with_changed_settings(
 ) -> None:
     chosen = (run, "--plant", "PendulumDCSC", "--from-strategy", "FIFO[Uniform]", "--seed", 1, "--updates", 20)
     drawn = []
-    monkeypatch.setattr(
-        "replaybench.experiments.figures.all_figures.draw_offline", lambda *told: drawn.append(told[3]) or []
-    )
+
+    def draw_offline(*told: Any) -> list[Path]:
+        drawn.append(told[3])
+        return []
+
+    monkeypatch.setattr("replaybench.experiments.figures.all_figures.draw_offline", draw_offline)
     assert call("replay", *chosen, "--seeds", 2, "--output", tmp_path / "as-it-was") == 0
     assert {name: len(rewards) for name, rewards, _ in drawn[0]} == {"online": 1, "online, exploring": 1}
     changed = ("--set", "tau=0.5", "--discount", "0.5", "--set=exploration.first_amplitude=0.5")

@@ -316,6 +316,7 @@ def test_what_cannot_be_remembered_is_refused() -> None:
         MemoryConfig(window=1)
     with pytest.raises(UserError, match="parameter noise disturbs networks without memory"):
         DDPGConfig(memory=memory(), exploration=ParameterNoise())
-    for wrong in ({"window": 10**9}, {"units": 10**6}):
-        with pytest.raises(UserError, match=f"memory: .*{next(iter(wrong))}"):
-            MemoryConfig(**wrong)
+    with pytest.raises(UserError, match="memory: window must be at least 1 and at most"):
+        MemoryConfig(window=10**9)
+    with pytest.raises(UserError, match=r"memory: all widths in units must lie in \[1, 10000\]"):
+        MemoryConfig(units=10**6)
