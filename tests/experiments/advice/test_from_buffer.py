@@ -172,7 +172,7 @@ def test_of_a_learner_its_settings_say_how_exploration_fades(tmp_path: Path, lea
         (("run", "--budget-minutes", "4"), "--budget-minutes means nothing beside a run folder"),
         (("none.h5",), "no such file: none.h5"),
         (("log.csv",), "is a log; make a buffer of it first: replaybench import log.csv"),
-        (("b.h5", "--plant", "Magman"), "the buffer belongs to another plant"),
+        (("b.h5", "--plant", "Magman"), "was recorded on 'Pendulum', not on Magman; leave --plant out"),
     ],
 )
 def test_bad_input_is_one_line(
