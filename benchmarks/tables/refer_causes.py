@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from benchmarks.refer_figure import TASKS, ppo
 from benchmarks.tables.stored import Cell, cell, cells, made, runs
 from benchmarks.tables.text import captioned, difference, number, table
 
@@ -83,12 +84,19 @@ def _million() -> str:
             held = number(kl, 2), number(beta, 2)
         plant = found.plant.removeprefix("Mujoco")
         rows.append([plant, found.learner, replay, f"{whole.sum()}", *means, spans, *apart, *held])
+    for task in TASKS:
+        returns = {name: np.nanmean(ppo(task)[:, first:last], axis=1) for name, (first, last) in STRETCHES.items()}
+        means = [number(float(of.mean()), 0) for of in returns.values()]
+        at_the_end = returns[list(STRETCHES)[-1]]
+        spans = " … ".join(number(f(at_the_end), 0) for f in (np.min, np.max))
+        rows.append([task, "PPO", "none", f"{len(at_the_end)}", *means, spans, *[""] * 4])
     rows.sort(key=lambda row: row[:2])
     caption = (
         f"{runs(study)} of 1000 steps, {made(study)}. Returns: means over seeds of the training "
         "episodes from 90,000 to 100,000, from 400,000 to 500,000 and from 900,000 to 10⁶ steps. Differences in the "
         "last, of paired seeds, with BCa intervals, p by flipped signs (of six seeds 0.031 at least, of four 0.125). "
-        "n: seeds whose networks did not diverge. D_KL(μ‖π) and β: means over seeds and the last ten looks."
+        "n: seeds whose networks did not diverge. D_KL(μ‖π) and β: means over seeds and the last ten looks. PPO: "
+        "Stable-Baselines3's."
     )
     headings = ("plant", "learner", "replay", "n", *STRETCHES, "seeds", "less plain [95 %]", "p", "D_KL", "β")
     return captioned(caption, table(headings, rows))

@@ -1,0 +1,92 @@
+"""ReF-ER over 10⁶ steps beside PPO, which replays nothing: the figure, and the returns in the table of both.
+
+    python benchmarks/refer_figure.py
+
+It reads what `refer-million.toml` and `locomotion_peer.py` have left in `benchmarks/results/refer-million`.
+"""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replaybench.experiments.figures.style import PALETTE, new_figure, save, style
+from replaybench.experiments.results.results_file import read_results
+
+FOLDER: Final = Path(__file__).parent / "results" / "refer-million"
+TASKS: Final = ("HalfCheetah", "Hopper")
+ROUND: Final = 1000
+"""Steps of a round."""
+WINDOW: Final = 20
+"""Rounds whose returns make a point of a curve."""
+REPLAYS: Final = {"FIFO[Uniform]": "--", "FIFO[Uniform+ReFER]": "-"}
+COLORS: Final = dict(zip(("DDPG", "NAF", "V-RACER", "PPO"), (*PALETTE[:3], "#2b2b2b"), strict=True))
+
+Floats = NDArray[np.float64]
+
+
+def ppo(task: str) -> Floats:
+    """Return Stable-Baselines3's PPO's mean return of the training episodes that ended in each round `[seeds, rounds]`.
+
+    NaN where none did: all copies of a task may end at once, every so many rounds.
+    """
+    with (FOLDER / f"ppo-{task}.csv").open(newline="") as file:
+        rows = [
+            (int(r["seed"]), int(r["step"]), float(r["return"])) for r in csv.DictReader(file) if r["greedy"] == "0"
+        ]
+    seeds = sorted({seed for seed, _, _ in rows})
+    ended = [(seeds.index(seed), (step - 1) // ROUND, told) for seed, step, told in rows]
+    sums, counts = (np.zeros((len(seeds), 1 + max(number for _, number, _ in ended))) for _ in range(2))
+    for seed, number, told in ended:
+        sums[seed, number] += told
+        counts[seed, number] += 1
+    means: Floats = np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
+    return means[:, :1000]
+
+
+def curves(task: str) -> dict[tuple[str, str], Floats]:
+    """Return every learner's returns by learner and replay `[seeds, rounds]`."""
+    data = (
+        read_results(FOLDER / "results.nc").sel(plant=f"Mujoco{task}").dropna("frequency", how="all", subset=["reward"])
+    )
+    found = {}
+    for learner in data["learner"].values.tolist():
+        for replay in REPLAYS:
+            reward = data["reward"].sel(learner=learner, strategy=replay).squeeze(drop=True)
+            found[learner, replay] = reward.transpose("seed", "episode").values
+    return {**found, ("PPO", ""): ppo(task)}
+
+
+def windows(returns: Floats) -> Floats:
+    """Return means over windows `[windows]` of the returns of seeds that did not fail."""
+    whole = returns[~np.isnan(returns[:, -WINDOW:]).all(axis=1)]
+    parts = whole[:, : whole.shape[1] // WINDOW * WINDOW].reshape(len(whole), -1, WINDOW)
+    means: Floats = np.nanmean(parts, axis=(0, 2))
+    return means
+
+
+def main() -> None:
+    with style():
+        caption = (
+            f"Training episodes, means over {WINDOW:,} rounds of {ROUND:,} steps and over the seeds whose networks did "
+            "not diverge. PPO is Stable-Baselines3's, from eight copies of the task at once."
+        )
+        figure = new_figure(9.6, 3.2, "ReF-ER over 10⁶ steps of locomotion, and PPO", caption)
+        panels = figure.subplots(1, len(TASKS))
+        for axes, task in zip(panels, TASKS, strict=True):
+            for (learner, replay), returns in curves(task).items():
+                points = windows(returns)
+                label = f"{learner} {replay.removeprefix('FIFO')}".strip()
+                steps = (np.arange(len(points)) + 0.5) * WINDOW * ROUND / 1e6
+                axes.plot(steps, points, REPLAYS.get(replay, ":"), color=COLORS[learner], label=label)
+            axes.set(title=task, xlabel="steps (millions)", ylabel="return")
+        panels[-1].legend(loc="center left", bbox_to_anchor=(1.02, 0.5))
+        print(save(figure, FOLDER, "beside-ppo"))
+
+
+if __name__ == "__main__":
+    main()
