@@ -61,19 +61,24 @@ def in_windows(reward: np.ndarray) -> np.ndarray:
     return means
 
 
-def theirs(path: Path, steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the peer's returns, averaged as ours are; of its ten greedy episodes the first, as we have one."""
+def by_round(path: Path, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the peer's mean returns of the training episodes that ended in each round `[seeds, rounds]`, NaN for none.
+
+    With them comes of each seed's ten greedy episodes the first `[seeds]`, as we have one.
+    """
     with path.open(newline="") as file:
         rows = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
-    curves, last = [], []
-    for seed in sorted({row["seed"] for row in rows}):
+    seeds = sorted({row["seed"] for row in rows})
+    curves, last = np.full((len(seeds), steps // ROUND), np.nan), np.empty(len(seeds))
+    for place, seed in enumerate(seeds):
         mine = [row for row in rows if row["seed"] == seed]
         ended = np.array([(row["step"] - 1) // ROUND for row in mine])
         told = np.array([row["return"] for row in mine])
         training = np.array([row["greedy"] == 0 for row in mine])
-        curves.append([told[training & (ended == number)].mean() for number in range(steps // ROUND)])
-        last.append(told[~training][0])
-    return in_windows(np.array(curves)), np.array(last)
+        for number in set(ended[training].astype(int)) & set(range(steps // ROUND)):
+            curves[place, number] = told[training & (ended == number)].mean()
+        last[place] = told[~training][0]
+    return curves, last
 
 
 def draw(axes: Any, task: str, curves: Curves) -> None:
@@ -94,7 +99,8 @@ def draw(axes: Any, task: str, curves: Curves) -> None:
 def sides(source: Source) -> Curves:
     """Return the curves of both sides."""
     mine = ours(read_results(RESULTS / source.run / "results.nc"), source.plant)
-    peer = theirs(RESULTS / source.run / source.peer, mine[0].shape[1] * WINDOW)
+    curves, last = by_round(RESULTS / source.run / source.peer, mine[0].shape[1] * WINDOW)
+    peer = in_windows(curves), last
     return {"replaybench": mine, "Stable-Baselines3": peer}
 
 

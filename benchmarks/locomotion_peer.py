@@ -3,8 +3,8 @@
     python benchmarks/locomotion_peer.py Hopper-v5 --output benchmarks/results/locomotion/sb3-Hopper.csv
     python benchmarks/locomotion_peer.py Hopper-v5 --learner ppo --seeds 6 --steps 1_000_000 --output ppo-Hopper.csv
 
-SAC's settings are those of `benchmarks/locomotion.toml`; PPO's the library's own but for 64-64 units (as by default) in
-eight copies of the task at once, whose observations and rewards are normalised. A row is one finished training episode
+SAC's settings are those of `benchmarks/locomotion.toml`, PPO's the library's own, with eight copies of the task at once
+whose observations and rewards are normalised. A row is one finished training episode
 (`greedy` 0), its step counted over all copies, or one of the ten greedy episodes after each seed's last step (`greedy`
 1). Seeds that the file already holds are not run again.
 """
@@ -72,8 +72,7 @@ def ppo(task: str, seed: int, steps: int) -> tuple[BaseAlgorithm, VecNormalize]:
     trained = VecNormalize(DummyVecEnv([make] * COPIES))
     evaluated = VecNormalize(DummyVecEnv([make]), training=False, norm_reward=False)
     evaluated.obs_rms = trained.obs_rms
-    policy = {"net_arch": [64, 64]}
-    return PPO("MlpPolicy", trained, n_steps=2048 // COPIES, policy_kwargs=policy, seed=seed, device="cpu"), evaluated
+    return PPO("MlpPolicy", trained, n_steps=2048 // COPIES, seed=seed, device="cpu"), evaluated
 
 
 LEARNERS = {"sac": sac, "ppo": ppo}

@@ -1,26 +1,25 @@
 """ReF-ER over 10⁶ steps beside PPO, which replays nothing: the figure, and the returns in the table of both.
 
-    python benchmarks/refer_figure.py
+    python -m benchmarks.refer_figure
 
 It reads what `refer-million.toml` and `locomotion_peer.py` have left in `benchmarks/results/refer-million`.
 """
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.locomotion_figure import ROUND, by_round
 from replaybench.experiments.figures.style import PALETTE, new_figure, save, style
 from replaybench.experiments.results.results_file import read_results
 
 FOLDER: Final = Path(__file__).parent / "results" / "refer-million"
 TASKS: Final = ("HalfCheetah", "Hopper")
-ROUND: Final = 1000
-"""Steps of a round."""
+STEPS: Final = 1_000_000
 WINDOW: Final = 20
 """Rounds whose returns make a point of a curve."""
 REPLAYS: Final = {"FIFO[Uniform]": "--", "FIFO[Uniform+ReFER]": "-"}
@@ -30,22 +29,11 @@ Floats = NDArray[np.float64]
 
 
 def ppo(task: str) -> Floats:
-    """Return Stable-Baselines3's PPO's mean return of the training episodes that ended in each round `[seeds, rounds]`.
+    """Return the mean return of PPO's training episodes that ended in each round `[seeds, rounds]`.
 
     NaN where none did: all copies of a task may end at once, every so many rounds.
     """
-    with (FOLDER / f"ppo-{task}.csv").open(newline="") as file:
-        rows = [
-            (int(r["seed"]), int(r["step"]), float(r["return"])) for r in csv.DictReader(file) if r["greedy"] == "0"
-        ]
-    seeds = sorted({seed for seed, _, _ in rows})
-    ended = [(seeds.index(seed), (step - 1) // ROUND, told) for seed, step, told in rows]
-    sums, counts = (np.zeros((len(seeds), 1 + max(number for _, number, _ in ended))) for _ in range(2))
-    for seed, number, told in ended:
-        sums[seed, number] += told
-        counts[seed, number] += 1
-    means: Floats = np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
-    return means[:, :1000]
+    return by_round(FOLDER / f"ppo-{task}.csv", STEPS)[0]
 
 
 def curves(task: str) -> dict[tuple[str, str], Floats]:

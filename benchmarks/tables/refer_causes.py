@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -74,8 +75,6 @@ def _million() -> str:
         returns, replay = _stretches(found), found.strategy.removeprefix("FIFO")
         last = list(STRETCHES)[-1]
         whole = np.isfinite(returns[last])
-        means = [number(float(of[whole].mean()), 0) for of in returns.values()]
-        spans = " … ".join(number(f(returns[last][whole]), 0) for f in (np.min, np.max))
         beside = plain[found.plant, found.learner][last]
         apart = ("", "") if replay == PLAIN else difference(returns[last], beside, digits=0)
         held = ("", "")
@@ -83,13 +82,10 @@ def _million() -> str:
             kl, beta = (float(found.data[f"metric_{name}"][whole, -10:].mean()) for name in ("kl", "beta"))
             held = number(kl, 2), number(beta, 2)
         plant = found.plant.removeprefix("Mujoco")
-        rows.append([plant, found.learner, replay, f"{whole.sum()}", *means, spans, *apart, *held])
+        rows.append([plant, found.learner, replay, *_told(returns), *apart, *held])
     for task in TASKS:
         returns = {name: np.nanmean(ppo(task)[:, first:last], axis=1) for name, (first, last) in STRETCHES.items()}
-        means = [number(float(of.mean()), 0) for of in returns.values()]
-        at_the_end = returns[list(STRETCHES)[-1]]
-        spans = " … ".join(number(f(at_the_end), 0) for f in (np.min, np.max))
-        rows.append([task, "PPO", "none", f"{len(at_the_end)}", *means, spans, *[""] * 4])
+        rows.append([task, "PPO", "none", *_told(returns), *[""] * 4])
     rows.sort(key=lambda row: row[:2])
     caption = (
         f"{runs(study)} of 1000 steps, {made(study)}. Returns: means over seeds of the training "
@@ -100,6 +96,14 @@ def _million() -> str:
     )
     headings = ("plant", "learner", "replay", "n", *STRETCHES, "seeds", "less plain [95 %]", "p", "D_KL", "β")
     return captioned(caption, table(headings, rows))
+
+
+def _told(returns: Mapping[str, np.ndarray]) -> list[str]:
+    """Return how many seeds did not diverge, their means in every stretch, and the least and most in the last."""
+    last = list(returns.values())[-1]
+    whole = np.isfinite(last)
+    means = [number(float(of[whole].mean()), 0) for of in returns.values()]
+    return [f"{whole.sum()}", *means, " … ".join(number(f(last[whole]), 0) for f in (np.min, np.max))]
 
 
 def _stretches(found: Cell) -> dict[str, np.ndarray]:

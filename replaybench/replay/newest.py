@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from replaybench.replay.arrays import Floats
 from replaybench.replay.batch import ReplayBatch
@@ -28,6 +27,7 @@ def newest_batch(replay: Replay) -> ReplayBatch:
     gather(columns.rows, columns.serial, idx, rows, serial)
     there = np.arange(batch) < replay.count[:, None]
     weight = there.astype(np.float32)
+    length = np.ones(idx.shape, np.uint16) if replay.assembly is None else replay.assembly.lengths(idx)
     return ReplayBatch(
         columns=columns.views(rows),
         idx=idx,
@@ -36,15 +36,8 @@ def newest_batch(replay: Replay) -> ReplayBatch:
         weight=weight,
         actor_weight=weight.copy(),
         rate_factor=(replay.count > 0).astype(np.float32),
-        length=there * _lengths(replay, idx),
+        length=there * length,
     )
-
-
-def _lengths(replay: Replay, idx: NDArray[np.int64]) -> NDArray[np.integer]:
-    """Return the steps `[M, B]` of what is stored in slots."""
-    if replay.assembly is None:
-        return np.ones_like(idx)
-    return np.take_along_axis(replay.assembly.length, idx, axis=1)
 
 
 def spread_sample(replay: Replay, count: int) -> Mapping[str, Floats]:

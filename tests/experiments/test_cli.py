@@ -22,6 +22,7 @@ from replaybench.data.formats.policy_file import read_policy
 from replaybench.data.records.record import read_record
 from replaybench.experiments.cli import COMMANDS, main
 from replaybench.experiments.progress import plain_lines
+from replaybench.experiments.results.results_file import write_results
 from replaybench.replay.strategies.registry import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS
 
 EXAMPLES = Path(__file__).parents[2] / "replaybench" / "examples"
@@ -576,13 +577,26 @@ def test_a_cell_is_found_by_what_it_is(run: Path, tmp_path: Path, capsys: pytest
 def test_a_film_leaves_no_option_without_effect(run: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     film = ("show", "PendulumDCSC", "--out", tmp_path / "film.gif")
     told = refused(capsys, *film, "--strategy", "FULL[PER]", "--member", 1)
-    assert "--strategy and --member choose a policy; name its file or run folder with --policy" in told
+    assert "there is no policy for --strategy, --member; name its file or run folder with --policy" in told
     file = next(run.glob("cells/*/policy.safetensors"))
     assert "--frequency chooses a cell of a run folder" in refused(capsys, *film, "--policy", file, "--frequency", 10)
     assert not (tmp_path / "film.gif").exists()
     (tmp_path / "film.gif").write_text("precious")
     assert "exists already" in refused(capsys, *film)
     assert (tmp_path / "film.gif").read_text() == "precious"
+
+
+def test_what_shows_results_says_where_there_are_none(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with xr.open_dataset(run / "results.nc", engine="h5netcdf") as data:
+        nothing = data.load()
+    nothing = nothing.drop_vars("episode_steps")
+    nothing["reward"][:] = np.nan
+    write_results(tmp_path / "results.nc", nothing)
+    assert "holds no finished cell yet; a table needs one at least" in refused(capsys, "table", tmp_path)
+    told = refused(capsys, "figures", run / "results.nc")
+    assert f"is a file; figures are drawn from its run folder: replaybench figures {run}" in told
 
 
 def test_results_name_their_cells_and_units(run: Path) -> None:

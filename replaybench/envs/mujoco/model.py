@@ -65,9 +65,6 @@ def reset_quietly(model: Any, data: Any) -> None:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Keep warnings about a file's style to itself; they, too, would be appended to `MUJOCO_LOG.TXT`."""
-    if importlib.util.find_spec("mujoco") is None:
-        yield
-        return
     import mujoco
 
     theirs = mujoco.get_mju_user_warning()

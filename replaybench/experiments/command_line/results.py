@@ -60,7 +60,7 @@ def show(
     if policy is None:
         given = {"strategy": strategy, "member": member, "learner": learner, "seed": seed}
         if names := [f"--{name}" for name, value in given.items() if value is not None]:
-            raise UserError(f"{' and '.join(names)} choose a policy; name its file or run folder with --policy")
+            raise UserError(f"there is no policy for {', '.join(names)}; name its file or run folder with --policy")
     elif frequency is not None and not policy.is_dir():
         raise UserError("--frequency chooses a cell of a run folder; a policy file acts at the rate that it learned at")
     else:

@@ -16,6 +16,7 @@ import numpy as np
 
 from replaybench.data.errors import UserError
 from replaybench.data.formats.minari_dataset import Episode, dataset_folder, read_dataset
+from replaybench.data.user_file import called
 from replaybench.envs.foreign.gymnasium_plant import GymnasiumPlant
 from replaybench.envs.interface.plant import Plant
 from replaybench.experiments.exchange.logs_to_buffer import ACTION_TOLERANCE, STATE_TOLERANCE
@@ -107,7 +108,7 @@ def _check_plant(dataset_id: str, told: dict[str, Any], plant: Plant) -> None:
     if not told:
         return
     name, own = str(told.get("plant")), asdict(plant)
-    if name != plant.name and name.rpartition(":")[2] != type(plant).__name__:
+    if called(name) not in (called(plant.name), type(plant).__name__.casefold()):
         raise UserError(f"{dataset_id} was recorded on {name}, not on {plant.name}; import it with --plant {name}")
     recorded = told.get("parameters")
     other = (

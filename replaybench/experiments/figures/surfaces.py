@@ -37,6 +37,7 @@ MOST_STRATEGIES: Final = 3
 _PIXELS: Final = 161
 _MOST_ACTIONS: Final = 4
 _TITLE_WIDTH: Final = 34
+"""Characters of a line above a panel."""
 
 
 class Surface(NamedTuple):

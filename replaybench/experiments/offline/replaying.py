@@ -84,6 +84,7 @@ def replay_offline(
     task = task if changes.discount is None else task._replace(discount=changes.discount)
     setting = LearnerSetting(task, root_seed, members, recording.frequency, refer=strategy.refer)
     agent: Agent = kind(configured, setting)
+    # What is remembered before each experience is the learner's own, and worked out anew.
     recording.check_fields(learner, {name: width for name, width in agent.fields.items() if name != FIELD})
     batch = agent.batch_size * agent.segment
     if capacity is not None and capacity < batch:

@@ -164,6 +164,7 @@ class Typed(PythonPlant):
 def test_a_plant_without_a_file_is_what_its_functions_say(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a notebook; there the same name stands for many versions of a plant."""
     cell = types.ModuleType("a_notebook")
+    cell.__file__ = "<stdin>"  # in name only
     monkeypatch.setitem(sys.modules, "a_notebook", cell)
 
     def typed(gain: float, reward: float, more: str = "") -> str:
@@ -177,3 +178,7 @@ def test_a_plant_without_a_file_is_what_its_functions_say(monkeypatch: pytest.Mo
     vars(cell)["engine"] = object()
     with pytest.raises(UserError, match=r"^plant Typed: 'engine', a object .* or save the plant in a file$"):
         typed(0.9, -1.0, "    def other(self):\n        return engine\n")
+    del cell.__file__
+    typed(0.9, -1.0, "    def start(self, uniform):\n        raise ValueError('oh')\n")
+    with pytest.raises(UserError, match=r"^plant Typed: start fails: its definition, ValueError: oh$"):
+        PopulationEnv(vars(cell)["Typed"]()).reset()

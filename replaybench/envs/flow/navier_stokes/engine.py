@@ -102,10 +102,10 @@ class NavierStokes(Engine):
         Raises:
             UserError: an ellipse is off the grid, where a step would write behind the arrays.
         """
-        grid = self.grid
-        x, y = np.asarray(state["body"])[:, 0] + grid.upstream, np.asarray(state["body"])[:, 1]
+        grid, body = self.grid, np.asarray(state["body"])
+        x, y = body[:, 0] + grid.upstream, body[:, 1]
         inside = (x > MARGIN) & (x < grid.width - MARGIN) & (np.abs(y) < grid.height / 2 - MARGIN)
-        if not (inside.all() and np.isfinite(state["body"]).all()):
+        if not (inside.all() and np.isfinite(body).all()):
             raise UserError("this is no state of the flow: an ellipse is off the grid")
         for name, array in self._changing().items():
             array[:] = state[name]
