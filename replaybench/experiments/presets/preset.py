@@ -32,6 +32,7 @@ class Paper:
         title: authors, year, title and place.
         seeds: learners of each cell that the paper itself ran.
         reduced: what every study here leaves out or makes smaller at any scale.
+        reduced_on: the same for studies on a plant, by its name.
         scales: study keys that each scale sets, for all figures.
         study: study keys that all figures share.
     """
@@ -40,6 +41,7 @@ class Paper:
     seeds: int
     scales: Mapping[str, dict[str, Any]]
     reduced: tuple[str, ...] = ()
+    reduced_on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     study: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -54,6 +56,7 @@ class Figure:
     Attributes:
         figure: how the paper calls it.
         shows: what is compared, in a line.
+        seeds: learners of each cell that the paper ran for it, if not as many as for the others.
         reduced: what is left out or made smaller here at any scale, beside the paper's own.
         scales: study keys that a scale sets for this figure, over the paper's.
         study: the figure's study keys, over the paper's.
@@ -62,6 +65,7 @@ class Figure:
     figure: str
     shows: str
     study: dict[str, Any]
+    seeds: int | None = None
     reduced: tuple[str, ...] = ()
     scales: Mapping[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -98,9 +102,11 @@ class Preset:
         for key, unit in (("seeds", "seeds"), ("episodes", "episodes")):
             if getattr(here, key) < getattr(there, key):
                 said.append(f"{getattr(here, key)} {unit} instead of {getattr(there, key)}")
-        if there.seeds < self.paper.seeds:
-            said.append(f"{there.seeds} seeds at paper scale, where the paper has {self.paper.seeds}")
-        return [*said, *self.paper.reduced, *self.figure.reduced]
+        if there.seeds < (printed := self.figure.seeds or self.paper.seeds):
+            said.append(f"{there.seeds} seeds at paper scale, where the paper has {printed}")
+        plants = {plant for grid in there.grids() for plant in grid.plants}
+        own = [text for plant, texts in self.paper.reduced_on.items() if plant in plants for text in texts]
+        return list(dict.fromkeys((*said, *self.paper.reduced, *own, *self.figure.reduced)))
 
 
 def _merged(table: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:

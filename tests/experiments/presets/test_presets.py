@@ -48,6 +48,25 @@ def test_fewer_seeds_than_the_paper_ran_are_told_at_paper_scale_too() -> None:
     assert "50 seeds at paper scale, where the paper has 51" in more.reductions("paper")
 
 
+def test_what_is_left_out_is_told_of_the_figure_that_is_run_alone() -> None:
+    said = {
+        name: " ".join(read_preset(f"debruin2018/{name}").reductions("paper")) for name in ("fig12", "fig16", "fig18")
+    }
+    assert [
+        (name, text.count("inertia"), text.count("no L2"), text.count("seeds at")) for name, text in said.items()
+    ] == [
+        ("fig12", 1, 1, 0),
+        ("fig16", 0, 0, 0),
+        ("fig18", 0, 1, 0),
+    ]
+
+
+def test_a_figure_of_fewer_seeds_than_the_others_is_measured_by_its_own() -> None:
+    preset = read_preset("debruin2018/fig16")
+    more = Preset(preset.name, preset.paper, dataclasses.replace(preset.figure, seeds=6))
+    assert "5 seeds at paper scale, where the paper has 6" in more.reductions("paper")
+
+
 def test_names_are_found_in_any_case_and_the_nearest_is_told() -> None:
     assert read_preset("deBruin2018/Fig12").name == "debruin2018/fig12"
     with pytest.raises(UserError, match="debruin2018/fig12"):
