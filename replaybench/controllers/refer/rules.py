@@ -128,13 +128,11 @@ class ReFER:
         """Return the largest near ratio after t updates, 1 + C/(1 + A·t)."""
         return 1.0 + self.c * self.annealed(update)
 
-    def move_beta(self, far_fraction: NDArray[np.float64], update: int) -> None:
-        """Move β towards 0 where more than D of what is stored is far-policy, else towards 1: eq. 12; n_far/N `[M]`."""
-        for call in self.beta_moves(far_fraction, Each(np.array([update]))):
-            call.make()
-
     def beta_moves(self, far_fraction: NDArray[np.float64], updates: Each) -> list[Call]:
-        """Return the calls that do so after each of the updates t; none without Rule 2."""
+        """Return the calls that move β after each of the updates t (eq. 12); none without Rule 2.
+
+        It goes towards 0 where more than D of what is stored is far-policy, else towards 1; n_far/N `[M]`.
+        """
         if not self.pull:
             return []
         own = self.beta_rate
