@@ -1,0 +1,74 @@
+"""What to keep on Roboschool's double pendulum and walkers: by task, all together, and by the rule of thumb."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from benchmarks.roboschool_figure import ALL, MEASURES, STUDY, WINDOW, end, kept, over_windows, tasks
+from benchmarks.tables.stored import Cell, made, runs
+from benchmarks.tables.text import captioned, difference, number, spread, table
+
+REACHED: Final = 0.9
+"""Part of what is learned in all, by which the paper's rule of thumb chooses a capacity."""
+
+
+def texts() -> dict[str, str]:
+    return {"walkers": _by_task(), "walkers.together": _together(), "walkers.rule": _rule()}
+
+
+def _by_task() -> str:
+    found = tasks()
+    rows = [
+        [
+            "all" if of_a_strategy[0].strategy == ALL else of_a_strategy[0].strategy,
+            *(spread(end(cell.data["reward"].values), 0) for cell in of_a_strategy),
+        ]
+        for of_a_strategy in zip(*found.values(), strict=True)
+    ]
+    rows.append(["random control", *(number(_random(cells[0]), 0) for cells in found.values())])
+    caption = (
+        f"{runs(STUDY, 'rounds')} of 1,000 steps, {made(STUDY)}. Training returns, exploration included, of the last "
+        "fifth of the rounds: means over seeds with 95 % intervals."
+    )
+    return captioned(caption, table(("kept", *(plant.removeprefix("Bullet") for plant in found)), rows))
+
+
+def _together() -> str:
+    """Tell by how much each retention is better than all experiences, all tasks as one sample."""
+    rows: dict[str, list[str]] = {}
+    for measure in MEASURES.values():
+        apart: dict[str, list[np.ndarray]] = {}
+        for of_a_task in tasks().values():
+            scores = {kept(cell.strategy): measure(cell.data["reward"].values) for cell in of_a_task}
+            unit = np.sqrt(np.mean([of_a_strategy.var(ddof=1) for of_a_strategy in scores.values()]))
+            whole = scores.pop("all")
+            for name, of_a_strategy in scores.items():
+                apart.setdefault(name, []).append((of_a_strategy - whole) / unit)
+        for name, differences in apart.items():
+            sample = np.concatenate(differences)
+            rows.setdefault(name, [name]).extend(difference(sample, np.zeros_like(sample)))
+    caption = (
+        "By how much learners that keep 40,000 experiences are better than those that keep all, in standard deviations "
+        f"between seeds (pooled over retentions, task by task): the greatest mean of {WINDOW} rounds in a row, the "
+        "last fifth of the rounds, and all rounds. Pairs of seeds of all tasks as one sample, with BCa intervals, p by "
+        "flipped signs."
+    )
+    headings = ("kept", *(heading for name in MEASURES for heading in (f"{name} [95 %]", "p")))
+    return captioned(caption, table(headings, rows.values()))
+
+
+def _rule() -> str:
+    """Tell after how many experiences learners that keep all have most of what they end with."""
+    told = []
+    for plant, cells in tasks().items():
+        (whole,) = (cell for cell in cells if cell.strategy == ALL)
+        rewards, nothing = whole.data["reward"].values.mean(axis=0), _random(whole)
+        there = over_windows(rewards) >= nothing + REACHED * (rewards[-(len(rewards) // 5) :].mean() - nothing)
+        told.append(f"{(int(there.argmax()) + WINDOW) * 1000:,} on {plant.removeprefix('Bullet')}")
+    return ", ".join(told)
+
+
+def _random(cell: Cell) -> float:
+    return cell["reference_random"]
