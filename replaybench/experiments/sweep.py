@@ -20,7 +20,7 @@ from replaybench.experiments.interruption import Interrupted
 from replaybench.experiments.plan import check_room, for_each, plan
 from replaybench.experiments.plan_warnings import plan_warnings
 from replaybench.experiments.progress.display import Display
-from replaybench.experiments.progress.listeners import Form
+from replaybench.experiments.progress.listeners import ProgressForm
 from replaybench.experiments.progress.round import Report
 from replaybench.experiments.provenance import write_provenance
 from replaybench.experiments.snapshots.solved import Solved, solved_surfaces, write_solved
@@ -94,7 +94,7 @@ def run_sweep(
     checkpoint_seconds: float,
     console: Console,
     figures: Callable[[xr.Dataset, RunFolder, Sequence[Cell]], list[Path]],
-    progress: Form | None = None,
+    progress: ProgressForm | None = None,
     tensorboard: bool = False,
 ) -> Outcome:
     """Run a study into a folder, or continue there, and say so on a console.

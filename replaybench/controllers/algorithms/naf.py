@@ -13,7 +13,7 @@ from replaybench.controllers.experiences import Experiences, outcome
 from replaybench.controllers.exploration.forms import GaussianNoise, ProcessNoise
 from replaybench.controllers.exploration.learner import DeterministicLearner
 from replaybench.controllers.losses.gaussian import divergence_gradient, importance_weights
-from replaybench.controllers.losses.quadratic_advantage import Form, action_values, means, output_size
+from replaybench.controllers.losses.quadratic_advantage import AdvantageForm, action_values, means, output_size
 from replaybench.controllers.losses.td import td_error
 from replaybench.controllers.memory.config import MemoryConfig
 from replaybench.controllers.networks.adam import adam_step, track
@@ -75,7 +75,7 @@ class NAF(DeterministicLearner):
         super().__init__(config, setting, shapes, shapes, "network", config.learning_rate)
         self.network = self.networks["network"]
         self.adams = self._make_adams({"network": config.learning_rate}, betas=config.betas, epsilon=config.epsilon)
-        self.form = Form(0.5 if config.half else 1.0, config.bounded, config.diagonal == "softplus")
+        self.form = AdvantageForm(0.5 if config.half else 1.0, config.bounded, config.diagonal == "softplus")
         self._learned = self.learned("network")
 
     def mean(self, observation: Floats, state: Floats | None = None) -> Floats:
@@ -106,7 +106,7 @@ class NAF(DeterministicLearner):
 
 @kernel
 def _update(
-    net: Learned, form: Form, x: Experiences, rules: Rules, log_sigma: Floats, tau: float, first: int,
+    net: Learned, form: AdvantageForm, x: Experiences, rules: Rules, log_sigma: Floats, tau: float, first: int,
     delta: Floats, rho: Floats,
 ) -> None:  # fmt: skip
     """Updates of every member, counted from `first`: ½ δ², and ReF-ER's mixture (eq. 10) if behaviours are known."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.controllers.agent import Batch
-from replaybench.controllers.algorithms.vracer_update import SUCCESSORS, Form, update_members
+from replaybench.controllers.algorithms.vracer_update import SUCCESSORS, HeadForm, update_members
 from replaybench.controllers.checks import betas, between, counts, positive, widths
 from replaybench.controllers.exploration.process_noise import Explored, draw_active
 from replaybench.controllers.first_value import FirstValue
@@ -176,7 +176,7 @@ class VRACER(RememberingLearner):
         config, x = self.config, self.experiences(batch, first)
         delta, rho, value, bootstrap = (np.zeros(batch.weight.shape, self.setting.dtype) for _ in range(4))
         assert batch.traces is not None
-        form = Form(config.sigma == "free", config.bounded)
+        form = HeadForm(config.sigma == "free", config.bounded)
         nets = self._policy, Whole(self._successors), self._spread
         told = {"td_error": delta, "rho": rho, "value": value, "bootstrap": bootstrap}
         arguments = (*nets, form, x, batch.traces, self.refer.rules(first), first, delta, rho, value, bootstrap)

@@ -29,7 +29,7 @@ SUCCESSORS = 16
 """Truncated steps in a batch are few; their successors are evaluated so many at a time."""
 
 
-class Form(NamedTuple):
+class HeadForm(NamedTuple):
     """How outputs are read: whether log σ is a parameter of its own, and whether the mean is tanh's."""
 
     free: bool
@@ -38,8 +38,8 @@ class Form(NamedTuple):
 
 @kernel
 def update_members(
-    net: Learned, successor_tape: AnyTape, deviation: Learned, form: Form, x: Experiences, traces: Floats, rules: Rules,
-    step: int, delta: Floats, rho: Floats, value: Floats, bootstrap: Floats,
+    net: Learned, successor_tape: AnyTape, deviation: Learned, form: HeadForm, x: Experiences, traces: Floats,
+    rules: Rules, step: int, delta: Floats, rho: Floats, value: Floats, bootstrap: Floats,
 ) -> None:  # fmt: skip
     """One update of every member, with the returns that are stored (paper, section 2: V-RACER)."""
     batch, actions = x.action.shape[1], x.action.shape[2]
@@ -118,7 +118,7 @@ def value_gradient(rho: Floats, advantage: Floats, weight: Floats, rules: Rules,
 
 
 @kernel
-def read_policy(outputs: Floats, first: Floats, form: Form, mean: Floats, log_sigma: Floats) -> None:
+def read_policy(outputs: Floats, first: Floats, form: HeadForm, mean: Floats, log_sigma: Floats) -> None:
     """Read mean and log σ `[B, A]` from the outputs; `first` `[A]` is log σ, or what it is at first."""
     actions = mean.shape[1]
     for b in range(mean.shape[0]):

@@ -17,7 +17,7 @@ from replaybench.data.kernel import kernel
 Numbers = NDArray[np.floating]
 
 
-class Form(NamedTuple):
+class AdvantageForm(NamedTuple):
     """How outputs are read: c, whether m = tanh(output), whether the diagonal is softplus(output), else exp."""
 
     c: float
@@ -31,7 +31,7 @@ def output_size(actions: int) -> int:
 
 
 @kernel
-def means(outputs: Numbers, form: Form, mean: Numbers) -> None:
+def means(outputs: Numbers, form: AdvantageForm, mean: Numbers) -> None:
     """Write the best actions m `[B, A]`, given outputs `[B, 1 + A + A(A + 1)/2]`."""
     for b in range(mean.shape[0]):
         for i in range(mean.shape[1]):
@@ -39,7 +39,9 @@ def means(outputs: Numbers, form: Form, mean: Numbers) -> None:
 
 
 @kernel
-def action_values(outputs: Numbers, action: Numbers, mean: Numbers, form: Form, q: Numbers, d_q: Numbers) -> None:
+def action_values(
+    outputs: Numbers, action: Numbers, mean: Numbers, form: AdvantageForm, q: Numbers, d_q: Numbers
+) -> None:
     """Write Q(s, a) `[B]` of actions `[B, A]`, and its gradient to the outputs, both `[B, 1 + A + A(A + 1)/2]`.
 
     With e = a − m and u = Lᵀe it is ∂Q/∂L_ij = −2c e_i u_j and ∂Q/∂m = 2c L u. `mean` is what `means` wrote.

@@ -17,7 +17,7 @@ from replaybench.controllers.exploration.process_noise import Explored
 from replaybench.controllers.memory.config import MemoryConfig
 from replaybench.controllers.networks.mlp import Floats, PopulationMLP
 from replaybench.controllers.networks.network import AnyTape, Inputs, Population
-from replaybench.controllers.networks.recurrent import PopulationRecurrent, Segments
+from replaybench.controllers.networks.recurrent import Histories, PopulationRecurrent
 from replaybench.data.kernel import kernel
 
 FIELD = "memory"
@@ -109,8 +109,8 @@ class Memory:
         members, samples, steps, size = window.observation.shape
         seen = np.zeros((members, samples, steps + 1, size), self.kind)
         _append(window.observation, window.length, batch.next_observation, seen)
-        segments = Segments(normalise(seen), window.length, window.memory.astype(self.kind))
-        return segments, segments._replace(length=window.length + 1)
+        histories = Histories(normalise(seen), window.length, window.memory.astype(self.kind))
+        return histories, histories._replace(length=window.length + 1)
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """Return the states of the episode under way, as views; nothing without memory."""

@@ -19,11 +19,11 @@ from replaybench.controllers.networks.adam import Adam
 from replaybench.controllers.networks.lstm import LSTMNetwork, LSTMShape
 from replaybench.controllers.networks.mlp import Floats, Network, PopulationMLP, Shape, Tape, backward, forward
 from replaybench.controllers.networks.recurrent import (
+    Histories,
     PopulationRecurrent,
     RecurrentNetwork,
     RecurrentShape,
     RecurrentTape,
-    Segments,
     recurrent_backward,
     recurrent_forward,
 )
@@ -33,7 +33,7 @@ from replaybench.data.kernel import kernel
 Approximator = Network | RecurrentNetwork
 AnyTape = Tape | RecurrentTape
 Population = PopulationMLP | PopulationRecurrent
-Inputs = Floats | Segments
+Inputs = Floats | Histories
 """Observations `[M, B, S]`, or segments that end with them; of one member, without M."""
 
 
@@ -168,15 +168,15 @@ def _with_parameters(net: Network, parameters: Floats) -> Network:
 
 @overload(of_member, strict=False)
 def _of_member(x: Any, m: Any) -> Any:
-    if _is(x, Segments):
-        return lambda x, m: Segments(x.observation[m], x.length[m], x.memory[m])
+    if _is(x, Histories):
+        return lambda x, m: Histories(x.observation[m], x.length[m], x.memory[m])
     return lambda x, m: x[m]
 
 
 @overload(of_samples, strict=False)
 def _of_samples(x: Any, samples: Any) -> Any:
-    if _is(x, Segments):
-        return lambda x, samples: Segments(x.observation[samples], x.length[samples], x.memory[samples])
+    if _is(x, Histories):
+        return lambda x, samples: Histories(x.observation[samples], x.length[samples], x.memory[samples])
     return lambda x, samples: x[samples]
 
 

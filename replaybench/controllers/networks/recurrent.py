@@ -38,7 +38,7 @@ class RecurrentNetwork(NamedTuple):
     head: Network
 
 
-class Segments(NamedTuple):
+class Histories(NamedTuple):
     """What a recurrent network is evaluated on: for each sample the observations that end with its own.
 
     Of all members, `observation` `[M, B, T, S]` with the oldest first and anything finite behind the `length` `[M, B]`
@@ -185,7 +185,7 @@ class PopulationRecurrent:
 
 @kernel
 def recurrent_forward(
-    net: RecurrentNetwork, m: int, tape: RecurrentTape, x: Segments, action: Floats, out: Floats
+    net: RecurrentNetwork, m: int, tape: RecurrentTape, x: Histories, action: Floats, out: Floats
 ) -> None:
     """Run member m over its segments and evaluate it at the end of each: action `[B, A]` there → out `[B, out]`.
 
@@ -231,5 +231,5 @@ def _step_all(
     length = np.ones(x.shape[1], np.int64)
     for m in range(x.shape[0]):
         one = x[m].reshape(x.shape[1], 1, x.shape[2])
-        recurrent_forward(net, m, tape, Segments(one, length, state[m]), action[m], out[m])
+        recurrent_forward(net, m, tape, Histories(one, length, state[m]), action[m], out[m])
         lstm_state(net.trunk, tape.trunk, length, next_state[m])

@@ -15,7 +15,7 @@ from replaybench.experiments.command_line.options import parameter_values, setti
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from replaybench.experiments.progress.listeners import Form
+    from replaybench.experiments.progress.listeners import ProgressForm
     from replaybench.experiments.training.study import Study
 
 
@@ -76,7 +76,7 @@ def run_study(
     checkpoint_seconds: float,
     dry_run: bool,
     *,
-    progress: Form | None = None,
+    progress: ProgressForm | None = None,
     tensorboard: bool = False,
 ) -> int:
     """Run a study, or say what it needs, as the command `sweep` does; return the exit status.

@@ -19,13 +19,13 @@ from replaybench.envs.registry import is_installed, make_plant
 from replaybench.experiments.commands import refuse_existing
 from replaybench.experiments.exchange.stored_policy import Origin, best_member, origin_of
 
-Form = Literal["c", "torch", "onnx"]
-_SUFFIXES: Final[dict[Form, str]] = {"c": ".h", "torch": ".pt2", "onnx": ".onnx"}
+ExportForm = Literal["c", "torch", "onnx"]
+_SUFFIXES: Final[dict[ExportForm, str]] = {"c": ".h", "torch": ".pt2", "onnx": ".onnx"}
 _KEYWORDS: Final = {"auto", "break", "case", "char", "const", "default", "do", "double", "float", "int", "long"}
 
 
 def export_policy(
-    path: Path, member: int | None, form: Form | None, output: Path | None, plant: str | None, learner: str | None
+    path: Path, member: int | None, form: ExportForm | None, output: Path | None, plant: str | None, learner: str | None
 ) -> None:
     """Write a member's greedy policy as a program for elsewhere, and say what it costs.
 
@@ -72,7 +72,7 @@ def export_policy(
         print(f"gives    action [N, {policy.agent.task.action_size}], of the plant's range as -1 to 1{memory}")
 
 
-def _form_of(output: Path, asked: Form | None) -> Form:
+def _form_of(output: Path, asked: ExportForm | None) -> ExportForm:
     """Return the form that a file's suffix stands for, which must be the one that was asked for."""
     forms = {suffix: form for form, suffix in _SUFFIXES.items()}
     form = forms.get(output.suffix.lower())

@@ -10,7 +10,7 @@ from rich.console import Console
 from replaybench.baselines.references import Reference
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.experiments.progress.journal import Event, Journal, JournalFile, begin, event
-from replaybench.experiments.progress.listeners import Bar, Form, JsonLines, Lines, Listener, TensorBoard
+from replaybench.experiments.progress.listeners import Bar, JsonLines, Lines, Listener, ProgressForm, TensorBoard
 from replaybench.experiments.progress.pulse import Pulse
 from replaybench.experiments.progress.round import Round
 from replaybench.experiments.progress.tally import Tally
@@ -37,7 +37,7 @@ class Display:
         todo: Sequence[Cell],
         workers: int,
         console: Console,
-        form: Form | None,
+        form: ProgressForm | None,
         tensorboard: Path | None,
     ) -> None:
         self._cells = {cell.id: cell for cell in todo}

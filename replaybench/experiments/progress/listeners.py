@@ -16,7 +16,7 @@ from replaybench.experiments.progress.plain_lines import LINE_SECONDS, PlainLine
 from replaybench.experiments.progress.tally import Tally
 from replaybench.experiments.training.study import Cell
 
-Form = Literal["bar", "lines", "json", "none"]
+ProgressForm = Literal["bar", "lines", "json", "none"]
 """How progress is shown."""
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from replaybench.controllers.losses.quadratic_advantage import Form, action_values, means, output_size
+from replaybench.controllers.losses.quadratic_advantage import AdvantageForm, action_values, means, output_size
 
-FORMS = [Form(c, bounded, softplus) for c in (0.5, 1.0) for bounded in (True, False) for softplus in (True, False)]
+FORMS = [
+    AdvantageForm(c, bounded, softplus) for c in (0.5, 1.0) for bounded in (True, False) for softplus in (True, False)
+]
 
 
-def values(outputs: np.ndarray, action: np.ndarray, form: Form) -> tuple[np.ndarray, np.ndarray]:
+def values(outputs: np.ndarray, action: np.ndarray, form: AdvantageForm) -> tuple[np.ndarray, np.ndarray]:
     mean, q, d_q = np.empty_like(action), np.empty(len(action), action.dtype), np.empty_like(outputs)
     means(outputs, form, mean)
     action_values(outputs, action, mean, form, q, d_q)
@@ -24,13 +26,13 @@ def test_value_and_slopes_are_those_by_hand() -> None:
     exp at the diagonal are 1 and 2.
     """
     outputs = np.array([[10, 1, -1, 0, 3, np.log(2)]])
-    q, d_q = values(outputs, np.array([[2.0, 1.0]]), Form(0.5, False, False))
+    q, d_q = values(outputs, np.array([[2.0, 1.0]]), AdvantageForm(0.5, False, False))
     np.testing.assert_allclose(q, [-22.5])
     np.testing.assert_allclose(d_q, [[1, 7, 29, -7, -14, -16]])
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_values_are_the_formula_and_gradients_finite_differences(form: Form) -> None:
+def test_values_are_the_formula_and_gradients_finite_differences(form: AdvantageForm) -> None:
     rng = np.random.Generator(np.random.PCG64(0))
     outputs, action = rng.normal(size=(5, output_size(3))), rng.normal(size=(5, 3))
     q, d_q = values(outputs, action, form)
@@ -50,14 +52,14 @@ def test_values_are_the_formula_and_gradients_finite_differences(form: Form) -> 
 
 def test_the_mean_is_the_best_action() -> None:
     rng = np.random.Generator(np.random.PCG64(1))
-    outputs, form = rng.normal(size=(4, output_size(2))), Form(0.5, True, False)
+    outputs, form = rng.normal(size=(4, output_size(2))), AdvantageForm(0.5, True, False)
     q, _ = values(outputs, np.tanh(outputs[:, 1:3]), form)
     np.testing.assert_array_equal(q, outputs[:, 0])
 
 
 def test_softplus_neither_overflows_nor_hides_nan() -> None:
     outputs = np.array([[0, 0, 500.0], [0, 0, -500.0], [0, 0, np.nan]], np.float32)
-    q, d_q = values(outputs, np.ones((3, 1), np.float32), Form(0.5, False, True))
+    q, d_q = values(outputs, np.ones((3, 1), np.float32), AdvantageForm(0.5, False, True))
     np.testing.assert_allclose(q[:2], [-125000, 0])
     assert np.isfinite(d_q[:2]).all()
     assert np.isnan(q[2])

@@ -101,7 +101,7 @@ def lengths(segments: int, steps: int) -> NDArray[np.int64]:
     ],
 )
 def test_forward_and_backward_equal_autograd(shape: LSTMShape, segments: int, steps: int) -> None:
-    """Segments of all lengths; what lies behind them has no influence."""
+    """Histories of all lengths; what lies behind them has no influence."""
     network = make(shape)
     network.parameters += 0.1 * normal(*network.parameters.shape)
     tape, length = network.tape(segments, steps), lengths(segments, steps)
@@ -124,7 +124,7 @@ def test_forward_and_backward_equal_autograd(shape: LSTMShape, segments: int, st
 
 @pytest.mark.parametrize("reach", [1, 3, 6])
 def test_no_gradient_flows_through_the_burn_in(reach: int) -> None:
-    """Segments longer than the reach, and shorter ones, to which all of theirs counts."""
+    """Histories longer than the reach, and shorter ones, to which all of theirs counts."""
     steps, segments = 6, 9
     network, length = make(LSTMShape(2, units=8)), lengths(segments, steps)
     x, initial = normal(segments, steps, 2), normal(segments, network.shape.state_size)

@@ -21,9 +21,9 @@ from replaybench.controllers.networks.network import (
     outputs_of,
 )
 from replaybench.controllers.networks.recurrent import (
+    Histories,
     PopulationRecurrent,
     RecurrentShape,
-    Segments,
     recurrent_backward,
     recurrent_forward,
 )
@@ -105,7 +105,7 @@ def test_forward_and_backward_equal_autograd(shape: RecurrentShape, segments: in
         named = {name: torch.tensor(w[m], requires_grad=True) for name, w in network.named_weights("q").items()}
         joined = torch.tensor(action, requires_grad=True)
         initial = torch.tensor(memory[:, before:])
-        recurrent_forward(network.network, m, tape, Segments(x, length, memory), action, out)
+        recurrent_forward(network.network, m, tape, Histories(x, length, memory), action, out)
         for b in range(segments):
             series, own = torch.tensor(x[b, : length[b]])[:, None], slice(b, b + 1)
             expected = by_torch(named, shape, series, joined[own].expand(length[b], 1, -1), initial[own])[-1, 0]
@@ -143,7 +143,7 @@ def test_step_by_step_equals_the_whole_pass() -> None:
     for t in range(steps):
         out, state = network.step(x[:, :, t], state, action[t])
         for m in range(M):
-            segments = Segments(x[m], np.full(runs, t + 1), nothing)
+            segments = Histories(x[m], np.full(runs, t + 1), nothing)
             recurrent_forward(network.network, m, tape, segments, action[t, m], whole)
             np.testing.assert_array_equal(out[m], whole)
 
@@ -200,7 +200,7 @@ def learn(network: Population, tape: Any, delay: int, updates: int) -> NDArray[n
         action = rng.uniform(-1, 1, (members, SAMPLES, 1))
         wanted = x[:, :, STEPS - 1 - delay] + action
         inputs = (
-            x[:, :, -1].copy() if isinstance(network, PopulationMLP) else Segments(x, length, x[:, :, 0, :0].copy())
+            x[:, :, -1].copy() if isinstance(network, PopulationMLP) else Histories(x, length, x[:, :, 0, :0].copy())
         )
         fit(network.network, target.network, tape, adam, update + 1, inputs, action, wanted, loss)
     np.testing.assert_array_equal(target.parameters, network.parameters)
@@ -229,7 +229,7 @@ def test_some_of_the_samples_are_evaluated_as_among_all() -> None:
     plain, recurring = make(Shape((2, 8, 1))), make(recurrent(2, (8,), 1))
     for network, tape, inputs in (
         (plain, plain.tape(5), x[:, :, 0].copy()),
-        (recurring, recurring.tape(5, 3), Segments(x, length, memory)),
+        (recurring, recurring.tape(5, 3), Histories(x, length, memory)),
     ):
         everything, some = np.empty((M, 5, 1)), np.empty((M, 2, 1))
         value_of(network.network, tape, inputs, np.arange(5), everything)

@@ -18,7 +18,7 @@ from replaybench.data.errors import UserError
 from replaybench.data.formats.policy_file import write_policy
 from replaybench.data.records.record import write_record
 from replaybench.experiments.cli import main
-from replaybench.experiments.exchange.policy_export import Form, export_policy
+from replaybench.experiments.exchange.policy_export import ExportForm, export_policy
 from replaybench.experiments.inspection.cells import Choice, chosen_file
 
 
@@ -102,7 +102,7 @@ def test_a_file_cannot_make_us_import_a_module(plant: str, tmp_path: Path, monke
     ],
 )
 def test_a_file_is_not_written_as_what_it_is_not_nor_over_another(
-    form: Form | None, name: str, said: str, tmp_path: Path
+    form: ExportForm | None, name: str, said: str, tmp_path: Path
 ) -> None:
     path, mine = stored(tmp_path), tmp_path / "mine.h"
     mine.write_text("mine")
