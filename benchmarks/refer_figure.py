@@ -1,4 +1,4 @@
-"""ReF-ER over 10⁶ steps beside PPO, which replays nothing: the figure, and the returns in the table of both.
+"""ReF-ER over 10⁶ steps beside ACER and PPO, which replays nothing: the figure, and the returns in the table of both.
 
     python -m benchmarks.refer_figure
 
@@ -23,7 +23,7 @@ STEPS: Final = 1_000_000
 WINDOW: Final = 20
 """Rounds whose returns make a point of a curve."""
 REPLAYS: Final = {"FIFO[Uniform]": "--", "FIFO[Uniform+ReFER]": "-"}
-COLORS: Final = dict(zip(("DDPG", "NAF", "V-RACER", "PPO"), (*PALETTE[:3], "#2b2b2b"), strict=True))
+COLORS: Final = dict(zip(("DDPG", "NAF", "V-RACER", "ACER", "PPO"), (*PALETTE[:4], "#2b2b2b"), strict=True))
 
 Floats = NDArray[np.float64]
 
@@ -37,7 +37,7 @@ def ppo(task: str) -> Floats:
 
 
 def curves(task: str) -> dict[tuple[str, str], Floats]:
-    """Return every learner's returns by learner and replay `[seeds, rounds]`."""
+    """Return the returns `[seeds, rounds]` by learner and replay, of those that were run."""
     data = (
         read_results(FOLDER / "results.nc").sel(plant=f"Mujoco{task}").dropna("frequency", how="all", subset=["reward"])
     )
@@ -45,7 +45,8 @@ def curves(task: str) -> dict[tuple[str, str], Floats]:
     for learner in data["learner"].values.tolist():
         for replay in REPLAYS:
             reward = data["reward"].sel(learner=learner, strategy=replay).squeeze(drop=True)
-            found[learner, replay] = reward.transpose("seed", "episode").values
+            if reward.notnull().any():
+                found[learner, replay] = reward.transpose("seed", "episode").values
     return {**found, ("PPO", ""): ppo(task)}
 
 
@@ -63,7 +64,7 @@ def main() -> None:
             f"Training episodes, means over {WINDOW:,} rounds of {ROUND:,} steps and over the seeds whose networks did "
             "not diverge. PPO is Stable-Baselines3's, from eight copies of the task at once."
         )
-        figure = new_figure(9.6, 3.2, "ReF-ER over 10⁶ steps of locomotion, and PPO", caption)
+        figure = new_figure(9.6, 3.2, "ReF-ER over 10⁶ steps of locomotion, ACER and PPO", caption)
         panels = figure.subplots(1, len(TASKS))
         for axes, task in zip(panels, TASKS, strict=True):
             for (learner, replay), returns in curves(task).items():

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.tables.stored import cell, cells, facts, made, runs
+from benchmarks.tables.stored import Cell, cell, cells, facts, made, runs
 from benchmarks.tables.text import captioned, number, spread, table
 
 
 def texts() -> dict[str, str]:
-    return {**_drafting(), **_drafting_vracer(), **_recurrent(), **_readings(), **_starts()}
+    return {**_drafting(), **_drafting_vracer(), **_recurrent(), **_longer(), **_readings(), **_starts()}
 
 
 _DRAFTING = (
@@ -114,27 +114,20 @@ _MEMORY = {
 """Learners of drafting-recurrent.toml, and those of drafting-vracer.toml beside which they stand, in words."""
 
 
+_ROW = ("learner", "return, training [95 %]", "actions survived", "inside from round", "best greedy")
+
+
 def _recurrent() -> dict[str, str]:
-    name, rows = "drafting-recurrent", []
+    name = "drafting-recurrent"
     stored = [*cells("drafting-vracer"), *cells(name)]
     known = {one.learner: one for one in stored if one.strategy == "FIFO(20000)[Uniform+ReFER]"}
     n = len(known["V-RACER:lstm"].final)
-    for learner, words in _MEMORY.items():
-        found = known[learner]
-        steps, late = found.data["episode_steps"].values[:n], found.late(found.last)[:n]
-        rows.append([
-            words,
-            spread(found.final[:n], 0),
-            f"{number(steps[:, -found.last :].mean(), 0)} of 400",
-            _stays(steps),
-            f"{number(late.max(), 0)}",
-        ])  # fmt: skip
+    rows = [_remembering(words, known[learner], n) for learner, words in _MEMORY.items()]
     caption = (
         f"{runs(name, 'rounds')} of 400 steps, {made(name)}, N = 20,000, ReF-ER; the same seeds of the studies above. "
         "Means over seeds and the last tenth of the rounds, exploration included; inside as above; the best greedy "
         "episode."
     )
-    headings = ("learner", "return, training [95 %]", "actions survived", "inside from round", "best greedy")
     sigmas = [
         number(float(known[learner].data["metric_sigma"].values[:n, -1].mean()), 3)
         for learner in ("V-RACER:lstm", "V-RACER:slow")
@@ -146,11 +139,32 @@ def _recurrent() -> dict[str, str]:
     window = np.ones(20) / 20
     there = np.convolve(without, window, "valid") >= with_memory[-20:].mean()
     return {
-        "drafting-recurrent": captioned(caption, table(headings, rows)),
+        "drafting-recurrent": captioned(caption, table(_ROW, rows)),
         "drafting-recurrent.level": f"round {int(there.argmax()) + 20}",
         "drafting-recurrent.sigma": sigmas[0],
         "drafting-recurrent.sigma-without": sigmas[1],
     }
+
+
+def _longer() -> dict[str, str]:
+    name, learner = "drafting-recurrent-million", "V-RACER:lstm-64-64"
+    with_memory, without = cell(name), cell("novati2019-fig6", learner="V-RACER")
+    rows = [
+        _remembering(_MEMORY[learner], with_memory, len(with_memory.final)),
+        _remembering("V-RACER, 64-64, of figure 6", without, len(without.final)),
+    ]
+    caption = (
+        f"{runs(name, 'rounds')} of 400 steps, {made(name)}; without memory {len(without.final)} other seeds. All else "
+        "as above."
+    )
+    return {name: captioned(caption, table(_ROW, rows))}
+
+
+def _remembering(words: str, found: Cell, n: int) -> list[str]:
+    """Return the row of a learner's first n seeds."""
+    steps, late = found.data["episode_steps"].values[:n], found.late(found.last)[:n]
+    survived = f"{number(steps[:, -found.last :].mean(), 0)} of 400"
+    return [words, spread(found.final[:n], 0), survived, _stays(steps), number(late.max(), 0)]
 
 
 _READINGS = {

@@ -24,6 +24,7 @@ from benchmarks.tables import (
     speeds,
     tasks,
     transfer,
+    walkers,
     when_map,
 )
 from benchmarks.tables.marks import filled
@@ -40,6 +41,7 @@ MODULES = (
     published,
     refer_causes,
     roboschool,
+    walkers,
     sac_rates,
     interval_coverage,
     orderings,
