@@ -135,7 +135,11 @@ def _try_lock(descriptor: int) -> bool:
 
 
 class _SealedFiles(caching.IndexDataCacheFile):
-    """Numba's index and data files with a checksum at their ends; what is damaged is a miss, and is written anew."""
+    """Numba's index and data files with a checksum at their ends; what is damaged is a miss, and is written anew.
+
+    So is what names a class that is no longer there: files are unpickled before their stamp is compared, and another
+    version of this package may have written them.
+    """
 
     @contextlib.contextmanager
     def _open_for_write(self, filepath: str) -> Iterator[io.BytesIO]:
@@ -145,7 +149,13 @@ class _SealedFiles(caching.IndexDataCacheFile):
             file.write(content.getvalue() + hashlib.sha256(content.getvalue()).digest())
 
     def _load_index(self) -> dict[Any, str]:
-        return super()._load_index() if _whole(self._index_path) else {}
+        if not _whole(self._index_path):
+            return {}
+        try:
+            index: dict[Any, str] = super()._load_index()
+        except (AttributeError, ImportError):
+            return {}
+        return index
 
     def _load_data(self, name: str) -> Any:
         if not _whole(self._data_path(name)):

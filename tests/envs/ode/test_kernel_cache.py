@@ -1,5 +1,6 @@
 """A second process compiles nothing, and no edit, in whatever file, is ever missed."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -135,6 +136,15 @@ def test_damaged_machine_code_is_compiled_again(folder: Path) -> None:
     assert len(machine_code) == 2
     assert second["after"] == first["after"]
     assert second["compiled"] == first["compiled"]
+
+
+@pytest.mark.parametrize("gone", ["replaybench.data.cache\nGone", "replaybench.gone\nClass"])
+def test_machine_code_that_names_what_another_version_had_is_compiled_again(gone: str, folder: Path) -> None:
+    first = run(folder)
+    (index,) = (folder / "cache").rglob("*.nbi")
+    content = f"c{gone}\n.".encode()  # a pickle of that class
+    index.write_bytes(content + hashlib.sha256(content).digest())
+    assert run(folder) == first
 
 
 def test_a_cache_that_cannot_be_written_costs_only_time(folder: Path) -> None:
