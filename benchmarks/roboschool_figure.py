@@ -15,7 +15,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from benchmarks.tables.stored import RESULTS, Cell, cells, results
+from benchmarks.tables.stored import RESULTS, Cell, cells
 from replaybench.experiments.figures.style import GREY, PALETTE, new_figure, save, style
 from replaybench.experiments.results.statistics import interval
 
@@ -53,13 +53,11 @@ def kept(strategy: str) -> str:
 
 
 def tasks() -> dict[str, list[Cell]]:
-    """Return the cells of each task that was run with all strategies, in the study's order."""
+    """Return the cells of each task, in the study's order."""
     found: dict[str, list[Cell]] = {}
     for of_a_task in cells(STUDY):
         found.setdefault(of_a_task.plant, []).append(of_a_task)
-    return {
-        plant: all_of_it for plant, all_of_it in found.items() if len(all_of_it) == results(STUDY).sizes["strategy"]
-    }
+    return found
 
 
 def main() -> None:

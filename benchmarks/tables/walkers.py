@@ -22,7 +22,7 @@ def _by_task() -> str:
     found = tasks()
     rows = [
         [
-            "all" if of_a_strategy[0].strategy == ALL else of_a_strategy[0].strategy,
+            kept(of_a_strategy[0].strategy),
             *(spread(end(cell.data["reward"].values), 0) for cell in of_a_strategy),
         ]
         for of_a_strategy in zip(*found.values(), strict=True)
@@ -64,8 +64,8 @@ def _rule() -> str:
     told = []
     for plant, cells in tasks().items():
         (whole,) = (cell for cell in cells if cell.strategy == ALL)
-        rewards, nothing = whole.data["reward"].values.mean(axis=0), _random(whole)
-        there = over_windows(rewards) >= nothing + REACHED * (rewards[-(len(rewards) // 5) :].mean() - nothing)
+        rewards, nothing = whole.data["reward"].values, _random(whole)
+        there = over_windows(rewards.mean(axis=0)) >= nothing + REACHED * (end(rewards).mean() - nothing)
         told.append(f"{(int(there.argmax()) + WINDOW) * 1000:,} on {plant.removeprefix('Bullet')}")
     return ", ".join(told)
 
