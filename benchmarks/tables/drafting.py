@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.tables.stored import Cell, cell, cells, facts, made, runs
-from benchmarks.tables.text import captioned, number, spread, table
+from benchmarks.tables.text import captioned, listed, number, spread, table
 
 
 def texts() -> dict[str, str]:
@@ -150,18 +150,20 @@ def _longer() -> dict[str, str]:
     name, learner = "drafting-recurrent-million", "V-RACER:lstm-64-64"
     with_memory, without = cell(name), cell("novati2019-fig6", learner="V-RACER")
     rows = [
-        _remembering(_MEMORY[learner], with_memory, len(with_memory.final)),
-        _remembering("V-RACER, 64-64, of figure 6", without, len(without.final)),
+        _remembering(_MEMORY[learner], with_memory),
+        _remembering("V-RACER, 64-64, of figure 6", without),
     ]
     caption = (
         f"{runs(name, 'rounds')} of 400 steps, {made(name)}; without memory {len(without.final)} other seeds. All else "
         "as above."
     )
-    return {name: captioned(caption, table(_ROW, rows))}
+    survived = with_memory.data["episode_steps"].values[:, -with_memory.last :].mean(axis=1)
+    seeds = listed([number(actions, 0) for actions in survived])
+    return {name: captioned(caption, table(_ROW, rows)), f"{name}.seeds": seeds}
 
 
-def _remembering(words: str, found: Cell, n: int) -> list[str]:
-    """Return the row of a learner's first n seeds."""
+def _remembering(words: str, found: Cell, n: int | None = None) -> list[str]:
+    """Return the row of a learner's first n seeds, or of all."""
     steps, late = found.data["episode_steps"].values[:n], found.late(found.last)[:n]
     survived = f"{number(steps[:, -found.last :].mean(), 0)} of 400"
     return [words, spread(found.final[:n], 0), survived, _stays(steps), number(late.max(), 0)]

@@ -149,18 +149,17 @@ class _SealedFiles(caching.IndexDataCacheFile):
             file.write(content.getvalue() + hashlib.sha256(content.getvalue()).digest())
 
     def _load_index(self) -> dict[Any, str]:
-        if not _whole(self._index_path):
-            return {}
-        try:
-            index: dict[Any, str] = super()._load_index()
-        except (AttributeError, ImportError):
-            return {}
-        return index
+        if _whole(self._index_path):
+            with contextlib.suppress(AttributeError, ImportError):
+                index: dict[Any, str] = super()._load_index()
+                return index
+        return {}
 
     def _load_data(self, name: str) -> Any:
-        if not _whole(self._data_path(name)):
-            raise OSError("damaged")  # as a file that is not there
-        return super()._load_data(name)
+        if _whole(self._data_path(name)):
+            with contextlib.suppress(AttributeError, ImportError):
+                return super()._load_data(name)
+        raise OSError("damaged, or of another version")  # as a file that is not there
 
 
 def _whole(path: str) -> bool:

@@ -138,12 +138,13 @@ def test_damaged_machine_code_is_compiled_again(folder: Path) -> None:
     assert second["compiled"] == first["compiled"]
 
 
+@pytest.mark.parametrize("kind", ["nbi", "nbc"])
 @pytest.mark.parametrize("gone", ["replaybench.data.cache\nGone", "replaybench.gone\nClass"])
-def test_machine_code_that_names_what_another_version_had_is_compiled_again(gone: str, folder: Path) -> None:
+def test_machine_code_that_names_what_another_version_had_is_compiled_again(gone: str, kind: str, folder: Path) -> None:
     first = run(folder)
-    (index,) = (folder / "cache").rglob("*.nbi")
+    (path,) = (folder / "cache").rglob(f"*.{kind}")
     content = f"c{gone}\n.".encode()  # a pickle of that class
-    index.write_bytes(content + hashlib.sha256(content).digest())
+    path.write_bytes(content + hashlib.sha256(content).digest())
     assert run(folder) == first
 
 
