@@ -1,8 +1,9 @@
-"""Our SAC beside Stable-Baselines3's on locomotion: the figure, and what the table of returns is made from.
+"""Our SAC and TD3 beside Stable-Baselines3's on locomotion: the figures, and what the tables of returns are made from.
 
     python benchmarks/locomotion_figure.py
 
-It reads what `hopper.toml`, `locomotion.toml` and `locomotion_peer.py` have left in `benchmarks/results`.
+It reads what `hopper.toml`, `locomotion.toml`, `locomotion-long.toml` and `locomotion_peer.py` have left in
+`benchmarks/results`.
 """
 
 from __future__ import annotations
@@ -25,16 +26,18 @@ ROUND = 1000
 """Steps over whose episodes a return is averaged first, on both sides."""
 WINDOW = 5000
 """Steps over whose rounds it is averaged then: a point of a curve."""
-COMPARED = slice(40_000 // WINDOW, 90_000 // WINDOW)
-"""Windows over which Hopper's two sides are compared, as was chosen before their seeds were run."""
 
 
 class Source(NamedTuple):
-    """Where both sides of a comparison lie: the run, its plant, and the peer's file beside it."""
+    """Where both sides of a comparison lie: the run, its plant, and the peer's file beside it.
+
+    `compared` are the steps over which they are compared, as was chosen before their seeds were run.
+    """
 
     run: str
     plant: str
     peer: str
+    compared: tuple[int, int] = (40_000, 90_000)
 
 
 TASKS = {
@@ -43,6 +46,11 @@ TASKS = {
 }
 FIRST_FIVE = Source("locomotion", "MujocoHopper", "sb3-Hopper.csv")
 """Hopper with the five seeds a side that were run before."""
+LONG = {
+    task: Source("locomotion-long", f"Mujoco{task}", f"td3-{task}.csv", (200_000, 300_000))
+    for task in ("HalfCheetah", "Walker2d", "Ant")
+}
+"""TD3 over more steps."""
 
 Curves = dict[str, tuple[np.ndarray, np.ndarray]]
 """By name: returns in windows `[seeds, windows]`, and of the first greedy episode after the last step `[seeds]`."""
@@ -114,8 +122,9 @@ class Difference(NamedTuple):
 
 
 def difference(source: Source) -> Difference:
-    """Compare the means of training returns over `COMPARED` by a two-sided permutation test; Welch's interval."""
-    mine, peer = (returns[:, COMPARED].mean(axis=1) for returns, _ in sides(source).values())
+    """Compare the means of training returns over the steps `compared` by a permutation test; Welch's interval."""
+    compared = slice(*(step // WINDOW for step in source.compared))
+    mine, peer = (np.nanmean(returns[:, compared], axis=1) for returns, _ in sides(source).values())
 
     def statistic(a: np.ndarray, b: np.ndarray, axis: int = -1) -> Any:
         return a.mean(axis=axis) - b.mean(axis=axis)
@@ -126,20 +135,27 @@ def difference(source: Source) -> Difference:
     return Difference(float(drawn.statistic), float(low), float(high), float(drawn.pvalue))
 
 
+def picture(learner: str, tasks: dict[str, Source], run: str) -> Path:
+    """Draw both sides on all `tasks` beside each other, among the results of a `run`."""
+    caption = (
+        f"{learner}, 64-64 units, batch 64, one update per step: mean over seeds with 95 % intervals, training "
+        "episodes, exploration included. Dots: one greedy episode of each seed after its last step."
+    )
+    title = f"Our {learner} and Stable-Baselines3's on Gymnasium's locomotion"
+    figure = new_figure(4.2 * len(tasks), 3.2, title, caption)
+    panels = figure.subplots(1, len(tasks))
+    for axes, (task, source) in zip(panels, tasks.items(), strict=True):
+        curves = sides(source)
+        seeds = {len(returns) for returns, _ in curves.values()}
+        draw(axes, f"{task}, {' and '.join(map(str, seeds))} seeds each", curves)
+    panels[0].legend(loc="upper left")
+    return save(figure, RESULTS / run, "beside-sb3")
+
+
 def main() -> None:
     with style():
-        caption = (
-            "SAC, 64-64 units, batch 64, one update per step: mean over seeds with 95 % intervals, training episodes, "
-            "exploration included. Dots: one greedy episode of each seed after its last step."
-        )
-        figure = new_figure(8.4, 3.2, "Our SAC and Stable-Baselines3's on Gymnasium's locomotion", caption)
-        panels = figure.subplots(1, len(TASKS))
-        for axes, (task, source) in zip(panels, TASKS.items(), strict=True):
-            curves = sides(source)
-            seeds = {len(returns) for returns, _ in curves.values()}
-            draw(axes, f"{task}, {' and '.join(map(str, seeds))} seeds each", curves)
-        panels[0].legend(loc="upper left")
-        print(save(figure, RESULTS / "locomotion", "beside-sb3"))
+        print(picture("SAC", TASKS, "locomotion"))
+        print(picture("TD3", LONG, "locomotion-long"))
 
 
 if __name__ == "__main__":

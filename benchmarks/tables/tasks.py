@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from benchmarks.locomotion_figure import FIRST_FIVE, TASKS, WINDOW, Difference, difference, sides
+from benchmarks.locomotion_figure import FIRST_FIVE, LONG, TASKS, WINDOW, Difference, difference, sides
 from benchmarks.tables.stored import cells, looks, made, results, runs
 from benchmarks.tables.text import captioned, number, spread, table
 from replaybench.experiments.results.statistics import interval
 
 
 def texts() -> dict[str, str]:
-    return {**_locomotion(), **_cartpole(), **_huber()}
+    return {**_locomotion(), **_longer(), **_cartpole(), **_huber()}
 
 
 def _locomotion() -> dict[str, str]:
@@ -40,6 +40,23 @@ def _locomotion() -> dict[str, str]:
         "locomotion.hopper": _told(difference(TASKS["Hopper"])),
         "locomotion.first-five": _told(difference(FIRST_FIVE)),
     }
+
+
+def _longer() -> dict[str, str]:
+    rows = []
+    for task, source in LONG.items():
+        for name, (returns, greedy) in sides(source).items():
+            last = returns[:, -100_000 // WINDOW :].mean(axis=1)
+            each = ", ".join(number(value, 0) for value in sorted(last))
+            rows.append([task, name, spread(last, 0), each, spread(greedy, 0)])
+    caption = (
+        f"{runs('locomotion-long', 'rounds')} of 1000 steps, {made('locomotion-long')}, and as many seeds of the peer. "
+        "Returns of training episodes are averaged over rounds, then over the last 100,000 steps. Greedy: on both "
+        "sides one episode of each seed after its last step."
+    )
+    headings = ("task", "TD3 of", "return [95 %]", "seed by seed", "greedy at the end [95 %]")
+    told = ", ".join(f"{task} {_told(difference(source))}" for task, source in LONG.items())
+    return {"locomotion-long": captioned(caption, table(headings, rows)), "locomotion-long.differences": told}
 
 
 def _told(found: Difference) -> str:
