@@ -121,10 +121,16 @@ class Difference(NamedTuple):
     p: float
 
 
-def difference(source: Source) -> Difference:
-    """Compare the means of training returns over the steps `compared` by a permutation test; Welch's interval."""
+def by_seed(source: Source) -> tuple[np.ndarray, np.ndarray]:
+    """Return our and the peer's means of training returns over the steps `compared`, `[seeds]` each."""
     compared = slice(*(step // WINDOW for step in source.compared))
-    mine, peer = (np.nanmean(returns[:, compared], axis=1) for returns, _ in sides(source).values())
+    mine, peer = (returns[:, compared].mean(axis=1) for returns, _ in sides(source).values())
+    return mine, peer
+
+
+def difference(source: Source) -> Difference:
+    """Compare what both return `by_seed`, by a permutation test; Welch's interval."""
+    mine, peer = by_seed(source)
 
     def statistic(a: np.ndarray, b: np.ndarray, axis: int = -1) -> Any:
         return a.mean(axis=axis) - b.mean(axis=axis)

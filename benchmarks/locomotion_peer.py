@@ -4,10 +4,10 @@
     python benchmarks/locomotion_peer.py Hopper-v5 --learner ppo --seeds 6 --steps 1_000_000 --output ppo-Hopper.csv
 
 SAC's settings are those of `benchmarks/locomotion.toml`, TD3's those of `benchmarks/locomotion-long.toml`, PPO's the
-library's own, with eight copies of the task at once whose observations and rewards are normalised. Adam is torch's
-fused one, which is faster by an eighth and rounds otherwise. A row is one finished training episode
-(`greedy` 0), its step counted over all copies, or one of the ten greedy episodes after each seed's last step (`greedy`
-1). Seeds that the file already holds are not run again.
+library's own, with eight copies of the task at once whose observations and rewards are normalised. SAC and TD3 have
+torch's fused Adam, which is faster and rounds otherwise; SAC's stored curves were made without. A row is one finished
+training episode (`greedy` 0), its step counted over all copies, or one of the ten greedy episodes after each seed's
+last step (`greedy` 1). Seeds that the file already holds are not run again.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def sac(task: str, seed: int, steps: int) -> tuple[BaseAlgorithm, Monitor]:
 
 def td3(task: str, seed: int, steps: int) -> tuple[BaseAlgorithm, Monitor]:
     """Return TD3 with Gaussian noise of 0.1 in each action."""
-    (actions,) = gymnasium.make(task).action_space.shape or ()
-    noise = NormalActionNoise(np.zeros(actions), np.full(actions, 0.1))
+    shape = gymnasium.make(task).action_space.shape
+    noise = NormalActionNoise(np.zeros(shape), np.full(shape, 0.1))
     return off_policy(TD3, task, seed, steps, action_noise=noise)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.locomotion_figure import FIRST_FIVE, LONG, TASKS, WINDOW, Difference, difference, sides
+from benchmarks.locomotion_figure import FIRST_FIVE, LONG, TASKS, WINDOW, Difference, by_seed, difference, sides
 from benchmarks.tables.stored import cells, looks, made, results, runs
 from benchmarks.tables.text import captioned, number, spread, table
 from replaybench.experiments.results.statistics import interval
@@ -45,8 +45,7 @@ def _locomotion() -> dict[str, str]:
 def _longer() -> dict[str, str]:
     rows = []
     for task, source in LONG.items():
-        for name, (returns, greedy) in sides(source).items():
-            last = returns[:, -100_000 // WINDOW :].mean(axis=1)
+        for (name, (_, greedy)), last in zip(sides(source).items(), by_seed(source), strict=True):
             each = ", ".join(number(value, 0) for value in sorted(last))
             rows.append([task, name, spread(last, 0), each, spread(greedy, 0)])
     caption = (
