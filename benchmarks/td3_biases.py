@@ -1,4 +1,4 @@
-"""TD3 with first biases as PyTorch draws them, to see what ours, which are zero, do: `benchmarks/td3_biases.py:TD3Biases`.
+"""`benchmarks/td3_biases.py:TD3Biases`, TD3 with first biases as PyTorch draws them: what do ours, which are zero, do?
 
 `locomotion-biases.toml` runs it beside TD3, with the same first weights.
 """
