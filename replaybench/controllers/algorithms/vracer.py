@@ -37,7 +37,8 @@ class VRACERConfig:
 
     The paper has 2 × 128 SoftSign units, batches of 256, γ 0.995 and a rate of 1e-4, for 10⁶ steps and more: too slow
     to judge before. Its `sigma` is an output of the network, that of the authors' public code a parameter of its own,
-    √0.2 at first (`first_sigma`). Where the mean is `bounded`, it is so by tanh; actions never are.
+    √0.2 at first (`first_sigma`), where it stays if it is `fixed`. Where the mean is `bounded`, it is so by tanh;
+    actions never are.
     """
 
     hidden: tuple[int, ...] = (64, 64)
@@ -45,7 +46,7 @@ class VRACERConfig:
     learning_rate: float = 1e-3
     betas: tuple[float, float] = (0.9, 0.999)
     epsilon: float = 1e-8
-    sigma: Literal["free", "network"] = "free"
+    sigma: Literal["free", "fixed", "network"] = "free"
     first_sigma: float = 0.2**0.5
     bounded: bool = False
     batch_size: int = 64
@@ -72,12 +73,13 @@ class VRACER(RememberingLearner):
 
     def __init__(self, config: VRACERConfig, setting: LearnerSetting) -> None:
         task, a, rate = setting.task, setting.task.action_size, config.learning_rate
-        outputs = 1 + a if config.sigma == "free" else 1 + 2 * a
+        outputs = 1 + 2 * a if config.sigma == "network" else 1 + a
         shapes = {"network": Shape((task.observation_size, *config.hidden, outputs), activation=config.activation)}
         super().__init__(config, setting, shapes, (), rate, scheme="xavier", output_scale=0.1)
         self.network, self.deviation = self.networks["network"], self._numbers(math.log(config.first_sigma), a)
         self.networks = {"network": self.network, "log_sigma": self.deviation}
-        self.adams = self._make_adams(dict.fromkeys(self.networks, rate), betas=config.betas, epsilon=config.epsilon)
+        rates = {"network": rate, "log_sigma": 0.0 if config.sigma == "fixed" else rate}
+        self.adams = self._make_adams(rates, betas=config.betas, epsilon=config.epsilon)
         self._policy, self._spread = self.learned("network"), self._with_tape("log_sigma", self.deviation.tape(1))
         self._successors = self.memory.tape("network", SUCCESSORS)
         factor = self.normaliser.rewards.factor
@@ -93,7 +95,7 @@ class VRACER(RememberingLearner):
         outputs = self.memory.evaluate("network", self.seen(observation), state)
         mean = elementwise.tanh(outputs[:, :, 1 : 1 + a]) if self.config.bounded else outputs[:, :, 1 : 1 + a]
         first = np.broadcast_to(self.deviation.parameters[:, None], mean.shape)
-        log_sigma = first if self.config.sigma == "free" else first + outputs[:, :, 1 + a :]
+        log_sigma = first + outputs[:, :, 1 + a :] if self.config.sigma == "network" else first
         return outputs[:, :, 0], mean, log_sigma
 
     def _advance(self, observation: Floats, active: NDArray[np.bool_]) -> None:
@@ -176,7 +178,7 @@ class VRACER(RememberingLearner):
         config, x = self.config, self.experiences(batch, first)
         delta, rho, value, bootstrap = (np.zeros(batch.weight.shape, self.setting.dtype) for _ in range(4))
         assert batch.traces is not None
-        form = HeadForm(config.sigma == "free", config.bounded)
+        form = HeadForm(config.sigma != "network", config.bounded)
         nets = self._policy, Whole(self._successors), self._spread
         told = {"td_error": delta, "rho": rho, "value": value, "bootstrap": bootstrap}
         arguments = (*nets, form, x, batch.traces, self.refer.rules(first), first, delta, rho, value, bootstrap)

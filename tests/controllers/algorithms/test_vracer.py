@@ -111,6 +111,19 @@ def test_gradients_equal_torch(sigma: Any, refer: Any, beta: float) -> None:
         np.testing.assert_allclose(agent.deviation.gradient, expected[-1].numpy(), rtol=1e-9, atol=1e-12)
 
 
+def test_a_fixed_sigma_stays_and_all_else_is_learned_as_beside_a_free_one() -> None:
+    drawn = batch(2, 3)
+    fixed, free = (
+        VRACER(VRACERConfig(sigma=sigma, first_sigma=0.3, batch_size=B), LearnerSetting(TASK, 0, range(2)))
+        for sigma in ("fixed", "free")
+    )
+    for agent in (fixed, free):
+        agent.update(drawn)
+    np.testing.assert_array_equal(fixed.network.parameters, free.network.parameters)
+    np.testing.assert_array_equal(fixed.deviation.parameters, np.float32(np.log(0.3)))
+    assert not np.any(free.deviation.parameters == np.float32(np.log(0.3)))
+
+
 def test_annotations_are_what_the_traces_need() -> None:
     agent, drawn = VRACER(VRACERConfig(batch_size=B), LearnerSetting(TASK, 0, range(2))), batch(2, 1)
     value, successor = agent.value(drawn.observation), agent.value(drawn.next_observation)
