@@ -2,8 +2,8 @@
 
     python benchmarks/locomotion_figure.py
 
-It reads what `hopper.toml`, `locomotion.toml`, `locomotion-long.toml` and `locomotion_peer.py` have left in
-`benchmarks/results`.
+It reads what `hopper.toml`, `locomotion.toml`, `locomotion-long.toml`, `locomotion-biases.toml` and
+`locomotion_peer.py` have left in `benchmarks/results`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
-from scipy.stats import permutation_test, ttest_ind
+from scipy.stats import permutation_test, ttest_ind, ttest_rel
 
 from replaybench.experiments.figures.style import PALETTE, new_figure, save, style
 from replaybench.experiments.results.results_file import read_results
@@ -51,6 +51,10 @@ LONG = {
     for task in ("HalfCheetah", "Walker2d", "Ant")
 }
 """TD3 over more steps."""
+BIASES = Source("locomotion-biases", "MujocoHalfCheetah", "td3-HalfCheetah.csv", (100_000, 150_000))
+"""TD3 with more seeds, and with first biases as the peer draws them."""
+STUCK = 2000.0
+"""Return of HalfCheetah below which a run counts as one that has not found how to run."""
 
 Curves = dict[str, tuple[np.ndarray, np.ndarray]]
 """By name: returns in windows `[seeds, windows]`, and of the first greedy episode after the last step `[seeds]`."""
@@ -121,6 +125,16 @@ class Difference(NamedTuple):
     p: float
 
 
+def arms() -> dict[str, np.ndarray]:
+    """Return means of training returns over the steps compared `[seeds]`: ours, with drawn first biases, the peer's."""
+    data, start, end = read_results(RESULTS / "locomotion-biases" / "results.nc"), *BIASES.compared
+    mine, drawn = (ours(data.sel(learner=[name]), BIASES.plant)[0] for name in data["learner"].values)
+    peer = in_windows(by_round(RESULTS / BIASES.run / BIASES.peer, end)[0])
+    compared = slice(start // WINDOW, end // WINDOW)
+    named = {"replaybench": mine, "replaybench, biases drawn": drawn, "Stable-Baselines3": peer}
+    return {name: returns[:, compared].mean(axis=1) for name, returns in named.items()}
+
+
 def by_seed(source: Source) -> tuple[np.ndarray, np.ndarray]:
     """Return our and the peer's means of training returns over the steps `compared`, `[seeds]` each."""
     compared = slice(*(step // WINDOW for step in source.compared))
@@ -129,15 +143,23 @@ def by_seed(source: Source) -> tuple[np.ndarray, np.ndarray]:
 
 
 def difference(source: Source) -> Difference:
-    """Compare what both return `by_seed`, by a permutation test; Welch's interval."""
-    mine, peer = by_seed(source)
+    """Compare what both return `by_seed`."""
+    return compare(*by_seed(source))
+
+
+def compare(mine: np.ndarray, peer: np.ndarray, paired: bool = False) -> Difference:
+    """Compare means over seeds by a permutation test, of signs if `paired`; Student's interval, else Welch's."""
 
     def statistic(a: np.ndarray, b: np.ndarray, axis: int = -1) -> Any:
         return a.mean(axis=axis) - b.mean(axis=axis)
 
     rng = np.random.Generator(np.random.PCG64(0))
-    drawn = permutation_test((mine, peer), statistic, n_resamples=99_999, vectorized=True, rng=rng)
-    low, high = ttest_ind(mine, peer, equal_var=False).confidence_interval(0.95)
+    kind = "samples" if paired else "independent"
+    drawn = permutation_test(
+        (mine, peer), statistic, permutation_type=kind, n_resamples=99_999, vectorized=True, rng=rng
+    )
+    student = ttest_rel(mine, peer) if paired else ttest_ind(mine, peer, equal_var=False)
+    low, high = student.confidence_interval(0.95)
     return Difference(float(drawn.statistic), float(low), float(high), float(drawn.pvalue))
 
 
@@ -158,10 +180,25 @@ def picture(learner: str, tasks: dict[str, Source], run: str) -> Path:
     return save(figure, RESULTS / run, "beside-sb3")
 
 
+def shares() -> Path:
+    """Draw which share of the seeds of each arm returns less than so much."""
+    start, end = (f"{step:,}" for step in BIASES.compared)
+    caption = f"Training returns between {start} and {end} steps, a step a seed; dashed: {STUCK:,.0f}."
+    figure = new_figure(6.0, 3.2, "TD3 on HalfCheetah: which share of the seeds returns less", caption)
+    axes = figure.subplots()
+    for color, (name, returns) in zip(PALETTE, arms().items(), strict=False):
+        axes.ecdf(returns, color=color, label=f"{name}, {len(returns)} seeds")
+    axes.axvline(STUCK, color="0.6", linestyle="--", linewidth=1)
+    axes.set(xlabel="return", ylabel="share of seeds")
+    axes.legend(loc="lower right")
+    return save(figure, RESULTS / BIASES.run, "seeds")
+
+
 def main() -> None:
     with style():
         print(picture("SAC", TASKS, "locomotion"))
         print(picture("TD3", LONG, "locomotion-long"))
+        print(shares())
 
 
 if __name__ == "__main__":

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from benchmarks.locomotion_figure import FIRST_FIVE, LONG, TASKS, WINDOW, Difference, by_seed, difference, sides
+from benchmarks.locomotion_figure import (
+    BIASES,
+    FIRST_FIVE,
+    LONG,
+    STUCK,
+    TASKS,
+    WINDOW,
+    Difference,
+    arms,
+    by_seed,
+    compare,
+    difference,
+    sides,
+)
 from benchmarks.tables.stored import cells, looks, made, results, runs
 from benchmarks.tables.text import captioned, number, spread, table
+from replaybench.experiments.results.effects import holm
 from replaybench.experiments.results.statistics import interval
 
 
 def texts() -> dict[str, str]:
-    return {**_locomotion(), **_longer(), **_cartpole(), **_huber()}
+    return {**_locomotion(), **_longer(), **_biases(), **_cartpole(), **_huber()}
 
 
 def _locomotion() -> dict[str, str]:
@@ -56,6 +70,27 @@ def _longer() -> dict[str, str]:
     headings = ("task", "TD3 of", "return [95 %]", "seed by seed", "greedy at the end [95 %]")
     told = ", ".join(f"{task} {_told(difference(source))}" for task, source in LONG.items())
     return {"locomotion-long": captioned(caption, table(headings, rows)), "locomotion-long.differences": told}
+
+
+def _biases() -> dict[str, str]:
+    (ours, drawn, peer), names = arms().values(), list(arms())
+    rows = [
+        [name, f"{len(x)}", spread(x, 0), f"{(x < STUCK).sum()} of {len(x)}"]
+        for name, x in zip(names, (ours, drawn, peer), strict=True)
+    ]
+    start, end = BIASES.compared
+    caption = (
+        f"HalfCheetah, TD3, {made('locomotion-biases')}. Returns of training episodes are averaged over rounds of 1000 "
+        f"steps, then over steps {start:,} to {end:,}."
+    )
+    found = [compare(drawn, ours, paired=True), compare(ours, peer), compare(drawn, peer)]
+    adjusted = [pair._replace(p=p) for pair, p in zip(found, holm([pair.p for pair in found]), strict=True)]
+    words = ("drawn less zero biases", "ours less the peer's", "ours with drawn biases less the peer's")
+    headings = ("learner", "seeds", "return [95 %]", f"below {STUCK:,.0f}")
+    return {
+        "locomotion-biases": captioned(caption, table(headings, rows)),
+        "locomotion-biases.differences": "; ".join(f"{a} {_told(b)}" for a, b in zip(words, adjusted, strict=True)),
+    }
 
 
 def _told(found: Difference) -> str:
