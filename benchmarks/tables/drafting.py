@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.drafting_sigma import SEEDS, VARIANTS
 from benchmarks.tables.stored import Cell, cell, cells, facts, made, runs
 from benchmarks.tables.text import captioned, listed, number, spread, table
 
 
 def texts() -> dict[str, str]:
-    return {**_drafting(), **_drafting_vracer(), **_recurrent(), **_longer(), **_readings(), **_starts()}
+    return {**_drafting(), **_drafting_vracer(), **_recurrent(), **_longer(), **_sigma(), **_readings(), **_starts()}
 
 
 _DRAFTING = (
@@ -63,9 +64,9 @@ def _drafting() -> dict[str, str]:
     return {"drafting": captioned(caption, table(headings, rows)), "drafting.plain-best": number(middle, 0)}
 
 
-def _stays(steps: np.ndarray) -> str:
-    """Say from which round on seeds `[seeds, rounds]` stay inside, and how many ever do."""
-    means = np.lib.stride_tricks.sliding_window_view(steps, _ROUNDS, axis=1).mean(axis=2) >= _INSIDE
+def _stays(steps: np.ndarray, actions: int = _INSIDE) -> str:
+    """Say from which round on seeds `[seeds, rounds]` survive so many actions, stay inside, and how many ever do."""
+    means = np.lib.stride_tricks.sliding_window_view(steps, _ROUNDS, axis=1).mean(axis=2) >= actions
     there = means.any(axis=1)
     first = np.where(there, means.argmax(axis=1) + _ROUNDS, np.inf)
     return f"{number(float(np.median(first)), 0)} ({there.sum()} of {there.size})"
@@ -160,6 +161,52 @@ def _longer() -> dict[str, str]:
     survived = with_memory.data["episode_steps"].values[:, -with_memory.last :].mean(axis=1)
     seeds = listed([number(actions, 0) for actions in survived])
     return {name: captioned(caption, table(_ROW, rows)), f"{name}.seeds": seeds}
+
+
+_ON_THE_WAY = 10
+"""Actions that are survived when a policy has left its first state behind and has not found the wake."""
+
+
+def _sigma() -> dict[str, str]:
+    name, rows = "drafting-sigma", []
+    for variant in VARIANTS:
+        found = variant.stored()
+        steps = found.data["episode_steps"].values[:SEEDS]
+        sigma = number(float(found.data["metric_sigma"].values[:SEEDS, 14].mean()), 3)
+        rounds = f"{steps.shape[1]}"
+        survived = f"{number(steps[:, -found.last :].mean(), 0)} of 400"
+        rows.append(
+            [variant.networks, variant.sigma, sigma, rounds, _stays(steps, _ON_THE_WAY), _stays(steps), survived]
+        )
+    caption = (
+        f"V-RACER, {SEEDS} seeds, the same for all; with σ kept, {made(name)}, with an episode's age, "
+        f"{made('drafting-clock')}, others of the studies above. σ at round 300; rounds of 400 steps that were run; from "
+        f"which of them {_ON_THE_WAY} actions are survived, and from which {_INSIDE}, medians over seeds as above; the "
+        "last tenth of the rounds."
+    )
+    headings = (
+        "networks",
+        "σ",
+        "σ, round 300",
+        "rounds",
+        f"{_ON_THE_WAY} actions from",
+        "inside from",
+        "actions survived",
+    )
+    return {name: captioned(caption, table(headings, rows)), **_older_memory()}
+
+
+def _older_memory() -> dict[str, str]:
+    told = facts("drafting-sigma/memory.json")
+    ways = told["survived"]["V-RACER:lstm-64-64-fixed"]
+    fresh, older, forgotten = (listed([number(x, 0) for x in ways[way]]) for way in ("fresh", "older", "forgotten"))
+    return {
+        "drafting-sigma.fresh": f"{fresh} actions",
+        "drafting-sigma.older": older,
+        "drafting-sigma.forgotten": forgotten,
+        "drafting-sigma.age": f"{told['age']}",
+        "drafting-sigma.episodes": f"{told['episodes']:,}",
+    }
 
 
 def _remembering(words: str, found: Cell, n: int | None = None) -> list[str]:
