@@ -181,8 +181,8 @@ def _sigma() -> dict[str, str]:
     caption = (
         f"V-RACER, {SEEDS} seeds, the same for all; with σ kept, {made(name)}, with an episode's age, "
         f"{made('drafting-clock')}, others of the studies above. σ at round 300; rounds of 400 steps that were run; "
-        f"from which of them {_ON_THE_WAY} actions are survived, and from which {_INSIDE}, medians over seeds as above; the "
-        "last tenth of the rounds."
+        f"from which of them {_ON_THE_WAY} actions are survived, and from which {_INSIDE}, medians over seeds as "
+        "above; the last tenth of the rounds."
     )
     headings = (
         "networks",
