@@ -1,4 +1,4 @@
-"""Does a policy with a memory draft as well with an older one? python benchmarks/drafting_memory.py RUN
+"""Does a policy with a memory draft as well with an older one? python -m benchmarks.drafting_memory RUN
 
 RUN is what `replaybench sweep benchmarks/drafting-sigma.toml` has left. The greedy policies begin episodes with nothing
 remembered, as in training; with what they remember after some actions of another episode; and forget before each
@@ -15,13 +15,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.drafting_sigma import SEEDS
 from replaybench import load_policy
 from replaybench.controllers.policies.policy import Policy
 from replaybench.envs.population import PopulationEnv
 from replaybench.experiments.results.results_file import read_results
 
 RESULT = Path(__file__).parent / "results" / "drafting-sigma" / "memory.json"
-EPISODES, AGE, ACTIONS = 1000, 6, 400
+EPISODES, AGE = 1000, 6
 SEED = 11
 
 
@@ -41,7 +42,7 @@ def survived(policy: Policy, state: NDArray[np.float32] | None = None, forgets: 
     env = PopulationEnv("Drafting", EPISODES, seed=SEED)
     observation, _ = env.reset()
     inside, actions = np.ones(EPISODES, np.bool_), np.zeros(EPISODES)
-    while inside.any() and actions.max() < ACTIONS:
+    while inside.any():
         action, state = policy.predict(observation, None if forgets else state)
         observation, _, terminated, truncated, _ = env.step(action)
         actions += inside
@@ -54,7 +55,7 @@ def main(run: Path) -> None:
     found: dict[str, dict[str, list[float]]] = {}
     for learner in cells["learner"].values:
         path = run / "cells" / str(cells.sel(learner=learner).item()) / "policy.safetensors"
-        policies = [load_policy(path, member) for member in range(3)]
+        policies = [load_policy(path, member) for member in range(SEEDS)]
         found[str(learner)] = {
             "fresh": [survived(policy) for policy in policies],
             "older": [survived(policy, remembered(policy)) for policy in policies],

@@ -19,6 +19,12 @@ WINDOW = 20
 """Rounds over which curves are averaged."""
 
 
+def moving(steps: np.ndarray) -> np.ndarray:
+    """Return means over the last `WINDOW` rounds `[seeds, rounds − WINDOW + 1]` of steps `[seeds, rounds]`."""
+    means: np.ndarray = np.lib.stride_tricks.sliding_window_view(steps, WINDOW, axis=1).mean(axis=2)
+    return means
+
+
 class Variant(NamedTuple):
     """A learner of a study: its networks and its σ, in words."""
 
@@ -58,8 +64,7 @@ def main() -> Path:
         colors = dict(zip(dict.fromkeys(variant.networks for variant in VARIANTS), PALETTE, strict=False))
         lines = {"learned": "--", "0.05": "-", "0.025": ":"}
         for variant in VARIANTS:
-            steps = variant.stored().data["episode_steps"].values[:SEEDS, :rounds]
-            means = np.lib.stride_tricks.sliding_window_view(steps, WINDOW, axis=1).mean(axis=2)
+            means = moving(variant.stored().data["episode_steps"].values[:SEEDS, :rounds])
             x = np.arange(means.shape[1]) + WINDOW
             label = f"{variant.networks}, σ {variant.sigma}"
             mean = np.exp(np.log(means).mean(axis=0))

@@ -125,20 +125,25 @@ class Difference(NamedTuple):
     p: float
 
 
+def over_compared(source: Source, returns: np.ndarray) -> np.ndarray:
+    """Return means over the steps `compared` `[seeds]` of returns in windows `[seeds, windows]`."""
+    start, end = (step // WINDOW for step in source.compared)
+    means: np.ndarray = returns[:, start:end].mean(axis=1)
+    return means
+
+
 def arms() -> dict[str, np.ndarray]:
     """Return means of training returns over the steps compared `[seeds]`: ours, with drawn first biases, the peer's."""
-    data, start, end = read_results(RESULTS / "locomotion-biases" / "results.nc"), *BIASES.compared
+    data, end = read_results(RESULTS / BIASES.run / "results.nc"), BIASES.compared[1]
     mine, drawn = (ours(data.sel(learner=[name]), BIASES.plant)[0] for name in data["learner"].values)
     peer = in_windows(by_round(RESULTS / BIASES.run / BIASES.peer, end)[0])
-    compared = slice(start // WINDOW, end // WINDOW)
     named = {"replaybench": mine, "replaybench, biases drawn": drawn, "Stable-Baselines3": peer}
-    return {name: returns[:, compared].mean(axis=1) for name, returns in named.items()}
+    return {name: over_compared(BIASES, returns) for name, returns in named.items()}
 
 
 def by_seed(source: Source) -> tuple[np.ndarray, np.ndarray]:
     """Return our and the peer's means of training returns over the steps `compared`, `[seeds]` each."""
-    compared = slice(*(step // WINDOW for step in source.compared))
-    mine, peer = (returns[:, compared].mean(axis=1) for returns, _ in sides(source).values())
+    mine, peer = (over_compared(source, returns) for returns, _ in sides(source).values())
     return mine, peer
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.drafting_sigma import SEEDS, VARIANTS
+from benchmarks.drafting_sigma import SEEDS, VARIANTS, WINDOW, moving
 from benchmarks.tables.stored import Cell, cell, cells, facts, made, runs
 from benchmarks.tables.text import captioned, listed, number, spread, table
 
@@ -22,8 +22,8 @@ _DRAFTING = (
     ("DDPG", "FIFO[Uniform]"),
     ("ACER", "FIFO[Uniform]"),
 )
-_INSIDE, _ROUNDS, _LOST = 200, 20, -60.0
-"""Actions and rounds over which a seed counts as staying inside; return below which a greedy episode is lost."""
+_INSIDE, _LOST = 200, -60.0
+"""Actions with which a seed counts as staying inside; return below which a greedy episode is lost."""
 
 
 def _drafting() -> dict[str, str]:
@@ -46,7 +46,7 @@ def _drafting() -> dict[str, str]:
         f"{runs(study, 'rounds')} of 400 steps, an update after each, N = 20,000, {made(study)}. n: runs whose "
         "networks did not diverge. Return and actions survived: means over these and the last tenth of the rounds, "
         "exploration included. Inside: median over seeds "
-        f"of the first round that ends {_ROUNDS} in which {_INSIDE} actions and more are survived on average, and how "
+        f"of the first round that ends {WINDOW} in which {_INSIDE} actions and more are survived on average, and how "
         f"many seeds come so far. Greedy episodes of the last tenth, {late.shape[1]} a seed: how many are lost, and "
         "the median cost per action of the others."
     )
@@ -66,9 +66,9 @@ def _drafting() -> dict[str, str]:
 
 def _stays(steps: np.ndarray, actions: int = _INSIDE) -> str:
     """Say from which round on seeds `[seeds, rounds]` survive so many actions, stay inside, and how many ever do."""
-    means = np.lib.stride_tricks.sliding_window_view(steps, _ROUNDS, axis=1).mean(axis=2) >= actions
-    there = means.any(axis=1)
-    first = np.where(there, means.argmax(axis=1) + _ROUNDS, np.inf)
+    survived = moving(steps) >= actions
+    there = survived.any(axis=1)
+    first = np.where(there, survived.argmax(axis=1) + WINDOW, np.inf)
     return f"{number(float(np.median(first)), 0)} ({there.sum()} of {there.size})"
 
 
@@ -137,11 +137,10 @@ def _recurrent() -> dict[str, str]:
         known[learner].data["episode_steps"].values[:n].mean(axis=0)
         for learner in ("V-RACER:lstm-64-64", "V-RACER:slow")
     )
-    window = np.ones(20) / 20
-    there = np.convolve(without, window, "valid") >= with_memory[-20:].mean()
+    there = moving(without[None])[0] >= with_memory[-WINDOW:].mean()
     return {
         "drafting-recurrent": captioned(caption, table(_ROW, rows)),
-        "drafting-recurrent.level": f"round {int(there.argmax()) + 20}",
+        "drafting-recurrent.level": f"round {int(there.argmax()) + WINDOW}",
         "drafting-recurrent.sigma": sigmas[0],
         "drafting-recurrent.sigma-without": sigmas[1],
     }
@@ -172,7 +171,7 @@ def _sigma() -> dict[str, str]:
     for variant in VARIANTS:
         found = variant.stored()
         steps = found.data["episode_steps"].values[:SEEDS]
-        sigma = number(float(found.data["metric_sigma"].values[:SEEDS, 14].mean()), 3)
+        sigma = number(float(found.data["metric_sigma"].sel(greedy_episode=300).values[:SEEDS].mean()), 3)
         rounds = f"{steps.shape[1]}"
         survived = f"{number(steps[:, -found.last :].mean(), 0)} of 400"
         rows.append(
