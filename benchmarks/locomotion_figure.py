@@ -2,8 +2,7 @@
 
     python benchmarks/locomotion_figure.py
 
-It reads what `hopper.toml`, `locomotion.toml`, `locomotion-long.toml`, `locomotion-biases.toml` and
-`locomotion_peer.py` have left in `benchmarks/results`.
+It reads what `hopper.toml`, the `locomotion*.toml` and `locomotion_peer.py` have left in `benchmarks/results`.
 """
 
 from __future__ import annotations
@@ -46,11 +45,17 @@ TASKS = {
 }
 FIRST_FIVE = Source("locomotion", "MujocoHopper", "sb3-Hopper.csv")
 """Hopper with the five seeds a side that were run before."""
+LAST_THIRD = (200_000, 300_000)
 LONG = {
-    task: Source("locomotion-long", f"Mujoco{task}", f"td3-{task}.csv", (200_000, 300_000))
-    for task in ("HalfCheetah", "Walker2d", "Ant")
+    "TD3": {
+        task: Source("locomotion-long", f"Mujoco{task}", f"td3-{task}.csv", LAST_THIRD)
+        for task in ("HalfCheetah", "Walker2d", "Ant")
+    },
+    "SAC": {
+        "HalfCheetah": Source("locomotion-long-sac", "MujocoHalfCheetah", "sac-HalfCheetah.csv", LAST_THIRD),
+    },
 }
-"""TD3 over more steps."""
+"""Over more steps, by learner and task."""
 BIASES = Source("locomotion-biases", "MujocoHalfCheetah", "td3-HalfCheetah.csv", (100_000, 150_000))
 """TD3 with more seeds, and with first biases as the peer draws them."""
 STUCK = 2000.0
@@ -176,7 +181,7 @@ def picture(learner: str, tasks: dict[str, Source], run: str) -> Path:
     )
     title = f"Our {learner} and Stable-Baselines3's on Gymnasium's locomotion"
     figure = new_figure(4.2 * len(tasks), 3.2, title, caption)
-    panels = figure.subplots(1, len(tasks))
+    panels = figure.subplots(1, len(tasks), squeeze=False)[0]
     for axes, (task, source) in zip(panels, tasks.items(), strict=True):
         curves = sides(source)
         seeds = {len(returns) for returns, _ in curves.values()}
@@ -202,7 +207,8 @@ def shares() -> Path:
 def main() -> None:
     with style():
         print(picture("SAC", TASKS, "locomotion"))
-        print(picture("TD3", LONG, "locomotion-long"))
+        print(picture("TD3", LONG["TD3"], "locomotion-long"))
+        print(picture("SAC", LONG["SAC"], "locomotion-long-sac"))
         print(shares())
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from benchmarks.locomotion_figure import (
     BIASES,
     FIRST_FIVE,
@@ -23,7 +25,8 @@ from replaybench.experiments.results.statistics import interval
 
 
 def texts() -> dict[str, str]:
-    return {**_locomotion(), **_longer(), **_biases(), **_cartpole(), **_huber()}
+    longer = {**_longer("TD3", "locomotion-long"), **_longer("SAC", "locomotion-long-sac")}
+    return {**_locomotion(), **longer, **_biases(), **_cartpole(), **_huber()}
 
 
 def _locomotion() -> dict[str, str]:
@@ -56,20 +59,21 @@ def _locomotion() -> dict[str, str]:
     }
 
 
-def _longer() -> dict[str, str]:
-    rows = []
-    for task, source in LONG.items():
+def _longer(learner: str, run: str) -> dict[str, str]:
+    rows, tasks = [], LONG[learner]
+    for task, source in tasks.items():
         for (name, (_, greedy)), last in zip(sides(source).items(), by_seed(source), strict=True):
             each = ", ".join(number(value, 0) for value in sorted(last))
             rows.append([task, name, spread(last, 0), each, spread(greedy, 0)])
     caption = (
-        f"{runs('locomotion-long', 'rounds')} of 1000 steps, {made('locomotion-long')}, and as many seeds of the peer. "
+        f"{runs(run, 'rounds')} of 1000 steps, {made(run)}, and as many seeds of the peer. "
         "Returns of training episodes are averaged over rounds, then over the last 100,000 steps. Greedy: on both "
         "sides one episode of each seed after its last step."
     )
-    headings = ("task", "TD3 of", "return [95 %]", "seed by seed", "greedy at the end [95 %]")
-    told = ", ".join(f"{task} {_told(difference(source))}" for task, source in LONG.items())
-    return {"locomotion-long": captioned(caption, table(headings, rows)), "locomotion-long.differences": told}
+    headings = ("task", f"{learner} of", "return [95 %]", "seed by seed", "greedy at the end [95 %]")
+    found = [difference(source) for source in tasks.values()]
+    told = ", ".join(f"{task} {_told(pair)}" for task, pair in zip(tasks, _by_holm(found), strict=True))
+    return {run: captioned(caption, table(headings, rows)), f"{run}.differences": told}
 
 
 def _biases() -> dict[str, str]:
@@ -84,13 +88,18 @@ def _biases() -> dict[str, str]:
         f"steps, then over steps {start:,} to {end:,}."
     )
     found = [compare(drawn, ours, paired=True), compare(ours, peer), compare(drawn, peer)]
-    adjusted = [pair._replace(p=p) for pair, p in zip(found, holm([pair.p for pair in found]), strict=True)]
+    adjusted = _by_holm(found)
     words = ("drawn less zero biases", "ours less the peer's", "ours with drawn biases less the peer's")
     headings = ("learner", "seeds", "return [95 %]", f"below {STUCK:,.0f}")
     return {
         "locomotion-biases": captioned(caption, table(headings, rows)),
         "locomotion-biases.differences": "; ".join(f"{a} {_told(b)}" for a, b in zip(words, adjusted, strict=True)),
     }
+
+
+def _by_holm(found: Sequence[Difference]) -> list[Difference]:
+    """Return the same with each p raised by Holm's correction over all of them."""
+    return [pair._replace(p=p) for pair, p in zip(found, holm([pair.p for pair in found]), strict=True)]
 
 
 def _told(found: Difference) -> str:
