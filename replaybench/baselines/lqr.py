@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_discrete_are
 from scipy.optimize import lsq_linear
 
+from replaybench.data.bounds import HERTZ
 from replaybench.data.errors import UserError
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.plant import OdePlant
@@ -73,8 +74,9 @@ def linear_quadratic_regulator(
     """
     if plant.action_choices:
         raise UserError(f"{plant.name} takes choices, between which there is nothing to linearise")
-    if not (state_weight > 0 and action_weight > 0):
+    if not (0 < state_weight < math.inf and 0 < action_weight < math.inf):
         raise UserError(f"weights of {state_weight} and {action_weight} set no goal; give positive ones")
+    HERTZ.check(frequency, "frequency")
     reference = plant.normalise_state(plant.reference_state)
 
     def drift(state: Float64Array, action: Float64Array) -> Float64Array:

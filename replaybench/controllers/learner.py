@@ -170,7 +170,7 @@ class Learner(SavedLearner):
             raise UserError(
                 f"{name_of(cls)} acts continuously, and {actions.plant} takes choices; use DQN or ACER-discrete"
             )
-        if cls.discrete:
+        if cls.discrete and hasattr(config, "levels"):
             ActionLevels(config.levels, actions.size, actions.choices)
         if refer:
             cls.check_refer(config)

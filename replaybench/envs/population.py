@@ -208,6 +208,14 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
             The normalised next states float64 `[..., S]` and the unscaled reward float64 `[...]`.
         """
         plant = with_equations(self.plant, "a step from any state")
+        for what, given, width in (
+            ("state", state, len(plant.state_names)),
+            ("action", action, len(plant.action_names)),
+        ):
+            if np.shape(given)[-1:] != (width,):
+                raise UserError(
+                    f"a {what} of {plant.name} holds {width} numbers, not an array of shape {np.shape(given)}"
+                )
         u = plant.denormalise_action(np.clip(action, -1.0, 1.0))
         after, reward, _ = rk4.simulate(plant, plant.denormalise_state(state), u, self._dt)
         return plant.normalise_state(after), reward
@@ -288,6 +296,7 @@ def _ranges(plant: Plant, wrap_noisy_angle: bool) -> Ranges:
         center=np.array(plant.state_center, np.float64),
         scale=np.array(plant.state_scale, np.float64),
         limit=np.array(plant.observation_limit, np.float64),
+        limited=plant.saturates,
         middle=middle,
         half=half,
         choices=np.array(plant.action_choices or (0,) * len(middle), np.int64),

@@ -25,7 +25,7 @@ from replaybench.data.formats.policy_file import write_policy
 from replaybench.data.numerics import VERSION
 from replaybench.data.quantities import duration
 from replaybench.data.records.record import write_record
-from replaybench.envs.interface.plant import Parameter
+from replaybench.envs.interface.plant import Parameter, Plant
 from replaybench.envs.ode.plant import OdePlant, with_equations
 from replaybench.envs.registry import make_plant
 from replaybench.experiments.offline.changes import Changes
@@ -79,7 +79,7 @@ def show_baseline(
     console.print(f"{plant.name} at {frequency:g} Hz: {found.grid}, γ = {found.discount:.4g}")
     if note := no_score(found.dp, found.random):
         console.print(note)
-    console.print(reference_table(plant.name, frequency, noise, found))
+    console.print(reference_table(plant, frequency, noise, found))
     if len(plant.state_names) < 2:
         print(f"figure   none: a map shows two states, {plant.name} has one")
         return
@@ -101,14 +101,14 @@ def _convergence(plant: OdePlant, synchronous: NDArray[np.float64], asynchronous
     return table
 
 
-def reference_table(plant: str, frequency: float, noise: float, found: Reference) -> Table:
+def reference_table(plant: Plant, frequency: float, noise: float, found: Reference) -> Table:
     """Return a table of the reference controllers' rewards."""
-    table = Table(title=f"{plant}, {frequency:g} Hz, noise {noise:g}: {metric_words(found)}", box=box.SIMPLE_HEAD)
+    table = Table(title=f"{plant.name}, {frequency:g} Hz, noise {noise:g}: {metric_words(found)}", box=box.SIMPLE_HEAD)
     table.add_column("controller")
     table.add_column("reward", justify="right")
     table.add_column("μ_r", justify="right")
     zero, one = (" (μ_r = 0)", " (μ_r = 1)") if found.usable else ("", "")
-    best = "DP, best of 1000 episodes" if noise else "DP, greedy policy"
+    best = f"DP, best of {plant.reference_episodes:,} episodes" if noise else "DP, greedy policy"
     interpolated = "DP, interpolated policy"
     if np.isclose(found.interpolated, found.zero):
         interpolated += " (averages to rest by symmetry)"

@@ -145,3 +145,7 @@ def test_what_cannot_be_regulated_is_refused(plant: OdePlant, message: str) -> N
 def test_weights_must_be_positive() -> None:
     with pytest.raises(UserError, match="positive"):
         linear_quadratic_regulator(Pendulum(), action_weight=0.0)
+    with pytest.raises(UserError, match="positive"):
+        linear_quadratic_regulator(Pendulum(), state_weight=math.inf)
+    with pytest.raises(UserError, match="frequency"):
+        linear_quadratic_regulator(Pendulum(), -50.0)

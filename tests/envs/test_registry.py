@@ -101,6 +101,16 @@ BUGS = [
     ("return x[1], acceleration, x[3], -(acc", "return x[1], x[3], -(acc", "returns 3 derivatives for 4 states"),
     ("math.sin(x[2]), math", "math.sin(x[7]), math", "IndexError"),
     ("import math\n", "import math\nimport no_such_module\n", "No module named"),
+    ("abs(x_next[0]) > 2.4", "abs(x_next[4]) > 2.4", "IndexError"),
+    ("abs(x_next[0]) > 2.4", "abs(x_next[0]) > LIMIT", "line 56: NameError"),
+    ("        return bool(abs(x_next[0]) > 2.4)", "        bool(abs(x_next[0]) > 2.4)", "terminated returns None"),
+    ("x[2] = wrap_angle(x[2])\n        return 0", "x[2] = wrap_angle(x[2])", "project returns None"),
+    ("-float(abs(x_next[0])", "-float(CartPole.name == x_next[0]", "compiles reward, does not know .* line 47: "),
+    (
+        "(x[2])\n        return 0",
+        "(x[2])\n        with open('/dev/null') as f:\n            return 0",
+        "Numba, which compiles project, does not know this Python",
+    ),
 ]
 
 

@@ -9,8 +9,9 @@ axis of both passes and no width needs padding.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numba import njit
@@ -26,7 +27,9 @@ from replaybench.data.streams import Stream
 
 Floats = NDArray[np.floating]
 Scheme = Literal["fan_in", "xavier"]
+Kept = TypeVar("Kept")
 _TANH = ACTIVATIONS.index("tanh")
+_MOST_TAPES: Final = 8
 _FEW_OUTPUTS = 2
 """Up to so many, gradients to a layer's weights are dot products: a strip would be empty for the most part."""
 
@@ -209,11 +212,18 @@ class PopulationMLP:
             return single
         joined = np.empty((members, batch, 0), x.dtype) if action is None else action.astype(x.dtype)
         out = np.empty((members, batch, self.shape.sizes[-1]), x.dtype)
-        tape = self._tapes.get(batch)
-        if tape is None:
-            tape = self._tapes[batch] = self.tape(batch)
+        tape = kept_tape(self._tapes, batch, self.tape)
         _forward_all(self.network, tape, x, joined, out)
         return out
+
+
+def kept_tape(tapes: dict[int, Kept], rows: int, make: Callable[[int], Kept]) -> Kept:
+    """Return a tape for so many rows, made where none is kept: the latest few are, or memory would grow with use."""
+    if rows not in tapes:
+        while len(tapes) >= _MOST_TAPES:
+            del tapes[next(iter(tapes))]
+        tapes[rows] = make(rows)
+    return tapes[rows]
 
 
 @kernel

@@ -24,7 +24,17 @@ from replaybench.controllers.networks.lstm import (
     lstm_forward,
     lstm_state,
 )
-from replaybench.controllers.networks.mlp import Floats, Network, PopulationMLP, Scheme, Shape, Tape, backward, forward
+from replaybench.controllers.networks.mlp import (
+    Floats,
+    Network,
+    PopulationMLP,
+    Scheme,
+    Shape,
+    Tape,
+    backward,
+    forward,
+    kept_tape,
+)
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream
 
@@ -172,10 +182,9 @@ class PopulationRecurrent:
         joined = np.zeros((members, runs, self.shape.actions)) if action is None else action
         out = np.empty((members, runs, self.shape.head.sizes[-1]), kind)
         next_state = np.empty((members, runs, self.shape.state_size), kind)
-        if runs not in self._tapes:
-            self._tapes[runs] = self.tape(runs)
+        tape = kept_tape(self._tapes, runs, self.tape)
         given = [np.ascontiguousarray(array, kind) for array in (x, state, joined)]
-        _step_all(self.network, self._tapes[runs], given[0], given[1], given[2], out, next_state)
+        _step_all(self.network, tape, given[0], given[1], given[2], out, next_state)
         return out, next_state
 
     def __call__(self, x: Floats, action: Floats | None = None) -> Floats:

@@ -113,11 +113,14 @@ static inline void name_observe(const double *physical, float *observation)
 {
     for (int i = 0; i < NAME_STATES; i++) {
         double seen = (physical[i] - name_center[i]) / name_state_scale[i];
-        if (!(seen <= name_limit[i] && seen >= -name_limit[i]))
-            seen = seen > 0.0 ? name_limit[i] : seen < 0.0 ? -name_limit[i] : 0.0;
-        observation[i] = (float)seen;
+LIMITED        observation[i] = (float)seen;
     }
 }
+"""
+
+_LIMITED: Final = """\
+        if (!(seen <= name_limit[i] && seen >= -name_limit[i]))
+            seen = seen > 0.0 ? name_limit[i] : seen < 0.0 ? -name_limit[i] : 0.0;
 """
 
 COMMAND: Final = """\
@@ -182,6 +185,11 @@ def with_memory(text: str, remembers: bool) -> str:
     for mark, part in parts.items():
         text = text.replace(mark, part if remembers else "")
     return text
+
+
+def with_limit(limited: bool) -> str:
+    """Return `OBSERVE`, within limits or not."""
+    return OBSERVE.replace("LIMITED", _LIMITED if limited else "")
 
 
 def number(value: float | np.float32) -> str:

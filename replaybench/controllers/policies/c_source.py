@@ -214,13 +214,15 @@ class _Writer:
 
     def _physical(self, u: Units) -> str:
         """Return what turns measurements into observations and actions into commands."""
-        named = {"center": u.center, "state_scale": u.scale, "limit": u.limit, "middle": u.middle, "half": u.half}
+        named = {"center": u.center, "state_scale": u.scale, "middle": u.middle, "half": u.half}
+        if u.limit is not None:
+            named["limit"] = u.limit
         parts = [_array("double", f"name_{key}", values, double) for key, values in named.items()]
         if u.choices:
             parts += [_array("int", "name_choices", np.array(u.choices), str)]
         command = c_functions.CHOOSE if u.choices else c_functions.COMMAND
         step = c_functions.with_memory(c_functions.STEP, self.memory > 0)
-        return "\n".join([*parts, c_functions.OBSERVE, command, step])
+        return "\n".join([*parts, c_functions.with_limit(u.limit is not None), command, step])
 
     def _test(self) -> str:
         """Return vectors and a `main` that compares with them."""

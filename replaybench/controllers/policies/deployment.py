@@ -27,7 +27,7 @@ class Units(NamedTuple):
     Attributes:
         state_names, state_units: of the observed states `[S]`.
         center, scale: float64 `[S]`: an observation is (state − center) / scale …
-        limit: … within ± limit `[S]`.
+        limit: … within ± limit `[S]`; None where the plant is seen wherever it is.
         periodic: `[S]`, which of them are angles in [−π, π).
         action_names, action_units: of the actions `[A]`.
         middle, half: float64 `[A]`: an action stands for middle + half · action.
@@ -38,7 +38,7 @@ class Units(NamedTuple):
     state_units: tuple[str, ...]
     center: NDArray[np.float64]
     scale: NDArray[np.float64]
-    limit: NDArray[np.float64]
+    limit: NDArray[np.float64] | None
     periodic: tuple[bool, ...]
     action_names: tuple[str, ...]
     action_units: tuple[str, ...]

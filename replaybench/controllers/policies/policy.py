@@ -95,7 +95,7 @@ class Policy:
             deterministic: the greedy action; otherwise a stochastic policy samples.
 
         Raises:
-            UserError: the observation does not fit.
+            UserError: the observation, or what is remembered, does not fit.
         """
         seen = np.asarray(observation, np.float32)
         size = self.agent.task.observation_size
@@ -120,6 +120,8 @@ class Policy:
         choose = agent.policy if deterministic else agent.sample
         before = np.zeros((rows.shape[1], agent.memory.size), np.float32)
         if state is not None:
+            if np.shape(state) != before.shape:
+                raise UserError(f"what this policy remembers has shape {before.shape} here, not {np.shape(state)}")
             going_on = True if episode_start is None else ~np.atleast_1d(np.asarray(episode_start, np.bool_))[:, None]
             before = np.where(going_on, state, before)
         return choose(rows, before[None]), agent.remember(rows, before[None])[0]

@@ -6,9 +6,10 @@ choices; everything else is refused with the reason. The task's own time limit i
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -66,8 +67,9 @@ class GymnasiumPlant(Plant):
 
     def engine(self, num_envs: int, frequency: float) -> Engine:
         """Return what moves `num_envs` members, each an environment of its own."""
-        members = [_Member(_make(self.name, self.spec)) for _ in range(num_envs)]
-        return StepwiseEngine(members, len(self.state_names), len(self.action_names), self.steps, frequency)
+        states = len(self.state_names)
+        members = [_Member(_make(self.name, self.spec), self.name, states) for _ in range(num_envs)]
+        return StepwiseEngine(members, states, len(self.action_names), self.steps, frequency)
 
     def made_of(self) -> str:
         """Name Gymnasium's version, how the task is registered, and what its code is made of."""
@@ -129,25 +131,40 @@ def _plant_of(name: str, _content: bytes) -> type[GymnasiumPlant]:
 
 
 class _Member:
-    """One environment, without Gymnasium's own time limit."""
+    """One environment of a task, without Gymnasium's own time limit; it shows so many `states`."""
 
-    def __init__(self, env: Environment) -> None:
+    def __init__(self, env: Environment, task: str, states: int) -> None:
         self._env, self._command = env, handed_over(env.action_space)
+        self._task, self._states = task, states
 
     def restart(self, seed: int) -> Vector:
-        observation, _ = self._env.reset(seed=seed)
-        return _float64(observation)
+        with self._told("reset"):
+            observation, _ = self._env.reset(seed=seed)
+        return self._float64("reset", observation)
 
     def advance(self, action: Vector) -> Step:
-        observation, reward, terminated, truncated, _ = self._env.step(self._command(action))
-        return Step(_float64(observation), float(reward), bool(terminated), bool(truncated))
+        with self._told("step"):
+            observation, reward, terminated, truncated, _ = self._env.step(self._command(action))
+        seen = self._float64("step", observation)
+        earned = float("nan") if np.isnan(seen).any() else float(reward)  # a run of which this is known as failed
+        return Step(seen, earned, bool(terminated), bool(truncated))
 
     def close(self) -> None:
         self._env.close()
 
+    @contextlib.contextmanager
+    def _told(self, method: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # whatever a stranger's task raises
+            raise UserError(f"{self._task}: {method} fails: {type(error).__name__}: {_first_line(error)}") from error
 
-def _float64(observation: Any) -> NDArray[np.float64]:
-    return np.asarray(observation, np.float64)
+    def _float64(self, method: str, observation: Any) -> NDArray[np.float64]:
+        seen = np.asarray(observation, np.float64)
+        if seen.shape != (self._states,):
+            declared = f"its observation_space declares {(self._states,)}"
+            raise UserError(f"{self._task}: {method} returns an observation of shape {seen.shape}; {declared}")
+        return seen
 
 
 def _spec(name: str) -> EnvSpec:

@@ -35,6 +35,9 @@ class PythonPlant(Plant):
 
     initial_state: ClassVar[tuple[float, ...]]
 
+    reference_episodes: ClassVar[int] = 10
+    saturates: ClassVar[bool] = False
+
     def step(self, x: Vector, u: Vector, dt: float) -> tuple[ArrayLike, float, bool]:
         """Advance one member by one sample.
 
@@ -66,7 +69,7 @@ class PythonPlant(Plant):
         Raises:
             UserError: the plant stands in no file, and what its functions refer to cannot be told.
         """
-        told = made_of(type(self))
+        told = f"saturates: {self.saturates}; {made_of(type(self))}"
         for part in in_no_file(type(self)):
             own = {name: value for name, value in sorted(vars(part).items()) if not name.startswith("__")}
             plain = [(name, value) for name, value in own.items() if isinstance(value, int | float | str | tuple)]

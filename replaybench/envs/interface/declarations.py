@@ -42,7 +42,7 @@ KINDS: Final[dict[str, Kind]] = {
     **dict.fromkeys(("state_center", "action_low", "action_high", "zero_action"), NUMBER),
     **dict.fromkeys(("initial_state", "reference_state", "grid_low", "grid_high"), NUMBER),
     **dict.fromkeys(("state_scale", "episode_seconds", "frequency", "reward_scale", "max_substep"), POSITIVE),
-    **dict.fromkeys(("action_choices", "action_levels", "grid_nodes"), COUNT),
+    **dict.fromkeys(("action_choices", "action_levels", "grid_nodes", "reference_episodes"), COUNT),
     "periodic": FLAG,
     "observation_limit": BOUND,
     "discount": SHARE,

@@ -83,6 +83,9 @@ class Plant:
     """What reports say of an episode."""
     reference_episodes: ClassVar[int] = 1000
     """Episodes behind the mean of simple controllers, beside which learners are shown."""
+    saturates: ClassVar[bool] = True
+    """Whether a true state beyond `observation_limit` is shown at the limit, and one that is not a number at 0: a
+    simulator that gets there has blown up. Equations hold everywhere."""
 
     @property
     def periodic(self) -> tuple[bool, ...]:
@@ -206,8 +209,12 @@ class Plant:
         if self.action_choices:
             check_tuple(self, "action_choices", "action_names")
         check_range(self, "action_low", "action_high")
+        for low, zero, high in zip(self.action_low, self.zero_action, self.action_high, strict=True):
+            if not low <= zero <= high:
+                raise UserError(f"plant {plant}: zero_action must lie within the range of actions, not {zero:g}")
         for name in (name for name in SCALARS if name != "episode_metric"):
             check_scalar(self, name)
+        check_scalar(self, "reference_episodes")
         if self.episode_metric not in get_args(EpisodeMetric):
             raise unknown(f"episode_metric of plant {plant}:", str(self.episode_metric), get_args(EpisodeMetric))
         parameters = [field.name for field in fields(self)]

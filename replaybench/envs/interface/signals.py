@@ -26,6 +26,7 @@ class Ranges(NamedTuple):
     Attributes:
         center, scale: float64 `[S]`, by which states are normalised.
         limit: float64 `[S]`, bound on |normalised state| within which a simulation is taken at its word.
+        limited: whether there is such a bound: else `limit` is not heeded.
         middle, half: float64 `[A]`, of the physical action range.
         choices: int64 `[A]`, how many values each action takes; 0 where it is continuous.
         wrap: bool `[S]`, which noisy angles are brought back.
@@ -34,6 +35,7 @@ class Ranges(NamedTuple):
     center: NDArray[np.float64]
     scale: NDArray[np.float64]
     limit: NDArray[np.float64]
+    limited: bool
     middle: NDArray[np.float64]
     half: NDArray[np.float64]
     choices: NDArray[np.int64]
@@ -91,15 +93,15 @@ class Signals:
         )
         return self._physical
 
-    def sense(self, observed: NDArray[np.float64], chosen: NDArray[np.bool_], *, limited: bool = True) -> None:
+    def sense(self, observed: NDArray[np.float64], chosen: NDArray[np.bool_]) -> None:
         """Write what the chosen members' sensors say of the physical states `observed` `[M, S]`.
 
-        Noisy angles are brought back into their range where that was asked for. If `limited`, a true state beyond the
-        plant's `observation_limit`, where only a simulation gets that has blown up, is shown at the limit, one that is
-        not a number at 0.
+        Noisy angles are brought back into their range where that was asked for. Where the plant saturates, a true state
+        beyond its `observation_limit` is shown at the limit, one that is not a number at 0.
         """
+        ranges = self.ranges
         _sense(
-            *(observed, chosen, limited, self.ranges.center, self.ranges.scale, self.ranges.limit, self.ranges.wrap),
+            *(observed, chosen, ranges.limited, ranges.center, ranges.scale, ranges.limit, ranges.wrap),
             *(self.sensor.state, self.sensor_noise),
             *(self.observation, self.true_state, self.sensor_error),
         )

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from replaybench.data.streams import Stream
 from replaybench.envs.interface.engine import Engine
-from replaybench.envs.interface.signals import Signals
 from replaybench.envs.ode import rk4
 
 
@@ -51,7 +50,3 @@ class RungeKutta(Engine):
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
         """Nothing is left to be restored."""
-
-    def sense(self, signals: Signals, chosen: NDArray[np.bool_]) -> None:
-        """Let the chosen members' sensors see them, wherever they have got to: equations hold everywhere."""
-        signals.sense(self.observed, chosen, limited=False)

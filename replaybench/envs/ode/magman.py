@@ -71,7 +71,7 @@ class Magman(OdePlant):
         Between two standstills the ball moves one way, and each magnet, however it is switched, gives it at
         most the depth of its well, `u c₁ / (4 c₂²)`.
         """
-        depth = self.action_high[0] * self.force_constant / (4 * self.force_width**2)
+        depth = self.action_high[0] * abs(self.force_constant) / (4 * self.force_width**2)
         fastest = math.sqrt(WALL_SPEED**2 + 2 * MAGNETS * depth / self.mass)
         return 1.0, 1.5 * fastest / self.state_scale[1]
 

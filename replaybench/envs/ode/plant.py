@@ -39,6 +39,8 @@ class OdePlant(Plant):
     initial_state: ClassVar[tuple[float, ...]]
     reference_state: ClassVar[tuple[float, ...]]
 
+    saturates: ClassVar[bool] = False
+
     max_substep: ClassVar[float] = 0.01
     """Longest Runge-Kutta step; a sample is cut into as many equal substeps as that takes. [s]
 
@@ -109,6 +111,7 @@ class OdePlant(Plant):
             check_tuple(self, name, "state_names")
         if self.grid_nodes:
             check_range(self, "grid_low", "grid_high")
+            self._check_turns()
         if self.action_levels or self.grid_nodes:
             check_tuple(self, "action_levels", "action_names")
             if self.action_choices and self.action_levels != self.action_choices:
@@ -122,6 +125,14 @@ class OdePlant(Plant):
             if getattr(self, name) is getattr(OdePlant, name):
                 raise UserError(f"plant {plant} does not define the static method {name}")
 
+    def _check_turns(self) -> None:
+        for name, angle, low, high in zip(self.state_names, self.periodic, self.grid_low, self.grid_high, strict=True):
+            if angle and not math.isclose(high - low, 2 * math.pi):
+                raise UserError(
+                    f"plant {type(self).__name__}: the grid of {name}, which is periodic, goes from {low:g} to "
+                    f"{high:g}, which is not a whole turn; let it, or declare the state not periodic"
+                )
+
 
 def try_functions(plant: OdePlant) -> str:
     """Call a plant's functions once, uncompiled, in the middle of its actions, and say what is wrong; empty if nothing.
@@ -130,12 +141,15 @@ def try_functions(plant: OdePlant) -> str:
     """
     x = np.array(plant.initial_state, np.float64)
     u, p = np.array(plant.action_range()[0]), plant.params()
-    rates = plant.rhs.py_func(x, u, p)  # type: ignore[attr-defined]
-    reward = plant.reward.py_func(x, u, x.copy(), 0, p)  # type: ignore[attr-defined]
+    rhs, reward_of, project, terminated = (getattr(plant, name).py_func for name in FUNCTIONS)
+    rates, reward = rhs(x.copy(), u, p), reward_of(x.copy(), u, x.copy(), 0, p)
     if len(rates) != len(x):
         return f"rhs returns {len(rates)} derivatives for {len(x)} states"
     if not np.isfinite([*rates, reward]).all():
         return "rhs or reward is not finite at the initial state"
+    for name, told in (("project", project(x.copy(), p)), ("terminated", terminated(x.copy(), 0, p))):
+        if not isinstance(told, int | np.integer | np.bool_):
+            return f"{name} returns {told!r} at the initial state, neither a bool nor a whole number"
     return ""
 
 

@@ -122,7 +122,7 @@ def _units(origin: Origin, plant: str | None) -> Units | None:
         state_units=tuple(made.state_units[row] for row in rows),
         center=center,
         scale=scale,
-        limit=limit,
+        limit=limit if made.saturates else None,
         periodic=tuple(made.periodic[row] for row in rows),
         action_names=made.action_names,
         action_units=made.action_units,

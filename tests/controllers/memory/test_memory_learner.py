@@ -262,6 +262,9 @@ def test_a_policy_by_itself_remembers() -> None:
     afresh, _ = policy.predict(seen[0].repeat(2, 0), np.repeat(state, 2, 0), [True, False])
     np.testing.assert_array_equal(afresh[0], np.clip(explored[0].extras["behaviour_mean"][0], -1, 1))
     assert not np.array_equal(afresh[0], afresh[1])
+    for wrong in (state, state[0], np.zeros((2, 3), np.float32)):
+        with pytest.raises(UserError, match=rf"^what this policy remembers has shape \(2, {state.shape[1]}\) here"):
+            policy.predict(seen[0].repeat(2, 0), wrong)
 
 
 @every_learner

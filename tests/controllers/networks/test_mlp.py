@@ -88,6 +88,14 @@ def test_forward_and_backward_equal_autograd(shape: Shape) -> None:
             assert np.isnan(network.gradient[m]).all(), "without want_weights the gradient is left alone"
 
 
+def test_memory_does_not_grow_with_the_numbers_of_rows_that_were_asked_for() -> None:
+    network = make(Shape((2, 3, 1)))
+    once = [network(np.ones((M, rows, 2))) for rows in range(2, 40)]
+    assert len(network._tapes) < 10
+    for rows in range(2, 40):
+        np.testing.assert_array_equal(network(np.ones((M, rows, 2))), once[rows - 2])
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_single_observation_gives_the_bits_that_it_gives_in_a_batch(dtype: type) -> None:
     """Acting has a product of its own; export and restored runs rely on its numbers being those of `forward`."""

@@ -119,12 +119,13 @@ def test_choices_of_a_plant_are_taken_and_what_is_no_number_stays_none(case: str
     assert np.isnan(acted(library, observations, 2)).all()
 
 
+LIMIT = np.array([10.0, 10.0, 2.0])
 UNITS = Units(
     state_names=("angle", "speed", "level"),
     state_units=("rad", "rad/s", "m"),
     center=np.array([0.0, 1.0, 0.3]),
     scale=np.array([np.pi, 40.0, 0.7]),
-    limit=np.array([10.0, 10.0, 2.0]),
+    limit=LIMIT,
     periodic=(True, False, False),
     action_names=("voltage", "valve"),
     action_units=("V", ""),
@@ -143,12 +144,21 @@ def test_physical_units_go_in_and_come_out(tmp_path: Path) -> None:
     library = compiled(text + "void step(const double *x, double *u) { p_step(x, u); }\n", tmp_path)
     states = np.random.Generator(np.random.PCG64(0)).normal(size=(200, 3)) * 3
     states[0], states[1, 2] = 1e9, -np.inf
-    seen = np.clip((states - UNITS.center) / UNITS.scale, -UNITS.limit, UNITS.limit).astype(np.float32)
+    seen = np.clip((states - UNITS.center) / UNITS.scale, -LIMIT, LIMIT).astype(np.float32)
     due = UNITS.middle + UNITS.half * policy.predict(seen)[0].astype(np.float64)
     command = np.empty(2)
     for state, expected in zip(states, due, strict=True):
         library.step(*(array.ctypes.data_as(ctypes.c_void_p) for array in (np.ascontiguousarray(state), command)))
         np.testing.assert_array_equal(command, expected)
+
+
+@needs_gcc
+def test_where_the_plant_is_seen_everywhere_so_it_is_on_a_rig(tmp_path: Path) -> None:
+    text = c_source(policy_of("DDPG"), "p", [], UNITS._replace(limit=None)).text
+    library = compiled(text + "void see(const double *x, float *seen) { p_observe(x, seen); }\n", tmp_path)
+    state, seen = np.array([100.0, np.nan, -1e9]), np.empty(3, np.float32)
+    library.see(*(array.ctypes.data_as(ctypes.c_void_p) for array in (state, seen)))
+    np.testing.assert_array_equal(seen, ((state - UNITS.center) / UNITS.scale).astype(np.float32))
 
 
 @needs_gcc

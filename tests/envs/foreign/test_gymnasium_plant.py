@@ -188,6 +188,42 @@ def test_a_tasks_own_truncation_ends_the_episode_and_is_none_of_the_plants(regis
     assert env.step(np.zeros((2, 2)))[3].all()
 
 
+class Broken(Task):
+    """A counter whose step shows what it is told to, or raises it."""
+
+    def __init__(self, shown: Any) -> None:
+        super().__init__()
+        self.shown = shown
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        if isinstance(self.shown, Exception):
+            raise self.shown
+        return self.shown, 1.0, False, False, {}
+
+
+@pytest.mark.parametrize(
+    ("shown", "told"),
+    [
+        (np.zeros(1), r"step returns an observation of shape \(1,\); its observation_space declares \(3,\)$"),
+        (np.zeros(4), r"step returns an observation of shape \(4,\)"),
+        (RuntimeError("motor off\nand more"), "step fails: RuntimeError: motor off$"),
+    ],
+)
+def test_a_task_that_breaks_its_word_is_told_in_one_line(registered: Any, shown: Any, told: str) -> None:
+    name = registered("Broken-v0", entry_point=Broken, kwargs={"shown": shown})
+    env = PopulationEnv(name, 2)
+    env.reset()
+    with pytest.raises(UserError, match=told) as caught:
+        env.step(np.zeros((2, 2)))
+    assert str(caught.value).startswith(name)
+
+
+def test_a_run_whose_observation_is_not_a_number_fails(registered: Any) -> None:
+    env = PopulationEnv(registered("Lost-v0", entry_point=Broken, kwargs={"shown": np.array([0.0, np.nan, 1.0])}), 2)
+    env.reset()
+    assert np.isnan(env.step(np.zeros((2, 2)))[1]).all()
+
+
 VECTOR = Box(-1.0, 1.0, (2,))
 REFUSED = [
     ({"observation": Box(0, 255, (96, 96, 3), np.uint8)}, {}, "its observation is a Box of shape (96, 96, 3)"),

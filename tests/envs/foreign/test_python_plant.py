@@ -182,3 +182,26 @@ def test_a_plant_without_a_file_is_what_its_functions_say(monkeypatch: pytest.Mo
     typed(0.9, -1.0, "    def start(self, uniform):\n        raise ValueError('oh')\n")
     with pytest.raises(UserError, match=r"^plant Typed: start fails: its definition, ValueError: oh$"):
         PopulationEnv(vars(cell)["Typed"]()).reset()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fleeing(Mass):
+    """It is ten times as far after each step, until it is nowhere."""
+
+    def start(self, uniform: Vector) -> Vector:
+        return np.array([3.0, 0.0])
+
+    def step(self, x: Vector, u: Vector, dt: float) -> tuple[Vector, float, bool]:
+        return np.array([x[0] * 10 if x[0] < 1000 else np.nan, 0.0]), -1.0, False
+
+
+def test_it_is_seen_wherever_it_is_and_where_it_is_nowhere_the_run_fails() -> None:
+    env = PopulationEnv(Fleeing(), 1, nan_actions="fail")
+    observation, _ = env.reset()
+    seen = []
+    for _ in range(4):
+        observation, reward, *_ = env.step(observation[:, :1] * 0)
+        seen.append(observation[0, 0])
+    np.testing.assert_array_equal(seen, [30.0, 300.0, 3000.0, np.nan])
+    assert np.isnan(env.step(observation[:, :1])[1]).all()
+    assert not np.isnan(reward).any()

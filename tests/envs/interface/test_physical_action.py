@@ -174,7 +174,7 @@ def test_equations_get_the_nearest_choice_too() -> None:
     free.reset()
     for action in random_numbers(50, 3, 1):
         np.testing.assert_array_equal(
-            bang.simulate(np.zeros(2), action)[0], free.simulate(0 * action, np.sign(action))[0]
+            bang.simulate(np.zeros(2), action)[0], free.simulate(np.zeros(2), np.sign(action))[0]
         )
         for mine, theirs in zip(bang.step(action)[:4], free.step(np.sign(action))[:4], strict=True):
             np.testing.assert_array_equal(mine, theirs)

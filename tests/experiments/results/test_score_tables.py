@@ -16,6 +16,7 @@ from replaybench.baselines.references import Reference
 from replaybench.data.errors import UserError
 from replaybench.data.provenance import Stopwatch, stint_facts
 from replaybench.data.records.record import write_record
+from replaybench.envs.registry import make_plant
 from replaybench.experiments import rescoring
 from replaybench.experiments.commands import reference_table
 from replaybench.experiments.rescoring import rescore
@@ -76,7 +77,7 @@ def test_references_that_know_the_noise_are_rows(tmp_path: Path) -> None:
     assert "averaged" not in shown(finished(tmp_path, GOOD))
     printed = io.StringIO()
     console = Console(width=200, file=printed)
-    console.print(reference_table("PendulumDCSC", 50.0, 0.02, dataclasses.replace(GOOD, dp_averaged=-13.0)))
+    console.print(reference_table(make_plant("PendulumDCSC"), 50.0, 0.02, dataclasses.replace(GOOD, dp_averaged=-13.0)))
     assert "DP, greedy in values averaged over the noise" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
@@ -99,7 +100,7 @@ def test_a_plant_without_dynamic_programming_is_not_said_to_have_it(tmp_path: Pa
 def test_the_baseline_table_has_no_nan(reference: Reference, dashes: int) -> None:
     printed = io.StringIO()
     console = Console(width=200, file=printed)
-    console.print(reference_table("PendulumDCSC", 50.0, 0.0, reference))
+    console.print(reference_table(make_plant("PendulumDCSC"), 50.0, 0.0, reference))
     told = console.file.getvalue()  # type: ignore[attr-defined]
     assert "nan" not in told
     assert told.count("–") == dashes
