@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+import replaybench
 from replaybench.controllers.registry import LEARNERS
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.formats.policy_file import read_policy
@@ -403,6 +404,22 @@ def test_inspect_and_verify(run: Path, capsys: pytest.CaptureFixture[str]) -> No
         told = capsys.readouterr().out
         assert path.name in told.replace("\n", "")
         assert "verified" in told
+    assert "inspect opens .h5" in refused(capsys, "inspect", run / "study.toml")
+
+
+def test_what_was_exported_beside_a_policy_is_no_damage(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cell = next(run.glob("cells/*"))
+    assert call("export-policy", cell / "policy.safetensors") == 0
+    capsys.readouterr()
+    assert call("inspect", run, "--verify") == 0
+    (cell / "policy.h").unlink()
+
+
+def test_the_interface_takes_paths_as_text(run: Path) -> None:
+    assert replaybench.open_results(f"{run / 'results.nc'}").equals(replaybench.open_results(run / "results.nc"))
+    assert replaybench.read_study(f"{run / 'study.toml'}") == replaybench.read_study(run / "study.toml")
+    buffer = next(run.glob("cells/*/buffer.h5"))
+    assert len(replaybench.load_replay(f"{buffer}").members) == len(replaybench.load_replay(buffer).members)
 
 
 def test_damaged_and_foreign_files_are_one_line(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,7 +34,8 @@ def cell_table(folder: RunFolder, finals: Mapping[str, tuple[float, int]]) -> Fi
     """
     cells = cells_of(folder)
     count = f"{len(cells)} cell{'s' * (len(cells) != 1)}"
-    title = f"{count}; replay, export and inspect take one by {folder.path} --strategy … --noise … --seed …"
+    told = f"{folder.path} --strategy … --noise … --seed …"
+    title = f"{count}; export and inspect take one by {told}, replay by --from-strategy …"
     notes = [f"… and {len(cells) - _MOST_ROWS} further cells"] if len(cells) > _MOST_ROWS else []
     short_runs = {cell.episodes for cell in cells if _counted(cell) == cell.episodes}
     notes += [f"reward and μ_final of {episodes} episodes: over all of them" for episodes in sorted(short_runs)]

@@ -85,6 +85,8 @@ def _show_one(console: Console, path: Path, verify: bool) -> None:
             console, path, "policy", facts, [array_row(name, array.shape, [array]) for name, array in weights.items()]
         )
     elif path.is_file() and not is_record(path):
+        if path.suffix != ".h5":
+            raise UserError(f"{path}: inspect opens .h5, .safetensors and .nc files, and run folders")
         raise UserError(f"{path} is not a file that replaybench wrote, or its beginning is damaged")
     else:
         with open_record(path) as record:
@@ -169,8 +171,9 @@ def _show_folder(console: Console, path: Path, verify: bool) -> None:
     results = _show_results(console, folder.results) if folder.results.is_file() else None
     console.print(cell_table(folder, {} if results is None else _finals(results)))
     if verify:
-        for file in sorted(folder.path.glob("cells/*/[!.]*")):
-            _show_one(Console(quiet=True), file, verify=True)
+        for suffix in (".h5", ".safetensors"):  # beside them may lie what was exported
+            for file in sorted(folder.path.glob(f"cells/*/[!.]*{suffix}")):
+                _show_one(Console(quiet=True), file, verify=True)
 
 
 def show_names(console: Console, what: str) -> None:

@@ -113,12 +113,13 @@ _RENAMED: Final = {"told_by": "episode_metric"}
 """Arrays that files of earlier versions call otherwise."""
 
 
-def read_results(path: Path) -> xr.Dataset:
+def read_results(path: Path | str) -> xr.Dataset:
     """Read results whole, their checksum verified before the HDF5 library sees them.
 
     Raises:
         UserError: the file is missing, damaged or foreign, or holds something else than results.
     """
+    path = Path(path)
     if not path.is_file() and path.name != "results.nc":
         raise no_such_file(path)
     if not path.is_file():

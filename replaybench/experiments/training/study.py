@@ -324,13 +324,13 @@ class Cell:
         return plant
 
 
-def read_study(path: Path, overrides: Mapping[str, Any] | None = None) -> Study:
+def read_study(path: Path | str, overrides: Mapping[str, Any] | None = None) -> Study:
     """Read a study file, or one that comes with the package by its name; `overrides` replace its top-level values.
 
     Raises:
         UserError: the file is missing, is not TOML, or holds a key or value that means nothing.
     """
-    path = study_file(path)
+    path = study_file(Path(path))
     table = read_toml(path)
     table.setdefault("name", path.stem)
     return build(Study, {**table, **(overrides or {})}, str(path))

@@ -69,7 +69,7 @@ class RecordArrays(Mapping[str, NDArray[Any]]):
 
 
 def load_replay(
-    path: Path,
+    path: Path | str,
     members: Sequence[int] | None = None,
     model: Model | None = None,
     traces: TraceRule | None = None,
@@ -88,7 +88,10 @@ def load_replay(
         UserError: the file is missing, damaged, no buffer, or does not say how to continue, or its strategy is in a
             Python file that was not named.
     """
+    path = Path(path)
     with open_buffer(path) as file:
+        if file.facts.capacity is None and file.facts.strategy is None:
+            raise UserError(f"{path} is a recording, which no learner can continue; replay it offline")
         facts, known = file.facts, list(file.fact("members") or range(file.members))
         wanted = known if members is None else list(members)
         for member in wanted:

@@ -63,6 +63,8 @@ def test_the_buffer_file_holds_the_recorded_steps(tmp_path: Path) -> None:
     table, plant = pendulum_table(), Pendulum(damping=4e-6)
     arrays, facts, summary = convert(log_of(table), plant)
     write_record(tmp_path / "rig.h5", "buffer", facts, arrays)
+    with pytest.raises(UserError, match="rig.h5 is a recording, which no learner can continue; replay it offline$"):
+        replaybench.load_replay(tmp_path / "rig.h5")
     header, stored = read_record(tmp_path / "rig.h5", "buffer")
 
     assert {name: (array.shape, array.dtype.str) for name, array in stored.items()} == {
