@@ -2,7 +2,7 @@
 
     python -m benchmarks.refer_figure
 
-It reads what `refer-million.toml` and `locomotion_peer.py` have left in `benchmarks/results/refer-million`.
+It reads what `refer-million.toml`, `refer-walker.toml` and `locomotion_peer.py` have left in `benchmarks/results`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.locomotion_figure import ROUND, by_round
-from replaybench.experiments.figures.style import PALETTE, new_figure, save, style
+from replaybench.experiments.figures.style import PALETTE, add_legend, new_figure, save, style
 from replaybench.experiments.results.results_file import read_results
 
-FOLDER: Final = Path(__file__).parent / "results" / "refer-million"
-TASKS: Final = ("HalfCheetah", "Hopper")
+RESULTS: Final = Path(__file__).parent / "results"
+RUNS: Final = {"HalfCheetah": "refer-million", "Hopper": "refer-million", "Walker2d": "refer-walker"}
+"""Where each task's runs lie."""
+BESIDE: Final = ("HalfCheetah", "Hopper")
+"""Tasks that PPO was run on."""
 STEPS: Final = 1_000_000
 WINDOW: Final = 20
 """Rounds whose returns make a point of a curve."""
@@ -33,21 +36,20 @@ def ppo(task: str) -> Floats:
 
     NaN where none did: all copies of a task may end at once, every so many rounds.
     """
-    return by_round(FOLDER / f"ppo-{task}.csv", STEPS)[0]
+    return by_round(RESULTS / RUNS[task] / f"ppo-{task}.csv", STEPS)[0]
 
 
 def curves(task: str) -> dict[tuple[str, str], Floats]:
     """Return the returns `[seeds, rounds]` by learner and replay, of those that were run."""
-    data = (
-        read_results(FOLDER / "results.nc").sel(plant=f"Mujoco{task}").dropna("frequency", how="all", subset=["reward"])
-    )
+    run = read_results(RESULTS / RUNS[task] / "results.nc")
+    data = run.sel(plant=f"Mujoco{task}").dropna("frequency", how="all", subset=["reward"])
     found = {}
     for learner in data["learner"].values.tolist():
         for replay in REPLAYS:
             reward = data["reward"].sel(learner=learner, strategy=replay).squeeze(drop=True)
             if reward.notnull().any():
                 found[learner, replay] = reward.transpose("seed", "episode").values
-    return {**found, ("PPO", ""): ppo(task)}
+    return {**found, ("PPO", ""): ppo(task)} if task in BESIDE else found
 
 
 def windows(returns: Floats) -> Floats:
@@ -64,17 +66,17 @@ def main() -> None:
             f"Training episodes, means over {WINDOW:,} rounds of {ROUND:,} steps and over the seeds whose networks did "
             "not diverge. PPO is Stable-Baselines3's, from eight copies of the task at once."
         )
-        figure = new_figure(9.6, 3.2, "ReF-ER over 10⁶ steps of locomotion, ACER and PPO", caption)
-        panels = figure.subplots(1, len(TASKS))
-        for axes, task in zip(panels, TASKS, strict=True):
+        figure = new_figure(12.6, 3.2, "ReF-ER over 10⁶ steps of locomotion, ACER and PPO", caption)
+        panels = figure.subplots(1, len(RUNS))
+        for axes, task in zip(panels, RUNS, strict=True):
             for (learner, replay), returns in curves(task).items():
                 points = windows(returns)
                 label = f"{learner} {replay.removeprefix('FIFO')}".strip()
                 steps = (np.arange(len(points)) + 0.5) * WINDOW * ROUND / 1e6
                 axes.plot(steps, points, REPLAYS.get(replay, ":"), color=COLORS[learner], label=label)
             axes.set(title=task, xlabel="steps (millions)", ylabel="return")
-        panels[-1].legend(loc="center left", bbox_to_anchor=(1.02, 0.5))
-        print(save(figure, FOLDER, "beside-ppo"))
+        add_legend(figure, list(panels[0].lines))
+        print(save(figure, RESULTS / "refer-million", "beside-ppo"))
 
 
 if __name__ == "__main__":
