@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import itertools
 import lzma
+import math
 import struct
 import tokenize
 import zipfile
@@ -169,16 +170,21 @@ def sampling_rate(time: Floats) -> float:
         time: sample times `[T]` [s], two at least.
 
     Raises:
-        UserError: time does not increase.
+        UserError: time does not increase, or gives no rate.
     """
-    steps = np.diff(time)
+    with np.errstate(over="ignore"):
+        steps = np.diff(time)
     if not (steps > 0).all():
         row = int((steps <= 0).argmax()) + 1
         raise UserError(
             f"time does not increase at row {row + 1} of the data ({time[row - 1]:.6g} s, then {time[row]:.6g} s); "
             "is --time the right column? Recordings put together need increasing times, with a gap between them"
         )
-    return 1 / float(steps[steps < 1.75 * np.median(steps)].mean())
+    with np.errstate(over="ignore", divide="ignore"):
+        rate = float(1 / steps[steps < 1.75 * np.median(steps)].mean()) if np.isfinite(steps).all() else 0.0
+    if not 0 < rate < math.inf:
+        raise UserError(f"time goes from {time[0]:.6g} s to {time[-1]:.6g} s: is --time the right column?")
+    return rate
 
 
 def round_rate(rate: float) -> float:

@@ -37,7 +37,7 @@ def read_parquet(path: Path) -> Table:
                     unusable[name] = f"it holds {field.type}, not numbers"
                     continue
                 budget.take(8 * rows)
-                columns[name] = _floats(pyarrow, file.read([field.name], use_threads=False).column(0))
+                columns[name] = _floats(pyarrow, file.read([field.name], use_threads=False).column(field.name))
     except (pyarrow.ArrowException, OSError) as error:
         raise UserError(f"{path} cannot be read as Parquet: {str(error).splitlines()[0]}") from error
     return Table(columns, unusable)

@@ -39,6 +39,8 @@ def match_columns(log: Log, plant: Plant, columns: Mapping[str, str]) -> dict[st
             raise unknown("state or action", name, names)
         if column not in log.columns and column not in log.unusable:
             raise unknown("column", column, log.columns)
+        if by_fold[_fold(name)] in stated:
+            raise UserError(f"--columns names {by_fold[_fold(name)]} twice; say which column it is once")
         stated[by_fold[_fold(name)]] = column
     titles = (*log.columns, *log.unusable)  # what is unusable says why when it is named
     mapping = {name: stated.get(name) or _called(log.path, name, titles) for name in names}

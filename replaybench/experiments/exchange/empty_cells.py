@@ -2,12 +2,13 @@
 
 States lie on a line between their neighbours, angles on the short way; an action holds until the next is given, as an
 actuator does. Rewards and ends are not made up: a step that lacks one is left out. So is what lies before the first
-sample of a column or behind its last.
+sample of a column or behind its last, in each stretch of successive samples of one episode.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Literal
 
@@ -30,27 +31,46 @@ def complete_steps(log: Log, plant: Plant, mapping: Mapping[str, str]) -> NDArra
     return whole
 
 
-def interpolated(log: Log, plant: Plant, mapping: Mapping[str, str]) -> tuple[Log, tuple[str, ...]]:
-    """Return the log with the empty cells of states and actions filled, and a line about how many there were."""
+def interpolated(
+    log: Log, plant: Plant, mapping: Mapping[str, str], pieces: Iterable[slice]
+) -> tuple[Log, tuple[str, ...]]:
+    """Return the log with the empty cells of states and actions filled, and a line about how many there were.
+
+    Args:
+        pieces: the rows of each stretch without a gap.
+    """
     columns, filled, longest = dict(log.columns), 0, 0
     angles = dict(zip(plant.state_names, plant.periodic, strict=True))
+    stretches = list(_within_episodes(log, mapping, pieces))
     for name in (*plant.state_names, *plant.action_names):
-        values = log.columns[mapping[name]]
-        known = np.flatnonzero(np.isfinite(values))
-        empty = np.flatnonzero(~np.isfinite(values))
-        empty = empty[(empty > known[0]) & (empty < known[-1])] if known.size else empty[:0]
-        if not empty.size:
-            continue
-        values = values.copy()
-        if name in angles:
-            at = np.arange(len(values)) if log.time is None else log.time
-            sound = np.unwrap(values[known]) if angles[name] else values[known]
-            values[empty] = np.interp(at[empty], at[known], sound)
-        else:
-            values[empty] = values[known[np.searchsorted(known, empty) - 1]]
+        values = log.columns[mapping[name]].copy()
+        at = np.arange(len(values)) if log.time is None else log.time
+        for rows in stretches:
+            here = values[rows]
+            known = np.flatnonzero(np.isfinite(here))
+            empty = np.flatnonzero(~np.isfinite(here))
+            empty = empty[(empty > known[0]) & (empty < known[-1])] if known.size else empty[:0]
+            if not empty.size:
+                continue
+            if name in angles:
+                sound = np.unwrap(here[known]) if angles[name] else here[known]
+                here[empty] = np.interp(at[rows][empty], at[rows][known], sound)
+            else:
+                here[empty] = here[known[np.searchsorted(known, empty) - 1]]
+            filled += empty.size
+            longest = max(longest, int((known[1:] - known[:-1]).max()) - 1)
         columns[mapping[name]] = values
-        filled += empty.size
-        longest = max(longest, int((known[1:] - known[:-1]).max()) - 1)
     if not filled:
         return log, ()
     return replace(log, columns=columns), (f"{filled} empty cells were filled, {longest} in a row at most",)
+
+
+def _within_episodes(log: Log, mapping: Mapping[str, str], pieces: Iterable[slice]) -> Iterator[slice]:
+    """Cut pieces behind the states in which episodes ended, as far as the log says where they did."""
+    ends = np.empty(0, np.int64)
+    if "terminated" in mapping:
+        flags = log.columns[mapping["terminated"]]
+        ends = np.flatnonzero(np.isfinite(flags) & (flags != 0)) + 2
+    for piece in pieces:
+        cuts = [piece.start, *ends[(ends > piece.start) & (ends < piece.stop)].tolist(), piece.stop]
+        yield from (slice(first, last) for first, last in itertools.pairwise(cuts))

@@ -28,6 +28,9 @@ STATE_TOLERANCE: Final = 0.05
 """Part of the observation limit that measurement noise may add to it; a wrong unit is off by far more."""
 IRREGULAR: Final = 0.1
 """Sample times further than this part of a period from it are irregular."""
+_LATCHED: Final = (
+    "steps end an episode right behind another that does; the step behind the last of them is left out, too"
+)
 
 Bools = NDArray[np.bool_]
 
@@ -76,7 +79,7 @@ def convert(
     mended = tuple(_counted(untimed, "rows have no time: left out"))
     if missing != "refuse":
         if missing == "interpolate":
-            log, filled = interpolated(log, plant, mapping)
+            log, filled = interpolated(log, plant, mapping, _pieces(log, frequency))
             mended += filled
         whole = complete_steps(log, plant, mapping)
         mended += tuple(_counted(int((starts & ~whole).sum()), "steps have empty cells: left out"))
@@ -89,6 +92,7 @@ def convert(
     recorded = {name: log.column(mapping[name], starts)[first] for name in OPTIONAL if name in mapping}
     reward = recorded["reward"] if "reward" in recorded else _rewards(plant, x, u, x_next)
     terminated = recorded["terminated"] != 0 if "terminated" in recorded else _terminations(plant, x_next)
+    latched = _latched(first, terminated) if "terminated" in recorded else 0
     kept = ~np.isin(first, first[terminated] + 1)  # no step starts where an episode ended
     first, reward, terminated = first[kept], reward[kept], terminated[kept]
     x, u, x_next = x[kept], u[kept], x_next[kept]
@@ -100,6 +104,7 @@ def convert(
         *_irregular(log.time, starts, frequency),
         *_unended(plant, mapping),
         *_counted(clipped, "actions were clipped to the plant's bounds"),
+        *_counted(latched, _LATCHED),
         *_counted(_lost_ends(log, mapping, starts), "terminated steps lack the state in which they ended: left out"),
     )
     summary = summarise(
@@ -129,11 +134,15 @@ def convert(
 
 def _steps(log: Log, frequency: float) -> tuple[Bools, Bools]:
     """Return which rows `[T]` start a step, and which belong to one."""
-    rows = len(next(iter(log.columns.values())))
-    starts = np.zeros(rows, np.bool_)
-    for piece in [slice(0, rows)] if log.time is None else segments(log.time, frequency):
+    starts = np.zeros(len(next(iter(log.columns.values()))), np.bool_)
+    for piece in _pieces(log, frequency):
         starts[piece.start : max(piece.stop - 1, 0)] = True
     return _joined(log, starts)
+
+
+def _pieces(log: Log, frequency: float) -> list[slice]:
+    """Return the rows of each stretch without a gap."""
+    return [slice(0, len(next(iter(log.columns.values()))))] if log.time is None else segments(log.time, frequency)
 
 
 def _joined(log: Log, starts: Bools) -> tuple[Bools, Bools]:
@@ -204,6 +213,11 @@ def _irregular(time: Floats | None, starts: Bools, frequency: float) -> Iterator
         share = float((error > IRREGULAR).mean())
         if share > 0.01:
             yield f"{share:.0%} of the sample times are over {IRREGULAR:.0%} off the period (worst {error.max():.0%})"
+
+
+def _latched(first: NDArray[np.int64], terminated: Bools) -> int:
+    """Count the steps that say `terminated` right behind another that does."""
+    return int((terminated[1:] & terminated[:-1] & (np.diff(first) == 1)).sum())
 
 
 def _lost_ends(log: Log, mapping: Mapping[str, str], starts: Bools) -> int:

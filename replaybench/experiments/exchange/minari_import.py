@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from replaybench.data.errors import UserError
+from replaybench.data.bounds import HERTZ, NOISE
+from replaybench.data.errors import UserError, shown
 from replaybench.data.formats.minari_dataset import Episode, dataset_folder, read_dataset
 from replaybench.data.user_file import called
 from replaybench.envs.foreign.gymnasium_plant import GymnasiumPlant
@@ -54,10 +55,10 @@ def convert_dataset(
     if foreign:
         episodes = [_normalised(each, plant) for each in episodes]
         frequency = plant.frequency if frequency is None else frequency
-        plant.steps_per_episode(frequency)  # refuses a rate that is not the task's
     rate, noise = _rate(dataset_id, told, frequency), told.get("noise")
-    if noise is not None and not (isinstance(noise, int | float) and 0 <= noise < np.inf):
-        raise UserError(f"{dataset_id} is damaged: it says that its noise is {noise!r}")
+    plant.steps_per_episode(rate)  # refuses a rate that the plant cannot have
+    if noise is not None and not (isinstance(noise, int | float) and NOISE.low <= noise <= NOISE.high):
+        raise UserError(f"{dataset_id} is damaged: it says that its noise is {shown(noise)}")
     _check_episodes(dataset_id, episodes, plant, noise or 0.0)
 
     values = {
@@ -124,8 +125,8 @@ def _rate(dataset_id: str, told: dict[str, Any], given: float | None) -> float:
     rate = stored if given is None else given
     if rate is None:
         raise UserError(f"{dataset_id} does not say at which rate it was recorded; give --frequency in Hz")
-    if not (isinstance(rate, int | float) and np.isfinite(rate) and rate > 0):
-        raise UserError(f"the frequency of {dataset_id} must be a positive number of Hz, not {rate}")
+    if not (isinstance(rate, int | float) and 0 < rate <= HERTZ.high):
+        raise UserError(f"the frequency of {dataset_id} must be a positive number of Hz, not {shown(rate)}")
     if stored is not None and rate != stored:
         raise UserError(f"{dataset_id} was recorded at {stored} Hz, not at {rate:g} Hz; leave --frequency out")
     return float(rate)

@@ -36,9 +36,8 @@ def export_policy(
     form = form or "c" if output is None else _form_of(output, form)
     if form == "onnx" and importlib.util.find_spec("onnx") is None:
         raise UserError("ONNX models need onnx; pip install 'replaybench[onnx]'")
-    if output is not None:
-        refuse_existing(output)
     target = output or path.with_name(f"{path.stem}{_SUFFIXES[form]}")
+    refuse_existing(target)
     name = _identifier(target) if form == "c" else ""
     chosen, why = (member, "as asked") if member is not None else best_member(path)
     policy = load_policy(path, chosen, learner)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.data.errors import UserError
 from replaybench.data.numerics import VERSION
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import OdePlant
@@ -40,14 +41,23 @@ def member_arrays(plant: Plant, values: Mapping[str, NDArray[Any]], episode: NDA
     Returns:
         The fields float32 `[1, N, width]`; `serial` (from 1), `episode` and `step` (within it, from 0) uint32
         `[1, N]`; `offers`, `collected` and `count` int64 `[1]`.
+
+    Raises:
+        UserError: a number is too large for a buffer.
     """
     count = len(episode)
     fields = step_fields(len(plant.state_names), len(plant.action_names))
     place = np.arange(count)
     first = np.maximum.accumulate(np.where(np.diff(episode, prepend=-1) != 0, place, 0))
     numbers = {"serial": place + 1, "episode": episode, "step": place - first}
+    with np.errstate(over="ignore"):
+        columns = {name: values[name].astype(np.float32).reshape(1, count, width) for name, width in fields.items()}
+    for name, column in columns.items():
+        if not np.isfinite(column).all():
+            step = int(np.argwhere(~np.isfinite(column[0]))[0, 0])
+            raise UserError(f"{name} of step {step + 1} is beyond what float32 holds: is it in another unit?")
     return {
-        **{name: values[name].astype(np.float32).reshape(1, count, width) for name, width in fields.items()},
+        **columns,
         **{name: number.astype(np.uint32)[None] for name, number in numbers.items()},
         **{name: np.array([count], np.int64) for name in ("offers", "collected", "count")},
     }

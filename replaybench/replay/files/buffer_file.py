@@ -29,6 +29,7 @@ def replay_facts(replay: Replay) -> dict[str, Any]:
     return {
         "strategy": str(replay.strategy),
         "fields": replay.columns.fields,
+        "order": list(replay.columns.fields),
         "unit": {"steps": replay.unit.steps, "episode": replay.unit.episode},
         "capacity": replay.slots * replay.unit.steps,
         "batch_size": replay.batch_size,
@@ -104,13 +105,17 @@ def load_replay(
                 f"give load_replay {'the rule of the learner that made them' if kept else 'no rule'} as traces"
             )
         places = None if members is None else [known.index(member) for member in wanted]
+        if not facts.order and facts.unit.steps > 1 and file.record.read("unit_filled").any():
+            raise UserError(
+                f"{path} was written amid units by a version that did not note their layout; replay it offline"
+            )
         capacity = file.fact("capacity")
         _check_room(file, len(wanted), capacity)
         try:
             parsed = parse(file.fact("strategy"), from_file=True) if strategy is None else parse(strategy)
             replay = Replay(
                 parsed.at(facts.frequency or 50.0),
-                facts.fields,
+                {name: facts.fields[name] for name in facts.order or facts.fields},
                 capacity,
                 file.fact("root_seed"),
                 wanted,

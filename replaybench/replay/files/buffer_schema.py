@@ -56,6 +56,7 @@ class BufferFacts:
     """The facts of a buffer file (docs/buffer-format.md); only its fields are in all of them."""
 
     fields: dict[str, Width]
+    order: tuple[str, ...] = ()
     source: str | None = None
     plant: str | None = None
     parameters: dict[str, float | str] = field(default_factory=dict)
@@ -98,6 +99,8 @@ class BufferFile:
         # A strategy that has no use for an array's places keeps none of them: `Synth` with a refresh of 1.
         unused = {name for name, shape in record.header.shapes.items() if name == "synthetic" and shape[1:] == (0,)}
         self.shapes = {name: shape for name, shape in record.header.shapes.items() if name not in unused}
+        if self.facts.order and sorted(self.facts.order) != sorted(self.facts.fields):
+            raise UserError(f"the facts of {self.path}: order must name each of the fields once")
         self._check_shapes()
         self.count, self.collected, self.offers = (record.read(name) for name in ("count", "collected", "offers"))
         self._check_counts()

@@ -162,6 +162,7 @@ def claim(file: Any) -> None:
         (with_metadata(data_format="arrow"), r"is stored as 'arrow'; only Minari's default, hdf5, is read"),
         (with_metadata(total_episodes=3), r"episode 2 is missing, or a link to elsewhere"),
         (with_metadata(total_episodes=0), r"holds no episodes"),
+        (with_metadata(total_episodes=float("inf")), r"is damaged, or no Minari dataset"),
         (with_metadata(total_episodes="many"), r"is damaged, or no Minari dataset"),
         (lambda data: (data / "metadata.json").write_text("[]"), r"metadata.json holds no object"),
         (lambda data: (data / "metadata.json").write_text("{"), r"is damaged, or no Minari dataset"),

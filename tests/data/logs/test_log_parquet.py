@@ -35,6 +35,7 @@ def test_any_numbers_are_columns_and_null_is_nan(tmp_path: Path) -> None:
             count=pa.array([1, None], pa.int64()),
             on=[True, False],
             price=[Decimal("1.25"), Decimal("2.50")],
+            a=[{"b": 3}, {"b": 4}],
             **{"a.b": [1, 2]},
             mode=["auto", "manual"],
             pair=[[1, 2], [3, 4]],
@@ -51,6 +52,7 @@ def test_any_numbers_are_columns_and_null_is_nan(tmp_path: Path) -> None:
     assert all(column.dtype == np.float64 for column in log.columns.values())
     with pytest.raises(UserError, match="column 'mode' cannot be used: it holds string, not numbers"):
         log.column("mode")
+    assert log.unusable["a"].startswith("it holds struct")
     assert log.unusable["pair"].startswith("it holds list")
 
 

@@ -237,6 +237,12 @@ def test_a_measured_rate_is_rounded_only_as_far_as_it_is_uncertain(measured: flo
     assert round_rate(49.7) == 49.7
 
 
+@pytest.mark.parametrize("time", [[-1e308, 1e308], [0.0, 1e-310]])
+def test_times_beyond_reason_are_told(time: list[float]) -> None:
+    with pytest.raises(UserError, match="is --time the right column"):
+        sampling_rate(np.array(time))
+
+
 @pytest.mark.parametrize("time", [[0.0, 0.1, 0.1, 0.2], [0.0, 0.1, 0.05, 0.2]])
 def test_time_must_increase(time: list[float]) -> None:
     with pytest.raises(UserError, match=r"time does not increase at row 3 of the data \(0.1 s, then"):

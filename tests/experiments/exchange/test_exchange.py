@@ -330,6 +330,7 @@ def test_someone_elses_dataset_is_taken_as_normalised_and_checked(root: Path) ->
             {"plant": "Pendulum", "noise": "x"},
             r"damaged: it says that its noise is 'x'",
         ),
+        (np.zeros((21, 2)), np.zeros((20, 1)), {"plant": "Pendulum", "noise": 1e300}, r"says that its noise is 1e"),
         (np.zeros((21, 2)), np.zeros((20, 1)), {"plant": "Pendulum", "frequency": "x"}, r"was recorded at"),
     ],
 )
@@ -339,6 +340,13 @@ def test_what_is_not_of_this_plant_is_refused(
     foreign(root, observations, actions, replaybench=told)
     with pytest.raises(UserError, match=message):
         convert_dataset("theirs-v0", Pendulum(), frequency=50.0)
+
+
+@pytest.mark.parametrize("rate", [1e300, 1e-9, float("inf")])
+def test_a_rate_that_no_plant_can_have_is_refused(rate: float, root: Path) -> None:
+    foreign(root, np.zeros((21, 2)), np.zeros((20, 1)), replaybench={"plant": "Pendulum", "frequency": rate})
+    with pytest.raises(UserError, match="Hz"):
+        convert_dataset("theirs-v0", Pendulum())
 
 
 @pytest.mark.usefixtures("references")

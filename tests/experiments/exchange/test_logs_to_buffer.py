@@ -468,6 +468,42 @@ def test_empty_cells_are_filled() -> None:
     assert "1 steps have empty cells: left out" in summary.warnings[1]
 
 
+def test_nothing_is_filled_across_a_gap_or_the_end_of_an_episode() -> None:
+    """Neither has a known neighbour in its own episode, so the steps that need one are left out."""
+    table = pendulum_table()
+    table["time"] = table["time"].copy()
+    table["time"][60:] += 1.0
+    table["angular_velocity"][60] = table["voltage"][60] = np.nan
+    table["terminated"] = np.zeros(120)
+    table["terminated"][30] = 1
+    table["angular_velocity"][31] = np.nan
+    arrays, _, summary = convert(log_of(table), Pendulum(), missing="interpolate")
+    whole = np.setdiff1d(np.arange(119), [29 + 1, 31, 59, 60])
+    np.testing.assert_allclose(arrays["action"][0, :, 0] * 3.0, table["voltage"][whole], rtol=1e-6)
+    assert not any("filled" in note for note in summary.warnings)
+
+
+def test_ends_that_stay_up_are_told() -> None:
+    table = pendulum_table()
+    table["terminated"] = np.zeros(120)
+    table["terminated"][[20, 21, 50]] = 1
+    summary = convert(log_of(table), Pendulum(), frequency=50.0)[2]
+    assert any(note.startswith("1 steps end an episode right behind another that does") for note in summary.warnings)
+
+
+def test_what_float32_does_not_hold_is_refused() -> None:
+    table = pendulum_table()
+    table["reward"] = np.zeros(120)
+    table["reward"][7] = 1e300
+    with pytest.raises(UserError, match="^reward of step 8 is beyond what float32 holds"):
+        convert(log_of(table), Pendulum(), frequency=50.0)
+
+
+def test_a_name_is_given_one_column() -> None:
+    with pytest.raises(UserError, match="^--columns names angle twice"):
+        convert(log_of(pendulum_table()), Pendulum(), {"angle": "voltage", "ANGLE": "angle"}, frequency=50.0)
+
+
 def test_a_log_without_a_whole_step_is_refused() -> None:
     table = pendulum_table()
     table["angle"][::2] = np.nan

@@ -79,6 +79,9 @@ def test_a_file_cannot_make_us_run_a_python_file(tmp_path: Path, capsys: pytest.
     export_policy(path, 0, "c", None, None, None)
     assert "its units are not in the policy's file" in (tmp_path / "policy.h").read_text().replace("\n * ", "")
     assert f"--plant {tmp_path}/none.py:Mine if you trust that file" in capsys.readouterr().out
+    with pytest.raises(UserError, match="exists already"):
+        export_policy(path, 0, "c", None, None, None)
+    (tmp_path / "policy.h").unlink()
     with pytest.raises(UserError, match="no plant file"):
         export_policy(path, 0, "c", None, f"{tmp_path}/none.py:Mine", None)
 
@@ -117,8 +120,7 @@ def test_the_suffix_chooses_the_form_and_a_files_learner_may_be_named(tmp_path: 
         main(["export-policy", str(stored(tmp_path)), "--learner", "TD3", "--output", str(tmp_path / "rig.PT2")])
     assert not ended.value.code
     assert (tmp_path / "rig.PT2").read_bytes().startswith(b"PK")
-    for _ in range(2):  # beside the policy it may be written anew
-        export_policy(tmp_path / "policy.safetensors", 0, None, None, None, None)
+    export_policy(tmp_path / "policy.safetensors", 0, None, None, None, None)
     assert (tmp_path / "policy.h").is_file()
 
 

@@ -60,6 +60,33 @@ def test_a_loaded_buffer_continues_with_identical_draws(tmp_path: Path, strategy
         np.testing.assert_array_equal(single[0], mine[1])
 
 
+def test_amid_a_unit_its_steps_stay_what_they_were(tmp_path: Path) -> None:
+    """The order of the fields is that of the buffer, not of the alphabet; a file that does not tell it is refused."""
+    path = tmp_path / "buffer.h5"
+    replay = write(path, "FIFO[Uniform]", segment(6))
+    everyone = np.ones(len(MEMBERS), np.bool_)
+
+    def add(buffer: Replay, steps: range) -> None:
+        for step in steps:
+            numbers = enumerate(FIELDS.items(), start=10 * step)
+            buffer.add({name: np.full((3, width), number, np.float32) for number, (name, width) in numbers}, everyone)
+
+    add(replay, range(4))
+    write_record(path, "buffer", replay_facts(replay), replay_arrays(replay))
+    again = load_replay(path)
+    for buffer in (replay, again):
+        add(buffer, range(4, 8))
+    for name in FIELDS:
+        np.testing.assert_array_equal(again.columns.column(name), replay.columns.column(name), err_msg=name)
+    facts = {name: value for name, value in replay_facts(replay).items() if name != "order"}
+    write_record(path, "buffer", facts, replay_arrays(replay))
+    with pytest.raises(UserError, match="amid units by a version that did not note their layout"):
+        load_replay(path)
+    write_record(path, "buffer", {**facts, "order": ["action"]}, replay_arrays(replay))
+    with pytest.raises(UserError, match="order must name each of the fields once"):
+        load_replay(path)
+
+
 def test_one_member_is_loaded_without_reading_the_others(tmp_path: Path) -> None:
     replay = Replay(parse("FULL[PER]"), FIELDS, 40_000, 0, range(8), 8)
     replay.episodes.step(replay.collected, np.ones(8, np.bool_), np.zeros(8, np.bool_))
