@@ -21,6 +21,11 @@ _SMALLEST: Final = 1 / (RESAMPLES + 1)
 _ROUNDING: Final = 1e-11  # relative
 
 
+def alike(values: Floats) -> bool:
+    """Return whether the values of a sample `[n]` differ by rounding at most: they say nothing of uncertainty."""
+    return float(np.ptp(values)) <= 1e-12 * max(1.0, float(np.abs(values).max()))
+
+
 @dataclass(frozen=True)
 class Bootstrap:
     """A statistic of samples, and of their resamples.
@@ -73,7 +78,10 @@ def bootstrap(samples: Floats, statistic: Statistic = "mean") -> Bootstrap:
     estimate = samples @ weights(size, statistic)
     without = samples @ _weights(1.0 - np.eye(size), statistic).T
     deviations = without.mean(axis=-1, keepdims=True) - without
-    acceleration = (deviations**3).sum(axis=-1) / (6 * (deviations**2).sum(axis=-1) ** 1.5)
+    # Where no single value matters to the statistic, the jackknife has nothing to say, and rounding must not.
+    deviations[np.abs(deviations) <= _ROUNDING * np.abs(samples).max(axis=-1, keepdims=True)] = 0.0
+    spread = (deviations**2).sum(axis=-1)
+    acceleration = (deviations**3).sum(axis=-1) / (6 * np.where(spread, spread, 1.0) ** 1.5)
     return Bootstrap(estimate, np.sort(samples @ _resample_weights(size, statistic).T, axis=-1), acceleration)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.experiments.results.bootstrap import bootstrap, drawn, interquartile_mean
+from replaybench.experiments.results.bootstrap import alike, bootstrap, drawn, interquartile_mean
 from replaybench.experiments.results.statistics import Interval
 
 Floats = NDArray[np.float64]
@@ -18,12 +18,10 @@ def middle(sample: Floats) -> Interval:
     """Return the interquartile mean of a sample `[runs]` with its 95 % BCa interval."""
     finite = sample[np.isfinite(sample)]
     mean = interquartile_mean(finite)
-    if finite.size < 2 or np.ptp(finite) <= 1e-12 * max(1.0, abs(mean)):
+    if finite.size < 2 or alike(finite):
         return Interval(mean, mean, mean, True)
     low, high = bootstrap(finite, "interquartile mean").interval()
-    # The middle halves of all resamples may be alike, and then the jackknife says nothing.
-    ends = (float(low), float(high)) if np.isfinite([low, high]).all() else (mean, mean)
-    return Interval(mean, *ends, degenerate=ends[0] == ends[1])
+    return Interval(mean, float(low), float(high), degenerate=alike(np.array([low, high])))
 
 
 def improvement(sample: Floats, other: Floats) -> Interval:

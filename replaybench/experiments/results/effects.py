@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.experiments.results.bootstrap import Statistic, bootstrap, weights
+from replaybench.experiments.results.bootstrap import Statistic, alike, bootstrap, weights
 from replaybench.experiments.results.sign_flips import surpassed
 
 Floats = NDArray[np.float64]
@@ -57,18 +57,21 @@ class Effect:
         """Standard deviation of the differences, or of what would have a mean as unsure as their statistic."""
         if self.statistic == "mean" or not self._sure:
             return float(self.differences.std(ddof=1)) if self.n > 1 else np.nan
-        return math.sqrt(self.n) * float(bootstrap(self.differences, self.statistic).resampled.std())
+        resampled = bootstrap(self.differences, self.statistic).resampled
+        return np.nan if alike(resampled) else math.sqrt(self.n) * float(resampled.std())
 
     @cached_property
     def _sure(self) -> bool:
-        return self.n > 1 and float(np.ptp(self.differences)) > 1e-12 * max(1.0, float(np.abs(self.differences).max()))
+        return self.n > 1 and not alike(self.differences)
 
     def interval(self, coverage: float = 0.95) -> tuple[float, float]:
         """Return the BCa interval of the estimate."""
         if not self._sure:
             return -np.inf, np.inf
-        low, high = bootstrap(self.differences, self.statistic).interval(coverage)
-        return float(low), float(high)
+        ends = bootstrap(self.differences, self.statistic).interval(coverage)
+        if alike(np.array(ends)):  # the middle halves of nearly all resamples are alike
+            return -np.inf, np.inf
+        return float(ends[0]), float(ends[1])
 
     def chance_below(self, value: float) -> float:
         """Return the one-sided p value of "in truth it is at most `value`", by flipped signs; 1 if all are alike."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.experiments.results.bootstrap import bootstrap
+from replaybench.experiments.results.bootstrap import alike, bootstrap
 
 FINAL_EPISODES = 100
 RISE_LEVEL = 0.8
@@ -41,7 +41,7 @@ def interval(sample: Floats) -> Interval:
     if finite.size == 0:
         return Interval(np.nan, np.nan, np.nan, True)
     mean = float(finite.mean())
-    if finite.size < 2 or np.ptp(finite) <= 1e-12 * max(1.0, abs(mean)):
+    if finite.size < 2 or alike(finite):
         return Interval(mean, mean, mean, True)
     low, high = bootstrap(finite).interval()
     return Interval(mean, float(low), float(high), False)

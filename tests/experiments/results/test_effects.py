@@ -146,6 +146,18 @@ def test_interval_of_the_middle_half_is_scipys() -> None:
     assert np.isnan(middle(np.array([np.nan])).mean)
 
 
+@pytest.mark.parametrize("value", [500.0, 0.1, 0.0])
+def test_a_middle_half_that_is_all_alike_says_how_little_it_knows(value: float) -> None:
+    few = np.array([value] * 7 + [value - 3.0])
+    found = middle(few)
+    assert (found.mean, found.high) == (pytest.approx(value), pytest.approx(value))
+    assert value - 3.0 < found.low < value
+    many = np.array([value] * 40 + [value - 3.0])
+    assert middle(many).degenerate
+    assert Effect(many, "interquartile mean").interval() == (-np.inf, np.inf)
+    assert np.isnan(Effect(np.array([value] * 400 + [value - 3.0]), "interquartile mean").sd)
+
+
 def test_improvement_counts_pairs() -> None:
     better = improvement(np.array([1.0, 2.0, 5.0]), np.array([0.0, 2.0, np.nan]))
     assert better.mean == pytest.approx((1 + 0 + 1 + 0.5) / 4)
