@@ -16,6 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from replaybench.data.neighbours import module_seen, names_imported
+
 _NAMED_ELSEWHERE: Final = frozenset({"replaybench", "numpy", "typing_extensions", *sys.stdlib_module_names})
 """Part of the environment, like the interpreter, or accounted for by the numerics version."""
 
@@ -27,7 +29,14 @@ def made_of(*origins: Callable[..., Any]) -> str:
     content of a file that belongs to no package counts itself, and so does whatever it imports in turn.
     """
     parts: set[str] = set()
-    waiting = [sys.modules[each.__module__] for origin in origins for each in _bases(origin)]
+    for origin in origins:
+        parts |= _parts(origin)
+    return "; ".join(sorted(part for part in parts if part))
+
+
+def _parts(origin: Callable[..., Any]) -> set[str]:
+    parts: set[str] = set()
+    waiting = [_module(each, origin) for each in _bases(origin)]
     seen: set[str] = set()
     while waiting:
         module = waiting.pop()
@@ -35,12 +44,12 @@ def made_of(*origins: Callable[..., Any]) -> str:
             continue
         seen.add(module.__name__)
         parts.add(_part(module))
-        for other in _imported(module):
+        for other in _imported(module, origin.__module__):
             if _version(_top(other)):
                 parts.add(_part(other))
             else:
                 waiting.append(other)
-    return "; ".join(sorted(part for part in parts if part))
+    return parts
 
 
 def in_no_file(origin: Callable[..., Any]) -> list[Any]:
@@ -48,7 +57,7 @@ def in_no_file(origin: Callable[..., Any]) -> list[Any]:
 
     What they are made of is not among what `made_of` describes.
     """
-    modules = [(each, sys.modules[each.__module__]) for each in _bases(origin)]
+    modules = [(each, _module(each, origin)) for each in _bases(origin)]
     named = [(each, module) for each, module in modules if _top(module) not in _NAMED_ELSEWHERE]
     return [each for each, module in named if not _version(_top(module)) and _file(module) is None]
 
@@ -57,14 +66,28 @@ def _bases(origin: Callable[..., Any]) -> tuple[Any, ...]:
     return getattr(origin, "__mro__", (origin,))
 
 
-def _imported(module: ModuleType) -> list[ModuleType]:
-    """Return the modules that a module's global names come from, the standard library left out."""
-    found = []
-    for value in list(vars(module).values()):
-        other = value if isinstance(value, ModuleType) else sys.modules.get(str(getattr(value, "__module__", "")))
-        if other is not None and _top(other) not in _NAMED_ELSEWHERE:
-            found.append(other)
+def of_a_package(name: str) -> bool:
+    """Return whether a top-level module's name is of an installed package, or of Python itself."""
+    return name in _NAMED_ELSEWHERE or bool(_version(name))
+
+
+def _module(origin: Any, user: Any) -> ModuleType:
+    found = module_seen(origin.__module__, user.__module__)
+    assert found is not None
     return found
+
+
+def _imported(module: ModuleType, user: str) -> list[ModuleType]:
+    """Return the modules that a module's global names and imports come from, the standard library left out."""
+    names = {
+        value.__name__ if isinstance(value, ModuleType) else str(getattr(value, "__module__", ""))
+        for value in list(vars(module).values())
+    }
+    path = _file(module)
+    if path is not None and path.suffix == ".py" and not _version(_top(module)):
+        names |= names_imported(module, path.read_bytes())
+    found = (module_seen(name, user) for name in names)
+    return [other for other in found if other is not None and _top(other) not in _NAMED_ELSEWHERE]
 
 
 def _part(module: ModuleType) -> str:
