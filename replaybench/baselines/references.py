@@ -183,14 +183,22 @@ def reference(plant: Plant, frequency: float | None = None, noise: float = 0.0, 
         UserError: a setting is out of its range, or the work would take hours.
     """
     frequency = plant.frequency if frequency is None else frequency
-    path = kept_at(plant, frequency, noise, rule)
-    with contextlib.suppress(OSError, UserError):  # absent, or damaged
-        return build(Reference, read_header(path, _KIND).facts, str(path))
+    kept = kept_reference(plant, frequency, noise, rule)
+    if kept is not None:
+        return kept
     check_effort(plant, frequency, noise)
     found = _measure(plant, float(frequency), float(noise), _rule(plant, rule))
     with contextlib.suppress(OSError, UserError):  # the cache spares time and is never needed
-        write_record(path, _KIND, dataclasses.asdict(found), {})
+        write_record(kept_at(plant, frequency, noise, rule), _KIND, dataclasses.asdict(found), {})
     return found
+
+
+def kept_reference(plant: Plant, frequency: float, noise: float, rule: Rule | None) -> Reference | None:
+    """Return the reference scores of a plant if the cache has them, undamaged."""
+    path = kept_at(plant, frequency, noise, rule)
+    with contextlib.suppress(OSError, UserError):
+        return build(Reference, read_header(path, _KIND).facts, str(path))
+    return None
 
 
 def kept_at(plant: Plant, frequency: float, noise: float, rule: Rule | None) -> Path:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rich.console import Console
 
 from replaybench.baselines.grid_choice import Rule
-from replaybench.baselines.references import Reference, reference
+from replaybench.baselines.references import Reference, kept_reference, reference
 from replaybench.controllers.device import check_device
 from replaybench.data.atomic import write_text
 from replaybench.data.formats.run_folder import RunFolder
@@ -26,7 +26,7 @@ from replaybench.experiments.provenance import write_provenance
 from replaybench.experiments.snapshots.solved import Solved, solved_surfaces, write_solved
 from replaybench.experiments.study_changes import replaced
 from replaybench.experiments.study_text import resolved, write_toml
-from replaybench.experiments.training.cluster import run_on_cluster
+from replaybench.experiments.training.cluster import check_cluster, run_on_cluster
 from replaybench.experiments.training.study import Cell, Study
 from replaybench.experiments.training.tasks import Job, Run, run_cell_task, store_files
 from replaybench.experiments.training.workers import run_locally
@@ -118,11 +118,14 @@ def run_sweep(
     if cluster is None and planned.open:
         check_device(study.device)
     check_room(planned, output, local=cluster is None)
+    if cluster is not None:
+        check_cluster(cluster)
     with folder.locked():
         folder.remove_partial_files()
         todo = plan(study, folder, workers)
         if notice := replaced(folder, study, todo.cells):
             console.print(notice, markup=False, highlight=False)
+            folder.results.unlink(missing_ok=True)  # however this one ends, they are not beside its study.toml
         for warning in plan_warnings(todo.cells):
             console.print(f"warning: {warning}", markup=False, highlight=False)
         write_text(folder.study, write_toml(resolved(study, todo.cells)))
@@ -136,7 +139,7 @@ def run_sweep(
         first = [
             Job(f"{point}", reference_task, (cell, study.reference, point in shown)) for point, cell in points.items()
         ]
-        then, home = [], None if cluster else folder
+        then, home = [], folder if cluster is None else None
         for cell in ordered:
             where = (home and home.cell(cell.id), study.buffers, checkpoint_seconds)
             then.append(Job(cell.id, run_cell_task, (cell, *where), stops=True))
@@ -144,7 +147,7 @@ def run_sweep(
         tasks = [*first[:1], *then[:1], *first[1:], *then[1:]]
         by_name = {f"{point}": cell for point, cell in points.items()}
         status, references, cells = 0, dict[str, Reference](), {cell.id for cell in ordered}
-        run: Run = partial(run_on_cluster, cluster) if cluster else partial(run_locally, workers)
+        run: Run = partial(run_locally, workers) if cluster is None else partial(run_on_cluster, cluster)
         events = folder.path / "tensorboard" if tensorboard else None
         with Display(folder, study.name, todo.cells, todo.open, workers, console, progress, events) as display:
 
@@ -163,8 +166,9 @@ def run_sweep(
             except Interrupted as interruption:
                 status = interruption.status
             display.end(status)
-        known = {point: references[f"{point}"] for point in points if f"{point}" in references}
-        data = assemble(todo.cells, known, {cell.id: folder.cell(cell.id) for cell in todo.cells})
+        known = {point: references.get(f"{point}") or _kept(cell, study) for point, cell in points.items()}
+        measured = {point: found for point, found in known.items() if found is not None}
+        data = assemble(todo.cells, measured, {cell.id: folder.cell(cell.id) for cell in todo.cells})
         write_results(folder.results, data)
         write_provenance(folder, study.name, todo.cells, complete=not status)
         done = any((folder.cell(cell.id) / "scores.h5").is_file() for cell in todo.cells)
@@ -174,3 +178,8 @@ def run_sweep(
             told = f"stopped while drawing; scores are in {folder.results}, the same command again draws"
             raise type(stop)(told) from stop
     return Outcome(data, drawn, status)
+
+
+def _kept(cell: Cell, study: Study) -> Reference | None:
+    """Return the reference of a cell that an earlier sweep computed: this one may be stopped before it looks."""
+    return kept_reference(cell.make_plant(), cell.frequency, cell.noise, study.reference)

@@ -6,12 +6,15 @@ import contextlib
 import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from replaybench.data.errors import UserError
 from replaybench.experiments.interruption import Interrupted
 from replaybench.experiments.progress.round import Round
 from replaybench.experiments.training.tasks import Finish, Job, Watch
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 _TICK = 0.2
 
@@ -47,19 +50,16 @@ def unwatched(told: Round) -> bool:
     return True
 
 
+def check_cluster(address: str) -> None:
+    """Raise `UserError` unless a scheduler answers at an address."""
+    with _client(address):
+        pass
+
+
 @contextlib.contextmanager
 def _executor(address: str) -> Iterator[Executor]:
     try:
-        from distributed import Client
-    except ImportError:
-        raise UserError("--cluster needs the extra: pip install 'replaybench[cluster]'") from None
-    try:
-        client = Client(address, timeout="10s", set_as_default=False)
-    except (OSError, ValueError) as error:
-        raise UserError(f"no Dask scheduler answers at {address}: {error}") from None
-    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # a loss is told below, in one line
-    try:
-        with client, client.get_executor(pure=False) as executor:
+        with _client(address) as client, client.get_executor(pure=False) as executor:
             yield executor
     except Exception as error:
         if isinstance(error, CancelledError) or type(error).__module__.startswith("distributed"):
@@ -68,3 +68,22 @@ def _executor(address: str) -> Iterator[Executor]:
                 "workers' logs, then run again"
             ) from error
         raise
+
+
+def _client(address: str) -> Client:
+    try:
+        from distributed import Client
+        from distributed.comm.addressing import parse_address, parse_host_port
+        from distributed.comm.registry import get_backend
+    except ImportError:
+        raise UserError("--cluster needs the extra: pip install 'replaybench[cluster]'") from None
+    try:
+        # A client that fails over an address leaves a traceback behind at exit.
+        scheme, place = parse_address(address)
+        get_backend(scheme)
+        parse_host_port(place)
+        client = Client(address, timeout="10s", set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise UserError(f"no Dask scheduler answers at {address!r}: {error}; give tcp://HOST:PORT") from None
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # a loss is told in one line
+    return client

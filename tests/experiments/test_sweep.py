@@ -1,0 +1,74 @@
+"""What a sweep leaves in its folder when it does not come to its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from replaybench.data.errors import UserError
+from replaybench.experiments import sweep as module
+from replaybench.experiments.interruption import Interrupted
+from replaybench.experiments.results.results_file import read_results
+from replaybench.experiments.sweep import sweep
+from replaybench.experiments.training.study import Study, read_study
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Study:
+    path = tmp_path / "tiny.toml"
+    path.write_text(
+        'seeds = 1\nepisodes = 2\ngreedy_every = 1\ncapacity = 500\nplants = ["PendulumDCSC"]\n'
+        'strategies = ["FIFO[Uniform]"]\n'
+    )
+    return read_study(path)
+
+
+def changed(study: Study, folder: Path) -> Study:
+    path = folder / "changed.toml"
+    path.write_text((folder / "tiny.toml").read_text().replace("FIFO", "Resv"))
+    return read_study(path)
+
+
+def ending(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def end(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(module, "run_locally", end)
+
+
+def test_killed_at_once_it_leaves_no_results_of_another_study(
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = tmp_path / "run" / "results.nc"
+    sweep(study, tmp_path / "run", workers=1)
+    ending(monkeypatch, RuntimeError("killed"))
+    with pytest.raises(RuntimeError):
+        sweep(study, tmp_path / "run", workers=1)
+    assert results.is_file()
+    with pytest.raises(RuntimeError):
+        sweep(changed(study, tmp_path), tmp_path / "run", workers=1)
+    assert 'strategies = ["Resv[Uniform]"]' in (tmp_path / "run" / "study.toml").read_text()
+    assert not results.exists()
+
+
+def test_stopped_at_once_it_keeps_the_scores_that_were_there(
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = sweep(study, tmp_path / "run", workers=1)["mu_final"]
+    ending(monkeypatch, Interrupted(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        sweep(study, tmp_path / "run", workers=1)
+    assert np.isfinite(before).all()
+    np.testing.assert_array_equal(read_results(tmp_path / "run" / "results.nc")["mu_final"], before)
+
+
+@pytest.mark.parametrize("address", ["", "foo", "foo://bar:1"])
+def test_an_address_that_is_none_is_refused_before_the_folder_is_made(
+    address: str, study: Study, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match="no Dask scheduler answers"):
+        sweep(study, tmp_path / "run", cluster=address)
+    assert not (tmp_path / "run").exists()
