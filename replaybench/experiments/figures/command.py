@@ -18,7 +18,7 @@ from replaybench.data.formats.documents import read_toml
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.experiments.figures.all_figures import draw_figures
 from replaybench.experiments.figures.style import PAPER, SCREEN
-from replaybench.experiments.results.dataset import assemble
+from replaybench.experiments.results.dataset import assemble, without_rewards
 from replaybench.experiments.results.results_file import read_results
 from replaybench.experiments.training.study import Cell, read_study
 
@@ -48,7 +48,7 @@ def show_figures(console: Console, run: Path, style: str, kind: Kind | None, out
     data = read_results(folder.results) if folder.results.is_file() else _of_finished_cells(console, folder, cells)
     drawn = draw_figures(data, folder, cells, look, output or folder.figures / ("paper" if look.columns else "."))
     if not drawn:
-        raise UserError(f"{folder.results} holds no finished cell yet; figures need one at least")
+        raise without_rewards(folder.results, data, "figures need")
     for path in drawn:
         print(f"{'captions' if path.suffix == '.txt' else 'figure  '} {path}")
 

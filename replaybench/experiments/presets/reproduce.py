@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -103,7 +104,7 @@ def take_over(study: Study, folder: Path) -> int:
     taken = 0
     for cell in study.cells():
         mine = RunFolder(folder).cell(cell.id)
-        finished = (other.cell(cell.id) for other in beside if (other.cell(cell.id) / "scores.h5").is_file())
+        finished = (other.cell(cell.id) for other in beside if _finished(other, cell))
         there = None if mine.exists() else next(finished, None)
         if there is None:
             continue
@@ -113,3 +114,9 @@ def take_over(study: Study, folder: Path) -> int:
                     shutil.copyfile(path, temporary / path.name)
         taken += 1
     return taken
+
+
+def _finished(other: RunFolder, cell: Cell) -> bool:
+    with contextlib.suppress(OSError):  # a folder that is somebody else's
+        return (other.cell(cell.id) / "scores.h5").is_file()
+    return False

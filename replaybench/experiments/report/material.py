@@ -20,7 +20,7 @@ from replaybench.data.errors import UserError
 from replaybench.data.formats.documents import read_json, read_toml
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.experiments.figures.style import Series, all_series
-from replaybench.experiments.results.dataset import AXES, last_of, mu_r, runs_there, the_last
+from replaybench.experiments.results.dataset import AXES, last_of, mu_r, runs_there, the_last, without_rewards
 from replaybench.experiments.results.results_file import read_results
 from replaybench.experiments.results.statistics import Interval, interval
 
@@ -162,7 +162,7 @@ def read_material(path: Path) -> Material:
     axes = ("plant", "noise", "frequency", "learner", "strategy", "seed", "episode")
     rewards = data["reward"].transpose(*axes)
     if not rewards.notnull().any():
-        raise UserError(f"{results} holds no finished cell yet; a report needs one at least")
+        raise without_rewards(results, data, "a report needs")
     there, missing = runs_there(data).transpose(*AXES, "seed").values, []
     study, origin = "", dict[str, Any]()
     if folder is not None and folder.study.is_file():

@@ -14,7 +14,7 @@ from replaybench.experiments.report.look import MU, number, worded
 from replaybench.experiments.report.material import Material, Point
 from replaybench.experiments.results.dataset import counted_in, episode_metric
 from replaybench.experiments.results.effects import FEWEST_SEEDS
-from replaybench.experiments.results.statistics import DEAD_LEVEL
+from replaybench.experiments.results.statistics import DEAD_LEVEL, Interval
 
 NARROW: Final = 0.02
 """A lead in μ_r that may be real and matters little."""
@@ -173,6 +173,13 @@ def _against(close: Standing, lead: Lead) -> str:
         return f"The next best is {close.series.label}, with {worded(close.score)}; no seed finished under both."
     if lead.same:
         return f"{close.series.label} came to the very same scores, seed by seed."
+    if (gap := lead.difference).mean < 0:
+        behind = Interval(-gap.mean, -gap.high, -gap.low, gap.degenerate)
+        text = (
+            f"On the {amount(lead.pairs, 'seed')} that both finished it is behind the next best, {close.series.label}"
+        )
+        text += f" ({worded(close.score)}), by {worded(behind)}"
+        return f"{text}: its mean is the higher one for the seeds that failed."
     text = f"Seed by seed it is ahead of the next best, {close.series.label} ({worded(close.score)}), "
     text += f"by {worded(lead.difference)}, in {lead.ahead} of {lead.pairs} seeds"
     if lead.sure:

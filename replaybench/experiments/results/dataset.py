@@ -261,6 +261,14 @@ def runs_there(data: xr.Dataset) -> xr.DataArray:
     return there
 
 
+def without_rewards(path: Path, data: xr.Dataset, needed: str) -> UserError:
+    """Say why results show nothing; `needed` is who needs them, with the verb."""
+    if runs_there(data).any():
+        told = "failed before its first reward was a number; replaybench table counts such runs"
+        return UserError(f"every run of {path} {told}, and {needed} others")
+    return UserError(f"{path} holds no finished cell yet; {needed} one at least")
+
+
 def add_scores(data: xr.Dataset) -> None:
     """Add per-seed scores, their means with 95 % intervals, and the counts of failed, dead and censored runs."""
     curves = mu_r(data, data["reward"]).transpose(*AXES, "seed", "episode")

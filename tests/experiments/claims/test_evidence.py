@@ -188,7 +188,7 @@ def test_verdicts_are_printed_and_written(
     assert "effect" not in verdicts["z"]
 
 
-def test_finished_cells_are_taken_from_the_folders_beside(tmp_path: Path) -> None:
+def test_finished_cells_are_taken_from_the_folders_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = read_preset(PRESET).study("quick")
     cells: list[Cell] = study.cells()
     done = RunFolder(tmp_path / "done").cell(cells[1].id)
@@ -197,6 +197,15 @@ def test_finished_cells_are_taken_from_the_folders_beside(tmp_path: Path) -> Non
         (done / name).write_text(name)
     begun = RunFolder(tmp_path / "begun").cell(cells[2].id)
     begun.mkdir(parents=True)
+    (tmp_path / "a private folder").mkdir()
+    there = Path.is_file
+
+    def allowed(path: Path) -> bool:  # as the system does it for anybody but root
+        if "private" in str(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return there(path)
+
+    monkeypatch.setattr(Path, "is_file", allowed)
     assert take_over(study, tmp_path / "mine") == 1
     mine = RunFolder(tmp_path / "mine")
     assert [path.name for path in mine.cell(cells[1].id).iterdir()] == ["scores.h5"]

@@ -103,6 +103,29 @@ def test_runs_that_failed_at_once_are_counted(tmp_path: Path) -> None:
     assert "at noise 0 and at 50 and 100 Hz, though not in every combination of these: 3 cells of 8 seeds" in text
 
 
+def test_a_mean_that_is_the_highest_for_the_seeds_that_failed_is_no_lead(tmp_path: Path) -> None:
+    data = read_results(study(tmp_path, 0.5, 0.55))
+    data["reward"].values[..., :4, :] -= 20.0
+    data["reward"].values[:, :, 0, ..., :4, 30:] = np.nan
+    add_scores(data)
+    write_results(tmp_path / "results.nc", data)
+    headline, text = verdict(tmp_path / "results.nc")
+    assert headline.startswith("FIFO[Uniform] scored highest, but there are too few seeds")
+    assert "On the 4 seeds that both finished it is behind the next best, FULL[PER] (" in text
+    assert "the higher one for the seeds that failed." in text
+    assert "ahead of" not in text
+
+
+def test_where_every_run_failed_at_once_that_is_said(tmp_path: Path) -> None:
+    data = read_results(study(tmp_path, 0.8, 0.3))
+    data["episode_steps"] = xr.full_like(data["reward"], 200.0)
+    data["reward"].values[:] = np.nan
+    add_scores(data)
+    write_results(tmp_path / "results.nc", data)
+    with pytest.raises(UserError, match="every run of .* failed before its first reward was a number"):
+        read_material(tmp_path)
+
+
 def test_an_interrupted_sweep_is_called_incomplete(tmp_path: Path) -> None:
     data = read_results(study(tmp_path, 0.8, 0.3))
     data["reward"].values[..., 1, :, :] = np.nan
