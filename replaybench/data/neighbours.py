@@ -1,99 +1,107 @@
-"""Modules beside users' files: `import helper` takes the helper of the file's own folder, whoever loaded another.
+"""Files beside a user's file: which of them, and which packages, its import statements name.
 
-Python keeps one module per name. Two folders may each have a `helper.py`, though, and once edited it is another one: so
-each user's file keeps what its own imports found.
+Statements are read, not run, so that the answer depends on files alone and not on what else a process has loaded.
 """
 
 from __future__ import annotations
 
 import ast
-import hashlib
-import importlib.util
-import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
-from typing import Final
+from typing import NamedTuple
 
-_FOUND: Final[dict[str, dict[str, ModuleType]]] = {}
-"""By the name of a user's module: the modules of its folder, by the names under which it may import them."""
-_CONTENT: Final[dict[ModuleType, str]] = {}
-"""Digests of neighbours' files, as they were when loaded."""
+from replaybench.data.errors import UserError
 
 
-@contextmanager
-def importing(user: str, folder: Path, installed: Callable[[str], bool]) -> Iterator[None]:
-    """Let what the module `user` imports meanwhile come from its folder first, as when its file is run.
+class Named(NamedTuple):
+    """What import statements name.
+
+    Attributes:
+        files: those within the folder, by their modules' names, what they import in turn included.
+        others: the top-level names of all other modules.
+    """
+
+    files: dict[str, Path]
+    others: set[str]
+
+
+def named_by(path: Path, installed: Callable[[str], bool], module: str = "") -> Named:
+    """Return what the import statements of a Python file name, those left out that only run in a function or a script.
 
     Args:
-        user: the name of the module.
-        folder: the absolute path of its folder.
-        installed: whether a top-level name is of a package, or of Python itself; those are left alone.
+        path: the file.
+        installed: whether a top-level name is of a package, or of Python itself; those are never files of the folder.
+        module: its name as a module, `tools.helper` in a folder's `tools/helper.py`; none for a user's own file.
     """
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    folder = path.parents[package.count(".") + 1 if package else 0]
+    found, waiting = Named({}, set()), [(path, package)]
+    while waiting:
+        source, package = waiting.pop()
+        for name in _names(source, package):
+            top = name.partition(".")[0]
+            file = None if installed(top) else _file(folder, name)
+            if file is None:
+                found.others.add(top)
+            elif name not in found.files:
+                found.files[name] = file
+                waiting.append((file, name if file.name == "__init__.py" else name.rpartition(".")[0]))
+    return found
 
-    def here() -> dict[str, ModuleType]:
-        tops = {name.partition(".")[0] for name in sys.modules} - {"__main__"}
-        mine = {top for top in tops if (folder / f"{top}.py").is_file() or (folder / top).is_dir()}
-        mine = {top for top in mine if not installed(top)}
-        return {name: module for name, module in sys.modules.items() if name.partition(".")[0] in mine}
 
-    before = here()
-    others = {name: module for name, module in before.items() if not _lies_in(module, folder)}
-    for name in before if any(map(_edited, before.values())) else others:
-        del sys.modules[name]
-    sys.path.insert(0, os.fspath(folder))
+def refuse_other_modules(path: Path, installed: Callable[[str], bool]) -> None:
+    """Raise `UserError` if a file would not get the modules beside it, but others of the same names.
+
+    Python keeps one module per name; two folders with a `helper.py` cannot both have theirs.
+    """
+    for name, file in named_by(path, installed).files.items():
+        loaded = getattr(sys.modules.get(name), "__file__", None)
+        if loaded is not None and Path(loaded).resolve() != file.resolve():
+            raise UserError(
+                f"{path} imports {name}, and {loaded} is loaded already under that name; rename one of them"
+            )
+
+
+def _names(path: Path, package: str) -> Iterator[str]:
+    """Yield the modules that a file may import, absolutely named, their packages before them."""
     try:
-        yield
-    finally:
-        sys.path.remove(os.fspath(folder))
-        _FOUND[user] = {name: module for name, module in here().items() if _lies_in(module, folder)}
-        _CONTENT.update((each, _digest(each)) for each in _FOUND[user].values() if each not in _CONTENT)
-        sys.modules.update(others)
-
-
-def outdated(user: str) -> bool:
-    """Return whether a file beside a user's, which it may import, has been edited since."""
-    return any(map(_edited, _FOUND.get(user, {}).values()))
-
-
-def module_seen(name: str, user: str) -> ModuleType | None:
-    """Return what a user's module has, or would have, under the name of a module; None if nothing is loaded so."""
-    return _FOUND.get(user, {}).get(name) or sys.modules.get(name)
-
-
-def names_imported(module: ModuleType, source: bytes) -> set[str]:
-    """Return the modules that import statements of a module's source name, as far as they always run.
-
-    Of a plain number from another file nothing else tells where it comes from. What stands below an `if` or in a
-    function may or may not have been loaded by someone else.
-    """
-    names: set[str] = set()
-    waiting: list[ast.stmt] = list(ast.parse(source).body)
+        waiting: list[ast.AST] = [ast.parse(path.read_bytes())]
+    except (OSError, SyntaxError, ValueError):  # told where it is imported
+        return
     while waiting:
         node = waiting.pop()
-        if isinstance(node, ast.Try | ast.With | ast.ClassDef):
-            waiting += node.body
-        elif isinstance(node, ast.Import):
-            names.update(each.name for each in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            of = "." * node.level + (node.module or "")
-            of = importlib.util.resolve_name(of, module.__package__ or None) if node.level else of
-            names.update([of, *(f"{of}.{each.name}" for each in node.names)])
-    return names
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) or _guard(node):
+            continue
+        waiting += ast.iter_child_nodes(node)
+        for name in _written(node, package):
+            parts = name.split(".")
+            yield from (".".join(parts[: count + 1]) for count in range(len(parts)))
 
 
-def _lies_in(module: ModuleType, folder: Path) -> bool:
-    places = [getattr(module, "__file__", None) or "", *getattr(module, "__path__", ())]
-    return any(place and Path(place).resolve().is_relative_to(folder) for place in places)
+def _written(node: ast.AST, package: str) -> list[str]:
+    """Return the modules that a statement may import, as `from a import b` may a and a.b."""
+    if isinstance(node, ast.Import):
+        return [each.name for each in node.names]
+    if not isinstance(node, ast.ImportFrom):
+        return []
+    above = package.split(".")
+    if node.level > (len(above) if package else 0):  # outside any package, where it raises
+        return []
+    of = ".".join([*(above[: len(above) + 1 - node.level] if node.level else []), *filter(None, [node.module])])
+    return [of, *(f"{of}.{each.name}" for each in node.names)]
 
 
-def _edited(module: ModuleType) -> bool:
-    return module in _CONTENT and _digest(module) != _CONTENT[module]
+def _guard(node: ast.AST) -> bool:
+    """Tell whether what follows runs in a script, or for a type checker, only."""
+    return isinstance(node, ast.If) and ast.unparse(node.test) in (
+        "__name__ == '__main__'",
+        "TYPE_CHECKING",
+        "typing.TYPE_CHECKING",
+    )
 
 
-def _digest(module: ModuleType) -> str:
-    """Return a hash of a module's file, empty where there is none or none any more."""
-    file = Path(getattr(module, "__file__", None) or "")
-    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
+def _file(folder: Path, name: str) -> Path | None:
+    """Return the file of a module in a folder, None if there is none."""
+    place = folder.joinpath(*name.split("."))
+    return next((each for each in (place / "__init__.py", place.with_suffix(".py")) if each.is_file()), None)

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from replaybench.data.neighbours import module_seen, names_imported
+from replaybench.data.neighbours import named_by
 
 _NAMED_ELSEWHERE: Final = frozenset({"replaybench", "numpy", "typing_extensions", *sys.stdlib_module_names})
 """Part of the environment, like the interpreter, or accounted for by the numerics version."""
@@ -26,17 +26,11 @@ def made_of(*origins: Callable[..., Any]) -> str:
     """Describe the modules that define functions, or classes with their bases, in an order that is always the same.
 
     A module of an installed package counts as that package's version, and so do the packages that it imports. The
-    content of a file that belongs to no package counts itself, and so does whatever it imports in turn.
+    content of a file that belongs to no package counts itself, and so does whatever it imports in turn: what its names
+    come from, and what its import statements name, as a plain number does not tell where it comes from.
     """
     parts: set[str] = set()
-    for origin in origins:
-        parts |= _parts(origin)
-    return "; ".join(sorted(part for part in parts if part))
-
-
-def _parts(origin: Callable[..., Any]) -> set[str]:
-    parts: set[str] = set()
-    waiting = [_module(each, origin) for each in _bases(origin)]
+    waiting = [sys.modules[each.__module__] for origin in origins for each in _bases(origin)]
     seen: set[str] = set()
     while waiting:
         module = waiting.pop()
@@ -44,12 +38,18 @@ def _parts(origin: Callable[..., Any]) -> set[str]:
             continue
         seen.add(module.__name__)
         parts.add(_part(module))
-        for other in _imported(module, origin.__module__):
+        parts |= _named(module)
+        for other in _imported(module):
             if _version(_top(other)):
                 parts.add(_part(other))
             else:
                 waiting.append(other)
-    return parts
+    return "; ".join(sorted(part for part in parts if part))
+
+
+def of_a_package(name: str) -> bool:
+    """Return whether a top-level module's name is of an installed package, or of Python itself."""
+    return name in _NAMED_ELSEWHERE or bool(_version(name))
 
 
 def in_no_file(origin: Callable[..., Any]) -> list[Any]:
@@ -57,7 +57,7 @@ def in_no_file(origin: Callable[..., Any]) -> list[Any]:
 
     What they are made of is not among what `made_of` describes.
     """
-    modules = [(each, _module(each, origin)) for each in _bases(origin)]
+    modules = [(each, sys.modules[each.__module__]) for each in _bases(origin)]
     named = [(each, module) for each, module in modules if _top(module) not in _NAMED_ELSEWHERE]
     return [each for each, module in named if not _version(_top(module)) and _file(module) is None]
 
@@ -66,34 +66,31 @@ def _bases(origin: Callable[..., Any]) -> tuple[Any, ...]:
     return getattr(origin, "__mro__", (origin,))
 
 
-def of_a_package(name: str) -> bool:
-    """Return whether a top-level module's name is of an installed package, or of Python itself."""
-    return name in _NAMED_ELSEWHERE or bool(_version(name))
-
-
-def _module(origin: Any, user: Any) -> ModuleType:
-    found = module_seen(origin.__module__, user.__module__)
-    assert found is not None
+def _imported(module: ModuleType) -> list[ModuleType]:
+    """Return the modules that a module's global names come from, the standard library left out."""
+    found = []
+    for value in list(vars(module).values()):
+        other = value if isinstance(value, ModuleType) else sys.modules.get(str(getattr(value, "__module__", "")))
+        if other is not None and _top(other) not in _NAMED_ELSEWHERE:
+            found.append(other)
     return found
-
-
-def _imported(module: ModuleType, user: str) -> list[ModuleType]:
-    """Return the modules that a module's global names and imports come from, the standard library left out."""
-    names = {
-        value.__name__ if isinstance(value, ModuleType) else str(getattr(value, "__module__", ""))
-        for value in list(vars(module).values())
-    }
-    path = _file(module)
-    if path is not None and path.suffix == ".py" and not _version(_top(module)):
-        names |= names_imported(module, path.read_bytes())
-    found = (module_seen(name, user) for name in names)
-    return [other for other in found if other is not None and _top(other) not in _NAMED_ELSEWHERE]
 
 
 def _part(module: ModuleType) -> str:
     package, path = _version(_top(module)), _file(module)
-    if package or path is None:
-        return package
+    return package if package or path is None else _content(path)
+
+
+def _named(module: ModuleType) -> set[str]:
+    """Describe what the import statements of a user's module name."""
+    path = _file(module)
+    if path is None or path.suffix != ".py" or _version(_top(module)):
+        return set()
+    files, others = named_by(path, of_a_package, module.__name__)
+    return {*map(_content, files.values()), *(_version(name) for name in others - _NAMED_ELSEWHERE)}
+
+
+def _content(path: Path) -> str:
     return f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import inspect
+import os
 import re
 import sys
 import traceback
@@ -14,7 +15,7 @@ from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 from replaybench.data.errors import UserError, unknown
-from replaybench.data.neighbours import importing, outdated
+from replaybench.data.neighbours import refuse_other_modules
 from replaybench.data.source_hash import of_a_package
 
 IN_FILE: Final = "path/to/file.py:ClassName"
@@ -119,10 +120,9 @@ def _check_methods(mine: type, place: InFile) -> None:
 def import_file(path: Path, kind: str) -> ModuleType:
     """Import a user's file as a module; an edited file is another module, so that it is read again.
 
-    It may import the files beside it, which are read again with it once one of them is edited.
-
     Raises:
-        UserError: there is no such file, or it cannot be imported; the line is named.
+        UserError: there is no such file, or it cannot be imported; the line is named. Or it would be given another
+            folder's module in place of one beside it.
     """
     if not path.is_file():
         where = "" if path.is_absolute() else f" in {Path.cwd()}, where this was called"
@@ -131,21 +131,24 @@ def import_file(path: Path, kind: str) -> ModuleType:
     content = hashlib.sha256(str(path).encode() + b"\0" + path.read_bytes()).hexdigest()[:16]
     name = f"replaybench_{kind}_{path.stem}_{content}"
     _IMPORTED.setdefault(name, written)
-    if name in sys.modules and not outdated(name):
+    if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UserError(f"{str(path)!r} cannot be imported; give a Python file")
     module = importlib.util.module_from_spec(spec)
+    refuse_other_modules(path, of_a_package)
     sys.modules[name] = module
+    sys.path.insert(0, os.fspath(path.parent))  # as when the file is run: it may import its neighbours
     try:
-        with importing(name, path.parent, of_a_package):
-            spec.loader.exec_module(module)
+        spec.loader.exec_module(module)
     except BaseException as error:
         del sys.modules[name]
         if isinstance(error, UserError | KeyboardInterrupt):
             raise
         raise UserError(f"{kind} file {path} cannot be imported: {reason(error, path)}") from error
+    finally:
+        sys.path.remove(os.fspath(path.parent))
     return module
 
 

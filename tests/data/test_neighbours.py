@@ -1,7 +1,8 @@
-"""Files beside users' files: each takes its own folder's, and what is edited is another one."""
+"""Files beside users' files: nobody gets another folder's, and all of them count to what a class is made of."""
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from replaybench.data.errors import UserError
 from replaybench.data.source_hash import made_of
 from replaybench.data.user_file import InFile, class_in_file
 from replaybench.replay.strategies.retention.interface import Retention
@@ -26,6 +28,10 @@ class Mine(Retention):
 def modules() -> Iterator[None]:
     before = set(sys.modules)
     yield
+    _forget(before)
+
+
+def _forget(before: set[str]) -> None:
     for name in set(sys.modules) - before:
         if name.partition(".")[0] in ("helper", "tools") or name.startswith("replaybench_"):
             del sys.modules[name]
@@ -39,59 +45,69 @@ def mine(folder: Path, helper: str, imported: str = "from helper import SHARE", 
 
 
 @pytest.mark.parametrize("file", ["helper.py", "helper/__init__.py"])
-def test_each_file_imports_from_its_own_folder(file: str, tmp_path: Path) -> None:
-    first = mine(tmp_path / "a", "SHARE = 0.25\n", file=file)
-    shared = sys.modules["helper"]
-    second = mine(tmp_path / "b", "SHARE = 0.125\n", file=file)
-    assert (first.share, second.share) == (0.25, 0.125)
-    assert sys.modules["helper"] is shared
-    assert f"{Path(file).name} " in made_of(second)
-    assert made_of(first) != made_of(second)
+def test_a_file_is_not_given_the_helper_of_another_folder(file: str, tmp_path: Path) -> None:
+    assert mine(tmp_path / "a", "SHARE = 0.25\n", file=file).share == 0.25
+    with pytest.raises(UserError, match=r"b/mine.py imports helper, and .*/a/helper.* is loaded already .*; rename"):
+        mine(tmp_path / "b", "SHARE = 0.125\n", file=file)
 
 
-def test_what_someone_else_has_loaded_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / "helper.py").write_text("SHARE = 1.0\n")
-    monkeypatch.syspath_prepend(tmp_path / "elsewhere")
-    import helper  # type: ignore[import-not-found]
+def test_nor_a_file_beside_it(tmp_path: Path) -> None:
+    mine(tmp_path / "a", "SHARE = 0.25\n")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "helper.py").write_text("SHARE = 0.125\n")
+    with pytest.raises(UserError, match="imports helper, and"):
+        mine(tmp_path / "b", "from helper import SHARE\n", "from tools import SHARE", "tools.py")
 
-    assert mine(tmp_path / "a", "SHARE = 0.25\n").share == 0.25
-    assert sys.modules["helper"] is helper
+
+def test_a_linked_file_is_the_file(tmp_path: Path) -> None:
+    mine(tmp_path / "a", "SHARE = 0.25\n")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "helper.py").symlink_to(tmp_path / "a" / "helper.py")
+    assert mine(tmp_path / "b", "SHARE = 0.25\n").share == 0.25
 
 
 @pytest.mark.parametrize(
     ("imported", "file"),
     [
         ("from helper import SHARE", "helper.py"),
-        ("try:\n    from helper import SHARE\nexcept ImportError:\n    SHARE = 0", "helper.py"),
+        ("try:\n    from .helper import SHARE\nexcept ImportError:\n    from helper import SHARE", "helper.py"),
         ("from tools.helper import SHARE", "tools/helper.py"),
         ("from tools import SHARE", "tools/__init__.py"),
+        ("from tools import helper\nSHARE = helper.SHARE", "tools/helper.py"),
     ],
 )
 def test_a_number_of_another_file_is_part_of_what_a_class_is_made_of(imported: str, file: str, tmp_path: Path) -> None:
-    before = mine(tmp_path, "SHARE = 0.25\n", imported, file)
-    told = made_of(before)
-    assert mine(tmp_path, "SHARE = 0.25\n", imported, file) is before
-    after = mine(tmp_path, "SHARE = 0.125\n", imported, file)
-    assert (before.share, after.share) == (0.25, 0.125)
-    assert made_of(after) != told
-
-
-def test_a_package_of_two_files_counts_both(tmp_path: Path) -> None:
-    (tmp_path / "tools").mkdir()
     told = set()
-    for share in ("0.25", "0.125"):
-        (tmp_path / "tools" / "numbers.py").write_text(f"SHARE = {share}\n")
-        found = mine(tmp_path, "from .numbers import SHARE\n", "from tools import SHARE", "tools/__init__.py")
-        assert found.share == float(share)
+    for share in (0.25, 0.125):
+        before = set(sys.modules)
+        found = mine(tmp_path, f"SHARE = {share}\n", imported, file)
+        assert found.share == share
+        assert Path(file).name in made_of(found)
         told.add(made_of(found))
+        _forget(before)
+        importlib.invalidate_caches()
     assert len(told) == 2
 
 
-def test_what_may_be_loaded_or_not_does_not_count(tmp_path: Path) -> None:
-    guarded = "SHARE = 0.5\nif __name__ == '__main__':\n    from helper import NOTHING"
-    found = mine(tmp_path, "NOTHING = 1\n", guarded)
-    told = made_of(found)
-    mine(tmp_path / "b", "SHARE = 0.25\n")
-    assert made_of(found) == told
-    assert "helper.py" not in told
+def test_so_is_one_that_a_package_takes_from_a_file_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    told = set()
+    for share in ("0.25", "0.125"):
+        (tmp_path / "tools" / "shares.py").write_text(f"SHARE = {share}\n")
+        told.add(made_of(mine(tmp_path, "from .shares import SHARE\n", "from tools import SHARE", "tools/__init__.py")))
+    assert len(told) == 2
+
+
+def test_a_package_counts_by_its_version_though_only_a_number_is_taken(tmp_path: Path) -> None:
+    assert "scipy" in made_of(mine(tmp_path, "", "from scipy.constants import g\nSHARE = g"))
+
+
+@pytest.mark.parametrize("guard", ["if __name__ == '__main__':", "def late():"])
+def test_what_the_class_is_made_without_does_not_count(guard: str, tmp_path: Path) -> None:
+    assert "helper.py" not in made_of(mine(tmp_path, "NOTHING = 1\n", f"SHARE = 0.5\n{guard}\n    import helper"))
+
+
+def test_a_folder_named_like_an_installed_package_is_no_neighbour(tmp_path: Path) -> None:
+    (tmp_path / "replaybench").mkdir()
+    (tmp_path / "replaybench" / "__init__.py").write_text("raise RuntimeError\n")
+    assert "__init__.py" not in made_of(mine(tmp_path, "SHARE = 0.25\n"))
