@@ -114,7 +114,7 @@ def _greedy_path(solution: Solution) -> NDArray[np.float64]:
         observation, _, terminated, truncated, infos = env.step(controller.act(observation))
         states.append(infos["true_state"][0])
         stopped = bool(terminated[0] or truncated[0])
-    path = plant.denormalise_state(np.array(states))
-    wraps = (np.abs(np.diff(path, axis=0)) > np.pi) & np.array(plant.periodic)
+    path = plant.denormalise_state(np.array(states))[:, :2]
+    wraps = (np.abs(np.diff(path, axis=0)) > np.pi) & np.array(plant.periodic)[:2]
     gap = np.flatnonzero(wraps.any(axis=1)) + 1
-    return np.insert(path, gap, np.nan, axis=0)[:, :2]
+    return np.insert(path, gap, np.nan, axis=0)

@@ -32,6 +32,7 @@ class SingleEnv(gymnasium.Env[Float32Array, Float32Array]):
         self.render_mode = render_mode
         self.metadata = {**self.metadata, "render_fps": self.population.metadata["render_fps"]}
         self._spec: EnvSpec | None = None
+        self._seeded = settings.get("seed") is not None
         self.observation_space = self.population.single_observation_space
         self.action_space = self.population.single_action_space
 
@@ -53,8 +54,11 @@ class SingleEnv(gymnasium.Env[Float32Array, Float32Array]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Float32Array, dict[str, Any]]:
-        """Start an episode; a seed starts the noise anew."""
+        """Start an episode; a seed starts the noise anew. Without any, the first is drawn, as in Gymnasium."""
         super().reset(seed=seed)
+        if seed is None and not self._seeded:
+            seed = int(self.np_random.integers(2**31))
+        self._seeded = True
         observation, infos = self.population.reset(seed=seed, options=options)
         return observation[0], _first(infos)
 

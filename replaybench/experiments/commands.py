@@ -268,10 +268,10 @@ def _add_scores(table: Table, label: str, rewards: NDArray[np.float64], found: R
     table.add_row(escape(label), str(reward), str(score))
 
 
-def refuse_existing(path: Path) -> None:
+def refuse_existing(path: Path, option: str = "--output") -> None:
     """Refuse to write over an earlier result, before anything is computed."""
     if path.exists():
-        raise UserError(f"{path} exists already; remove it or choose another --output")
+        raise UserError(f"{path} exists already; remove it or choose another {option}")
 
 
 def _file_name(text: str) -> str:

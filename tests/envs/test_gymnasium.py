@@ -47,6 +47,17 @@ def test_the_single_view_is_a_population_of_one() -> None:
         np.testing.assert_array_equal(info["sensor_noise"], infos["sensor_noise"][0])
 
 
+def test_without_a_seed_every_copy_begins_elsewhere_and_with_one_alike() -> None:
+    def noise(**given: Any) -> float:
+        env = gymnasium.make("replaybench/Pendulum-v0", sensor_noise=0.1, **given)
+        first, second = (float(env.reset()[1]["sensor_noise"][0]) for _ in range(2))
+        assert first != second
+        return first
+
+    assert noise() != noise()
+    assert noise(seed=0) == noise(seed=0)
+
+
 def test_make_vec_gives_a_population() -> None:
     kwargs: dict[str, Any] = {"num_envs": 3, "vectorization_mode": "vector_entry_point", "plant": Pendulum(mass=0.1)}
     env = gymnasium.make_vec("replaybench/Pendulum-v0", **kwargs)

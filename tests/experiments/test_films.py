@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +53,14 @@ def test_a_plant_of_each_kind_moves_in_a_film(plant: str, tmp_path: Path, capsys
     assert "under random actions; rewards add up to" in told
 
 
+def test_a_film_is_as_fast_as_it_says_and_no_longer_than_an_episode(tmp_path: Path) -> None:
+    show(asked("gymnasium:MountainCar-v0", seconds=math.inf), tmp_path / "film.gif")
+    with Image.open(tmp_path / "film.gif") as film:
+        durations = [frame.info["duration"] for frame in ImageSequence.Iterator(film)]
+    assert set(durations[:-1]) == {60, 70}  # 15 pictures a second, in a format that counts in 10 ms
+    assert sum(durations[:-1]) / (len(durations) - 1) == pytest.approx(1000 / 15, rel=0.01)
+
+
 def test_a_policy_acts_at_its_rate_on_what_it_observes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = stored(tmp_path, "PendulumDCSC")
     show(asked("pendulumdcsc", (path, 2)), tmp_path / "film.mp4")
@@ -93,8 +102,9 @@ def test_slow_plants_are_shown_faster_and_to_their_end(tmp_path: Path, capsys: p
 
 
 def test_what_cannot_be_written_or_shown_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"must end in \.gif or \.mp4"):
-        check_output(tmp_path / "film.avi")
+    for name in ("film.avi", "film"):
+        with pytest.raises(UserError, match=r"must end in \.gif or \.mp4"):
+            check_output(tmp_path / name)
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(UserError, match=r"replaybench\[film\]"):
         check_output(tmp_path / "film.mp4")

@@ -15,6 +15,7 @@ import numpy as np
 from replaybench.envs.foreign.engine import Step, StepwiseEngine
 from replaybench.envs.interface.checks import whole_substeps
 from replaybench.envs.interface.plant import Plant, Vector
+from replaybench.envs.mujoco.model import quiet
 
 if TYPE_CHECKING:
     from replaybench.envs.interface.engine import Engine
@@ -110,7 +111,8 @@ class SuiteMember:
             from dm_control.rl import control
         self._invalid: type[Exception] = control.PhysicsError
         self._environment = control.Environment
-        made = suite.load(*plant.task, task_kwargs={"random": 0})
+        with quiet():
+            made = suite.load(*plant.task, task_kwargs={"random": 0})
         self._physics, self._task = made.physics, made.task
 
     def hold(self, substeps: int) -> None:

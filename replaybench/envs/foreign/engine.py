@@ -90,7 +90,7 @@ class StepwiseEngine(Engine):
                 self._taken[m] = state["taken"][m]
                 self._actions[m] = state["actions"][m]
                 for action in self._actions[m, : self._taken[m]]:
-                    self._simulators[m].advance(action.copy())
+                    self.observed[m] = self._simulators[m].advance(action.copy()).observed
 
     def close(self) -> None:
         """Close every simulator."""

@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Final, cast
 
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec, load_env_creator
-from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.source_hash import made_of
@@ -92,6 +91,9 @@ def plant_of(name: str) -> type[GymnasiumPlant]:
     return _plant_of(name, path.read_bytes() if path.suffix == ".py" and path.is_file() else b"")
 
 
+_NUMBER: Final = int | float | np.integer | np.floating
+
+
 @cache
 def _plant_of(name: str, _content: bytes) -> type[GymnasiumPlant]:
     """Make the class; `_content` only tells an edited file from what it was."""
@@ -135,19 +137,21 @@ class _Member:
 
     def __init__(self, env: Environment, task: str, states: int) -> None:
         self._env, self._command = env, handed_over(env.action_space)
-        self._task, self._states = task, states
+        self._task, self._states, self._lost = task, states, False
 
     def restart(self, seed: int) -> Vector:
         with self._told("reset"):
             observation, _ = self._env.reset(seed=seed)
-        return self._float64("reset", observation)
+            seen = np.asarray(observation, np.float64).reshape(-1)
+        self._lost = False
+        return self._checked("reset", seen)
 
     def advance(self, action: Vector) -> Step:
         with self._told("step"):
             observation, reward, terminated, truncated, _ = self._env.step(self._command(action))
-        seen = self._float64("step", observation)
-        earned = float("nan") if np.isnan(seen).any() else float(reward)  # a run of which this is known as failed
-        return Step(seen, earned, bool(terminated), bool(truncated))
+            seen = np.asarray(observation, np.float64).reshape(-1)
+            step = Step(self._checked("step", seen), float(reward), bool(terminated), bool(truncated))
+        return step._replace(reward=float("nan")) if self._lost else step
 
     def close(self) -> None:
         self._env.close()
@@ -156,14 +160,17 @@ class _Member:
     def _told(self, method: str) -> Iterator[None]:
         try:
             yield
+        except UserError:
+            raise
         except Exception as error:  # whatever a stranger's task raises
             raise UserError(f"{self._task}: {method} fails: {type(error).__name__}: {_first_line(error)}") from error
 
-    def _float64(self, method: str, observation: Any) -> NDArray[np.float64]:
-        seen = np.asarray(observation, np.float64)
-        if seen.shape != (self._states,):
-            declared = f"its observation_space declares {(self._states,)}"
-            raise UserError(f"{self._task}: {method} returns an observation of shape {seen.shape}; {declared}")
+    def _checked(self, method: str, seen: Vector) -> Vector:
+        """Note what is not a number: a run whose rewards are none is known as failed."""
+        if seen.size != self._states:
+            declared = f"its observation_space declares {self._states}"
+            raise UserError(f"{self._task}: {method} returns an observation of size {seen.size}; {declared}")
+        self._lost |= bool(np.isnan(seen).any())
         return seen
 
 
@@ -235,7 +242,7 @@ def _settled(value: Any) -> str:
 def _frequency(env: Environment) -> float:
     """Return the control rate [Hz] that a task tells: by its time step, its frame rate, or 1."""
     step = getattr(env.unwrapped, "dt", None)
-    if isinstance(step, int | float) and 0 < step < np.inf:
+    if isinstance(step, _NUMBER) and 0 < step < np.inf:
         return float(1 / step)
     rate = env.metadata.get("render_fps")
-    return float(rate) if isinstance(rate, int | float) and rate > 0 else 1.0
+    return float(rate) if isinstance(rate, _NUMBER) and rate > 0 else 1.0

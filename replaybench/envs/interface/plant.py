@@ -130,7 +130,10 @@ class Plant:
             if field.name in self.positive and value <= 0:
                 raise UserError(f"{type(self).__name__}: {field.name} must be positive, not {value!r}")
             object.__setattr__(self, field.name, float(value))  # 1 and 1.0 are one plant, with one fingerprint
-        self._check_declarations()
+        try:
+            self._check_declarations()
+        except ArithmeticError as error:
+            raise UserError(f"{type(self).__name__}: these parameters make no plant: {error}") from error
 
     def normalise_state(self, state: ArrayLike) -> NDArray[np.float64]:
         """Return physical states `[..., S]` normalised."""

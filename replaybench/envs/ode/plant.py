@@ -127,7 +127,7 @@ class OdePlant(Plant):
 
     def _check_turns(self) -> None:
         for name, angle, low, high in zip(self.state_names, self.periodic, self.grid_low, self.grid_high, strict=True):
-            if angle and not math.isclose(high - low, 2 * math.pi):
+            if angle and not math.isclose(high - low, 2 * math.pi, rel_tol=1e-3):
                 raise UserError(
                     f"plant {type(self).__name__}: the grid of {name}, which is periodic, goes from {low:g} to "
                     f"{high:g}, which is not a whole turn; let it, or declare the state not periodic"

@@ -22,7 +22,8 @@ def take_plant_parameters(words: list[str]) -> list[str]:
     """Turn options that are parameters of the plant named in `words` into entries of `--parameters`."""
     if words[:1] not in (["baseline"], ["import"]):
         return words
-    plain = [word for before, word in itertools.pairwise(words) if not {before[:1], word[:1]} & {"-"}]
+    takes = [word.startswith("-") and "=" not in word for word in words]
+    plain = [word for option, word in zip(takes, words[1:], strict=False) if not option and not word.startswith("-")]
     plain += [word for word in words[1:2] if not word.startswith("-")]
     named = [after for word, after in itertools.pairwise(words) if word == "--plant"]
     named += [word.partition("=")[2] for word in words if word.startswith("--plant=")]

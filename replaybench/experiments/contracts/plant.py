@@ -140,7 +140,8 @@ def _held_action(plant: Plant) -> str:
         here, there = _rollout(slow, actions), _rollout(quick, np.repeat(actions, 2, axis=0))
     alive = ~(here["terminated"] | there["terminated"][:, 1::2])
     after, twice = here["observation"][alive], there["observation"][:, 1::2][alive]
-    worst = float(np.abs(after - twice).max(initial=0.0))
+    with np.errstate(invalid="ignore"):
+        worst = float(np.abs(after - twice).max(initial=0.0))
     return f"observations differ by {worst:.2g}" if worst > 2e-3 or math.isnan(worst) else ""
 
 

@@ -43,6 +43,8 @@ def interpolated(
     angles = dict(zip(plant.state_names, plant.periodic, strict=True))
     stretches = list(_within_episodes(log, mapping, pieces))
     for name in (*plant.state_names, *plant.action_names):
+        if np.isfinite(log.columns[mapping[name]]).all():
+            continue
         values = log.columns[mapping[name]].copy()
         at = np.arange(len(values)) if log.time is None else log.time
         for rows in stretches:
@@ -65,12 +67,17 @@ def interpolated(
     return replace(log, columns=columns), (f"{filled} empty cells were filled, {longest} in a row at most",)
 
 
+def flagged_ends(log: Log, mapping: Mapping[str, str]) -> NDArray[np.int64]:
+    """Return the rows of the steps that ended an episode, `[ends]`, as far as the log says so."""
+    if "terminated" not in mapping:
+        return np.empty(0, np.int64)
+    flags = log.columns[mapping["terminated"]]
+    return np.flatnonzero(np.isfinite(flags) & (flags != 0))
+
+
 def _within_episodes(log: Log, mapping: Mapping[str, str], pieces: Iterable[slice]) -> Iterator[slice]:
     """Cut pieces behind the states in which episodes ended, as far as the log says where they did."""
-    ends = np.empty(0, np.int64)
-    if "terminated" in mapping:
-        flags = log.columns[mapping["terminated"]]
-        ends = np.flatnonzero(np.isfinite(flags) & (flags != 0)) + 2
+    ends = flagged_ends(log, mapping) + 2
     for piece in pieces:
         cuts = [piece.start, *ends[(ends > piece.start) & (ends < piece.stop)].tolist(), piece.stop]
         yield from (slice(first, last) for first, last in itertools.pairwise(cuts))

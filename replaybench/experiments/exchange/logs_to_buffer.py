@@ -18,7 +18,7 @@ from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.experiments.exchange.columns import OPTIONAL, match_columns
 from replaybench.experiments.exchange.control_rate import control_rate
-from replaybench.experiments.exchange.empty_cells import Missing, complete_steps, interpolated
+from replaybench.experiments.exchange.empty_cells import Missing, complete_steps, flagged_ends, interpolated
 from replaybench.experiments.exchange.recording import Arrays, Floats, member_arrays, recording_facts, summarise
 from replaybench.experiments.exchange.summary import Summary, wrap
 
@@ -93,7 +93,8 @@ def convert(
     reward = recorded["reward"] if "reward" in recorded else _rewards(plant, x, u, x_next)
     terminated = recorded["terminated"] != 0 if "terminated" in recorded else _terminations(plant, x_next)
     latched = _latched(first, terminated) if "terminated" in recorded else 0
-    kept = ~np.isin(first, first[terminated] + 1)  # no step starts where an episode ended
+    ends = np.union1d(first[terminated], flagged_ends(log, mapping))  # of steps that are left out, too
+    kept = ~np.isin(first, ends + 1)  # no step starts where an episode ended
     first, reward, terminated = first[kept], reward[kept], terminated[kept]
     x, u, x_next = x[kept], u[kept], x_next[kept]
     episode = np.cumsum(np.diff(first, prepend=first[0]) > 1, dtype=np.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -60,12 +61,14 @@ def show(asked: Asked, output: Path | None) -> None:
     kind = "" if output is None else output.suffix.lower()
     check_output(output)
     if output is not None:
-        refuse_existing(output)
+        refuse_existing(output, "--out")
     scene, act, told = _scene(asked)
     every = max(1, -(-round(scene.frequency) // _MOST_PER_SECOND[kind]))
-    scene = scene._replace(steps=_MOST * every if asked.seconds is None else round(asked.seconds * scene.frequency))
+    whole = scene.plant.steps_per_episode(scene.frequency)
+    steps = _MOST * every if asked.seconds is None else round(min(asked.seconds * scene.frequency, whole))
+    scene = scene._replace(steps=steps)
     speed = max(scene.frequency / every, _LEAST_PER_SECOND)
-    if (times := speed * every / scene.frequency) > 1:
+    if (times := speed * every / scene.frequency) > 1.001:
         told += f", {times:.3g} times as fast"
     taken = list[float]()
 
@@ -96,7 +99,7 @@ def check_output(output: Path | None) -> None:
 
         if pyplot.get_backend().lower() == "agg":
             raise UserError("there is no display for a window here; --out film.gif or film.mp4 writes a film")
-    elif output.suffix.lower() not in _MOST_PER_SECOND:
+    elif output.suffix.lower() not in (".gif", ".mp4"):
         raise UserError(f"--out must end in .gif or .mp4, not be {str(output)!r}")
     elif output.suffix.lower() == ".mp4" and importlib.util.find_spec("imageio_ffmpeg") is None:
         raise UserError("MP4 needs imageio-ffmpeg; pip install 'replaybench[film]', or --out film.gif")
@@ -129,7 +132,8 @@ def write_gif(path: Path, pictures: Pictures, speed: float) -> None:
     from PIL import Image
 
     images = [Image.fromarray(picture).quantize(128, dither=Image.Dither.NONE) for picture in pictures]
-    durations = [round(1000 / speed)] * len(images)
+    ends = [10 * round(100 * number / speed) for number in range(len(images) + 1)]  # GIFs count in 10 ms
+    durations = [end - start for start, end in itertools.pairwise(ends)]
     durations[-1] = max(durations[-1], round(1000 * _LAST_SECONDS))
     images[0].save(path, "GIF", save_all=True, append_images=images[1:], duration=durations, loop=0, optimize=False)
 

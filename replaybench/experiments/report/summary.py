@@ -179,7 +179,7 @@ def _against(close: Standing, lead: Lead) -> str:
             f"On the {amount(lead.pairs, 'seed')} that both finished it is behind the next best, {close.series.label}"
         )
         text += f" ({worded(close.score)}), by {worded(behind)}"
-        return f"{text}: its mean is the higher one for the seeds that failed."
+        return f"{text}: its mean is the higher one for seeds that only one of them finished."
     text = f"Seed by seed it is ahead of the next best, {close.series.label} ({worded(close.score)}), "
     text += f"by {worded(lead.difference)}, in {lead.ahead} of {lead.pairs} seeds"
     if lead.sure:

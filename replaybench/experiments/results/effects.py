@@ -57,8 +57,7 @@ class Effect:
         """Standard deviation of the differences, or of what would have a mean as unsure as their statistic."""
         if self.statistic == "mean" or not self._sure:
             return float(self.differences.std(ddof=1)) if self.n > 1 else np.nan
-        resampled = bootstrap(self.differences, self.statistic).resampled
-        return np.nan if alike(resampled) else math.sqrt(self.n) * float(resampled.std())
+        return math.sqrt(self.n) * float(bootstrap(self.differences, self.statistic).resampled.std())
 
     @cached_property
     def _sure(self) -> bool:
@@ -68,10 +67,8 @@ class Effect:
         """Return the BCa interval of the estimate."""
         if not self._sure:
             return -np.inf, np.inf
-        ends = bootstrap(self.differences, self.statistic).interval(coverage)
-        if alike(np.array(ends)):  # the middle halves of nearly all resamples are alike
-            return -np.inf, np.inf
-        return float(ends[0]), float(ends[1])
+        low, high = bootstrap(self.differences, self.statistic).interval(coverage)
+        return float(low), float(high)
 
     def chance_below(self, value: float) -> float:
         """Return the one-sided p value of "in truth it is at most `value`", by flipped signs; 1 if all are alike."""

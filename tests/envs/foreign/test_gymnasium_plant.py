@@ -85,6 +85,8 @@ def test_a_saved_state_continues_bit_for_bit_also_elsewhere(name: str) -> None:
     state = env.get_state()
     expected = run(env, actions[30:])
     other.set_state(state)
+    for key, value in other.get_state().items():
+        np.testing.assert_array_equal(value, state[key], err_msg=key)
     env.set_state(state)
     for again in (run(other, actions[30:]), run(env, actions[30:])):
         for left, right in zip(expected, again, strict=True):
@@ -204,8 +206,9 @@ class Broken(Task):
 @pytest.mark.parametrize(
     ("shown", "told"),
     [
-        (np.zeros(1), r"step returns an observation of shape \(1,\); its observation_space declares \(3,\)$"),
-        (np.zeros(4), r"step returns an observation of shape \(4,\)"),
+        (np.zeros(1), r"step returns an observation of size 1; its observation_space declares 3$"),
+        (np.zeros(4), r"step returns an observation of size 4"),
+        (["far", 0.0, 0.0], "step fails: ValueError: could not convert string to float"),
         (RuntimeError("motor off\nand more"), "step fails: RuntimeError: motor off$"),
     ],
 )
@@ -222,6 +225,22 @@ def test_a_run_whose_observation_is_not_a_number_fails(registered: Any) -> None:
     env = PopulationEnv(registered("Lost-v0", entry_point=Broken, kwargs={"shown": np.array([0.0, np.nan, 1.0])}), 2)
     env.reset()
     assert np.isnan(env.step(np.zeros((2, 2)))[1]).all()
+
+
+def test_so_does_one_that_begins_so(registered: Any) -> None:
+    class Nowhere(Broken):
+        def reset(self, **_: Any) -> tuple[np.ndarray, dict[str, Any]]:
+            return np.array([np.nan, 0.0, 0.0]), {}
+
+    env = PopulationEnv(registered("Nowhere-v0", entry_point=Nowhere, kwargs={"shown": np.zeros(3)}), 2)
+    env.reset()
+    assert np.isnan(env.step(np.zeros((2, 2)))[1]).all()
+
+
+def test_an_observation_in_another_shape_of_its_size_is_taken(registered: Any) -> None:
+    env = PopulationEnv(registered("Row-v0", entry_point=Broken, kwargs={"shown": np.array([[0.1, 0.2, 0.3]])}), 2)
+    env.reset()
+    assert np.isfinite(env.step(np.zeros((2, 2)))[1]).all()
 
 
 VECTOR = Box(-1.0, 1.0, (2,))

@@ -112,7 +112,7 @@ def test_a_mean_that_is_the_highest_for_the_seeds_that_failed_is_no_lead(tmp_pat
     headline, text = verdict(tmp_path / "results.nc")
     assert headline.startswith("FIFO[Uniform] scored highest, but there are too few seeds")
     assert "On the 4 seeds that both finished it is behind the next best, FULL[PER] (" in text
-    assert "the higher one for the seeds that failed." in text
+    assert "the higher one for seeds that only one of them finished." in text
     assert "ahead of" not in text
 
 
