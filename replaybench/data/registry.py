@@ -13,7 +13,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from replaybench.data.errors import UserError, unknown
-from replaybench.data.user_file import IN_FILE, class_here, class_in_file, in_file
+from replaybench.data.user_code.user_file import IN_FILE, class_here, class_in_file, in_file
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.data.errors import unknown
 from replaybench.data.kernel import kernel
 
 PURPOSES: Final = (
@@ -96,6 +97,8 @@ class Stream:
     """
 
     def __init__(self, root: int, members: Sequence[int], purpose: str) -> None:
+        if purpose not in PURPOSES:
+            raise unknown("stream of random numbers", purpose, PURPOSES)
         self._members, self._number = members, PURPOSES.index(purpose)
         self.state: NDArray[np.uint64] = np.empty((len(members), 4), np.uint64)
         self.renew(root)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.registry import Registry
-from replaybench.data.user_file import IN_FILE, in_file
+from replaybench.data.user_code.user_file import IN_FILE, in_file
 
 if TYPE_CHECKING:
     from replaybench.envs.interface.plant import Parameter, Plant

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.quantities import duration, gigabytes
-from replaybench.data.user_file import shortened
+from replaybench.data.user_code.user_file import shortened
 from replaybench.experiments.calibration import estimate_seconds
 from replaybench.experiments.inspection.cell_table import reached
 from replaybench.experiments.inspection.fitted_table import FittedTable

@@ -16,8 +16,9 @@ from replaybench.data.errors import UserError
 from replaybench.replay.arrays import Floats, Indices
 from replaybench.replay.batch import ReplayBatch
 from replaybench.replay.batch_room import BatchRoom
-from replaybench.replay.fitness import check_fits
+from replaybench.replay.fitness import check_fits, check_told
 from replaybench.replay.orders.rank_order import RankOrder, order_arrive_all, order_update_all
+from replaybench.replay.slot_checks import check_chosen, check_drawn
 from replaybench.replay.storage.columns import Columns, write
 from replaybench.replay.storage.episode_starts import EpisodeStarts
 from replaybench.replay.storage.noise_tally import FIELDS, NoiseTally
@@ -110,6 +111,7 @@ class Replay:
         self.synth = RunningSynth(strategy.synth, view, model) if strategy.synth else None
         self.retention = strategy.retention.start(view)
         self.sampling = strategy.sampling.start(view)
+        check_told(strategy, self.sampling)
         self.weighting = strategy.weights.start(view) if strategy.weights else None
         noise = [fields[name] for name in FIELDS if name in fields]
         self.noise = NoiseTally(m, *noise) if len(noise) == len(FIELDS) and self.assembly is None else None
@@ -166,7 +168,7 @@ class Replay:
             self.drop.filter(offered)
         slots = np.empty_like(self.count)
         if offer(offered, self.count, self.slots, self.offers, slots):
-            self.retention.slots(self.offers, self.slots, slots)
+            self._evict(slots)
         if self.synth is not None:
             self.synth.alter(row, slots, slots == self.count)
         if self.traces is not None:
@@ -182,6 +184,12 @@ class Replay:
         if self.traces is not None:
             self.traces.store(experience, slots, active, ended)
 
+    def _evict(self, slots: Indices) -> None:
+        """Let the retention choose the slots of members that are full."""
+        before = slots.copy()
+        self.retention.slots(self.offers, self.slots, slots)
+        check_chosen(self.retention, before, slots, self.slots)
+
     def sample(self, context: Context | None = None, updates: int = 1) -> ReplayBatch:
         """Draw a batch for every member, and for each of `updates` successive updates, of which this is the first.
 
@@ -192,12 +200,14 @@ class Replay:
         room, empty, stored = self.room_for(updates), self.count == 0, np.maximum(self.count, 1)
         if sampling.independent and "rate" not in sampling.feedback and self.weighting is None:
             self.sampling.draw(context, stored, self.offers, room.joint)
+            check_drawn(self.sampling, room.joint.idx, stored)
             room.joint.idx[empty] = 0
             self.updates += updates
         else:
             for update in range(updates):
                 now = context._replace(update=context.update + update, updates_before=self.updates)
                 self.sampling.draw(now, stored, self.offers, room.each)
+                check_drawn(self.sampling, room.each.idx, stored)
                 room.each.idx[empty] = 0
                 self.updates += 1
                 self._weigh(now, stored, room)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from replaybench.data.errors import UserError
+from replaybench.data.errors import UserError, unknown
 from replaybench.replay.storage.traces import TraceRule
 from replaybench.replay.storage.units import Unit
+from replaybench.replay.strategies.sampling.interface import FEEDBACK, RunningSampling
 from replaybench.replay.strategies.strategy import Strategy
 
 
@@ -23,6 +24,10 @@ def check_fits(strategy: Strategy, fields: Mapping[str, int], unit: Unit, traces
             f"{strategy}: Synth alters single experiences, which breaks the trajectories that the learner's traces "
             "follow; leave Synth out"
         )
+    for told, may in ((strategy.orders, ("td_error", "exploration")), (strategy.sampling.feedback, FEEDBACK)):
+        for name in told:
+            if name not in may:
+                raise unknown(f"metric or feedback of {strategy}", name, may)
     kept = () if traces is None else traces.names
     for name in strategy.retention.traces:
         if name not in kept:
@@ -38,3 +43,12 @@ def check_fits(strategy: Strategy, fields: Mapping[str, int], unit: Unit, traces
     for name in needs:
         if needs[name] and name not in fields:
             raise UserError(f"{strategy} selects by {name}, which is not among the stored fields: {', '.join(fields)}")
+
+
+def check_told(strategy: Strategy, running: RunningSampling) -> None:
+    """Refuse a sampling that waits for TD errors and does not say so: nobody would tell it any."""
+    own, base = type(running), RunningSampling
+    listens = own.annotate is not base.annotate or own.annotation_calls is not base.annotation_calls
+    if listens and not strategy.by_td_error:
+        name = strategy.sampling.written_name()
+        raise UserError(f'{name} has annotate, which is called only with feedback = ("td_error",) in its class')

@@ -22,7 +22,7 @@ from replaybench.data.bounds import Hertz, Within
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError
 from replaybench.data.formats.policy_file import members_in, read_policy
-from replaybench.data.user_file import in_file
+from replaybench.data.user_code.user_file import in_file
 
 Float32Array = NDArray[np.float32]
 

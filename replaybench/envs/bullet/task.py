@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError
-from replaybench.data.source_hash import made_of
+from replaybench.data.user_code.source_hash import made_of
 from replaybench.envs.bullet.model import Floats, Model, Readings
 from replaybench.envs.interface.checks import whole_substeps
 from replaybench.envs.interface.plant import EpisodeMetric, Plant

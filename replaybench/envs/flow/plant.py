@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.kernel import kernel
-from replaybench.data.source_hash import made_of
+from replaybench.data.user_code.source_hash import made_of
 from replaybench.envs.flow.laws import BY_FIDELITY, FELT
 from replaybench.envs.interface.plant import Plant
 

@@ -20,8 +20,8 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from replaybench.data.errors import UserError, unknown
-from replaybench.data.source_hash import made_of
-from replaybench.data.user_file import import_file
+from replaybench.data.user_code.source_hash import made_of
+from replaybench.data.user_code.user_file import import_file
 from replaybench.envs.foreign.engine import Step, StepwiseEngine
 from replaybench.envs.foreign.gymnasium_spaces import action_range, handed_over, normalisation
 from replaybench.envs.interface.engine import Engine

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from replaybench.data.errors import UserError
-from replaybench.data.source_hash import in_no_file, made_of
 from replaybench.data.streams import Stream
-from replaybench.data.user_file import reason
+from replaybench.data.user_code.source_hash import in_no_file, made_of
+from replaybench.data.user_code.user_file import reason
 from replaybench.envs.interface.declarations import check_tuple
 from replaybench.envs.interface.engine import Engine
 from replaybench.envs.interface.plant import Plant, Vector

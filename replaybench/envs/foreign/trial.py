@@ -10,7 +10,7 @@ import numpy as np
 from numba.core.errors import NumbaError, UnsupportedBytecodeError
 
 from replaybench.data.errors import UserError
-from replaybench.data.user_file import reason
+from replaybench.data.user_code.user_file import reason
 from replaybench.envs.foreign.python_plant import PythonPlant, try_methods
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode import rk4

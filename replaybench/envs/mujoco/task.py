@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.source_hash import made_of
 from replaybench.data.streams import Stream
+from replaybench.data.user_code.source_hash import made_of
 from replaybench.envs.interface.checks import whole_substeps
 from replaybench.envs.interface.plant import Plant, Vector
 from replaybench.envs.mujoco.model import gymnasium_assets, load_model, model_digest

@@ -9,7 +9,7 @@ from rich.console import Console
 from replaybench.controllers.registry import LEARNERS, algorithm_of
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.registry import Registry
-from replaybench.data.user_file import IN_FILE, import_file, in_file
+from replaybench.data.user_code.user_file import IN_FILE, import_file, in_file
 from replaybench.envs.registry import GYMNASIUM, PLANTS, make_plant
 from replaybench.experiments.contracts.promises import checked
 from replaybench.replay.strategies.notation import parse

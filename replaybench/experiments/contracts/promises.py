@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from replaybench.data.user_file import line_of
+from replaybench.data.user_code.user_file import line_of
 
 S = TypeVar("S")
 

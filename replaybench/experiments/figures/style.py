@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import xarray as xr
 
-from replaybench.data.user_file import shortened
+from replaybench.data.user_code.user_file import shortened
 from replaybench.experiments.figures.single_file import write_figure
 from replaybench.experiments.results.dataset import runs_there
 

@@ -10,7 +10,7 @@ import numpy as np
 from replaybench.data.errors import UserError
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.records.record import open_record, read_header
-from replaybench.data.user_file import shortened
+from replaybench.data.user_code.user_file import shortened
 from replaybench.experiments.inspection.cells import cells_of
 from replaybench.experiments.inspection.fitted_table import FittedTable
 from replaybench.experiments.results.statistics import last_episodes

@@ -15,7 +15,7 @@ from replaybench.controllers.registry import algorithm_of
 from replaybench.data.errors import UserError, shown
 from replaybench.data.logs.log import SUFFIXES
 from replaybench.data.records.record import Record
-from replaybench.data.user_file import called
+from replaybench.data.user_code.user_file import called
 from replaybench.envs.interface.checks import seen_states
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.registry import is_installed, make_plant

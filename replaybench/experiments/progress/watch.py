@@ -14,7 +14,7 @@ from rich.text import Text
 
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.quantities import duration
-from replaybench.data.user_file import shortened
+from replaybench.data.user_code.user_file import shortened
 from replaybench.experiments.inspection.fitted_table import FittedTable
 from replaybench.experiments.progress.history import CellHistory, History
 from replaybench.experiments.progress.plain_lines import LINE_SECONDS

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from replaybench.data.numerics import VERSION
-from replaybench.data.user_file import shortened
+from replaybench.data.user_code.user_file import shortened
 from replaybench.experiments.report.comparison import at_point
 from replaybench.experiments.report.look import Section, dash
 from replaybench.experiments.report.material import Material, read_material

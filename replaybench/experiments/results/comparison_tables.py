@@ -9,7 +9,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError, unknown
-from replaybench.data.user_file import shortened
+from replaybench.data.user_code.user_file import shortened
 from replaybench.experiments.inspection.fitted_table import FittedTable
 from replaybench.experiments.results.dataset import episode_metric, last_of, mu_r, runs_there, the_last
 from replaybench.experiments.results.distribution import assured, assured_share, improvement, middle

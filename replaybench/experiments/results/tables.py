@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from replaybench.baselines.references import no_score
-from replaybench.data.user_file import shortened
+from replaybench.data.user_code.user_file import shortened
 from replaybench.experiments.inspection.fitted_table import FittedTable
 from replaybench.experiments.results.dataset import episode_metric, last_of, lengths_vary, mu_r, runs_there, the_last
 from replaybench.experiments.results.statistics import Interval, interval

@@ -5,7 +5,7 @@ It is part of the cell's identity, as the fingerprint of its plant is: results a
 
 from __future__ import annotations
 
-from replaybench.data.source_hash import made_of
+from replaybench.data.user_code.source_hash import made_of
 from replaybench.replay.strategies.strategy import Strategy
 
 

@@ -14,12 +14,12 @@ import dataclasses
 import re
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.registry import Registry
-from replaybench.data.user_file import in_file
+from replaybench.data.user_code.user_file import in_file
 from replaybench.replay.strategies.registry import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS
 from replaybench.replay.strategies.strategy import Strategy
 from replaybench.replay.strategies.term import Term
@@ -152,7 +152,16 @@ def _read(registry: Registry, term: _Written) -> Any:
     for parameter, field in kind.parameters().items():
         if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             raise UserError(f"{kind.written_name()}: {parameter} needs a default; write one behind it in the class")
-    return kind(**_arguments(kind, term))
+    return _built(kind, _arguments(kind, term))
+
+
+def _built(kind: type[Term], arguments: Mapping[str, Any]) -> Any:
+    try:
+        return kind(**arguments)
+    except UserError:
+        raise
+    except Exception as error:  # whatever a stranger's class raises
+        raise UserError(f"{kind.written_name()} cannot be made: {type(error).__name__}: {error}") from error
 
 
 def _arguments(kind: type[Term], term: _Written) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import typing
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from replaybench.data.user_file import name_in_file
+from replaybench.data.user_code.user_file import name_in_file
 
 
 @dataclass(frozen=True)

@@ -483,6 +483,16 @@ def test_nothing_is_filled_across_a_gap_or_the_end_of_an_episode() -> None:
     assert not any("filled" in note for note in summary.warnings)
 
 
+def test_no_step_crosses_an_end_whose_own_step_is_left_out() -> None:
+    table = pendulum_table()
+    table["terminated"] = np.zeros(120)
+    table["terminated"][30] = 1
+    table["voltage"][30] = np.nan
+    arrays, _, _ = convert(log_of(table), Pendulum(), missing="drop", frequency=50.0)
+    whole = np.setdiff1d(np.arange(119), [30, 31])
+    np.testing.assert_allclose(arrays["action"][0, :, 0] * 3.0, table["voltage"][whole], rtol=1e-6)
+
+
 def test_ends_that_stay_up_are_told() -> None:
     table = pendulum_table()
     table["terminated"] = np.zeros(120)

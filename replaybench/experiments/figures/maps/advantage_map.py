@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import xarray as xr
 
-from replaybench.data.user_file import shortened
+from replaybench.data.user_code.user_file import shortened
 from replaybench.experiments.figures.maps.difference_squares import add_color_bar, draw_squares, ink, signed
 from replaybench.experiments.figures.style import GREY, MU, new_figure, plant_name
 from replaybench.experiments.results.advantage import BASELINES, MATTERS, Advantage, advantages

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from replaybench.data.user_file import shortened
+from replaybench.data.user_code.user_file import shortened
 from replaybench.experiments.figures.style import RAW_LABELS, plant_name
 from replaybench.experiments.report.comparison import Lead, Standing
 from replaybench.experiments.report.look import (

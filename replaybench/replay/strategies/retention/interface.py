@@ -53,6 +53,10 @@ class Retention(Term, ABC):
     slot_bytes: ClassVar[int] = 0
     """About how many bytes a slot costs it beside rank orders."""
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.in_turn = vars(cls).get("in_turn", False)  # a promise about a class's own slots is not inherited
+
     def __post_init__(self) -> None:
         if self.capacity is not None and not (self.bounded and 1 <= self.capacity <= _MOST):
             allowed = f"a whole number from 1 to {_MOST}" if self.bounded else "left out: it keeps everything"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from replaybench.data.compilation.sequence import Call
 from replaybench.replay.arrays import Floats, Indices
@@ -19,6 +19,9 @@ from replaybench.replay.strategies.sampling.draws import Draws as Draws
 from replaybench.replay.strategies.term import Term
 from replaybench.replay.strategies.view import BufferView, Context
 from replaybench.replay.strategies.weighting.interface import Weighting
+
+FEEDBACK: Final = ("td_error", "rate", "phase")
+"""What a sampling may not do without; see `Sampling.feedback`."""
 
 
 class RunningSampling(Drawing):
@@ -73,6 +76,10 @@ class Sampling(Term, ABC):
 
     weighting: ClassVar[Weighting | None] = None
     """The weighting that belongs to it, unless another is named."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.independent = vars(cls).get("independent", False)  # a promise about a class's own draws is not inherited
 
     @property
     def needs_phase(self) -> bool:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from replaybench.data.errors import UserError
-from replaybench.data.source_hash import made_of
-from replaybench.data.user_file import InFile, class_in_file
+from replaybench.data.user_code.source_hash import made_of
+from replaybench.data.user_code.user_file import InFile, class_in_file
 from replaybench.replay.strategies.retention.interface import Retention
 
 MINE = """

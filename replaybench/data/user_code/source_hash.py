@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from replaybench.data.neighbours import named_by
+from replaybench.data.user_code.neighbours import named_by
 
 _NAMED_ELSEWHERE: Final = frozenset({"replaybench", "numpy", "typing_extensions", *sys.stdlib_module_names})
 """Part of the environment, like the interpreter, or accounted for by the numerics version."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from replaybench.data.errors import UserError
-from replaybench.data.user_file import InFile, class_in_file, shortened
+from replaybench.data.user_code.user_file import InFile, class_in_file, shortened
 from replaybench.replay.strategies.retention.interface import Retention
 
 FILE = """

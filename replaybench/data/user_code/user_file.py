@@ -15,8 +15,8 @@ from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 from replaybench.data.errors import UserError, unknown
-from replaybench.data.neighbours import refuse_other_modules
-from replaybench.data.source_hash import of_a_package
+from replaybench.data.user_code.neighbours import refuse_other_modules
+from replaybench.data.user_code.source_hash import of_a_package
 
 IN_FILE: Final = "path/to/file.py:ClassName"
 """How a class in a user's file is named."""

@@ -1,0 +1,44 @@
+"""Whether the slots that a user's strategy chose are there: kernels take them as they are.
+
+The package's own strategies are tested; of theirs nothing is asked, as that would take time at every step.
+"""
+
+from __future__ import annotations
+
+from replaybench.data.errors import UserError
+from replaybench.data.user_code.user_file import name_in_file
+from replaybench.replay.arrays import Indices
+from replaybench.replay.strategies.retention.interface import RunningRetention
+from replaybench.replay.strategies.sampling.interface import RunningSampling
+
+
+def check_chosen(running: RunningRetention, before: Indices, slots: Indices, capacity: int) -> None:
+    """Refuse what a user's retention chose `[M]`, which kernels take as it is, beyond −1 to the last slot."""
+    if _ours(running):
+        return
+    full = before == -2
+    if (slots[~full] != before[~full]).any():
+        raise UserError(f"{_called(running)}: slots changed an entry that was not -2")
+    if ((slots < -1) | (slots >= capacity))[full].any():
+        wrong = slots[full][(slots[full] < -1) | (slots[full] >= capacity)][0]
+        raise UserError(f"{_called(running)}: slots chose {wrong}, not -1 or a slot from 0 to {capacity - 1}")
+
+
+def check_drawn(running: RunningSampling, idx: Indices, stored: Indices) -> None:
+    """Refuse slots `[M, …]` that a user's sampling drew beyond those that its members have `stored` `[M]`."""
+    if _ours(running):
+        return
+    drawn = idx.reshape(len(stored), -1)
+    beyond = (drawn < 0) | (drawn >= stored[:, None])
+    if beyond.any():
+        member = int(beyond.any(axis=1).argmax())
+        wrong, last = drawn[member][beyond[member]][0], stored[member] - 1
+        raise UserError(f"{_called(running)}: draw chose slot {wrong} of a member that has 0 to {last}")
+
+
+def _ours(running: object) -> bool:
+    return type(running).__module__.startswith("replaybench.")
+
+
+def _called(running: object) -> str:
+    return name_in_file(type(running)) or type(running).__name__
