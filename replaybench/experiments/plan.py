@@ -77,6 +77,7 @@ def _buffer(cell: Cell, built: dict[str, Replay]) -> Replay:
         small = dataclasses.replace(cell, members=1, episodes=1, capacity=capacity, device="cpu")
         with contextlib.closing(CellRun(small)) as run:
             built[key] = run.replay
+            run.replay.state_dict()  # what files could not hold is told now
     return built[key]
 
 

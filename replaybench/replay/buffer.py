@@ -18,7 +18,7 @@ from replaybench.replay.batch import ReplayBatch
 from replaybench.replay.batch_room import BatchRoom
 from replaybench.replay.fitness import check_fits, check_told
 from replaybench.replay.orders.rank_order import RankOrder, order_arrive_all, order_update_all
-from replaybench.replay.slot_checks import check_chosen, check_drawn
+from replaybench.replay.own_strategies import check_chosen, check_drawn, check_remembered
 from replaybench.replay.storage.columns import Columns, write
 from replaybench.replay.storage.episode_starts import EpisodeStarts
 from replaybench.replay.storage.noise_tally import FIELDS, NoiseTally
@@ -308,7 +308,7 @@ class Replay:
         their parts when asked, for writers of files.
         """
         stored = int(self.count.max(initial=0))
-        return {
+        state: dict[str, Any] = {
             **{name: self.columns.column(name)[:, :stored] for name in self.columns.fields},
             "serial": self.columns.serial[:, :stored],
             "collected": self.collected,
@@ -317,8 +317,12 @@ class Replay:
             "updates": np.full(len(self.count), self.updates),
             **self.episodes.state_dict(),
             **{name: order.column(stored) if lazy else order.keys(stored) for name, order in self._unstored_orders()},
-            **{name: array for part in self._running() for name, array in part.state_dict(stored).items()},
         }
+        for part in self._running():
+            own = part.state_dict(stored)
+            check_remembered(part, own, state, len(self.count))
+            state.update(own)
+        return state
 
     def _unstored_orders(self) -> list[tuple[str, RankOrder]]:
         """Return the orders whose metric is not a column anyway."""

@@ -81,7 +81,8 @@ def _client(address: str) -> Client:
         # A client that fails over an address leaves a traceback behind at exit.
         scheme, place = parse_address(address)
         get_backend(scheme)
-        parse_host_port(place)
+        if scheme in ("tcp", "tls"):
+            parse_host_port(place)
         client = Client(address, timeout="10s", set_as_default=False)
     except (OSError, ValueError) as error:
         raise UserError(f"no Dask scheduler answers at {address!r}: {error}; give tcp://HOST:PORT") from None

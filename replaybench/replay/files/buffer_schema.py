@@ -35,6 +35,8 @@ _PER_SLOT: Final = {
     "replays": "u2",
     "synthetic": "u1",
 }
+KINDS: Final = _PER_MEMBER | _PER_SLOT
+"""Types of the arrays that buffer files know, by name."""
 _COLUMNS: Final = (
     *("observation", "next_observation", "action", "reward", "terminated"),
     *("exploration", "sensor_noise", "actuator_noise"),

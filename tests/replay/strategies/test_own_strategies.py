@@ -15,6 +15,9 @@ from replaybench.replay.strategies.view import Context
 OWN = """
 from dataclasses import dataclass
 from typing import Literal
+
+import numpy as np
+
 from replaybench.replay.strategies.retention.fifo import FIFO
 from replaybench.replay.strategies.sampling.uniform import RunningUniform, Uniform
 
@@ -78,6 +81,22 @@ class Misspelt(Uniform):
 
 
 @dataclass(frozen=True)
+class Keeps(Uniform):
+    name_of: Literal["mine", "reward", "priority"] = "mine"
+    form: Literal["array", "number"] = "array"
+
+    def start(self, view):
+        running = _Keeps(view)
+        running.state = {self.name_of: np.zeros(len(view.members)) if self.form == "array" else 3}
+        return running
+
+
+class _Keeps(RunningUniform):
+    def state_dict(self, stored):
+        return self.state
+
+
+@dataclass(frozen=True)
 class Unmakable(FIFO):
     share: float = 0.5
 
@@ -132,6 +151,24 @@ def test_who_waits_for_errors_says_so(own: str) -> None:
     make(f"FIFO[{own}:Told]")
     with pytest.raises(UserError, match="unknown metric or feedback .*did you mean td_error"):
         make(f"FIFO[{own}:Misspelt]")
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("reward", "'reward' of state_dict is what the buffer itself calls so"),
+        ("priority", "'priority' of state_dict is of type f8, and of f4 in buffer files"),
+        ("mine, number", "'mine' of state_dict must be an array that begins with M = 2"),
+    ],
+)
+def test_what_a_file_could_not_hold_is_told(given: str, told: str, own: str) -> None:
+    replay = make(f"FIFO[{own}:Keeps({given})]", members=2)
+    with pytest.raises(UserError, match=f"own.py:_Keeps: {told}"):
+        replay.state_dict()
+
+
+def test_what_it_could_is_taken(own: str) -> None:
+    assert make(f"FIFO[{own}:Keeps]", members=2).state_dict()["mine"].shape == (2,)
 
 
 def test_a_class_that_cannot_be_made_is_one_line(own: str) -> None:

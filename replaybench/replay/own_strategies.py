@@ -1,13 +1,19 @@
-"""Whether the slots that a user's strategy chose are there: kernels take them as they are.
+"""Whether what a user's strategy hands over can be used: kernels take slots as they are, and files arrays.
 
 The package's own strategies are tested; of theirs nothing is asked, as that would take time at every step.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+
 from replaybench.data.errors import UserError
 from replaybench.data.user_code.user_file import name_in_file
 from replaybench.replay.arrays import Indices
+from replaybench.replay.files.buffer_schema import KINDS
 from replaybench.replay.strategies.retention.interface import RunningRetention
 from replaybench.replay.strategies.sampling.interface import RunningSampling
 
@@ -34,6 +40,21 @@ def check_drawn(running: RunningSampling, idx: Indices, stored: Indices) -> None
         member = int(beyond.any(axis=1).argmax())
         wrong, last = drawn[member][beyond[member]][0], stored[member] - 1
         raise UserError(f"{_called(running)}: draw chose slot {wrong} of a member that has 0 to {last}")
+
+
+def check_remembered(running: object, state: Mapping[str, Any], taken: Collection[str], members: int) -> None:
+    """Refuse a `state_dict` of a user's class that no file could hold beside what is `taken`."""
+    if _ours(running):
+        return
+    for name, array in state.items():
+        mine = f"{_called(running)}: {name!r} of state_dict"
+        if name in taken:
+            raise UserError(f"{mine} is what the buffer itself calls so; give it another name")
+        if not isinstance(array, np.ndarray) or array.shape[:1] != (members,):
+            raise UserError(f"{mine} must be an array that begins with M = {members}")
+        kind = array.dtype.str[1:]
+        if KINDS.get(name, kind) != kind:
+            raise UserError(f"{mine} is of type {kind}, and of {KINDS[name]} in buffer files; give it another name")
 
 
 def _ours(running: object) -> bool:
