@@ -30,6 +30,7 @@ TEXTS = [5, True, [], [[]], {"a": {}}]
 
 REFUSED: dict[str, list[Any]] = {
     "fields": [None, 5, "x", [], [[]], {}, {"reward": None}, {"reward": 0}, {"reward": 10**30}, {"reward": [1]}],
+    "order": [5, "x", [[]], [None], {"reward": 1}, ["reward"], ["reward", "reward"]],
     "source": TEXTS,
     "plant": TEXTS,
     "parameters": [None, 5, "x", [1], [[]], {"mass": None}, {"mass": []}, {"mass": 10**400}, {"mass": {}}],
