@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from replaybench.data.errors import UserError
-from replaybench.data.formats.documents import read_toml
+from replaybench.data.formats.documents import read_json, read_toml
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.experiments.study_text import resolved, write_toml
 from replaybench.experiments.training.study import Cell, Study
@@ -29,7 +30,7 @@ def replaced(folder: RunFolder, study: Study, cells: Sequence[Cell]) -> str | No
         changes = [f"{key} was {before.get(key, 'not there')}, is {after.get(key, 'not there')}" for key in keys]
     ids = {cell.id for cell in cells}
     others = sum(path.parent.name not in ids for path in folder.path.glob("cells/*/scores.h5"))
-    if not changes and not others:
+    if not changes and (not others or ids == _cells_before(folder)):
         return None
     told = changes[:_MOST_CHANGES]
     if len(changes) > len(told):
@@ -40,6 +41,14 @@ def replaced(folder: RunFolder, study: Study, cells: Sequence[Cell]) -> str | No
         f"note: {folder.path} holds another study{why}: study.toml, results.nc, provenance.json and figures of the "
         f"same names are replaced{kept}; choose another --output to keep both"
     )
+
+
+def _cells_before(folder: RunFolder) -> set[str]:
+    """Return the ids of the cells that the last sweep into a folder was of, as far as its provenance says so."""
+    with contextlib.suppress(UserError):
+        cells = read_json(folder.provenance).get("cells")
+        return set(cells) if isinstance(cells, dict) else set()
+    return set()
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

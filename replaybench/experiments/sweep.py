@@ -166,9 +166,12 @@ def run_sweep(
             except Interrupted as interruption:
                 status = interruption.status
             display.end(status)
-        known = {point: references.get(f"{point}") or _kept(cell, study) for point, cell in points.items()}
-        measured = {point: found for point, found in known.items() if found is not None}
-        data = assemble(todo.cells, measured, {cell.id: folder.cell(cell.id) for cell in todo.cells})
+        known = {
+            point: found
+            for point, cell in points.items()
+            if (found := references.get(f"{point}") or _kept(cell, study)) is not None
+        }
+        data = assemble(todo.cells, known, {cell.id: folder.cell(cell.id) for cell in todo.cells})
         write_results(folder.results, data)
         write_provenance(folder, study.name, todo.cells, complete=not status)
         done = any((folder.cell(cell.id) / "scores.h5").is_file() for cell in todo.cells)

@@ -18,7 +18,7 @@ from replaybench.replay.batch import ReplayBatch
 from replaybench.replay.batch_room import BatchRoom
 from replaybench.replay.fitness import check_fits, check_told
 from replaybench.replay.orders.rank_order import RankOrder, order_arrive_all, order_update_all
-from replaybench.replay.own_strategies import check_chosen, check_drawn, check_remembered
+from replaybench.replay.own_strategies import check_drawn, check_remembered, choose_slots
 from replaybench.replay.storage.columns import Columns, write
 from replaybench.replay.storage.episode_starts import EpisodeStarts
 from replaybench.replay.storage.noise_tally import FIELDS, NoiseTally
@@ -168,7 +168,7 @@ class Replay:
             self.drop.filter(offered)
         slots = np.empty_like(self.count)
         if offer(offered, self.count, self.slots, self.offers, slots):
-            self._evict(slots)
+            choose_slots(self.retention, self.offers, self.slots, slots)
         if self.synth is not None:
             self.synth.alter(row, slots, slots == self.count)
         if self.traces is not None:
@@ -183,12 +183,6 @@ class Replay:
             self.assembly.finish(complete, slots)
         if self.traces is not None:
             self.traces.store(experience, slots, active, ended)
-
-    def _evict(self, slots: Indices) -> None:
-        """Let the retention choose the slots of members that are full."""
-        before = slots.copy()
-        self.retention.slots(self.offers, self.slots, slots)
-        check_chosen(self.retention, before, slots, self.slots)
 
     def sample(self, context: Context | None = None, updates: int = 1) -> ReplayBatch:
         """Draw a batch for every member, and for each of `updates` successive updates, of which this is the first.

@@ -18,11 +18,17 @@ from replaybench.replay.strategies.retention.interface import RunningRetention
 from replaybench.replay.strategies.sampling.interface import RunningSampling
 
 
-def check_chosen(running: RunningRetention, before: Indices, slots: Indices, capacity: int) -> None:
-    """Refuse what a user's retention chose `[M]`, which kernels take as it is, beyond −1 to the last slot."""
+def choose_slots(running: RunningRetention, offers: Indices, capacity: int, slots: Indices) -> None:
+    """Let a retention fill `slots` `[M]` where they are −2, and refuse what no kernel could take of a user's.
+
+    Raises:
+        UserError: it chose a slot that is not there, or changed another entry.
+    """
     if _ours(running):
+        running.slots(offers, capacity, slots)
         return
-    full = before == -2
+    before, full = slots.copy(), slots == -2
+    running.slots(offers, capacity, slots)
     if (slots[~full] != before[~full]).any():
         raise UserError(f"{_called(running)}: slots changed an entry that was not -2")
     if ((slots < -1) | (slots >= capacity))[full].any():

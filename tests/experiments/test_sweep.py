@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from replaybench.data.errors import UserError
+from replaybench.data.formats.run_folder import RunFolder
 from replaybench.experiments import sweep as module
 from replaybench.experiments.interruption import Interrupted
 from replaybench.experiments.results.results_file import read_results
+from replaybench.experiments.study_changes import replaced
 from replaybench.experiments.sweep import sweep
 from replaybench.experiments.training.study import Study, read_study
 
@@ -52,6 +54,24 @@ def test_killed_at_once_it_leaves_no_results_of_another_study(
         sweep(changed(study, tmp_path), tmp_path / "run", workers=1)
     assert 'strategies = ["Resv[Uniform]"]' in (tmp_path / "run" / "study.toml").read_text()
     assert not results.exists()
+
+
+def test_run_again_unchanged_it_is_the_study_that_the_folder_holds(
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cells of an earlier one lie beside its own."""
+    sweep(study, tmp_path / "run", workers=1)
+    other = changed(study, tmp_path)
+    sweep(other, tmp_path / "run", workers=1)
+    folder = RunFolder(tmp_path / "run")
+    assert replaced(folder, other, other.cells()) is None
+    assert "finished cell(s) of it stay in cells/" in str(replaced(folder, study, study.cells()))
+    ending(monkeypatch, RuntimeError("killed"))
+    with pytest.raises(RuntimeError):
+        sweep(other, tmp_path / "run", workers=1)
+    assert folder.results.is_file()
+    folder.provenance.write_text('{"cells": [[]]}')
+    assert "made by another version" in str(replaced(folder, other, other.cells()))
 
 
 def test_stopped_at_once_it_keeps_the_scores_that_were_there(

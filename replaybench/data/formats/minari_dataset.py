@@ -129,16 +129,7 @@ def read_dataset(folder: Path) -> tuple[dict[str, Any], list[Episode]]:
             episodes = [_episode(folder, file, number, budget) for number in range(int(metadata["total_episodes"]))]
     except UserError:
         raise
-    except (
-        OSError,
-        RuntimeError,
-        LookupError,
-        TypeError,
-        ValueError,
-        OverflowError,
-        AttributeError,
-        MemoryError,
-    ) as error:
+    except Exception as error:  # whatever a stranger's file makes of the libraries that read it
         raise UserError(f"{folder} is damaged, or no Minari dataset: {' '.join(str(error).split())}") from error
     if not episodes:
         raise UserError(f"{folder} holds no episodes")

@@ -29,6 +29,7 @@ from replaybench.envs.interface.plant import Plant, Vector
 from replaybench.envs.mujoco.model import quiet
 
 Environment = gymnasium.Env[Any, Any]
+_NUMBER: Final = int | float | np.integer | np.floating
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,9 +90,6 @@ def plant_of(name: str) -> type[GymnasiumPlant]:
     """
     path = Path(name.partition(":")[2].rpartition(":")[0])
     return _plant_of(name, path.read_bytes() if path.suffix == ".py" and path.is_file() else b"")
-
-
-_NUMBER: Final = int | float | np.integer | np.floating
 
 
 @cache

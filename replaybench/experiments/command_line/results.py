@@ -101,6 +101,7 @@ def table(run: Positional[Path], baseline: str | None = None) -> int:
     """
     from replaybench.experiments.command_line.console import make_console
     from replaybench.experiments.results.comparison_tables import comparison_tables
+    from replaybench.experiments.results.dataset import without_rewards
     from replaybench.experiments.results.results_file import read_results
     from replaybench.experiments.results.tables import noise_tables, score_tables
 
@@ -109,7 +110,7 @@ def table(run: Positional[Path], baseline: str | None = None) -> int:
         raise UserError(f"{run} holds no results.nc; run `replaybench sweep` into it first, or name another run folder")
     data = read_results(path)
     if not (scores := score_tables(data)):
-        raise UserError(f"{path} holds no finished cell yet; a table needs one at least")
+        raise without_rewards(path, data, "a table needs")
     for shown in (*scores, *comparison_tables(data, baseline), *noise_tables(data)):
         console.print(shown)
     return 0

@@ -175,10 +175,8 @@ def _against(close: Standing, lead: Lead) -> str:
         return f"{close.series.label} came to the very same scores, seed by seed."
     if (gap := lead.difference).mean < 0:
         behind = Interval(-gap.mean, -gap.high, -gap.low, gap.degenerate)
-        text = (
-            f"On the {amount(lead.pairs, 'seed')} that both finished it is behind the next best, {close.series.label}"
-        )
-        text += f" ({worded(close.score)}), by {worded(behind)}"
+        text = f"On the {amount(lead.pairs, 'seed')} that both finished it is behind the next best, "
+        text += f"{close.series.label} ({worded(close.score)}), by {worded(behind)}"
         return f"{text}: its mean is the higher one for seeds that only one of them finished."
     text = f"Seed by seed it is ahead of the next best, {close.series.label} ({worded(close.score)}), "
     text += f"by {worded(lead.difference)}, in {lead.ahead} of {lead.pairs} seeds"
