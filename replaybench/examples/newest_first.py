@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from replaybench.data.errors import UserError
 from replaybench.replay.arrays import Indices
 from replaybench.replay.strategies.sampling.interface import Draws, RunningSampling, Sampling
 from replaybench.replay.strategies.view import BufferView, Context
@@ -13,6 +14,10 @@ from replaybench.replay.strategies.view import BufferView, Context
 class NewestFirst(Sampling):
     share: float = 1.0  # of every batch; the others are drawn with equal chances
     importance_undefined = "it is not by chance that the newest experiences are replayed"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share <= 1:
+            raise UserError(f"NewestFirst({self.share:g}): share must be from 0 to 1")
 
     def start(self, view: BufferView) -> RunningSampling:
         return _Running(view, self.share)

@@ -25,6 +25,7 @@ from replaybench.data.formats.policy_file import write_policy
 from replaybench.data.numerics import VERSION
 from replaybench.data.quantities import duration
 from replaybench.data.records.record import write_record
+from replaybench.data.user_code.user_file import faults_told
 from replaybench.envs.interface.plant import Parameter, Plant
 from replaybench.envs.ode.plant import OdePlant, with_equations
 from replaybench.envs.registry import make_plant
@@ -191,17 +192,18 @@ def show_replay(
     ):
         task = progress.add_task(f"{escape(label)} offline, {learners} learners", total=updates)
         try:
-            outcome = replay_offline(
-                recording,
-                strategy,
-                updates=updates,
-                learner=learner,
-                learners=learners,
-                capacity=capacity,
-                root_seed=root_seed,
-                progress=advance,
-                changes=changes,
-            )
+            with faults_told(f"{label} offline"):
+                outcome = replay_offline(
+                    recording,
+                    strategy,
+                    updates=updates,
+                    learner=learner,
+                    learners=learners,
+                    capacity=capacity,
+                    root_seed=root_seed,
+                    progress=advance,
+                    changes=changes,
+                )
         except KeyboardInterrupt as stop:
             raise type(stop)("stopped; nothing is written, the same command begins anew") from stop
         progress.update(task, description="references")

@@ -38,8 +38,8 @@ def replaced(folder: RunFolder, study: Study, cells: Sequence[Cell]) -> str | No
     why = f" ({'; '.join(told)})" if told else " by its cells' ids (made by another version, or with other plant code)"
     kept = f"; {others} finished cell(s) of it stay in cells/, outside these results" if others else ""
     return (
-        f"note: {folder.path} holds another study{why}: study.toml, results.nc, provenance.json and figures of the "
-        f"same names are replaced{kept}; choose another --output to keep both"
+        f"note: {folder.path} holds another study{why}: study.toml, results.nc, provenance.json and figures are "
+        f"replaced{kept}; choose another --output to keep both"
     )
 
 

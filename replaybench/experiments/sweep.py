@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,6 +16,7 @@ from replaybench.baselines.grid_choice import Rule
 from replaybench.baselines.references import Reference, kept_reference, reference
 from replaybench.controllers.device import check_device
 from replaybench.data.atomic import write_text
+from replaybench.data.errors import UserError
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.experiments.interruption import Interrupted
 from replaybench.experiments.plan import check_room, for_each, plan
@@ -110,6 +112,7 @@ def run_sweep(
     Raises:
         UserError: the sweep cannot run here, does not fit, or its folder is in use.
     """
+    from replaybench.experiments.figures.all_figures import remove_figures
     from replaybench.experiments.results.dataset import assemble
     from replaybench.experiments.results.results_file import write_results
 
@@ -125,6 +128,8 @@ def run_sweep(
         todo = plan(study, folder, workers)
         if notice := replaced(folder, study, todo.cells):
             console.print(notice, markup=False, highlight=False)
+            with contextlib.suppress(UserError):  # damaged ones are replaced, too
+                remove_figures(folder)
             folder.results.unlink(missing_ok=True)  # however this one ends, they are not beside its study.toml
         for warning in plan_warnings(todo.cells):
             console.print(f"warning: {warning}", markup=False, highlight=False)
@@ -147,6 +152,7 @@ def run_sweep(
         tasks = [*first[:1], *then[:1], *first[1:], *then[1:]]
         by_name = {f"{point}": cell for point, cell in points.items()}
         status, references, cells = 0, dict[str, Reference](), {cell.id for cell in ordered}
+        fault: Exception | None = None
         run: Run = partial(run_locally, workers) if cluster is None else partial(run_on_cluster, cluster)
         events = folder.path / "tensorboard" if tensorboard else None
         with Display(folder, study.name, todo.cells, todo.open, workers, console, progress, events) as display:
@@ -165,6 +171,8 @@ def run_sweep(
                 run(tasks, display.advance, finish)
             except Interrupted as interruption:
                 status = interruption.status
+            except Exception as error:  # what is finished has its results all the same
+                status, fault = 2 if isinstance(error, UserError) else 1, error
             display.end(status)
         known = {
             point: found
@@ -174,7 +182,12 @@ def run_sweep(
         data = assemble(todo.cells, known, {cell.id: folder.cell(cell.id) for cell in todo.cells})
         write_results(folder.results, data)
         write_provenance(folder, study.name, todo.cells, complete=not status)
-        done = any((folder.cell(cell.id) / "scores.h5").is_file() for cell in todo.cells)
+        done = sum((folder.cell(cell.id) / "scores.h5").is_file() for cell in todo.cells)
+        if fault is not None:
+            if done:
+                told = f"{done} of {len(todo.cells)} cells are finished; their scores are in {folder.results}"
+                console.print(told, markup=False, highlight=False, soft_wrap=True)
+            raise fault
         try:
             drawn = figures(data, folder, todo.cells) if done else []
         except KeyboardInterrupt as stop:

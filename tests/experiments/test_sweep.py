@@ -34,7 +34,7 @@ def changed(study: Study, folder: Path) -> Study:
     return read_study(path)
 
 
-def ending(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+def ending(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def end(*_: Any) -> None:
         raise error
 
@@ -46,12 +46,16 @@ def test_killed_at_once_it_leaves_no_results_of_another_study(
 ) -> None:
     results = tmp_path / "run" / "results.nc"
     sweep(study, tmp_path / "run", workers=1)
-    ending(monkeypatch, RuntimeError("killed"))
-    with pytest.raises(RuntimeError):
+    ending(monkeypatch, SystemExit("killed"))
+    with pytest.raises(SystemExit):
         sweep(study, tmp_path / "run", workers=1)
     assert results.is_file()
-    with pytest.raises(RuntimeError):
+    figures, mine = tmp_path / "run" / "figures", tmp_path / "run" / "figures" / "scores-mine.png"
+    assert (figures / "scores-PendulumDCSC.svg").is_file()
+    mine.touch()
+    with pytest.raises(SystemExit):
         sweep(changed(study, tmp_path), tmp_path / "run", workers=1)
+    assert list(figures.iterdir()) == [mine]
     assert 'strategies = ["Resv[Uniform]"]' in (tmp_path / "run" / "study.toml").read_text()
     assert not results.exists()
 
@@ -66,8 +70,8 @@ def test_run_again_unchanged_it_is_the_study_that_the_folder_holds(
     folder = RunFolder(tmp_path / "run")
     assert replaced(folder, other, other.cells()) is None
     assert "finished cell(s) of it stay in cells/" in str(replaced(folder, study, study.cells()))
-    ending(monkeypatch, RuntimeError("killed"))
-    with pytest.raises(RuntimeError):
+    ending(monkeypatch, SystemExit("killed"))
+    with pytest.raises(SystemExit):
         sweep(other, tmp_path / "run", workers=1)
     assert folder.results.is_file()
     folder.provenance.write_text('{"cells": [[]]}')
@@ -83,6 +87,35 @@ def test_stopped_at_once_it_keeps_the_scores_that_were_there(
         sweep(study, tmp_path / "run", workers=1)
     assert np.isfinite(before).all()
     np.testing.assert_array_equal(read_results(tmp_path / "run" / "results.nc")["mu_final"], before)
+
+
+BROKEN = """
+from dataclasses import dataclass
+
+from replaybench.replay.strategies.sampling.interface import RunningSampling, Sampling
+
+
+@dataclass(frozen=True)
+class Broken(Sampling):
+    def start(self, view):
+        return Running(view)
+
+
+class Running(RunningSampling):
+    def draw(self, context, count, offers, draws):
+        draws.idx[:] = [1, 2, 3]
+"""
+
+
+def test_what_an_own_strategy_raises_is_one_line_and_finished_cells_have_results(study: Study, tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text(BROKEN)
+    path = tmp_path / "mixed.toml"
+    path.write_text((tmp_path / "tiny.toml").read_text().replace('m]"', f'm]", "FIFO[{own}:Broken]"'))
+    with pytest.raises(UserError, match=r"own.py, line 15: ValueError: .* while running PendulumDCSC DDPG FIFO\["):
+        sweep(read_study(path), tmp_path / "run", workers=1)
+    scores = read_results(tmp_path / "run" / "results.nc")["mu_final"].squeeze()
+    assert scores.notnull().values.tolist() == [True, False]
 
 
 @pytest.mark.parametrize("address", ["", "foo", "foo://bar:1"])

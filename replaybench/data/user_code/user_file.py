@@ -9,7 +9,8 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NamedTuple
@@ -173,6 +174,28 @@ def line_of(error: BaseException) -> str:
     written = {str(path.resolve()): path for path in _IMPORTED.values()}
     passed = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in written]
     return f"{written[passed[-1].filename]}, line {passed[-1].lineno}" if passed else ""
+
+
+@contextmanager
+def faults_told(where: str) -> Iterator[None]:
+    """Run what calls users' classes: what is raised in one of their files is told in one line, with its place.
+
+    Args:
+        where: what was running, for people.
+
+    Raises:
+        UserError: an error passed a user's file. Any other goes on, with a note of `where`.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        if line := line_of(error):
+            said = " ".join(str(error).split()) or "no message"
+            raise UserError(f"{line}: {type(error).__name__}: {said}; while running {where}") from error
+        error.add_note(f"while running {where}")
+        raise
 
 
 def reason(error: BaseException, path: Path) -> str:

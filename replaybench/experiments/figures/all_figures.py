@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import xarray as xr
@@ -25,6 +26,7 @@ from replaybench.experiments.figures.score_bars import score_bars
 from replaybench.experiments.figures.style import (
     MU_LABEL,
     PALETTE,
+    PAPER,
     RAW_LABELS,
     SCREEN,
     Look,
@@ -40,6 +42,7 @@ from replaybench.experiments.figures.style import (
     style,
 )
 from replaybench.experiments.figures.surfaces import policy_surfaces
+from replaybench.experiments.results.results_file import read_results
 from replaybench.experiments.results.statistics import interval
 from replaybench.experiments.training.study import Cell
 
@@ -68,8 +71,11 @@ def draw_figures(
     plants, output = [str(plant) for plant in data["plant"].values], output or folder.figures
     with style(look):
         for plant, name in zip(plants, file_names(plants), strict=True):
-            for kind, draw in _figures(_of_plant(data, plant), folder, cells).items():
-                figure = draw()
+            mine = _of_plant(data, plant)
+            if not mine["reward"].notnull().any():
+                continue
+            for kind, draw in _DRAWN.items():
+                figure = draw(mine, folder, cells)
                 if figure is not None:
                     drawn.append(save(figure, output, f"{kind}-{name}"))
                     captions.append(f"{drawn[-1].name}: {caption_of(figure)}\n")
@@ -88,23 +94,35 @@ def _of_plant(data: xr.Dataset, plant: str) -> xr.Dataset:
     return mine
 
 
-def _figures(data: xr.Dataset, folder: RunFolder, cells: Sequence[Cell]) -> dict[str, Callable[[], Figure | None]]:
-    """Return what draws the figures of one plant, by kind; nothing while the plant has no results."""
-    if not data["reward"].notnull().any():
-        return {}
-    return {
-        "learning_curves": lambda: learning_curves(data),
-        "episode_steps": lambda: length_curves(data),
-        "scores": lambda: score_bars(data),
-        "differences": lambda: paired_differences(data),
-        "conditions": lambda: condition_map(data),
-        "advantage": lambda: advantage_map(data),
-        "profiles": lambda: performance_profiles(data),
-        "response_noise": lambda: response(data, "noise"),
-        "response_frequency": lambda: response(data, "frequency"),
-        "metrics": lambda: metric_curves(data),
-        "policies": lambda: policy_surfaces(data, folder, cells) if cells else None,
-    }
+_DRAWN: Final[dict[str, Callable[[xr.Dataset, RunFolder, Sequence[Cell]], Figure | None]]] = {
+    "learning_curves": lambda data, folder, cells: learning_curves(data),
+    "episode_steps": lambda data, folder, cells: length_curves(data),
+    "scores": lambda data, folder, cells: score_bars(data),
+    "differences": lambda data, folder, cells: paired_differences(data),
+    "conditions": lambda data, folder, cells: condition_map(data),
+    "advantage": lambda data, folder, cells: advantage_map(data),
+    "profiles": lambda data, folder, cells: performance_profiles(data),
+    "response_noise": lambda data, folder, cells: response(data, "noise"),
+    "response_frequency": lambda data, folder, cells: response(data, "frequency"),
+    "metrics": lambda data, folder, cells: metric_curves(data),
+    "policies": lambda data, folder, cells: policy_surfaces(data, folder, cells) if cells else None,
+}
+"""What draws the figures of one plant, by kind."""
+
+
+def remove_figures(folder: RunFolder) -> None:
+    """Remove the figures of the results that a run folder holds, and no other file beside them.
+
+    Raises:
+        UserError: the results are damaged, so that nobody knows which these are.
+    """
+    if not folder.results.is_file():
+        return
+    names = file_names([str(plant) for plant in read_results(folder.results)["plant"].values])
+    for look, place in ((SCREEN, folder.figures), (PAPER, folder.figures / "paper")):
+        for kind, name, suffix in itertools.product(_DRAWN, names, look.formats):
+            (place / f"{kind}-{name}.{suffix}").unlink(missing_ok=True)
+    (folder.figures / "paper" / "captions.txt").unlink(missing_ok=True)
 
 
 def draw_offline(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from replaybench.data.atomic import atomic_path
+from replaybench.data.user_code.user_file import faults_told
 from replaybench.experiments.progress.round import Report, Round
 from replaybench.experiments.training.study import Buffers, Cell
 
@@ -53,14 +54,18 @@ def run_cell_task(
     Returns:
         The content of its files by name, of those that it did not write into `folder` itself; None where it stopped
         before its end.
+
+    Raises:
+        UserError: the cell cannot run, or a user's class raised an error.
     """
     from replaybench.experiments.training.cell import run_cell
 
-    if folder is not None:
-        return {} if run_cell(cell, folder, buffers, checkpoint_seconds, report) else None
-    with tempfile.TemporaryDirectory() as scratch:
-        run_cell(cell, Path(scratch), buffers, checkpoint_seconds=float("inf"))
-        return {path.name: path.read_bytes() for path in Path(scratch).iterdir()}
+    with faults_told(cell.label):
+        if folder is not None:
+            return {} if run_cell(cell, folder, buffers, checkpoint_seconds, report) else None
+        with tempfile.TemporaryDirectory() as scratch:
+            run_cell(cell, Path(scratch), buffers, checkpoint_seconds=float("inf"))
+            return {path.name: path.read_bytes() for path in Path(scratch).iterdir()}
 
 
 def store_files(folder: Path, files: dict[str, bytes]) -> None:
