@@ -18,6 +18,7 @@ from replaybench.experiments.inspection.fitted_table import FittedTable
 from replaybench.experiments.plan import check_room, plan
 from replaybench.experiments.plan_warnings import plan_warnings
 from replaybench.experiments.study_changes import replaced
+from replaybench.experiments.sweep import cores
 from replaybench.experiments.training.study import Cell, Study
 
 _MOST_ROWS: Final = 200
@@ -50,8 +51,11 @@ def show_plan(console: Console, study: Study, folder: Path, workers: int, cluste
         table.add(*_row(blocks, short, sum(cell.id in open_ids for cell in blocks), at))
     console.print(table)
     check_room(todo, folder)
-    needed = duration(estimate_seconds(todo.open, workers if cluster is None else 1))
+    at_once = min(workers, cores()) if cluster is None else 1
+    needed = duration(estimate_seconds(todo.open, at_once))
     who = f"{workers} worker(s) of this machine" if cluster is None else f"one worker; those of {cluster} share it"
+    if cluster is None and at_once < workers:
+        who += f", which share its {at_once} core(s)"
     print(f"time    about {needed} on {who}, references not counted")
     print(f"memory  about {gigabytes(todo.memory_bytes)}")
     print(f"disk    about {gigabytes(todo.disk_bytes)} in {folder}")

@@ -64,6 +64,25 @@ def test_a_changed_study_says_what_it_replaces(tmp_path: Path) -> None:
     assert "not valid TOML" in told
 
 
+def test_workers_beyond_the_cores_do_not_make_it_faster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[int] = []
+
+    def estimate(cells: list[Cell], workers: int) -> float:
+        asked.append(workers)
+        return 60.0
+
+    monkeypatch.setattr(plan_report, "cores", lambda: 2)
+    monkeypatch.setattr(plan_report, "estimate_seconds", estimate)
+    for workers in (2, 8):
+        show_plan(Console(quiet=True), make_study(), tmp_path / "run", workers)
+    assert asked == [2, 2]
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("time")]
+    assert "share" not in told[0]
+    assert "8 worker(s) of this machine, which share its 2 core(s)" in told[1]
+
+
 def test_cells_of_another_version_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, study = RunFolder(tmp_path / "run"), make_study()
     store(folder, study)
