@@ -21,7 +21,7 @@ from replaybench.envs.interface.plant import Plant
 from replaybench.experiments.calibration import estimate_seconds
 from replaybench.experiments.presets.reproduce import take_over
 from replaybench.experiments.results.dataset import in_rounds
-from replaybench.experiments.sweep import run_sweep
+from replaybench.experiments.sweep import cores, run_sweep
 from replaybench.experiments.training.study import Study
 
 LEAST_EPISODES: Final = 40
@@ -113,14 +113,14 @@ def planned(question: Question, folder: Path, workers: int) -> Budget:
         return build(Budget, budget if isinstance(budget, dict) else {}, f"[budget] in {path}")
     study = question.study(["FULL[Uniform]"], question.episodes or _TRIAL_EPISODES, 10_000)
     each = estimate_seconds(study.cells(), 1) / study.episodes
-    seconds = 60 * question.minutes * workers
+    seconds = 60 * question.minutes * min(workers, cores())
     episodes = question.episodes or min(MOST_EPISODES, int(seconds / (each * (2 + _LEAST_PROBES))))
     probes = min(question.probes or MOST_PROBES, int(seconds / (each * episodes)) - 1) if episodes else 0
     if (episodes < LEAST_EPISODES and not question.episodes) or probes < 1:
         least = each * LEAST_EPISODES * (2 + _LEAST_PROBES) if not question.episodes else 2 * each * question.episodes
         raise UserError(
             f"{question.minutes:g} minutes are too few for {question.seeds} seeds of this plant; ask for "
-            f"--budget-minutes {max(1, round(least / 60 / workers + 0.5))}, or fewer --seeds"
+            f"--budget-minutes {max(1, round(least / 60 / min(workers, cores()) + 0.5))}, or fewer --seeds"
         )
     found = Budget(episodes=episodes, probes=probes)
     write_text(path, _toml({"question": asked, "budget": dataclasses.asdict(found)}))

@@ -42,7 +42,8 @@ def advise(
         run: Run folder of a sweep that ran FULL[Uniform], and others, or a buffer file, instead of a plant.
         plant: Plant name (see `replaybench list`) or path/to/file.py:ClassName; of a run folder, which of its
             plants; of a buffer file, in place of the one that it names.
-        budget_minutes: Wall-clock time that may be spent, in minutes.
+        budget_minutes: Wall-clock time that the runs may take, in minutes; the first time compiling and dynamic
+            programming come on top.
         noise: Standard deviation of sensor and actuator noise, normalised units; of a run folder, which of its levels.
         frequency: Control rate in Hz; the plant's own if not given.
         learner: Learner (see `replaybench list`).
