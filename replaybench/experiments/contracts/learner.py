@@ -19,6 +19,7 @@ from replaybench.experiments.training.cell import CellRun, run_cell
 from replaybench.experiments.training.study import Cell, Study
 
 _MEMBERS: Final = 3
+_STEPS: Final = 20
 
 
 def learner_cell(learner: str) -> Cell:
@@ -96,6 +97,24 @@ def _explores_again(cell: Cell) -> str:
         return "" if np.array_equal(first, again) else "re_explore returns another action than explore did"
 
 
+def _waits(cell: Cell) -> str:
+    """Members whose episodes are over wait for the others: what they explore later does not depend on how long."""
+    with contextlib.closing(CellRun(cell)) as run, contextlib.closing(CellRun(cell)) as straight:
+        everyone = np.ones(cell.members, np.bool_)
+        others = everyone.copy()
+        others[1] = False
+        observation = np.full((cell.members, run.agent.task.observation_size), 0.1, np.float32)
+        for agent in (run.agent, straight.agent):
+            agent.start_episode(0, everyone)
+        for _ in range(_STEPS):
+            run.agent.explore(observation, others)
+        for _ in range(_STEPS):  # one would not do where most exploration is clipped
+            waited, expected = (agent.explore(observation, everyone).action[1] for agent in (run.agent, straight.agent))
+            if not np.array_equal(waited, expected):
+                return "explore drew for a member that was not active"
+        return ""
+
+
 def _alike_in_any_population(cell: Cell) -> str:
     alone = dataclasses.replace(cell, first_member=2, members=1)
     with _advanced(cell) as run, _advanced(alone) as single:
@@ -144,6 +163,7 @@ LEARNER: Final[Promises[Cell]] = {
     "greedy actions lie in [−1, 1]": _bounded,
     "updates return a TD error of each sample": _annotations,
     "what is explored can be asked again": _explores_again,
+    "members that wait draw nothing": _waits,
     "a member is the same bit for bit in any population": _alike_in_any_population,
     "a resumed run equals an uninterrupted one": _resumed,
     "a failed member fails alone and visibly": _fails_alone,

@@ -207,13 +207,18 @@ class Study:
         )
 
     def _check_room(self, strategy: Strategy, settings: Any, every: int) -> None:
-        """Refuse a buffer that cannot hold what is replayed at once, and altered states that nobody sees whole."""
+        """Refuse a buffer that cannot hold what is replayed at once, and what needs single steps or whole states."""
         segment = getattr(settings, "segment", 1)
         batch = settings.batch_size * segment
         if every and segment > 1 and not strategy.retention.bounded:
             raise UserError(
                 f"{strategy} keeps everything, and how many segments of {segment} steps that is depends on when "
                 "episodes end; use FIFO with a capacity, or update_every = 0"
+            )
+        if self.replayed_noise and segment > 1:
+            raise UserError(
+                f"study {self.name!r}: replayed_noise measures single experiences, and this learner replays "
+                "trajectories; leave it out, or give that learner a study of its own"
             )
         capacity = strategy.room(self.capacity)
         if strategy.retention.bounded and capacity < batch:

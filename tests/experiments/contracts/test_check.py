@@ -69,6 +69,7 @@ BROKEN_LEARNERS = {
     "what is explored can be asked again": """def re_explore(self, s):
         self.calls += 1
         return super().re_explore(s * self.calls)""",
+    "members that wait draw nothing": "def explore(self, s, active): return super().explore(s, np.ones_like(active))",
     "a member is the same bit for bit in any population": "def mean(self, s, m=None): return super().mean(s) / len(s)",
     "a resumed run equals an uninterrupted one": """def re_explore(self, s):
         self.calls += 1

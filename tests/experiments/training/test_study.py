@@ -274,6 +274,7 @@ def test_a_strategys_own_capacity_takes_the_place_of_the_studys() -> None:
         ({"strategies": ("Synth(state=0.1)*FIFO[Uniform]",), "observe": ("angle",)}, "needs all states; leave observe"),
         ({"strategies": ("Synth(state=0.1)*FIFO[Uniform]",), "learners": ("ACER",)}, "replays trajectories"),
         ({"strategies": ("FULL[Uniform]",), "learners": ("ACER",), "update_every": 100}, "keeps everything"),
+        ({"learners": ("ACER",), "replayed_noise": True}, "replayed_noise measures single experiences"),
     ],
 )
 def test_what_cannot_be_replayed_is_refused(changes: dict[str, object], words: str) -> None:
