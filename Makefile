@@ -20,23 +20,23 @@ test: $(STAMP)       ## Install, check style and types, run all tests (a quarter
 	$(BIN)/pytest -q -n 2 --dist worksteal
 
 bench: $(STAMP)      ## Time everything against its peers, side by side, and store what was found
-	$(BIN)/python benchmarks/speed.py
-	$(BIN)/python benchmarks/bench_replay.py
-	$(BIN)/python benchmarks/bench_order.py
-	$(BIN)/python benchmarks/bench_mujoco.py
-	$(BIN)/python benchmarks/bench_bullet.py
-	$(BIN)/python benchmarks/bench_flow.py
-	$(BIN)/python benchmarks/bench_learners.py
-	$(BIN)/python benchmarks/bench_peers.py
-	$(BIN)/python benchmarks/bench_solved.py
-	$(BIN)/python benchmarks/bench_files.py
-	$(BIN)/python benchmarks/bench_gpu.py
+	$(BIN)/python benchmarks/speed/bench_core.py
+	$(BIN)/python benchmarks/speed/bench_replay.py
+	$(BIN)/python benchmarks/speed/bench_order.py
+	$(BIN)/python benchmarks/speed/bench_mujoco.py
+	$(BIN)/python benchmarks/speed/bench_bullet.py
+	$(BIN)/python benchmarks/speed/bench_flow.py
+	$(BIN)/python benchmarks/speed/bench_learners.py
+	$(BIN)/python benchmarks/speed/bench_peers.py
+	$(BIN)/python benchmarks/speed/bench_solved.py
+	$(BIN)/python benchmarks/speed/bench_files.py
+	$(BIN)/python benchmarks/speed/bench_gpu.py
 
 tables: $(STAMP)     ## Write the numbers of the documents anew from the stored results
 	$(BIN)/python -m benchmarks.tables
 
 mutants: $(STAMP)    ## Break the package on purpose, place by place, and see which tests notice (about half an hour)
-	$(BIN)/python benchmarks/mutants.py
+	$(BIN)/python -m benchmarks.mutants
 
 docs: $(VENV)/.docs  ## Build the documentation site in build/site (half a minute); links that lead nowhere are errors
 	PYTHONPATH=. $(BIN)/python docs/make_site.py

@@ -11,11 +11,11 @@ import gymnasium
 import numpy as np
 import pytest
 
-from benchmarks.peers.process import Peer
+from benchmarks.speed.peers.process import Peer
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks/speed"
 WITHOUT = """
 import importlib.metadata, runpy, sys
 there = importlib.metadata.version

@@ -105,7 +105,7 @@ def test_the_example_log_is_what_its_script_makes(tmp_path: Path) -> None:
 def test_an_ellipse_drafts_in_moving_pictures(tmp_path: Path) -> None:
     """It stays, for less than half of what it would spend in the free stream, and the file holds every frame."""
     path = tmp_path / "drafting.gif"
-    assert 0 < load("drafting_animation", ROOT / "benchmarks").main(str(path), seconds=6.0) < 0.5 * 0.258
+    assert 0 < load("drafting_animation", ROOT / "benchmarks/flow").main(str(path), seconds=6.0) < 0.5 * 0.258
     with GifImageFile(path) as animation:
         assert animation.size == (480, 240)
         assert animation.n_frames == 30

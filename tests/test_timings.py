@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks/speed"
 SCRIPT = """
 import sys
 sys.path.insert(0, sys.argv.pop(1))
@@ -53,8 +53,8 @@ def test_an_unknown_section_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("script", sorted(path.name for path in BENCHMARKS.glob("bench_*.py")))
 def test_every_script_is_run_by_make(script: str) -> None:
-    makefile = (BENCHMARKS.parent / "Makefile").read_text(encoding="utf-8")
-    assert f"benchmarks/{script}" in makefile
+    makefile = (BENCHMARKS.parents[1] / "Makefile").read_text(encoding="utf-8")
+    assert f"benchmarks/speed/{script}" in makefile
 
 
 def test_no_script_is_taken_for_a_module_that_others_import() -> None:

@@ -9,7 +9,7 @@ from benchmarks.tables.text import between, captioned, listed, number, table
 
 
 def texts() -> dict[str, str]:
-    """Return the table of `benchmarks/advice.py`, and what one strategy for all would have done."""
+    """Return the table of `benchmarks/evidence/advice.py`, and what one strategy for all would have done."""
     told = facts("advice.json")
     near = sum(row["near"] for row in told["rows"])
     caption = (

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.drafting_sigma import SEEDS, VARIANTS, WINDOW, moving
+from benchmarks.flow.drafting_sigma import SEEDS, VARIANTS, WINDOW, moving
 from benchmarks.tables.stored import Cell, cell, cells, facts, made, runs
 from benchmarks.tables.text import captioned, listed, number, spread, table
 

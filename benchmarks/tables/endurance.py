@@ -1,4 +1,4 @@
-"""What sweeps endured, as `benchmarks/endurance.py` counted it."""
+"""What sweeps endured, as `benchmarks/endurance` counted it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much intervals and tests of few runs hold, as `benchmarks/interval_coverage.py` simulated it."""
+"""How much intervals and tests of few runs hold, as `benchmarks/evidence/interval_coverage.py` simulated it."""
 
 from __future__ import annotations
 

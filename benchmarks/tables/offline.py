@@ -10,7 +10,7 @@ from replaybench.experiments.results.statistics import interval
 
 
 def texts() -> dict[str, str]:
-    """Return the table of `benchmarks/offline.py`."""
+    """Return the table of `benchmarks/evidence/offline.py`."""
     told = facts("offline.json")
     recordings = list(dict.fromkeys(row["recording"] for row in told["rows"]))
     caption = (

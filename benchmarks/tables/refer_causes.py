@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.refer_figure import BESIDE, RUNS, ppo
 from benchmarks.tables.stored import Cell, cell, cells, made, runs
 from benchmarks.tables.text import captioned, difference, number, table
+from benchmarks.walkers.refer_figure import BESIDE, RUNS, ppo
 
 PLAIN, REFER = "[Uniform]", "[Uniform+ReFER]"
 NETWORKS: Final = {

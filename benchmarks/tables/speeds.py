@@ -20,7 +20,7 @@ HEADINGS = ("what", "replaybench", "peer", "ratio", "target")
 
 def texts() -> dict[str, str]:
     return {
-        "speed": measured("speed", beside(rows_of("speed"))),
+        "speed": measured("bench_core", beside(rows_of("bench_core"))),
         "speed-learners": measured("bench_learners", beside(_updates())),
         "speed-plants": measured("bench_mujoco", beside(_plants())),
         "speed-replay": measured("bench_replay", _replay()),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.locomotion_figure import (
+from benchmarks.tables.stored import cells, looks, made, results, runs
+from benchmarks.tables.text import captioned, number, spread, table
+from benchmarks.walkers.locomotion_figure import (
     BIASES,
     FIRST_FIVE,
     LONG,
@@ -18,8 +20,6 @@ from benchmarks.locomotion_figure import (
     difference,
     sides,
 )
-from benchmarks.tables.stored import cells, looks, made, results, runs
-from benchmarks.tables.text import captioned, number, spread, table
 from replaybench.experiments.results.effects import holm
 from replaybench.experiments.results.statistics import interval
 

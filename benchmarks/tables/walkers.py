@@ -6,9 +6,9 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.roboschool_figure import ALL, MEASURES, STUDY, WINDOW, end, kept, over_windows, tasks
 from benchmarks.tables.stored import Cell, made, runs
 from benchmarks.tables.text import captioned, difference, number, spread, table
+from benchmarks.walkers.roboschool_figure import ALL, MEASURES, STUDY, WINDOW, end, kept, over_windows, tasks
 
 REACHED: Final = 0.9
 """Part of what is learned in all, by which the paper's rule of thumb chooses a capacity."""

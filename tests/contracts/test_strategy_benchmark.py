@@ -14,7 +14,7 @@ import pytest
 from replaybench.experiments.training.study import Cell, Study
 from replaybench.replay.strategies.sampling.interface import RunningSampling
 
-FOLDER = Path(__file__).parents[2] / "benchmarks"
+FOLDER = Path(__file__).parents[2] / "benchmarks/evidence"
 
 
 @pytest.fixture

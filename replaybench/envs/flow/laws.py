@@ -4,7 +4,7 @@ Both are fitted to the Navier–Stokes twin at Re = 400. `HELD` is what acts on 
 `FREE` is fitted to what a free ellipse does within an action, while policies drive it: water that swings to and fro
 across the chord drags it along far more than a steady stream does, in proportion to the slip, and its own wake and
 boundary layer hide from its sensors most of what flows along them. A policy that was evolved with `HELD` is lost in the
-twin within ten actions; with `FREE`, in disturbed episodes, it stays (`benchmarks/flow_transfer.py`).
+twin within ten actions; with `FREE`, in disturbed episodes, it stays (`benchmarks/flow/flow_transfer.py`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The test of paired differences that is exact for few of them: which learner had which score is a matter of a coin.
 
 If two strategies are alike, a seed's difference might as well have the other sign (Fisher 1935). Unlike intervals by
-the bootstrap, which hold less than they say of few runs (benchmarks/interval_coverage.py), this test errs as often as
-it says.
+the bootstrap, which hold less than they say of few runs (benchmarks/evidence/interval_coverage.py), this test errs as
+often as it says.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def surpassed(differences: Floats, statistic: Statistic = "mean") -> Floats:
     """Return the one-sided p value of "it is 0 or less" for differences `[..., n]`; 1 where there is no seed.
 
     Differences from a bound are symmetric around it if they are of learners that are alike but for a shift. Of others
-    the test is approximate; see benchmarks/interval_coverage.py.
+    the test is approximate; see benchmarks/evidence/interval_coverage.py.
     """
     if statistic == "mean":
         return _chance(differences.sum(axis=-1, keepdims=True), _all_flips(differences))

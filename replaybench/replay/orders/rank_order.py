@@ -15,12 +15,12 @@ key included. Random updates take 18; as a full node first shares with its neigh
 +inf) takes 14.
 
 **Why**, in ns per update, medians of interleaved calls on one core of an AMD EPYC (Zen 5), 32 members of 1e5, out of
-cache, batches of 256: 250 with loops over rows of 64 and four ways down the tree, two to ask for rows and two to change
-them; 102 with vectors of fixed length, images asked for in advance and the way down remembered; 86 with stages that
-overlap; 75 with rows of 48 and 32. Leaves of 64 and 32 took 10 and 16 more, at 1e6 43 and 15 more; leaves of 16 are
-split too often. Of 1e4 in cache an update takes 46, and took 148. Drawing takes 13 (59 one by one). Proportional
-priorities (`priority_sums`) take 52 to draw and 23 to update. `benchmarks/bench_order.py` measures growth, victims and
-memory.
+cache, batches of 256: 250 with loops over rows of 64 and four ways down the tree, two to ask for rows and two to
+change them; 102 with vectors of fixed length, images asked for in advance and the way down remembered; 86 with stages
+that overlap; 75 with rows of 48 and 32. Leaves of 64 and 32 took 10 and 16 more, at 1e6 43 and 15 more; leaves of 16
+are split too often. Of 1e4 in cache an update takes 46, and took 148. Drawing takes 13 (59 one by one). Proportional
+priorities (`priority_sums`) take 52 to draw and 23 to update. `benchmarks/speed/bench_order.py` measures growth,
+victims and memory.
 """
 
 from __future__ import annotations

@@ -271,7 +271,7 @@ def test_what_the_reacher_earns() -> None:
 
 @pytest.mark.parametrize("name", TASKS)
 def test_the_first_steps_are_those_of_the_port_that_comes_with_pybullet(name: str) -> None:
-    """Observations and each term of the reward; `benchmarks/bullet_peer.py` says what is read differently."""
+    """Observations and each term of the reward; `benchmarks/walkers/bullet_peer.py` says what is read differently."""
     stored = json.loads((Path(__file__).parents[2] / "golden" / "bullet_peer.json").read_text())[name]
     env = PopulationEnv(f"Bullet{name}", 1)
     env.reset()

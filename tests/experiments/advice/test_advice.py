@@ -13,7 +13,7 @@ import pytest
 from made_results import made_results
 from rich.console import Console
 
-from benchmarks.advice_evidence import evidence
+from benchmarks.evidence.advice_evidence import evidence
 from replaybench.data.errors import UserError
 from replaybench.envs.ode.magman import Magman
 from replaybench.envs.ode.pendulum import PendulumDCSC
@@ -148,7 +148,7 @@ def test_strategies_carry_their_capacity() -> None:
 
 
 def test_evidence_is_what_stored_results_say() -> None:
-    assert evidence() == stored_evidence(), "run python -m benchmarks.advice_evidence"
+    assert evidence() == stored_evidence(), "run python -m benchmarks.evidence.advice_evidence"
 
 
 def probe(retention: str, mean: float, votes_for: int) -> Probe:

@@ -1,10 +1,10 @@
-"""Intervals of few runs hold what is said of them: a small part of what benchmarks/interval_coverage.py simulates."""
+"""Intervals of few runs hold what is said of them: a part of benchmarks/evidence/interval_coverage.py."""
 
 from __future__ import annotations
 
 import pytest
 
-from benchmarks.interval_coverage import SCORES, simulate
+from benchmarks.evidence.interval_coverage import SCORES, simulate
 
 
 @pytest.mark.parametrize(("scores", "least"), [("normal", 0.90), ("skewed", 0.80), ("dead seeds", 0.83)])

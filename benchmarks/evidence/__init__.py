@@ -1,0 +1,1 @@
+"""What holds advice, statistics, strategies and offline learning against truth."""

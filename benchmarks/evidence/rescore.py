@@ -1,0 +1,53 @@
+"""Score stored results against the references of today: python benchmarks/evidence/rescore.py [STUDY …]
+
+Rewards stay what they are; references, μ_r and all that follows from them are computed anew, the results say so in
+their attribute `rescored`, and the figures of curves and scores are drawn again (not those of policies, which are not
+stored). Without arguments, all studies under `benchmarks/results` whose plants have a dynamic-programming reference.
+"""
+
+from __future__ import annotations
+
+import datetime
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+
+from replaybench.data.configuration import build
+from replaybench.data.formats.run_folder import RunFolder
+from replaybench.data.numerics import NUMERICS_VERSION
+from replaybench.experiments.figures.all_figures import draw_figures
+from replaybench.experiments.rescoring import rescore
+from replaybench.experiments.results.results_file import read_results, write_results
+from replaybench.experiments.training.study import Study
+
+RESULTS = Path(__file__).parents[1] / "results"
+
+
+def rescored(old: xr.Dataset) -> xr.Dataset:
+    """Return results with the references of today, and a note of that."""
+    new = rescore(old)
+    day = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
+    new.attrs["rescored"] = f"{day} by numerics version {NUMERICS_VERSION}"
+    return new
+
+
+def main() -> None:
+    for name in sys.argv[1:] or sorted(path.parent.name for path in RESULTS.glob("*/results.nc")):
+        folder = RunFolder(RESULTS / name)
+        old = read_results(folder.results)
+        if not np.isfinite(old["reference_dp"].values).any():
+            continue
+        new = rescored(old)
+        write_results(folder.results, new)
+        study = build(Study, tomllib.loads(folder.study.read_text(encoding="utf-8")), str(folder.study))
+        draw_figures(new, folder, study.cells())
+        print(
+            f"{name}: dynamic programming {old['reference_dp'].values.ravel()} → {new['reference_dp'].values.ravel()}"
+        )
+
+
+if __name__ == "__main__":
+    main()

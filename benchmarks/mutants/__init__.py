@@ -1,0 +1,1 @@
+"""The package broken on purpose: `python -m benchmarks.mutants`."""

@@ -1,0 +1,1 @@
+"""Locomotion beside peers: their runs, and the figures of both."""
