@@ -76,15 +76,25 @@ def _finite(plant: Plant) -> str:
         actions = _actions(env, min(100, env.steps_per_episode), 3)
         actions[:, 1] = np.sign(actions[0, 1])
         env.reset()
+        furthest = np.zeros(len(plant.state_names), np.float32)
         for action in actions:
             observation, reward, terminated, truncated, _ = env.step(action)
-            if not env.observation_space.contains(observation):
-                return "an observation lies outside of observation_limit"
-            if not np.isfinite(reward).all():
-                return "a reward is not finite"
+            furthest = np.maximum(furthest, np.abs(observation).max(axis=0))
+            if not (np.isfinite(reward).all() and np.isfinite(observation).all()):
+                return "an observation or a reward is not finite"
             if (ended := terminated | truncated).any():
                 env.reset(options={"reset_mask": ended})
-    return ""
+        return _beyond(plant, furthest, env.single_observation_space.high)
+
+
+def _beyond(plant: Plant, furthest: NDArray[np.float32], limits: NDArray[np.float32]) -> str:
+    """Say which normalised states `[S]` got out of the observation space, and what to do."""
+    told = [
+        f"{name} gets {far:.3g} times its scale away from its center, beyond its observation_limit of {limit:g}"
+        for name, far, limit in zip(plant.state_names, furthest, limits, strict=True)
+        if far > limit
+    ]
+    return f"{', '.join(told)}; declare how far each state may get" if told else ""
 
 
 def _masked_reset(plant: Plant) -> str:

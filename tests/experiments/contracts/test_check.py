@@ -156,6 +156,14 @@ def test_a_broken_plant_is_reported(promise: str, tmp_path: Path) -> None:
     assert promise in broken(checked(PLANT, make_plant(f"{path}:Mine")))
 
 
+def test_a_state_that_gets_further_than_declared_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "own.py"
+    path.write_text(PLANT_SOURCE.format(step="after = after + 0.5"))
+    results = dict(checked(PLANT, make_plant(f"{path}:Mine")))
+    told = r"x gets [\d.]+ times its scale away from its center, beyond its observation_limit of 10; declare how far"
+    assert re.match(told, results["observations stay inside their space, rewards finite"])
+
+
 def test_a_sound_plant_keeps_every_promise_and_wrong_noise_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
