@@ -105,7 +105,11 @@ BUGS = [
     ("abs(x_next[0]) > 2.4", "abs(x_next[0]) > LIMIT", "line 56: NameError"),
     ("        return bool(abs(x_next[0]) > 2.4)", "        bool(abs(x_next[0]) > 2.4)", "terminated returns None"),
     ("x[2] = wrap_angle(x[2])\n        return 0", "x[2] = wrap_angle(x[2])", "project returns None"),
-    ("-float(abs(x_next[0])", "-float(CartPole.name == x_next[0]", "compiles reward, does not know .* line 47: "),
+    (
+        "-float(abs(x_next[0])",
+        "-float(CartPole.name == x_next[0]",
+        "line 47: reward needs the class CartPole, which is not compiled; put what it needs of it",
+    ),
     (
         "(x[2])\n        return 0",
         "(x[2])\n        with open('/dev/null') as f:\n            return 0",
@@ -120,6 +124,39 @@ def test_a_bug_in_an_own_plant_is_one_line(tmp_path: Path, original: str, replac
     assert original in source
     path = tmp_path / "own.py"
     path.write_text(source.replace(original, replacement, 1), encoding="utf-8")
+    with pytest.raises(UserError, match=told) as caught:
+        make_plant(f"{path}:CartPole")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("helper", "call", "told"),
+    [
+        ("def half(v):\n    return v / 2", "half(x[1])", r"line 47: rhs needs the function half \(own.py, line 7\)"),
+        ("half = lambda v: v / 2", "half(x[1])", r"the function half \(own.py, line 7\)"),
+        ("import beside", "beside.half(x[1])", r"the function half \(beside.py, line 4\)"),
+        ("from beside import twice", "0.25 * twice(x[1])", r"the function half \(beside.py, line 4\)"),
+        (
+            "HALF = 0.5",
+            "CartPole.part(x[1])",
+            "rhs needs the class CartPole, which is not compiled; put what it needs of",
+        ),
+    ],
+)
+def test_a_helper_that_is_not_compiled_is_named(
+    tmp_path: Path, helper: str, call: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "beside", raising=False)
+    source = (Path(__file__).parents[2] / "replaybench" / "examples" / "cart_pole.py").read_text(encoding="utf-8")
+    source = source.replace("import math\n", f"import math\n{helper}\n", 1).replace("b * x[1]", call)
+    source = source.replace(
+        "    @staticmethod\n", "    @staticmethod\n    def part(v):\n        return v\n\n    @staticmethod\n", 1
+    )
+    path = tmp_path / "own.py"
+    path.write_text(source, encoding="utf-8")
+    (tmp_path / "beside.py").write_text(
+        "import numba\n\n\ndef half(v):\n    return v / 2\n\n\n@numba.njit\ndef twice(v):\n    return 4 * half(v)\n"
+    )
     with pytest.raises(UserError, match=told) as caught:
         make_plant(f"{path}:CartPole")
     assert "\n" not in str(caught.value)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any, Final
 
 import numpy as np
 from numba.core.errors import NumbaError, UnsupportedBytecodeError
 
 from replaybench.data.errors import UserError
+from replaybench.data.user_code.source_hash import of_a_package
 from replaybench.data.user_code.user_file import reason
 from replaybench.envs.foreign.python_plant import PythonPlant, try_methods
 from replaybench.envs.interface.plant import Plant
@@ -33,6 +36,8 @@ def try_out(plant: Plant, name: str) -> None:
     path = Path(name.rpartition(":")[0])
     try:
         wrong = try_functions(plant)
+    except _REFUSED as error:  # of what they call, which is compiled
+        raise UserError(f"plant {name}: {_refused(plant, path, error)}") from error
     except Exception as error:
         raise UserError(f"plant {name} fails at its initial state: {reason(error, path)}") from error
     if wrong:
@@ -56,13 +61,51 @@ def _refused(plant: OdePlant, path: Path, error: Exception) -> str:
         try:
             getattr(plant, function)(*arguments)
         except _REFUSED as own:
+            if helper := _not_compiled(getattr(plant, function).py_func, str(own)):
+                return f"{_line(own, path)}{function} needs {helper}"
             return f"Numba, which compiles {function}, does not know this Python: {_told(own, path)}"
     return f"Numba does not compile its functions: {_told(error, path)}"
+
+
+def _not_compiled(function: FunctionType, told: str) -> str:
+    """Say what a user's functions need that is plain Python, of which Numba complains, and what to do; or nothing.
+
+    What is compiled is followed to what it refers to.
+    """
+    waiting, seen = [function], {function}
+    while waiting:
+        reached = inspect.getclosurevars(waiting.pop())
+        values = {**reached.nonlocals, **reached.globals}
+        for module in [each for each in values.values() if isinstance(each, ModuleType)]:
+            values |= {name: getattr(module, name) for name in reached.unbound if hasattr(module, name)}
+        for name, value in values.items():
+            compiled = getattr(value, "py_func", None)
+            if isinstance(compiled, FunctionType) and compiled not in seen:
+                seen.add(compiled)
+                waiting.append(compiled)
+            elif isinstance(value, FunctionType | type) and f"'{name}'" in told:
+                top, _, _ = value.__module__.partition(".")
+                if not of_a_package(top):
+                    return _plain(name, value)
+    return ""
+
+
+def _plain(name: str, value: FunctionType | type) -> str:
+    """Say what a function or class of a user's lacks."""
+    if isinstance(value, type):
+        return f"the class {name}, which is not compiled; put what it needs of it outside of the class"
+    place = f"{Path(value.__code__.co_filename).name}, line {value.__code__.co_firstlineno}"
+    return f"the function {name} ({place}), which is not compiled; put @numba.njit in front of it"
 
 
 def _told(error: Exception, path: Path) -> str:
     """Return the line of an error of Numba's that says something, and the line of the user's file."""
     lines = [line.strip() for line in str(error).splitlines()]
     words = next((line for line in lines if line and not line.startswith(("Failed in", "During"))), "no message")
+    return f"{_line(error, path)}{words}"
+
+
+def _line(error: Exception, path: Path) -> str:
+    """Return which line of the user's file an error of Numba's is about, with a colon; empty if it is about none."""
     places = re.findall(rf'{re.escape(path.name)}"?, line (\d+)', str(error))
-    return f"line {places[-1]}: {words}" if places else words
+    return f"line {places[-1]}: " if places else ""
