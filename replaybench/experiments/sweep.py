@@ -31,7 +31,7 @@ from replaybench.experiments.study_text import resolved, write_toml
 from replaybench.experiments.training.cluster import check_cluster, run_on_cluster
 from replaybench.experiments.training.study import Cell, Study
 from replaybench.experiments.training.tasks import Job, Run, run_cell_task, store_files
-from replaybench.experiments.training.workers import run_locally
+from replaybench.experiments.training.workers import leave_if_imported, run_locally
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -73,6 +73,7 @@ def sweep(study: Study, output: Path | str, *, workers: int | None = None, clust
     """
     from replaybench.experiments.figures.all_figures import draw_figures
 
+    leave_if_imported()
     outcome = run_sweep(
         study, Path(output), workers or cores(), cluster, checkpoint_seconds=60.0, console=Console(quiet=True),
         figures=draw_figures,

@@ -32,6 +32,9 @@ _TICK: Final = 0.2
 _PATIENCE: Final = 10.0
 _STOP: Final = "stop"
 _END: Final = "end"
+_UNGUARDED: Final = 77
+"""Exit status of a worker that would have begun a sweep, as it imported the script that begins one."""
+_GUARD: Final = 'if __name__ == "__main__":'
 _THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -65,6 +68,15 @@ def run_locally(count: int, tasks: Sequence[Job], watch: Watch, finish: Finish) 
         if len(seen) > asked:
             raise KeyboardInterrupt(STOPPED_AT_ONCE)
         raise fault or Interrupted(seen[0])
+
+
+def leave_if_imported() -> None:
+    """End this process if it is a worker that is about to be, and that imports the script from which it was started.
+
+    What calls this would else be done again by every worker; the process that started them says so.
+    """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        sys.exit(_UNGUARDED)
 
 
 class _Crew:
@@ -107,6 +119,9 @@ class _Crew:
             except (EOFError, OSError):
                 self._bury(worker)
                 continue
+            if kind == "ready":
+                worker.ready = True
+                continue
             task = worker.task
             assert task is not None
             if kind == "progress":
@@ -124,12 +139,14 @@ class _Crew:
         died = worker.kill()
         if (task := worker.task) is None:
             return
+        if not worker.ready and died == f"exit status {_UNGUARDED}":
+            raise UserError(
+                "the script calls replaybench.sweep as it is imported, and workers import it; "
+                f"put the call under {_GUARD!r}"
+            )
         self._lost[task.key] += 1
         if self._lost[task.key] == ATTEMPTS:
-            raise UserError(
-                f"a worker process died {ATTEMPTS} times at the same task ({died}), probably for lack of memory; "
-                "use fewer --workers or a smaller block"
-            )
+            raise UserError(_why_lost(worker.ready, died))
         self.waiting.appendleft(task)
 
     def stop(self) -> bool:
@@ -154,11 +171,27 @@ class _Crew:
             worker.leave()
 
 
+def _why_lost(ready: bool, died: str) -> str:
+    """Return what to say of a task whose workers die time and again, the last one as `died` says."""
+    if not died.startswith("exit status"):
+        return (
+            f"a worker process died {ATTEMPTS} times at the same task ({died}), probably for lack of memory; "
+            "use fewer --workers or a smaller block"
+        )
+    if ready:
+        return f"a worker process ended {ATTEMPTS} times at the same task ({died}); what it said, if anything, is above"
+    return (
+        f"a worker process ended {ATTEMPTS} times before it began ({died}), and what it said is above; a script "
+        f"that calls replaybench.sweep must be a file, which workers import, with all that it does under {_GUARD!r}"
+    )
+
+
 class _Worker:
     """A process, and the pipe to it.
 
     Attributes:
         task: what it is doing.
+        ready: whether it has been heard of.
     """
 
     def __init__(self) -> None:
@@ -166,6 +199,7 @@ class _Worker:
             os.environ.setdefault(name, "1")
         context = multiprocessing.get_context("spawn")
         self.task: Job | None = None
+        self.ready = False
         self.pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs,))
         with _signals_blocked():
@@ -210,6 +244,7 @@ def _signals_blocked() -> Iterator[None]:
 
 def _serve(pipe: Connection) -> None:
     """Do tasks until there are no more: the work of a worker process."""
+    _send(pipe, "ready", None)
     tasks: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
     stop = threading.Event()
     threading.Thread(target=_heed, args=(pipe, tasks, stop), daemon=True).start()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,3 +41,50 @@ def test_a_lost_task_is_done_again(tmp_path: Path) -> None:
 def test_a_task_that_kills_its_worker_every_time_is_one_line() -> None:
     with pytest.raises(UserError, match=r"died 3 times at the same task \(SIGKILL\)"):
         run_locally(1, [Job("x", die, ())], lambda key, done: None, lambda key, result: None)
+
+
+def leave(report: Report) -> None:
+    os._exit(5)
+
+
+def test_a_worker_that_leaves_is_not_told_to_lack_memory() -> None:
+    with pytest.raises(UserError, match=r"ended 3 times at the same task \(exit status 5\); what it said"):
+        run_locally(1, [Job("x", leave, ())], lambda key, done: None, lambda key, result: None)
+
+
+SWEEP = """
+import replaybench
+
+replaybench.sweep(
+    replaybench.Study(name="x", plants=("PendulumDCSC",), strategies=("FIFO[Uniform]",), seeds=1, episodes=1), "run"
+)
+"""
+TASK = """
+from replaybench.experiments.training.tasks import Job
+from replaybench.experiments.training.workers import run_locally
+
+if __name__ != "__main__":
+    raise LookupError("what it said")
+run_locally(1, [Job("x", print, ())], print, print)
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "said", "told"),
+    [
+        (SWEEP, 0, "the script calls replaybench.sweep as it is imported, and workers import it; put the call under"),
+        (
+            TASK,
+            3,
+            "a worker process ended 3 times before it began (exit status 1), and what it said is above; a script",
+        ),
+    ],
+)
+def test_a_script_that_begins_again_in_its_workers_is_told(tmp_path: Path, script: str, said: int, told: str) -> None:
+    (tmp_path / "script.py").write_text(script)
+    here = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    ended = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, env=here)
+    assert ended.returncode == 1
+    assert ended.stderr.count("LookupError: what it said") == said
+    assert told in ended.stderr.splitlines()[-1]
+    assert ended.stderr.splitlines()[-1].endswith("""under 'if __name__ == "__main__":'""")
