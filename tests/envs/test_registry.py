@@ -65,7 +65,7 @@ def test_wrong_names_are_told_in_one_line(name: str, parameters: dict[str, float
 
 def test_a_missing_file_is_told_with_where_it_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=f"^no plant file 'nowhere.py' in {tmp_path}, where this was called; give"):
+    with pytest.raises(UserError, match=f"^no plant file 'nowhere.py' in {tmp_path}, where this runs; give"):
         make_plant("nowhere.py:A")
     with pytest.raises(UserError, match="^no plant file '/no/where.py'; give the path of a Python file that exists$"):
         make_plant("/no/where.py:A")

@@ -126,7 +126,7 @@ def import_file(path: Path, kind: str) -> ModuleType:
             folder's module in place of one beside it.
     """
     if not path.is_file():
-        where = "" if path.is_absolute() else f" in {Path.cwd()}, where this was called"
+        where = "" if path.is_absolute() else f" in {Path.cwd()}, where this runs"
         raise UserError(f"no {kind} file {str(path)!r}{where}; give the path of a Python file that exists")
     written, path = path, path.resolve()
     content = hashlib.sha256(str(path).encode() + b"\0" + path.read_bytes()).hexdigest()[:16]

@@ -24,7 +24,7 @@ def run_on_cluster(address: str, tasks: Sequence[Job], watch: Watch, finish: Fin
 
     Raises:
         Interrupted: on Ctrl-C or SIGTERM.
-        UserError: the extra is not installed, no scheduler answers, or the cluster is lost.
+        UserError: the extra is not installed, no scheduler answers, the cluster is lost, or a task raised it there.
     """
     futures: dict[Future[Any], str] = {}
     with _executor(address) as executor:
@@ -36,13 +36,21 @@ def run_on_cluster(address: str, tasks: Sequence[Job], watch: Watch, finish: Fin
                 done, pending = wait(pending, timeout=_TICK, return_when=FIRST_COMPLETED)
                 for future in done:
                     # Dropped at once: a cell from a cluster brings its whole buffer.
-                    finish(futures.pop(future), future.result())
+                    finish(futures.pop(future), _result(future))
         except BaseException as error:
             for future in futures:
                 future.cancel()
             if isinstance(error, KeyboardInterrupt):
                 raise Interrupted(error) from None
             raise
+
+
+def _result(future: Future[Any]) -> Any:
+    """Return what a task returned; what it said is told as said elsewhere, where folders and files are others."""
+    try:
+        return future.result()
+    except UserError as error:
+        raise UserError(f"on a worker of the cluster: {error}") from error
 
 
 def unwatched(told: Round) -> bool:

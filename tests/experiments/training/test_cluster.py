@@ -1,0 +1,38 @@
+"""What tasks on a cluster say is told as said there; `test_workers.py` runs a real one."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from replaybench.data.errors import UserError
+from replaybench.envs.registry import make_plant
+from replaybench.experiments.progress.round import Report
+from replaybench.experiments.training import cluster
+from replaybench.experiments.training.tasks import Job
+
+
+def plant_of_a_file(name: str, report: Report) -> None:
+    make_plant(name)
+
+
+@contextlib.contextmanager
+def threads(address: str) -> Iterator[Executor]:
+    with ThreadPoolExecutor(1) as executor:
+        yield executor
+
+
+def test_a_file_that_workers_do_not_have_is_told_as_missing_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cluster, "_executor", threads)
+    told = (
+        f"^on a worker of the cluster: no plant file 'own.py' in {tmp_path}, where this runs; give the path of a Python"
+    )
+    with pytest.raises(UserError, match=told):
+        cluster.run_on_cluster("", [Job("x", plant_of_a_file, ("own.py:Mine",))], print, print)
