@@ -13,7 +13,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from replaybench.data.errors import UserError, unknown
-from replaybench.data.user_code.user_file import IN_FILE, class_here, class_in_file, in_file
+from replaybench.data.user_code.user_file import IN_FILE, class_here, class_in_file, in_file, without_class
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +72,7 @@ class Registry(Mapping[str, type[Any]]):
         if name in self.offered:
             return self._offered(self.offered[name])
         if name.endswith(".py"):
-            raise UserError(f"{name!r} names no {self.kind} in the file; write {name}:ClassName")
+            raise without_class(name, self.kind)
         if there := class_here(name):
             raise UserError(f"unknown {self.kind} {name!r}; did you mean {there}?")
         raise unknown(self.kind, name, [*self, *self.also_named])

@@ -27,6 +27,8 @@ _IN_TEXT: Final = re.compile(r"[^()*·+\[\]]+\.py:(\w+)")
 
 _MOST_FILES: Final = 100
 """Files of a folder in which a name is looked for."""
+_MOST_OFFERED: Final = 6
+"""Classes of a file that a hint names."""
 _IMPORTED: Final[dict[str, Path]] = {}
 """Users' modules by name: the path as the user wrote it."""
 
@@ -63,6 +65,16 @@ def class_here(name: str) -> str | None:
         except OSError:
             continue
     return None
+
+
+def without_class(name: str, kind: str) -> UserError:
+    """Return the error for `path/to/file.py` alone, which says what classes the file seems to define; it is not run."""
+    try:
+        text = Path(name).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    classes = re.findall(r"^class ([A-Za-z]\w*)", text, re.MULTILINE)[:_MOST_OFFERED] or ["ClassName"]
+    return UserError(f"{name!r} names no {kind} in the file; write {' or '.join(f'{name}:{each}' for each in classes)}")
 
 
 def class_in_file(place: InFile, kind: str, base: type, derive_from: str = "") -> type[Any]:

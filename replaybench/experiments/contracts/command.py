@@ -9,7 +9,7 @@ from rich.console import Console
 from replaybench.controllers.registry import LEARNERS, algorithm_of
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.registry import Registry
-from replaybench.data.user_code.user_file import IN_FILE, import_file, in_file
+from replaybench.data.user_code.user_file import IN_FILE, import_file, in_file, without_class
 from replaybench.envs.registry import GYMNASIUM, PLANTS, make_plant
 from replaybench.experiments.contracts.promises import checked
 from replaybench.replay.strategies.notation import parse
@@ -60,6 +60,8 @@ def contract_of(name: str) -> tuple[str, Iterator[tuple[str, str]]]:
         return "learner", checked(LEARNER, learner_cell(name))
     if in_file(name):
         raise UserError(f"{name} is no plant, learner, or retention, sampling or weighting of a strategy")
+    if name.endswith(".py"):
+        raise without_class(name, "class")
     raise unknown(
         "plant, strategy or learner", name, [*PLANTS, *RETENTIONS, *SAMPLINGS, *WEIGHTINGS, *LEARNERS, IN_FILE]
     )
@@ -82,9 +84,12 @@ def _is_in(registry: Registry, name: str) -> bool:
     """
     if (place := in_file(name)) is None:
         return name in registry
-    found = vars(import_file(place.path, registry.kind))
+    module = import_file(place.path, "Python")  # of whatever kind
+    found = vars(module)
     if place.class_name not in found:
-        mine = [each for each, value in found.items() if isinstance(value, type)]
+        mine = [each for each, value in found.items() if getattr(value, "__module__", "") == module.__name__]
+        if not mine:
+            raise UserError(f"{place.path} defines no class; {place.class_name} must be one in it")
         raise unknown(f"class in {place.path}", place.class_name, mine)
     kind = found[place.class_name]
     return isinstance(kind, type) and issubclass(kind, registry.base_class)

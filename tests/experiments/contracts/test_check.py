@@ -206,7 +206,10 @@ def test_the_command_tells_each_promise_and_its_exit_status(tmp_path: Path, caps
         "Pendulm": "unknown plant, strategy or learner 'Pendulm'; did you mean Pendulum",
         f"{tmp_path / 'own.py'}:Min": "did you mean Mine",
         f"{tmp_path / 'own.py'}:Running": "is no plant, learner, or retention, sampling or weighting",
-        f"{tmp_path / 'none.py'}:Mine": "no .* file",
+        f"{tmp_path / 'own.py'}:zq": "unknown class in .*own.py 'zq'; valid: Mine, Running$",
+        f"{tmp_path / 'none.py'}:Mine": "no Python file '.*none.py'",
+        f"{tmp_path / 'none.py'}": "names no class in the file; write .*none.py:ClassName$",
+        f"{tmp_path / 'own.py'}": "names no class in the file; write .*own.py:Mine or .*own.py:Running$",
     }.items():
         status, told, said = run(name)
         assert (status, told, said.count("\n")) == (2, "", 1)
