@@ -19,10 +19,39 @@ class UserError(ValueError):
 def unknown(kind: str, name: str, valid: Iterable[str]) -> UserError:
     """Return the error for an unknown `name`, offering the nearest valid ones (all of them if none is near)."""
     names = sorted(valid)
-    folded = {candidate.casefold(): candidate for candidate in names}
-    near = [folded[match] for match in difflib.get_close_matches(name.casefold(), folded, n=3, cutoff=0.5)]
+    near = nearest(name, names)
     hint = f"did you mean {' or '.join(near)}?" if near else f"valid: {', '.join(names)}"
     return UserError(f"unknown {kind} {name!r}; {hint}")
+
+
+def nearest(name: str, valid: Iterable[str]) -> list[str]:
+    """Return up to three names that `name` may have been meant as, the likeliest first; none where that is a guess.
+
+    Case, the dashes of options and the order of letters are of no account; a part of a name that is not too short
+    stands for it.
+    """
+    wanted = name.casefold().lstrip("-")
+    scores = {candidate: _likeness(wanted, candidate.casefold().lstrip("-")) for candidate in sorted(valid)}
+    best = max(scores.values(), default=0.0)
+    found = [candidate for candidate, score in scores.items() if score >= max(_NEAR, best - _WORSE)]
+    return sorted(found, key=lambda candidate: -scores[candidate])[:3]
+
+
+_NEAR: Final = 0.62
+"""Likeness from which on a name is offered: three letters of five are not enough, as `rate` and `format` have them."""
+_WORSE: Final = 0.2
+"""How much less like than the likeliest a name may be to be offered with it."""
+_SWAPPED: Final = 0.9
+"""Likeness of what has the same letters in another order."""
+_PART: Final = 4
+"""Letters of which a part of a name must consist at least."""
+
+
+def _likeness(wanted: str, candidate: str) -> float:
+    ratio = difflib.SequenceMatcher(None, wanted, candidate).ratio()
+    short, long = sorted((wanted, candidate), key=len)
+    swapped, part = sorted(wanted) == sorted(candidate), len(short) >= _PART and short in long
+    return max(ratio, _SWAPPED * swapped, _NEAR * part)
 
 
 def no_such_file(path: Path) -> UserError:

@@ -12,7 +12,12 @@ from replaybench.experiments.address_space import check_address_space
 from replaybench.experiments.command_line.advising import advise
 from replaybench.experiments.command_line.files import export, import_log, inspect
 from replaybench.experiments.command_line.names import check, list_names
-from replaybench.experiments.command_line.options import check_options, take_plant_parameters, together
+from replaybench.experiments.command_line.options import (
+    check_options,
+    plant_parameters,
+    take_plant_parameters,
+    together,
+)
 from replaybench.experiments.command_line.parser import parse
 from replaybench.experiments.command_line.published import claims, reproduce
 from replaybench.experiments.command_line.results import figures, report, show, table, watch
@@ -85,9 +90,10 @@ def _run(words: list[str]) -> int:
         raise unknown("command", words[0], COMMANDS)
     if not words:
         words = ["--help"]
-    words = take_plant_parameters(words)
+    parameters = plant_parameters(words)
+    words = take_plant_parameters(words, parameters)
     if words[0] in COMMANDS:
-        check_options(words, COMMANDS[words[0]])
+        check_options(words, COMMANDS[words[0]], parameters)
         words = together(words, COMMANDS[words[0]])
     command = parse(words, COMMANDS, DESCRIPTION)
     check_address_space()

@@ -15,7 +15,7 @@ import pytest
 
 from replaybench.data import memory
 from replaybench.data.atomic import atomic_path, write_text
-from replaybench.data.errors import UserError, no_such_file, unknown
+from replaybench.data.errors import UserError, nearest, no_such_file, unknown
 from replaybench.data.formats.policy_file import read_policy, write_policy
 from replaybench.data.records.record import read_record, write_record
 
@@ -112,6 +112,11 @@ def test_unwritable_folder_is_one_line(tmp_path: Path) -> None:
 
 
 def test_unknown_names_offer_the_nearest() -> None:
+    assert nearest("--mas", ["--noise", "--baseline", "--mass"]) == ["--mass"]
+    assert nearest("--strategy", ["--cluster", "--seeds"]) == nearest("--rate", ["--format"]) == []
+    assert nearest("--episode", ["--tensorboard", "--help", "--episodes"]) == ["--episodes"]
+    assert nearest("SI", ["IS", "FIS"]) == nearest("si", ["IS", "FIS"]) == ["IS"]
+    assert nearest("mask", ["reset_mask"]) == ["reset_mask"]
     assert str(unknown("plant", "pendulm", ["Pendulum", "Magman"])) == "unknown plant 'pendulm'; did you mean Pendulum?"
     assert str(unknown("plant", "zzz", ["B", "A"])) == "unknown plant 'zzz'; valid: A, B"
 

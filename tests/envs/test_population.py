@@ -218,7 +218,7 @@ def test_the_sample_time_can_be_set() -> None:
         ({"num_envs": 0}, "num_envs is 0; a population has at least 1 member"),
         ({"num_envs": 2, "members": [3]}, "1 member numbers for num_envs=2; give one for each member"),
         ({"num_envs": 2, "members": [3, 3]}, "member numbers must be different and not negative, not [3, 3]"),
-        ({"role": "testing"}, "unknown role 'testing'; did you mean training?"),
+        ({"role": "testing"}, "unknown role 'testing'; valid: evaluation, training"),
         ({"render_mode": "human"}, "unknown render mode 'human'; valid: rgb_array"),
         ({"seed": -1}, "the seed is -1; give an integer of 0 or more"),
     ],

@@ -493,7 +493,9 @@ def test_a_buffer_may_keep_no_places_of_synthetic_experiences(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["swep"], "did you mean sweep"),
+        (["swep"], "did you mean sweep?\n"),
+        (["baseline", "Pendulum", "--inerta", "3"], "did you mean --inertia?\n"),
+        (["sweep", "demo", "--strategy", "X"], "unknown option of sweep: '--strategy'; valid: --buffers"),
         (["sweep", "x.toml", "--bufers", "none"], "did you mean --buffers"),
         (["sweep", "demo", "--checkpoint-seconds", "nan"], "--checkpoint-seconds must be"),
         (["baseline", "--frequency", "33.3", "Pendulum"], "use 33.25 or 33.5 Hz"),

@@ -7,7 +7,6 @@ choices; everything else is refused with the reason. The task's own time limit i
 from __future__ import annotations
 
 import contextlib
-import difflib
 import importlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
-from replaybench.data.errors import UserError, unknown
+from replaybench.data.errors import UserError, nearest, unknown
 from replaybench.data.user_code.source_hash import made_of
 from replaybench.data.user_code.user_file import import_file
 from replaybench.envs.foreign.engine import Step, StepwiseEngine
@@ -193,7 +192,7 @@ def _no_such_task(identifier: str) -> UserError:
     wanted = identifier.casefold()
     versions = [other for folded, other in known.items() if folded.rpartition("-v")[0] == wanted.rpartition("-v")[0]]
     versions += [other for folded, other in known.items() if folded.rpartition("-v")[0] == wanted]
-    if versions or difflib.get_close_matches(wanted, known, cutoff=0.5):
+    if versions or nearest(wanted, known):
         return unknown("Gymnasium task", identifier, versions or known.values())
     return UserError(
         f"unknown Gymnasium task {identifier!r}; gymnasium.pprint_registry() lists them, and "

@@ -7,7 +7,7 @@ import inspect
 import itertools
 import tomllib
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from replaybench.data.bounds import Within
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from replaybench.envs.interface.plant import Parameter
 
 
-def take_plant_parameters(words: list[str]) -> list[str]:
-    """Turn options that are parameters of the plant named in `words` into entries of `--parameters`."""
+def plant_parameters(words: list[str]) -> dict[str, str]:
+    """Return the parameters of the plant named in `words`, by the options that they are; none if none is named."""
     if words[:1] not in (["baseline"], ["import"]):
-        return words
+        return {}
     takes = [word.startswith("-") and "=" not in word for word in words]
     plain = [word for option, word in zip(takes, words[1:], strict=False) if not option and not word.startswith("-")]
     plain += [word for word in words[1:2] if not word.startswith("-")]
@@ -29,10 +29,14 @@ def take_plant_parameters(words: list[str]) -> list[str]:
     named += [word.partition("=")[2] for word in words if word.startswith("--plant=")]
     names = plain if words[0] == "baseline" else named
     if not names:
-        return words
+        return {}
     from replaybench.envs.registry import plant_class
 
-    fields = {f"--{field.name.replace('_', '-')}": field.name for field in dataclasses.fields(plant_class(names[-1]))}
+    return {f"--{field.name.replace('_', '-')}": field.name for field in dataclasses.fields(plant_class(names[-1]))}
+
+
+def take_plant_parameters(words: list[str], fields: Mapping[str, str]) -> list[str]:
+    """Turn options that are parameters of the plant, as `plant_parameters` has them, into entries of `--parameters`."""
     kept: list[str] = []
     taken: list[str] = []
     rest = iter(words)
@@ -62,8 +66,12 @@ def kinds_and_bounds(hint: Any) -> tuple[list[Any], list[Within]]:
     return kinds, bounds
 
 
-def check_options(words: Sequence[str], command: Callable[..., int]) -> None:
-    """Refuse an option that the command does not have, naming the nearest, and a value that cannot be one of it."""
+def check_options(words: Sequence[str], command: Callable[..., int], also: Iterable[str] = ()) -> None:
+    """Refuse an option that the command does not have, naming the nearest, and a value that cannot be one of it.
+
+    Args:
+        also: options that it has by what else was named, and which are taken already.
+    """
     named = typing.get_type_hints(command, include_extras=True)
     hints = {name.replace("_", "-"): hint for name, hint in named.items()}
     positional = {
@@ -79,7 +87,7 @@ def check_options(words: Sequence[str], command: Callable[..., int]) -> None:
         if not option.startswith("--"):
             continue
         if option not in valid:
-            raise unknown(f"option of {words[0]}:", option, valid)
+            raise unknown(f"option of {words[0]}:", option, [*valid, *also])
         _check_value(option, value if equals else after, valid[option])
 
 

@@ -150,6 +150,8 @@ def test_an_edited_plant_file_is_another_cell(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        ('plant = ["Pendulum"]\n', r"plant must be a table, not \['Pendulum'\]; did you mean plants\?$"),
+        (BASE + 'learner = "SAC"\n', r"learner must be a table, not 'SAC'; did you mean learners\?$"),
         (BASE + "episods = 3\n", "unknown key in .*'episods'; did you mean episodes"),
         (BASE.replace("Pendulum", "Pendulm"), "unknown plant 'Pendulm'; did you mean Pendulum"),
         (BASE.replace("FIFO", "FILO"), "unknown retention strategy 'FILO'; did you mean FIFO"),
