@@ -8,8 +8,12 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from replaybench.data.errors import UserError
+
+_MOST_RUNS: Final = 4
+"""Runs that are named."""
 
 
 class RunFolder:
@@ -58,3 +62,10 @@ class RunFolder:
             yield
         finally:
             os.close(lock)
+
+
+def runs_within(path: Path) -> str:
+    """Say which runs a folder that is none holds, as `replaybench advise` writes them; empty if it holds none."""
+    runs = [] if (path / "study.toml").is_file() else sorted(each.parent for each in path.glob("*/study.toml"))
+    shown = f"{', '.join(map(str, runs[:_MOST_RUNS]))}{' …' if len(runs) > _MOST_RUNS else ''}"
+    return f"{path} holds runs and is none itself; name one of them: {shown}" if runs else ""

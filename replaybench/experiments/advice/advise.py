@@ -254,11 +254,11 @@ def _most(collected: xr.DataArray | None) -> float:
     return float("inf") if collected is None else float(collected.sum("episode").max())
 
 
-def show(advices: Sequence[Advice], form: str, console: Console) -> None:
-    """Print advice, as text or as JSON: one object, or a list where there are several."""
+def show(advices: Advice | Sequence[Advice], form: str, console: Console) -> None:
+    """Print advice, as text or as JSON: an object, of several a list, however many they are."""
     if form == "json":
-        records = [as_record(each) for each in advices]
-        print(json.dumps(records[0] if len(records) == 1 else records, ensure_ascii=False, indent=1))
+        record = as_record(advices) if isinstance(advices, Advice) else [as_record(each) for each in advices]
+        print(json.dumps(record, ensure_ascii=False, indent=1))
         return
-    for each in advices:
+    for each in [advices] if isinstance(advices, Advice) else advices:
         print_advice(console, each)

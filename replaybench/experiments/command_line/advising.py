@@ -55,7 +55,7 @@ def advise(
         set: Changed settings of the learner, as in --set tau=0.005.
         output: Folder of the runs; runs/advice-PLANT if not given.
         workers: Worker processes; one per core if not given.
-        format: Text for people, or one JSON object; progress goes to stderr then.
+        format: Text for people, or JSON: one object, of a run folder a list of them; progress goes to stderr then.
     """
     given = dict(locals())
     from rich.console import Console
@@ -78,10 +78,9 @@ def advise(
             raise no_such_file(run)
         _check_nothing_else(given, of_file=run.is_file())
         if run.is_file():
-            found = [advise_on_buffer(run, plant, memory or 0, noise)]
+            show(advise_on_buffer(run, plant, memory or 0, noise), format, console)
         else:
-            found = advise_from(run, plant, memory or 0, frequency, noise)
-        show(found, format, console)
+            show(advise_from(run, plant, memory or 0, frequency, noise), format, console)
         return 0
     assert plant is not None
     question = Question(
@@ -99,7 +98,7 @@ def advise(
     )
     folder = output or Path("runs") / f"advice-{file_names([plant])[0]}"
     progress = Console(stderr=True, emoji=False) if format == "json" else console
-    show([find(question, folder, workers or cores(), progress)], format, console)
+    show(find(question, folder, workers or cores(), progress), format, console)
     return 0
 
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from replaybench.baselines.references import reference
 from replaybench.data.errors import UserError
 from replaybench.data.formats.documents import read_toml
-from replaybench.data.formats.run_folder import RunFolder
+from replaybench.data.formats.run_folder import RunFolder, runs_within
 from replaybench.experiments.figures.all_figures import draw_figures
 from replaybench.experiments.figures.style import PAPER, SCREEN
 from replaybench.experiments.results.dataset import assemble, without_rewards
@@ -39,8 +39,9 @@ def show_figures(console: Console, run: Path, style: str, kind: Kind | None, out
     folder, look = RunFolder(run), LOOKS[style]
     if not folder.results.is_file() and not any(folder.path.glob("cells/*/scores.h5")):
         raise UserError(
-            f"{run} holds no results.nc and no finished cell; run `replaybench sweep` into it first, or name another "
-            "run folder"
+            runs_within(run)
+            or f"{run} holds no results.nc and no finished cell; run `replaybench sweep` into it first, or name "
+            "another run folder"
         )
     if kind is not None:
         look = dataclasses.replace(look, formats=(kind,))

@@ -14,7 +14,7 @@ from replaybench.controllers.registry import spelled
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError, shown
 from replaybench.data.formats.documents import read_json
-from replaybench.data.formats.run_folder import RunFolder
+from replaybench.data.formats.run_folder import RunFolder, runs_within
 from replaybench.data.records.record import read_header
 from replaybench.envs.registry import PLANTS
 from replaybench.experiments.training.study import Cell
@@ -46,6 +46,8 @@ def cells_of(folder: RunFolder) -> list[Cell]:
 
 def no_run_folder(path: Path) -> UserError:
     """Return the error for a folder that no sweep wrote, naming the files in it that may be meant."""
+    if inside := runs_within(path):
+        return UserError(inside)
     files = sorted((*path.glob("*.h5"), *path.glob("*.safetensors")))
     hint = f"name a file of it: {' or '.join(map(str, files))}" if files else "name the folder that a sweep wrote"
     return UserError(f"{path} is not a run folder (it holds no study.toml); {hint}")

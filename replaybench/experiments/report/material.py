@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError
 from replaybench.data.formats.documents import read_json, read_toml
-from replaybench.data.formats.run_folder import RunFolder
+from replaybench.data.formats.run_folder import RunFolder, runs_within
 from replaybench.experiments.figures.style import Series, all_series
 from replaybench.experiments.results.dataset import AXES, last_of, mu_r, runs_there, the_last, without_rewards
 from replaybench.experiments.results.results_file import read_results
@@ -157,7 +157,8 @@ def read_material(path: Path) -> Material:
     folder = RunFolder(path) if path.is_dir() else RunFolder(path.parent) if path.name == "results.nc" else None
     results = path if path.is_file() else path / "results.nc"
     if path.is_dir() and not results.is_file():
-        raise UserError(f"{path} holds no results.nc; run `replaybench sweep` into it first, or name a results file")
+        wanted = f"{path} holds no results.nc; run `replaybench sweep` into it first, or name a results file"
+        raise UserError(runs_within(path) or wanted)
     data = read_results(results).sortby(["noise", "frequency"])
     axes = ("plant", "noise", "frequency", "learner", "strategy", "seed", "episode")
     rewards = data["reward"].transpose(*axes)

@@ -239,9 +239,15 @@ def test_advice_from_the_command_line_and_again_from_what_it_left(
     assert {path: path.stat().st_mtime_ns for path in made} == made, "finished cells were run again"
 
     assert call("advise", tmp_path / "advice" / "2-probes", "--format", "json") == 0
-    stored = json.loads(capsys.readouterr().out)
+    (stored,) = json.loads(capsys.readouterr().out)
     assert stored["traits"] == told["traits"]
     assert {each["strategy"] for each in stored["tried"]} <= tried
+
+    for command in ("report", "table", "figures", "watch", "inspect"):
+        assert call(command, tmp_path / "advice") == 2
+        told = capsys.readouterr().err
+        assert told.count("\n") == 1
+        assert f"holds runs and is none itself; name one of them: {tmp_path}/advice/1-full, {tmp_path}/adv" in told
 
     assert call(*asked, "--noise", 0.02) == 2
     assert re.search(r"^replaybench: .*another question; choose another --output", capsys.readouterr().err)
