@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import Final
 
 STOPPED_AT_ONCE = "stopped at once; finished cells and checkpoints are kept, run the same command again to continue"
+_AGAIN: Final = 0.02
+"""After how many seconds an interruption that was lost is raised again."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -37,23 +42,46 @@ def stopping_raises() -> Iterator[None]:
     """Let Ctrl-C and SIGTERM raise in the main thread; SIGTERM once, for what `timeout` sends twice is meant once.
 
     A library may make another error of what was raised within it, as Matplotlib does of an interruption while it draws:
-    that error is raised as the interruption that it was.
+    that error is raised as the interruption that it was. What is raised within a callback of a C library is lost, as it
+    is while LLVM compiles: it is raised again a moment later.
     """
     seen: list[KeyboardInterrupt] = []
+    lost: list[KeyboardInterrupt] = []
+    timers: list[threading.Timer] = []
 
     def stop(number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGTERM:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if lost:
+            raise lost.pop()
+        if number == signal.SIGTERM and any(isinstance(each, Terminated) for each in seen):
+            return
         seen.append(Terminated() if number == signal.SIGTERM else KeyboardInterrupt())
         raise seen[-1]
 
+    def again(unraisable: sys.UnraisableHookArgs) -> None:
+        if unraisable.exc_value not in seen:
+            before(unraisable)
+            return
+        lost.append(unraisable.exc_value)
+        number = signal.SIGTERM if isinstance(unraisable.exc_value, Terminated) else signal.SIGINT
+        timers.append(threading.Timer(_AGAIN, _thread.interrupt_main, (number,)))
+        timers[-1].start()
+
+    before = sys.unraisablehook
     with _handlers({signal.SIGINT: stop, signal.SIGTERM: stop}):
+        sys.unraisablehook = again
         try:
             yield
         except Exception as error:
             if not seen:
                 raise
             raise seen[-1] from error
+        finally:
+            sys.unraisablehook = before
+            for timer in timers:
+                timer.cancel()
+                timer.join()
+            if lost:
+                raise lost.pop()
 
 
 @contextlib.contextmanager

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -33,3 +36,48 @@ def test_an_interruption_is_told_as_one_whatever_a_library_made_of_it(sent: sign
 def test_other_errors_are_told_as_they_are() -> None:
     with pytest.raises(ValueError, match="mine"), stopping_raises():
         raise ValueError("mine")
+
+
+@pytest.mark.parametrize("sent", MEANT)
+def test_an_interruption_that_a_c_library_swallowed_is_raised_again(sent: signal.Signals) -> None:
+    """As LLVM does, whose callbacks to Python cannot raise."""
+    hook, before = sys.unraisablehook, signal.signal(sent, signal.default_int_handler)
+    callback = ctypes.CFUNCTYPE(None)(lambda: os.kill(os.getpid(), sent))
+    try:
+        with pytest.raises(KeyboardInterrupt) as told, stopping_raises():
+            callback()
+            deadline = time.monotonic() + 10.0
+            while time.monotonic() < deadline:
+                time.sleep(0.001)
+            raise AssertionError("was not stopped")
+        assert told.type is MEANT[sent]
+        assert sys.unraisablehook is hook
+    finally:
+        signal.signal(sent, before)
+
+
+@pytest.mark.parametrize("sent", MEANT)
+def test_nor_is_it_lost_where_the_command_ends_at_once(sent: signal.Signals) -> None:
+    before = signal.signal(sent, signal.default_int_handler)
+    callback = ctypes.CFUNCTYPE(None)(lambda: os.kill(os.getpid(), sent))
+    try:
+        with pytest.raises(KeyboardInterrupt) as told, stopping_raises():
+            callback()
+            sys.exit(0)
+        assert told.type is MEANT[sent]
+        time.sleep(0.1)  # it is raised once
+    finally:
+        signal.signal(sent, before)
+
+
+def test_an_interruption_during_imports_is_one_word() -> None:
+    code = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "class Early:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'replaybench.experiments.cli': signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Early())\n"
+        "from replaybench.__main__ import main; main()"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "replaybench: stopped\n")
