@@ -25,7 +25,7 @@ from replaybench.data.numerics import NUMERICS_VERSION
 from replaybench.data.records.record import read_record, write_record
 from replaybench.envs.interface.checks import whole_steps
 from replaybench.envs.interface.plant import Plant
-from replaybench.envs.ode.plant import OdePlant
+from replaybench.envs.ode.plant import OdePlant, with_equations
 
 TOLERANCE: Final = 5e-6
 """‖Δθ‖∞ at which the sweeps stop, as a part of the largest |R|.
@@ -63,8 +63,9 @@ def solve(
         store: put a new solution into the cache.
 
     Raises:
-        UserError: the plant declares no grid, or a setting is out of its range.
+        UserError: the plant has no equations, or declares no grid, or a setting is out of its range.
     """
+    plant = with_equations(plant, "dynamic programming")
     whole_steps(plant.name, plant.episode_seconds, frequency)
     grid = plant_grid(plant) if grid is None else grid
     discount = reference_discount(plant, frequency) if discount is None else discount

@@ -23,6 +23,7 @@ from replaybench.envs.interface.plant import Params, Vector
 from replaybench.envs.ode.magman import Magman
 from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
 from replaybench.envs.ode.plant import OdePlant
+from replaybench.envs.registry import make_plant
 
 GAMMA = 0.95
 
@@ -297,6 +298,12 @@ def test_a_folder_that_cannot_be_written_is_no_error(empty_cache: Path) -> None:
 def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         solve(Pendulum(), **settings)
+
+
+def test_a_plant_without_equations_is_refused() -> None:
+    told = "^MujocoHopper is not given by equations, which dynamic programming needs; Pendulum, .* OdePlant are$"
+    with pytest.raises(UserError, match=told):
+        solve(make_plant("MujocoHopper"))  # type: ignore[arg-type]
 
 
 def test_a_plant_without_a_grid_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

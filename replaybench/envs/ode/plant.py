@@ -160,7 +160,10 @@ def with_equations(plant: Plant, purpose: str) -> OdePlant:
         UserError: it has none, so that it cannot serve the `purpose`.
     """
     if not isinstance(plant, OdePlant):
-        raise UserError(f"{plant.name} is not given by equations, which {purpose} needs")
+        raise UserError(
+            f"{plant.name} is not given by equations, which {purpose} needs; Pendulum, PendulumDCSC, Magman and plants "
+            "of your own that derive from OdePlant are"
+        )
     return plant
 
 
