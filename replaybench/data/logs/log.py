@@ -94,10 +94,21 @@ class Log:
         if missing.any():
             row = int(missing.argmax())
             raise UserError(
-                f"{self.path}: column {name!r} is {column[row]} at {self.where(row)} ({missing.sum()} such rows); "
-                "mend them, leave those rows out (a gap in time splits the episode), or --missing drop or interpolate"
+                f"{self.path}: column {name!r} is {shown_number(column[row])} at {self.where(row)} "
+                f"({such_rows(int(missing.sum()))}); mend, or leave out, what is so "
+                "(a gap in time splits the episode), or --missing drop or interpolate"
             )
         return column
+
+
+def shown_number(value: float) -> str:
+    """Return a value as people read it; an empty cell is one that is not a number."""
+    return "not a number" if np.isnan(value) else f"{value:.6g}"
+
+
+def such_rows(count: int) -> str:
+    """Return how many rows are so."""
+    return "1 such row" if count == 1 else f"{count} such rows"
 
 
 def read_log(path: Path, time: str | None = None, timed_only: bool = False) -> Log:

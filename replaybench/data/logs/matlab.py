@@ -88,7 +88,7 @@ def _columns(name: str, value: Floats, rows: int) -> dict[str, Floats] | str:
     if height * width == rows:
         return {name: value.reshape(-1)}
     if rows not in value.shape:
-        return f"it is {height}×{width}, but the log has {rows} rows"
+        return f"it is {height}×{width}, but the log has {rows} row{'' if rows == 1 else 's'}"
     count = width if height == rows else height
     if count > WIDEST:
         return f"it is a matrix of {height}×{width}; save its columns as vectors"

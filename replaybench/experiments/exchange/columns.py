@@ -37,6 +37,9 @@ def match_columns(log: Log, plant: Plant, columns: Mapping[str, str]) -> dict[st
     for name, column in columns.items():
         if _fold(name) not in by_fold:
             raise unknown("state or action", name, names)
+        if column not in (*log.columns, *log.unusable):
+            alike = [title for title in (*log.columns, *log.unusable) if _fold(title) == _fold(column)]
+            column = alike[0] if len(alike) == 1 else column
         if column not in log.columns and column not in log.unusable:
             raise unknown("column", column, log.columns)
         if by_fold[_fold(name)] in stated:

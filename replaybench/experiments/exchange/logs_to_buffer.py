@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError
-from replaybench.data.logs.log import Log, segments
+from replaybench.data.logs.log import Log, segments, shown_number, such_rows
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.experiments.exchange.columns import OPTIONAL, match_columns
@@ -71,7 +71,7 @@ def convert(
     mapping = match_columns(log, plant, columns or {})
     rows = len(next(iter(log.columns.values())))
     if rows < 2:
-        raise UserError(f"{log.path} has {rows} rows of data; a step takes two")
+        raise UserError(f"{log.path} has {rows or 'no'} row{'' if rows == 1 else 's'} of data; a step takes two")
     inferred = frequency is None
     frequency = control_rate(log, plant, frequency)
     starts, used = _steps(log, frequency)
@@ -182,9 +182,9 @@ def _refuse(log: Log, name: str, unit: str, column: str, beyond: Bools, bounds: 
     if beyond.any():
         row = int(beyond.argmax())
         raise UserError(
-            f"{log.path}: {name} is {log.columns[column][row]:.6g} in column {column!r} at {log.where(row)} "
-            f"({beyond.sum()} such rows), beyond {bounds[0]:.4g} … {bounds[1]:.4g} {unit}: is the column in {unit}, "
-            f"not in mA, mV, deg or the like? Give it in {unit}{remedy}"
+            f"{log.path}: {name} is {shown_number(log.columns[column][row])} in column {column!r} at {log.where(row)} "
+            f"({such_rows(int(beyond.sum()))}), beyond {bounds[0]:.4g} … {bounds[1]:.4g} {unit}: is the column in "
+            f"{unit}, not in mA, mV, deg or the like? Give it in {unit}{remedy}"
         )
 
 

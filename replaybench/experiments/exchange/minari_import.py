@@ -17,6 +17,7 @@ import numpy as np
 from replaybench.data.bounds import HERTZ, NOISE
 from replaybench.data.errors import UserError, shown
 from replaybench.data.formats.minari_dataset import Episode, dataset_folder, read_dataset
+from replaybench.data.logs.log import shown_number
 from replaybench.data.user_code.user_file import called
 from replaybench.envs.foreign.gymnasium_plant import GymnasiumPlant
 from replaybench.envs.interface.plant import Plant
@@ -157,6 +158,7 @@ def _check_bounds(
     if beyond.any():
         row, column = np.argwhere(beyond)[0]
         raise UserError(
-            f"{dataset_id}, episode {number}, step {row}: {kind} {names[column]} is {array[row, column]:.6g}, beyond "
-            f"±{bound[column]:.4g}; observations and actions must be normalised as the plant's are"
+            f"{dataset_id}, episode {number}, step {row}: {kind} {names[column]} is "
+            f"{shown_number(array[row, column])}, beyond ±{bound[column]:.4g}; "
+            "observations and actions must be normalised as the plant's are"
         )

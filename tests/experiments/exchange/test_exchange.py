@@ -267,7 +267,7 @@ def test_rows_without_a_time_and_unwritable_targets_on_the_command_line(
         "time,angle,angular_velocity,voltage\n" + "0,0,0,1\n0.02,0,0,1\n,0,0,1\n0.06,0,0,1\n0.08,0,0,1\n"
     )
     words = "import", "rig.csv", "--plant", "Pendulum"
-    assert "column 'time' is nan at line 4" in call(capsys, *words)[2]
+    assert "column 'time' is not a number at line 4" in call(capsys, *words)[2]
     code, out, _ = call(capsys, *words, "--missing", "drop")
     assert code == 0
     assert "warning: 1 rows have no time: left out" in out
@@ -315,7 +315,7 @@ def test_someone_elses_dataset_is_taken_as_normalised_and_checked(root: Path) ->
         ),
         (np.zeros((21, 2)), np.zeros((20, 2)), {}, r"has actions of 2 numbers, Pendulum of 1 \(voltage\)"),
         (np.full((21, 2), 3.0), np.zeros((20, 1)), {}, r"episode 0, step 0: observation angle is 3, beyond ±1.05"),
-        (np.full((21, 2), np.nan), np.zeros((20, 1)), {}, r"observation angle is nan"),
+        (np.full((21, 2), np.nan), np.zeros((20, 1)), {}, r"observation angle is not a number, beyond"),
         (np.zeros((21, 2)), np.full((20, 1), 2.0), {}, r"action voltage is 2, beyond ±1; .* must be normalised"),
         (np.zeros((21, 2)), np.zeros((20, 1)), {"plant": "Magman"}, r"was recorded on Magman, not on Pendulum"),
         (

@@ -163,9 +163,9 @@ def test_no_step_crosses_a_gap() -> None:
 
 
 def test_one_row_is_no_step() -> None:
-    with pytest.raises(UserError, match=r"rig.npz has 1 rows of data; a step takes two"):
+    with pytest.raises(UserError, match=r"rig.npz has 1 row of data; a step takes two"):
         convert(log_of(pendulum_table(1), time=False), Pendulum(), frequency=50.0)
-    with pytest.raises(UserError, match=r"rig.npz has 1 rows of data"):
+    with pytest.raises(UserError, match=r"rig.npz has 1 row of data"):
         convert(log_of(pendulum_table(1)), Pendulum())
 
 
@@ -174,7 +174,7 @@ def test_what_the_last_row_of_an_episode_lacks_is_not_missed() -> None:
     table["voltage"][-1] = math.nan
     assert convert(log_of(table), Pendulum())[2].transitions == 49
     table["voltage"][20] = math.nan
-    with pytest.raises(UserError, match=r"'voltage' is nan at index 20 \(1 such rows\)"):
+    with pytest.raises(UserError, match=r"'voltage' is not a number at index 20 \(1 such row\)"):
         convert(log_of(table), Pendulum())
     table = pendulum_table(50)
     table["angle"][-1] = math.inf
@@ -294,6 +294,8 @@ def test_columns_are_matched_by_name_or_as_stated() -> None:
     table = pendulum_table(30)
     renamed = {"time": table["time"], "ANGLE": table["angle"], "w": table["angular_velocity"], "U": table["voltage"]}
     _, facts, _ = convert(log_of(renamed), Pendulum(), parse_columns(["Angular_Velocity=w", "voltage=U"]))
+    assert facts["columns"] == {"angle": "ANGLE", "angular velocity": "w", "voltage": "U"}
+    _, facts, _ = convert(log_of(renamed), Pendulum(), parse_columns(["angular velocity=W", "voltage=u"]))
     assert facts["columns"] == {"angle": "ANGLE", "angular velocity": "w", "voltage": "U"}
     with pytest.raises(UserError, match="unknown state or action 'angel'; did you mean angle"):
         convert(log_of(renamed), Pendulum(), {"angel": "w"})
