@@ -12,6 +12,7 @@ import pytest
 
 from replaybench.data.configuration import build
 from replaybench.experiments.cli import COMMANDS, main
+from replaybench.experiments.plan_warnings import plan_warnings
 from replaybench.experiments.training.study import Study
 
 ROOT = Path(__file__).parents[1]
@@ -59,7 +60,9 @@ def test_code_blocks_are_valid(page: Path, tmp_path: Path, monkeypatch: pytest.M
         monkeypatch.chdir(tmp_path)
     for text in blocks(page, "toml"):
         study = build(Study, {"name": "docs", **tomllib.loads(text)}, str(page))
-        assert replace(study, start={}).cells()  # policies that it starts with are the reader's
+        cells = replace(study, start={}).cells()  # policies that it starts with are the reader's
+        assert cells
+        assert not plan_warnings(cells)
     for text in blocks(page, "python"):
         compile(text, str(page), "exec")
     for text in blocks(page, "sh"):

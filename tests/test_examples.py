@@ -15,6 +15,7 @@ import torch
 from PIL.GifImagePlugin import GifImageFile
 
 from replaybench.experiments.cli import main
+from replaybench.experiments.plan_warnings import plan_warnings
 from replaybench.experiments.training.study import read_study
 
 ROOT = Path(__file__).parents[1]
@@ -45,6 +46,12 @@ def test_stable_baselines3_learns_from_our_buffers(capsys: pytest.CaptureFixture
     assert len(returns) == 4
     assert np.isfinite(list(returns.values())).all()
     assert capsys.readouterr().out.count("return after 60 steps") == 4
+
+
+def test_studies_that_come_along_are_not_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT / "replaybench")
+    studies = [*Path("studies").glob("*.toml"), Path("examples/own_plant.toml")]
+    assert {str(path): told for path in studies if (told := plan_warnings(read_study(path).cells()))} == {}
 
 
 def test_a_study_of_an_own_plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
