@@ -26,15 +26,14 @@ class Named(NamedTuple):
     others: set[str]
 
 
-def named_by(path: Path, installed: Callable[[str], bool], module: str = "") -> Named:
+def named_by(path: Path, installed: Callable[[str], bool], package: str = "") -> Named:
     """Return what the import statements of a Python file name, those left out that only run in a function or a script.
 
     Args:
         path: the file.
         installed: whether a top-level name is of a package, or of Python itself; those are never files of the folder.
-        module: its name as a module, `tools.helper` in a folder's `tools/helper.py`; none for a user's own file.
+        package: the one that it is of, `tools` for a folder's `tools/helper.py`; none for a user's own file.
     """
-    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     folder = path.parents[package.count(".") + 1 if package else 0]
     found, waiting = Named({}, set()), [(path, package)]
     while waiting:

@@ -86,7 +86,7 @@ def _named(module: ModuleType) -> set[str]:
     path = _file(module)
     if path is None or path.suffix != ".py" or _version(_top(module)):
         return set()
-    files, others = named_by(path, of_a_package, module.__name__)
+    files, others = named_by(path, of_a_package, module.__package__ or "")
     return {*map(_content, files.values()), *(_version(name) for name in others - _NAMED_ELSEWHERE)}
 
 

@@ -146,7 +146,7 @@ def import_file(path: Path, kind: str) -> ModuleType:
     _IMPORTED.setdefault(name, written)
     if name in sys.modules:
         return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=None)  # no package: one file
     if spec is None or spec.loader is None:
         raise UserError(f"{str(path)!r} cannot be imported; give a Python file")
     module = importlib.util.module_from_spec(spec)

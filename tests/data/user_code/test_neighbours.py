@@ -111,3 +111,24 @@ def test_a_folder_named_like_an_installed_package_is_no_neighbour(tmp_path: Path
     (tmp_path / "replaybench").mkdir()
     (tmp_path / "replaybench" / "__init__.py").write_text("raise RuntimeError\n")
     assert "__init__.py" not in made_of(mine(tmp_path, "SHARE = 0.25\n"))
+
+
+def test_a_file_called_init_has_the_neighbours_of_its_own_folder(tmp_path: Path) -> None:
+    """It is a file as any other, and no package."""
+    (tmp_path / "helper.py").write_text("SHARE = 0.5\n")
+    folder = tmp_path / "own"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(MINE.replace("IMPORTED", "from helper import SHARE"))
+    told = set()
+    for share in (0.25, 0.125):
+        before = set(sys.modules)
+        (folder / "helper.py").write_text(f"SHARE = {share}\n")
+        importlib.invalidate_caches()
+        found = class_in_file(InFile(folder / "__init__.py", "Mine"), "retention", Retention)
+        assert found.share == share
+        told.add(made_of(found))
+        _forget(before)
+    assert len(told) == 2
+    (folder / "__init__.py").write_text(MINE.replace("IMPORTED", "from .helper import SHARE"))
+    with pytest.raises(UserError, match="line 3: ImportError: attempted relative import with no known parent package"):
+        class_in_file(InFile(folder / "__init__.py", "Mine"), "retention", Retention)
