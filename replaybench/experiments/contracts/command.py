@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from typing import Final
 
 from rich.console import Console
 
@@ -21,6 +23,9 @@ _WHOLE = {
     WEIGHTINGS.kind: "FIFO[PER+{}]",
 }
 """How a part of a strategy becomes a whole one."""
+
+_OWN: Final = re.compile(r"(.+\.py:\w+)\s*(?:\(.*\))?\Z")
+"""A class in a user's file, with its parameters if it is a part of a strategy."""
 
 
 def show_check(console: Console, name: str) -> int:
@@ -69,7 +74,8 @@ def contract_of(name: str) -> tuple[str, Iterator[tuple[str, str]]]:
 
 def _part(name: str) -> str:
     """Return the strategy that consists of a part and the plainest others; empty if the name is no part's."""
-    bare = name.partition("(")[0]
+    own = _OWN.match(name)
+    bare = own[1] if own else name.partition("(")[0]
     for registry in (RETENTIONS, SAMPLINGS, WEIGHTINGS):
         if _is_in(registry, bare):
             return _WHOLE[registry.kind].format(name)

@@ -15,6 +15,7 @@ import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from replaybench.data.errors import UserError, unknown
@@ -32,6 +33,9 @@ _ALIASES: Final = {
 _NAME: Final = r"[A-Za-z][A-Za-z -]*?(?:_(?=[A-Za-z])[A-Za-z]+)?[0-9]?"
 _FILE: Final = r"[^()*·+\[\]]+\.py:\w+"
 _TERM: Final = re.compile(rf"\s*(?:({_FILE})|({_NAME})\s*(?:_([0-9.]+))?)\s*(?:\(([^()]*)\))?\s*\Z")
+
+
+_SIGNS: Final = "()*·+[]"
 
 
 class _Written(NamedTuple):
@@ -53,6 +57,18 @@ def parse(text: str, *, from_file: bool = False) -> Strategy:
         UserError: the text does not parse (the message shows where), a name or number is wrong, or the parts do not
             go together.
     """
+    try:
+        return _parse(text, from_file)
+    except UserError:
+        if (path := _signs_in_path(text)) and not from_file:
+            raise UserError(
+                f"strategy {text!r}: the path {path!r} has a sign in it that strategies are written with, one of "
+                f"{' '.join(_SIGNS)}; rename the file or its folder"
+            ) from None
+        raise
+
+
+def _parse(text: str, from_file: bool) -> Strategy:
     opening = text.find("[")
     if opening < 0 or not text.rstrip().endswith("]"):
         raise UserError(f"strategy {text!r} is not of the form Retention[Sampling], e.g. {_whole(text)}")
@@ -75,6 +91,14 @@ def parse(text: str, *, from_file: bool = False) -> Strategy:
     if refers:
         found["refer"] = refers[0]
     return Strategy(retention, sampling, *weightings, **found)
+
+
+def _signs_in_path(text: str) -> str:
+    """Return the path of a file that the text names and the notation cannot, having signs of its own in it."""
+    starts = [0, *(place + 1 for place, sign in enumerate(text) if sign in _SIGNS)]
+    ends = [match.start() + len(".py") for match in re.finditer(r"\.py:", text)]
+    paths = (text[start:end].strip() for end in ends for start in starts if start < end)
+    return next((path for path in paths if set(path) & set(_SIGNS) and Path(path).is_file()), "")
 
 
 def _whole(text: str) -> str:
@@ -202,5 +226,9 @@ def _value(text: str, kinds: Sequence[Any], where: str) -> float | bool | str | 
     with contextlib.suppress(ValueError):
         if number is not None:
             return number(text)
+    if number is None and not words:
+        raise UserError(
+            f"{where} is text, or what a strategy cannot be written with; declare a number, a bool or a Literal"
+        )
     spoken = {int: ["a whole number"], float: ["a number"], None: []}[number]
     raise UserError(f"{where} must be {' or '.join([*spoken, *words])}, not {text!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -174,3 +175,26 @@ def test_what_it_could_is_taken(own: str) -> None:
 def test_a_class_that_cannot_be_made_is_one_line(own: str) -> None:
     with pytest.raises(UserError, match=r"own.py:Unmakable cannot be made: ValueError: no share"):
         parse(f"{own}:Unmakable[Uniform]")
+
+
+@pytest.mark.parametrize("name", ["path (1)/own.py", "a+b.py", "x[0].py", "a*b.py"])
+@pytest.mark.parametrize("whole", ["{}:Mine(0.5)[Uniform]", "Drop(0.5)*{}:Mine[Uniform]", "FIFO[{}:Mine(mode=2)]"])
+def test_a_path_with_signs_of_the_notation_is_told(
+    name: str, whole: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).parent.mkdir(exist_ok=True)
+    Path(name).write_text("")
+    with pytest.raises(
+        UserError, match=f"the path {re.escape(repr(name))} has a sign in it .*; rename the file or its"
+    ):
+        parse(whole.format(name))
+
+
+def test_a_parameter_that_is_text_is_told(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "from dataclasses import dataclass\nfrom replaybench.replay.strategies.retention.fifo import FIFO\n"
+        "@dataclass(frozen=True)\nclass Mine(FIFO):\n    mode: str = 'fast'\n"
+    )
+    with pytest.raises(UserError, match="mode of .*own.py:Mine is text, .*; declare a number, a bool or a Literal$"):
+        parse(f"{tmp_path / 'own.py'}:Mine(mode=slow)[Uniform]")
