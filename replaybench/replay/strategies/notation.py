@@ -227,8 +227,6 @@ def _value(text: str, kinds: Sequence[Any], where: str) -> float | bool | str | 
         if number is not None:
             return number(text)
     if number is None and not words:
-        raise UserError(
-            f"{where} is text, or what a strategy cannot be written with; declare a number, a bool or a Literal"
-        )
+        raise UserError(f"{where} is of a type that no strategy is written with; declare a number, a bool or a Literal")
     spoken = {int: ["a whole number"], float: ["a number"], None: []}[number]
     raise UserError(f"{where} must be {' or '.join([*spoken, *words])}, not {text!r}")

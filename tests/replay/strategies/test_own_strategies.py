@@ -196,5 +196,8 @@ def test_a_parameter_that_is_text_is_told(tmp_path: Path) -> None:
         "from dataclasses import dataclass\nfrom replaybench.replay.strategies.retention.fifo import FIFO\n"
         "@dataclass(frozen=True)\nclass Mine(FIFO):\n    mode: str = 'fast'\n"
     )
-    with pytest.raises(UserError, match="mode of .*own.py:Mine is text, .*; declare a number, a bool or a Literal$"):
+    with pytest.raises(
+        UserError,
+        match="mode of .*own.py:Mine is of a type that no strategy .*; declare a number, a bool or a Literal$",
+    ):
         parse(f"{tmp_path / 'own.py'}:Mine(mode=slow)[Uniform]")
