@@ -224,7 +224,9 @@ def test_figures_are_drawn_again_for_print(run: Path, tmp_path: Path, capsys: py
     (copied / "study.toml").write_text(study.replace("PendulumDCSC", f"{tmp_path}/none.py:Mine"), encoding="utf-8")
     assert call("figures", copied, "--format", "svg") == 0
     assert "names Python files: policies are not drawn" in capsys.readouterr().out
-    assert "holds no results.nc" in refused(capsys, "figures", tmp_path)
+    assert "holds runs and is none itself; name one of them: " in refused(capsys, "figures", tmp_path)
+    (tmp_path / "empty").mkdir()
+    assert "holds no results.nc" in refused(capsys, "figures", tmp_path / "empty")
 
 
 def test_figures_of_a_killed_sweep_show_its_finished_cells(
