@@ -118,7 +118,7 @@ def test_what_an_own_strategy_raises_is_one_line_and_finished_cells_have_results
     assert scores.notnull().values.tolist() == [True, False]
 
 
-@pytest.mark.parametrize("address", ["", "foo", "foo://bar:1"])
+@pytest.mark.parametrize("address", ["", "foo", "foo://bar:1", "tls://127.0.0.1:1"])
 def test_an_address_that_is_none_is_refused_before_the_folder_is_made(
     address: str, study: Study, tmp_path: Path
 ) -> None:

@@ -83,6 +83,7 @@ def _client(address: str) -> Client:
         from distributed import Client
         from distributed.comm.addressing import parse_address, parse_host_port
         from distributed.comm.registry import get_backend
+        from distributed.security import Security
     except ImportError:
         raise UserError("--cluster needs the extra: pip install 'replaybench[cluster]'") from None
     try:
@@ -91,6 +92,8 @@ def _client(address: str) -> Client:
         get_backend(scheme)
         if scheme in ("tcp", "tls"):
             parse_host_port(place)
+        if scheme in ("tls", "wss") and Security().get_connection_args("client").get("ssl_context") is None:
+            raise ValueError("certificates are missing, which Dask's configuration names under distributed.comm.tls")
         client = Client(address, timeout="10s", set_as_default=False)
     except (OSError, ValueError) as error:
         raise UserError(f"no Dask scheduler answers at {address!r}: {error}; give tcp://HOST:PORT") from None
