@@ -129,18 +129,19 @@ def _table(data: xr.Dataset, rows: list[Row], baseline: str) -> FittedTable:
     learners, strategies = (shortened(data[axis].values.tolist()) for axis in ("learner", "strategy"))
     nearly = f"{100 * ASSURED:g} % reach"
     numbers = ("n", "failed", "IQM [95 %]", f"− {strategies[baseline]} [95 %]", "p", "seeds", "P(better)", nearly)
-    measures = ["μ_final"] if scaled(data).any() else []
-    measures += [episode_metric(data)] if not scaled(data).all() else []
+    measured = {bool(scaled(data).sel(noise=row.noise, frequency=row.frequency)) for row in rows}
+    measures = ["μ_final"] if True in measured else []
+    measures += [episode_metric(data)] if False in measured else []
     table = FittedTable(
         ("Hz", "noise", *names, *numbers),
         names,
         ("Hz", "noise", *numbers),
         droppable=("failed", "seeds", nearly, "P(better)"),
         title=f"{data['plant'].item()}: {' or '.join(measures)} of {the_last(data)}, compared with {baseline}",
-        caption="differences are of paired seeds, with BCa intervals; p, by flipped signs, is Holm's within a noise\n"
-        "and rate, and is the test: not whether intervals overlap; seeds: where p leaves it open, how many would\n"
-        "tell, as the only test, if the difference is what it is here. IQM: mean of the middle half of the runs;\n"
-        "P(better): the chance that a run beats one of the other; reach: what so many of further runs will, 95 %\n"
+        caption="differences are of paired seeds, with BCa intervals; p, by flipped signs, is Holm's within a noise "
+        "and rate, and is the test: not whether intervals overlap; seeds: where p leaves it open, how many would "
+        "tell, as the only test, if the difference is what it is here. IQM: mean of the middle half of the runs; "
+        "P(better): the chance that a run beats one of the other; reach: what so many of further runs will, 95 % "
         "sure; of too few runs for that, the worst, and in brackets how many of further runs will reach it",
     )
     for row in rows:

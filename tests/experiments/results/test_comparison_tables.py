@@ -75,6 +75,27 @@ def test_tables_name_the_baseline_and_say_what_the_test_is(tmp_path: Path) -> No
         comparison_tables(data, "FULL[Uniform]")
 
 
+def test_points_that_were_not_run_are_no_measure(tmp_path: Path) -> None:
+    """A study of several grids leaves points of its axes empty: no reference is known there, and nothing was scored."""
+    data = results(tmp_path, SCALED)
+    data = data.reindex(noise=[0.0, 0.02], frequency=[50.0, 100.0])
+    told = shown(data, None)
+    assert "PendulumDCSC: μ_final of all 20 episodes" in told
+    assert "PendulumDCSC: mean reward of all 20 episodes" in shown(results(tmp_path, RAW), None)
+
+
+def test_the_footnote_fills_its_lines(tmp_path: Path) -> None:
+    """Lines that are broken in the text would be broken again by a terminal of 80 columns, after a word or two."""
+    stream = io.StringIO()
+    console = Console(file=stream, width=80)
+    for table in comparison_tables(results(tmp_path, SCALED), None):
+        console.print(table)
+    _, _, note = stream.getvalue().partition("differences are of")
+    *whole, _ = note.strip().splitlines()
+    assert len(whole) > 4
+    assert min(len(line.strip()) for line in whole[1:]) > 60
+
+
 def test_a_single_strategy_is_compared_with_nothing(tmp_path: Path) -> None:
     data = results(tmp_path, SCALED, STRATEGIES[:1])
     assert comparison_tables(data) == []
