@@ -16,11 +16,12 @@ from replaybench.data.atomic import write_text
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.experiments.figures.episode_lengths import length_curves
 from replaybench.experiments.figures.learner_metrics import metric_curves
-from replaybench.experiments.figures.learning_curves import REFERENCES, draw_curve, learning_curve, learning_curves
+from replaybench.experiments.figures.learning_curves import draw_curve, learning_curve, learning_curves
 from replaybench.experiments.figures.maps.advantage_map import advantage_map
 from replaybench.experiments.figures.maps.condition_map import condition_map
 from replaybench.experiments.figures.paired_differences import paired_differences
 from replaybench.experiments.figures.performance_profiles import performance_profiles
+from replaybench.experiments.figures.reference_lines import REFERENCES
 from replaybench.experiments.figures.responses import response
 from replaybench.experiments.figures.score_bars import score_bars
 from replaybench.experiments.figures.style import (

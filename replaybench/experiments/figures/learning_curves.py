@@ -1,7 +1,8 @@
 """Learning curves of a sweep, averaged over runs, smoothed, with bootstrap bands.
 
-Curves show training episodes, exploration included; circles are greedy episodes. Rewards are normalised to μ_r where
-the references allow it, and raw otherwise, said on the axis. Failed runs have no curve and are counted.
+Curves show training episodes, exploration included; circles are greedy episodes. Of many series, whose bands and
+circles would cover each other, intervals stand beside the curves' ends. Rewards are normalised to μ_r where the
+references allow it, and raw otherwise, said on the axis. Failed runs have no curve and are counted.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from replaybench.experiments.figures.reference_lines import REFERENCES, Panel, draw_references, reference_handles
 from replaybench.experiments.figures.style import (
     GREY,
     MU_LABEL,
@@ -27,6 +29,7 @@ from replaybench.experiments.figures.style import (
     panel_width,
     plant_name,
     say,
+    whole_numbers,
 )
 from replaybench.experiments.results.dataset import counted_in, episode_metric, in_rounds, mu_r, runs_there
 
@@ -41,15 +44,10 @@ _MOST_POINTS: Final = 600
 _MOST_GREEDY: Final = 20
 _FLOOR: Final = -0.5  # μ_r of early episodes may be far below; curves that end there are shown whole
 EPISODE_LABELS: Final = ("training episode", "round of training")
-_ALWAYS: Final = ("reference_random", "reference_dp")
-REFERENCES: Final[dict[str, tuple[str, Any]]] = {
-    "reference_dp": ("dynamic programming", "-"),
-    "reference_dp_averaged": ("the same, values averaged over the noise", (0, (8, 1.5))),
-    "reference_dp_observer": ("the same, on a model observer", (0, (8, 1.5, 1, 1.5))),
-    "reference_lqr": ("linear-quadratic regulator", (0, (5, 2))),
-    "reference_zero": ("doing nothing", (0, (1, 1.5))),
-    "reference_random": ("random actions", (0, (5, 1.5, 1, 1.5))),
-}
+CROWDED: Final = 5
+"""Series beyond which bands cannot be told apart."""
+_ROOM: Final = 0.025
+"""What the interval of one series takes beside the curves, as a part of the run."""
 
 
 class Curve(NamedTuple):
@@ -102,36 +100,72 @@ def learning_curves(data: xr.Dataset) -> Figure:
     window, series = smoothing_window(data.sizes["episode"]), all_series(data)
     noises, rates = data["noise"].values.tolist(), data["frequency"].values.tolist()
     rows, columns = len(noises), len(rates)
-    several = data.sizes["seed"] > 1
-    caption = "Training episodes, exploration included" + (": mean over runs" if several else "; one run")
-    caption += f", moving average over {window} {counted_in(data)}" if window > 1 else ""
-    caption += ", band: 95 % bootstrap interval over runs" if several else ""
-    if data["reward_greedy"].notnull().any():
-        caption += ". Open circles: greedy episodes" + (", mean over runs" if several else "")
     width = panel_width(columns)
     labels = [one.label for one in series] + [label for label, _ in REFERENCES.values()]
     title = f"{plant_name(str(data['plant'].item()))}: learning curves"
     height = 0.66 * width if rows == 1 else max(1.9, 0.52 * width)
     height = max(height * rows + 0.3, legend_height(labels))
-    figure = new_figure(width * columns + 0.5 + legend_width(labels), height, title, caption + ".")
+    caption = _caption(data, window, len(series))
+    figure = new_figure(width * columns + 0.5 + legend_width(labels), height, title, caption)
     panels = figure.subplots(rows, columns, squeeze=False, sharex=True)
     usable = np.isfinite(mu_r(data, data["reference_dp"]).transpose("noise", "frequency").values)
     for (row, column), axes in np.ndenumerate(panels):
         _draw_panel(axes, data.isel(noise=row, frequency=column), series, window, bool(usable[row, column]))
         axes.set_title(condition(noises[row], rates[column]), color=GREY)
-        if column == 0 or not usable[row, column] or not usable[row, 0]:
+    drawn = np.array([[bool(axes.lines) for axes in row] for row in panels])
+    for row, column in np.argwhere(drawn).tolist():
+        axes = panels[row, column]
+        if not drawn[row, :column].any() or not usable[row, : column + 1].all():
             axes.set_ylabel(MU_LABEL if usable[row, column] else RAW_LABELS[episode_metric(data)])
         else:
             axes.tick_params(labelleft=False)
-        if row == rows - 1:
+        if not drawn[row + 1 :, column].any():
             axes.set_xlabel(EPISODE_LABELS[in_rounds(data)])
-    _share_view([axes for place, axes in np.ndenumerate(panels) if usable[place]])
-    shown: set[str] = set()
-    for (row, column), axes in np.ndenumerate(panels):
-        if axes.lines:
-            shown |= _draw_references(axes, data.isel(noise=row, frequency=column), bool(usable[row, column]))
-    add_legend(figure, _legend(series, shown))
+            axes.tick_params(labelbottom=True)
+    _share_view([panels[place] for place in zip(*np.nonzero(drawn & usable), strict=True)])
+    known = {
+        (row, column): Panel(
+            panels[row, column], _levels(data.isel(noise=row, frequency=column), bool(usable[row, column]))
+        )
+        for row, column in np.argwhere(drawn).tolist()
+    }
+    shown = draw_references([panel for place, panel in known.items() if usable[place]])
+    for place, panel in known.items():
+        if not usable[place]:
+            shown |= draw_references([panel])
+    add_legend(figure, [*_legend(series), *reference_handles(shown)])
     return figure
+
+
+def _caption(data: xr.Dataset, window: int, series: int) -> str:
+    """Say what curves, bands and circles are, as far as there are any."""
+    several, crowded = data.sizes["seed"] > 1, series > CROWDED
+    counted = counted_in(data)
+    caption = "Training episodes, exploration included" + (": mean over runs" if several else "; one run")
+    caption += f", moving average over {window} {counted}" if window > 1 else ""
+    if crowded:
+        last = f"the last {window} {counted}" if window > 1 else f"the last {counted.removesuffix('s')}"
+        caption += f". Marks right of the curves: {last}"
+        caption += ", with 95 % bootstrap intervals over runs" if several else ""
+        return caption + ", in the order of the legend."
+    caption += ", band: 95 % bootstrap interval over runs" if several else ""
+    if data["reward_greedy"].notnull().any():
+        caption += ". Open circles: greedy episodes"
+        stride = _greedy_stride(data.sizes["greedy_episode"])
+        caption += f", one in {stride} of each series" if stride > 1 else ""
+        caption += ", in turns" if stride > 1 and series > 1 else ""
+        caption += ", mean over runs" if several else ""
+    return caption + "."
+
+
+def _greedy_stride(count: int) -> int:
+    """Return of how many greedy episodes one is drawn."""
+    return max(1, -(-count // _MOST_GREEDY))
+
+
+def _levels(data: xr.Dataset, normalised: bool) -> dict[str, float]:
+    """Return the references of one noise and control rate, in the unit of its axis."""
+    return {name: float(_scaled(data, data[name], normalised)) for name in REFERENCES if name in data}
 
 
 def _scaled(data: xr.Dataset, reward: xr.DataArray, normalised: bool) -> Floats:
@@ -141,23 +175,29 @@ def _scaled(data: xr.Dataset, reward: xr.DataArray, normalised: bool) -> Floats:
 
 def _draw_panel(axes: Axes, data: xr.Dataset, series: Sequence[Series], window: int, normalised: bool) -> None:
     """Draw the curves of one noise and control rate."""
-    failed = []
-    axes.set_xlim(0, 1.01 * data.sizes["episode"])
+    failed, crowded, episodes = [], len(series) > CROWDED, data.sizes["episode"]
+    axes.set_xlim(0, episodes * (1.01 + crowded * _ROOM * (len(series) + 1.5)))
     for index, one in enumerate(series):
         runs = data.sel(one.where)
         rewards, greedy = (_scaled(data, runs[name], normalised) for name in ("reward", "reward_greedy"))
         present, whole = runs_there(runs).values, np.isfinite(rewards).all(axis=1)
         if (present & ~whole).any():
             failed.append(f"{(present & ~whole).sum()} of {present.sum()} {one.label}")
-        if whole.any():
-            draw_curve(axes, one, learning_curve(rewards[whole], window))
-            stride = max(1, -(-greedy.shape[1] // _MOST_GREEDY))
-            # The series take turns, so that their circles do not cover each other.
-            picked = slice(stride - 1 - index * stride // len(series), None, stride)
-            _draw_greedy(axes, one, data["greedy_episode"].values[picked], greedy[whole][:, picked].mean(axis=0))
+        if not whole.any():
+            continue
+        draw_curve(axes, one, learning_curve(rewards[whole], window), not crowded)
+        if crowded:
+            _draw_end(axes, one, rewards[whole][:, -window:], episodes * (1.01 + _ROOM * (index + 1.5)))
+            continue
+        stride = _greedy_stride(greedy.shape[1])
+        # The series take turns, so that their circles do not cover each other.
+        picked = slice(stride - 1 - index * stride // len(series), None, stride)
+        _draw_greedy(axes, one, data["greedy_episode"].values[picked], greedy[whole][:, picked].mean(axis=0))
     if not axes.lines:
+        axes.axis("off")
         say(axes, "all runs failed" if failed else "no results")
         return
+    axes.xaxis.set_major_locator(whole_numbers(5, episodes))
     if failed:
         text = "failed runs, not drawn:\n" + "\n".join(failed)
         axes.text(
@@ -167,14 +207,15 @@ def _draw_panel(axes: Axes, data: xr.Dataset, series: Sequence[Series], window: 
     axes.grid(axis="y", color="0.92", linewidth=0.7)
 
 
-def draw_curve(axes: Axes, series: Series, curve: Curve) -> None:
-    """Draw a mean and, where there are several runs, its band."""
+def draw_curve(axes: Axes, series: Series, curve: Curve, banded: bool = True) -> None:
+    """Draw a mean and, where there are several runs and it is asked for, its band."""
     marker = "." if len(curve.episode) < 3 else ""
     axes.plot(
-        *(curve.episode, curve.mean), color=series.color, linestyle=series.dashes, linewidth=1.5, marker=marker,
+        *(curve.episode, curve.mean), color=series.color, linestyle=series.dashes, linewidth=1.5 if banded else 1.2,
+        marker=marker,
         label=series.label, zorder=3,
     )  # fmt: skip
-    if curve.band is not None:
+    if curve.band is not None and banded:
         axes.fill_between(curve.episode, *curve.band, color=series.color, alpha=0.18, linewidth=0, zorder=2)
 
 
@@ -185,18 +226,19 @@ def _draw_greedy(axes: Axes, series: Series, episode: NDArray[np.int64], mean: F
     )  # fmt: skip
 
 
-def _draw_references(axes: Axes, data: xr.Dataset, normalised: bool) -> set[str]:
-    """Draw the level of each reference, random and DP always, the others if in view; return the names of the drawn."""
-    levels = {name: float(_scaled(data, data[name], normalised)) for name in REFERENCES if name in data}
-    always = [level for name, level in levels.items() if name in _ALWAYS and np.isfinite(level)]
-    low, high = axes.get_ylim()
-    margin = 0.04 * (high - low)
-    low, high = min([low, *(level - margin for level in always)]), max([high, *(level + margin for level in always)])
-    axes.set_ylim(low, high)
-    drawn = {name: level for name, level in levels.items() if low <= level <= high}
-    for name, level in drawn.items():
-        axes.axhline(level, color="0.45", linewidth=0.9, linestyle=REFERENCES[name][1], zorder=1)
-    return set(drawn)
+def _draw_end(axes: Axes, series: Series, rewards: Floats, x: float) -> None:
+    """Draw what the last window `[N, window]` comes to, with its interval, beside the curves."""
+    curve = learning_curve(rewards, rewards.shape[1])
+    if curve.band is not None:
+        ends = [float(end[0]) for end in curve.band]
+        axes.plot((x, x), ends, color=series.color, linewidth=1.3, label=f"interval {series.label}", zorder=3)
+    axes.plot(x, curve.mean[0], label=f"end {series.label}", linestyle="none", zorder=4, **_mark(series))
+
+
+def _mark(series: Series) -> dict[str, Any]:
+    """Return how a series is marked: hollow where another has its colour and marker."""
+    face = series.color if series.dashes == "-" else "white"
+    return {"marker": series.marker, "markersize": 4, "color": series.color, "markerfacecolor": face}
 
 
 def _share_view(panels: Sequence[Axes]) -> None:
@@ -205,20 +247,20 @@ def _share_view(panels: Sequence[Axes]) -> None:
     curves = [values for values in (values[np.isfinite(values)] for values in drawn) if values.size]
     if not curves:
         return
-    late = min(values[-max(1, len(values) // 5) :].min() for values in curves)
+    late = min(values[-max(2, len(values) // 5) :].min() for values in curves)
     low = min(0.0, late, max(_FLOOR, min(values.min() for values in curves)))
     high = max(1.0, *(values.max() for values in curves))
     for axes in panels:
         axes.set_ylim(low - 0.06 * (high - low), high + 0.06 * (high - low))
 
 
-def _legend(series: Sequence[Series], references: set[str]) -> list[Any]:
+def _legend(series: Sequence[Series]) -> list[Any]:
     from matplotlib.lines import Line2D
 
-    curves = [Line2D([], [], color=one.color, linestyle=one.dashes, linewidth=1.8, label=one.label) for one in series]
-    levels = [
-        Line2D([], [], color="0.45", linestyle=dashes, linewidth=0.9, label=label)
-        for name, (label, dashes) in REFERENCES.items()
-        if name in references
+    crowded = len(series) > CROWDED
+    marks = [_mark(one) if crowded else {"color": one.color} for one in series]
+    width = 1.5 if crowded else 1.8
+    return [
+        Line2D([], [], linestyle=one.dashes, linewidth=width, label=one.label, **mark)
+        for one, mark in zip(series, marks, strict=True)
     ]
-    return [*curves, *levels]

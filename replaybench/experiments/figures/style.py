@@ -25,6 +25,7 @@ from replaybench.experiments.results.dataset import runs_there
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.ticker import Locator
 
 # Okabe and Ito's colours, which the colour-blind can tell apart; their yellow, too pale for lines, is made darker.
 PALETTE: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#2b2b2b", "#8c7a00")
@@ -226,7 +227,15 @@ def panel_width(columns: int) -> float:
 
 def say(axes: Axes, text: str) -> None:
     """Write into axes why they are empty."""
-    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color="0.55", style="italic")
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=GREY, style="italic")
+
+
+def whole_numbers(most: int, largest: float) -> Locator:
+    """Return what sets at most so many steps between ticks up to the largest number, at whole numbers only."""
+    from matplotlib.ticker import FixedLocator, MaxNLocator
+
+    ticks = MaxNLocator(most, integer=True).tick_values(0, largest)
+    return FixedLocator([tick for tick in ticks if 0 <= tick <= 1.001 * largest])
 
 
 def condition(noise: float, frequency: float) -> str:

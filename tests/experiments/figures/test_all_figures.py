@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import xarray as xr
+from drawn_studies import ORIGIN, RANDOM, TOO_CLOSE, UNKNOWN, USABLE, line, results
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.image import imread
 
@@ -20,17 +19,11 @@ from replaybench.baselines.references import Reference
 from replaybench.data.errors import UserError
 from replaybench.data.formats.policy_file import read_policy
 from replaybench.data.formats.run_folder import RunFolder
-from replaybench.data.provenance import Stopwatch, stint_facts
 from replaybench.data.records.record import write_record
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.experiments.figures import surfaces
 from replaybench.experiments.figures.all_figures import draw_figures, draw_offline
-from replaybench.experiments.figures.learning_curves import (
-    learning_curve,
-    learning_curves,
-    moving_mean,
-    smoothing_window,
-)
+from replaybench.experiments.figures.learning_curves import learning_curves
 from replaybench.experiments.figures.paired_differences import paired_differences
 from replaybench.experiments.figures.responses import response
 from replaybench.experiments.figures.score_bars import score_bars
@@ -39,43 +32,10 @@ from replaybench.experiments.results.dataset import assemble
 from replaybench.experiments.results.statistics import median_seed
 from replaybench.experiments.snapshots import solved
 from replaybench.experiments.training.cell import make_agent, run_cell
-from replaybench.experiments.training.study import Cell, Study
+from replaybench.experiments.training.study import Study
 
-ORIGIN = stint_facts(Stopwatch().stints())
-RANDOM, DP, ZERO, LQR = -160.0, -20.0, -157.0, np.nan
-USABLE = Reference("PendulumDCSC", 50.0, 0.0, RANDOM, 3.0, ZERO, LQR, DP, DP, DP, 0.95, (3, 3), 3, 9, "paper")
-TOO_CLOSE = dataclasses.replace(USABLE, random=-30.0, dp=-28.0, zero=-31.0, lqr=-29.0)
 COMPARED = ("differences", "profiles")
 """Kinds of figures that there are where there is more than one seed, and for differences more than one strategy."""
-UNKNOWN = dataclasses.replace(USABLE, random=np.nan, dp=np.nan, zero=np.nan, lqr=np.nan, nodes=(), rule="")
-
-
-def results(
-    path: Path,
-    missing: tuple[int, ...] = (),
-    failing: tuple[int, ...] = (),
-    lost: tuple[int, ...] = (),
-    reference: Reference = USABLE,
-    **changes: object,
-) -> tuple[xr.Dataset, RunFolder, list[Cell]]:
-    """A study whose rewards are made up; cells are `missing`, or hold `failing` or only `lost` runs, by number."""
-    settings = {"name": "t", "plants": ("PendulumDCSC",), "strategies": ("FIFO[Uniform]", "FULL[PER]"), "seeds": 4,
-                "episodes": 30, "greedy_every": 5} | changes  # fmt: skip
-    cells, folder = Study(**settings).cells(), RunFolder(path)  # type: ignore[arg-type]
-    rng = np.random.Generator(np.random.PCG64(7))
-    for number, cell in enumerate(cells):
-        reward = np.linspace(RANDOM, -30.0, cell.episodes) + rng.normal(0.0, 5.0, (cell.members, cell.episodes))
-        greedy = reward[:, cell.greedy_every - 1 :: cell.greedy_every] + 3.0
-        if number in failing:
-            reward[0, 20:] = greedy[0, 4:] = np.nan
-            reward[1:2] = greedy[1:2] = np.nan  # failed before any episode ended
-        if number in lost:
-            reward[:] = greedy[:] = np.nan
-        if number not in missing:
-            arrays = {"reward": reward, "reward_greedy": greedy, "episode_steps": np.full_like(reward, 200)}
-            write_record(folder.cell(cell.id) / "scores.h5", "scores", ORIGIN, arrays)
-    references = {(cell.plant, cell.frequency, cell.noise): reference for cell in cells}
-    return assemble(cells, references, {cell.id: folder.cell(cell.id) for cell in cells}), folder, cells
 
 
 def drawn_kinds(paths: list[Path]) -> set[str]:
@@ -87,29 +47,12 @@ def drawn_kinds(paths: list[Path]) -> set[str]:
     return {path.name.split("-")[0] for path in paths}
 
 
-def line(axes: Any, label: str) -> np.ndarray:
-    """The points of the one line of that label, `[2, P]`."""
-    (found,) = [line for line in axes.lines if line.get_label() == label]
-    return np.array(found.get_data())
-
-
 def test_one_cell_gives_curves_and_scores_and_equal_data_equal_bytes(tmp_path: Path) -> None:
     data, folder, cells = results(tmp_path)
     paths = draw_figures(data, folder, cells)
     assert drawn_kinds(paths) == {"learning_curves", "scores", *COMPARED}
     first = [path.with_suffix(".svg").read_bytes() for path in paths]
     assert first == [path.with_suffix(".svg").read_bytes() for path in draw_figures(data, folder, cells)]
-
-
-def test_references_that_know_the_noise_are_lines_in_view(tmp_path: Path) -> None:
-    better = dataclasses.replace(USABLE, dp_averaged=-30.0, dp_observer=-25.0)
-    data, _, _ = results(tmp_path, reference=better)
-    (axes,) = learning_curves(data.sel(plant="PendulumDCSC")).axes
-    levels = [float(np.asarray(line.get_ydata())[0]) for line in axes.lines if len(np.asarray(line.get_xdata())) == 2]
-    span = DP - RANDOM
-    assert {round((reward - RANDOM) / span, 6) for reward in (-30.0, -25.0)} <= {round(level, 6) for level in levels}
-    older = data.drop_vars(["reference_dp_averaged", "reference_dp_observer"])
-    assert len(learning_curves(older.sel(plant="PendulumDCSC")).axes[0].lines) == len(axes.lines) - 2
 
 
 def test_full_grid_with_missing_cells_and_failed_runs(tmp_path: Path) -> None:
@@ -161,37 +104,6 @@ def test_nothing_is_cut_off_on_the_left(tmp_path: Path) -> None:
 def test_no_results_no_figures(tmp_path: Path) -> None:
     data, folder, cells = results(tmp_path, missing=(0, 1))
     assert draw_figures(data, folder, cells) == []
-
-
-def test_curves_are_the_means_of_the_runs(tmp_path: Path) -> None:
-    data, _, _ = results(tmp_path, episodes=240, greedy_every=20, failing=(1,), noise=(0.0, 0.05))
-    figure = learning_curves(data.sel(plant="PendulumDCSC"))
-    assert [axes.get_title() for axes in figure.axes] == ["noise 0, 50 Hz", "noise 0.05, 50 Hz"]
-    window = 5
-    assert smoothing_window(240) == window
-    caption = figure.texts[1].get_text().replace("\n", " ")
-    assert caption.startswith("Training episodes, exploration included")
-    assert f"moving average over {window} episodes" in caption
-    for axes, noise in zip(figure.axes, (0.0, 0.05), strict=True):
-        for strategy in ("FIFO[Uniform]", "FULL[PER]"):
-            runs = data.sel(plant="PendulumDCSC", learner="DDPG", strategy=strategy, noise=noise, frequency=50.0)
-            rewards = (runs["reward"].values - RANDOM) / (DP - RANDOM)
-            rewards = rewards[np.isfinite(rewards).all(axis=1)]
-            assert len(rewards) == (2 if (noise, strategy) == (0.05, "FIFO[Uniform]") else 4)
-            windows = np.lib.stride_tricks.sliding_window_view(rewards.mean(axis=0), window)
-            episode, mean = line(axes, strategy)
-            np.testing.assert_array_equal(episode, np.arange(3, 239))
-            np.testing.assert_allclose(mean, windows.mean(axis=1), rtol=1e-12)
-            episode, greedy = line(axes, f"greedy {strategy}")
-            np.testing.assert_array_equal(episode, data["greedy_episode"].values)
-            expected = (runs["reward_greedy"].values - RANDOM) / (DP - RANDOM)
-            np.testing.assert_allclose(greedy, expected[np.isfinite(expected).all(axis=1)].mean(axis=0), rtol=1e-12)
-
-
-def test_failed_runs_are_counted_in_the_panel(tmp_path: Path) -> None:
-    data, _, _ = results(tmp_path, failing=(1,))
-    (axes,) = learning_curves(data.sel(plant="PendulumDCSC")).axes
-    assert "2 of 4 FULL[PER]" in axes.texts[0].get_text()
 
 
 def test_a_strategy_of_which_every_run_failed_at_once_is_told(tmp_path: Path) -> None:
@@ -249,28 +161,6 @@ def test_bars_count_dead_failed_and_never_risen(tmp_path: Path) -> None:
     final, _, rise = score_bars(data.sel(plant="PendulumDCSC")).axes
     assert [text.get_text() for text in final.texts] == ["4†", "2×"]
     assert rise.texts[0].get_text() == "4"
-
-
-def test_band_covers_the_true_mean_as_often_as_it_says() -> None:
-    """95 % nominal; a percentile bootstrap of 30 runs covers about 93 %. 1000 independent episodes: sd 0.8 %."""
-    rng = np.random.Generator(np.random.PCG64(3))
-    band = learning_curve(rng.normal(0.0, 1.0, (30, 600)), 1).band
-    assert band is not None
-    low, high = band
-    assert 0.89 < ((low < 0) & (high > 0)).mean() < 0.97
-    assert learning_curve(np.zeros((1, 5)), 1).band is None
-
-
-def test_long_runs_are_drawn_with_fewer_points() -> None:
-    rewards = np.random.Generator(np.random.PCG64(4)).normal(0.0, 1.0, (2, 3000))
-    curve = learning_curve(rewards, smoothing_window(3000))
-    assert len(curve.episode) < 1000
-    for episode, mean in zip(curve.episode.astype(int), curve.mean, strict=True):
-        np.testing.assert_allclose(mean, rewards[:, episode - 13 : episode + 12].mean(), atol=1e-12)
-
-
-def test_moving_means_are_of_whole_windows() -> None:
-    np.testing.assert_allclose(moving_mean(np.array([[1.0, 2.0, 6.0, 1.0]]), 3), [[3.0, 3.0]])
 
 
 def test_file_names_are_plain_and_different() -> None:

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from replaybench.experiments.figures.learning_curves import (
     EPISODE_LABELS,
-    REFERENCES,
     Curve,
     learning_curve,
     smoothing_window,
 )
+from replaybench.experiments.figures.reference_lines import REFERENCES
 from replaybench.experiments.figures.style import RAW_LABELS, Series, plant_name
 from replaybench.experiments.report.comparison import Standing
 from replaybench.experiments.report.look import (

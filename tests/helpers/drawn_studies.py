@@ -1,0 +1,62 @@
+"""Studies whose rewards are made up, for figures, and what a figure of them draws and says."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from replaybench.baselines.references import Reference
+from replaybench.data.formats.run_folder import RunFolder
+from replaybench.data.provenance import Stopwatch, stint_facts
+from replaybench.data.records.record import write_record
+from replaybench.experiments.results.dataset import assemble
+from replaybench.experiments.training.study import Cell, Study
+
+ORIGIN = stint_facts(Stopwatch().stints())
+RANDOM, DP, ZERO, LQR = -160.0, -20.0, -157.0, np.nan
+USABLE = Reference("PendulumDCSC", 50.0, 0.0, RANDOM, 3.0, ZERO, LQR, DP, DP, DP, 0.95, (3, 3), 3, 9, "paper")
+TOO_CLOSE = dataclasses.replace(USABLE, random=-30.0, dp=-28.0, zero=-31.0, lqr=-29.0)
+UNKNOWN = dataclasses.replace(USABLE, random=np.nan, dp=np.nan, zero=np.nan, lqr=np.nan, nodes=(), rule="")
+
+
+def results(
+    path: Path,
+    missing: tuple[int, ...] = (),
+    failing: tuple[int, ...] = (),
+    lost: tuple[int, ...] = (),
+    reference: Reference = USABLE,
+    **changes: object,
+) -> tuple[xr.Dataset, RunFolder, list[Cell]]:
+    """A study whose rewards are made up; cells are `missing`, or hold `failing` or only `lost` runs, by number."""
+    settings = {"name": "t", "plants": ("PendulumDCSC",), "strategies": ("FIFO[Uniform]", "FULL[PER]"), "seeds": 4,
+                "episodes": 30, "greedy_every": 5} | changes  # fmt: skip
+    cells, folder = Study(**settings).cells(), RunFolder(path)  # type: ignore[arg-type]
+    rng = np.random.Generator(np.random.PCG64(7))
+    for number, cell in enumerate(cells):
+        reward = np.linspace(RANDOM, -30.0, cell.episodes) + rng.normal(0.0, 5.0, (cell.members, cell.episodes))
+        greedy = reward[:, cell.greedy_every - 1 :: cell.greedy_every] + 3.0
+        if number in failing:
+            reward[0, 20:] = greedy[0, 4:] = np.nan
+            reward[1:2] = greedy[1:2] = np.nan  # failed before any episode ended
+        if number in lost:
+            reward[:] = greedy[:] = np.nan
+        if number not in missing:
+            arrays = {"reward": reward, "reward_greedy": greedy, "episode_steps": np.full_like(reward, 200)}
+            write_record(folder.cell(cell.id) / "scores.h5", "scores", ORIGIN, arrays)
+    references = {(cell.plant, cell.frequency, cell.noise): reference for cell in cells}
+    return assemble(cells, references, {cell.id: folder.cell(cell.id) for cell in cells}), folder, cells
+
+
+def line(axes: Any, label: str) -> np.ndarray:
+    """The points of the one line of that label, `[2, P]`."""
+    (found,) = [line for line in axes.lines if line.get_label() == label]
+    return np.array(found.get_data())
+
+
+def told(figure: Any) -> str:
+    """The caption of a figure."""
+    return str(figure.texts[1].get_text()).replace("\n", " ")
