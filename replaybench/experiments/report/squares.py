@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from replaybench.experiments.report.look import Figure, new_figure, number, plain
+import numpy as np
 
+from replaybench.experiments.report.look import MU, Figure, new_figure, number, plain
+from replaybench.experiments.report.material import Material
+
+SAME_COLOURS = (
+    f"Lighter is better. A colour means the same in all squares of this page that show {MU}, from 0 (random control) "
+    "to 1 (dynamic programming), and rewards of a plant share one scale, too."
+)
 _COLORS = "Cividis"  # of even lightness, and the same to the colour-blind
 
 
@@ -25,6 +32,19 @@ class Square(NamedTuple):
     value: float
     told: str
     meta: Mapping[str, int]
+
+
+def colour_span(material: Material, plant: int, normalised: bool) -> tuple[float, float]:
+    """Return what the darkest and the lightest colour mean: one scale for each unit of the page.
+
+    That of μ_r is the same for all plants, that of rewards spans all mean final rewards of a plant.
+    """
+    if normalised:
+        return 0.0, 1.0
+    points = [point for point in material.points() if point.plant == plant]
+    finals = [material.final(point, one, raw=True) for point in points for one in material.series]
+    means = [float(np.nanmean(final)) for final in finals if np.isfinite(final).any()]
+    return (min(means), max(means)) if means else (0.0, 1.0)
 
 
 def square_figure(

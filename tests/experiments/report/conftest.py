@@ -16,15 +16,15 @@ from replaybench.experiments.cli import main
 from replaybench.experiments.results.dataset import add_scores
 from replaybench.experiments.results.results_file import write_results
 
-ENDS = (0.9, 0.7, 0.71, 0.3)
-"""Where the curves of the four strategies end."""
+ENDS = (0.9, 0.7, 0.71, 0.3, 0.5)
+"""Where the curves of the five strategies end."""
 
 
 @pytest.fixture(scope="session")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two plants, two noise levels, two rates, two learners, four strategies; one run of the last strategy failed."""
+    """Two plants, two noise levels, two rates, two learners, five strategies; one run of the fourth strategy failed."""
     folder = tmp_path_factory.mktemp("report")
-    strategies = ["FULL[PER]", "FIFO[Uniform]", "FIFO[PER]", HOSTILE]
+    strategies = ["FULL[PER]", "FIFO[Uniform]", "FIFO[PER]", HOSTILE, "FULL[Uniform]"]
     data = made_results(
         ["PendulumDCSC", "Magman"],
         ["DDPG", "SAC"],

@@ -55,7 +55,11 @@ def reset(page: Any) -> None:
     page.locator("select[name=plant]").dispatch_event("change")
 
 
-SERIES = [f"{learner} {s}" for learner in ("DDPG", "SAC") for s in ("FULL[PER]", "FIFO[Uniform]", "FIFO[PER]", HOSTILE)]
+SERIES = [
+    f"{learner} {s}"
+    for learner in ("DDPG", "SAC")
+    for s in ("FULL[PER]", "FIFO[Uniform]", "FIFO[PER]", HOSTILE, "FULL[Uniform]")
+]
 
 
 def test_every_figure_is_drawn_without_errors_and_without_a_network(browser: Any, report: Path) -> None:
@@ -83,10 +87,21 @@ def test_strategies_and_learners_choose_series(page: Any) -> None:
     reset(page)
     assert sorted(traces(page, "curves")) == sorted(escaped(SERIES))
     page.locator("input[name=learner]").nth(1).uncheck()
-    assert sorted(traces(page, "curves")) == sorted(escaped(SERIES[:4]))
+    assert sorted(traces(page, "curves")) == sorted(escaped(SERIES[:5]))
     page.locator("input[name=strategy]").nth(1).uncheck()
     page.locator("input[name=strategy]").nth(3).uncheck()
-    assert sorted(traces(page, "curves")) == sorted(traces(page, "scores")) == ["DDPG FIFO[PER]", "DDPG FULL[PER]"]
+    left = ["DDPG FIFO[PER]", "DDPG FULL[PER]", "DDPG FULL[Uniform]"]
+    assert sorted(traces(page, "curves")) == sorted(traces(page, "scores")) == left
+
+
+def test_bands_are_drawn_of_few_curves(page: Any) -> None:
+    reset(page)
+    plot = page.locator("#curves .panel:visible").first.locator(".plot.js-plotly-plot")
+    bands = "plot => plot.data.filter(trace => trace.meta?.band).length"
+    traces(page, "curves")
+    assert plot.evaluate(bands) == 0, "ten would cover each other"
+    page.locator("input[name=learner]").nth(1).uncheck()
+    assert plot.evaluate(bands) == 2 * 5, "an upper and a lower end of each"
 
 
 def escaped(names: list[str]) -> list[str]:
@@ -113,16 +128,16 @@ def test_noise_and_rate_choose_squares_of_a_response_surface(page: Any) -> None:
     assert len(squares(page, "responses")) == 1
     page.locator("input[name=strategy]").first.uncheck()
     page.locator("input[name=learner]").nth(1).uncheck()
-    assert shown(page, "responses") == [f"PendulumDCSC, {name}" for name in SERIES[1:4]]
+    assert shown(page, "responses") == [f"PendulumDCSC, {name}" for name in SERIES[1:5]]
 
 
 def test_strategies_choose_squares_of_their_map(page: Any) -> None:
     """The hostile name has no brackets: it is no square."""
     reset(page)
     assert len(shown(page, "strategies")) == 8
-    assert squares(page, "strategies") == ["0.74", "0.58", "0.57"]
+    assert squares(page, "strategies") == ["0.74", "0.58", "0.57", "0.40"]
     page.locator("input[name=strategy]").nth(1).uncheck()
-    assert squares(page, "strategies") == ["0.74", "0.58"]
+    assert squares(page, "strategies") == ["0.74", "0.58", "0.40"]
     page.locator("input[name=learner]").first.uncheck()
     assert shown(page, "strategies")[0] == "PendulumDCSC, noise 0, 50 Hz, SAC"
 
@@ -171,7 +186,7 @@ def test_buffers_follow_filters(page: Any) -> None:
     assert len(shown(page, "buffers")) == 2 * len(SERIES)
     page.locator("select[name=frequency]").select_option(label="100 Hz")
     page.locator("input[name=learner]").nth(1).uncheck()
-    assert shown(page, "buffers") == [f"PendulumDCSC, noise 0, 100 Hz, {name}" for name in SERIES[:4]]
+    assert shown(page, "buffers") == [f"PendulumDCSC, noise 0, 100 Hz, {name}" for name in SERIES[:5]]
     page.locator("#buffers .panel:visible").first.scroll_into_view_if_needed()
     plot = page.locator("#buffers .panel:visible .plot.js-plotly-plot").first
     assert plot.evaluate("plot => plot._fullData.map(t => Math.round(t.y[2]))") == [25, 0, 0, 0, 25, 0, 0, 0, 0, 50]
@@ -192,11 +207,11 @@ def test_seconds_of_cells_follow_filters(page: Any) -> None:
 def test_tables_follow_the_filters(page: Any) -> None:
     reset(page)
     rows = page.locator("#scores tbody tr:not([hidden])")
-    assert rows.count() == 32
+    assert rows.count() == 40
     page.locator("input[name=learner]").first.uncheck()
     page.locator("input[name=strategy]").first.uncheck()
     page.locator("select[name=noise]").select_option(label="0")
-    assert rows.count() == 6
+    assert rows.count() == 8
 
 
 def test_a_hostile_name_is_text(page: Any) -> None:

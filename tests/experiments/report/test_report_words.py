@@ -7,6 +7,7 @@ import re
 import shutil
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -23,6 +24,8 @@ from replaybench.experiments.report.command import show_report
 from replaybench.experiments.report.comparison import at_point, lead, over_points
 from replaybench.experiments.report.material import Point, read_material
 from replaybench.experiments.report.page import LARGEST
+from replaybench.experiments.report.sections.responses import responses_section
+from replaybench.experiments.report.sections.strategies import strategies_section
 from replaybench.experiments.report.summary import some, summarise
 from replaybench.experiments.results.dataset import AXES, add_scores
 from replaybench.experiments.results.results_file import read_results, write_results
@@ -241,6 +244,43 @@ def test_a_report_is_made_anew_in_its_place_and_written_over_no_other_file(repor
     with pytest.raises(UserError, match="study.toml exists already; remove it or choose another --output"):
         show_report(tmp_path, tmp_path / "study.toml")
     assert (tmp_path / "study.toml").read_text() == "mine"
+
+
+def maps(path: Path) -> dict[str, list[dict[str, Any]]]:
+    """The squares of both kinds of maps, by kind."""
+    material = read_material(path)
+    standings = {point: at_point(material, point) for point in material.points()}
+    sections = responses_section(material), strategies_section(material, standings)
+    return {one.key: [trace for panel in one.panels for trace in panel.figure["data"]] for one in sections}
+
+
+def test_a_map_needs_two_ways_of_keeping_that_met_two_of_replaying(tmp_path: Path) -> None:
+    (tmp_path / "three").mkdir()
+    (tmp_path / "four").mkdir()
+    assert not maps(study(tmp_path / "three", 0.9, 0.8, 0.7))["strategies"], "two of three fill a row by themselves"
+    four = study(tmp_path / "four", 0.9, 0.8, 0.7, 0.6)
+    assert not maps(four)["strategies"], "FULL has not met Uniform"
+    data = read_results(four)
+    names = ["FIFO[Uniform]", "FULL[PER]", "FULL[Uniform]", "FIFO[PER]"]
+    write_results(tmp_path / "crossed.nc", data.assign_coords(strategy=names))
+    assert len(maps(tmp_path / "crossed.nc")["strategies"]) == 4 * 2
+
+
+def test_a_colour_means_the_same_in_all_maps_of_a_page(report: Path, tmp_path: Path) -> None:
+    scaled = maps(report.parent)
+    assert scaled["responses"]
+    assert scaled["strategies"]
+    assert {(one["zmin"], one["zmax"]) for kind in scaled.values() for one in kind} == {(0.0, 1.0)}
+    data = read_results(report.parent / "results.nc")
+    data["reference_dp"][:] = np.nan
+    add_scores(data)
+    write_results(tmp_path / "results.nc", data.sel(plant=["Magman"]))
+    raw = maps(tmp_path / "results.nc")
+    spans = {(one["zmin"], one["zmax"]) for kind in raw.values() for one in kind}
+    assert len(spans) == 1
+    ((low, high),) = spans
+    values = [one["z"][0][0] for one in raw["responses"]]
+    assert (low, high) == pytest.approx((min(values), max(values)))
 
 
 def test_plotly_knows_every_property_of_every_figure(report: Path) -> None:

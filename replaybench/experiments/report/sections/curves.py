@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.experiments.figures.learning_curves import (
+    CROWDED,
     EPISODE_LABELS,
     Curve,
     learning_curve,
@@ -58,6 +59,10 @@ def curves_section(material: Material, standings: dict[Point, list[Standing]]) -
         lead += (
             ". The band is where that mean lies with 95 % confidence if other seeds were drawn (bootstrap over runs)"
         )
+        if len(material.series) > CROWDED:
+            lead += (
+                f"; more than {CROWDED} would cover each other, so there are none until fewer curves are chosen above"
+            )
     lead += ". Failed runs are not drawn."
     grey = "Grey lines, where known: random control (dashed) and dynamic programming, under the same noise and rate"
     grey += f"; on the scale {MU} they are 0 and 1." if any(map(material.normalised, standings)) else "."
@@ -105,7 +110,8 @@ def _curve(material: Material, series: Series, curve: Curve) -> list[Trace]:
     found: list[Trace] = []
     if curve.band is not None:
         low, high = curve.band
-        edge = {**common, "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
+        meta = {"learner": learner, "strategy": strategy, "band": CROWDED}
+        edge = {**common, "meta": meta, "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
         found.append({**edge, "y": small(low)})
         found.append({**edge, "y": small(high), "fill": "tonexty", "fillcolor": faded(series.color)})
     found.append(

@@ -7,7 +7,7 @@ import numpy as np
 from replaybench.experiments.figures.style import RAW_LABELS, plant_name
 from replaybench.experiments.report.look import MU, Panel, Section, number, worded
 from replaybench.experiments.report.material import Material, Point
-from replaybench.experiments.report.squares import Square, square_figure
+from replaybench.experiments.report.squares import SAME_COLOURS, Square, colour_span, square_figure
 from replaybench.experiments.results.dataset import episode_metric
 
 
@@ -24,10 +24,7 @@ def responses_section(material: Material) -> Section:
         if not normalised:
             raw = RAW_LABELS[episode_metric(material.data.isel(plant=plant))]
             notes.append(f"{plant_name(name)}: {MU} is not defined in every condition, so squares show the {raw}.")
-    lead = (
-        f"Mean final score, of {material.late}, at each noise level and control rate. Lighter is better; a colour "
-        "means the same in all planes of a plant."
-    )
+    lead = f"Mean final score, of {material.late}, at each noise level and control rate. {SAME_COLOURS}"
     return Section("responses", "Response to noise and rate", [lead], panels, notes=notes)
 
 
@@ -39,8 +36,7 @@ def _panels(material: Material, points: list[Point], normalised: bool) -> list[P
         known = {point: score for point, score in scores.items() if np.isfinite(score.mean)}
         if len(known) > 1:
             found[series] = known
-    values = [score.mean for scores in found.values() for score in scores.values()]
-    span = (min(values), max(values)) if values else (0.0, 1.0)
+    span = colour_span(material, points[0].plant, normalised)
     noise, rates = (sorted({getattr(point, axis) for point in points}) for axis in ("noise", "frequency"))
     across, up = _labels(material, "frequency", rates), _labels(material, "noise", noise)
     panels = []

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+
 from replaybench.experiments.figures.style import Series, plant_name
 from replaybench.experiments.report.comparison import Standing
 from replaybench.experiments.report.look import MU, Panel, Section, number, worded
 from replaybench.experiments.report.material import Material, Point
-from replaybench.experiments.report.squares import Square, square_figure
+from replaybench.experiments.report.squares import SAME_COLOURS, Square, colour_span, square_figure
 
 
 def strategies_section(material: Material, standings: dict[Point, list[Standing]]) -> Section:
-    """Draw a map of strategies for each condition and learner with two ways at least of keeping, and of replaying.
+    """Draw a map of strategies for each condition and learner in which two ways of keeping met two of replaying.
 
     Args:
         standings: the ranking at each condition.
@@ -19,14 +22,19 @@ def strategies_section(material: Material, standings: dict[Point, list[Standing]
     for point, ranked in standings.items():
         for learner in dict.fromkeys(one.learner for one in material.series):
             mine = [one for one in ranked if one.series.learner == learner and parts(one.series) is not None]
-            retentions = in_order(material, [one.series for one in mine], 0)
-            samplings = in_order(material, [one.series for one in mine], 1)
-            if len(mine) > min(len(retentions), len(samplings)) > 1:
-                panels.append(_panel(material, point, mine, retentions, samplings))
-    lead = (
-        "Mean final scores by what is kept (up) and what is replayed (across). Lighter is better in each map by itself."
-    )
+            if crossed([one.series for one in mine]):
+                panels.append(_panel(material, point, mine))
+    lead = f"Mean final scores by what is kept (up) and what is replayed (across). {SAME_COLOURS}"
     return Section("strategies", "Retention × sampling", [lead], panels)
+
+
+def crossed(series: Sequence[Series]) -> bool:
+    """Tell whether two ways of keeping were run with the same two ways of replaying, all four of them."""
+    kept: dict[str, set[str]] = {}
+    for one in series:
+        if (each := parts(one)) is not None:
+            kept.setdefault(each[0], set()).add(each[1])
+    return any(len(one & other) > 1 for one, other in itertools.combinations(kept.values(), 2))
 
 
 def parts(series: Series) -> tuple[str, str] | None:
@@ -41,9 +49,8 @@ def in_order(material: Material, chosen: list[Series], part: int) -> list[str]:
     return list(dict.fromkeys(each[part] for each in found if each is not None))
 
 
-def _panel(
-    material: Material, point: Point, standings: list[Standing], retentions: list[str], samplings: list[str]
-) -> Panel:
+def _panel(material: Material, point: Point, standings: list[Standing]) -> Panel:
+    retentions, samplings = (in_order(material, [one.series for one in standings], part) for part in (0, 1))
     squares, told = [], []
     for one in standings:
         names = parts(one.series)
@@ -54,8 +61,8 @@ def _panel(
             Square(*place, one.score.mean, f"{one.series.strategy}: {worded(one.score)}", {"strategy": strategy})
         )
         told.append(f"{one.series.strategy} {number(one.score.mean)}")
-    means = [one.score.mean for one in standings]
-    figure = square_figure(squares, samplings, retentions[::-1], ("replayed", "kept"), (min(means), max(means)))
+    span = colour_span(material, point.plant, material.normalised(point))
+    figure = square_figure(squares, samplings, retentions[::-1], ("replayed", "kept"), span)
     title = f"{plant_name(material.plants[point.plant])}, {material.condition(point)}"
     if material.data.sizes["learner"] > 1:
         title = f"{title}, {standings[0].series.learner}"

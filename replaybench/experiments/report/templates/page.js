@@ -42,10 +42,13 @@
     const text = panel.querySelector("script").textContent;
     const recolored = (key, value) => (night && typeof value === "string" && dark[value]) || value;
     const figure = JSON.parse(text, recolored);
-    const traces = figure.data.filter((trace) => {
+    const fitting = figure.data.filter((trace) => {
       const meta = trace.meta || {};
       return fits(meta) && (meta.step === undefined || step === undefined || meta.step === step);
     });
+    // A band is two traces, and says beside how many others it can be seen.
+    const bands = fitting.filter((trace) => trace.meta?.band).length / 2;
+    const traces = fitting.filter((trace) => !(bands > trace.meta?.band));
     for (const trace of traces) if (trace.meta?.rows) trace.y = Array(trace.meta.rows).fill(trace.y[0]);
     const plot = panel.querySelector(".plot");
     Plotly.react(plot, traces, figure.layout, { displayModeBar: false, responsive: true });
