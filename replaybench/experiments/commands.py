@@ -77,11 +77,15 @@ def show_baseline(
         solution = reference_solution(plant, frequency, rule).solution
         stage = "episodes of the reference controllers"
         found = reference(plant, frequency, noise, rule)
-    console.print(_convergence(plant, *sweeps))
+    nodes = " × ".join(map(str, plant.grid_nodes))
+    console.print(f"fuzzy Q-iteration on the declared {nodes} nodes: ‖Δθ‖∞ after each sweep")
+    console.print(_convergence(*sweeps))
     console.print(f"{plant.name} at {frequency:g} Hz: {found.grid}, γ = {found.discount:.4g}")
     if note := no_score(found.dp, found.random):
         console.print(note)
     console.print(reference_table(plant, frequency, noise, found))
+    if why := no_regulator(plant, frequency):
+        console.print(f"no row of linear-quadratic control: {why}", markup=False, highlight=False)
     if len(plant.state_names) < 2:
         print(f"figure   none: a map shows two states, {plant.name} has one")
         return
@@ -89,10 +93,19 @@ def show_baseline(
         print(f"figure   {save(solution_figure(solution), folder, 'solution')}")
 
 
-def _convergence(plant: OdePlant, synchronous: NDArray[np.float64], asynchronous: NDArray[np.float64]) -> Table:
-    nodes = " × ".join(map(str, plant.grid_nodes))
-    title = f"fuzzy Q-iteration on the declared {nodes} nodes: ‖Δθ‖∞ after each sweep"
-    table = Table(title=title, box=box.SIMPLE_HEAD)
+def no_regulator(plant: OdePlant, frequency: float) -> str:
+    """Say why a plant has no linear-quadratic regulator; nothing where it has one."""
+    from replaybench.baselines.lqr import linear_quadratic_regulator
+
+    try:
+        linear_quadratic_regulator(plant, frequency)
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+def _convergence(synchronous: NDArray[np.float64], asynchronous: NDArray[np.float64]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD)
     for heading in ("sweep", "synchronous", "asynchronous"):
         table.add_column(heading, justify="right")
     ends = {len(synchronous), len(asynchronous)}
@@ -117,7 +130,7 @@ def reference_table(plant: Plant, frequency: float, noise: float, found: Referen
     rows = {
         f"random{zero}": found.random,
         "zero": found.zero,
-        "linear-quadratic (linear around the target; a swing-up is not)": found.lqr,
+        "linear-quadratic (linearised at the reference)": found.lqr,
         interpolated: found.interpolated,
         "DP, greedy policy, mean": found.dp_mean if noise else np.nan,
         best + one: found.dp,

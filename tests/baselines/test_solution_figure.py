@@ -21,11 +21,27 @@ def test_panels_show_the_surfaces_in_physical_units(plant: OdePlant) -> None:
     solution = solve(plant, grid=plant_grid(plant, (41, 31)))
     figure = solution_figure(solution)
     figure.savefig(io.BytesIO())
+    title = figure.get_suptitle()
+    assert f"modified policy iteration, the last {solution.sweeps} improvements on these nodes" in title
+    assert "sweeps" not in title, "those of plain fuzzy Q-iteration are many more"
     images: list[tuple[Any, Any]] = [(axes, axes.images[0]) for axes in figure.axes if axes.images]
     assert len(images) == 1 + len(plant.action_names)
     np.testing.assert_allclose(images[0][1].get_array(), solution.value_surface().T)
     np.testing.assert_allclose(images[1][1].get_array(), solution.policy_surface()[..., 0].T)
     assert images[0][0].get_ylabel() == f"{plant.state_names[1]} [{plant.state_units[1]}]"
+    labels = [axes.get_title() for axes, _ in images]
+    assert labels[0] == "value of the best action", "above its panel: beside the bar it would stand at the next one"
+    assert labels[1:] == [f"{n} [{u}]" for n, u in zip(plant.action_names, plant.action_units, strict=True)]
+    assert not any(axes.get_ylabel() for axes in figure.axes if not axes.images)
     left, right, bottom, top = images[0][1].get_extent()
     assert left < plant.grid_low[0] < plant.grid_high[0] <= right + 1e-9 + solution.grid.spacing[0]
     assert bottom < plant.grid_low[1] < plant.grid_high[1] < top
+
+
+def test_plain_sweeps_are_counted_as_such_and_the_title_fits() -> None:
+    solution = solve(Pendulum(), grid=plant_grid(Pendulum(), (21, 21)), variant="asynchronous")
+    figure = solution_figure(solution)
+    assert f"{len(solution.convergence)} asynchronous sweeps" in figure.get_suptitle()
+    figure.draw_without_rendering()
+    (title,) = figure.texts
+    assert 0 < title.get_window_extent().x0 < title.get_window_extent().x1 < figure.bbox.width

@@ -21,7 +21,9 @@ from replaybench.controllers.registry import LEARNERS
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.formats.policy_file import read_policy
 from replaybench.data.records.record import read_record
+from replaybench.envs.ode.pendulum import Pendulum
 from replaybench.experiments.cli import COMMANDS, main
+from replaybench.experiments.commands import no_regulator
 from replaybench.experiments.progress import plain_lines
 from replaybench.experiments.results.results_file import write_results
 from replaybench.replay.strategies.registry import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS
@@ -391,6 +393,12 @@ def test_import_then_replay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "was recorded on 'Pendulum', not on PendulumDCSC; leave --plant out" in told
 
 
+def test_a_plant_that_nothing_holds_at_its_reference_has_no_regulator_and_is_told_why() -> None:
+    assert not no_regulator(Pendulum(), 50.0)
+    weak = Pendulum(torque_constant=0.0)
+    assert "Pendulum" in no_regulator(weak, 50.0)
+
+
 def test_baseline_takes_the_plants_own_parameters(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -398,8 +406,10 @@ def test_baseline_takes_the_plants_own_parameters(
     assert call("baseline", "Pendulum", "--inertia", "1.91e-4", "--reference", "paper", "--output", tmp_path / "b") == 0
     told = capsys.readouterr().out
     assert "synchronous" in told
+    assert "on the declared 200 × 201 nodes: ‖Δθ‖∞ after each sweep\n" in told, "not broken to the table's width"
     assert "200 × 201 nodes, 15 actions, as declared" in told
     assert "DP, greedy policy" in told
+    assert "no row of linear-quadratic" not in told
     assert re.search(r"^after .* s: (fuzzy Q-iteration|episodes of)", told, re.MULTILINE), "not silent for minutes"
     assert (tmp_path / "b" / "solution.png").stat().st_size > 10_000
     assert "did you mean inertia" in refused(capsys, "baseline", "Pendulum", "--parameters", "inertai=1")

@@ -105,7 +105,7 @@ def test_the_baseline_table_has_no_nan(reference: Reference, dashes: int) -> Non
     assert "nan" not in told
     assert told.count("–") == dashes
     assert ("μ_r = 1" in told) == ("μ_r = 0" in told) == reference.usable
-    assert "linear-quadratic (linear around the target; a swing-up is not)" in told
+    assert "linear-quadratic (linearised at the reference)" in told
 
 
 def test_stored_results_are_scored_against_the_references_of_today(
