@@ -41,6 +41,7 @@ from replaybench.experiments.figures.style import (
     plant_name,
     save,
     style,
+    whole_numbers,
 )
 from replaybench.experiments.figures.surfaces import policy_surfaces
 from replaybench.experiments.results.results_file import read_results
@@ -192,6 +193,7 @@ def offline_curve(
         if np.isfinite(level):
             handles.append(axes.axhline(level, color="0.45", linewidth=0.9, linestyle=dashes, label=label, zorder=1))
     axes.set_xlim(0, max(1, int(updates[-1])))
+    axes.xaxis.set_major_locator(whole_numbers(5, max(1, int(updates[-1]))))
     low, high = axes.get_ylim()
     axes.set_ylim(low - 0.03 * (high - low), high + 0.03 * (high - low))
     axes.set(xlabel="updates", ylabel=MU_LABEL if reference.usable else RAW_LABELS[reference.episode_metric])

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
-from replaybench.experiments.figures.learning_curves import EPISODE_LABELS, draw_curve, learning_curve, smoothing_window
+from replaybench.experiments.figures.learning_curves import (
+    CROWDED,
+    EPISODE_LABELS,
+    draw_curve,
+    learning_curve,
+    smoothing_window,
+)
 from replaybench.experiments.figures.style import (
     GREY,
     add_legend,
@@ -18,6 +24,8 @@ from replaybench.experiments.figures.style import (
     new_figure,
     panel_width,
     plant_name,
+    say,
+    whole_numbers,
 )
 from replaybench.experiments.results.dataset import counted_in, in_rounds, lengths_vary
 
@@ -36,31 +44,38 @@ def length_curves(data: xr.Dataset) -> Figure | None:
     """
     if not lengths_vary(data):
         return None
-    places = [(n, f) for n in data["noise"].values.tolist() for f in data["frequency"].values.tolist()]
+    noises, rates = data["noise"].values.tolist(), data["frequency"].values.tolist()
     series, window = all_series(data), smoothing_window(data.sizes["episode"])
-    width, labels = panel_width(len(places)), [one.label for one in series]
-    several = data.sizes["seed"] > 1
+    width, labels = panel_width(len(rates)), [one.label for one in series]
+    several, banded = data.sizes["seed"] > 1, len(series) <= CROWDED
     caption = "Training episodes, exploration included" + (": mean over runs" if several else "; one run")
     caption += f", moving average over {window} {counted_in(data)}" if window > 1 else ""
-    caption += ", band: 95 % bootstrap interval over runs." if several else "."
+    caption += ", band: 95 % bootstrap interval over runs." if several and banded else "."
     figure = new_figure(
-        width * len(places) + 0.5 + legend_width(labels),
-        max(0.6 * width, legend_height(labels)),
+        width * len(rates) + 0.5 + legend_width(labels),
+        max(0.6 * width * len(noises), legend_height(labels)),
         f"{plant_name(str(data['plant'].item()))}: length of episodes",
         caption,
     )
-    panels = figure.subplots(1, len(places), squeeze=False, sharey=True)[0]
-    for axes, (noise, frequency) in zip(panels, places, strict=True):
-        here = data["episode_steps"].sel(noise=noise, frequency=frequency)
+    panels = figure.subplots(len(noises), len(rates), squeeze=False, sharex=True, sharey=True)
+    for (row, column), axes in np.ndenumerate(panels):
+        here = data["episode_steps"].isel(noise=row, frequency=column)
         for one in series:
             runs = here.sel(one.where).transpose("seed", "episode").values
             runs = runs[np.isfinite(runs).all(axis=1)]
             if len(runs):
-                draw_curve(axes, one, learning_curve(runs, window))
-        axes.set_title(condition(noise, frequency), color=GREY)
-        axes.set(xlim=(0, 1.01 * data.sizes["episode"]), xlabel=EPISODE_LABELS[in_rounds(data)])
+                draw_curve(axes, one, learning_curve(runs, window), banded)
+        if not axes.lines:
+            say(axes, "no results")
+        axes.set_title(condition(noises[row], rates[column]), color=GREY)
+        axes.set_xlim(0, 1.01 * data.sizes["episode"])
+        axes.xaxis.set_major_locator(whole_numbers(5, data.sizes["episode"]))
         axes.grid(axis="y", color="0.92", linewidth=0.7)
-    panels[0].set_ylim(bottom=0)
-    panels[0].set_ylabel("steps per episode")
-    add_legend(figure, list({line.get_label(): line for axes in panels for line in axes.lines}.values()))
+    for axes in panels[-1]:
+        axes.set_xlabel(EPISODE_LABELS[in_rounds(data)])
+    panels[0, 0].set_ylim(bottom=0)
+    panels[0, 0].yaxis.get_major_locator().set_params(integer=True)
+    for axes in panels[:, 0]:
+        axes.set_ylabel("steps per episode")
+    add_legend(figure, list({line.get_label(): line for axes in panels.flat for line in axes.lines}.values()))
     return figure

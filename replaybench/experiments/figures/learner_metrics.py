@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import xarray as xr
 
-from replaybench.experiments.figures.learning_curves import EPISODE_LABELS
+from replaybench.experiments.figures.learning_curves import CROWDED, EPISODE_LABELS
 from replaybench.experiments.figures.style import (
     GREY,
     add_legend,
@@ -46,12 +46,12 @@ def metric_curves(data: xr.Dataset) -> Figure | None:
     places = [(n, f) for n in data["noise"].values.tolist() for f in data["frequency"].values.tolist()]
     series = [one for one in all_series(data) if any(data[name].sel(one.where).notnull().any() for name in names)]
     width, labels = panel_width(len(places)), [one.label for one in series]
-    several = data.sizes["seed"] > 1
+    several, banded = data.sizes["seed"] > 1, len(series) <= CROWDED
     figure = new_figure(
         width * len(places) + 0.5 + legend_width(labels),
         max(1.7 * len(names) + 0.4, legend_height(labels)),
         f"{plant_name(str(data['plant'].item()))}: what the learners tell of themselves",
-        ("Medians over runs, bands from quartile to quartile." if several else "One run."),
+        "One run." if not several else f"Medians over runs{', bands from quartile to quartile' if banded else ''}.",
     )
     panels = figure.subplots(len(names), len(places), squeeze=False, sharex=True)
     for row, name in enumerate(names):
@@ -66,11 +66,12 @@ def metric_curves(data: xr.Dataset) -> Figure | None:
                 low, middle, high = np.nanquantile(values.values, (0.25, 0.5, 0.75), axis=0)
                 episode = values["greedy_episode"].values
                 axes.plot(episode, middle, color=one.color, linestyle=one.dashes, label=one.label)
-                if len(values) > 1:
+                if len(values) > 1 and banded:
                     axes.fill_between(episode, low, high, color=one.color, alpha=0.18, linewidth=0)
             finite = here.values[np.isfinite(here.values)]
             if finite.size and finite.min() > 0 and finite.max() > _DECADES * finite.min():
                 axes.set_yscale("log")
+            axes.xaxis.get_major_locator().set_params(integer=True)
             axes.grid(axis="y", color="0.92", linewidth=0.7)
             if column == 0:
                 axes.set_ylabel(name.removeprefix(PREFIX).replace("_", " "))

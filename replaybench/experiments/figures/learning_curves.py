@@ -236,9 +236,8 @@ def _draw_end(axes: Axes, series: Series, rewards: Floats, x: float) -> None:
 
 
 def _mark(series: Series) -> dict[str, Any]:
-    """Return how a series is marked: hollow where another has its colour and marker."""
-    face = series.color if series.dashes == "-" else "white"
-    return {"marker": series.marker, "markersize": 4, "color": series.color, "markerfacecolor": face}
+    """Return how a series is marked."""
+    return {"marker": series.marker, "markersize": 4, "color": series.color, "markerfacecolor": series.face}
 
 
 def _share_view(panels: Sequence[Axes]) -> None:

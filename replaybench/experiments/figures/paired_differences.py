@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
@@ -16,7 +16,9 @@ from replaybench.experiments.figures.style import (
     condition,
     new_figure,
     panel_width,
+    panels_across,
     plant_name,
+    share_x,
 )
 from replaybench.experiments.results.comparison_tables import Row, baseline_of, compared, scaled
 from replaybench.experiments.results.dataset import episode_metric, the_last
@@ -25,8 +27,6 @@ from replaybench.experiments.results.effects import SIGNIFICANT
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-_ACROSS: Final = 3
 
 
 def paired_differences(data: xr.Dataset) -> Figure | None:
@@ -41,12 +41,12 @@ def paired_differences(data: xr.Dataset) -> Figure | None:
     if not places:
         return None
     series = [one for one in all_series(data) if one.strategy != baseline]
-    across = min(_ACROSS, len(places))
+    across = panels_across(len(places))
     down = -(-len(places) // across)
     height = 0.75 + 0.24 * len(series)
     caption = f"Over {the_last(data, 'training')}, exploration included. Mean differences of paired "
     caption += (
-        "seeds (dots) with 95 % BCa intervals; filled where p < 0.05 (flipped signs, Holm within a panel). n: pairs."
+        "seeds (marks) with 95 % BCa intervals; filled where p < 0.05 (flipped signs, Holm within a panel). n: pairs."
     )
     figure = new_figure(
         panel_width(across) * across + 0.062 * max(len(one.label) for one in series),
@@ -54,16 +54,23 @@ def paired_differences(data: xr.Dataset) -> Figure | None:
         f"{plant_name(str(data['plant'].item()))}: compared with {baseline}",
         caption,
     )
+    measured = scaled(data)
+
+    def normalised(place: tuple[float, float]) -> bool:
+        return bool(measured.sel(noise=place[0], frequency=place[1]))
+
     panels = figure.subplots(down, across, squeeze=False, sharey=True).ravel()
     for axes, (noise, rate) in zip(panels, places, strict=False):
         here = [row for row in rows if (row.noise, row.frequency) == (noise, rate)]
-        _draw(axes, here, series)
+        _draw(axes, here, series, 4 if across > 2 else 6)
         pairs = sorted({row.effect.n for row in here if row.effect is not None})
         axes.set_title(
             f"{condition(noise, rate)}, n = {' to '.join(map(str, pairs[:: max(1, len(pairs) - 1)]))}", color=GREY
         )
-        normalised = bool(scaled(data).sel(noise=noise, frequency=rate))
-        axes.set_xlabel(f"difference in {MU}" if normalised else f"difference in {RAW_LABELS[episode_metric(data)]}")
+        axes.set_xlabel(
+            f"difference in {MU}" if normalised((noise, rate)) else f"difference in {RAW_LABELS[episode_metric(data)]}"
+        )
+    share_x([axes for axes, place in zip(panels, places, strict=False) if normalised(place)])
     for axes in panels[len(places) :]:
         axes.axis("off")
     panels[0].set_yticks(range(len(series)), [one.label for one in series])
@@ -71,11 +78,12 @@ def paired_differences(data: xr.Dataset) -> Figure | None:
     return figure
 
 
-def _draw(axes: Axes, rows: list[Row], series: list[Series]) -> None:
+def _draw(axes: Axes, rows: list[Row], series: list[Series], most: int) -> None:
+    """Draw one condition, with at most so many steps between ticks."""
     axes.axvline(0, color="0.5", linewidth=0.9, zorder=1)
     axes.grid(axis="x", color="0.92", linewidth=0.7)
     axes.tick_params(axis="y", length=0)
-    axes.locator_params(axis="x", nbins=4)  # small differences have long numbers
+    axes.locator_params(axis="x", nbins=most)  # small differences have long numbers
     for row in rows:
         place = next(i for i, one in enumerate(series) if (one.learner, one.strategy) == (row.learner, row.strategy))
         one, effect = series[place], row.effect

@@ -19,7 +19,9 @@ from replaybench.experiments.figures.style import (
     legend_width,
     new_figure,
     panel_width,
+    panels_across,
     plant_name,
+    share_x,
 )
 from replaybench.experiments.results.comparison_tables import final_scores, scaled
 from replaybench.experiments.results.dataset import episode_metric, runs_there, the_last
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _LEVELS: Final = 300
-_ACROSS: Final = 3
 _BANDS: Final = 4
 """Series beyond which bands would cover each other."""
 
@@ -51,7 +52,7 @@ def performance_profiles(data: xr.Dataset) -> Figure | None:
     ]
     if not places:
         return None
-    across = min(_ACROSS, len(places))
+    across = panels_across(len(places))
     down = -(-len(places) // across)
     labels = [one.label for one in series]
     banded = len(series) <= _BANDS
@@ -64,6 +65,7 @@ def performance_profiles(data: xr.Dataset) -> Figure | None:
         f"{plant_name(str(data['plant'].item()))}: performance profiles",
         caption,
     )
+    alike: list[Axes] = []
     panels = figure.subplots(down, across, squeeze=False, sharey=True).ravel()
     for axes, (noise, rate) in zip(panels, places, strict=False):
         here = {"noise": noise, "frequency": rate}
@@ -72,11 +74,14 @@ def performance_profiles(data: xr.Dataset) -> Figure | None:
         runs = f"{most}" if fewest == most else f"{fewest} to {most}"
         axes.set_title(f"{condition(noise, rate)}, n = {runs}", color=GREY)
         normalised = bool(scaled(data).sel(here))
+        alike += [axes] if normalised else []
         axes.set_xlabel(MU if normalised else RAW_LABELS[episode_metric(data)])
         axes.grid(color="0.92", linewidth=0.7)
+    share_x(alike)
     for axes in panels[len(places) :]:
         axes.axis("off")
-    panels[0].set_ylabel("share of runs above")
+    for axes in panels[: len(places) : across]:
+        axes.set_ylabel("share of runs above")
     panels[0].set_ylim(-0.03, 1.03)
     add_legend(figure, _lines(series))
     return figure

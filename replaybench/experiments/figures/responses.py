@@ -85,7 +85,7 @@ def _draw_response(axes: Axes, series: Series, x: Floats, score: Score) -> None:
     axes.vlines(x, score.low, score.high, color=series.color, linewidth=1.1, zorder=2)
     axes.plot(
         *(x, score.mean), color=series.color, linestyle=series.dashes, linewidth=1.4, marker=series.marker,
-        markersize=4.5, markeredgewidth=0, label=series.label, zorder=3,
+        markersize=4.5, markerfacecolor=series.face, markeredgewidth=1.0, label=series.label, zorder=3,
     )  # fmt: skip
 
 
@@ -118,4 +118,7 @@ def _set_scale(axes: Axes, axis: str, values: Floats) -> None:
 def _lines(series: Sequence[Series]) -> list[Any]:
     from matplotlib.lines import Line2D
 
-    return [Line2D([], [], color=s.color, linestyle=s.dashes, marker=s.marker, label=s.label) for s in series]
+    return [
+        Line2D([], [], color=s.color, linestyle=s.dashes, marker=s.marker, markerfacecolor=s.face, label=s.label)
+        for s in series
+    ]

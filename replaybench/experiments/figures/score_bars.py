@@ -14,6 +14,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from replaybench.experiments.figures.style import (
+    GREY,
     MU,
     Series,
     add_legend,
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 _GROUP_WIDTH: Final = 0.84
+_NARROW: Final = 0.2
+"""Inches of a bar over which a count has no room to lie."""
 LEVEL: Final[dict[str, Any]] = {"color": "0.55", "linewidth": 0.8, "linestyle": (0, (4, 2)), "zorder": 1}
 _BOUNDS: Final = ("mean", "low", "high")
 
@@ -66,6 +69,7 @@ def score_bars(data: xr.Dataset) -> Figure:
     rows = (["mu_final", "mu_max", "rise_time"] if any(normalised) else []) + ([] if all(normalised) else ["raw_final"])
     bars = len(series) * len(places)
     width = min(13.0, max(3.4, 0.9 + 0.3 * bars + 0.3 * len(places)))
+    across = _GROUP_WIDTH * (width - 0.9) / max(1, bars)
     labels = [one.label for one in series]
     figure = new_figure(
         width + legend_width(labels),
@@ -78,18 +82,20 @@ def score_bars(data: xr.Dataset) -> Figure:
             score = read_score(data, one, name)
             for group, place in enumerate(places):
                 x = group + _GROUP_WIDTH * ((index + 0.5) / len(series) - 0.5)
-                _draw_bar(axes, one, x, _GROUP_WIDTH / len(series), Score(*(part[place] for part in score)))
+                _draw_bar(axes, one, x, _GROUP_WIDTH / len(series), across, Score(*(part[place] for part in score)))
                 text = _counts(data.sel(one.where).isel(noise=place[0], frequency=place[1]), name)
-                axes.text(x, 1.01, text, transform=axes.get_xaxis_transform(), ha="center", size=7, color="0.2")
+                _count_above(axes, x, text, across)
         for group, place in enumerate(places):
             if name != "raw_final" and not usable[place]:
-                axes.text(group, 0.5, f"no {MU}", transform=axes.get_xaxis_transform(), ha="center", color="0.55")
+                axes.text(group, 0.5, f"no {MU}", transform=axes.get_xaxis_transform(), ha="center", color=GREY)
         if name.startswith("mu"):
             axes.axhline(1, **LEVEL)
         axes.axhline(0, color="0.4", linewidth=0.8, zorder=1)
         axes.grid(axis="y", color="0.92", linewidth=0.7)
         axes.set_ylabel(measures[name])
         axes.tick_params(axis="x", length=0)
+        if name == "rise_time":
+            axes.yaxis.get_major_locator().set_params(integer=True)
     axes.set_xlim(-0.5, len(places) - 0.5)
     axes.set_xticks(range(len(places)), _group_names(data, places))
     add_legend(figure, _patches(series))
@@ -137,28 +143,42 @@ def _counts(cell: xr.Dataset, name: str) -> str:
     return " ".join(f"{int(count)}{mark}" for count, mark in found.get(name, []) if float(count) > 0)
 
 
+def _count_above(axes: Axes, x: float, text: str, room: float) -> None:
+    """Write a count above a bar that is so many inches wide; upright where its neighbours leave no other room."""
+    look: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "ha": "center", "va": "bottom", "color": "0.2"}
+    narrow = room < _NARROW
+    axes.text(x, 1.02, text, size=6 if narrow else 7, rotation=90 if narrow else 0, **look)
+
+
 def _bars_caption(data: xr.Dataset, rows: Sequence[str]) -> str:
-    caption = "Training episodes, exploration included. "
-    if data.sizes["seed"] > 1:
-        caption += "Bars: means over runs; lines: 95 % bootstrap intervals; dots: single runs. "
-    caption += "Numbers above: × failed runs (not scored)"
-    if "mu_final" in rows:
-        caption += f", † dead runs (final {MU} < {DEAD_LEVEL:g}); "
-        caption += f"above the rise time: runs that never reach {RISE_LEVEL:g}, scored with the length of the run"
-    return caption + "."
+    """Say what bars, lines, dots and numbers are, as far as there are any."""
+    caption = "Training episodes, exploration included."
+    if runs_there(data).sum("seed").max() > 1:
+        caption += " Bars: means over runs; lines: 95 % bootstrap intervals; dots: single runs."
+    else:
+        caption += " Bars: single runs."
+    told = ["× failed runs (not scored)"] if (data["failed"] > 0).any() else []
+    measured = "mu_final" in rows
+    told += [f"† dead runs (final {MU} < {DEAD_LEVEL:g})"] if measured and (data["dead"] > 0).any() else []
+    caption += f" Numbers above: {', '.join(told)}." if told else ""
+    if measured and (data["censored"] > 0).any():
+        caption += " Numbers above the rise time: runs that never "
+        caption += f"reach {RISE_LEVEL:g}, scored with the length of the run."
+    return caption
 
 
-def _draw_bar(axes: Axes, series: Series, x: float, width: float, score: Score) -> None:
+def _draw_bar(axes: Axes, series: Series, x: float, width: float, room: float, score: Score) -> None:
+    """Draw a bar, `width` of the axis and `room` inches wide."""
     if not np.isfinite(score.mean):
         # Not run yet, or all runs failed.
-        axes.text(x, 0.02, "–", transform=axes.get_xaxis_transform(), ha="center", color="0.6")
+        axes.text(x, 0.02, "–", transform=axes.get_xaxis_transform(), ha="center", color=GREY)
         return
     face, edge = (series.color, 0.3), series.color
     axes.bar(x, score.mean, 0.86 * width, color=face, edgecolor=edge, linewidth=0.8, hatch=series.hatch, zorder=2)
     runs = score.runs[np.isfinite(score.runs)]
     if len(runs) > 1:
         aside = 0.62 * width * (np.arange(1, len(runs) + 1) * 0.6180339887 % 1 - 0.5)
-        axes.scatter(x + aside, runs, s=7, color=series.color, alpha=0.5, linewidths=0, zorder=3)
+        axes.scatter(x + aside, runs, s=min(7.0, 30 * room), color=series.color, alpha=0.5, linewidths=0, zorder=3)
     if score.high > score.low:
         axes.plot([x, x], [score.low, score.high], color="0.1", linewidth=1.3, solid_capstyle="butt", zorder=4)
 

@@ -111,6 +111,11 @@ class Series:
     hatch: str
 
     @property
+    def face(self) -> str:
+        """Return what its markers are filled with: nothing where another has its colour and marker."""
+        return self.color if self.dashes == "-" else "white"
+
+    @property
     def where(self) -> dict[str, str]:
         """Return its place in a dataset."""
         return {"learner": self.learner, "strategy": self.strategy}
@@ -195,7 +200,7 @@ def broken(text: str, most: int) -> str:
 
 def caption_of(figure: Figure) -> str:
     """Return what is to stand under a figure for print."""
-    return str(figure.get_label())
+    return str(figure.get_label()).replace(MU, "μ_r")
 
 
 def add_legend(figure: Figure, handles: Sequence[Any]) -> None:
@@ -223,6 +228,19 @@ def legend_height(labels: Sequence[str]) -> float:
 def panel_width(columns: int) -> float:
     """Return the inches of one of so many panels side by side."""
     return {1: 5.0, 2: 3.7, 3: 3.1}.get(columns, max(2.2, 10 / columns))
+
+
+def panels_across(count: int) -> int:
+    """Return how many of so many panels stand side by side: three at most, and four in a square."""
+    return 2 if count == 4 else min(3, count)
+
+
+def share_x(panels: Sequence[Axes]) -> None:
+    """Give panels one view along x, which holds what each of them shows."""
+    if panels:
+        ends = [axes.get_xlim() for axes in panels]
+        for axes in panels:
+            axes.set_xlim(min(low for low, _ in ends), max(high for _, high in ends))
 
 
 def say(axes: Axes, text: str) -> None:

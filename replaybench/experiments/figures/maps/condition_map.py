@@ -89,7 +89,7 @@ def _draw(axes: Axes, rows: list[Row], strategies: list[str], places: list[_Plac
         y, x = strategies.index(row.strategy), places.index((row.noise, row.frequency))
         sizes[y, x] = size = row.effect.estimate
         sure = row.chance < SIGNIFICANT
-        color, weight = ink(size, "0.1" if sure else "0.45"), "bold" if sure else "normal"
+        color, weight = ink(size, "0.1" if sure else "0.3"), "bold" if sure else "normal"
         axes.text(x, y, signed(size), ha="center", va="center", size=7, color=color, weight=weight)
     image = draw_squares(axes, sizes, upward=False)
     noises, rates = zip(*places, strict=True)

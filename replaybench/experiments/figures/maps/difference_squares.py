@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
+_COLORS: Final = "PuOr_r"
+_READABLE: Final = 4.5
+"""What WCAG asks of text."""
 _RANGE: Final = 0.4
 """Differences from which on colours are alike."""
 
@@ -23,12 +26,28 @@ def draw_squares(axes: Axes, sizes: NDArray[np.float64], upward: bool) -> AxesIm
     """Colour a panel's squares by differences `[rows, columns]`, NaN where there is none; rows go up, or down."""
     axes.tick_params(length=0)
     origin: Literal["lower", "upper"] = "lower" if upward else "upper"
-    return axes.imshow(sizes, cmap="PuOr_r", vmin=-_RANGE, vmax=_RANGE, origin=origin, aspect="auto")
+    return axes.imshow(sizes, cmap=_COLORS, vmin=-_RANGE, vmax=_RANGE, origin=origin, aspect="auto")
 
 
 def ink(size: float, otherwise: str = "0.1") -> str:
-    """Return the colour in which text can be read on the square of a difference: white on dark ones."""
-    return "white" if abs(size) > 0.7 * _RANGE else otherwise
+    """Return the colour of text on the square of a difference: the one asked for, where it can be read there."""
+    return next((text for text in (otherwise, "white") if contrast(size, text) >= _READABLE), "black")
+
+
+def contrast(size: float, text: str) -> float:
+    """Return how much text stands out from the square of a difference, as WCAG measures it."""
+    import matplotlib
+    from matplotlib.colors import to_rgb
+
+    place = 0.5 + 0.5 * min(1.0, max(-1.0, size / _RANGE))
+    dark, light = sorted(map(_luminance, (matplotlib.colormaps[_COLORS](place), to_rgb(text))))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _luminance(color: Sequence[float]) -> float:
+    """Return the relative luminance of a colour (sRGB): 0 is black, 1 white."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in color[:3]]
+    return float(np.dot((0.2126, 0.7152, 0.0722), linear))
 
 
 def signed(size: float) -> str:
