@@ -120,7 +120,7 @@ def learned(recording: Recording, learner: str, settings: dict[str, Any]) -> dic
         root_seed=ROOT_SEED, progress=lambda done: None, changes=Changes(settings=settings),
     )  # fmt: skip
     scores = normalise(outcome.reward, reference(PLANT, FREQUENCY, NOISE))
-    beyond = extrapolation(recording, outcome.agent, SEEDS)
+    beyond = extrapolation(recording, outcome.agent, SEEDS, UPDATES)
     return {
         "final": scores[:, -1].tolist(),
         "curve": scores.mean(axis=0).tolist(),

@@ -261,7 +261,7 @@ def show_replay(
         print(f"figure   {drawn}")
     print(f"policy   {folder / 'policy.safetensors'}")
     print(f"scores   {folder / 'scores.h5'}")
-    if beyond := extrapolation(recording, outcome.agent, learners):
+    if beyond := extrapolation(recording, outcome.agent, learners, updates):
         console.print(
             f"warning: {beyond.words(learner, bool(recording.plant.action_choices))}",
             markup=False,

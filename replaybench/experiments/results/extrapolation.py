@@ -23,6 +23,10 @@ _STATES: Final = 1000
 """Recorded states of each learner whose values are looked at."""
 _FIELDS: Final = ("observation", "reward", "terminated")
 _PART_ROWS: Final = 1 << 16
+_SLOW: Final = 0.005
+"""τ of learners that name none."""
+_UNLEARNED: Final = 0.9
+"""Learners that may have more than this part of their values from where they began have not learned yet."""
 _SHARE: Final = 0.05
 """Of these states so many may have values that are beyond the bounds by this part of their distance."""
 
@@ -74,12 +78,22 @@ def return_bounds(reward: Floats, terminates: bool, discount: float) -> tuple[fl
     return min(least * length for length in lengths), max(greatest * length for length in lengths)
 
 
-def extrapolation(recording: Recording, agent: Agent, learners: int) -> Extrapolation | None:
-    """Look at the values of recorded states; None if no learner believes what cannot be, or if that cannot be told."""
+def unlearned(agent: Agent, updates: int) -> float:
+    """Return which part of where its values began may still be in them: what changes slowest fades by 1 − τ (1 − γ)."""
+    tau = float(getattr(getattr(agent, "config", None), "tau", _SLOW))
+    return float((1.0 - tau * (1.0 - agent.task.discount)) ** updates)
+
+
+def extrapolation(recording: Recording, agent: Agent, learners: int, updates: int) -> Extrapolation | None:
+    """Look at the values of recorded states; None if no learner believes what cannot be, or if that cannot be told.
+
+    Values begin near 0, which may be out of reach of the rewards. Until `updates` have moved them, nothing is told, and
+    what lies between 0 and what they can have come to is no belief of theirs.
+    """
     discount, scale = agent.task.discount, agent.task.reward_scale
     if discount >= 1.0 or scale <= 0.0 or agent.window > 1:  # what was remembered before a state is not known here
         return None
-    if not hasattr(agent, "value"):
+    if not hasattr(agent, "value") or (left := unlearned(agent, updates)) > _UNLEARNED:
         return None
     seen = _recorded(recording) if recording.arrays else _streamed(recording)
     bounds = [return_bounds(reward, ends, discount) for _, reward, ends in seen]
@@ -88,14 +102,16 @@ def extrapolation(recording: Recording, agent: Agent, learners: int) -> Extrapol
     values = agent.value(np.array([seen[i][0][:shortest] for i in sources])).astype(np.float64) / scale
     low, high = (np.array([bounds[i][side] for i in sources]) for side in (0, 1))
     high = high + agent.value_bonus() / (scale * (1.0 - discount))
+    least, most = low, high
     slack = _SHARE * (high - low)
+    low, high = low - left * np.maximum(low, 0.0), high - left * np.minimum(high, 0.0)
     beyond = np.maximum(values - (high + slack)[:, None], (low - slack)[:, None] - values)
     astray = (beyond > 0.0).mean(axis=1) > _SHARE
     if not astray.any():
         return None
     farthest = np.unravel_index(np.argmax(np.where(astray[:, None], beyond, -np.inf)), beyond.shape)
     who = farthest[0]
-    return Extrapolation(int(astray.sum()), learners, float(values[farthest]), float(low[who]), float(high[who]))
+    return Extrapolation(int(astray.sum()), learners, float(values[farthest]), float(least[who]), float(most[who]))
 
 
 def _recorded(recording: Recording) -> list[tuple[NDArray[np.float32], Floats, bool]]:

@@ -13,10 +13,12 @@ from replaybench.controllers.algorithms.sac import SAC, SACConfig
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.experiments.offline.recording import Recording, read_recording
-from replaybench.experiments.results.extrapolation import Extrapolation, extrapolation, return_bounds
+from replaybench.experiments.results.extrapolation import Extrapolation, extrapolation, return_bounds, unlearned
 from replaybench.experiments.training.cell import run_cell
 from replaybench.experiments.training.study import Study
 
+LONG = 100_000
+"""Updates after which nothing is left of where values began."""
 TASK = Task(observation_size=2, action_size=1, discount=0.95, reward_scale=0.01)
 
 
@@ -55,7 +57,7 @@ def test_returns_are_bounded_by_rewards() -> None:
 def test_who_believes_the_impossible_is_told_of(recording: Recording) -> None:
     whole: Any = read_recording(recording.path)
     rewards = whole.arrays["reward"][whole.members[1], whole.orders[1], 0]  # those of the one that believes it
-    found = extrapolation(recording, Believer(500.0), 2)  # type: ignore[arg-type]
+    found = extrapolation(recording, Believer(500.0), 2, LONG)  # type: ignore[arg-type]
     assert found is not None
     assert (found.learners, found.of) == (1, 2)
     assert found.value == pytest.approx(500.0)
@@ -64,7 +66,7 @@ def test_who_believes_the_impossible_is_told_of(recording: Recording) -> None:
     assert "1 of 2 learners extrapolate: one believes in a discounted return of 500" in found.words("td3:slow")
     assert "--learner TD3+BC" in found.words("td3:slow")
     assert "alpha" in found.words("TD3+BC:near")
-    low = extrapolation(recording, Believer(-9000.0), 2)  # type: ignore[arg-type]
+    low = extrapolation(recording, Believer(-9000.0), 2, LONG)  # type: ignore[arg-type]
     assert low is not None
     assert low.value == pytest.approx(-9000.0)
 
@@ -75,13 +77,29 @@ def test_who_believes_the_impossible_is_told_of(recording: Recording) -> None:
     ids=["sound", "few", "bonus"],
 )
 def test_who_does_not_is_not(recording: Recording, believer: Any) -> None:
-    assert extrapolation(recording, believer, 2) is None
+    assert extrapolation(recording, believer, 2, LONG) is None
+
+
+def test_who_has_not_learned_yet_is_not_warned_of(recording: Recording) -> None:
+    """Rewards are costs: no return is as high as 0, where values begin."""
+    fresh: Any = Believer(0.0)
+    assert extrapolation(recording, fresh, 2, LONG) is not None
+    assert extrapolation(recording, fresh, 2, 0) is None
+    late: Any = Believer(-250.0)
+    assert extrapolation(recording, late, 2, LONG) is not None
+    assert extrapolation(recording, late, 2, 1000) is None, "on its way"
+    hopeful: Any = Believer(500.0)
+    assert unlearned(hopeful, 1000) == pytest.approx(0.99975**1000)
+    assert extrapolation(recording, hopeful, 2, 100) is None, "no more than a whim of its first weights"
+    found = extrapolation(recording, hopeful, 2, 1000)
+    assert found is not None
+    assert found.high < 0.0, "what is told are the returns of the recording"
 
 
 def test_what_cannot_be_told_is_not(recording: Recording) -> None:
-    assert extrapolation(recording, SimpleNamespace(task=TASK, window=8), 2) is None
+    assert extrapolation(recording, SimpleNamespace(task=TASK, window=8), 2, LONG) is None
     endless = SimpleNamespace(task=TASK._replace(discount=1.0), window=1)
-    assert extrapolation(recording, endless, 2) is None
+    assert extrapolation(recording, endless, 2, LONG) is None
 
 
 def test_entropy_is_no_extrapolation() -> None:
