@@ -25,7 +25,8 @@ def film(name: str) -> None:
     """Write the film of a plant: three seconds, or 36 samples of a slow plant, in small pictures."""
     plant = make_plant(name)
     every = max(1, round(plant.frequency / PER_SECOND))
-    scene = Scene(plant, plant.frequency, 0.0, (), 0, 3 * PER_SECOND * every)
+    steps = 3 * PER_SECOND * every
+    scene = Scene(plant, plant.frequency, 0.0, (), 0, steps, steps)
     pictures = (Image.fromarray(shot.picture) for shot in shots(scene, act_randomly(scene), every))
     small = (picture.resize((PIXELS * picture.width // picture.height, PIXELS)) for picture in pictures)
     with atomic_path(FILMS / f"{name}.gif") as temporary:

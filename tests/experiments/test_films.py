@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,8 +21,9 @@ from replaybench.controllers.registry import load_learner
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.errors import UserError
 from replaybench.data.formats.policy_file import write_policy
+from replaybench.envs.interface.plant import quantity
 from replaybench.envs.registry import make_plant
-from replaybench.experiments.films.episode import Scene, act_randomly, act_with, shots
+from replaybench.experiments.films.episode import ActWith, Scene, act_randomly, shots
 from replaybench.experiments.films.show import Asked, check_output, show
 
 EXAMPLES = Path(__file__).parents[2] / "replaybench" / "examples"
@@ -77,8 +79,11 @@ def test_a_memory_goes_on_from_step_to_step() -> None:
     kind, config = load_learner("DDPG")
     agent = kind(config(memory=MemoryConfig()), LearnerSetting(Task(2, 1, 0.95, 1.0), 0, range(1), 50.0))
     policy = Policy(agent, {"policy": policy_facts("DDPG", agent, 50.0)})
-    act, row = act_with(policy), np.full((1, 2), 0.5, np.float32)
-    assert act(row) != act(row)
+    act, row = ActWith(policy), np.full((1, 2), 0.5, np.float32)
+    first = act(row)
+    assert first != act(row)
+    act.rest()
+    assert first == act(row), "nothing is remembered from one episode to the next"
 
 
 def test_pictures_are_taken_every_so_many_steps_and_at_the_end() -> None:
@@ -90,6 +95,24 @@ def test_pictures_are_taken_every_so_many_steps_and_at_the_end() -> None:
     assert len(some) == 4
     assert sum(shot.reward for shot in some) == pytest.approx(sum(shot.reward for shot in every))
     np.testing.assert_array_equal(some[-1].picture, every[-1].picture)
+
+
+def test_a_film_of_what_soon_falls_shows_several_episodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A hopper under random actions lies after a tenth of a second."""
+    show(asked("MujocoHopper", seconds=None), tmp_path / "film.gif")
+    told = capsys.readouterr().out
+    assert re.search(r"\(\d+ pictures, [34]\.\d s", told), told
+    assert re.search(r"rewards add up to [\d.]+ over \d+ episodes", told), told
+    plant = make_plant("PendulumDCSC")
+    scene = Scene(plant, 50.0, 0.0, (), 3, 1000, 250)
+    lasts = [shot.last for shot in shots(scene, act_randomly(scene), 50)]
+    assert lasts == [*[False] * 4, True] * 2, "an episode that has begun ends, and none is begun after the least steps"
+
+
+def test_what_has_no_unit_has_no_dash_in_its_place() -> None:
+    assert quantity("observation 0", 0.5, "–") == "observation 0 = +0.5"
+    assert quantity("share", 0.5, "1") == "share = +0.5"
+    assert quantity("angle", -0.5, "rad") == "angle = -0.5 rad"
 
 
 def test_slow_plants_are_shown_faster_and_to_their_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

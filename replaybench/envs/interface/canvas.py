@@ -9,7 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from replaybench.envs.interface.plant import Plant
+from replaybench.envs.interface.plant import Plant, quantity
 
 
 class Canvas:
@@ -34,16 +34,13 @@ class Canvas:
         lines = [f"t = {seconds:.2f} s"]
         if len(state) <= 2:  # more would not fit, and the plant's drawing may say it
             states = zip(plant.state_names, state, plant.state_units, strict=True)
-            lines.append("   ".join(_quantity(name, value, unit) for name, value, unit in states))
+            lines.append("   ".join(quantity(name, value, unit) for name, value, unit in states))
         applied = plant.denormalise_action(action)
         if len(applied) == 1:
-            lines.append(_quantity(plant.action_names[0], applied[0], plant.action_units[0]))
+            lines.append(quantity(plant.action_names[0], applied[0], plant.action_units[0]))
         else:
-            lines.append(f"actions = ({' '.join(f'{value:.2f}' for value in applied)}) {plant.action_units[0]}")
+            told = " ".join(f"{value:.2f}" for value in applied)
+            lines.append(f"actions = ({told}) {plant.action_units[0]}".removesuffix(" –").removesuffix(" 1"))
         self._caption.set_text("\n".join(lines))
         self._canvas.draw()
         return np.asarray(self._canvas.buffer_rgba())[..., :3].copy()
-
-
-def _quantity(name: str, value: float, unit: str) -> str:
-    return f"{name} = {value:+.3g} {unit}"

@@ -38,7 +38,14 @@ EpisodeMetric = Literal["mean reward", "return"]
 NAMES: Final = ("name", "state_names", "action_names")
 PER_STATE: Final = ("state_units", "state_center", "state_scale", "periodic", "observation_limit")
 PER_ACTION: Final = ("action_units", "action_low", "action_high", "zero_action")
+_NO_UNIT: Final = ("", "1", "–")
 SCALARS: Final = ("episode_seconds", "reward_scale", "frequency", "discount", "update_every", "episode_metric")
+
+
+def quantity(name: str, value: float, unit: str) -> str:
+    """Write a value under its name, with its unit where it has one."""
+    told = f"{name} = {value:+.3g}"
+    return told if unit in _NO_UNIT else f"{told} {unit}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +195,7 @@ class Plant:
         colors = ["#4c72b0"] * len(state) + ["#dd8452"] * len(action)
         axes.barh(range(len(values)), values, color=colors, height=0.35)
         for row, name in enumerate(self.state_names + self.action_names):
-            axes.text(-1.45, row - 0.25, f"{name} = {physical[row]:+.3g} {units[row]}", va="bottom", fontsize=9)
+            axes.text(-1.45, row - 0.25, quantity(name, physical[row], units[row]), va="bottom", fontsize=9)
         axes.axvline(0.0, color="0.4", linewidth=0.8)
         axes.set(xlim=(-1.5, 1.5), ylim=(len(values) - 0.5, -0.8))
         axes.axis("off")

@@ -43,7 +43,8 @@ def show(
         plant: Plant name (see `replaybench list`) or path/to/file.py:ClassName.
         policy: Policy file (.safetensors); or run folder, of which options choose a cell.
         out: Film to write (.gif, .mp4); a window if not given.
-        seconds: End of the film in seconds of the plant; the episode's, or that of 500 pictures, if not given.
+        seconds: End of the film in seconds of the plant, whose episodes follow each other where they are short; that of
+            the first episode beyond three seconds, or that of 500 pictures, if not given.
         member: Member of the policy file, from 0; the one that did best in its last greedy episode if not given.
         learner: Learner of the cell of a run folder; of a file only where it is one of your own.
         strategy: Strategy of the cell of a run folder.

@@ -27,6 +27,7 @@ class Scene(NamedTuple):
         observe: states that are observed, all if empty.
         seed: root seed of start and noise.
         steps: end of the film, if the episode does not end before.
+        least: steps before which another episode follows one that has ended; none follows where it is 0.
     """
 
     plant: Plant
@@ -35,6 +36,7 @@ class Scene(NamedTuple):
     observe: Sequence[str]
     seed: int
     steps: int
+    least: int = 0
 
 
 class Shot(NamedTuple):
@@ -45,16 +47,21 @@ class Shot(NamedTuple):
     last: bool
 
 
-def act_with(policy: Policy) -> Act:
-    """Return what acts as a greedy policy does, with its memory where it has one."""
-    state: Any = None
+class ActWith:
+    """What acts as a greedy policy does, with its memory where it has one."""
 
-    def act(observation: NDArray[np.float32]) -> NDArray[np.float32]:
-        nonlocal state
-        action, state = policy.predict(observation, state)
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self.rest()
+
+    def rest(self) -> None:
+        """Forget, as before every episode."""
+        self._state: Any = None
+
+    def __call__(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the action for an observation."""
+        action, self._state = self._policy.predict(observation, self._state)
         return action
-
-    return act
 
 
 def act_randomly(scene: Scene) -> Act:
@@ -65,22 +72,29 @@ def act_randomly(scene: Scene) -> Act:
 def shots(scene: Scene, act: Act, every: int = 1) -> Iterator[Shot]:
     """Yield the pictures of an episode, from its start on: after every so many steps, and the last.
 
-    Rewards are the sums over the steps since the picture before.
+    So it goes on with further episodes as long as there are fewer than the least steps of the scene. Rewards are the
+    sums over the steps since the picture before.
     """
     noise: dict[str, Any] = {"sensor_noise": scene.noise, "actuator_noise": scene.noise, "observe": scene.observe}
     settings: dict[str, Any] = {"frequency": scene.frequency, "seed": scene.seed, "role": "evaluation", **noise}
     env = PopulationEnv(scene.plant, 1, render_mode="rgb_array", **settings)
     try:
-        observation, _ = env.reset()
-        yield Shot(_picture(env), 0.0, False)
-        steps, done, gained = 0, False, 0.0
-        while not done:
-            observation, reward, terminated, truncated, _ = env.step(act(observation))
-            steps, gained = steps + 1, gained + float(reward[0])
-            done = bool(terminated[0] or truncated[0]) or steps >= scene.steps
-            if done or steps % every == 0:
-                yield Shot(_picture(env), gained, done)
-                gained = 0.0
+        steps, over = 0, False
+        while not over:
+            if isinstance(act, ActWith):
+                act.rest()
+            observation, _ = env.reset()
+            yield Shot(_picture(env), 0.0, False)
+            begun, done, gained = steps, False, 0.0
+            while not done:
+                observation, reward, terminated, truncated, _ = env.step(act(observation))
+                steps, gained = steps + 1, gained + float(reward[0])
+                over = steps >= scene.steps
+                done = bool(terminated[0] or truncated[0]) or over
+                if done or (steps - begun) % every == 0:
+                    yield Shot(_picture(env), gained, done)
+                    gained = 0.0
+            over = over or steps >= scene.least
     finally:
         env.close()
 

@@ -20,7 +20,7 @@ from replaybench.data.user_code.user_file import called
 from replaybench.envs.registry import make_plant
 from replaybench.experiments.commands import refuse_existing
 from replaybench.experiments.exchange.stored_policy import best_member, origin_of
-from replaybench.experiments.films.episode import Act, Scene, Shot, act_randomly, act_with, shots
+from replaybench.experiments.films.episode import Act, ActWith, Scene, Shot, act_randomly, shots
 
 Pictures = Iterable[NDArray[np.uint8]]
 _MOST_PER_SECOND: Final = {".gif": 25, ".mp4": 50, "": 25}
@@ -29,6 +29,8 @@ _LEAST_PER_SECOND: Final = 10
 """Slower plants are shown in fast motion."""
 _MOST: Final = 500
 """Pictures of a film whose length was not asked for."""
+_LEAST_SECONDS: Final = 3.0
+"""What a film lasts at least, if its length was not asked for: of plants that soon fall it shows several episodes."""
 _LAST_SECONDS: Final = 0.7
 """How long the last picture stands still before a film begins anew."""
 
@@ -66,15 +68,17 @@ def show(asked: Asked, output: Path | None) -> None:
     every = max(1, -(-round(scene.frequency) // _MOST_PER_SECOND[kind]))
     whole = scene.plant.steps_per_episode(scene.frequency)
     steps = _MOST * every if asked.seconds is None else round(min(asked.seconds * scene.frequency, whole))
-    scene = scene._replace(steps=steps)
     speed = max(scene.frequency / every, _LEAST_PER_SECOND)
+    least = min(whole, round(_LEAST_SECONDS * speed) * every) if asked.seconds is None else steps
+    scene = scene._replace(steps=steps, least=least)
     if (times := speed * every / scene.frequency) > 1.001:
         told += f", {times:.3g} times as fast"
-    taken = list[float]()
+    taken, ends = list[float](), list[bool]()
 
     def counted(found: Iterator[Shot]) -> Iterator[NDArray[np.uint8]]:
         for shot in found:
             taken.append(shot.reward)
+            ends.append(shot.last)
             yield shot.picture
 
     pictures = counted(shots(scene, act, every))
@@ -85,7 +89,8 @@ def show(asked: Asked, output: Path | None) -> None:
             (write_gif if kind == ".gif" else write_mp4)(temporary, pictures, speed)
         size = output.stat().st_size / 1e6
         print(f"film     {output} ({len(taken)} pictures, {(len(taken) - 1) / speed:.1f} s, {size:.1f} MB)")
-    print(f"shown    {told}; rewards add up to {sum(taken):.4g}")
+    several = f" over {sum(ends)} episodes" if sum(ends) > 1 else ""
+    print(f"shown    {told}; rewards add up to {sum(taken):.4g}{several}")
 
 
 def check_output(output: Path | None) -> None:
@@ -124,7 +129,7 @@ def _scene(asked: Asked) -> tuple[Scene, Act, str]:
     rate = float(learned.facts["policy"]["frequency"])
     scene = Scene(plant, rate, noise, origin.observe, asked.seed, 0)
     label = f"{origin.learner or learned.facts['policy']['learner']} {origin.strategy}".strip()
-    return scene, act_with(learned), f"{plant.name} under {label}, member {member}{f' ({why})' if why else ''}"
+    return scene, ActWith(learned), f"{plant.name} under {label}, member {member}{f' ({why})' if why else ''}"
 
 
 def write_gif(path: Path, pictures: Pictures, speed: float) -> None:
