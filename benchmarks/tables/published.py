@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.tables.stored import Cell, cell, cells, facts, made, results, runs
 from benchmarks.tables.text import between, captioned, listed, number, table
-from replaybench.experiments.results.comparison_tables import Row, compared
+from replaybench.experiments.results.comparison_tables import Comparison, compared
 from replaybench.experiments.results.effects import SIGNIFICANT, p_text
 
 FIGURES: Final = {
@@ -161,9 +161,9 @@ def _by_emphasis(study: str) -> str:
     return captioned(caption, table(("plant", "kept", *(f"α = {alpha}" for alpha in samplings)), rows))
 
 
-def _compared(study: str, baseline: str) -> dict[tuple[str, str], list[Row]]:
+def _compared(study: str, baseline: str) -> dict[tuple[str, str], list[Comparison]]:
     """Return a study's comparisons by plant and learner."""
-    found: dict[tuple[str, str], list[Row]] = {}
+    found: dict[tuple[str, str], list[Comparison]] = {}
     for plant in results(study)["plant"].values.tolist():
         for row in compared(results(study).sel(plant=plant), baseline):
             found.setdefault((plant, row.learner), []).append(row)
@@ -187,7 +187,7 @@ def _table(study: str, baseline: str) -> str:
     return captioned(caption, table((*headings, "difference [95 %]", "p", "episodes to 0.8", "dead"), rows))
 
 
-def _numbers(cell: Cell, row: Row) -> list[str]:
+def _numbers(cell: Cell, row: Comparison) -> list[str]:
     digits = 1 if cell.plant.startswith("Pendulum") else 2
     return [
         str(row.scores.size),
@@ -199,7 +199,7 @@ def _numbers(cell: Cell, row: Row) -> list[str]:
     ]
 
 
-def _beside(row: Row) -> tuple[str, str]:
+def _beside(row: Comparison) -> tuple[str, str]:
     if row.effect is None:
         return "", ""
     return between(row.effect.estimate, *row.effect.interval(), 3), p_text(row.chance)

@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from replaybench.experiments.figures.reference_lines import REFERENCES, Panel, draw_references, reference_handles
+from replaybench.experiments.figures.reference_lines import REFERENCES, MeasuredAxes, draw_references, reference_handles
 from replaybench.experiments.figures.style import (
     GREY,
     MU_LABEL,
@@ -124,7 +124,7 @@ def learning_curves(data: xr.Dataset) -> Figure:
             axes.tick_params(labelbottom=True)
     _share_view([panels[place] for place in zip(*np.nonzero(drawn & usable), strict=True)])
     known = {
-        (row, column): Panel(
+        (row, column): MeasuredAxes(
             panels[row, column], _levels(data.isel(noise=row, frequency=column), bool(usable[row, column]))
         )
         for row, column in np.argwhere(drawn).tolist()

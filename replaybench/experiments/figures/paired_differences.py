@@ -20,7 +20,7 @@ from replaybench.experiments.figures.style import (
     plant_name,
     share_x,
 )
-from replaybench.experiments.results.comparison_tables import Row, baseline_of, compared, scaled
+from replaybench.experiments.results.comparison_tables import Comparison, baseline_of, compared, scaled
 from replaybench.experiments.results.dataset import episode_metric, the_last
 from replaybench.experiments.results.effects import SIGNIFICANT
 
@@ -78,7 +78,7 @@ def paired_differences(data: xr.Dataset) -> Figure | None:
     return figure
 
 
-def _draw(axes: Axes, rows: list[Row], series: list[Series], most: int) -> None:
+def _draw(axes: Axes, rows: list[Comparison], series: list[Series], most: int) -> None:
     """Draw one condition, with at most so many steps between ticks."""
     axes.axvline(0, color="0.5", linewidth=0.9, zorder=1)
     axes.grid(axis="x", color="0.92", linewidth=0.7)

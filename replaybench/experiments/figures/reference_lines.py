@@ -29,14 +29,14 @@ _MARGIN: Final = 0.04
 _LINE: Final[dict[str, Any]] = {"color": "0.45", "linewidth": 0.9}
 
 
-class Panel(NamedTuple):
+class MeasuredAxes(NamedTuple):
     """Axes with their curves drawn, and the references there by name, in the unit of the axis; NaN where unknown."""
 
     axes: Axes
     levels: Mapping[str, float]
 
 
-def draw_references(panels: Sequence[Panel]) -> set[str]:
+def draw_references(panels: Sequence[MeasuredAxes]) -> set[str]:
     """Draw the references of panels that share a view of rewards, which grows to hold them; return those drawn.
 
     Random actions and dynamic programming are always in view, others where they are near. One that is drawn in some of
@@ -58,7 +58,7 @@ def draw_references(panels: Sequence[Panel]) -> set[str]:
     return drawn
 
 
-def _draw(panel: Panel, levels: Mapping[str, float]) -> None:
+def _draw(panel: MeasuredAxes, levels: Mapping[str, float]) -> None:
     low, high = panel.axes.get_ylim()
     outside = {True: "", False: ""}
     for name, level in levels.items():

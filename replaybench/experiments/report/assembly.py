@@ -13,7 +13,7 @@ from replaybench.data.user_code.user_file import shortened
 from replaybench.experiments.report.comparison import at_point
 from replaybench.experiments.report.look import Section, dash
 from replaybench.experiments.report.material import Material, read_material
-from replaybench.experiments.report.page import LARGEST, Choice, Filter, Page, render
+from replaybench.experiments.report.page import LARGEST, Filter, Option, Page, render
 from replaybench.experiments.report.sections.buffers import buffers_section
 from replaybench.experiments.report.sections.claims import claims_section
 from replaybench.experiments.report.sections.curves import curves_section
@@ -95,12 +95,12 @@ def filters(material: Material) -> list[Filter]:
     present = list(material.points())
     plants = shortened(material.plants)
     found = [
-        Filter("plant", "Plant", [Choice(p, plants[name]) for p, name in enumerate(material.plants)], False),
+        Filter("plant", "Plant", [Option(p, plants[name]) for p, name in enumerate(material.plants)], False),
         *(
             Filter(
                 axis,
                 title,
-                [Choice(i, f"{value:g}{unit}") for i, value in enumerate(material.data[axis].values)],
+                [Option(i, f"{value:g}{unit}") for i, value in enumerate(material.data[axis].values)],
                 False,
             )
             for axis, title, unit in (("noise", "Noise", ""), ("frequency", "Rate", " Hz"))
@@ -117,10 +117,10 @@ def filters(material: Material) -> list[Filter]:
     return [each for each in found if len(each.choices) > 1]
 
 
-def _swatch(material: Material, axis: str, place: int, label: str) -> Choice:
+def _swatch(material: Material, axis: str, place: int, label: str) -> Option:
     """Return a choice with what tells it apart in figures: its colour, or its dashes where colours are the others'."""
     several = material.data.sizes["learner"] > material.data.sizes["strategy"]
     mine = [one for one in material.series if material.place(one)[axis == "strategy"] == place]
     if (axis == "learner") == several:
-        return Choice(place, label, color=mine[0].color)
-    return Choice(place, label, line=dash(mine[0]).replace("px", "").replace("solid", "none"))
+        return Option(place, label, color=mine[0].color)
+    return Option(place, label, line=dash(mine[0]).replace("px", "").replace("solid", "none"))

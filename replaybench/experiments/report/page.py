@@ -24,7 +24,7 @@ from replaybench.experiments.report.summary import Summary
 
 
 @dataclass(frozen=True)
-class Choice:
+class Option:
     """One value of a filter; a strategy or learner has a colour, dashes and a marker.
 
     Attributes:
@@ -43,7 +43,7 @@ class Filter:
 
     axis: str
     title: str
-    choices: Sequence[Choice]
+    choices: Sequence[Option]
     several: bool
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.experiments.report.look import INK, PAPER, Figure, Trace, new_figure, plain, small
-from replaybench.experiments.report.snapshots import ActionAxis, PolicyFacts, StateAxis
+from replaybench.experiments.report.snapshots import ActionAxis, SnapshotFacts, StateAxis
 from replaybench.experiments.snapshots.surfaces import PIXELS
 
 _SHADES: Final = 255
@@ -25,7 +25,7 @@ Floats = NDArray[np.floating[Any]]
 
 
 def moment(
-    facts: PolicyFacts, value: Floats, action: Floats, path: Floats, span: tuple[float, float], step: int | None
+    facts: SnapshotFacts, value: Floats, action: Floats, path: Floats, span: tuple[float, float], step: int | None
 ) -> list[Trace]:
     """Return the traces of one moment: value, first action, and the trajectory on both."""
     meta = {} if step is None else {"step": step}
@@ -62,7 +62,7 @@ def _shades(values: Floats, low: float, high: float) -> NDArray[np.uint8]:
     return shades
 
 
-def _line(facts: PolicyFacts, path: Floats) -> dict[str, Any]:
+def _line(facts: SnapshotFacts, path: Floats) -> dict[str, Any]:
     """Return both states along a path, cut where an angle wraps."""
     path = path[np.isfinite(path).all(axis=1)].astype(np.float64)
     path = path[:: -(-len(path) // _MOST_POINTS) or 1]
@@ -73,7 +73,7 @@ def _line(facts: PolicyFacts, path: Floats) -> dict[str, Any]:
     return {"x": small(path[:, 0]), "y": small(path[:, 1])}
 
 
-def surface_figure(facts: PolicyFacts, traces: Sequence[Trace], span: tuple[float, float]) -> Figure:
+def surface_figure(facts: SnapshotFacts, traces: Sequence[Trace], span: tuple[float, float]) -> Figure:
     """Return value and policy side by side, each with its colours."""
     across, up = facts.states
     action = facts.actions[0]

@@ -46,7 +46,7 @@ class ActionAxis:
 
 
 @dataclass(frozen=True)
-class PolicyFacts:
+class SnapshotFacts:
     """What a file of snapshots says of the policy in it."""
 
     seed: int
@@ -55,14 +55,14 @@ class PolicyFacts:
 
 
 @dataclass(frozen=True)
-class CellFacts:
+class SnapshotCell:
     """What it says of its cell: the fingerprint of its plant, by which dynamic programming is found."""
 
     fingerprint: str
 
 
 @dataclass(frozen=True)
-class Policy:
+class PolicySnapshots:
     """One run's policy along the way; K snapshots.
 
     Attributes:
@@ -71,7 +71,7 @@ class Policy:
         path: `[K, T + 1, 2]`; greedy: mean reward per step of these episodes `[K]`.
     """
 
-    facts: PolicyFacts
+    facts: SnapshotFacts
     value: NDArray[np.float32]
     action: NDArray[np.float32]
     path: NDArray[np.float32]
@@ -94,12 +94,12 @@ class Kept:
 
     point: Point
     series: Series
-    cell: CellFacts
+    cell: SnapshotCell
     rounds: list[int]
     origin: NDArray[np.int64]
     collected: NDArray[np.int64]
     exploration: Floats
-    policy: Policy | None
+    policy: PolicySnapshots | None
 
 
 def read_snapshots(material: Material) -> Iterator[Kept]:
@@ -134,7 +134,7 @@ def _read(material: Material, folder: RunFolder, cells: xr.DataArray, point: Poi
     with open_record(path, "snapshots") as record:
         facts, shapes = record.header.facts, record.header.shapes
         told = facts.get("cell")
-        cell = build(CellFacts, told if isinstance(told, dict) else {}, f"the cell of {path}", others=True)
+        cell = build(SnapshotCell, told if isinstance(told, dict) else {}, f"the cell of {path}", others=True)
         rounds = facts.get("rounds")
         if not isinstance(rounds, list) or not rounds or not all(isinstance(each, int) for each in rounds):
             raise UserError(f"{path} does not say when its snapshots were taken")
@@ -144,7 +144,7 @@ def _read(material: Material, folder: RunFolder, cells: xr.DataArray, point: Poi
         }  # fmt: skip
         policy = None
         if "value" in shapes:
-            policy = build(PolicyFacts, facts, f"the facts of {path}", others=True)
+            policy = build(SnapshotFacts, facts, f"the facts of {path}", others=True)
             pixels = shapes["value"][2:3] * 2
             due |= {"value": (1, count, *pixels), "action": (1, count, *pixels, len(policy.actions))}
             due |= {"path": (1, count, *shapes.get("path", ())[2:3], 2), "greedy": (1, count)}
@@ -165,5 +165,5 @@ def _read(material: Material, folder: RunFolder, cells: xr.DataArray, point: Poi
         arrays["origin"].sum(axis=0),
         np.diff(arrays["collected"].sum(axis=0), prepend=0),
         np.where(known.any(axis=0), mean, np.nan),
-        None if policy is None else Policy(policy, *(arrays[name][0] for name in _POLICY)),
+        None if policy is None else PolicySnapshots(policy, *(arrays[name][0] for name in _POLICY)),
     )

@@ -20,7 +20,7 @@ NARROW: Final = 0.02
 """A lead in μ_r that may be real and matters little."""
 
 
-class Verdict(NamedTuple):
+class Conclusion(NamedTuple):
     """What one plant's runs come to: a headline, sentences, and which plant it is."""
 
     plant: str
@@ -40,7 +40,7 @@ class Summary(NamedTuple):
     """
 
     compared: str
-    verdicts: list[Verdict]
+    verdicts: list[Conclusion]
     counted: str
     caution: str
 
@@ -119,14 +119,14 @@ def _values(what: str, values: np.ndarray) -> str:
     return f"{what} {listed([f'{value:g}' for value in values])}".strip()
 
 
-def _verdict(material: Material, plant: int, standings: dict[Point, list[Standing]]) -> Verdict | None:
+def _verdict(material: Material, plant: int, standings: dict[Point, list[Standing]]) -> Conclusion | None:
     points = [point for point in standings if point.plant == plant]
     if not points:
         return None
     name, overall = plant_name(material.plants[plant]), over_points(material, plant)
     headline, sentences = _headline(material, overall)
     sentences += _by_condition(material, {point: standings[point] for point in points})
-    return Verdict(name, headline, sentences, plant)
+    return Conclusion(name, headline, sentences, plant)
 
 
 def _headline(material: Material, overall: Overall) -> tuple[str, list[str]]:

@@ -23,7 +23,7 @@ ASSURED = 0.9
 """Share of further runs that a bound is told for, where there are runs enough."""
 
 
-class Row(NamedTuple):
+class Comparison(NamedTuple):
     """One learner under one strategy at one noise and rate.
 
     Attributes:
@@ -77,7 +77,7 @@ def baseline_of(data: xr.Dataset, strategy: str | None) -> str:
     return asked
 
 
-def compared(data: xr.Dataset, baseline: str) -> list[Row]:
+def compared(data: xr.Dataset, baseline: str) -> list[Comparison]:
     """Compare one plant's learners and strategies with the baseline strategy under the same learner.
 
     Cells share their seeds, so differences are taken seed by seed, over seeds on which neither failed. The tests of
@@ -100,7 +100,7 @@ def compared(data: xr.Dataset, baseline: str) -> list[Row]:
                         found = paired([mine], [of[baseline]])
                         effect, better = (found, improvement(mine, of[baseline])) if found.n else (None, None)
                     point = str(learner), strategy, float(noise), float(frequency)
-                    family.append(Row(*point, mine[there], effect, 1.0, better))
+                    family.append(Comparison(*point, mine[there], effect, 1.0, better))
             chances = iter(holm([float(flipped(row.effect.differences)) for row in family if row.effect is not None]))
             rows += [row if row.effect is None else row._replace(chance=next(chances)) for row in family]
     return rows
@@ -123,7 +123,7 @@ def comparison_tables(data: xr.Dataset, strategy: str | None = None) -> list[Fit
     return tables
 
 
-def _table(data: xr.Dataset, rows: list[Row], baseline: str) -> FittedTable:
+def _table(data: xr.Dataset, rows: list[Comparison], baseline: str) -> FittedTable:
     several = data.sizes["learner"] > 1
     names = ["learner", "strategy"] if several else ["strategy"]
     learners, strategies = (shortened(data[axis].values.tolist()) for axis in ("learner", "strategy"))
@@ -160,7 +160,7 @@ def _table(data: xr.Dataset, rows: list[Row], baseline: str) -> FittedTable:
     return table
 
 
-def _told(row: Row) -> tuple[str, str, str, str]:
+def _told(row: Comparison) -> tuple[str, str, str, str]:
     assert row.effect is not None
     assert row.better is not None
     low, high = row.effect.interval()
@@ -168,7 +168,7 @@ def _told(row: Row) -> tuple[str, str, str, str]:
     return f"{row.effect.estimate:+.3f}{ends}", p_text(row.chance), _seeds(row), f"{row.better.mean:.2f}"
 
 
-def _seeds(row: Row) -> str:
+def _seeds(row: Comparison) -> str:
     """Write how many seeds would tell a difference that is not sure, were it the only one."""
     if row.effect is None or row.chance < SIGNIFICANT:
         return ""

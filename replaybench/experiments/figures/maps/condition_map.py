@@ -11,7 +11,7 @@ from replaybench.data.user_code.user_file import shortened
 from replaybench.experiments.figures.maps.difference_squares import add_color_bar, draw_squares, ink, signed
 from replaybench.experiments.figures.style import GREY, MU, new_figure, plant_name
 from replaybench.experiments.results.advantage import by_capacity
-from replaybench.experiments.results.comparison_tables import Row, baseline_of, compared, scaled
+from replaybench.experiments.results.comparison_tables import Comparison, baseline_of, compared, scaled
 from replaybench.experiments.results.dataset import last_of, the_last
 from replaybench.experiments.results.effects import SIGNIFICANT
 
@@ -72,7 +72,7 @@ def condition_map(data: xr.Dataset) -> Figure | None:
     return figure
 
 
-def _ordered(rows: list[Row]) -> list[str]:
+def _ordered(rows: list[Comparison]) -> list[str]:
     """Return the strategies beside the baseline, the best on average first."""
     sizes: dict[str, list[float]] = {}
     for row in rows:
@@ -81,7 +81,7 @@ def _ordered(rows: list[Row]) -> list[str]:
     return sorted(sizes, key=lambda strategy: -float(np.mean(sizes[strategy])))
 
 
-def _draw(axes: Axes, rows: list[Row], strategies: list[str], places: list[_Place]) -> AxesImage:
+def _draw(axes: Axes, rows: list[Comparison], strategies: list[str], places: list[_Place]) -> AxesImage:
     """Draw one learner's panel; return its image, which the colour bar explains."""
     sizes = np.full((len(strategies), len(places)), np.nan)
     for row in rows:

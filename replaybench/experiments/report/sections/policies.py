@@ -14,7 +14,7 @@ from replaybench.experiments.figures.style import plant_name
 from replaybench.experiments.report.look import Panel, Section, number
 from replaybench.experiments.report.material import Material
 from replaybench.experiments.report.policy_pictures import moment, surface_figure
-from replaybench.experiments.report.snapshots import Kept, Policy, share_out
+from replaybench.experiments.report.snapshots import Kept, PolicySnapshots, share_out
 from replaybench.experiments.report.summary import amount
 from replaybench.experiments.results.dataset import counted_in
 from replaybench.experiments.snapshots.solved import Solved, read_solved
@@ -118,7 +118,7 @@ def _solved_panel(material: Material, one: Kept, solution: Solved, span: tuple[f
     return Panel(title, words, surface_figure(facts, traces, span), places)
 
 
-def _told(title: str, policy: Policy, solution: Solved | None) -> str:
+def _told(title: str, policy: PolicySnapshots, solution: Solved | None) -> str:
     """Say what a policy came to, and how like dynamic programming it was at first and at last."""
     text = f"Value and policy of {title} along the run. Mean reward per step of a greedy episode without noise: "
     text += f"{number(float(policy.greedy[0]), 3)} at first, {number(float(policy.greedy[-1]), 3)} at last"
