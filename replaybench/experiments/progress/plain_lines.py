@@ -1,4 +1,7 @@
-"""A plain line every 30 s where there is no terminal to draw in, so that a long command is never silent."""
+"""A plain line every 30 s where there is no terminal to draw in, so that a long command is never silent.
+
+No line is written twice in a row: from ten minutes on times are told in minutes, after a day in hours.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ LINE_SECONDS: Final = 30.0
 
 
 class PlainLines:
-    """Prints a line every `seconds`, from a thread of its own, also while nothing else happens.
+    """Prints a line every `seconds` if it says anything new, from a thread of its own, also while nothing else happens.
 
     Args:
         console: where to; what a program reads on standard output must not have such lines in it.
@@ -30,10 +33,12 @@ class PlainLines:
         self._thread.start()
 
     def _tell(self) -> None:
-        passed = 0.0
+        passed, last = 0.0, ""
         while not self._ended.wait(self._seconds):
             passed += self._seconds
-            print(f"after {duration(passed)}: {self._words()}", file=self._console.file, flush=True)
+            if (line := f"after {duration(passed)}: {self._words()}") != last:
+                print(line, file=self._console.file, flush=True)
+            last = line
 
     def close(self) -> None:
         """Write no further line."""

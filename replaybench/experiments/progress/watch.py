@@ -63,12 +63,13 @@ def _room(console: Console, history: History) -> int:
 
 
 def _plain(console: Console, history: History) -> None:
-    """Print a line every 30 s, and the view at the end."""
-    passed = LINE_SECONDS
+    """Print a line every 30 s, if it says anything new, and the view at the end."""
+    passed, last = LINE_SECONDS, Text()
     while history.state == "running":
         if passed >= LINE_SECONDS:
-            console.print(header(history), highlight=False)
-            passed = 0.0
+            if (line := header(history)) != last:
+                console.print(line, highlight=False)
+            passed, last = 0.0, line
         time.sleep(_TICK)
         passed += _TICK
         history.update()

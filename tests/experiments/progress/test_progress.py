@@ -10,19 +10,22 @@ import time
 from collections.abc import Sequence
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from rich.console import Console
+from rich.text import Text
 
 from replaybench.data.errors import UserError
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.records.record import write_record
-from replaybench.experiments.progress import history, journal, pulse, watch
+from replaybench.experiments.progress import history, journal, plain_lines, pulse, watch
 from replaybench.experiments.progress.display import Display
 from replaybench.experiments.progress.history import History
 from replaybench.experiments.progress.journal import Journal, JournalFile, JournalReader, begin, event
 from replaybench.experiments.progress.listeners import Lines, TensorBoard, in_words
+from replaybench.experiments.progress.plain_lines import PlainLines
 from replaybench.experiments.progress.remaining import seconds_left
 from replaybench.experiments.progress.round import Round
 from replaybench.experiments.progress.tally import Tally
@@ -247,6 +250,43 @@ def test_plain_lines_come_also_while_nothing_is_heard(cells: list[Cell], capsys:
         assert told.pop(not stderr) == ""
         assert told[0].count("\n") > 1
         assert "0/2 cells, 0% of the episodes, references" in told[0].splitlines()[0]
+
+
+def test_no_plain_line_is_written_twice_in_a_row(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From ten minutes on times are told in minutes, and lines come every thirty seconds."""
+    said = iter(["one", "one", "one", "two", *["three"] * 1000])
+    lines = PlainLines(Console(), lambda: next(said), 1e9)
+    lines.close()
+    monkeypatch.setattr(plain_lines, "duration", lambda seconds: "12 min")
+    lines = PlainLines(Console(), lambda: next(said), 0.02)
+    time.sleep(0.5)
+    lines.close()
+    assert capsys.readouterr().out.splitlines() == [f"after 12 min: {word}" for word in ("one", "two", "three")]
+
+
+def test_watching_says_nothing_twice_in_a_row(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = iter(["running", "running", "still running", "still running"])
+
+    class Watched:
+        """A run that is looked at four times."""
+
+        state, cells, looks = "running", dict[str, Any](), 0
+
+        def update(self) -> None:
+            self.looks += 1
+            self.state = "running" if self.looks < 4 else "complete"
+
+    watched: Any = Watched()
+    monkeypatch.setattr(watch, "LINE_SECONDS", watch._TICK)
+    monkeypatch.setattr(watch, "header", lambda history: Text(next(told)))
+    monkeypatch.setattr(watch, "view", lambda history, rows: "the end")
+    monkeypatch.setattr(watch, "time", type("Clock", (), {"sleep": staticmethod(lambda _: None)}))
+    watch._plain(Console(), watched)
+    assert capsys.readouterr().out.splitlines() == ["running", "still running", "the end"]
 
 
 def test_tensorboard_events_are_what_was_told(tmp_path: Path, cells: list[Cell]) -> None:
