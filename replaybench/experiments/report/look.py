@@ -209,11 +209,17 @@ def number(value: float, digits: int = 2) -> str:
     return "–" if not np.isfinite(value) else f"{value:.{digits}f}".replace("-", "−")
 
 
-def worded(found: Interval) -> str:
-    """Write a mean and its interval, with as many digits as tell the bounds apart."""
+def worded(found: Interval, digits: int | None = None) -> str:
+    """Write a mean and its interval, with as many digits as tell the bounds apart, or as asked for."""
+    digits = needed_digits(found) if digits is None else digits
+    bounds = " (no spread)" if found.degenerate else f" [{number(found.low, digits)}, {number(found.high, digits)}]"
+    return number(found.mean, digits) + (bounds if np.isfinite(found.mean) else "")
+
+
+def needed_digits(found: Interval) -> int:
+    """Return how many digits tell the bounds of an interval apart."""
     width = found.high - found.low
     digits = 2 if not width > 0 else min(4, max(2 if abs(found.mean) < 10 else 1, -math.floor(math.log10(width))))
     while digits < 4 and any(bound and not round(bound, digits) for bound in (found.low, found.high)):
         digits += 1  # a bound that is not 0 is not written as 0
-    bounds = " (no spread)" if found.degenerate else f" [{number(found.low, digits)}, {number(found.high, digits)}]"
-    return number(found.mean, digits) + (bounds if np.isfinite(found.mean) else "")
+    return digits

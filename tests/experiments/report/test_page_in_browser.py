@@ -290,6 +290,11 @@ def test_paper_shows_the_chosen_figures(browser: Any, report: Path) -> None:
         assert drawn.count() == page.locator(".panel:visible").count()
         assert max(drawn.evaluate_all("all => all.map(svg => svg.getBoundingClientRect().width)")) <= 700
         page.emulate_media(media="print")
+        assert not page.locator("details:not([open])").count(), "nothing can be unfolded on paper"
+        long = "() => { const one = document.createElement('pre'); one.textContent = 'key = 1 '.repeat(60);"
+        page.evaluate(f"{long} document.querySelector('main section').append(one); }}")
+        wide = page.locator("pre").evaluate("one => [one.scrollWidth, one.clientWidth]")
+        assert wide[0] <= wide[1] + 1, "a long line of the study file is not cut"
         assert page.locator(".chips label:visible").count() == page.locator(".chips label").count() - 1 > 0, "a legend"
         as_on_white = """() => [...document.querySelectorAll(".swatch[data-color]")].every((one) => {
             const shown = one.style.color;
@@ -305,3 +310,4 @@ def test_paper_shows_the_chosen_figures(browser: Any, report: Path) -> None:
         page.emulate_media(media="screen")
         page.evaluate("dispatchEvent(new Event('afterprint'))")
         assert not page.evaluate("document.getElementById('filters').open")
+        assert page.locator("details:not([open])").count() > 2, "as they were"

@@ -25,10 +25,12 @@ from replaybench.experiments.report.comparison import at_point, lead, over_point
 from replaybench.experiments.report.material import Point, read_material
 from replaybench.experiments.report.page import LARGEST
 from replaybench.experiments.report.sections.responses import responses_section
+from replaybench.experiments.report.sections.scores import scores_section
 from replaybench.experiments.report.sections.strategies import strategies_section
 from replaybench.experiments.report.summary import some, summarise
 from replaybench.experiments.results.dataset import AXES, add_scores
 from replaybench.experiments.results.results_file import read_results, write_results
+from replaybench.experiments.results.statistics import Interval
 
 
 def study(folder: Path, *ends: float, seeds: int = 8, plants: int = 1) -> Path:
@@ -281,6 +283,20 @@ def test_a_colour_means_the_same_in_all_maps_of_a_page(report: Path, tmp_path: P
     ((low, high),) = spans
     values = [one["z"][0][0] for one in raw["responses"]]
     assert (low, high) == pytest.approx((min(values), max(values)))
+
+
+def test_a_column_of_the_table_has_one_precision(tmp_path: Path) -> None:
+    """Narrow intervals need more digits than wide ones; beside each other all have as many."""
+    material = read_material(study(tmp_path, 0.9, 0.899, 0.3))
+    standings = {point: at_point(material, point) for point in material.points()}
+    spread = standings[Point(0, 0, 0)]
+    wide = spread[2]._replace(score=Interval(0.3, 0.1, 0.5, False))
+    narrow = spread[1]._replace(score=Interval(0.899, 0.8981, 0.8995, False))
+    (table,) = scores_section(material, {Point(0, 0, 0): [spread[0], narrow, wide]}).tables
+    for column in ("final [95 %]", "behind the best, seed by seed [95 %]"):
+        cells = [row.cells[list(table.heads).index(column)] for row in table.rows]
+        digits = {len(each) for cell in cells for each in re.findall(r"\.(\d+)", cell)}
+        assert len(digits) == 1, cells
 
 
 def test_plotly_knows_every_property_of_every_figure(report: Path) -> None:

@@ -56,7 +56,7 @@ def _references(material: Material) -> Table:
             f"{data['noise'].values[point.noise]:g}",
             f"{data['frequency'].values[point.frequency]:g}",
             *(number(float(here[f"reference_{name}"]), 3) for name in ("random", "dp")),
-            f"{100 * change:.2g} %" if np.isfinite(change) else "–",
+            f"{100 * change:.2f} %" if np.isfinite(change) else "–",
         ]
         rows.append(Row(cells, point._asdict()))
     heads = ("plant", "grid of dynamic programming", "noise", "Hz", "random", "dynamic programming", "last refinement")

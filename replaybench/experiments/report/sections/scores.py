@@ -19,6 +19,7 @@ from replaybench.experiments.report.look import (
     Table,
     Trace,
     faded,
+    needed_digits,
     new_figure,
     number,
     plain,
@@ -135,6 +136,7 @@ def _table(material: Material, standings: dict[Point, list[Standing]]) -> Table:
     ]
     rows = []
     names = shortened(material.plants)
+    digits = {plant: _digits(standings, plant) for plant in range(len(material.plants))}
     for point, ranked in standings.items():
         best = ranked[0].series if ranked else None
         by_series = {one.series: one for one in ranked}
@@ -150,16 +152,24 @@ def _table(material: Material, standings: dict[Point, list[Standing]]) -> Table:
                 one.label,
                 str(standing.seeds if standing else 0),
                 str(material.count("failed", point, one)),
-                worded(standing.score) if standing else "–",
-                "best" if one is best else _behind(standing.behind if standing else None),
+                worded(standing.score, digits[point.plant][0]) if standing else "–",
+                "best" if one is best else _behind(standing.behind if standing else None, digits[point.plant][1]),
                 number(material.value("rise_time_mean", point, one), 0),
             ]
             rows.append(Row(cells, {**point._asdict(), "learner": learner, "strategy": strategy}))
     return Table("All cells, the best of each condition first", heads, rows, 4 if several else 3)
 
 
-def _behind(lead: Lead | None) -> str:
-    """Write a difference; one that may be chance is marked."""
+def _digits(standings: dict[Point, list[Standing]], plant: int) -> tuple[int, int]:
+    """Return with how many digits all scores of a plant are written, and all that others are behind."""
+    shown = [one for point, ranked in standings.items() if point.plant == plant for one in ranked]
+    leads = [one.behind.difference for one in shown if one.behind is not None and one.behind.pairs]
+    scores = [one.score for one in shown]
+    return max(map(needed_digits, scores), default=2), max(map(needed_digits, leads), default=2)
+
+
+def _behind(lead: Lead | None, digits: int) -> str:
+    """Write a difference with as many digits as the others of its column; one that may be chance is marked."""
     if lead is None or not lead.pairs:
         return "–"
-    return f"{worded(lead.difference)}{'' if lead.sure else ' (not sure)'}"
+    return f"{worded(lead.difference, digits)}{'' if lead.sure else ' (not sure)'}"

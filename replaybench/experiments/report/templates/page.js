@@ -128,14 +128,13 @@
 
   // Paper is white and narrow: all that is chosen is drawn anew for it, and again for the screen afterwards. What the
   // choice names is the legend of the figures.
-  const choice = document.getElementById("filters");
-  let folded = false;
+  // Nobody can unfold what is folded on paper.
+  const folds = [...document.querySelectorAll("details")];
+  let folded = [];
   const print = (on) => {
     printing = on;
-    if (choice) {
-      if (on) folded = !choice.open;
-      choice.open = on || !folded;
-    }
+    if (on) folded = folds.filter((fold) => !fold.open);
+    for (const fold of folded) fold.open = on;
     root.classList.toggle("printing", on);
     paint();
     panels.forEach(draw);
