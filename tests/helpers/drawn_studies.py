@@ -59,4 +59,4 @@ def line(axes: Any, label: str) -> np.ndarray:
 
 def told(figure: Any) -> str:
     """The caption of a figure."""
-    return str(figure.texts[1].get_text()).replace("\n", " ")
+    return str(figure.texts[1].get_text()).replace("\n", " ").replace("\u00a0", " ")

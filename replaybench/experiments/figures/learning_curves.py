@@ -46,8 +46,8 @@ _FLOOR: Final = -0.5  # μ_r of early episodes may be far below; curves that end
 EPISODE_LABELS: Final = ("training episode", "round of training")
 CROWDED: Final = 5
 """Series beyond which bands cannot be told apart."""
-_ROOM: Final = 0.025
-"""What the interval of one series takes beside the curves, as a part of the run."""
+_ROOM, _MOST_ROOM = 0.025, 0.28
+"""What the interval of one series takes beside the curves, and what all of them do at most, as parts of the run."""
 
 
 class Curve(NamedTuple):
@@ -176,7 +176,8 @@ def _scaled(data: xr.Dataset, reward: xr.DataArray, normalised: bool) -> Floats:
 def _draw_panel(axes: Axes, data: xr.Dataset, series: Sequence[Series], window: int, normalised: bool) -> None:
     """Draw the curves of one noise and control rate."""
     failed, crowded, episodes = [], len(series) > CROWDED, data.sizes["episode"]
-    axes.set_xlim(0, episodes * (1.01 + crowded * _ROOM * (len(series) + 1.5)))
+    room = min(_ROOM, _MOST_ROOM / (len(series) + 1.5))
+    axes.set_xlim(0, episodes * (1.01 + crowded * room * (len(series) + 1.5)))
     for index, one in enumerate(series):
         runs = data.sel(one.where)
         rewards, greedy = (_scaled(data, runs[name], normalised) for name in ("reward", "reward_greedy"))
@@ -187,7 +188,7 @@ def _draw_panel(axes: Axes, data: xr.Dataset, series: Sequence[Series], window: 
             continue
         draw_curve(axes, one, learning_curve(rewards[whole], window), not crowded)
         if crowded:
-            _draw_end(axes, one, rewards[whole][:, -window:], episodes * (1.01 + _ROOM * (index + 1.5)))
+            _draw_end(axes, one, rewards[whole][:, -window:], episodes * (1.01 + room * (index + 1.5)))
             continue
         stride = _greedy_stride(greedy.shape[1])
         # The series take turns, so that their circles do not cover each other.

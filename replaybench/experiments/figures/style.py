@@ -112,7 +112,7 @@ class Series:
 
     @property
     def face(self) -> str:
-        """Return what its markers are filled with: nothing where another has its colour and marker."""
+        """Return what its markers are filled with: white where its line is broken, as another may have both else."""
         return self.color if self.dashes == "-" else "white"
 
     @property
@@ -172,7 +172,7 @@ def new_figure(width: float, height: float, title: str, caption: str) -> Figure:
         figure = Figure(figsize=(wide, height * min(1.0, max(0.75, 1.15 * wide / width))), layout="constrained")
         figure.set_label(f"{title}. {caption}")
         return figure
-    lines = textwrap.wrap(caption, max(30, int(width * 72 / (0.56 * _CAPTION_SIZE))))
+    lines = textwrap.wrap(_together(caption), max(30, int(width * 72 / (0.56 * _CAPTION_SIZE))))
     titles = textwrap.wrap(title, max(20, int(width * 72 / (0.62 * _TITLE_SIZE))))
     above = (0.6 + 1.3 * len(titles)) * _TITLE_SIZE
     head = (above + 1.3 * _CAPTION_SIZE * len(lines) + 6) / 72
@@ -186,6 +186,11 @@ def new_figure(width: float, height: float, title: str, caption: str) -> Figure:
     text = "\n".join(lines)
     figure.text(0.1 / width, 1 - below / total, text, va="top", size=_CAPTION_SIZE, color=GREY, linespacing=1.25)
     return figure
+
+
+def _together(caption: str) -> str:
+    """Join numbers with their signs by spaces at which no line is broken."""
+    return re.sub(r" (?=%)| (?=[=<≥] )|(?<= [=<≥]) ", "\u00a0", caption)
 
 
 def broken(text: str, most: int) -> str:

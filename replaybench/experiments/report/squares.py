@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from plotly.colors import sample_colorscale
 
 from replaybench.experiments.report.look import MU, Figure, new_figure, number, plain
 from replaybench.experiments.report.material import Material
 
-SAME_COLOURS = (
-    f"Lighter is better. A colour means the same in all squares of this page that show {MU}, from 0 (random control) "
-    "to 1 (dynamic programming), and rewards of a plant share one scale, too."
-)
+_MIDDLE = 0.179
+"""The luminance on which black and white text stand out alike."""
 _COLORS = "Cividis"  # of even lightness, and the same to the colour-blind
 
 
@@ -32,6 +31,19 @@ class Square(NamedTuple):
     value: float
     told: str
     meta: Mapping[str, int]
+
+
+def same_colours(material: Material) -> str:
+    """Say in which squares of the page colours mean the same."""
+    scales = {material.normalised(point) for point in material.points()}
+    told = [
+        *(
+            [f"all squares of this page that show {MU}, from 0 (random control) to 1 (dynamic programming)"]
+            * (True in scales)
+        ),
+        *(["all that show rewards of one plant"] * (False in scales)),
+    ]
+    return f"Lighter is better. A colour means the same in {', and in '.join(told)}."
 
 
 def colour_span(material: Material, plant: int, normalised: bool) -> tuple[float, float]:
@@ -79,6 +91,7 @@ def square_figure(
             "ygap": 2,
             "text": [[number(one.value)]],
             "texttemplate": "%{text}",
+            "textfont": {"color": _ink(one.value, low, high)},
             "hovertemplate": f"{plain(one.told)}<extra></extra>",
             "meta": dict(one.meta),
         }
@@ -87,6 +100,14 @@ def square_figure(
     return new_figure(
         traces, titles[0], titles[1], height=96 + 42 * len(up), xaxis=_labelled(across), yaxis=_labelled(up)
     )
+
+
+def _ink(value: float, low: float, high: float) -> str:
+    """Return the colour of text on a square, black or white, whichever stands out more."""
+    place = float(np.clip((value - low) / (high - low if high > low else 1.0), 0.0, 1.0))
+    (color,) = sample_colorscale(_COLORS, [place], colortype="tuple")
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in color]
+    return "#000000" if np.dot((0.2126, 0.7152, 0.0722), linear) > _MIDDLE else "#ffffff"
 
 
 def _labelled(labels: Sequence[str]) -> dict[str, Any]:

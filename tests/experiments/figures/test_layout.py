@@ -15,7 +15,7 @@ from replaybench.experiments.figures.paired_differences import paired_difference
 from replaybench.experiments.figures.performance_profiles import performance_profiles
 from replaybench.experiments.figures.responses import response
 from replaybench.experiments.figures.score_bars import score_bars
-from replaybench.experiments.figures.style import PAPER, all_series, caption_of, panels_across, style
+from replaybench.experiments.figures.style import PAPER, all_series, caption_of, new_figure, panels_across, style
 
 
 def shape(figure: Any) -> tuple[int, int]:
@@ -33,6 +33,15 @@ def test_four_panels_stand_in_a_square_and_share_their_view(tmp_path: Path) -> N
         assert shape(figure) == (2, 2)
         assert len({axes.get_xlim() for axes in figure.axes}) == 1, "a difference is as long in one panel as in another"
         assert "dots" not in told(figure), "marks of many shapes"
+
+
+def test_no_line_of_a_caption_is_broken_before_a_sign() -> None:
+    caption = "Means with 95 % intervals of n = 50 seeds, filled where p < 0.05. " * 9
+    for width in range(30, 90):
+        _, text = new_figure(width / 10, 2.0, "t", caption).texts
+        for line in text.get_text().splitlines():
+            assert line[0] not in "%=<"
+            assert line[-1] not in "=<"
 
 
 def test_captions_of_bars_tell_of_what_there_is(tmp_path: Path) -> None:

@@ -278,6 +278,14 @@ def test_a_colour_means_the_same_in_all_maps_of_a_page(report: Path, tmp_path: P
     add_scores(data)
     write_results(tmp_path / "results.nc", data.sel(plant=["Magman"]))
     raw = maps(tmp_path / "results.nc")
+    assert {one["textfont"]["color"] for one in scaled["responses"]} == {"#000000", "#ffffff"}
+    inks = sorted((one["z"][0][0], one["textfont"]["color"]) for one in scaled["responses"])
+    assert [color for _, color in inks] == sorted((color for _, color in inks), reverse=True), "white on the dark ones"
+    words = [" ".join(responses_section(read_material(path)).lead) for path in (report.parent, tmp_path)]
+    assert "dynamic programming" in words[0]
+    assert "rewards of one plant" not in words[0]
+    assert "dynamic programming" not in words[1]
+    assert "rewards of one plant" in words[1]
     spans = {(one["zmin"], one["zmax"]) for kind in raw.values() for one in kind}
     assert len(spans) == 1
     ((low, high),) = spans

@@ -7,7 +7,7 @@ import numpy as np
 from replaybench.experiments.figures.style import RAW_LABELS, plant_name
 from replaybench.experiments.report.look import MU, Panel, Section, number, worded
 from replaybench.experiments.report.material import Material, Point
-from replaybench.experiments.report.squares import SAME_COLOURS, Square, colour_span, square_figure
+from replaybench.experiments.report.squares import Square, colour_span, same_colours, square_figure
 from replaybench.experiments.results.dataset import episode_metric
 
 
@@ -24,7 +24,7 @@ def responses_section(material: Material) -> Section:
         if not normalised:
             raw = RAW_LABELS[episode_metric(material.data.isel(plant=plant))]
             notes.append(f"{plant_name(name)}: {MU} is not defined in every condition, so squares show the {raw}.")
-    lead = f"Mean final score, of {material.late}, at each noise level and control rate. {SAME_COLOURS}"
+    lead = f"Mean final score, of {material.late}, at each noise level and control rate. {same_colours(material)}"
     return Section("responses", "Response to noise and rate", [lead], panels, notes=notes)
 
 

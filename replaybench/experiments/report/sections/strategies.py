@@ -9,7 +9,7 @@ from replaybench.experiments.figures.style import Series, plant_name
 from replaybench.experiments.report.comparison import Standing
 from replaybench.experiments.report.look import MU, Panel, Section, number, worded
 from replaybench.experiments.report.material import Material, Point
-from replaybench.experiments.report.squares import SAME_COLOURS, Square, colour_span, square_figure
+from replaybench.experiments.report.squares import Square, colour_span, same_colours, square_figure
 
 
 def strategies_section(material: Material, standings: dict[Point, list[Standing]]) -> Section:
@@ -24,7 +24,7 @@ def strategies_section(material: Material, standings: dict[Point, list[Standing]
             mine = [one for one in ranked if one.series.learner == learner and parts(one.series) is not None]
             if crossed([one.series for one in mine]):
                 panels.append(_panel(material, point, mine))
-    lead = f"Mean final scores by what is kept (up) and what is replayed (across). {SAME_COLOURS}"
+    lead = f"Mean final scores by what is kept (up) and what is replayed (across). {same_colours(material)}"
     return Section("strategies", "Retention × sampling", [lead], panels)
 
 

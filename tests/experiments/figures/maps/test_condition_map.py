@@ -39,7 +39,7 @@ def test_differences_stand_where_they_belong_and_are_bold_where_sure() -> None:
         text.get_position(): (float(text.get_text().replace("−", "-")), text.get_fontweight()) for text in axes.texts
     }
     assert len(found) == 3 * 4
-    assert "hold 500" in " ".join(text.get_text() for text in figure.texts).replace("\n", " ")
+    assert "hold 500" in " ".join(text.get_text() for text in figure.texts).replace("\n", " ").replace("\u00a0", " ")
     for (x, y), (size, weight) in found.items():
         place = {"noise": (0.0, 0.02)[int(x) // 2], "frequency": (50.0, 100.0)[int(x) % 2]}
         named = ("FULL[PER]", "FIFO(500)[Uniform]", "Resv(500)[Uniform]")[int(y)]
@@ -77,7 +77,9 @@ def test_learners_have_panels_failed_runs_no_pair_and_gaps_in_a_grid_do_no_harm(
     sizes = np.asarray(figure.axes[1].images[0].get_array())
     names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert sizes[names.index("FULL[PER]"), 0] == pytest.approx(0.1, abs=0.02)
-    assert "n = 11 to 12 pairs" in " ".join(text.get_text() for text in figure.texts).replace("\n", " ")
+    assert "n = 11 to 12 pairs" in " ".join(text.get_text() for text in figure.texts).replace("\n", " ").replace(
+        "\u00a0", " "
+    )
 
 
 @pytest.mark.parametrize("few", [{"noise": (0.0,)}, {"strategies": STRATEGIES[:2]}, {"strategies": STRATEGIES[:1]}])
