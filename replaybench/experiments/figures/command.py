@@ -79,7 +79,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _cells(console: Console, folder: RunFolder) -> Sequence[Cell]:
-    """Return the cells whose policies are to be drawn; none where that would run code that only the folder names."""
+    """Return the cells whose policies are to be drawn; none where they cannot be known, or by others' code only."""
     if not folder.study.is_file():
         console.print("the study file is gone from the run folder: policies are not drawn", highlight=False)
         return ()
@@ -88,4 +88,8 @@ def _cells(console: Console, folder: RunFolder) -> Sequence[Cell]:
             "its study names Python files: policies are not drawn; `replaybench sweep` draws them", markup=False
         )
         return ()
-    return read_study(folder.study).cells()
+    try:
+        return read_study(folder.study).cells()
+    except UserError as error:  # of an older version, whose settings had other names
+        console.print(f"policies are not drawn, for its study cannot be run here: {error}", markup=False)
+        return ()

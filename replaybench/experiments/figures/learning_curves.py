@@ -200,11 +200,11 @@ def _draw_panel(axes: Axes, data: xr.Dataset, series: Sequence[Series], window: 
         return
     axes.xaxis.set_major_locator(whole_numbers(5, episodes))
     if failed:
-        text = "failed runs, not drawn:\n" + "\n".join(failed)
-        axes.text(
-            *(0.98, 0.03, text), transform=axes.transAxes, ha="right", va="bottom", size=7, color=GREY, zorder=5,
-            bbox={"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 1.5},
+        note = axes.legend(  # which finds where least is drawn
+            handles=[], title="failed runs, not drawn:\n" + "\n".join(failed), title_fontsize=7, loc="best",
+            framealpha=0.8, edgecolor="none", borderpad=0.1,
         )  # fmt: skip
+        note.get_title().set(color=GREY, ha="left")
     axes.grid(axis="y", color="0.92", linewidth=0.7)
 
 

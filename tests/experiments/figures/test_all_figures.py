@@ -109,7 +109,8 @@ def test_no_results_no_figures(tmp_path: Path) -> None:
 def test_a_strategy_of_which_every_run_failed_at_once_is_told(tmp_path: Path) -> None:
     found = results(tmp_path, lost=(1,))
     here = found[0].sel(plant="PendulumDCSC")
-    assert "4 of 4 FULL[PER]" in learning_curves(here).axes[0].texts[0].get_text()
+    panel: Any = learning_curves(here).axes[0]
+    assert "4 of 4 FULL[PER]" in panel.get_legend().get_title().get_text()
     assert "4×" in [text.get_text() for text in score_bars(here).axes[0].texts]
     assert drawn_kinds(draw_figures(*found)) == {"learning_curves", "scores", "profiles"}
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from drawn_studies import results
 from rich.console import Console
 
 from replaybench.data.errors import UserError
 from replaybench.experiments.figures.command import show_figures
+from replaybench.experiments.results.results_file import write_results
 
 
 @pytest.mark.parametrize(
@@ -38,3 +40,14 @@ def test_a_study_that_is_no_text_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_bytes(b'plants = ["\xff"]')
     with pytest.raises(UserError, match=r"study\.toml"):
         show_figures(Console(quiet=True), tmp_path, "screen", None, None)
+
+
+def test_a_study_of_another_version_has_its_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data, folder, _ = results(tmp_path / "run")
+    write_results(folder.results, data)
+    study = 'plants = ["PendulumDCSC"]\nstrategies = ["FULL[PER]"]\n[learner.DDPG]\nformer_setting = 3\n'
+    folder.study.write_text(study)
+    show_figures(Console(), folder.path, "screen", "png", None)
+    told = " ".join(capsys.readouterr().out.split())
+    assert "policies are not drawn, for its study cannot be run here: unknown key in [learner.DDPG]" in told
+    assert (folder.figures / "scores-PendulumDCSC.png").is_file()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -127,10 +128,27 @@ def test_curves_are_the_means_of_the_runs(tmp_path: Path) -> None:
             np.testing.assert_allclose(greedy, expected[np.isfinite(expected).all(axis=1)].mean(axis=0), rtol=1e-12)
 
 
+def note(axes: Any) -> Any:
+    """The text in a panel that counts failed runs."""
+    return axes.get_legend().get_title()
+
+
 def test_failed_runs_are_counted_in_the_panel(tmp_path: Path) -> None:
     data, _, _ = results(tmp_path, failing=(1,))
     (axes,) = learning_curves(data.sel(plant="PendulumDCSC")).axes
-    assert "2 of 4 FULL[PER]" in axes.texts[0].get_text()
+    assert "2 of 4 FULL[PER]" in note(axes).get_text()
+
+
+def test_the_count_of_failed_runs_covers_no_curve(tmp_path: Path) -> None:
+    """Also where learners get worse, and curves end in the corner below."""
+    data, _, _ = results(tmp_path, failing=(1,))
+    data["reward"][:] = data["reward"].values[..., ::-1]
+    figure = learning_curves(data.sel(plant="PendulumDCSC"))
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    box = note(axes).get_window_extent()
+    points = axes.transData.transform(line(axes, "FIFO[Uniform]").T)
+    assert not any(box.contains(*point) for point in points)
 
 
 def test_band_covers_the_true_mean_as_often_as_it_says() -> None:
