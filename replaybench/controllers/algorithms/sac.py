@@ -119,8 +119,8 @@ class SAC(Learner):
 
     def _actions(self, observation: Floats, noise: Floats) -> tuple[Floats, Floats]:
         """Return tanh(μ + σ ε) and tanh μ, float32 `[M, N, A]`."""
-        head = self.actor(self.seen(observation))
-        mean, log_std = np.split(head, 2, axis=2)
+        head, actions = self.actor(self.seen(observation)), self.task.action_size
+        mean, log_std = head[..., :actions], head[..., actions:]
         action = elementwise.tanh(mean + elementwise.exp(np.clip(log_std, *LOG_STD_BOUNDS)) * noise)
         return action.astype(np.float32), elementwise.tanh(mean).astype(np.float32)
 

@@ -49,7 +49,10 @@ class Call(NamedTuple):
 
     def make(self) -> None:
         """Make the call for all members at once, in a single update."""
-        self.kernel(*(_example(value) if isinstance(value, (Whole, Each)) else value for value in self.arguments))
+        self.kernel(*[
+            value.value if isinstance(value, Whole) else _example(value) if isinstance(value, Each) else value
+            for value in self.arguments
+        ])  # fmt: skip
 
 
 class _Row:
