@@ -209,4 +209,4 @@ def cluster() -> Iterator[Timing]:
 
 if __name__ == "__main__":
     sections = (kills, disk, cluster, coordination, index, growth, recording, plans)
-    main("endurance.py", {section.__name__: section for section in sections})
+    main("endurance.py", {section.__name__: section for section in sections}, "python -m benchmarks.endurance")

@@ -1,4 +1,4 @@
-"""What sweeps cost beyond acting and learning: coordination, files, recording, memory. Sections of `endurance.py`."""
+"""What sweeps cost beyond acting and learning: coordination, files, recording, memory. Sections of `__main__.py`."""
 
 from __future__ import annotations
 

@@ -134,12 +134,13 @@ def store(path: Path, section: str, made: Mapping[str, Any], seconds: float, tim
     path.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def main(script: str, sections: Sections) -> None:
+def main(script: str, sections: Sections, prog: str | None = None) -> None:
     """Run those sections of a script that the command line names, or all; print their timings and store them.
 
-    A word names a section, or all sections of which it is a part (`Hopper`; `small` for `small:SAC`).
+    A word names a section, or all sections of which it is a part (`Hopper`; `small` for `small:SAC`). `prog` is how the
+    script is called, where that is not by its name.
     """
-    parser = argparse.ArgumentParser(prog=f"python benchmarks/{script}")
+    parser = argparse.ArgumentParser(prog=prog)
     parser.add_argument("section", nargs="*", help=", ".join(sections))
     parser.add_argument("--note", default="", help="what else is to be said of this run, stored with it")
     parser.add_argument("--dry", action="store_true", help="store nothing")

@@ -16,11 +16,15 @@ class UserError(ValueError):
     """A wrong name, value or file. The message is one line: what is wrong, and what to do instead."""
 
 
-def unknown(kind: str, name: str, valid: Iterable[str]) -> UserError:
-    """Return the error for an unknown `name`, offering the nearest valid ones (all of them if none is near)."""
+def unknown(kind: str, name: str, valid: Iterable[str], forms: Iterable[str] = ()) -> UserError:
+    """Return the error for an unknown `name`, offering the nearest valid ones (all of them if none is near).
+
+    Args:
+        forms: what else a name may look like (`path/to/file.py:ClassName`), which none is near to.
+    """
     names = sorted(valid)
     near = nearest(name, names)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"valid: {', '.join(names)}"
+    hint = f"did you mean {' or '.join(near)}?" if near else f"valid: {', '.join([*names, *forms])}"
     return UserError(f"unknown {kind} {name!r}; {hint}")
 
 

@@ -75,7 +75,7 @@ class Registry(Mapping[str, type[Any]]):
             raise without_class(name, self.kind)
         if there := class_here(name):
             raise UserError(f"unknown {self.kind} {name!r}; did you mean {there}?")
-        raise unknown(self.kind, name, [*self, *self.also_named])
+        raise unknown(self.kind, name, self, self.also_named)
 
     @property
     def base_class(self) -> type[Any]:

@@ -50,10 +50,9 @@ def stopping_raises() -> Iterator[None]:
     timers: list[threading.Timer] = []
 
     def stop(number: int, frame: FrameType | None) -> None:
-        if lost:
-            raise lost.pop()
         if number == signal.SIGTERM and any(isinstance(each, Terminated) for each in seen):
             return
+        lost.clear()  # what is raised now stands for it
         seen.append(Terminated() if number == signal.SIGTERM else KeyboardInterrupt())
         raise seen[-1]
 
@@ -62,9 +61,15 @@ def stopping_raises() -> Iterator[None]:
             before(unraisable)
             return
         lost.append(unraisable.exc_value)
-        number = signal.SIGTERM if isinstance(unraisable.exc_value, Terminated) else signal.SIGINT
-        timers.append(threading.Timer(_AGAIN, _thread.interrupt_main, (number,)))
+        timers.append(threading.Timer(_AGAIN, repeat, (unraisable.exc_value,)))
         timers[-1].start()
+
+    def repeat(error: KeyboardInterrupt) -> None:
+        if error not in lost:
+            return
+        for known in (lost, seen):  # as if it had not come yet, whoever may be handling signals by now
+            known.remove(error)
+        _thread.interrupt_main(signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
 
     before = sys.unraisablehook
     with _handlers({signal.SIGINT: stop, signal.SIGTERM: stop}):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -42,6 +42,10 @@ def reference_task(cell: Cell, rule: Rule | None, shown: bool, report: Report) -
     plant = cell.make_plant()
     found = reference(plant, cell.frequency, cell.noise, rule)
     return found, solved_surfaces(plant, cell.frequency, rule) if shown else None
+
+
+Point = tuple[str, float, float]
+"""A plant, a rate and a noise, which have their references."""
 
 
 class Outcome(NamedTuple):
@@ -114,8 +118,6 @@ def run_sweep(
         UserError: the sweep cannot run here, does not fit, or its folder is in use.
     """
     from replaybench.experiments.figures.all_figures import remove_figures
-    from replaybench.experiments.results.dataset import assemble
-    from replaybench.experiments.results.results_file import write_results
 
     folder = RunFolder(output)
     planned = plan(study, folder, workers)
@@ -175,26 +177,45 @@ def run_sweep(
             except Exception as error:  # what is finished has its results all the same
                 status, fault = 2 if isinstance(error, UserError) else 1, error
             display.end(status)
-        known = {
-            point: found
-            for point, cell in points.items()
-            if (found := references.get(f"{point}") or _kept(cell, study)) is not None
-        }
-        data = assemble(todo.cells, known, {cell.id: folder.cell(cell.id) for cell in todo.cells})
-        write_results(folder.results, data)
-        write_provenance(folder, study.name, todo.cells, complete=not status)
         done = sum((folder.cell(cell.id) / "scores.h5").is_file() for cell in todo.cells)
         if fault is not None:
-            if done:
-                told = f"{done} of {len(todo.cells)} cells are finished; their scores are in {folder.results}"
-                console.print(told, markup=False, highlight=False, soft_wrap=True)
+            with contextlib.suppress(Exception):  # as of a full disk: what is told is the fault
+                _write_results(folder, study, points, todo.cells, references, complete=False)
+                if done:
+                    told = f"{done} of {len(todo.cells)} cells are finished; their scores are in {folder.results}"
+                    console.print(told, markup=False, highlight=False, soft_wrap=True)
             raise fault
+        data = _write_results(folder, study, points, todo.cells, references, complete=not status)
         try:
             drawn = figures(data, folder, todo.cells) if done else []
         except KeyboardInterrupt as stop:
             told = f"stopped while drawing; scores are in {folder.results}, the same command again draws"
             raise type(stop)(told) from stop
     return Outcome(data, drawn, status)
+
+
+def _write_results(
+    folder: RunFolder,
+    study: Study,
+    points: Mapping[Point, Cell],
+    cells: Sequence[Cell],
+    references: Mapping[str, Reference],
+    *,
+    complete: bool,
+) -> xr.Dataset:
+    """Write the results of the cells that are finished, and what they come from."""
+    from replaybench.experiments.results.dataset import assemble
+    from replaybench.experiments.results.results_file import write_results
+
+    known = {
+        point: found
+        for point, cell in points.items()
+        if (found := references.get(f"{point}") or _kept(cell, study)) is not None
+    }
+    data = assemble(cells, known, {cell.id: folder.cell(cell.id) for cell in cells})
+    write_results(folder.results, data)
+    write_provenance(folder, study.name, cells, complete=complete)
+    return data
 
 
 def _kept(cell: Cell, study: Study) -> Reference | None:

@@ -117,6 +117,9 @@ def test_unknown_names_offer_the_nearest() -> None:
     assert nearest("--episode", ["--tensorboard", "--help", "--episodes"]) == ["--episodes"]
     assert nearest("SI", ["IS", "FIS"]) == nearest("si", ["IS", "FIS"]) == ["IS"]
     assert nearest("mask", ["reset_mask"]) == ["reset_mask"]
+    assert str(unknown("plant", "class", ["Magman"], ["file.py:ClassName"])).endswith(
+        "valid: Magman, file.py:ClassName"
+    )
     assert str(unknown("plant", "pendulm", ["Pendulum", "Magman"])) == "unknown plant 'pendulm'; did you mean Pendulum?"
     assert str(unknown("plant", "zzz", ["B", "A"])) == "unknown plant 'zzz'; valid: A, B"
 

@@ -51,9 +51,10 @@ def test_a_plant_is_made_from_a_file_that_is_read_again_when_edited(tmp_path: Pa
     ("name", "parameters", "message"),
     [
         ("Pendulm", {}, "unknown plant 'Pendulm'; did you mean Pendulum or PendulumDCSC?"),
-        ("x", {}, f"unknown plant 'x'; valid: {', '.join(sorted([*plant_names(), *PLANTS.also_named]))}"),
+        ("x", {}, f"unknown plant 'x'; valid: {', '.join([*sorted(plant_names()), *PLANTS.also_named])}"),
         ("Pendulum", {"inertai": 1.0}, "unknown parameter of Pendulum 'inertai'; did you mean inertia?"),
         ("nowhere.py", {}, "'nowhere.py' names no plant in the file; write nowhere.py:ClassName"),
+        ("a\0.py", {}, "'a\\x00.py' names no plant in the file; write a\0.py:ClassName"),
         (f"{EXAMPLE}:Cartpole", {}, f"unknown plant in {EXAMPLE} 'Cartpole'; did you mean CartPole?"),
         (f"{EXAMPLE}:main", {}, f"main in {EXAMPLE} is no plant; derive it from OdePlant or PythonPlant"),
     ],

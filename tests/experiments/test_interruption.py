@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from replaybench.experiments.interruption import Terminated, stopping_raises
+from replaybench.experiments.interruption import Terminated, interruptions, stopping_raises
 
 MEANT = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated}
 
@@ -68,6 +68,36 @@ def test_nor_is_it_lost_where_the_command_ends_at_once(sent: signal.Signals) -> 
         time.sleep(0.1)  # it is raised once
     finally:
         signal.signal(sent, before)
+
+
+def test_what_was_repeated_is_not_counted_twice() -> None:
+    """Where something brings itself to an end in order meanwhile, that is how the command ends."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    callback = ctypes.CFUNCTYPE(None)(lambda: os.kill(os.getpid(), signal.SIGINT))
+    try:
+        with pytest.raises(SystemExit), stopping_raises():
+            callback()
+            with interruptions() as noted:
+                deadline = time.monotonic() + 10.0
+                while not noted and time.monotonic() < deadline:
+                    time.sleep(0.001)
+            assert len(noted) == 1
+            sys.exit(77)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_another_signal_is_no_repetition_of_a_lost_one() -> None:
+    kept = {number: signal.signal(number, signal.default_int_handler) for number in MEANT}
+    callback = ctypes.CFUNCTYPE(None)(lambda: os.kill(os.getpid(), signal.SIGINT))
+    try:
+        with pytest.raises(Terminated), stopping_raises():
+            callback()
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(10.0)
+    finally:
+        for number, before in kept.items():
+            signal.signal(number, before)
 
 
 def test_an_interruption_during_imports_is_one_word() -> None:

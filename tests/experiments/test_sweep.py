@@ -12,6 +12,7 @@ from replaybench.data.errors import UserError
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.experiments import sweep as module
 from replaybench.experiments.interruption import Interrupted
+from replaybench.experiments.results import results_file
 from replaybench.experiments.results.results_file import read_results
 from replaybench.experiments.study_changes import replaced
 from replaybench.experiments.sweep import sweep
@@ -53,9 +54,12 @@ def test_killed_at_once_it_leaves_no_results_of_another_study(
     figures, mine = tmp_path / "run" / "figures", tmp_path / "run" / "figures" / "scores-mine.png"
     assert (figures / "scores-PendulumDCSC.svg").is_file()
     mine.touch()
+    (figures / "paper").mkdir()
+    for other in (figures / "scores-PendulumDCSC.pdf", figures / "paper" / "scores-PendulumDCSC.png"):
+        other.touch()
     with pytest.raises(SystemExit):
         sweep(changed(study, tmp_path), tmp_path / "run", workers=1)
-    assert list(figures.iterdir()) == [mine]
+    assert [path for path in figures.rglob("*") if path.is_file()] == [mine]
     assert 'strategies = ["Resv[Uniform]"]' in (tmp_path / "run" / "study.toml").read_text()
     assert not results.exists()
 
@@ -87,6 +91,18 @@ def test_stopped_at_once_it_keeps_the_scores_that_were_there(
         sweep(study, tmp_path / "run", workers=1)
     assert np.isfinite(before).all()
     np.testing.assert_array_equal(read_results(tmp_path / "run" / "results.nc")["mu_final"], before)
+
+
+def test_what_went_wrong_is_told_though_results_cannot_be_written(
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    ending(monkeypatch, UserError("the fault"))
+    monkeypatch.setattr(results_file, "write_results", full)
+    with pytest.raises(UserError, match="the fault"):
+        sweep(study, tmp_path / "run", workers=1)
 
 
 BROKEN = """

@@ -71,7 +71,7 @@ def without_class(name: str, kind: str) -> UserError:
     """Return the error for `path/to/file.py` alone, which says what classes the file seems to define; it is not run."""
     try:
         text = Path(name).read_text(encoding="utf-8", errors="replace")
-    except OSError:
+    except (OSError, ValueError):  # the latter of a NUL in it
         text = ""
     classes = re.findall(r"^class ([A-Za-z]\w*)", text, re.MULTILINE)[:_MOST_OFFERED] or ["ClassName"]
     return UserError(f"{name!r} names no {kind} in the file; write {' or '.join(f'{name}:{each}' for each in classes)}")

@@ -9,7 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from replaybench.envs.interface.plant import Plant, quantity
+from replaybench.envs.interface.plant import Plant, quantity, with_unit
 
 
 class Canvas:
@@ -40,7 +40,7 @@ class Canvas:
             lines.append(quantity(plant.action_names[0], applied[0], plant.action_units[0]))
         else:
             told = " ".join(f"{value:.2f}" for value in applied)
-            lines.append(f"actions = ({told}) {plant.action_units[0]}".removesuffix(" –").removesuffix(" 1"))
+            lines.append(with_unit(f"actions = ({told})", plant.action_units[0]))
         self._caption.set_text("\n".join(lines))
         self._canvas.draw()
         return np.asarray(self._canvas.buffer_rgba())[..., :3].copy()

@@ -44,8 +44,12 @@ SCALARS: Final = ("episode_seconds", "reward_scale", "frequency", "discount", "u
 
 def quantity(name: str, value: float, unit: str) -> str:
     """Write a value under its name, with its unit where it has one."""
-    told = f"{name} = {value:+.3g}"
-    return told if unit in _NO_UNIT else f"{told} {unit}"
+    return f"{name} = {with_unit(f'{value:+.3g}', unit)}"
+
+
+def with_unit(value: str, unit: str) -> str:
+    """Write a unit, if there is one, behind a value."""
+    return value if unit in _NO_UNIT else f"{value} {unit}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -67,9 +67,8 @@ def contract_of(name: str) -> tuple[str, Iterator[tuple[str, str]]]:
         raise UserError(f"{name} is no plant, learner, or retention, sampling or weighting of a strategy")
     if name.endswith(".py"):
         raise without_class(name, "class")
-    raise unknown(
-        "plant, strategy or learner", name, [*PLANTS, *RETENTIONS, *SAMPLINGS, *WEIGHTINGS, *LEARNERS, IN_FILE]
-    )
+    known = [*PLANTS, *RETENTIONS, *SAMPLINGS, *WEIGHTINGS, *LEARNERS]
+    raise unknown("plant, strategy or learner", name, known, [IN_FILE])
 
 
 def _part(name: str) -> str:
@@ -93,7 +92,8 @@ def _is_in(registry: Registry, name: str) -> bool:
     module = import_file(place.path, "Python")  # of whatever kind
     found = vars(module)
     if place.class_name not in found:
-        mine = [each for each, value in found.items() if getattr(value, "__module__", "") == module.__name__]
+        classes = {each: value for each, value in found.items() if isinstance(value, type)}
+        mine = [each for each, value in classes.items() if value.__module__ == module.__name__]
         if not mine:
             raise UserError(f"{place.path} defines no class; {place.class_name} must be one in it")
         raise unknown(f"class in {place.path}", place.class_name, mine)

@@ -24,10 +24,10 @@ from replaybench.experiments.figures.performance_profiles import performance_pro
 from replaybench.experiments.figures.reference_lines import REFERENCES
 from replaybench.experiments.figures.responses import response
 from replaybench.experiments.figures.score_bars import score_bars
+from replaybench.experiments.figures.single_file import KINDS
 from replaybench.experiments.figures.style import (
     MU_LABEL,
     PALETTE,
-    PAPER,
     RAW_LABELS,
     SCREEN,
     Look,
@@ -121,9 +121,9 @@ def remove_figures(folder: RunFolder) -> None:
     if not folder.results.is_file():
         return
     names = file_names([str(plant) for plant in read_results(folder.results)["plant"].values])
-    for look, place in ((SCREEN, folder.figures), (PAPER, folder.figures / "paper")):
-        for kind, name, suffix in itertools.product(_DRAWN, names, look.formats):
-            (place / f"{kind}-{name}.{suffix}").unlink(missing_ok=True)
+    for place in (folder.figures, folder.figures / "paper"):
+        for kind, name, suffix in itertools.product(_DRAWN, names, KINDS):
+            (place / f"{kind}-{name}{suffix}").unlink(missing_ok=True)
     (folder.figures / "paper" / "captions.txt").unlink(missing_ok=True)
 
 

@@ -66,7 +66,7 @@ def _draw(panel: MeasuredAxes, levels: Mapping[str, float]) -> None:
         if low <= level <= high:
             panel.axes.axhline(level, linestyle=dashes, zorder=1, **_LINE)
         else:
-            outside[level > high] += f"{label}: {level:.3g}\n".replace("-", "−")
+            outside[level > high] += f"{label}: {f'{level:.3g}'.replace('-', '−')}\n"
     for above, text in outside.items():
         if text:
             look: dict[str, Any] = {"size": 7, "color": GREY, "transform": panel.axes.transAxes, "zorder": 5}

@@ -11,7 +11,8 @@ from replaybench.data.errors import UserError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_KINDS: Final = (".png", ".svg", ".pdf")
+KINDS: Final = (".png", ".svg", ".pdf")
+"""How the names of files end that figures are written as."""
 _DATES: Final[dict[str, str]] = {".svg": "Date", ".pdf": "CreationDate"}
 
 
@@ -21,8 +22,8 @@ def check_figure(path: Path) -> None:
     Raises:
         UserError: it is one of these.
     """
-    if path.suffix.lower() not in _KINDS:
-        raise UserError(f"--figure must end in {', '.join(_KINDS[:-1])} or {_KINDS[-1]}, not be {str(path)!r}")
+    if path.suffix.lower() not in KINDS:
+        raise UserError(f"--figure must end in {', '.join(KINDS[:-1])} or {KINDS[-1]}, not be {str(path)!r}")
     if path.exists():
         raise UserError(f"{path} exists already; remove it or choose another --figure")
 

@@ -193,6 +193,12 @@ def _together(caption: str) -> str:
     return re.sub(r" (?=%)| (?=[=<≥] )|(?<= [=<≥]) ", "\u00a0", caption)
 
 
+def luminance(color: Sequence[float]) -> float:
+    """Return the relative luminance of a colour (sRGB), as WCAG defines it: 0 is black, 1 white."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in color[:3]]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
 def broken(text: str, most: int) -> str:
     """Return a name in lines of at most so many characters, where its parts are no longer than that."""
     lines = [""]

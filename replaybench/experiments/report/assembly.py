@@ -107,14 +107,14 @@ def filters(material: Material) -> list[Filter]:
         ),
     ]
     there = {axis: {getattr(point, axis) for point in present} for axis in ("plant", "noise", "frequency")}
-    found = [Filter(f.axis, f.title, [c for c in f.choices if c.place in there[f.axis]], False) for f in found]
+    found = [Filter(f.axis, f.title, [c for c in f.options if c.place in there[f.axis]], False) for f in found]
     for axis, title in (("strategy", "Strategy"), ("learner", "Learner")):
         names = shortened([str(name) for name in material.data[axis].values])
         used = list(dict.fromkeys(getattr(one, axis) for one in material.series))
         values = material.data[axis].values.tolist()
-        choices = [_swatch(material, axis, values.index(name), names[name]) for name in used]
-        found.append(Filter(axis, title, choices, True))
-    return [each for each in found if len(each.choices) > 1]
+        options = [_swatch(material, axis, values.index(name), names[name]) for name in used]
+        found.append(Filter(axis, title, options, True))
+    return [each for each in found if len(each.options) > 1]
 
 
 def _swatch(material: Material, axis: str, place: int, label: str) -> Option:

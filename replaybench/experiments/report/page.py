@@ -43,7 +43,7 @@ class Filter:
 
     axis: str
     title: str
-    choices: Sequence[Option]
+    options: Sequence[Option]
     several: bool
 
 

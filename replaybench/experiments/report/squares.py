@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from plotly.colors import sample_colorscale
 
+from replaybench.experiments.figures.style import luminance
 from replaybench.experiments.report.look import MU, Figure, new_figure, number, plain
 from replaybench.experiments.report.material import Material
 
-_MIDDLE = 0.179
+_MIDDLE: Final = 0.179
 """The luminance on which black and white text stand out alike."""
-_COLORS = "Cividis"  # of even lightness, and the same to the colour-blind
+_COLORS: Final = "Cividis"  # of even lightness, and the same to the colour-blind
 
 
 class Square(NamedTuple):
@@ -106,8 +107,7 @@ def _ink(value: float, low: float, high: float) -> str:
     """Return the colour of text on a square, black or white, whichever stands out more."""
     place = float(np.clip((value - low) / (high - low if high > low else 1.0), 0.0, 1.0))
     (color,) = sample_colorscale(_COLORS, [place], colortype="tuple")
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in color]
-    return "#000000" if np.dot((0.2126, 0.7152, 0.0722), linear) > _MIDDLE else "#ffffff"
+    return "#000000" if luminance(color) > _MIDDLE else "#ffffff"
 
 
 def _labelled(labels: Sequence[str]) -> dict[str, Any]:

@@ -34,13 +34,13 @@ class Summary(NamedTuple):
 
     Attributes:
         compared: what was compared.
-        verdicts: by plant.
+        conclusions: by plant.
         counted: failed and dead runs.
         caution: how to read the intervals.
     """
 
     compared: str
-    verdicts: list[Conclusion]
+    conclusions: list[Conclusion]
     counted: str
     caution: str
 
@@ -51,8 +51,10 @@ def summarise(material: Material, standings: dict[Point, list[Standing]]) -> Sum
     Args:
         standings: the ranking at each condition.
     """
-    verdicts = [_verdict(material, plant, standings) for plant in range(len(material.plants))]
-    return Summary(_compared(material, standings), [v for v in verdicts if v], _failures(material), _caution(material))
+    found = [_conclusion(material, plant, standings) for plant in range(len(material.plants))]
+    return Summary(
+        _compared(material, standings), [each for each in found if each], _failures(material), _caution(material)
+    )
 
 
 def listed(names: Sequence[str]) -> str:
@@ -119,7 +121,7 @@ def _values(what: str, values: np.ndarray) -> str:
     return f"{what} {listed([f'{value:g}' for value in values])}".strip()
 
 
-def _verdict(material: Material, plant: int, standings: dict[Point, list[Standing]]) -> Conclusion | None:
+def _conclusion(material: Material, plant: int, standings: dict[Point, list[Standing]]) -> Conclusion | None:
     points = [point for point in standings if point.plant == plant]
     if not points:
         return None

@@ -24,9 +24,11 @@ _STATES: Final = 1000
 _FIELDS: Final = ("observation", "reward", "terminated")
 _PART_ROWS: Final = 1 << 16
 _SLOW: Final = 0.005
-"""τ of learners that name none."""
+"""How fast the copies follow of learners that do not say it."""
 _UNLEARNED: Final = 0.9
 """Learners that may have more than this part of their values from where they began have not learned yet."""
+_SETTLED: Final = 0.05
+"""Those that may have less than this of it have left it behind."""
 _SHARE: Final = 0.05
 """Of these states so many may have values that are beyond the bounds by this part of their distance."""
 
@@ -79,16 +81,23 @@ def return_bounds(reward: Floats, terminates: bool, discount: float) -> tuple[fl
 
 
 def unlearned(agent: Agent, updates: int) -> float:
-    """Return which part of where its values began may still be in them: what changes slowest fades by 1 − τ (1 − γ)."""
-    tau = float(getattr(getattr(agent, "config", None), "tau", _SLOW))
-    return float((1.0 - tau * (1.0 - agent.task.discount)) ** updates)
+    """Return which part of where its values began may still be in them.
+
+    What is slowest are the copies that values are learned from: they follow by a rate τ, and with a discount γ the
+    beginning fades by 1 − τ (1 − γ) in an update.
+    """
+    config = getattr(agent, "config", None)
+    rates = {"tau": lambda tau: tau, "average": lambda average: 1.0 - average, "copy_every": lambda every: 1.0 / every}
+    rate = next((rates[name](getattr(config, name)) for name in rates if hasattr(config, name)), _SLOW)
+    rate /= getattr(config, "policy_delay", 1)  # TD3's copies wait for its policy
+    return float((1.0 - rate * (1.0 - agent.task.discount)) ** updates)
 
 
 def extrapolation(recording: Recording, agent: Agent, learners: int, updates: int) -> Extrapolation | None:
     """Look at the values of recorded states; None if no learner believes what cannot be, or if that cannot be told.
 
-    Values begin near 0, which may be out of reach of the rewards. Until `updates` have moved them, nothing is told, and
-    what lies between 0 and what they can have come to is no belief of theirs.
+    Values begin near 0, which may be out of reach of the rewards. Until `updates` have moved them nothing is told, and
+    until they have left it behind, what lies on their way from there is no belief of theirs.
     """
     discount, scale = agent.task.discount, agent.task.reward_scale
     if discount >= 1.0 or scale <= 0.0 or agent.window > 1:  # what was remembered before a state is not known here
@@ -104,7 +113,8 @@ def extrapolation(recording: Recording, agent: Agent, learners: int, updates: in
     high = high + agent.value_bonus() / (scale * (1.0 - discount))
     least, most = low, high
     slack = _SHARE * (high - low)
-    low, high = low - left * np.maximum(low, 0.0), high - left * np.minimum(high, 0.0)
+    if left > _SETTLED:
+        low, high = np.minimum(low, 0.0), np.maximum(high, 0.0)
     beyond = np.maximum(values - (high + slack)[:, None], (low - slack)[:, None] - values)
     astray = (beyond > 0.0).mean(axis=1) > _SHARE
     if not astray.any():

@@ -34,9 +34,15 @@ def run_on_cluster(address: str, tasks: Sequence[Job], watch: Watch, finish: Fin
             pending = set(futures)
             while pending:
                 done, pending = wait(pending, timeout=_TICK, return_when=FIRST_COMPLETED)
+                faults = []
                 for future in done:
-                    # Dropped at once: a cell from a cluster brings its whole buffer.
-                    finish(futures.pop(future), _result(future))
+                    try:
+                        # Dropped at once: a cell from a cluster brings its whole buffer.
+                        finish(futures.pop(future), _result(future))
+                    except Exception as error:  # what others came to is stored before it is told
+                        faults.append(error)
+                if faults:
+                    raise faults[0]
         except BaseException as error:
             for future in futures:
                 future.cancel()

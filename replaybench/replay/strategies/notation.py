@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from replaybench.data.errors import UserError, unknown
@@ -98,7 +98,8 @@ def _signs_in_path(text: str) -> str:
     starts = [0, *(place + 1 for place, sign in enumerate(text) if sign in _SIGNS)]
     ends = [match.start() + len(".py") for match in re.finditer(r"\.py:", text)]
     paths = (text[start:end].strip() for end in ends for start in starts if start < end)
-    return next((path for path in paths if set(path) & set(_SIGNS) and Path(path).is_file()), "")
+    # Path.is_file() raises an error where a name is too long to be one.
+    return next((path for path in paths if set(path) & set(_SIGNS) and os.path.isfile(path)), "")
 
 
 def _whole(text: str) -> str:

@@ -201,7 +201,9 @@ def test_the_command_tells_each_promise_and_its_exit_status(tmp_path: Path, caps
     (tmp_path / "open.py").write_text(
         SAMPLING.format(description="", draw="pass").replace("share: float = 1.0", "a: int")
     )
+    (tmp_path / "plain.py").write_text("def helper() -> None:\n    pass\n")
     for name, wrong in {
+        f"{tmp_path / 'plain.py'}:Mine": "plain.py defines no class; Mine must be one in it$",
         f"{tmp_path / 'open.py'}:Mine": "Mine: a needs a default; write one behind it in the class",
         "Pendulm": "unknown plant, strategy or learner 'Pendulm'; did you mean Pendulum",
         f"{tmp_path / 'own.py'}:Min": "did you mean Mine",

@@ -38,10 +38,13 @@ def test_references_of_the_legend_are_in_view_or_told(tmp_path: Path) -> None:
     for axes, level in zip(near.axes, (1 + 15 / 140, 1 + 30 / 140), strict=True):
         assert axes.get_ylim()[1] > level, "the axis holds the line"
         assert level in [pytest.approx(float(np.asarray(line.get_ydata())[0])) for line in axes.lines]
-    here["reference_zero"].loc[{"noise": 0.05}] = RANDOM - 5 * (DP - RANDOM)
+    for name, level in (("zero", -5.0), ("lqr", -6.0)):
+        here[f"reference_{name}"].loc[{"noise": 0.0}] = RANDOM
+        here[f"reference_{name}"].loc[{"noise": 0.05}] = RANDOM + level * (DP - RANDOM)
     left, right = learning_curves(here).axes
     assert not left.texts
-    assert [text.get_text() for text in right.texts] == ["below: doing nothing: −5"]
+    told = "below: linear-quadratic regulator: −6\ndoing nothing: −5"
+    assert [text.get_text() for text in right.texts] == [told]
 
 
 def test_points_that_were_not_run_have_no_axes(tmp_path: Path) -> None:

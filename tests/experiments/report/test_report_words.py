@@ -44,9 +44,9 @@ def study(folder: Path, *ends: float, seeds: int = 8, plants: int = 1) -> Path:
     return path
 
 
-def verdict(path: Path) -> tuple[str, str]:
+def conclusion(path: Path) -> tuple[str, str]:
     material = read_material(path)
-    found = summarise(material, {point: at_point(material, point) for point in material.points()}).verdicts[0]
+    found = summarise(material, {point: at_point(material, point) for point in material.points()}).conclusions[0]
     return found.headline, " ".join(found.sentences)
 
 
@@ -69,7 +69,7 @@ def test_a_seed_that_failed_under_either_is_no_pair() -> None:
 
 
 def test_a_clear_winner_is_named(tmp_path: Path) -> None:
-    headline, text = verdict(study(tmp_path, 0.6, 0.9, 0.7))
+    headline, text = conclusion(study(tmp_path, 0.6, 0.9, 0.7))
     assert headline == "FULL[PER] came first"
     assert "ahead of the next best, Resv[Uniform]" in text
     assert "in 8 of 8 seeds (p = 0.008): more than chance." in text
@@ -78,7 +78,7 @@ def test_a_clear_winner_is_named(tmp_path: Path) -> None:
 
 
 def test_a_tie_is_called_a_tie(tmp_path: Path) -> None:
-    headline, text = verdict(study(tmp_path, 0.8, 0.8))
+    headline, text = conclusion(study(tmp_path, 0.8, 0.8))
     assert headline.startswith("No clear winner: ")
     assert "these runs do not tell the two apart (p = " in text
     assert re.search(r"\. If the difference is what it was here, (about [\d,]+|more) seeds ", text)
@@ -90,7 +90,7 @@ def test_equal_scores_are_called_equal(tmp_path: Path) -> None:
     data["reward"].values[:, :, 1] = data["reward"].values[:, :, 0]
     add_scores(data)
     write_results(tmp_path / "same.nc", data)
-    headline, text = verdict(tmp_path / "same.nc")
+    headline, text = conclusion(tmp_path / "same.nc")
     assert headline == "No clear winner: FIFO[Uniform] and FULL[PER] came to the same scores"
     assert "FULL[PER] came to the very same scores, seed by seed." in text
 
@@ -114,7 +114,7 @@ def test_a_mean_that_is_the_highest_for_the_seeds_that_failed_is_no_lead(tmp_pat
     data["reward"].values[:, :, 0, ..., :4, 30:] = np.nan
     add_scores(data)
     write_results(tmp_path / "results.nc", data)
-    headline, text = verdict(tmp_path / "results.nc")
+    headline, text = conclusion(tmp_path / "results.nc")
     assert headline.startswith("FIFO[Uniform] scored highest, but there are too few seeds")
     assert "On the 4 seeds that both finished it is behind the next best, FULL[PER] (" in text
     assert "the higher one for seeds that only one of them finished." in text
@@ -163,7 +163,7 @@ def test_plants_without_a_reference_are_scored_by_what_they_tell(tmp_path: Path)
 
 
 def test_few_seeds_are_too_few(tmp_path: Path) -> None:
-    headline, text = verdict(study(tmp_path, 0.3, 0.9, seeds=3))
+    headline, text = conclusion(study(tmp_path, 0.3, 0.9, seeds=3))
     assert headline == "FULL[PER] scored highest, but there are too few seeds to be sure"
     assert "3 seeds are too few for a claim" in text
 

@@ -9,7 +9,11 @@ import numpy as np
 import pytest
 
 from replaybench.controllers.agent import Task
+from replaybench.controllers.algorithms.acer import ACERConfig
+from replaybench.controllers.algorithms.ddpg import DDPGConfig
+from replaybench.controllers.algorithms.dqn import DQNConfig
 from replaybench.controllers.algorithms.sac import SAC, SACConfig
+from replaybench.controllers.algorithms.td3 import TD3Config
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.experiments.offline.recording import Recording, read_recording
@@ -85,15 +89,30 @@ def test_who_has_not_learned_yet_is_not_warned_of(recording: Recording) -> None:
     fresh: Any = Believer(0.0)
     assert extrapolation(recording, fresh, 2, LONG) is not None
     assert extrapolation(recording, fresh, 2, 0) is None
-    late: Any = Believer(-250.0)
+    late: Any = Believer(-50.0)
     assert extrapolation(recording, late, 2, LONG) is not None
-    assert extrapolation(recording, late, 2, 1000) is None, "on its way"
+    assert extrapolation(recording, late, 2, 10_000) is None, "on its way, though little of 0 can be in it"
     hopeful: Any = Believer(500.0)
     assert unlearned(hopeful, 1000) == pytest.approx(0.99975**1000)
     assert extrapolation(recording, hopeful, 2, 100) is None, "no more than a whim of its first weights"
     found = extrapolation(recording, hopeful, 2, 1000)
     assert found is not None
     assert found.high < 0.0, "what is told are the returns of the recording"
+
+
+@pytest.mark.parametrize(
+    ("config", "rate"),
+    [
+        (DDPGConfig(tau=0.01), 0.01),
+        (TD3Config(tau=0.01, policy_delay=4), 0.0025),
+        (DQNConfig(copy_every=50), 0.02),
+        (ACERConfig(average=0.9), 0.1),
+    ],
+    ids=["DDPG", "TD3", "DQN", "ACER"],
+)
+def test_learners_leave_their_beginning_as_fast_as_their_copies_follow(config: object, rate: float) -> None:
+    agent: Any = SimpleNamespace(config=config, task=TASK)
+    assert unlearned(agent, 300) == pytest.approx((1 - 0.05 * rate) ** 300)
 
 
 def test_what_cannot_be_told_is_not(recording: Recording) -> None:

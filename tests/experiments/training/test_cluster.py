@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,32 @@ from replaybench.experiments.training.tasks import Job
 
 def plant_of_a_file(name: str, report: Report) -> None:
     make_plant(name)
+
+
+def number(found: int, report: Report) -> int:
+    if found == 0:
+        raise UserError("zero")
+    return found
+
+
+class AtOnce(Executor):
+    """Has done a task as soon as it is submitted."""
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **_: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(function(*arguments))
+        except UserError as error:
+            future.set_exception(error)
+        return future
+
+
+def test_what_is_done_is_stored_though_another_task_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_executor", lambda address: contextlib.nullcontext(AtOnce()))
+    stored: dict[str, int] = {}
+    with pytest.raises(UserError, match="zero"):
+        cluster.run_on_cluster("", [Job(f"{n}", number, (n,)) for n in range(20)], print, stored.__setitem__)
+    assert stored == {f"{n}": n for n in range(1, 20)}
 
 
 @contextlib.contextmanager

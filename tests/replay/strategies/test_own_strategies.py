@@ -191,6 +191,11 @@ def test_a_path_with_signs_of_the_notation_is_told(
         parse(whole.format(name))
 
 
+def test_a_path_longer_than_any_file_has_is_none() -> None:
+    with pytest.raises(UserError):
+        parse(f"FIFO[{'a' * 300}(1).py:B]")
+
+
 def test_a_parameter_that_is_text_is_told(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(
         "from dataclasses import dataclass\nfrom replaybench.replay.strategies.retention.fifo import FIFO\n"

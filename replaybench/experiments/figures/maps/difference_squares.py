@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.experiments.figures.style import MU
+from replaybench.experiments.figures.style import MU, luminance
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,14 +40,8 @@ def contrast(size: float, text: str) -> float:
     from matplotlib.colors import to_rgb
 
     place = 0.5 + 0.5 * min(1.0, max(-1.0, size / _RANGE))
-    dark, light = sorted(map(_luminance, (matplotlib.colormaps[_COLORS](place), to_rgb(text))))
+    dark, light = sorted(map(luminance, (matplotlib.colormaps[_COLORS](place), to_rgb(text))))
     return (light + 0.05) / (dark + 0.05)
-
-
-def _luminance(color: Sequence[float]) -> float:
-    """Return the relative luminance of a colour (sRGB): 0 is black, 1 white."""
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in color[:3]]
-    return float(np.dot((0.2126, 0.7152, 0.0722), linear))
 
 
 def signed(size: float) -> str:
