@@ -139,29 +139,16 @@ def run_sweep(
         write_text(folder.study, write_toml(resolved(study, todo.cells)))
         write_provenance(folder, study.name, todo.cells, complete=False)  # so that cells can be found while they run
         points = {(cell.plant, cell.frequency, cell.noise): cell for cell in todo.cells}
-        # The dearest cells first, so that no worker is left alone with one at the end.
-        sizes = for_each(todo.open, attrgetter("total_steps"))
-        ordered = [cell for _, cell in sorted(zip(sizes, todo.open, strict=True), key=lambda sized: -sized[0])]
-        # Dynamic programming knows of no noise: what is shown of it is the same for all.
-        shown = {(cell.plant, cell.frequency): point for point, cell in reversed(points.items())}.values()
-        first = [
-            Job(f"{point}", reference_task, (cell, study.reference, point in shown)) for point, cell in points.items()
-        ]
-        then, home = [], folder if cluster is None else None
-        for cell in ordered:
-            where = (home and home.cell(cell.id), study.buffers, checkpoint_seconds)
-            then.append(Job(cell.id, run_cell_task, (cell, *where), stops=True))
-        # The first cell comes second: its learner is compiled while another worker compiles dynamic programming.
-        tasks = [*first[:1], *then[:1], *first[1:], *then[1:]]
+        tasks = _jobs(study, points, todo.open, folder if cluster is None else None, checkpoint_seconds)
         by_name = {f"{point}": cell for point, cell in points.items()}
-        status, references, cells = 0, dict[str, Reference](), {cell.id for cell in ordered}
-        fault: Exception | None = None
+        references: dict[str, Reference] = {}
+        status, fault = 0, None
         run: Run = partial(run_locally, workers) if cluster is None else partial(run_on_cluster, cluster)
         events = folder.path / "tensorboard" if tensorboard else None
         with Display(folder, study.name, todo.cells, todo.open, workers, console, progress, events) as display:
 
             def finish(key: str, result: Any) -> None:
-                if key not in cells:
+                if key in by_name:
                     references[key], solved = result
                     display.reference(by_name[key], references[key])
                     if solved is not None:
@@ -192,6 +179,28 @@ def run_sweep(
             told = f"stopped while drawing; scores are in {folder.results}, the same command again draws"
             raise type(stop)(told) from stop
     return Outcome(data, drawn, status)
+
+
+def _jobs(
+    study: Study, points: dict[Point, Cell], cells: Sequence[Cell], home: RunFolder | None, seconds: float
+) -> list[Job]:
+    """Return what is to be done, in order: the references of all points, and the cells that are still to be run.
+
+    Args:
+        home: where cells are written by those who run them, if they can.
+        seconds: least time between the checkpoints of a cell.
+    """
+    # Dynamic programming knows of no noise: what is shown of it is the same for all.
+    shown = {(cell.plant, cell.frequency): point for point, cell in reversed(points.items())}.values()
+    first = [Job(f"{point}", reference_task, (cell, study.reference, point in shown)) for point, cell in points.items()]
+    # The dearest cells first, so that no worker is left alone with one at the end.
+    sizes = for_each(cells, attrgetter("total_steps"))
+    then = []
+    for _, cell in sorted(zip(sizes, cells, strict=True), key=lambda sized: -sized[0]):
+        where = (home and home.cell(cell.id), study.buffers, seconds)
+        then.append(Job(cell.id, run_cell_task, (cell, *where), stops=True))
+    # The first cell comes second: its learner is compiled while another worker compiles dynamic programming.
+    return [*first[:1], *then[:1], *first[1:], *then[1:]]
 
 
 def _write_results(

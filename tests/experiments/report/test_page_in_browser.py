@@ -83,6 +83,17 @@ def test_plant_noise_and_rate_choose_panels(page: Any) -> None:
     assert shown(page, "curves") == shown(page, "scores") == ["Magman, noise 0.02, 100 Hz"]
 
 
+def test_four_panels_stand_in_a_square(page: Any) -> None:
+    def columns() -> int:
+        lefts = [round(panel.bounding_box()["x"]) for panel in page.locator("#curves .panel:visible").all()]
+        return len(set(lefts))
+
+    reset(page)
+    assert columns() == 2
+    page.locator("select[name=plant]").select_option("")
+    assert (len(shown(page, "curves")), columns()) == (8, 3)
+
+
 def test_strategies_and_learners_choose_series(page: Any) -> None:
     reset(page)
     assert sorted(traces(page, "curves")) == sorted(escaped(SERIES))

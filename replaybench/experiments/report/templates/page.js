@@ -68,6 +68,9 @@
   const apply = () => {
     read();
     for (const element of places) element.hidden = !fits(element.dataset);
+    for (const grid of document.querySelectorAll(".panels")) {
+      grid.classList.toggle("square", [...grid.children].filter((panel) => !panel.hidden).length === 4);
+    }
     for (const note of document.querySelectorAll(".empty")) {
       note.hidden = [...note.parentElement.querySelectorAll(".panel")].some((panel) => !panel.hidden);
     }
