@@ -37,7 +37,7 @@ def solution_figure(solution: Solution) -> Figure:
     if len(grid.nodes) < 2:
         raise UserError(f"{plant.name} has {len(grid.nodes)} state; a map needs two")
     panels = 1 + len(plant.action_names)
-    columns = 2 if panels == 4 else min(panels, 3)
+    columns = min(panels, 3)
     rows = -(-panels // columns)
     figure = Figure(figsize=(_PANEL[0] * columns, _PANEL[1] * rows + 0.7), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)

@@ -11,6 +11,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
+_NEAR: Final = 0.62
+"""Likeness from which on a name is offered: three letters of five are not enough, as `rate` and `format` have them."""
+_WORSE: Final = 0.2
+"""How much less like than the likeliest a name may be to be offered with it."""
+_SWAPPED: Final = 0.9
+"""Likeness of what has the same letters in another order."""
+_PART: Final = 4
+"""Letters of which a part of a name must consist at least."""
+
 
 class UserError(ValueError):
     """A wrong name, value or file. The message is one line: what is wrong, and what to do instead."""
@@ -39,16 +48,6 @@ def nearest(name: str, valid: Iterable[str]) -> list[str]:
     best = max(scores.values(), default=0.0)
     found = [candidate for candidate, score in scores.items() if score >= max(_NEAR, best - _WORSE)]
     return sorted(found, key=lambda candidate: -scores[candidate])[:3]
-
-
-_NEAR: Final = 0.62
-"""Likeness from which on a name is offered: three letters of five are not enough, as `rate` and `format` have them."""
-_WORSE: Final = 0.2
-"""How much less like than the likeliest a name may be to be offered with it."""
-_SWAPPED: Final = 0.9
-"""Likeness of what has the same letters in another order."""
-_PART: Final = 4
-"""Letters of which a part of a name must consist at least."""
 
 
 def _likeness(wanted: str, candidate: str) -> float:

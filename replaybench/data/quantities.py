@@ -1,6 +1,13 @@
-"""Quantities as people read them: numbers of bytes, lengths of time."""
+"""Quantities as people read them: values, numbers of bytes, lengths of time."""
 
 from __future__ import annotations
+
+import math
+
+
+def shown_number(value: float) -> str:
+    """Write a value that was read; an empty cell of a log is one that is not a number."""
+    return "not a number" if math.isnan(value) else f"{value:.6g}"
 
 
 def gigabytes(count: int) -> str:

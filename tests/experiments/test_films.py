@@ -23,7 +23,7 @@ from replaybench.data.errors import UserError
 from replaybench.data.formats.policy_file import write_policy
 from replaybench.envs.interface.plant import quantity
 from replaybench.envs.registry import make_plant
-from replaybench.experiments.films.episode import ActWith, Scene, act_randomly, shots
+from replaybench.experiments.films.episode import Scene, act_randomly, act_with, shots
 from replaybench.experiments.films.show import Asked, check_output, show
 
 EXAMPLES = Path(__file__).parents[2] / "replaybench" / "examples"
@@ -79,11 +79,11 @@ def test_a_memory_goes_on_from_step_to_step() -> None:
     kind, config = load_learner("DDPG")
     agent = kind(config(memory=MemoryConfig()), LearnerSetting(Task(2, 1, 0.95, 1.0), 0, range(1), 50.0))
     policy = Policy(agent, {"policy": policy_facts("DDPG", agent, 50.0)})
-    act, row = ActWith(policy), np.full((1, 2), 0.5, np.float32)
+    begin, row = act_with(policy), np.full((1, 2), 0.5, np.float32)
+    act = begin()
     first = act(row)
     assert first != act(row)
-    act.rest()
-    assert first == act(row), "nothing is remembered from one episode to the next"
+    assert first == begin()(row), "nothing is remembered from one episode to the next"
 
 
 def test_pictures_are_taken_every_so_many_steps_and_at_the_end() -> None:

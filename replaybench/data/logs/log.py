@@ -29,6 +29,7 @@ from replaybench.data.logs.npz import read_npz
 from replaybench.data.logs.parquet import read_parquet
 from replaybench.data.logs.table import Floats, Table
 from replaybench.data.logs.text import read_text
+from replaybench.data.quantities import shown_number
 
 GAP: Final = 1.5
 """Sample periods between two rows from which on samples are missing between them."""
@@ -99,11 +100,6 @@ class Log:
                 "(a gap in time splits the episode), or --missing drop or interpolate"
             )
         return column
-
-
-def shown_number(value: float) -> str:
-    """Return a value as people read it; an empty cell is one that is not a number."""
-    return "not a number" if np.isnan(value) else f"{value:.6g}"
 
 
 def such_rows(count: int) -> str:

@@ -188,6 +188,11 @@ def line_of(error: BaseException) -> str:
     return f"{written[passed[-1].filename]}, line {passed[-1].lineno}" if passed else ""
 
 
+def said(error: BaseException) -> str:
+    """Return the kind of an error and what it says, in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"
+
+
 @contextmanager
 def faults_told(where: str) -> Iterator[None]:
     """Run what calls users' classes: what is raised in one of their files is told in one line, with its place.
@@ -204,8 +209,7 @@ def faults_told(where: str) -> Iterator[None]:
         raise
     except Exception as error:
         if line := line_of(error):
-            said = " ".join(str(error).split()) or "no message"
-            raise UserError(f"{line}: {type(error).__name__}: {said}; while running {where}") from error
+            raise UserError(f"{line}: {said(error)}; while running {where}") from error
         error.add_note(f"while running {where}")
         raise
 

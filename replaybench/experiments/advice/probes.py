@@ -113,14 +113,15 @@ def planned(question: Question, folder: Path, workers: int) -> Budget:
         return build(Budget, budget if isinstance(budget, dict) else {}, f"[budget] in {path}")
     study = question.study(["FULL[Uniform]"], question.episodes or _TRIAL_EPISODES, 10_000)
     each = estimate_seconds(study.cells(), 1) / study.episodes
-    seconds = 60 * question.minutes * min(workers, cores())
+    at_once = min(workers, cores())
+    seconds = 60 * question.minutes * at_once
     episodes = question.episodes or min(MOST_EPISODES, int(seconds / (each * (2 + _LEAST_PROBES))))
     probes = min(question.probes or MOST_PROBES, int(seconds / (each * episodes)) - 1) if episodes else 0
     if (episodes < LEAST_EPISODES and not question.episodes) or probes < 1:
         least = each * LEAST_EPISODES * (2 + _LEAST_PROBES) if not question.episodes else 2 * each * question.episodes
         raise UserError(
             f"{question.minutes:g} minutes are too few for {question.seeds} seeds of this plant; ask for "
-            f"--budget-minutes {max(1, round(least / 60 / min(workers, cores()) + 0.5))}, or fewer --seeds"
+            f"--budget-minutes {max(1, round(least / 60 / at_once + 0.5))}, or fewer --seeds"
         )
     found = Budget(episodes=episodes, probes=probes)
     write_text(path, _toml({"question": asked, "budget": dataclasses.asdict(found)}))

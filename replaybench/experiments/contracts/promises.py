@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from replaybench.data.user_code.user_file import line_of
+from replaybench.data.user_code.user_file import line_of, said
 
 S = TypeVar("S")
 
@@ -26,7 +26,7 @@ def checked(promises: Promises[S], subject: S) -> Iterator[tuple[str, str]]:
         except Exception as error:
             line = line_of(error)
             place = f" ({line})" if line else ""
-            yield promise, f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}{place}"
+            yield promise, f"{said(error)}{place}"
 
 
 def difference(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:

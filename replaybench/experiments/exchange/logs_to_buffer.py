@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError
-from replaybench.data.logs.log import Log, segments, shown_number, such_rows
+from replaybench.data.logs.log import Log, segments, such_rows
+from replaybench.data.quantities import shown_number
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.experiments.exchange.columns import OPTIONAL, match_columns

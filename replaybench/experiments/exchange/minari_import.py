@@ -17,7 +17,7 @@ import numpy as np
 from replaybench.data.bounds import HERTZ, NOISE
 from replaybench.data.errors import UserError, shown
 from replaybench.data.formats.minari_dataset import Episode, dataset_folder, read_dataset
-from replaybench.data.logs.log import shown_number
+from replaybench.data.quantities import shown_number
 from replaybench.data.user_code.user_file import called
 from replaybench.envs.foreign.gymnasium_plant import GymnasiumPlant
 from replaybench.envs.interface.plant import Plant

@@ -54,11 +54,7 @@ def paired_differences(data: xr.Dataset) -> Figure | None:
         f"{plant_name(str(data['plant'].item()))}: compared with {baseline}",
         caption,
     )
-    measured = scaled(data)
-
-    def normalised(place: tuple[float, float]) -> bool:
-        return bool(measured.sel(noise=place[0], frequency=place[1]))
-
+    alike: list[Axes] = []
     panels = figure.subplots(down, across, squeeze=False, sharey=True).ravel()
     for axes, (noise, rate) in zip(panels, places, strict=False):
         here = [row for row in rows if (row.noise, row.frequency) == (noise, rate)]
@@ -67,10 +63,11 @@ def paired_differences(data: xr.Dataset) -> Figure | None:
         axes.set_title(
             f"{condition(noise, rate)}, n = {' to '.join(map(str, pairs[:: max(1, len(pairs) - 1)]))}", color=GREY
         )
-        axes.set_xlabel(
-            f"difference in {MU}" if normalised((noise, rate)) else f"difference in {RAW_LABELS[episode_metric(data)]}"
-        )
-    share_x([axes for axes, place in zip(panels, places, strict=False) if normalised(place)])
+        normalised = bool(scaled(data).sel(noise=noise, frequency=rate))
+        if normalised:
+            alike.append(axes)
+        axes.set_xlabel(f"difference in {MU}" if normalised else f"difference in {RAW_LABELS[episode_metric(data)]}")
+    share_x(alike)
     for axes in panels[len(places) :]:
         axes.axis("off")
     panels[0].set_yticks(range(len(series)), [one.label for one in series])

@@ -74,7 +74,8 @@ def performance_profiles(data: xr.Dataset) -> Figure | None:
         runs = f"{most}" if fewest == most else f"{fewest} to {most}"
         axes.set_title(f"{condition(noise, rate)}, n = {runs}", color=GREY)
         normalised = bool(scaled(data).sel(here))
-        alike += [axes] if normalised else []
+        if normalised:
+            alike.append(axes)
         axes.set_xlabel(MU if normalised else RAW_LABELS[episode_metric(data)])
         axes.grid(color="0.92", linewidth=0.7)
     share_x(alike)

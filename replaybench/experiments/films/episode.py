@@ -1,4 +1,4 @@
-"""One episode of a plant, picture by picture, under a policy or random actions."""
+"""Episodes of a plant, picture by picture, under a policy or random actions."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from replaybench.envs.population import PopulationEnv
 
 Act = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 """From an observation float32 `[1, S]` to an action float32 `[1, A]`, step by step."""
+Begin = Callable[[], Act]
+"""Returns what acts in an episode that begins."""
 
 
 class Scene(NamedTuple):
@@ -26,8 +28,8 @@ class Scene(NamedTuple):
         noise: standard deviation of sensor and actuator noise, normalised.
         observe: states that are observed, all if empty.
         seed: root seed of start and noise.
-        steps: end of the film, if the episode does not end before.
-        least: steps before which another episode follows one that has ended; none follows where it is 0.
+        steps: end of the film, in the midst of an episode if need be.
+        least: steps before which another episode follows one that has ended.
     """
 
     plant: Plant
@@ -47,33 +49,33 @@ class Shot(NamedTuple):
     last: bool
 
 
-class ActWith:
-    """What acts as a greedy policy does, with its memory where it has one."""
+def act_with(policy: Policy) -> Begin:
+    """Act as a greedy policy does; where it has a memory, an episode begins with an empty one."""
 
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
-        self.rest()
+    def begin() -> Act:
+        state: Any = None
 
-    def rest(self) -> None:
-        """Forget, as before every episode."""
-        self._state: Any = None
+        def act(observation: NDArray[np.float32]) -> NDArray[np.float32]:
+            nonlocal state
+            action, state = policy.predict(observation, state)
+            return action
 
-    def __call__(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the action for an observation."""
-        action, self._state = self._policy.predict(observation, self._state)
-        return action
+        return act
 
-
-def act_randomly(scene: Scene) -> Act:
-    """Return what draws every action anew."""
-    return RandomController(scene.plant, [0], scene.seed).act
+    return begin
 
 
-def shots(scene: Scene, act: Act, every: int = 1) -> Iterator[Shot]:
-    """Yield the pictures of an episode, from its start on: after every so many steps, and the last.
+def act_randomly(scene: Scene) -> Begin:
+    """Draw every action anew, from one stream through all episodes."""
+    controller = RandomController(scene.plant, [0], scene.seed)
+    return lambda: controller.act
 
-    So it goes on with further episodes as long as there are fewer than the least steps of the scene. Rewards are the
-    sums over the steps since the picture before.
+
+def shots(scene: Scene, begin: Begin, every: int = 1) -> Iterator[Shot]:
+    """Yield the pictures of episodes, each from its start on: after every so many steps, and the last.
+
+    They follow each other until there are the least steps of the scene. Rewards are the sums over the steps since the
+    picture before.
     """
     noise: dict[str, Any] = {"sensor_noise": scene.noise, "actuator_noise": scene.noise, "observe": scene.observe}
     settings: dict[str, Any] = {"frequency": scene.frequency, "seed": scene.seed, "role": "evaluation", **noise}
@@ -81,11 +83,9 @@ def shots(scene: Scene, act: Act, every: int = 1) -> Iterator[Shot]:
     try:
         steps, over = 0, False
         while not over:
-            if isinstance(act, ActWith):
-                act.rest()
             observation, _ = env.reset()
             yield Shot(_picture(env), 0.0, False)
-            begun, done, gained = steps, False, 0.0
+            act, begun, done, gained = begin(), steps, False, 0.0
             while not done:
                 observation, reward, terminated, truncated, _ = env.step(act(observation))
                 steps, gained = steps + 1, gained + float(reward[0])

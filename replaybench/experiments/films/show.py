@@ -20,7 +20,7 @@ from replaybench.data.user_code.user_file import called
 from replaybench.envs.registry import make_plant
 from replaybench.experiments.commands import refuse_existing
 from replaybench.experiments.exchange.stored_policy import best_member, origin_of
-from replaybench.experiments.films.episode import Act, ActWith, Scene, Shot, act_randomly, shots
+from replaybench.experiments.films.episode import Begin, Scene, Shot, act_randomly, act_with, shots
 
 Pictures = Iterable[NDArray[np.uint8]]
 _MOST_PER_SECOND: Final = {".gif": 25, ".mp4": 50, "": 25}
@@ -64,7 +64,7 @@ def show(asked: Asked, output: Path | None) -> None:
     check_output(output)
     if output is not None:
         refuse_existing(output, "--out")
-    scene, act, told = _scene(asked)
+    scene, begin, told = _scene(asked)
     every = max(1, -(-round(scene.frequency) // _MOST_PER_SECOND[kind]))
     whole = scene.plant.steps_per_episode(scene.frequency)
     steps = _MOST * every if asked.seconds is None else round(min(asked.seconds * scene.frequency, whole))
@@ -81,7 +81,7 @@ def show(asked: Asked, output: Path | None) -> None:
             ends.append(shot.last)
             yield shot.picture
 
-    pictures = counted(shots(scene, act, every))
+    pictures = counted(shots(scene, begin, every))
     if output is None:
         show_window(pictures, speed, scene.plant.name)
     else:
@@ -110,7 +110,7 @@ def check_output(output: Path | None) -> None:
         raise UserError("MP4 needs imageio-ffmpeg; pip install 'replaybench[film]', or --out film.gif")
 
 
-def _scene(asked: Asked) -> tuple[Scene, Act, str]:
+def _scene(asked: Asked) -> tuple[Scene, Begin, str]:
     """Return what is to be seen, what acts in it, and what to say of it."""
     if asked.policy is None:
         plant = make_plant(asked.plant)
@@ -129,7 +129,7 @@ def _scene(asked: Asked) -> tuple[Scene, Act, str]:
     rate = float(learned.facts["policy"]["frequency"])
     scene = Scene(plant, rate, noise, origin.observe, asked.seed, 0)
     label = f"{origin.learner or learned.facts['policy']['learner']} {origin.strategy}".strip()
-    return scene, ActWith(learned), f"{plant.name} under {label}, member {member}{f' ({why})' if why else ''}"
+    return scene, act_with(learned), f"{plant.name} under {label}, member {member}{f' ({why})' if why else ''}"
 
 
 def write_gif(path: Path, pictures: Pictures, speed: float) -> None:
