@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.baselines.solution import Solution
+from replaybench.data.compilation.sequence import Call, run, stride_of
+from replaybench.data.kernel import kernel
+from replaybench.data.kernels.put import put
 from replaybench.data.streams import Stream
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.population import PopulationEnv
@@ -26,6 +29,15 @@ class Controller(Protocol):
 
     def act(self, observation: Float32Array) -> Float32Array:
         """Return actions float32 `[M, A]` in [-1, 1] for observations float32 `[M, S]`, both normalised."""
+        ...
+
+
+@runtime_checkable
+class ActsInStrides(Controller, Protocol):
+    """A controller that may have calls of kernels for what it does."""
+
+    def acting(self, observation: Float32Array) -> tuple[Float32Array, Sequence[Call]] | None:
+        """Return what `act` would, given contiguous observations, and the calls that fill it in; None without such."""
         ...
 
 
@@ -92,10 +104,31 @@ def run_episode(controller: Controller, env: PopulationEnv) -> NDArray[np.float6
     """
     observation, _ = env.reset()
     total, steps = np.zeros(env.num_envs), np.zeros(env.num_envs, np.int64)
-    running = np.ones(env.num_envs, np.bool_)
+    steps += _stride(controller, env, total)
+    running = np.full(env.num_envs, steps[0] < env.steps_per_episode)
     while running.any():
         observation, reward, terminated, truncated, _ = env.step(controller.act(observation))
         total += reward
         steps += running
         running = ~(terminated | truncated)
     return env.plant.episode_score(total, steps)
+
+
+def _stride(controller: Controller, env: PopulationEnv, total: NDArray[np.float64]) -> int:
+    """Run an episode that has begun in a row of kernel calls and add its rewards up; return its steps, 0 if undone."""
+    together, plant = stride_of(env.steps_per_episode, env.num_envs), env.stepping()
+    if not (together and isinstance(controller, ActsInStrides)) or plant is None:
+        return 0
+    if (acting := controller.acting(plant.observation)) is None:
+        return 0
+    action, calls = acting
+    row = [*calls, Call(put, (action, plant.action)), *plant.calls, Call(_add, (plant.reward, total))]
+    for first in range(0, env.steps_per_episode, together):
+        run(row, env.num_envs, min(together, env.steps_per_episode - first))
+    return env.steps_per_episode
+
+
+@kernel
+def _add(reward: NDArray[np.float64], total: NDArray[np.float64]) -> None:
+    for m in range(total.size):
+        total[m] += reward[m]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers.exploration.process_noise import Explored
+from replaybench.controllers.exploration.process_noise import Explored, Exploring
 from replaybench.controllers.networks.greedy_form import PolicyForm
 from replaybench.controllers.normaliser import Normaliser
 from replaybench.data.compilation.sequence import Call
@@ -201,6 +201,13 @@ class Agent(Protocol):
     @property
     def learns_in_phases(self) -> bool:
         """Whether there is a `phase_call`."""
+
+    @property
+    def acts_in_strides(self) -> bool:
+        """Whether `exploring` may be asked for."""
+
+    def exploring(self, observation: Floats, active: NDArray[np.bool_]) -> Exploring | None:
+        """Return what does `explore`; None where that takes more than kernels."""
 
     def phase_call(self, batch: Batch, updates: int) -> tuple[Call, Mapping[str, Floats]]:
         """Count so many updates; return the call that does each of them, when `batch` is drawn anew, for `run`.

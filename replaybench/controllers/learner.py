@@ -6,7 +6,7 @@ that they follow), and hands batches to kernels. Where a page has further arrays
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from replaybench.controllers.action_table import ActionLevels
 from replaybench.controllers.agent import Actions, Batch, Floats
 from replaybench.controllers.device import check_device
 from replaybench.controllers.experiences import Experiences
-from replaybench.controllers.exploration.process_noise import Explored
+from replaybench.controllers.exploration.process_noise import Explored, Exploring
 from replaybench.controllers.memory.config import MemoryConfig
 from replaybench.controllers.networks.adam import Adam, make_adam
 from replaybench.controllers.networks.greedy_form import PolicyForm
@@ -51,6 +51,7 @@ class Learner(SavedLearner):
         traces: numbers that the learner derives along stored episodes, None if it derives none.
         on_policy: whether an update on the newest experiences precedes those on replayed ones.
         several_at_once: whether `update` takes batches for several updates; see `Batch`.
+        greedy_by_form: whether `policy` is what `policy_form` says, bit for bit, and `act` too.
         warmup_episodes: episodes, or rounds of steps, before the first update.
         warming_up: whether the present one is among them, as whoever trains the learner says.
         discrete: whether its actions are choices out of a finite set.
@@ -64,6 +65,7 @@ class Learner(SavedLearner):
     traces: Any = None
     on_policy = False
     several_at_once = False
+    greedy_by_form = False
     warmup_episodes = 0
     warming_up = False
     discrete = False
@@ -72,9 +74,10 @@ class Learner(SavedLearner):
     config: Any
 
     def __init_subclass__(cls, **words: Any) -> None:
-        """Have a learner that changes another do one update at a time, as `update` says, unless it says otherwise."""
+        """Have a learner that changes another promise for itself what its methods do."""
         super().__init_subclass__(**words)
-        cls.several_at_once = vars(cls).get("several_at_once", False)
+        for promise in ("several_at_once", "greedy_by_form"):
+            setattr(cls, promise, vars(cls).get(promise, False))
 
     def __init__(
         self,
@@ -138,6 +141,13 @@ class Learner(SavedLearner):
         self.normaliser.observations.update(observation, active)
         self._advance(observation, active)
         return self.re_explore(observation)
+
+    def exploring(self, observation: Floats, active: NDArray[np.bool_]) -> Exploring | None:
+        """Return what does `explore`, given observations that are contiguous; None where that takes more than kernels.
+
+        It is asked for where observations are not normalised.
+        """
+        return None
 
     def _advance(self, observation: Floats, active: NDArray[np.bool_]) -> None:
         """Draw what `re_explore` makes of a policy in this step, for the `active` members."""
@@ -259,6 +269,13 @@ class Learner(SavedLearner):
         own = "call_for" in vars(type(self)) and whole and self.on_device is None
         return own and self.segment == 1 and self.window == 1 and not self.normaliser.observations.on
 
+    @property
+    def acts_in_strides(self) -> bool:
+        """Whether `exploring` may be asked for: it is all that an agent of this class does in a step."""
+        whole = all(getattr(type(self), name) is getattr(Learner, name) for name in ("explore", "on_step"))
+        plain = not self.normaliser.on and self.setting.dtype == np.float32
+        return whole and plain and "exploring" in vars(type(self))
+
     def phase_call(self, batch: Batch, updates: int) -> tuple[Call, Mapping[str, Floats]]:
         """Count so many updates; return the call that does each of them, when `batch` is drawn anew, for `run`."""
         first = int(self.steps[0]) + 1
@@ -300,6 +317,14 @@ class Learner(SavedLearner):
     def metrics(self, stored: Mapping[str, Floats]) -> Mapping[str, NDArray[Any]]:
         """Return numbers `[M]` that tell how learning goes, given a sample `[M, n, width]` of what is stored."""
         return {}
+
+    def acting(self, observation: Floats) -> tuple[Floats, Sequence[Call]] | None:
+        """Return what `act` would, and the calls that fill it in; None where that takes more than kernels.
+
+        Observations are contiguous, and what counts is in them when the calls are made.
+        """
+        known = self.greedy_by_form and not self.normaliser.observations.on and self.setting.dtype == np.float32
+        return self.policy_form().acting(observation) if known else None
 
     def act(self, observation: Floats) -> Floats:
         """Return the greedy actions `[M, A]` for observations `[M, S]`."""

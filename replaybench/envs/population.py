@@ -7,7 +7,7 @@ but the settings: what one of them sees depends on the root seed and its own num
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from gymnasium.error import ResetNeeded
@@ -16,6 +16,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
+from replaybench.data.compilation.sequence import Call
 from replaybench.data.errors import UserError
 from replaybench.data.streams import Stream
 from replaybench.envs.interface.checks import NanActions, Role, check_population, check_seed, reset_mask, seen_states
@@ -35,6 +36,27 @@ _OF_SIGNALS: Final = ("action", "observation", "true_state", "sensor_error", "ac
 
 Float32Array = NDArray[np.float32]
 BoolArray = NDArray[np.bool_]
+
+
+class Stepping(NamedTuple):
+    """Calls of kernels that do what `PopulationEnv.step` does, and what they leave behind each time.
+
+    Attributes:
+        action: float32 `[M, A]`, to be filled in before.
+        calls: to be made in turn, at most `most` times.
+        observation, sensor_noise: float32 `[M, S]`, before the first call, too; actuator_noise: float32 `[M, A]`;
+            reward: float64 `[M]`; truncated: bool `[M]`, whose episode is over. No member terminates.
+        most: steps until the first of the present episodes is over.
+    """
+
+    action: Float32Array
+    calls: Sequence[Call]
+    observation: Float32Array
+    sensor_noise: Float32Array
+    actuator_noise: Float32Array
+    reward: NDArray[np.float64]
+    truncated: BoolArray
+    most: int
 
 
 class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
@@ -185,17 +207,35 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         if commanded.shape != signals.action.shape:
             raise UserError(f"actions have shape {commanded.shape}; this population takes {signals.action.shape}")
         running, moving = self._running, self._moving
-        flags = engine.terminated, self._truncated, self._failed
-        if (bad := begin_step(commanded, *flags, signals.action, running, moving)) >= 0:
-            if self.nan_actions == "raise":
-                raise UserError(f"the action of member {self.members[bad]} is not a number: {commanded[bad].tolist()}")
-            self._failed |= np.isnan(signals.action).any(axis=1) & running
-            moving &= ~self._failed
+        flags, fail = (engine.terminated, self._truncated, self._failed), self.nan_actions == "fail"
+        bad = begin_step(commanded, *flags, signals.action, running, moving, fail)
+        if bad >= 0 and not fail:
+            raise UserError(f"the action of member {self.members[bad]} is not a number: {commanded[bad].tolist()}")
         engine.step(signals, moving)
         over = self.steps_per_episode, self._elapsed, engine.truncated, self._truncated
         end_step(running, self._failed, *over, engine.reward)
         ended = engine.terminated.copy(), self._truncated.copy()
         return self._of_seen(signals.observation), engine.reward.copy(), *ended, self._infos()
+
+    def stepping(self) -> Stepping | None:
+        """Return the calls that do `step` again and again.
+
+        None where there are none: of plants that are not kernels or whose episodes may end early, of partially observed
+        ones, where an action that is no number is an error, or somebody's episode is over.
+        """
+        engine, signals, fail = self._engine, self._signals, self.nan_actions == "fail"
+        flags = engine.terminated, self._truncated, self._failed
+        over = not self._started or bool((engine.terminated | self._truncated).any())
+        motion = engine.stepping(signals, self._moving) if fail and self._sees_all and not over else None
+        if motion is None:
+            return None
+        action = np.empty_like(signals.action)
+        begun = Call(begin_step, (action, *flags, signals.action, self._running, self._moving, fail))
+        limit = self.steps_per_episode, self._elapsed, engine.truncated, self._truncated
+        ended = Call(end_step, (self._running, self._failed, *limit, engine.reward))
+        most = self.steps_per_episode - int(self._elapsed.max())
+        seen = signals.observation, signals.sensor_error, signals.actuator_error
+        return Stepping(action, [begun, *motion, ended], *seen, engine.reward, self._truncated, most)
 
     def simulate(self, state: ArrayLike, action: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Step any states once without noise, touching no member.

@@ -129,7 +129,7 @@ def numbers_of(config: ACERConfig, task: Task) -> ACERNumbers:
 class ACER(Learner):
     """M independent learners with policy, average policy, V and A (or Q) networks."""
 
-    several_at_once = True
+    several_at_once = greedy_by_form = True
     metric_names = ("kl", "ratio_truncated")
     networks: dict[str, PopulationMLP]
 

@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from replaybench.controllers.agent import Batch
 from replaybench.controllers.checks import betas, between, counts, positive, widths
 from replaybench.controllers.experiences import Experiences, outcome
 from replaybench.controllers.exploration.forms import ExplorationConfig, ParameterNoise, ProcessNoise
 from replaybench.controllers.exploration.learner import DeterministicLearner
+from replaybench.controllers.exploration.process_noise import Exploring, preceded
 from replaybench.controllers.losses.gaussian import divergence_gradient, importance_weights
 from replaybench.controllers.losses.td import td_error
 from replaybench.controllers.memory.config import MemoryConfig
@@ -86,7 +88,7 @@ class DDPG(DeterministicLearner):
     depend on stored actions and is only weighed by Rule 2.
     """
 
-    several_at_once = True
+    several_at_once = greedy_by_form = True
 
     def __init__(self, config: DDPGConfig, setting: LearnerSetting) -> None:
         s, a, norm = setting.task.observation_size, setting.task.action_size, config.layer_norm
@@ -124,6 +126,13 @@ class DDPG(DeterministicLearner):
         return self.memory.evaluate("actor", self.seen(observation), state)
 
     policy = mean
+
+    def exploring(self, observation: Floats, active: NDArray[np.bool_]) -> Exploring | None:
+        """Return what does `explore`; None with a memory, and on a device."""
+        if not isinstance(self.actor, PopulationMLP) or self.on_device is not None:
+            return None
+        evaluation, mean = self.actor.evaluating(observation[:, None])
+        return preceded([evaluation], self.exploration.exploring(mean[:, 0], active))
 
     def policy_form(self) -> PolicyForm:
         """Return π as the actor's outputs."""

@@ -74,7 +74,7 @@ class DQN(Learner):
         choices: `[K, A]`, the last dimension changing fastest.
     """
 
-    several_at_once = True
+    several_at_once = greedy_by_form = True
     discrete = True
     networks: dict[str, PopulationMLP]
 

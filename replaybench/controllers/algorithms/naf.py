@@ -6,19 +6,21 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from replaybench.controllers.agent import Batch
 from replaybench.controllers.checks import betas, between, counts, positive, widths
 from replaybench.controllers.experiences import Experiences, outcome
 from replaybench.controllers.exploration.forms import GaussianNoise, ProcessNoise
 from replaybench.controllers.exploration.learner import DeterministicLearner
+from replaybench.controllers.exploration.process_noise import Exploring, preceded
 from replaybench.controllers.losses.gaussian import divergence_gradient, importance_weights
 from replaybench.controllers.losses.quadratic_advantage import AdvantageForm, action_values, means, output_size
 from replaybench.controllers.losses.td import td_error
 from replaybench.controllers.memory.config import MemoryConfig
 from replaybench.controllers.networks.adam import adam_step, track
 from replaybench.controllers.networks.greedy_form import PolicyForm, Squash
-from replaybench.controllers.networks.mlp import Floats, Shape
+from replaybench.controllers.networks.mlp import Floats, PopulationMLP, Shape
 from replaybench.controllers.networks.network import Learned, differentiate, evaluate, of_member, outputs_of, slow_copy
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.refer.rules import Rules, gives_gradient
@@ -67,7 +69,7 @@ class NAF(DeterministicLearner):
     ReF-ER needs Gaussian exploration.
     """
 
-    several_at_once = True
+    several_at_once = greedy_by_form = True
 
     def __init__(self, config: NAFConfig, setting: LearnerSetting) -> None:
         task = setting.task
@@ -82,6 +84,15 @@ class NAF(DeterministicLearner):
         """Return m(s) `[M, N, A]` for observations `[M, N, S]`."""
         mean = self.memory.evaluate("network", self.seen(observation), state)[:, :, 1 : 1 + self.task.action_size]
         return elementwise.tanh(mean) if self.config.bounded else mean
+
+    def exploring(self, observation: Floats, active: NDArray[np.bool_]) -> Exploring | None:
+        """Return what does `explore`; None with a memory."""
+        if not isinstance(self.network, PopulationMLP):
+            return None
+        evaluation, outputs = self.network.evaluating(observation[:, None])
+        mean = np.empty((len(outputs), self.task.action_size), outputs.dtype)
+        calls = [evaluation, Call(means, (outputs[:, 0], self.form, mean))]
+        return preceded(calls, self.exploration.exploring(mean, active))
 
     def policy(self, observation: Floats, state: Floats | None = None) -> Floats:
         """Return m(s) `[M, N, A]`, within ±1."""

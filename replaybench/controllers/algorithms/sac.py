@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from replaybench.controllers.agent import Batch
 from replaybench.controllers.algorithms.sac_first import update_first
 from replaybench.controllers.algorithms.sac_present import update_present
 from replaybench.controllers.checks import betas, between, counts, positive, widths
-from replaybench.controllers.exploration.process_noise import Explored, draw_active
+from replaybench.controllers.exploration.process_noise import Explored, Exploring, draw_active
 from replaybench.controllers.exploration.random_actions import RandomActions
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.losses.squashed_gaussian import LOG_STD_BOUNDS
@@ -26,6 +26,7 @@ from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.compilation.sequence import Call, Each, Whole
 from replaybench.data.errors import UserError
+from replaybench.data.kernel import kernel
 from replaybench.data.kernels import elementwise
 
 
@@ -72,7 +73,7 @@ class SACConfig:
 class SAC(Learner):
     """M independent actors with twin critics and, in the first version, a value network; the policy itself explores."""
 
-    several_at_once = True
+    several_at_once = greedy_by_form = True
     metric_names = ("temperature",)
     networks: dict[str, PopulationMLP]
 
@@ -104,8 +105,19 @@ class SAC(Learner):
         """Return a ~ π(·|s) with the ε of the present step, while warming up its random action."""
         if self.warming_up:
             return self.random_actions.explored(self.act(observation))
-        action, greedy = (actions[:, 0] for actions in self._actions(observation[:, None], self.noise[:, None]))
-        return Explored(action, np.abs(action - greedy).sum(axis=1))
+        seen = np.ascontiguousarray(self.seen(observation), self.setting.dtype)
+        explored, calls = self._trying(seen[:, None], self.noise[:, None])
+        for call in calls:
+            call.make()
+        return Explored(explored.action[:, 0], explored.deviation[:, 0])
+
+    def exploring(self, observation: Floats, active: NDArray[np.bool_]) -> Exploring | None:
+        """Return what does `explore`; None while warming up."""
+        if self.warming_up:
+            return None
+        explored, calls = self._trying(observation[:, None], self.noise[:, None])
+        drawn = Call(draw_active, (self.exploration_stream.state, active, self.noise))
+        return Explored(explored.action[:, 0], explored.deviation[:, 0]), [drawn, *calls]
 
     def policy(self, observation: Floats) -> Floats:
         """Return tanh μ(s) `[M, N, A]` for observations `[M, N, S]`."""
@@ -115,14 +127,16 @@ class SAC(Learner):
         """Return a ~ π(·|s) `[M, N, A]` for observations `[M, N, S]`, drawn from the exploration streams."""
         members, count, _ = observation.shape
         noise = self.exploration_stream.normal(count * self.task.action_size).reshape(members, count, -1)
-        return self._actions(observation, noise)[0]
+        explored, calls = self._trying(np.ascontiguousarray(self.seen(observation), self.setting.dtype), noise)
+        for call in calls:
+            call.make()
+        return explored.action
 
-    def _actions(self, observation: Floats, noise: Floats) -> tuple[Floats, Floats]:
-        """Return tanh(μ + σ ε) and tanh μ, float32 `[M, N, A]`."""
-        head, actions = self.actor(self.seen(observation)), self.task.action_size
-        mean, log_std = head[..., :actions], head[..., actions:]
-        action = elementwise.tanh(mean + elementwise.exp(np.clip(log_std, *LOG_STD_BOUNDS)) * noise)
-        return action.astype(np.float32), elementwise.tanh(mean).astype(np.float32)
+    def _trying(self, seen: Floats, noise: Floats) -> tuple[Explored, Sequence[Call]]:
+        """Return the calls that try tanh(μ + σ ε) `[M, N, A]`, and what they fill in, for `noise` ε `[M, N, A]`."""
+        evaluation, head = self.actor.evaluating(seen)
+        explored = Explored(np.empty(noise.shape, np.float32), np.empty(noise.shape[:2], np.float32))
+        return explored, [evaluation, Call(_squash, (head, noise, explored.action, explored.deviation))]
 
     def policy_form(self) -> PolicyForm:
         """Return tanh μ among the actor's outputs."""
@@ -177,3 +191,33 @@ class SAC(Learner):
             "update_stream": self.update_stream.state,
             "warm_up_stream": self.random_actions.stream.state,
         }
+
+
+@kernel
+def _squash(head: Floats, noise: NDArray[np.float64], action: Floats, deviation: Floats) -> None:
+    """Write tanh(μ + σ ε) `[M, N, A]`, and how far it is from tanh μ (‖·‖₁, `[M, N]`); head `[M, N, 2A]`: μ, log σ."""
+    actions, kind = action.shape[2], head.dtype.type
+    low, high = kind(LOG_STD_BOUNDS[0]), kind(LOG_STD_BOUNDS[1])
+    apart = np.empty(actions, np.float32)
+    for m in range(action.shape[0]):
+        for n in range(action.shape[1]):
+            for a in range(actions):
+                mean, log_std = head[m, n, a], head[m, n, actions + a]
+                log_std = low if log_std < low else high if log_std > high else log_std
+                action[m, n, a] = np.tanh(mean + np.exp(log_std) * noise[m, n, a])
+                apart[a] = abs(action[m, n, a] - np.float32(np.tanh(mean)))
+            deviation[m, n] = _sum(apart)
+
+
+@kernel
+def _sum(values: NDArray[np.float32]) -> np.float32:
+    """Return the sum of up to 128 numbers, added in the order in which NumPy adds them."""
+    eights, total = values.size - values.size % 8, np.float32(0)
+    if eights > 0:
+        t = values[:8].copy()
+        for i in range(8, eights):
+            t[i % 8] += values[i]
+        total = ((t[0] + t[1]) + (t[2] + t[3])) + ((t[4] + t[5]) + (t[6] + t[7]))
+    for i in range(eights, values.size):
+        total += values[i]
+    return total

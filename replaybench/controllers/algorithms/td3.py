@@ -12,7 +12,7 @@ from replaybench.controllers.agent import Batch
 from replaybench.controllers.checks import betas, between, counts, positive, widths
 from replaybench.controllers.experiences import Experiences
 from replaybench.controllers.exploration.forms import ExplorationConfig, make_exploration
-from replaybench.controllers.exploration.process_noise import Explored, ProcessNoise
+from replaybench.controllers.exploration.process_noise import Explored, Exploring, ProcessNoise, preceded
 from replaybench.controllers.exploration.random_actions import RandomActions
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.losses.td import targets
@@ -70,7 +70,7 @@ class TD3Config:
 class TD3(Learner):
     """M independent actors with twin critics, and slow copies of all."""
 
-    several_at_once = True
+    several_at_once = greedy_by_form = True
     networks: dict[str, PopulationMLP]
 
     def __init__(self, config: TD3Config, setting: LearnerSetting) -> None:
@@ -103,6 +103,11 @@ class TD3(Learner):
             return self.random_actions.explored(self.act(observation))
         seen = self.seen(observation)
         return self.exploration.disturb(self.actor(seen[:, None])[:, 0], seen)
+
+    def exploring(self, observation: Floats, active: NDArray[np.bool_]) -> Exploring | None:
+        """Return what does `explore`; None while warming up."""
+        evaluation, mean = self.actor.evaluating(observation[:, None])
+        return None if self.warming_up else preceded([evaluation], self.exploration.exploring(mean[:, 0], active))
 
     def policy(self, observation: Floats) -> Floats:
         """Return π(s) `[M, N, A]` for observations `[M, N, S]`."""

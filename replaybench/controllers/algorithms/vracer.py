@@ -71,6 +71,8 @@ class VRACER(RememberingLearner):
     Returns are traces along stored episodes (`StoredReturns`). Without ReF-ER this is plain replay, |log ρ| ≤ 7.
     """
 
+    greedy_by_form = True
+
     def __init__(self, config: VRACERConfig, setting: LearnerSetting) -> None:
         task, a, rate = setting.task, setting.task.action_size, config.learning_rate
         outputs = 1 + 2 * a if config.sigma == "network" else 1 + a

@@ -10,7 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from replaybench.controllers.exploration.process_noise import Explored, Floats, decayed, disturbed, draw_active
+from replaybench.controllers.exploration.process_noise import (
+    Explored,
+    Exploring,
+    Floats,
+    decayed,
+    disturbing,
+    draw_active,
+)
+from replaybench.data.compilation.sequence import Call
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.kernels import elementwise
@@ -83,12 +91,25 @@ class RunningGaussian:
 
         Unclipped, the extras are the density they come from: `behaviour_mean` and `behaviour_log_sigma`, both `[M, A]`.
         """
-        explored = disturbed(action, self.sigma[:, 0], self.noise, np.inf, 1.0 if self.config.clip else np.inf)
+        explored, call = self._disturbing(np.ascontiguousarray(action))
+        call.make()
+        return explored
+
+    def exploring(self, action: Floats, active: NDArray[np.bool_]) -> Exploring | None:
+        """Return what does both; None where draws are truncated."""
+        if self.config.truncate is not None:
+            return None
+        explored, call = self._disturbing(action)
+        return explored, [Call(draw_active, (self.stream.state, active, self.noise)), call]
+
+    def _disturbing(self, action: Floats) -> tuple[Explored, Call]:
+        bound = 1.0 if self.config.clip else np.inf
+        explored, call = disturbing(action, self.sigma[:, 0], self.noise, np.inf, bound)
         if self.config.clip:
-            return explored
+            return explored, call
         log_sigma = np.repeat(elementwise.log(self.sigma).astype(np.float32), action.shape[1], axis=1)
-        density = {"behaviour_mean": action.astype(np.float32), "behaviour_log_sigma": log_sigma}
-        return explored._replace(extras=density)
+        density = {"behaviour_mean": action.astype(np.float32, copy=False), "behaviour_log_sigma": log_sigma}
+        return explored._replace(extras=density), call
 
     def state_dict(self) -> dict[str, NDArray[np.generic]]:
         """Return streams, the present noise and σ."""

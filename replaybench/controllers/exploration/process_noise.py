@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.data.compilation.sequence import Call
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream, next_normal
@@ -36,6 +37,15 @@ class Explored(NamedTuple):
     extras: Mapping[str, Floats] = MappingProxyType({})
 
 
+Exploring = tuple[Explored, Sequence[Call]]
+"""What is explored, and the calls of kernels that fill it in with what is in their arrays whenever they are made."""
+
+
+def preceded(first: Sequence[Call], exploring: Exploring | None) -> Exploring | None:
+    """Return the same with other calls before; None for None."""
+    return None if exploring is None else (exploring[0], [*first, *exploring[1]])
+
+
 class Exploration(Protocol):
     """The exploration of a population with deterministic policies."""
 
@@ -50,6 +60,9 @@ class Exploration(Protocol):
 
     def disturb(self, action: Floats, observation: Floats) -> Explored:
         """Return what becomes of policy actions `[M, A]` at observations `[M, S]`, by the draws of this sample."""
+
+    def exploring(self, action: Floats, active: NDArray[np.bool_]) -> Exploring | None:
+        """Return what does both, given a contiguous `action`; None where that takes more than kernels."""
 
     def state_dict(self) -> dict[str, NDArray[np.generic]]:
         """Return all that the next draws depend on, by name: views, which a resumed run overwrites in place."""
@@ -112,11 +125,21 @@ class RunningProcess:
 
     def advance(self, observation: Floats, active: NDArray[np.bool_]) -> None:
         """Advance the `active` `[M]` members one sample."""
-        _advance_process(self.u, self.stream.state, active, self.diffusion, self.friction)
+        self._advancing(active).make()
 
     def disturb(self, action: Floats, observation: Floats) -> Explored:
         """Return clip(action + noise, ±1) for policy actions `[M, A]` with the noise of the present sample."""
-        return disturbed(action, self.amplitude, self.u, 1.0, 1.0)
+        explored, call = disturbing(np.ascontiguousarray(action), self.amplitude, self.u, 1.0, 1.0)
+        call.make()
+        return explored
+
+    def exploring(self, action: Floats, active: NDArray[np.bool_]) -> Exploring:
+        """Return what does both."""
+        explored, call = disturbing(action, self.amplitude, self.u, 1.0, 1.0)
+        return explored, [self._advancing(active), call]
+
+    def _advancing(self, active: NDArray[np.bool_]) -> Call:
+        return Call(_advance_process, (self.u, self.stream.state, active, float(self.diffusion), self.friction))
 
     def state_dict(self) -> dict[str, NDArray[np.generic]]:
         """Return streams, the state of the process and the amplitudes."""
@@ -138,16 +161,16 @@ def _advance_process(
                 u[m, a] += diffusion * next_normal(stream[m]) - friction * u[m, a]
 
 
-def disturbed(
+def disturbing(
     action: NDArray[Any], scale: NDArray[np.float64], noise: NDArray[np.float64], noise_bound: float, bound: float
-) -> Explored:
-    """Return policy actions `[M, A]` with scale · noise added.
+) -> tuple[Explored, Call]:
+    """Return the call that adds scale · noise to policy actions `[M, A]`, contiguous, and what it fills in.
 
     Noise `[M, A]` is clipped to ±`noise_bound`, the sum to ±`bound`; `scale` is `[M]`.
     """
-    explored, deviation = np.empty(action.shape, np.float32), np.empty(len(action), np.float32)
-    _disturb(np.ascontiguousarray(action), scale, noise, noise_bound, bound, explored, deviation)
-    return Explored(explored, deviation)
+    explored = Explored(np.empty(action.shape, np.float32), np.empty(len(action), np.float32))
+    bounded = action, scale, noise, noise_bound, bound
+    return explored, Call(_disturb, (*bounded, explored.action, explored.deviation))
 
 
 @kernel
@@ -160,7 +183,7 @@ def _disturb(
     explored: Floats,
     deviation: Floats,
 ) -> None:
-    """Do what `disturbed` says; NaN passes."""
+    """Do what `disturbing` says; NaN passes."""
     for m in range(action.shape[0]):
         distance = np.float32(0)
         for a in range(action.shape[1]):

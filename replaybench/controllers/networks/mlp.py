@@ -22,6 +22,7 @@ from replaybench.controllers.networks.layer_norm import EXTRA_ROWS, normalise, n
 from replaybench.controllers.networks.matmul import matmul, padded, spread
 from replaybench.controllers.networks.single import evaluate_single
 from replaybench.controllers.networks.tiles import row_dots, transpose
+from replaybench.data.compilation.sequence import Call, Whole
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream
 
@@ -203,18 +204,19 @@ class PopulationMLP:
 
     def __call__(self, x: Floats, action: Floats | None = None) -> Floats:
         """Evaluate all members: x `[M, B, in]`, action `[M, B, A]` where one is injected → `[M, B, out]`."""
-        members, batch = x.shape[:2]
-        x = np.ascontiguousarray(x, self.parameters.dtype)
-        net = self.network
-        if batch == 1 and net.actions == 0 and not self.shape.layer_norm:
-            single = np.empty((members, 1, self.shape.sizes[-1]), x.dtype)
-            evaluate_single(net.parameters, net.plan, net.activation, net.tanh, x, single)
-            return single
-        joined = np.empty((members, batch, 0), x.dtype) if action is None else action.astype(x.dtype)
-        out = np.empty((members, batch, self.shape.sizes[-1]), x.dtype)
-        tape = kept_tape(self._tapes, batch, self.tape)
-        _forward_all(self.network, tape, x, joined, out)
+        call, out = self.evaluating(np.ascontiguousarray(x, self.parameters.dtype), action)
+        call.make()
         return out
+
+    def evaluating(self, x: Floats, action: Floats | None = None) -> tuple[Call, Floats]:
+        """Return the call that evaluates all members, and what it fills in; x is contiguous, of the networks' dtype."""
+        members, batch = x.shape[:2]
+        net, out = self.network, np.empty((members, batch, self.shape.sizes[-1]), x.dtype)
+        if batch == 1 and net.actions == 0 and not self.shape.layer_norm:
+            single = net.parameters, Whole(net.plan), net.activation, net.tanh
+            return Call(evaluate_single, (*single, x, out)), out
+        joined = np.empty((members, batch, 0), x.dtype) if action is None else action.astype(x.dtype)
+        return Call(_forward_all, (net, Whole(kept_tape(self._tapes, batch, self.tape)), x, joined, out)), out
 
 
 def kept_tape(tapes: dict[int, Kept], rows: int, make: Callable[[int], Kept]) -> Kept:

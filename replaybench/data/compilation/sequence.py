@@ -9,8 +9,7 @@ numbers); for another member or update other words stand there.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -24,6 +23,8 @@ from numpy.typing import NDArray
 from replaybench.data.kernel import kernel
 
 _WORD: Final = ir.IntType(64)
+_MEMBER_STEPS: Final = 2048  # in one `run`, so that it leaves time for interruptions
+_FEWEST: Final = 8  # for which a `run` is worth its preparation
 
 
 class Whole(NamedTuple):
@@ -139,16 +140,15 @@ def run(calls: Sequence[Call], members: int, updates: int) -> None:
         RuntimeError: a kernel raised an error.
         ValueError: an array does not begin with an axis of members.
     """
-    row, entries, starts = _Row(members), [], []
+    row, kinds, starts = _Row(members), [], []
     for call in calls:
         starts.append(len(row.start))
         row.kinds = [call.kernel]
         for argument in call.arguments:
             row.add(argument)
-        kinds = tuple(row.kinds)
-        if kinds not in _ENTRIES:
-            _ENTRIES[kinds] = _entry(call.kernel, tuple(typeof(_example(value)) for value in call.arguments))
-        entries.append(_ENTRIES[kinds])
+        kinds.append(tuple(row.kinds))
+    _enter({kind: call for kind, call in zip(kinds, calls, strict=True) if kind not in _ENTRIES})
+    entries = [_ENTRIES[kind] for kind in kinds]
     by_member = np.array(row.by_member, np.int64).reshape(-1, 2)
     place = np.array([place for place, _ in row.by_update], np.int64)
     table = np.array([words for _, words in row.by_update], np.int64).reshape(len(place), updates)
@@ -164,31 +164,38 @@ _ENTRIES: Final[dict[tuple[Any, ...], int]] = {}
 """Addresses of code by kernel and kinds of arguments."""
 
 
-@functools.cache
-def _entry(function: Any, arguments: tuple[Any, ...]) -> int:
-    """Return the address of code that calls a kernel, for arguments of these types, on a row of words."""
+def _enter(calls: Mapping[tuple[Any, ...], Call]) -> None:
+    """Make code that makes calls of these kinds on rows of words, all at once: most of the time goes by modules."""
+    if not calls:
+        return
     with global_compiler_lock:
-        function.compile(arguments)
-        found = function.overloads[arguments]
-        context = cpu_target.target_context
-        kind = context.call_conv.get_function_type(found.signature.return_type, arguments)
-        name = f"replaybench.words.{found.fndesc.mangled_name}"
-        library = context.codegen().create_library(name)
-        module = library.create_ir_module(name)
-        entry = ir.Function(module, ir.FunctionType(ir.IntType(32), [_WORD.as_pointer()]), name)
-        builder = ir.IRBuilder(entry.append_basic_block("entry"))
-        result, error = builder.alloca(kind.args[0].pointee), builder.alloca(kind.args[1].pointee)
-        flat = []
-        for place, wanted in enumerate(kind.args[2:]):
-            word = builder.load(builder.gep(entry.args[0], [ir.Constant(_WORD, place)]))
-            flat.append(_as(builder, word, wanted))
-        address = found.library.get_pointer_to_function(found.fndesc.llvm_func_name)
-        callee = builder.inttoptr(ir.Constant(_WORD, address), kind.as_pointer())
-        builder.ret(builder.call(callee, [result, error, *flat]))
+        library = cpu_target.target_context.codegen().create_library("replaybench.words")
+        module = library.create_ir_module("replaybench.words")
+        for number, call in enumerate(calls.values()):
+            _write_entry(module, f"replaybench.words.{number}", call)
         library.add_ir_module(module)
         library.finalize()
         _KEPT.append(library)
-        return int(library.get_pointer_to_function(name))
+        for number, kind in enumerate(calls):
+            _ENTRIES[kind] = int(library.get_pointer_to_function(f"replaybench.words.{number}"))
+
+
+def _write_entry(module: ir.Module, name: str, call: Call) -> None:
+    """Write a function that calls a kernel on a row of words."""
+    arguments = tuple(typeof(_example(value)) for value in call.arguments)
+    call.kernel.compile(arguments)
+    found = call.kernel.overloads[arguments]
+    kind = cpu_target.target_context.call_conv.get_function_type(found.signature.return_type, arguments)
+    entry = ir.Function(module, ir.FunctionType(ir.IntType(32), [_WORD.as_pointer()]), name)
+    builder = ir.IRBuilder(entry.append_basic_block("entry"))
+    result, error = builder.alloca(kind.args[0].pointee), builder.alloca(kind.args[1].pointee)
+    flat = []
+    for place, wanted in enumerate(kind.args[2:]):
+        word = builder.load(builder.gep(entry.args[0], [ir.Constant(_WORD, place)]))
+        flat.append(_as(builder, word, wanted))
+    address = found.library.get_pointer_to_function(found.fndesc.llvm_func_name)
+    callee = builder.inttoptr(ir.Constant(_WORD, address), kind.as_pointer())
+    builder.ret(builder.call(callee, [result, error, *flat]))
 
 
 _KEPT: Final[list[Any]] = []
@@ -249,6 +256,12 @@ def _run(
 def count_from(first: int, updates: int) -> Each:
     """Return `first`, and one more in each of so many updates."""
     return Each(np.arange(first, first + updates))
+
+
+def stride_of(steps: int, members: int) -> int:
+    """Return how many of so many steps are to be made in one `run`; 0 where one by one is as good."""
+    together = min(steps, _MEMBER_STEPS // members)
+    return together if together >= _FEWEST else 0
 
 
 def flat(calls: Iterable[Sequence[Call] | None]) -> list[Call] | None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.data.compilation.sequence import Call
+from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream
 from replaybench.envs.interface.signals import Signals
 
@@ -84,12 +87,24 @@ class Engine(ABC):
 
     def step(self, signals: Signals, running: NDArray[np.bool_]) -> None:
         """Disturb the commanded actions, advance the running members, and sense where that brought them."""
-        self.reward[:] = 0.0
-        self.event[:] = 0
-        self.truncated[:] = False
+        clear(self.reward, self.event, self.truncated)
         self.advance(signals.disturbed(running), running)
         self.sense(signals, running)
+
+    def stepping(self, signals: Signals, running: NDArray[np.bool_]) -> Sequence[Call] | None:
+        """Return the calls of kernels that do `step`; None where there are none, or an episode may end before its time.
+
+        What is in the arrays when they are made counts: they may be made again and again.
+        """
+        return None
 
     def sense(self, signals: Signals, chosen: NDArray[np.bool_]) -> None:
         """Let the chosen members' sensors see them."""
         signals.sense(self.observed, chosen)
+
+
+@kernel
+def clear(reward: NDArray[np.float64], event: NDArray[np.int64], truncated: NDArray[np.bool_]) -> None:
+    """Forget what the last step led to, `[M]` each."""
+    for m in range(reward.size):
+        reward[m], event[m], truncated[m] = 0.0, 0, False

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.data.compilation.sequence import Call, Whole
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream, next_normal
 from replaybench.envs.interface.checks import Role
@@ -87,11 +88,15 @@ class Signals:
 
     def disturbed(self, running: NDArray[np.bool_]) -> NDArray[np.float64]:
         """Return the physical actions `[M, A]` that reach the plant; the array is overwritten by the next call."""
-        _disturb(
-            *(self.action, running, self.actuator.state, self.actuator_noise, self.actuator_error),
-            *(self.ranges.middle, self.ranges.half, self.ranges.choices, self._physical),
-        )
-        return self._physical
+        call, physical = self.disturbing(running)
+        call.make()
+        return physical
+
+    def disturbing(self, running: NDArray[np.bool_]) -> tuple[Call, NDArray[np.float64]]:
+        """Return the call that disturbs actions, and the array that it fills with the physical ones."""
+        noise, ranges = (self.actuator.state, self.actuator_noise, self.actuator_error), self.ranges
+        whole = Whole(ranges.middle), Whole(ranges.half), Whole(ranges.choices)
+        return Call(_disturb, (self.action, running, *noise, *whole, self._physical)), self._physical
 
     def sense(self, observed: NDArray[np.float64], chosen: NDArray[np.bool_]) -> None:
         """Write what the chosen members' sensors say of the physical states `observed` `[M, S]`.
@@ -99,12 +104,14 @@ class Signals:
         Noisy angles are brought back into their range where that was asked for. Where the plant saturates, a true state
         beyond its `observation_limit` is shown at the limit, one that is not a number at 0.
         """
-        ranges = self.ranges
-        _sense(
-            *(observed, chosen, ranges.limited, ranges.center, ranges.scale, ranges.limit, ranges.wrap),
-            *(self.sensor.state, self.sensor_noise),
-            *(self.observation, self.true_state, self.sensor_error),
-        )
+        self.sensing(observed, chosen).make()
+
+    def sensing(self, observed: NDArray[np.float64], chosen: NDArray[np.bool_]) -> Call:
+        """Return the call that does `sense`."""
+        ranges, noise = self.ranges, (self.sensor.state, self.sensor_noise)
+        whole = Whole(ranges.center), Whole(ranges.scale), Whole(ranges.limit), Whole(ranges.wrap)
+        written = self.observation, self.true_state, self.sensor_error
+        return Call(_sense, (observed, chosen, ranges.limited, *whole, *noise, *written))
 
 
 @kernel
@@ -171,27 +178,31 @@ def begin_step(
     action: NDArray[np.float32],
     running: NDArray[np.bool_],
     moving: NDArray[np.bool_],
+    fail: bool,
 ) -> int:
     """Write commanded actions `[M, A]`, clipped to ±1; who is in an episode (`running`), and did not fail (`moving`).
 
     Returns:
-        The first running member whose action is no number, which is kept as NaN; −1 if there is none.
+        The first running member whose action is no number, which is kept as NaN; −1 if there is none. With `fail` all
+        such members have failed.
 
     Actions are contiguous.
     """
-    said, kept, bad = commanded.reshape(-1), action.reshape(-1), False
+    said, kept, bad, first = commanded.reshape(-1), action.reshape(-1), False, -1
     for m in range(running.size):
         running[m] = not (terminated[m] or truncated[m])
         moving[m] = running[m] and not failed[m]
     for i in range(said.size):
         bad |= said[i] != said[i]
         kept[i] = 1.0 if said[i] > 1.0 else -1.0 if said[i] < -1.0 else said[i]
-    if bad:
+    if bad:  # seldom
         for m in range(action.shape[0]):
             for a in range(action.shape[1]):
                 if action[m, a] != action[m, a] and running[m]:
-                    return m
-    return -1
+                    first = m if first < 0 else first
+                    failed[m] |= fail
+                    moving[m] &= not fail
+    return first
 
 
 @kernel

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.data.compilation.sequence import Call
 from replaybench.data.streams import Stream
-from replaybench.envs.interface.engine import Engine
+from replaybench.envs.interface.engine import Engine, clear
+from replaybench.envs.interface.signals import Signals
 from replaybench.envs.ode import rk4
 
 
@@ -39,10 +42,21 @@ class RungeKutta(Engine):
 
     def advance(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> None:
         """Advance all running members in one compiled call."""
-        self._kernel.advance(
-            *(self.observed, action, running, self._substep, self._substeps, self._params),
-            *(self.reward, self.terminated, self.event),
-        )
+        self._advancing(action, running).make()
+
+    def _advancing(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> Call:
+        motion = self._substep, self._substeps, self._params
+        written = self.reward, self.terminated, self.event
+        return Call(self._kernel.advance, (self.observed, action, running, *motion, *written))
+
+    def stepping(self, signals: Signals, running: NDArray[np.bool_]) -> Sequence[Call] | None:
+        """Return the calls that do `step`; None where equations or a derived class end episodes, or do more."""
+        own = all(getattr(type(self), name) is getattr(RungeKutta, name) for name in ("step", "advance", "sense"))
+        if not own or self.plant.may_terminate:
+            return None
+        disturb, physical = signals.disturbing(running)
+        cleared = Call(clear, (self.reward, self.event, self.truncated))
+        return [cleared, disturb, self._advancing(physical, running), signals.sensing(self.observed, running)]
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """Nothing: what is observed is the whole state."""

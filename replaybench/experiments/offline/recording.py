@@ -19,8 +19,8 @@ from replaybench.data.user_code.user_file import called
 from replaybench.envs.interface.checks import seen_states
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.registry import is_installed, make_plant
+from replaybench.experiments.offline.unit_steps import as_steps
 from replaybench.experiments.training.learning_task import make_task
-from replaybench.experiments.training.unit_steps import as_steps
 from replaybench.replay.buffer import step_fields
 from replaybench.replay.files.buffer_schema import BufferFacts, BufferFile, open_buffer
 

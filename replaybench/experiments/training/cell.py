@@ -42,6 +42,7 @@ from replaybench.experiments.training.loop import training_episode, training_ste
 from replaybench.experiments.training.plant_model import PlantModel
 from replaybench.experiments.training.schedule import updates_after, with_phases
 from replaybench.experiments.training.sources import sources_of
+from replaybench.experiments.training.strides import learning_stride
 from replaybench.experiments.training.study import Buffers, Cell
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.files.buffer_file import RecordArrays, replay_arrays, replay_facts
@@ -102,7 +103,7 @@ class CellRun:
         )
         self.phases = steps * cell.episodes // cell.update_every if cell.update_every else cell.episodes
         self.updates_per_phase = updates_after(cell.update_every or steps, steps, self.strategy, self.agent)
-        self.episodes = LiveEpisodes(self.env)
+        self.episodes = LiveEpisodes(self.env, self.strategy.sampling.needs_state)
         self.snapshots = Snapshots(plant, cell.frequency, self.agent, cell.members, cell.episodes, cell.observe)
         self.episode = 0
         self.reward, self.episode_steps = (np.full((cell.members, cell.episodes), np.nan) for _ in range(2))
@@ -141,19 +142,36 @@ class CellRun:
         every, steps = self.cell.update_every, self.env.steps_per_episode
         done, end = self.episode * steps, (self.episode + 1) * steps
         while done < end:
+            if count := self._stride(done, end):
+                done += count
+                continue
             count = min(every - done % every, end - done)
             training_steps(self.agent, self.replay, self.episodes, count, self.episode)
             done += count
             if done % every == 0:
                 self._learn(done // every - 1)
 
+    def _stride(self, done: int, end: int) -> int:
+        """Do some of the run's steps from `done` to `end` with their updates, if these are one a step; return how many.
+
+        0 if that cannot be.
+        """
+        if self.cell.update_every != 1 or self.updates_per_phase != 1 or self.agent.warming_up:
+            return 0
+        due = [self._progress(phase) for phase in range(done, end)]
+        return learning_stride(self.agent, self.replay, self.episodes, due)
+
     def _learn(self, phase: int) -> None:
         """Do the updates of a phase, counted from 0, unless this is still a round of warm-up."""
         # Fractions of an update are carried over, so that every experience is replayed as often as was asked.
         due = int((phase + 1) * self.updates_per_phase) - int(phase * self.updates_per_phase)
         if not self.agent.warming_up:
-            update_phase(self.agent, self.replay, due, phase / max(1, self.phases - 1), self.episodes)
+            update_phase(self.agent, self.replay, due, self._progress(phase), self.episodes)
         self.episodes.forget_seen()
+
+    def _progress(self, phase: int) -> float:
+        """Return how far the run is, 0 to 1, in a phase counted from 0."""
+        return phase / max(1, self.phases - 1)
 
     def close(self) -> None:
         """End the plants' processes, if they have any."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.data.compilation.sequence import Call
 from replaybench.data.kernel import kernel
 from replaybench.envs.population import PopulationEnv
 
@@ -18,8 +19,12 @@ Floats = NDArray[np.float32]
 class LiveEpisodes:
     """What lasts from step to step, what was seen since the last phase of updates, and a tally of ended episodes.
 
-    Attributes:
+    Args:
         env: the population.
+        attentive: whether updates attend to what was seen, which is remembered only then.
+
+    Attributes:
+        env, attentive: as given.
         observation: what each member sees now, float32 `[M, S]`.
         sensor_noise: the noise in it, float32 `[M, S]`.
         active: who is in an episode, bool `[M]`; at first nobody.
@@ -27,11 +32,11 @@ class LiveEpisodes:
         length: int64 `[M]`, its steps so far.
     """
 
-    def __init__(self, env: PopulationEnv) -> None:
+    def __init__(self, env: PopulationEnv, attentive: bool = False) -> None:
         m, seen = env.num_envs, env.single_observation_space.shape or (0,)
-        self.env = env
+        self.env, self.attentive = env, attentive
         self.observation, self.sensor_noise = (np.zeros((m, *seen), np.float32) for _ in range(2))
-        self.active = np.zeros(m, np.bool_)
+        self.active, self._over = np.zeros(m, np.bool_), np.zeros(m, np.bool_)
         self.total, self.length, self._collected = np.zeros(m), np.zeros(m, np.int64), np.zeros(m, np.int64)
         self._seen: list[Floats] = []
         self._told, self._lasted, self._ended = np.zeros(m), np.zeros(m), np.zeros(m, np.int64)
@@ -58,15 +63,25 @@ class LiveEpisodes:
 
     def note(self, reward: NDArray[np.float64], successor: Floats, sensor_noise: Floats, ended: Bools) -> None:
         """Note what a step of the active members led to, `[M]` each, successor `[M, S]`."""
-        self._seen.append(self.observation)
-        over = np.empty_like(ended)
-        if _count_step(self.active, ended, reward, self._collected, self.total, self.length, over):
+        if self.attentive:
+            self._seen.append(self.observation)
+        self.counting(reward, ended).make()
+        self.settle(successor, sensor_noise)
+
+    def counting(self, reward: NDArray[np.float64], ended: Bools) -> Call:
+        """Return the call that counts a step of the active members, `[M]` each; `settle` is to follow."""
+        counted = self._collected, self.total, self.length, self._over
+        return Call(_count_step, (self.active, ended, reward, *counted))
+
+    def settle(self, observation: Floats, sensor_noise: Floats) -> None:
+        """Tally the episodes that the last step has ended; what is seen now, and the noise in it, are `[M, S]`."""
+        if self._over.any():
             told = self.env.plant.episode_score(self.total, np.maximum(self.length, 1))
-            self._told += np.where(over, told, 0.0)
-            self._lasted += np.where(over, self.length, 0)
-            self._ended += over
-            self.active = self.active & ~ended
-        self.observation, self.sensor_noise = successor, sensor_noise
+            self._told += np.where(self._over, told, 0.0)
+            self._lasted += np.where(self._over, self.length, 0)
+            self._ended += self._over
+            self.active = self.active & ~self._over
+        self.observation, self.sensor_noise = observation, sensor_noise
 
     def attended(self, updates: int) -> Iterator[Floats]:
         """Yield what each of U updates attends to, `[M, S]`: number ⌊jT/U⌋ of the T observations of each member.
@@ -117,14 +132,11 @@ def _count_step(
     total: NDArray[np.float64],
     length: NDArray[np.int64],
     over: Bools,
-) -> bool:
-    """Count a step of the active members `[M]`; fill in whose episode is `over`, and return whether anybody's is."""
-    somebody = False
+) -> None:
+    """Count a step of the active members `[M]`; fill in whose episode is `over`."""
     for m in range(active.size):
         over[m] = active[m] and ended[m]
         if active[m]:
             collected[m] += 1
             length[m] += 1
             total[m] += reward[m]
-        somebody |= over[m]
-    return somebody

@@ -16,6 +16,7 @@ from replaybench.controllers.agent import Agent
 from replaybench.data.compilation.sequence import run
 from replaybench.envs.population import PopulationEnv
 from replaybench.experiments.training.episodes import LiveEpisodes
+from replaybench.experiments.training.strides import acting_stride
 from replaybench.replay.buffer import Replay
 from replaybench.replay.files.buffer_stream import BufferStream
 from replaybench.replay.newest import newest_batch
@@ -25,8 +26,10 @@ from replaybench.replay.strategies.view import Context
 
 def training_episode(env: PopulationEnv, agent: Agent, replay: Replay, episode: int) -> LiveEpisodes:
     """Run one episode of every member, exploration included, into the buffers; return what it was like."""
-    episodes = LiveEpisodes(env)
+    episodes = LiveEpisodes(env, replay.strategy.sampling.needs_state)
     begin(agent, episodes, ~episodes.active, episode)
+    while acting_stride(agent, replay, episodes, env.steps_per_episode):
+        pass
     while episodes.active.any():
         step(agent, replay, episodes)
     return episodes
@@ -34,10 +37,13 @@ def training_episode(env: PopulationEnv, agent: Agent, replay: Replay, episode: 
 
 def training_steps(agent: Agent, replay: Replay, episodes: LiveEpisodes, steps: int, episode: int) -> None:
     """Run `steps` steps of every member in round `episode`; each begins another episode when one has ended."""
-    for _ in range(steps):
+    while steps > 0:
         if not episodes.active.all():
             begin(agent, episodes, ~episodes.active, episode)
-        step(agent, replay, episodes)
+        done = acting_stride(agent, replay, episodes, steps)
+        if not done:
+            step(agent, replay, episodes)
+        steps -= done or 1
 
 
 def begin(agent: Agent, episodes: LiveEpisodes, chosen: NDArray[np.bool_], episode: int) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.data.compilation.sequence import Call, Whole
 from replaybench.data.kernel import kernel
 from replaybench.data.records.lazy_column import LazyColumn
 
@@ -29,13 +30,17 @@ class EpisodeStarts:
         self.starts = np.full((members, 16), NONE, np.uint32)
         self.known = np.zeros(members, np.int64)
         self.begins = np.ones(members, np.bool_)
-        self._most = 0
+        self._most = np.zeros(1, np.int64)
 
     def step(self, collected: NDArray[np.int64], active: NDArray[np.bool_], ended: NDArray[np.bool_]) -> None:
         """Count one more experience of each active member in `collected` `[M]`; `ended` says whose episode is over."""
-        if self._most == self.starts.shape[1]:
+        self.counting(collected, active, ended).make()
+
+    def counting(self, collected: NDArray[np.int64], active: NDArray[np.bool_], ended: NDArray[np.bool_]) -> Call:
+        """Return the call that does `step`: at most until another episode begins, for which there is room."""
+        if self._most[0] == self.starts.shape[1]:
             self.starts = np.concatenate([self.starts, np.full_like(self.starts, NONE)], axis=1)
-        self._most = _step(self.starts, self.known, self.begins, collected, active, ended)
+        return Call(_step, (self.starts, self.known, self.begins, collected, active, ended, Whole(self._most)))
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """Return the starts that are known, and whose next experience begins an episode."""
@@ -50,7 +55,7 @@ class EpisodeStarts:
         self.starts[:, : starts.shape[1]] = starts
         self.known[:] = (starts != NONE).sum(axis=1)
         self.begins[:] = state["episode_begins"] != 0
-        self._most = int(self.known.max(initial=0))
+        self._most[0] = self.known.max(initial=0)
 
 
 @kernel
@@ -61,9 +66,9 @@ def _step(
     collected: NDArray[np.int64],
     active: NDArray[np.bool_],
     ended: NDArray[np.bool_],
-) -> int:
-    """Do what `EpisodeStarts.step` says; return the most episodes that a member has begun."""
-    most = 0
+    most: NDArray[np.int64],
+) -> None:
+    """Do what `EpisodeStarts.step` says; `most` `[1]` is how many episodes some member has begun."""
     for m in range(collected.size):
         if active[m]:
             collected[m] += 1
@@ -71,8 +76,7 @@ def _step(
                 starts[m, known[m]] = collected[m]
                 known[m] += 1
             begins[m] = ended[m]
-        most = max(most, known[m])
-    return most
+        most[0] = max(most[0], known[m])
 
 
 def numbering(starts: NDArray[np.uint32], serial: NDArray[np.uint32]) -> dict[str, LazyColumn]:

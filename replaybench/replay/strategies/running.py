@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.data.compilation.sequence import Call
 from replaybench.replay.arrays import Indices, State
 from replaybench.replay.strategies.view import BufferView
 
@@ -16,6 +17,12 @@ class Running:
 
     def stored(self, slots: Indices) -> None:
         """Learn that each member has a new occupant in `slots[m]` (−1: none)."""
+        for call in self.storing(slots):
+            call.make()
+
+    def storing(self, slots: Indices) -> Sequence[Call]:
+        """Return the calls that do `stored`."""
+        return ()
 
     def state_dict(self, stored: int) -> State:
         """Return the arrays that a resumed run needs, those per slot cut to the `stored` slots in use."""

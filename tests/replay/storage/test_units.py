@@ -151,7 +151,7 @@ def test_full_has_room_for_whole_segments_also_for_short_ones() -> None:
     replay = make("FULL[Uniform]", capacity=630, unit=segment(7))
     offer(replay, [20] * 30)
     assert replay.count.tolist() == [90]
-    with pytest.raises(OverflowError, match="90 experiences or units"):
+    with pytest.raises(OverflowError, match="more experiences or units than it has room for"):
         offer(replay, [20])
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from replaybench.data.compilation.sequence import Call
+from replaybench.data.kernel import kernel
 from replaybench.replay.arrays import Indices
 from replaybench.replay.strategies.retention.interface import Retention, RunningRetention
 from replaybench.replay.strategies.view import BufferView
@@ -20,6 +23,12 @@ class FIFO(Retention):
 
 
 class _RunningFIFO(RunningRetention):
-    def slots(self, offers: Indices, capacity: int, slots: Indices) -> None:
-        full = slots == -2
-        slots[full] = (offers[full] - 1) % capacity
+    def calls(self, offers: Indices, capacity: int, slots: Indices) -> Sequence[Call]:
+        return [Call(_oldest, (offers, capacity, slots))]
+
+
+@kernel
+def _oldest(offers: Indices, capacity: int, slots: Indices) -> None:
+    for m in range(slots.size):
+        if slots[m] == -2:
+            slots[m] = (offers[m] - 1) % capacity

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from replaybench.data.compilation.sequence import Call
+from replaybench.data.kernel import kernel
 from replaybench.replay.arrays import Indices
 from replaybench.replay.strategies.retention.interface import Retention, RunningRetention
 from replaybench.replay.strategies.view import BufferView
@@ -22,8 +25,12 @@ class FULL(Retention):
 
 
 class _RunningFULL(RunningRetention):
-    def slots(self, offers: Indices, capacity: int, slots: Indices) -> None:
-        if (slots == -2).any():
-            raise OverflowError(
-                f"a FULL buffer was offered more than the {capacity} experiences or units it has room for"
-            )
+    def calls(self, offers: Indices, capacity: int, slots: Indices) -> Sequence[Call]:
+        return [Call(_none, (slots,))]
+
+
+@kernel
+def _none(slots: Indices) -> None:
+    for m in range(slots.size):
+        if slots[m] == -2:
+            raise OverflowError("a FULL buffer was offered more experiences or units than it has room for")

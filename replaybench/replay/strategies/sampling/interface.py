@@ -71,6 +71,8 @@ class Sampling(Term, ABC):
     rate is left alone, whatever it writes into `rate_factor`."""
     independent: ClassVar[bool] = False
     """Whether draws know neither of each other nor of the update, so that a few batches can be drawn as one."""
+    lasting: ClassVar[bool] = False
+    """Whether `calls` hold while experiences arrive between the updates: they read counts when they are made."""
     importance_undefined: ClassVar[str] = ""
     """Why importance weights of these draws make no sense; empty if they do."""
 
@@ -79,7 +81,8 @@ class Sampling(Term, ABC):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        cls.independent = vars(cls).get("independent", False)  # a promise about a class's own draws is not inherited
+        for promise in ("independent", "lasting"):  # about a class's own draws: not inherited
+            setattr(cls, promise, vars(cls).get(promise, False))
 
     @property
     def needs_phase(self) -> bool:

@@ -41,6 +41,7 @@ class PERprop(Sampling):
     alpha: float = 0.6
     epsilon: float = 1e-6
     feedback = ("td_error",)
+    lasting = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha < np.inf:
@@ -62,8 +63,8 @@ class _RunningPERprop(RunningSampling):
         self.sums = make_sums(len(view.members), view.capacity)
         self.largest = np.ones(len(view.members), np.float32)
 
-    def stored(self, slots: Indices) -> None:
-        _set_largest(self.sums, self.largest, slots)
+    def storing(self, slots: Indices) -> Sequence[Call]:
+        return [Call(_set_largest, (self.sums, self.largest, slots))]
 
     def calls(self, contexts: Sequence[Context], count: Indices, offers: Indices, draws: Draws) -> Sequence[Call]:
         return [Call(_draw_proportional, (self.sums, self.stream.state, draws))]

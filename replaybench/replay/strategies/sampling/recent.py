@@ -113,8 +113,8 @@ class _RunningLog(RunningERE):
         super().__init__(description, view)
         self.ages = AgeLog(len(view.members), view.capacity)
 
-    def stored(self, slots: Indices) -> None:
-        _renew(self.ages.state, slots)
+    def storing(self, slots: Indices) -> Sequence[Call]:
+        return [Call(_renew, (self.ages.state, slots))]
 
     def calls(self, contexts: Sequence[Context], count: Indices, offers: Indices, draws: Draws) -> Sequence[Call]:
         newest = self.newest(contexts, count)

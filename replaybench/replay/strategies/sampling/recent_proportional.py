@@ -67,8 +67,8 @@ class _RunningEREPER(RunningERE):
         self.ages = AgeLog(members, 0 if view.in_turn else view.capacity, weighted=True)
         self.sums = make_sums(members, view.capacity) if view.in_turn else self.ages.state.priority
 
-    def stored(self, slots: Indices) -> None:
-        _store(self.sums, self.ages.state, self.largest, slots)
+    def storing(self, slots: Indices) -> Sequence[Call]:
+        return [Call(_store, (self.sums, self.ages.state, self.largest, slots))]
 
     def calls(self, contexts: Sequence[Context], count: Indices, offers: Indices, draws: Draws) -> Sequence[Call]:
         newest = self.newest(contexts, count)

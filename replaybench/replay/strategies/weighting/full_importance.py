@@ -49,9 +49,8 @@ class _RunningFIS(RunningWeighting):
         self.beta, self.view = beta, view
         self.replays = np.zeros((len(view.members), view.capacity), np.uint16)
 
-    def stored(self, slots: Indices) -> None:
-        members = np.flatnonzero(slots >= 0)
-        self.replays[members, slots[members]] = 0
+    def storing(self, slots: Indices) -> Sequence[Call]:
+        return [Call(_begin_count, (self.replays, slots))]
 
     def calls(
         self, contexts: Sequence[Context], usages: Sequence[Usage], draws: Draws, weight: Floats
@@ -74,6 +73,13 @@ class _RunningFIS(RunningWeighting):
 
     def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         self.replays[:, : state["replays"].shape[1]] = state["replays"]
+
+
+@kernel
+def _begin_count(replays: NDArray[np.uint16], slots: Indices) -> None:
+    for m in range(slots.size):
+        if slots[m] >= 0:
+            replays[m, slots[m]] = 0
 
 
 @kernel

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.compilation.sequence import Call
+from replaybench.data.compilation.sequence import Call, Each
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.replay.arrays import Floats, Indices
@@ -30,7 +30,7 @@ class IS(Weighting):
     last: float = 1.0
     normalise: bool = False
     all_networks: bool = False
-    by_probability = True
+    by_probability = lasting = True
 
     def __post_init__(self) -> None:
         if not (0 <= self.first <= 1 and 0 <= self.last <= 1):
@@ -47,8 +47,9 @@ class _RunningIS(RunningWeighting):
     def calls(
         self, contexts: Sequence[Context], usages: Sequence[Usage], draws: Draws, weight: Floats
     ) -> Sequence[Call]:
-        beta = self.description.first + (self.description.last - self.description.first) * contexts[0].progress
-        settings = float(beta), self.description.normalise
+        first, last = self.description.first, self.description.last
+        betas = np.array([first + (last - first) * context.progress for context in contexts])
+        settings = Each(betas), self.description.normalise
         return [Call(_weigh_by_chance, (usages[0].stored, draws.probability, *settings, weight))]
 
 

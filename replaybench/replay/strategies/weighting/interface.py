@@ -53,11 +53,17 @@ class Weighting(Term, ABC):
 
     by_probability: ClassVar[bool] = False
     """Whether weights are made from the probabilities of the draws."""
+    lasting: ClassVar[bool] = False
+    """Whether `calls` hold while experiences arrive between the updates; see `Sampling`."""
     slot_bytes: ClassVar[int] = 0
     """About how many bytes a slot costs it."""
 
     all_networks = False
     """Whether all networks' losses are weighted, or the critic's only."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.lasting = vars(cls).get("lasting", False)  # a promise about a class's own weights is not inherited
 
     @abstractmethod
     def start(self, view: BufferView) -> RunningWeighting:

@@ -1,0 +1,228 @@
+"""Strides: the bits of step by step for whatever plant, learner and strategy, and none where more is to be done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from replaybench.baselines import reference_controllers
+from replaybench.controllers.algorithms.sac import SAC, SACConfig
+from replaybench.controllers.registry import LEARNERS
+from replaybench.data.compilation import sequence
+from replaybench.envs.ode.pendulum import PendulumDCSC
+from replaybench.experiments.training import cell as cells
+from replaybench.experiments.training import loop, strides
+from replaybench.experiments.training.cell import CellRun
+from replaybench.experiments.training.study import Study
+from replaybench.replay.strategies.sampling.uniform import Uniform
+from replaybench.replay.strategies.weighting.importance import IS
+
+SMALL = {"actor_hidden": [8], "critic_hidden": [8], "batch_size": 16}
+GAUSSIAN = {"exploration": {"form": "gaussian"}}
+ONE = {"update_every": 1}
+"""With as many replays per experience as a batch has: one update after each step."""
+
+Taken = list[int]
+
+
+def run(learner: str, strategy: str, settings: dict[str, Any], **study: Any) -> CellRun:
+    """Run three rounds of three members whose buffers are soon full."""
+    known: dict[str, Any] = {"plants": ("PendulumDCSC",), "seeds": 3, "episodes": 3, "noise": (0.02,), **study}
+    made = Study(
+        name="t", learners=(learner,), strategies=(strategy,), learner={learner: settings}, block=known["seeds"],
+        greedy_every=2, capacity=300, **known,
+    )  # fmt: skip
+    return CellRun(made.cells()[0])
+
+
+def states(cell: CellRun) -> dict[str, NDArray[Any]]:
+    for _ in range(cell.cell.episodes):
+        cell.advance()
+    return {**cell.state_dict(), **{f"replay.{name}": array for name, array in cell.replay.state_dict().items()}}
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> Taken:
+    """Note the steps of every stride."""
+    found: Taken = []
+
+    def watched(calls: Any, members: int, steps: int) -> None:
+        found.append(steps)
+        runner(calls, members, steps)
+
+    runner = sequence.run
+    monkeypatch.setattr(strides, "run", watched)
+    return found
+
+
+def one_by_one(cell: CellRun, monkeypatch: pytest.MonkeyPatch) -> dict[str, NDArray[Any]]:
+    """Return the states of a run without strides."""
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "acting_stride", lambda *_: 0)
+        patch.setattr(cells, "learning_stride", lambda *_: 0)
+        patch.setattr(reference_controllers, "_stride", lambda *_: 0)
+        return states(cell)
+
+
+def assert_same(strode: dict[str, NDArray[Any]], stepped: dict[str, NDArray[Any]]) -> None:
+    assert strode.keys() == stepped.keys()
+    for name, array in stepped.items():
+        np.testing.assert_array_equal(strode[name], array, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("learner", "strategy", "settings", "study"),
+    [
+        ("DDPG", "FULL[Uniform]", SMALL, {}),
+        ("DDPG", "FIFO[Uniform]", SMALL, {"seeds": 1}),
+        ("DDPG", "Resv[PER]", SMALL, {"plants": ("Magman",)}),
+        ("DDPG", "TDE[PERprop+IS]", SMALL, {}),
+        ("DDPG", "Expl[ERE]", SMALL, {}),
+        ("DDPG", "FIFO[ERE+PER]", SMALL, {"noise": (0.0,)}),
+        ("DDPG", "Resv[ERE+PER+FIS]", SMALL, {"replayed_noise": True}),
+        ("DDPG", "FIFO[Uniform]", SMALL | GAUSSIAN, {}),
+        ("TD3", "Resv[Uniform]", SMALL | {"warmup_episodes": 1}, {}),
+        ("SAC", "Expl[Uniform]", SMALL | {"warmup_episodes": 1}, {}),
+        ("SAC", "FIFO[Uniform]", SMALL | {"version": "first", "temperature": 0.2}, {}),
+        ("NAF", "FIFO[PER]", {"hidden": [8], "batch_size": 16}, {}),
+        ("NAF", "FIFO[PER]", {"hidden": [8], "batch_size": 16, "bounded": False} | GAUSSIAN, {}),
+        ("DDPG", "FIFO[Uniform]", SMALL, {"update_every": 70}),
+    ],
+)  # fmt: skip
+def test_acting_in_strides_gives_the_bits_of_step_by_step(
+    learner: str, strategy: str, settings: Any, study: Any, taken: Taken, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strode = states(run(learner, strategy, settings, **study))
+    rounds = 3 - settings.get("warmup_episodes", 0)
+    # All steps; of two hundred each where nothing follows in their midst.
+    assert sum(taken) == rounds * 200 if "update_every" not in study else sum(taken) > 500
+    assert_same(strode, one_by_one(run(learner, strategy, settings, **study), monkeypatch))
+
+
+@pytest.mark.parametrize(
+    ("learner", "strategy", "settings", "seeds"),
+    [
+        ("SAC", "FIFO[Uniform]", {"warmup_episodes": 1}, 1),
+        ("DDPG", "FULL[Uniform]", {}, 3),
+        ("TD3", "Resv[PER]", {"warmup_episodes": 1}, 3),
+        ("DDPG", "TDE[PERprop+IS]", {}, 3),
+    ],
+)
+def test_learning_in_strides_gives_the_bits_of_step_by_step(
+    learner: str, strategy: str, settings: Any, seeds: int, taken: Taken, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = SMALL | {"replays_per_experience": 16.0} | settings
+    strode = states(run(learner, strategy, wanted, seeds=seeds, **ONE))
+    assert sum(taken) >= 398, "but for the first step, of which nothing is stored, and for warming up"
+    assert_same(strode, one_by_one(run(learner, strategy, wanted, seeds=seeds, **ONE), monkeypatch))
+
+
+def test_a_member_that_fails_is_seen_to(taken: Taken, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its actions are no numbers; the others go on."""
+
+    def failing() -> CellRun:
+        cell = run("DDPG", "FIFO[Uniform]", SMALL)
+        cell.agent.networks["actor"].parameters[1] = np.nan  # type: ignore[attr-defined]
+        return cell
+
+    strode = states(cell := failing())
+    assert taken
+    assert np.isnan(cell.reward[1]).all()
+    assert np.isfinite(cell.reward[[0, 2]]).all()
+    assert_same(strode, one_by_one(failing(), monkeypatch))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Falling(PendulumDCSC):
+    """Its episodes end early."""
+
+    @staticmethod
+    def terminated(x_next: Any, event: int, p: Any) -> bool:
+        """Return whether it is fast."""
+        return bool(abs(x_next[1]) > 5.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnConfig(SACConfig):
+    """Its settings."""
+
+
+class Own(SAC):
+    """Does more in a step than its class."""
+
+    def re_explore(self, observation: Any) -> Any:
+        """Do what it did."""
+        return super().re_explore(observation)
+
+
+@pytest.mark.parametrize(
+    ("learner", "strategy", "settings", "study"),
+    [
+        ("V-RACER", "FIFO[Uniform]", {"hidden": [8], "batch_size": 16}, {}),
+        ("DQN", "FIFO[Uniform]", {"hidden": [8], "batch_size": 16}, {}),
+        ("DDPG", "FIFO[AER]", SMALL, {}),
+        ("DDPG", "FIFO[Uniform+ReFER]", SMALL | GAUSSIAN, {}),
+        ("DDPG", "FIFO[Uniform]", SMALL | {"exploration": {"form": "gaussian", "truncate": 3.0}}, {}),
+        ("DDPG", "FIFO[Uniform]", SMALL | {"exploration": {"form": "parameter"}}, {}),
+        ("DDPG", "FIFO[Uniform]", SMALL | {"normalise": {"observations": True}}, {}),
+        ("DDPG", "FIFO[Uniform]", SMALL, {"observe": ("angle",)}),
+        ("DDPG", "Drop(0.5)*FIFO[Uniform]", SMALL, {}),
+        ("DDPG", "FIFO[Uniform]", SMALL, {"plants": (f"{__file__}:Falling",)}),
+        (f"{__file__}:Own", "FIFO[Uniform]", SMALL, {}),
+    ],
+)
+def test_where_more_than_kernels_is_to_be_done_it_is_done(
+    learner: str, strategy: str, settings: Any, study: Any, taken: Taken
+) -> None:
+    states(run(learner, strategy, settings, episodes=1, **study))
+    assert not taken
+
+
+@pytest.mark.parametrize(("part", "method"), [("retention", "slots"), ("sampling", "stored")])
+def test_what_changes_a_part_of_the_package_is_not_passed_over(part: str, method: str, taken: Taken) -> None:
+    """Its calls are inherited, and know nothing of the change."""
+    cell = run("DDPG", "FIFO[Uniform]", SMALL, episodes=1)
+    running = getattr(cell.replay, part)
+    running.__class__ = type("Changed", (type(running),), {method: lambda *_: None})
+    states(cell)
+    assert not taken
+
+
+def test_draws_that_look_at_the_run_are_made_step_by_step(taken: Taken) -> None:
+    """Annealed rates, ERE's counts: made for many steps ahead they would be those of the first."""
+    for strategy in ("FIFO[Annealed]", "FIFO[ERE]", "FIFO[PER+FIS]"):
+        states(run("DDPG", strategy, SMALL | {"replays_per_experience": 16.0}, episodes=1, **ONE))
+    assert not taken
+
+
+@pytest.mark.parametrize("kind", [Uniform, IS])
+def test_what_is_derived_promises_for_itself(kind: Any) -> None:
+    """That calls hold while experiences arrive."""
+    assert kind.lasting
+    for own, lasting in (({}, False), ({"lasting": True}, True)):
+        mine: Any = type("Mine", (kind,), own)
+        assert mine.lasting == lasting
+
+
+@pytest.mark.parametrize("learner", LEARNERS.own)
+def test_calls_act_as_a_learner_does(learner: str) -> None:
+    """Bit for bit, also where a member has failed."""
+    settings = {"warmup_episodes": 0} if learner in ("SAC", "TD3") else {}
+    agent: Any = run(learner, "FIFO[Uniform]", settings).agent
+    for network in agent.networks.values():
+        network.parameters *= 3  # so that bounds are reached
+        network.parameters[1, :1] = np.nan
+    observation = np.random.default_rng(0).normal(0, 2, (3, 2)).astype(np.float32)
+    acting = agent.acting(observation)
+    assert (acting is None) == (learner == "TD3+BC")
+    if acting is not None:
+        action, calls = acting
+        for call in calls:
+            call.make()
+        np.testing.assert_array_equal(action, agent.act(observation))
+        assert np.isnan(action[1]).all()
+        assert np.isfinite(action[[0, 2]]).all()
