@@ -104,8 +104,7 @@ def run_episode(controller: Controller, env: PopulationEnv) -> NDArray[np.float6
     """
     observation, _ = env.reset()
     total, steps = np.zeros(env.num_envs), np.zeros(env.num_envs, np.int64)
-    steps += _stride(controller, env, total)
-    running = np.full(env.num_envs, steps[0] < env.steps_per_episode)
+    running = np.full(env.num_envs, not _stride(controller, env, total, steps))
     while running.any():
         observation, reward, terminated, truncated, _ = env.step(controller.act(observation))
         total += reward
@@ -114,21 +113,22 @@ def run_episode(controller: Controller, env: PopulationEnv) -> NDArray[np.float6
     return env.plant.episode_score(total, steps)
 
 
-def _stride(controller: Controller, env: PopulationEnv, total: NDArray[np.float64]) -> int:
-    """Run an episode that has begun in a row of kernel calls and add its rewards up; return its steps, 0 if undone."""
+def _stride(controller: Controller, env: PopulationEnv, total: NDArray[np.float64], steps: NDArray[np.int64]) -> bool:
+    """Run an episode that has begun in a row of kernel calls; add up rewards and steps `[M]`. False if undone."""
     together, plant = stride_of(env.steps_per_episode, env.num_envs), env.stepping()
     if not (together and isinstance(controller, ActsInStrides)) or plant is None:
-        return 0
+        return False
     if (acting := controller.acting(plant.observation)) is None:
-        return 0
+        return False
     action, calls = acting
-    row = [*calls, Call(put, (action, plant.action)), *plant.calls, Call(_add, (plant.reward, total))]
-    for first in range(0, env.steps_per_episode, together):
-        run(row, env.num_envs, min(together, env.steps_per_episode - first))
-    return env.steps_per_episode
+    row = [*calls, Call(put, (action, plant.action)), *plant.calls, Call(_count, (plant.reward, total, steps))]
+    while plant.running.any():
+        run(row, env.num_envs, together, plant.running)
+    return True
 
 
 @kernel
-def _add(reward: NDArray[np.float64], total: NDArray[np.float64]) -> None:
+def _count(reward: NDArray[np.float64], total: NDArray[np.float64], steps: NDArray[np.int64]) -> None:
     for m in range(total.size):
         total[m] += reward[m]
+        steps[m] += 1

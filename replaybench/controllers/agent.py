@@ -207,7 +207,7 @@ class Agent(Protocol):
         """Whether `exploring` may be asked for."""
 
     def exploring(self, observation: Floats, active: NDArray[np.bool_]) -> Exploring | None:
-        """Return what does `explore`; None where that takes more than kernels."""
+        """Return what does `explore`, given normalised observations; None where that takes more than kernels."""
 
     def phase_call(self, batch: Batch, updates: int) -> tuple[Call, Mapping[str, Floats]]:
         """Count so many updates; return the call that does each of them, when `batch` is drawn anew, for `run`.

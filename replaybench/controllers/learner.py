@@ -143,9 +143,9 @@ class Learner(SavedLearner):
         return self.re_explore(observation)
 
     def exploring(self, observation: Floats, active: NDArray[np.bool_]) -> Exploring | None:
-        """Return what does `explore`, given observations that are contiguous; None where that takes more than kernels.
+        """Return what does `explore`, given observations as networks are given them, contiguous.
 
-        It is asked for where observations are not normalised.
+        None where that takes more than kernels.
         """
         return None
 
@@ -273,8 +273,7 @@ class Learner(SavedLearner):
     def acts_in_strides(self) -> bool:
         """Whether `exploring` may be asked for: it is all that an agent of this class does in a step."""
         whole = all(getattr(type(self), name) is getattr(Learner, name) for name in ("explore", "on_step"))
-        plain = not self.normaliser.on and self.setting.dtype == np.float32
-        return whole and plain and "exploring" in vars(type(self))
+        return whole and self.setting.dtype == np.float32 and "exploring" in vars(type(self))
 
     def phase_call(self, batch: Batch, updates: int) -> tuple[Call, Mapping[str, Floats]]:
         """Count so many updates; return the call that does each of them, when `batch` is drawn anew, for `run`."""
@@ -323,8 +322,11 @@ class Learner(SavedLearner):
 
         Observations are contiguous, and what counts is in them when the calls are made.
         """
-        known = self.greedy_by_form and not self.normaliser.observations.on and self.setting.dtype == np.float32
-        return self.policy_form().acting(observation) if known else None
+        if not self.greedy_by_form or self.setting.dtype != np.float32:
+            return None
+        seen, normalising = self.normaliser.observations.normalising(observation)
+        acting = self.policy_form().acting(seen)
+        return None if acting is None else (acting[0], [*normalising, *acting[1]])
 
     def act(self, observation: Floats) -> Floats:
         """Return the greedy actions `[M, A]` for observations `[M, S]`."""

@@ -43,10 +43,10 @@ class Stepping(NamedTuple):
 
     Attributes:
         action: float32 `[M, A]`, to be filled in before.
-        calls: to be made in turn, at most `most` times.
+        calls: to be made in turn, while a member is `running`, bool `[M]`.
         observation, sensor_noise: float32 `[M, S]`, before the first call, too; actuator_noise: float32 `[M, A]`;
-            reward: float64 `[M]`; truncated: bool `[M]`, whose episode is over. No member terminates.
-        most: steps until the first of the present episodes is over.
+            reward: float64 `[M]`; terminated: bool `[M]`; over: bool `[M]`, whose episode has ended in whatever way.
+        most: steps until the time of one of the running members is over.
     """
 
     action: Float32Array
@@ -55,7 +55,9 @@ class Stepping(NamedTuple):
     sensor_noise: Float32Array
     actuator_noise: Float32Array
     reward: NDArray[np.float64]
-    truncated: BoolArray
+    terminated: BoolArray
+    over: BoolArray
+    running: BoolArray
     most: int
 
 
@@ -148,11 +150,16 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         self._truncated = np.zeros(num_envs, np.bool_)
         self._failed = np.zeros(num_envs, np.bool_)
         self._begun = np.zeros(num_envs, np.bool_)
-        self._running, self._moving = np.zeros(num_envs, np.bool_), np.zeros(num_envs, np.bool_)
+        self._running, self._moving, self._over = (np.zeros(num_envs, np.bool_) for _ in range(3))
         self._started = False
         self._canvas: Canvas | None = None
         self._engine = self.plant.engine(num_envs, 1.0 / self._dt)
         self._engine.draws = self._starts
+
+    @property
+    def ends_early(self) -> bool:
+        """Whether an episode may end before its time."""
+        return self._engine.ends_early
 
     @property
     def dt(self) -> float:
@@ -212,30 +219,31 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         if bad >= 0 and not fail:
             raise UserError(f"the action of member {self.members[bad]} is not a number: {commanded[bad].tolist()}")
         engine.step(signals, moving)
-        over = self.steps_per_episode, self._elapsed, engine.truncated, self._truncated
-        end_step(running, self._failed, *over, engine.reward)
+        limit = self.steps_per_episode, self._elapsed, engine.truncated, self._truncated, engine.terminated
+        end_step(running, self._failed, *limit, engine.reward, self._over)
         ended = engine.terminated.copy(), self._truncated.copy()
         return self._of_seen(signals.observation), engine.reward.copy(), *ended, self._infos()
 
     def stepping(self) -> Stepping | None:
-        """Return the calls that do `step` again and again.
+        """Return the calls that do `step` again and again of each member until its episode is over.
 
-        None where there are none: of plants that are not kernels or whose episodes may end early, of partially observed
-        ones, where an action that is no number is an error, or somebody's episode is over.
+        None where there are none: of plants that are not kernels, of partially observed ones, where an action that is
+        no number is an error, before the first `reset`, and where all episodes are over.
         """
         engine, signals, fail = self._engine, self._signals, self.nan_actions == "fail"
-        flags = engine.terminated, self._truncated, self._failed
-        over = not self._started or bool((engine.terminated | self._truncated).any())
-        motion = engine.stepping(signals, self._moving) if fail and self._sees_all and not over else None
-        if motion is None:
+        motion = engine.stepping(signals, self._moving) if fail and self._sees_all and self._started else None
+        self._running[:] = ~(engine.terminated | self._truncated)
+        if motion is None or not self._running.any():
             return None
         action = np.empty_like(signals.action)
+        flags = engine.terminated, self._truncated, self._failed
         begun = Call(begin_step, (action, *flags, signals.action, self._running, self._moving, fail))
-        limit = self.steps_per_episode, self._elapsed, engine.truncated, self._truncated
-        ended = Call(end_step, (self._running, self._failed, *limit, engine.reward))
-        most = self.steps_per_episode - int(self._elapsed.max())
+        limit = self.steps_per_episode, self._elapsed, engine.truncated, self._truncated, engine.terminated
+        ended = Call(end_step, (self._running, self._failed, *limit, engine.reward, self._over))
         seen = signals.observation, signals.sensor_error, signals.actuator_error
-        return Stepping(action, [begun, *motion, ended], *seen, engine.reward, self._truncated, most)
+        most = self.steps_per_episode - int(self._elapsed[self._running].max())
+        told: tuple[Any, ...] = (engine.reward, engine.terminated, self._over, self._running, most)
+        return Stepping(action, [begun, *motion, ended], *seen, *told)
 
     def simulate(self, state: ArrayLike, action: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Step any states once without noise, touching no member.

@@ -12,7 +12,7 @@ from replaybench.controllers.action_table import ActionLevels
 from replaybench.controllers.agent import Batch
 from replaybench.controllers.checks import betas, between, counts, positive, widths
 from replaybench.controllers.experiences import Experiences, outcome
-from replaybench.controllers.exploration.process_noise import Explored, decayed
+from replaybench.controllers.exploration.process_noise import Explored, Exploring, decayed
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.losses.td import td_error
 from replaybench.controllers.networks.adam import adam_step
@@ -24,6 +24,7 @@ from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.compilation.sequence import Call, Each, Whole
 from replaybench.data.kernel import kernel
 from replaybench.data.kernels.nearest_level import nearest_level
+from replaybench.data.kernels.total import total
 from replaybench.data.streams import next_double
 
 
@@ -101,9 +102,23 @@ class DQN(Learner):
 
     def re_explore(self, observation: Floats) -> Explored:
         """Return the greedy action, or the random choice if this step, with the episode's probability, has one."""
-        greedy = self.act(observation)
-        action = np.where(self.tried[:, None] < 0, greedy, self.choices[self.tried])
-        return Explored(action, np.abs(action - greedy).sum(axis=1))
+        explored, call = self._trying(np.ascontiguousarray(self.act(observation)))
+        call.make()
+        return explored
+
+    def exploring(self, observation: Floats, active: NDArray[np.bool_]) -> Exploring | None:
+        """Return what does `explore`."""
+        acting = self.policy_form().acting(observation)
+        assert acting is not None  # networks here have no memory
+        greedy, calls = acting
+        explored, trying = self._trying(greedy)
+        drawing = Call(_draw_choices, (self.stream.state, active, self.random, len(self.choices), self.tried))
+        return explored, [drawing, *calls, trying]
+
+    def _trying(self, greedy: Floats) -> tuple[Explored, Call]:
+        """Return the call that tries the choices of the present step, and what it fills in."""
+        explored = Explored(np.empty(greedy.shape, np.float32), np.empty(len(greedy), np.float32))
+        return explored, Call(_try, (greedy, self.tried, Whole(self.choices), *explored[:2]))
 
     def policy(self, observation: Floats) -> Floats:
         """Return the greedy actions `[M, N, A]` for observations `[M, N, S]`; NaN where a value is."""
@@ -143,6 +158,19 @@ def _draw_choices(
         if active[m]:
             at_random, which = next_double(stream[m]) < probability[m], next_double(stream[m])
             tried[m] = int(which * choices) if at_random else -1
+
+
+@kernel
+def _try(
+    greedy: Floats, tried: NDArray[np.int64], choices: NDArray[np.float32], action: Floats, deviation: Floats
+) -> None:
+    """Write the actions `[M, A]` of the choices tried, or greedy ones, and how far they are from these, ‖·‖₁ `[M]`."""
+    apart = np.empty(action.shape[1], np.float32)
+    for m in range(action.shape[0]):
+        for a in range(action.shape[1]):
+            action[m, a] = greedy[m, a] if tried[m] < 0 else choices[tried[m], a]
+            apart[a] = abs(action[m, a] - np.float32(greedy[m, a]))
+        deviation[m] = total(apart)
 
 
 @kernel

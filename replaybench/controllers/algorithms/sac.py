@@ -28,6 +28,7 @@ from replaybench.data.compilation.sequence import Call, Each, Whole
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.kernels import elementwise
+from replaybench.data.kernels.total import total
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,18 +207,4 @@ def _squash(head: Floats, noise: NDArray[np.float64], action: Floats, deviation:
                 log_std = low if log_std < low else high if log_std > high else log_std
                 action[m, n, a] = np.tanh(mean + np.exp(log_std) * noise[m, n, a])
                 apart[a] = abs(action[m, n, a] - np.float32(np.tanh(mean)))
-            deviation[m, n] = _sum(apart)
-
-
-@kernel
-def _sum(values: NDArray[np.float32]) -> np.float32:
-    """Return the sum of up to 128 numbers, added in the order in which NumPy adds them."""
-    eights, total = values.size - values.size % 8, np.float32(0)
-    if eights > 0:
-        t = values[:8].copy()
-        for i in range(8, eights):
-            t[i % 8] += values[i]
-        total = ((t[0] + t[1]) + (t[2] + t[3])) + ((t[4] + t[5]) + (t[6] + t[7]))
-    for i in range(eights, values.size):
-        total += values[i]
-    return total
+            deviation[m, n] = total(apart)

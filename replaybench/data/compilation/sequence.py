@@ -133,8 +133,13 @@ def _word(number: Any) -> int:
     return int(number)
 
 
-def run(calls: Sequence[Call], members: int, updates: int) -> None:
+def run(calls: Sequence[Call], members: int, updates: int, going: NDArray[np.bool_] | None = None) -> None:
     """Make the calls in turn, for each update of each member.
+
+    Args:
+        calls: the calls.
+        members, updates: M and U.
+        going: `[M]`, who has further updates, as the calls have left it; everybody if not given.
 
     Raises:
         RuntimeError: a kernel raised an error.
@@ -156,7 +161,8 @@ def run(calls: Sequence[Call], members: int, updates: int) -> None:
     moved = dict(row.by_member)
     apart = np.array([moved.get(at, 0) for at in place.tolist()], np.int64)
     words = np.array(row.start, np.int64)
-    if _run(np.array(entries), np.array(starts), words, by_member, place, apart, table, members, updates):
+    going = np.ones(members, np.bool_) if going is None else going
+    if _run(np.array(entries), np.array(starts), words, by_member, place, apart, table, members, updates, going):
         raise RuntimeError("a kernel of this phase raised an error")
 
 
@@ -238,12 +244,15 @@ def _run(
     by_update: NDArray[np.int64],
     members: int,
     updates: int,
+    going: NDArray[np.bool_],
 ) -> int:
     words = start.copy()
     for m in range(members):
         for k in range(by_member.shape[0]):
             words[by_member[k, 0]] = start[by_member[k, 0]] + m * by_member[k, 1]
         for u in range(updates):
+            if not going[m]:
+                break
             for k in range(place.size):
                 words[place[k]] = by_update[k, u] + m * apart[k]
             for call in range(entries.size):

@@ -30,12 +30,14 @@ class Engine(ABC):
         truncated: bool `[M]`, whether it ended the episode although the task could go on, for a reason other than the
             plant's time limit.
         event: int64 `[M]`, bits that say what happened in it.
+        ends_early: whether there may be such ends, by either.
         draws: the members' random numbers, the same that `restart` is given, for what happens by chance within an
             episode; set by the population, which saves and restores their state.
         frequency: may be set between episodes through `set_frequency`.
     """
 
     draws: Stream
+    ends_early = True
 
     def __init__(self, num_envs: int, states: int, frequency: float) -> None:
         self.observed = np.zeros((num_envs, states))
@@ -92,7 +94,7 @@ class Engine(ABC):
         self.sense(signals, running)
 
     def stepping(self, signals: Signals, running: NDArray[np.bool_]) -> Sequence[Call] | None:
-        """Return the calls of kernels that do `step`; None where there are none, or an episode may end before its time.
+        """Return the calls of kernels that do `step`; None where there are none.
 
         What is in the arrays when they are made counts: they may be made again and again.
         """

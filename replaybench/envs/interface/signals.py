@@ -180,28 +180,29 @@ def begin_step(
     moving: NDArray[np.bool_],
     fail: bool,
 ) -> int:
-    """Write commanded actions `[M, A]`, clipped to ±1; who is in an episode (`running`), and did not fail (`moving`).
+    """Write who is in an episode (`running`) and did not fail (`moving`), and their commanded actions, clipped to ±1.
 
     Returns:
         The first running member whose action is no number, which is kept as NaN; −1 if there is none. With `fail` all
         such members have failed.
 
-    Actions are contiguous.
+    Actions are `[M, A]`.
     """
-    said, kept, bad, first = commanded.reshape(-1), action.reshape(-1), False, -1
+    first = -1
     for m in range(running.size):
         running[m] = not (terminated[m] or truncated[m])
-        moving[m] = running[m] and not failed[m]
-    for i in range(said.size):
-        bad |= said[i] != said[i]
-        kept[i] = 1.0 if said[i] > 1.0 else -1.0 if said[i] < -1.0 else said[i]
-    if bad:  # seldom
-        for m in range(action.shape[0]):
-            for a in range(action.shape[1]):
-                if action[m, a] != action[m, a] and running[m]:
-                    first = m if first < 0 else first
-                    failed[m] |= fail
-                    moving[m] &= not fail
+        if not running[m]:
+            moving[m] = False
+            continue
+        bad = False
+        for a in range(action.shape[1]):
+            said = commanded[m, a]
+            bad |= said != said
+            action[m, a] = 1.0 if said > 1.0 else -1.0 if said < -1.0 else said
+        if bad:
+            first = m if first < 0 else first
+            failed[m] |= fail
+        moving[m] = not failed[m]
     return first
 
 
@@ -213,12 +214,19 @@ def end_step(
     elapsed: NDArray[np.int64],
     cut: NDArray[np.bool_],
     truncated: NDArray[np.bool_],
+    terminated: NDArray[np.bool_],
     reward: NDArray[np.float64],
+    over: NDArray[np.bool_],
 ) -> None:
-    """Count a step of the running members `[M]`; their episode is over after `steps`, or where the engine `cut` it."""
+    """Count a step of the running members `[M]`; their time is over after `steps`, or where the engine `cut` it.
+
+    Those whose episode is `over` by that or has terminated are `running` no more.
+    """
     for m in range(running.size):
         if running[m]:
             elapsed[m] += 1
             if failed[m]:
                 reward[m] = np.nan
         truncated[m] |= elapsed[m] >= steps or cut[m]
+        over[m] = terminated[m] or truncated[m]
+        running[m] = not over[m]

@@ -29,6 +29,7 @@ class RungeKutta(Engine):
         super().__init__(num_envs, len(plant.state_names), frequency)
         self._kernel = rk4.kernel(plant)
         self._params = plant.params()
+        self.ends_early = plant.may_terminate
 
     def set_frequency(self, frequency: float) -> None:
         """Sample at another rate [Hz]."""
@@ -50,9 +51,9 @@ class RungeKutta(Engine):
         return Call(self._kernel.advance, (self.observed, action, running, *motion, *written))
 
     def stepping(self, signals: Signals, running: NDArray[np.bool_]) -> Sequence[Call] | None:
-        """Return the calls that do `step`; None where equations or a derived class end episodes, or do more."""
+        """Return the calls that do `step`; None where a derived class does more."""
         own = all(getattr(type(self), name) is getattr(RungeKutta, name) for name in ("step", "advance", "sense"))
-        if not own or self.plant.may_terminate:
+        if not own:
             return None
         disturb, physical = signals.disturbing(running)
         cleared = Call(clear, (self.reward, self.event, self.truncated))

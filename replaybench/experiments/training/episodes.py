@@ -81,6 +81,7 @@ class LiveEpisodes:
             self._lasted += np.where(self._over, self.length, 0)
             self._ended += self._over
             self.active = self.active & ~self._over
+            self._over[:] = False  # told
         self.observation, self.sensor_noise = observation, sensor_noise
 
     def attended(self, updates: int) -> Iterator[Floats]:

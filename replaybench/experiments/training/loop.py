@@ -16,7 +16,7 @@ from replaybench.controllers.agent import Agent
 from replaybench.data.compilation.sequence import run
 from replaybench.envs.population import PopulationEnv
 from replaybench.experiments.training.episodes import LiveEpisodes
-from replaybench.experiments.training.strides import acting_stride
+from replaybench.experiments.training.strides import acting_stride, common_stride
 from replaybench.replay.buffer import Replay
 from replaybench.replay.files.buffer_stream import BufferStream
 from replaybench.replay.newest import newest_batch
@@ -40,7 +40,7 @@ def training_steps(agent: Agent, replay: Replay, episodes: LiveEpisodes, steps: 
     while steps > 0:
         if not episodes.active.all():
             begin(agent, episodes, ~episodes.active, episode)
-        done = acting_stride(agent, replay, episodes, steps)
+        done = common_stride(agent, replay, episodes, steps)
         if not done:
             step(agent, replay, episodes)
         steps -= done or 1

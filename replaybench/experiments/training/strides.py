@@ -28,18 +28,22 @@ class _Steps(NamedTuple):
 
 
 def acting_stride(agent: Agent, replay: Replay, episodes: LiveEpisodes, steps: int) -> int:
-    """Let every member act, step and add, up to `steps` times; return how often, none past the end of an episode.
+    """Let every member act, step and add, up to `steps` times and none past the end of its episode; return how often.
 
-    0 where the plant, the learner or the strategy has something to do that is no kernel, or nobody would be faster:
-    then nothing is changed.
+    Members whose episodes end early do so less often. 0 where the plant, the learner or the strategy has something to
+    do that is no kernel, or nobody would be faster: then nothing is changed.
     """
     steps = stride_of(steps, len(replay.members))
     if not steps or (acting := _acting(agent, replay, episodes)) is None:
         return 0
-    steps = min(steps, acting.plant.most)
-    run(acting.calls, len(replay.members), steps)
-    _settle(episodes, acting.plant)
+    _run(acting.calls, acting.plant, episodes, steps := min(steps, acting.plant.most))
     return steps
+
+
+def common_stride(agent: Agent, replay: Replay, episodes: LiveEpisodes, steps: int) -> int:
+    """Do what `acting_stride` does where all members are under way and do as many steps; else 0."""
+    together = episodes.active.all() and not episodes.env.ends_early
+    return acting_stride(agent, replay, episodes, steps) if together else 0
 
 
 def learning_stride(agent: Agent, replay: Replay, episodes: LiveEpisodes, progress: Sequence[float]) -> int:
@@ -50,7 +54,8 @@ def learning_stride(agent: Agent, replay: Replay, episodes: LiveEpisodes, progre
     strategy = replay.strategy
     lasting = strategy.sampling.lasting and (strategy.weights is None or strategy.weights.lasting)
     steps = stride_of(min(len(progress), replay.handful), len(replay.members))
-    if not steps or not lasting or agent.on_policy or not agent.learns_in_phases:
+    together = episodes.active.all() and not episodes.env.ends_early
+    if not (steps and together and lasting and agent.learns_in_phases) or agent.on_policy:
         return 0
     if (acting := _acting(agent, replay, episodes)) is None:
         return 0
@@ -60,20 +65,21 @@ def learning_stride(agent: Agent, replay: Replay, episodes: LiveEpisodes, progre
     batch, drawing = drawn
     learning, annotations = agent.phase_call(batch, steps)
     noting = annotation_calls(replay, batch, annotations, steps)
-    run([*acting.calls, *drawing, learning, *noting], len(replay.members), steps)
-    _settle(episodes, acting.plant)
+    _run([*acting.calls, *drawing, learning, *noting], acting.plant, episodes, steps)
     episodes.forget_seen()
     return steps
 
 
 def _acting(agent: Agent, replay: Replay, episodes: LiveEpisodes) -> _Steps | None:
     """Return the calls of a step that stores what it leads to; None where they cannot be had."""
-    if not agent.acts_in_strides or episodes.attentive or not episodes.active.all():
+    if not agent.acts_in_strides or episodes.attentive:
         return None
     if (plant := episodes.env.stepping()) is None:
         return None
-    arriving = arrival(replay, episodes.active, plant.truncated)
-    tried = agent.exploring(plant.observation, episodes.active)
+    normaliser, active = agent.normaliser, episodes.active
+    seen, normalising = normaliser.observations.normalising(plant.observation)
+    tried = agent.exploring(seen, active)
+    arriving = arrival(replay, active, plant.over)
     if arriving is None or tried is None:
         return None
     explored, exploring = tried
@@ -82,16 +88,20 @@ def _acting(agent: Agent, replay: Replay, episodes: LiveEpisodes) -> _Steps | No
     after: dict[str, NDArray[Any]] = {"reward": plant.reward[:, None], "next_observation": plant.observation}
     after["actuator_noise"] = plant.actuator_noise
     places = arriving.fields
-    if not places.keys() <= {*before, *chosen, *after, "terminated"}:  # which stays 0
+    after["terminated"] = plant.terminated[:, None]
+    if not places.keys() <= {*before, *chosen, *after}:
         return None
 
     def stored(values: dict[str, NDArray[Any]]) -> list[Call]:
         return [Call(put, (value, places[name])) for name, value in values.items() if name in places]
 
-    acting = [*stored(before), *exploring, *stored(chosen), Call(put, (explored.action, plant.action))]
-    adding = [*stored(after), *arriving.calls, episodes.counting(plant.reward, plant.truncated)]
-    return _Steps([*acting, *plant.calls, *adding], plant)
+    seeing = [*stored(before), *normaliser.observations.updating(plant.observation, active), *normalising]
+    acting = [*exploring, *stored(chosen), Call(put, (explored.action, plant.action))]
+    told = [*stored(after), *normaliser.rewards.updating(plant.reward, active)]
+    adding = [*arriving.calls, episodes.counting(plant.reward, plant.over)]
+    return _Steps([*seeing, *acting, *plant.calls, *told, *adding], plant)
 
 
-def _settle(episodes: LiveEpisodes, plant: Stepping) -> None:
+def _run(calls: Sequence[Call], plant: Stepping, episodes: LiveEpisodes, steps: int) -> None:
+    run(calls, len(plant.running), steps, plant.running)
     episodes.settle(plant.observation.copy(), plant.sensor_noise.copy())

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from replaybench.controllers.agent import Task
 from replaybench.controllers.algorithms.dqn import DQN, DQNConfig
 from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.compilation.sequence import Call, Each, Whole, count_from, run
+from replaybench.data.compilation.sequence import Call, Each, Whole, count_from, run, stride_of
 from replaybench.data.kernel import kernel
 from replaybench.experiments.training import loop
 from replaybench.experiments.training.cell import CellRun
@@ -84,6 +84,28 @@ def test_members_and_updates_get_their_own_arguments() -> None:
     run([Call(_note, (Whole(settings), x, count_from(5, 2), Each(each), out))], 2, 2)
     np.testing.assert_array_equal(out, expected)
     assert out[0] != out[1]
+
+
+def test_who_has_no_further_updates_gets_none() -> None:
+    """As the calls themselves may say."""
+    counts, going = np.zeros(3, np.int64), np.array([True, False, True])
+    run([Call(_stop_at_four, (counts, going))], 3, 9, going)
+    assert counts.tolist() == [4, 0, 4]
+    assert not going.any()
+
+
+@kernel
+def _stop_at_four(counts: NDArray[np.int64], going: NDArray[np.bool_]) -> None:
+    for m in range(counts.size):
+        counts[m] += 1
+        going[m] = counts[m] < 4
+
+
+@pytest.mark.parametrize(
+    ("steps", "members", "together"), [(200, 1, 200), (10**6, 1, 2048), (200, 50, 40), (200, 1000, 0), (7, 1, 0)]
+)
+def test_a_row_is_worth_its_preparation_and_can_be_interrupted(steps: int, members: int, together: int) -> None:
+    assert stride_of(steps, members) == together
 
 
 def test_an_array_without_members_is_refused() -> None:

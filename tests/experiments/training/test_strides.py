@@ -13,10 +13,13 @@ from replaybench.baselines import reference_controllers
 from replaybench.controllers.algorithms.sac import SAC, SACConfig
 from replaybench.controllers.registry import LEARNERS
 from replaybench.data.compilation import sequence
+from replaybench.envs.ode.engine import RungeKutta
 from replaybench.envs.ode.pendulum import PendulumDCSC
+from replaybench.envs.population import PopulationEnv
 from replaybench.experiments.training import cell as cells
 from replaybench.experiments.training import loop, strides
 from replaybench.experiments.training.cell import CellRun
+from replaybench.experiments.training.episodes import LiveEpisodes
 from replaybench.experiments.training.study import Study
 from replaybench.replay.strategies.sampling.uniform import Uniform
 from replaybench.replay.strategies.weighting.importance import IS
@@ -27,6 +30,33 @@ ONE = {"update_every": 1}
 """With as many replays per experience as a batch has: one update after each step."""
 
 Taken = list[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Falling(PendulumDCSC):
+    """Its episodes end early."""
+
+    @staticmethod
+    def terminated(x_next: Any, event: int, p: Any) -> bool:
+        """Return whether it is fast."""
+        return bool(abs(x_next[1]) > 5.0)
+
+
+class Pushing(RungeKutta):
+    """Does more than its class when it advances."""
+
+    def advance(self, action: Any, running: Any) -> None:
+        """Push, and advance."""
+        super().advance(action + 0.1, running)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pushed(PendulumDCSC):
+    """Has an engine of its own."""
+
+    def engine(self, num_envs: int, frequency: float) -> Pushing:
+        """Return it."""
+        return Pushing(self, num_envs, frequency)
 
 
 def run(learner: str, strategy: str, settings: dict[str, Any], **study: Any) -> CellRun:
@@ -50,9 +80,9 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Taken:
     """Note the steps of every stride."""
     found: Taken = []
 
-    def watched(calls: Any, members: int, steps: int) -> None:
+    def watched(calls: Any, members: int, steps: int, going: Any) -> None:
         found.append(steps)
-        runner(calls, members, steps)
+        runner(calls, members, steps, going)
 
     runner = sequence.run
     monkeypatch.setattr(strides, "run", watched)
@@ -63,8 +93,9 @@ def one_by_one(cell: CellRun, monkeypatch: pytest.MonkeyPatch) -> dict[str, NDAr
     """Return the states of a run without strides."""
     with monkeypatch.context() as patch:
         patch.setattr(loop, "acting_stride", lambda *_: 0)
+        patch.setattr(loop, "common_stride", lambda *_: 0)
         patch.setattr(cells, "learning_stride", lambda *_: 0)
-        patch.setattr(reference_controllers, "_stride", lambda *_: 0)
+        patch.setattr(reference_controllers, "_stride", lambda *_: False)
         return states(cell)
 
 
@@ -88,6 +119,8 @@ def assert_same(strode: dict[str, NDArray[Any]], stepped: dict[str, NDArray[Any]
         ("TD3", "Resv[Uniform]", SMALL | {"warmup_episodes": 1}, {}),
         ("SAC", "Expl[Uniform]", SMALL | {"warmup_episodes": 1}, {}),
         ("SAC", "FIFO[Uniform]", SMALL | {"version": "first", "temperature": 0.2}, {}),
+        ("DQN", "Expl[Uniform]", {"hidden": [8], "batch_size": 16, "levels": 3}, {"plants": ("Magman",)}),
+        ("DDPG", "FIFO[Uniform]", SMALL | {"normalise": {"observations": True, "clip": 1.0, "rewards": True}}, {}),
         ("NAF", "FIFO[PER]", {"hidden": [8], "batch_size": 16}, {}),
         ("NAF", "FIFO[PER]", {"hidden": [8], "batch_size": 16, "bounded": False} | GAUSSIAN, {}),
         ("DDPG", "FIFO[Uniform]", SMALL, {"update_every": 70}),
@@ -110,6 +143,7 @@ def test_acting_in_strides_gives_the_bits_of_step_by_step(
         ("DDPG", "FULL[Uniform]", {}, 3),
         ("TD3", "Resv[PER]", {"warmup_episodes": 1}, 3),
         ("DDPG", "TDE[PERprop+IS]", {}, 3),
+        ("DDPG", "FIFO[Uniform]", {"normalise": {"rewards": True}}, 2),
     ],
 )
 def test_learning_in_strides_gives_the_bits_of_step_by_step(
@@ -119,6 +153,37 @@ def test_learning_in_strides_gives_the_bits_of_step_by_step(
     strode = states(run(learner, strategy, wanted, seeds=seeds, **ONE))
     assert sum(taken) >= 398, "but for the first step, of which nothing is stored, and for warming up"
     assert_same(strode, one_by_one(run(learner, strategy, wanted, seeds=seeds, **ONE), monkeypatch))
+
+
+@pytest.mark.parametrize("seeds", [3, 70])
+def test_episodes_that_end_early_do_so_for_each_member(
+    seeds: int, taken: Taken, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seventy have theirs in several strides."""
+
+    def falling() -> CellRun:
+        return run("DDPG", "Resv[PER]", SMALL, plants=(f"{__file__}:Falling",), seeds=seeds, episodes=4)
+
+    strode = states(cell := falling())
+    assert taken
+    lasted = cell.episode_steps
+    assert lasted.min() < 100
+    assert len(np.unique(lasted[:, 0])) > 1
+    assert lasted.max() <= 200
+    assert_same(strode, one_by_one(falling(), monkeypatch))
+
+
+def test_an_episode_is_told_once() -> None:
+    """Whatever follows before the next one ends."""
+    episodes = LiveEpisodes(PopulationEnv("PendulumDCSC", 2))
+    everybody = np.ones(2, np.bool_)
+    episodes.begin(everybody)
+    episodes.note(np.array([1.0, 2.0]), episodes.observation, episodes.sensor_noise, np.array([True, False]))
+    assert episodes.active.tolist() == [False, True]
+    episodes.begin(~episodes.active)
+    episodes.settle(episodes.observation, episodes.sensor_noise)
+    np.testing.assert_array_equal(episodes.reward, [1.0, np.nan])
+    assert episodes.active.all()
 
 
 def test_a_member_that_fails_is_seen_to(taken: Taken, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,16 +199,6 @@ def test_a_member_that_fails_is_seen_to(taken: Taken, monkeypatch: pytest.Monkey
     assert np.isnan(cell.reward[1]).all()
     assert np.isfinite(cell.reward[[0, 2]]).all()
     assert_same(strode, one_by_one(failing(), monkeypatch))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Falling(PendulumDCSC):
-    """Its episodes end early."""
-
-    @staticmethod
-    def terminated(x_next: Any, event: int, p: Any) -> bool:
-        """Return whether it is fast."""
-        return bool(abs(x_next[1]) > 5.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,15 +218,14 @@ class Own(SAC):
     ("learner", "strategy", "settings", "study"),
     [
         ("V-RACER", "FIFO[Uniform]", {"hidden": [8], "batch_size": 16}, {}),
-        ("DQN", "FIFO[Uniform]", {"hidden": [8], "batch_size": 16}, {}),
         ("DDPG", "FIFO[AER]", SMALL, {}),
         ("DDPG", "FIFO[Uniform+ReFER]", SMALL | GAUSSIAN, {}),
         ("DDPG", "FIFO[Uniform]", SMALL | {"exploration": {"form": "gaussian", "truncate": 3.0}}, {}),
         ("DDPG", "FIFO[Uniform]", SMALL | {"exploration": {"form": "parameter"}}, {}),
-        ("DDPG", "FIFO[Uniform]", SMALL | {"normalise": {"observations": True}}, {}),
         ("DDPG", "FIFO[Uniform]", SMALL, {"observe": ("angle",)}),
         ("DDPG", "Drop(0.5)*FIFO[Uniform]", SMALL, {}),
-        ("DDPG", "FIFO[Uniform]", SMALL, {"plants": (f"{__file__}:Falling",)}),
+        ("DDPG", "FIFO[Uniform]", SMALL, {"plants": (f"{__file__}:Falling",), "update_every": 50}),
+        ("DDPG", "FIFO[Uniform]", SMALL, {"plants": (f"{__file__}:Pushed",)}),
         (f"{__file__}:Own", "FIFO[Uniform]", SMALL, {}),
     ],
 )
@@ -196,6 +250,13 @@ def test_draws_that_look_at_the_run_are_made_step_by_step(taken: Taken) -> None:
     """Annealed rates, ERE's counts: made for many steps ahead they would be those of the first."""
     for strategy in ("FIFO[Annealed]", "FIFO[ERE]", "FIFO[PER+FIS]"):
         states(run("DDPG", strategy, SMALL | {"replays_per_experience": 16.0}, episodes=1, **ONE))
+    assert not taken
+
+
+def test_updates_on_what_is_newest_are_made_step_by_step(taken: Taken) -> None:
+    cell = run("DDPG", "FIFO[Uniform]", SMALL | {"replays_per_experience": 16.0}, episodes=1, **ONE)
+    cell.agent.on_policy = True
+    states(cell)
     assert not taken
 
 
