@@ -6,7 +6,7 @@ drew the batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -176,6 +176,9 @@ class Agent(Protocol):
 
     def act(self, observation: Floats) -> Floats:
         """Return the greedy action `[M, A]`."""
+
+    def acting(self, observation: Floats) -> tuple[Floats, Sequence[Call]] | None:
+        """Return what `act` would, and the calls that fill it in; None where that takes more than kernels."""
 
     def value(self, observation: Floats) -> Floats:
         """Return the value `[M, N]` that each member gives to observations `[M, N, S]` under its policy."""

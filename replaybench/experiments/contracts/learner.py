@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from replaybench.controllers.exploration.process_noise import Explored
 from replaybench.controllers.policies.policy import load_policy
 from replaybench.data.formats.policy_file import read_policy
 from replaybench.data.records.record import read_record
@@ -115,6 +116,36 @@ def _waits(cell: Cell) -> str:
         return ""
 
 
+def _alike_in_strides(cell: Cell) -> str:
+    """Whoever has calls of kernels for what its methods do has them for nothing else."""
+    with contextlib.closing(CellRun(cell)) as run, contextlib.closing(CellRun(cell)) as other:
+        everyone, seen = np.ones(cell.members, np.bool_), np.zeros_like(run.episodes.observation)
+        agent, rows = run.agent, other.agent
+        for one in (agent, rows):
+            one.start_episode(0, everyone)
+        exploring = rows.exploring(seen, everyone) if rows.acts_in_strides else None
+        acting = rows.acting(seen)
+        for step in range(_STEPS):
+            seen[:] = np.sin(step + np.arange(seen.size)).reshape(seen.shape)
+            if exploring is not None:
+                for call in exploring[1]:
+                    call.make()
+                one_by_one = agent.explore(seen, everyone)
+                pairs = zip(_explored(exploring[0]), _explored(one_by_one), strict=True)
+                if not all(np.array_equal(array, expected) for array, expected in pairs):
+                    return "what exploring returns does something else than explore"
+            if acting is not None:
+                for call in acting[1]:
+                    call.make()
+                if not np.array_equal(acting[0], agent.act(seen)):
+                    return "act does something else than policy_form says"
+    return ""
+
+
+def _explored(explored: Explored) -> list[Any]:
+    return [explored.action, explored.deviation, *(explored.extras[name] for name in sorted(explored.extras))]
+
+
 def _alike_in_any_population(cell: Cell) -> str:
     alone = dataclasses.replace(cell, first_member=2, members=1)
     with _advanced(cell) as run, _advanced(alone) as single:
@@ -164,6 +195,7 @@ LEARNER: Final[Promises[Cell]] = {
     "updates return a TD error of each sample": _annotations,
     "what is explored can be asked again": _explores_again,
     "members that wait draw nothing": _waits,
+    "steps in a row of kernel calls are those one by one": _alike_in_strides,
     "a member is the same bit for bit in any population": _alike_in_any_population,
     "a resumed run equals an uninterrupted one": _resumed,
     "a failed member fails alone and visibly": _fails_alone,
