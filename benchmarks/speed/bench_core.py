@@ -92,11 +92,15 @@ def updates() -> list[Timing]:
     return rows
 
 
+LOOPS = (("FIFO[Uniform]", 50, 110), ("FULL[PER]", 50, 95), ("FIFO[Uniform]", 8, 35), ("FIFO[Uniform]", 1, 30))
+"""Strategy, members, and how many times as fast as the peer the whole loop is to be."""
+
+
 def loop() -> list[Timing]:
     """The whole training loop: learner-episodes (200 steps and 100 updates) per second and core."""
     peer = peer_ddpg(FixedLength())
     rows = []
-    for strategy, members, target in (("FIFO[Uniform]", 50, 110), ("FULL[PER]", 50, 95), ("FIFO[Uniform]", 8, 35)):
+    for strategy, members, target in LOOPS:
         run = our_run(strategy, members)
         ours, theirs = interleaved(
             lambda run=run, members=members: timed(run.advance, members),

@@ -37,7 +37,7 @@ def test_full_keeps_everything_and_refuses_more_than_it_was_made_for() -> None:
     replay = make("FULL[Uniform]", capacity=37)
     fill(replay, 37)
     assert list(replay.columns.column("reward")[0, :, 0]) == list(range(37))
-    with pytest.raises(OverflowError, match="37"):
+    with pytest.raises(OverflowError, match="more experiences or units than it has room for"):
         fill(replay, 1)
 
 
