@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba import typeof, types
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
@@ -171,19 +171,19 @@ _ENTRIES: Final[dict[tuple[Any, ...], int]] = {}
 
 
 def _enter(calls: Mapping[tuple[Any, ...], Call]) -> None:
-    """Make code that makes calls of these kinds on rows of words, all at once: most of the time goes by modules."""
+    """Make code that makes calls of these kinds on rows of words, without Numba's passes: there is nothing to gain."""
     if not calls:
         return
     with global_compiler_lock:
-        library = cpu_target.target_context.codegen().create_library("replaybench.words")
-        module = library.create_ir_module("replaybench.words")
+        module = ir.Module("replaybench.words")
         for number, call in enumerate(calls.values()):
-            _write_entry(module, f"replaybench.words.{number}", call)
-        library.add_ir_module(module)
-        library.finalize()
-        _KEPT.append(library)
+            _write_entry(module, f"words.{number}", call)
+        machine = binding.Target.from_default_triple().create_target_machine(opt=0, jit=True)
+        engine = binding.create_mcjit_compiler(binding.parse_assembly(str(module)), machine)
+        engine.finalize_object()
+        _KEPT.append(engine)
         for number, kind in enumerate(calls):
-            _ENTRIES[kind] = int(library.get_pointer_to_function(f"replaybench.words.{number}"))
+            _ENTRIES[kind] = engine.get_function_address(f"words.{number}")
 
 
 def _write_entry(module: ir.Module, name: str, call: Call) -> None:
@@ -205,7 +205,7 @@ def _write_entry(module: ir.Module, name: str, call: Call) -> None:
 
 
 _KEPT: Final[list[Any]] = []
-"""Code goes when its library does."""
+"""Code goes when its engine does."""
 
 
 def _as(builder: Any, word: Any, wanted: Any) -> Any:
