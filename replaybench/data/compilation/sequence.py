@@ -25,6 +25,7 @@ from replaybench.data.kernel import kernel
 _WORD: Final = ir.IntType(64)
 _MEMBER_STEPS: Final = 2048  # in one `run`, so that it leaves time for interruptions
 _FEWEST: Final = 8  # for which a `run` is worth its preparation
+_FEW_MEMBERS: Final = 48  # more fill vectors in kernels for all of them, which takes less time than no Python does
 
 
 class Whole(NamedTuple):
@@ -270,7 +271,7 @@ def count_from(first: int, updates: int) -> Each:
 def stride_of(steps: int, members: int) -> int:
     """Return how many of so many steps are to be made in one `run`; 0 where one by one is as good."""
     together = min(steps, _MEMBER_STEPS // members)
-    return together if together >= _FEWEST else 0
+    return together if together >= _FEWEST and members <= _FEW_MEMBERS else 0
 
 
 def flat(calls: Iterable[Sequence[Call] | None]) -> list[Call] | None:

@@ -16,7 +16,7 @@ from replaybench.controllers.agent import Agent
 from replaybench.data.compilation.sequence import run
 from replaybench.envs.population import PopulationEnv
 from replaybench.experiments.training.episodes import LiveEpisodes
-from replaybench.experiments.training.strides import acting_stride, common_stride
+from replaybench.experiments.training.strides import act_in_strides
 from replaybench.replay.buffer import Replay
 from replaybench.replay.files.buffer_stream import BufferStream
 from replaybench.replay.newest import newest_batch
@@ -28,22 +28,20 @@ def training_episode(env: PopulationEnv, agent: Agent, replay: Replay, episode: 
     """Run one episode of every member, exploration included, into the buffers; return what it was like."""
     episodes = LiveEpisodes(env, replay.strategy.sampling.needs_state)
     begin(agent, episodes, ~episodes.active, episode)
-    while acting_stride(agent, replay, episodes, env.steps_per_episode):
-        pass
-    while episodes.active.any():
-        step(agent, replay, episodes)
+    if not act_in_strides(agent, replay, episodes, env.steps_per_episode):
+        while episodes.active.any():
+            step(agent, replay, episodes)
     return episodes
 
 
 def training_steps(agent: Agent, replay: Replay, episodes: LiveEpisodes, steps: int, episode: int) -> None:
     """Run `steps` steps of every member in round `episode`; each begins another episode when one has ended."""
-    while steps > 0:
+    if act_in_strides(agent, replay, episodes, steps, lambda chosen: begin(agent, episodes, chosen, episode)):
+        return
+    for _ in range(steps):
         if not episodes.active.all():
             begin(agent, episodes, ~episodes.active, episode)
-        done = common_stride(agent, replay, episodes, steps)
-        if not done:
-            step(agent, replay, episodes)
-        steps -= done or 1
+        step(agent, replay, episodes)
 
 
 def begin(agent: Agent, episodes: LiveEpisodes, chosen: NDArray[np.bool_], episode: int) -> None:

@@ -1,18 +1,21 @@
 """Strides: many steps of all members in one row of kernel calls, with or without an update after each.
 
-One by one, a step takes a few dozen calls from Python, which cost a large population nothing, and a single seed as much
-as all that they do. In a stride each member does all its steps before the next one does: the numbers are the same bits.
+One by one, a step takes a few dozen calls from Python, which cost a large population nothing, and a single seed ten
+times as much as all that they do. In a stride each member does all its steps before the next one does any; the numbers
+are the same bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.controllers.agent import Agent
 from replaybench.data.compilation.sequence import Call, run, stride_of
+from replaybench.data.kernel import kernel
 from replaybench.data.kernels.put import put
 from replaybench.envs.population import Stepping
 from replaybench.experiments.training.episodes import LiveEpisodes
@@ -21,35 +24,50 @@ from replaybench.replay.buffer import Replay
 from replaybench.replay.phase import annotation_calls, sampling_calls
 from replaybench.replay.strategies.view import Context
 
+Bools = NDArray[np.bool_]
+
 
 class _Steps(NamedTuple):
     calls: list[Call]
     plant: Stepping
 
 
-def acting_stride(agent: Agent, replay: Replay, episodes: LiveEpisodes, steps: int) -> int:
-    """Let every member act, step and add, up to `steps` times and none past the end of its episode; return how often.
+def act_in_strides(
+    agent: Agent, replay: Replay, episodes: LiveEpisodes, steps: int, begin: Callable[[Bools], None] | None = None
+) -> bool:
+    """Let every member act, step and add `steps` times, episode after episode: `begin` begins another of those chosen.
 
-    Members whose episodes end early do so less often. 0 where the plant, the learner or the strategy has something to
-    do that is no kernel, or nobody would be faster: then nothing is changed.
+    Without it none does so past the end of its episode. False where the plant, the learner or the strategy has
+    something to do that is no kernel, or nobody would be faster; then nothing is done but that episodes have begun.
     """
-    steps = stride_of(steps, len(replay.members))
-    if not steps or (acting := _acting(agent, replay, episodes)) is None:
-        return 0
-    _run(acting.calls, acting.plant, episodes, steps := min(steps, acting.plant.most))
-    return steps
-
-
-def common_stride(agent: Agent, replay: Replay, episodes: LiveEpisodes, steps: int) -> int:
-    """Do what `acting_stride` does where all members are under way and do as many steps; else 0."""
-    together = episodes.active.all() and not episodes.env.ends_early
-    return acting_stride(agent, replay, episodes, steps) if together else 0
+    members, left = len(replay.members), np.full(len(replay.members), steps)
+    if not (together := stride_of(steps, members)):
+        return False
+    while True:
+        over = ~episodes.active & (left > 0)
+        if begin is not None and over.any():
+            begin(over)
+        going = episodes.active & (left > 0)
+        if not going.any():
+            return True
+        if (acting := _acting(agent, replay, episodes)) is None:
+            assert (left == steps).all()
+            return False
+        counting = Call(_count_down, (acting.plant.running, left, going))
+        run([*acting.calls, counting], members, min(together, int(left[going].max())), going)
+        _settle(episodes, acting.plant)
 
 
 def learning_stride(agent: Agent, replay: Replay, episodes: LiveEpisodes, progress: Sequence[float]) -> int:
-    """Do what `acting_stride` does with an update after each step; `progress` of the run, 0 to 1, at each that is due.
+    """Let every member act, step, add and update once, again and again; return how often, none past an episode's end.
 
-    0 also where what is drawn depends on more than what is stored when it is drawn.
+    Args:
+        agent, replay, episodes: what acts and learns, from what, and where.
+        progress: of the run, 0 to 1, at each step that is due.
+
+    Returns:
+        The number of steps, at most those due; 0 where `act_in_strides` says False, and also where episodes may end
+        early, or what is drawn depends on more than what is stored when it is drawn.
     """
     strategy = replay.strategy
     lasting = strategy.sampling.lasting and (strategy.weights is None or strategy.weights.lasting)
@@ -65,7 +83,8 @@ def learning_stride(agent: Agent, replay: Replay, episodes: LiveEpisodes, progre
     batch, drawing = drawn
     learning, annotations = agent.phase_call(batch, steps)
     noting = annotation_calls(replay, batch, annotations, steps)
-    _run([*acting.calls, *drawing, learning, *noting], acting.plant, episodes, steps)
+    run([*acting.calls, *drawing, learning, *noting], len(replay.members), steps)
+    _settle(episodes, acting.plant)
     episodes.forget_seen()
     return steps
 
@@ -85,10 +104,13 @@ def _acting(agent: Agent, replay: Replay, episodes: LiveEpisodes) -> _Steps | No
     explored, exploring = tried
     before: dict[str, NDArray[Any]] = {"observation": plant.observation, "sensor_noise": plant.sensor_noise}
     chosen = {"action": explored.action, "exploration": explored.deviation[:, None], **explored.extras}
-    after: dict[str, NDArray[Any]] = {"reward": plant.reward[:, None], "next_observation": plant.observation}
-    after["actuator_noise"] = plant.actuator_noise
+    after: dict[str, NDArray[Any]] = {
+        "reward": plant.reward[:, None],
+        "next_observation": plant.observation,
+        "terminated": plant.terminated[:, None],
+        "actuator_noise": plant.actuator_noise,
+    }
     places = arriving.fields
-    after["terminated"] = plant.terminated[:, None]
     if not places.keys() <= {*before, *chosen, *after}:
         return None
 
@@ -102,6 +124,13 @@ def _acting(agent: Agent, replay: Replay, episodes: LiveEpisodes) -> _Steps | No
     return _Steps([*seeing, *acting, *plant.calls, *told, *adding], plant)
 
 
-def _run(calls: Sequence[Call], plant: Stepping, episodes: LiveEpisodes, steps: int) -> None:
-    run(calls, len(plant.running), steps, plant.running)
+def _settle(episodes: LiveEpisodes, plant: Stepping) -> None:
     episodes.settle(plant.observation.copy(), plant.sensor_noise.copy())
+
+
+@kernel
+def _count_down(running: Bools, left: NDArray[np.int64], going: Bools) -> None:
+    """Count a step; who is `running` and has steps left goes on, `[M]`."""
+    for m in range(running.size):
+        left[m] -= 1
+        going[m] = running[m] and left[m] > 0
