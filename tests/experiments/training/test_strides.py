@@ -257,6 +257,15 @@ def test_draws_that_look_at_the_run_are_made_step_by_step(taken: Taken) -> None:
     assert not taken
 
 
+def test_a_stride_ends_where_an_episode_does() -> None:
+    cell = run("DDPG", "FIFO[Uniform]", SMALL | {"batch_size": 4, "replays_per_experience": 4.0}, seeds=1, **ONE)
+    loop.training_steps(cell.agent, cell.replay, cell.episodes, 50, 0)
+    done = strides.learning_stride(cell.agent, cell.replay, cell.episodes, [0.5] * 1000)
+    assert done == 150
+    assert not cell.episodes.active.any()
+    assert cell.episodes.steps.tolist() == [200.0]
+
+
 def test_updates_on_what_is_newest_are_made_step_by_step(taken: Taken) -> None:
     cell = run("DDPG", "FIFO[Uniform]", SMALL | {"replays_per_experience": 16.0}, episodes=1, **ONE)
     cell.agent.on_policy = True
