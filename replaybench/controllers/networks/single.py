@@ -43,10 +43,13 @@ def evaluate_single(
     parameters: Floats, plan: NDArray[np.int64], activation: int, tanh: bool, x: Floats, out: Floats
 ) -> None:
     """Evaluate every member: one observation each, x `[M, 1, in]` → out `[M, 1, out]`; see `Network` for the rest."""
-    last, width = plan.shape[0] - 2, plan[:, 0].max() + 1
-    before, after = np.ones(width, x.dtype), np.empty(width, x.dtype)
-    for m in range(x.shape[0]):
-        before[: x.shape[2]] = x[m, 0]
+    last, width = plan.shape[0] - 2, 0
+    for layer in range(last + 2):
+        width = max(width, plan[layer, 0] + 1)
+    before, after = np.empty(width, x.dtype), np.empty(width, x.dtype)
+    for m in range(x.shape[0]):  # in loops, as to assign slices takes seconds to compile
+        for i in range(x.shape[2]):
+            before[i] = x[m, 0, i]
         for layer in range(last + 1):
             inputs, outputs, offset = plan[layer, 0], plan[layer, 1], plan[layer, 2]
             weights = parameters[m, offset : offset + inputs * outputs].reshape(inputs, outputs)
@@ -55,7 +58,8 @@ def evaluate_single(
             if layer < last or tanh:
                 activate(after[:outputs], activation if layer < last else _TANH)
             before, after = after, before
-        out[m, 0] = before[: out.shape[2]]
+        for o in range(out.shape[2]):
+            out[m, 0, o] = before[o]
 
 
 @kernel
