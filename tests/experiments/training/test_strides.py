@@ -59,6 +59,13 @@ class Pushed(PendulumDCSC):
         return Pushing(self, num_envs, frequency)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Fine(PendulumDCSC):
+    """A sample of it takes long."""
+
+    max_substep = 0.0002
+
+
 def run(learner: str, strategy: str, settings: dict[str, Any], **study: Any) -> CellRun:
     """Run three rounds of three members whose buffers are soon full."""
     known: dict[str, Any] = {"plants": ("PendulumDCSC",), "seeds": 3, "episodes": 3, "noise": (0.02,), **study}
@@ -225,6 +232,7 @@ class Own(SAC):
         ("DDPG", "FIFO[Uniform]", SMALL, {"observe": ("angle",)}),
         ("DDPG", "Drop(0.5)*FIFO[Uniform]", SMALL, {}),
         ("DDPG", "FIFO[Uniform]", SMALL, {"plants": (f"{__file__}:Pushed",)}),
+        ("DDPG", "FIFO[Uniform]", SMALL, {"plants": (f"{__file__}:Fine",)}),
         (f"{__file__}:Own", "FIFO[Uniform]", SMALL, {}),
     ],
 )
