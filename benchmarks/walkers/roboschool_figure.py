@@ -51,7 +51,7 @@ MEASURES: Final[dict[str, Callable[[Floats], Floats]]] = {
 
 
 def kept(cell: Cell, study: str) -> str:
-    """Return what is kept, shortly: FIFO for FIFO(40000)[Uniform], all for FULL[Uniform]; how many where that differs."""
+    """Return what is kept, shortly: FIFO for FIFO(40000)[Uniform], all for FULL[Uniform]; how many if that differs."""
     if cell.strategy == ALL:
         return "all"
     capacity = re.findall(r"[0-9]{4,}", cell.strategy)[0]
