@@ -33,7 +33,7 @@ class Controller(Protocol):
 
 
 @runtime_checkable
-class ActsInStrides(Controller, Protocol):
+class CompiledController(Controller, Protocol):
     """A controller that may have calls of kernels for what it does."""
 
     def acting(self, observation: Float32Array) -> tuple[Float32Array, Sequence[Call]] | None:
@@ -104,7 +104,7 @@ def run_episode(controller: Controller, env: PopulationEnv) -> NDArray[np.float6
     """
     observation, _ = env.reset()
     total, steps = np.zeros(env.num_envs), np.zeros(env.num_envs, np.int64)
-    running = np.full(env.num_envs, not _stride(controller, env, total, steps))
+    running = np.full(env.num_envs, not _in_a_row(controller, env, total, steps))
     while running.any():
         observation, reward, terminated, truncated, _ = env.step(controller.act(observation))
         total += reward
@@ -113,10 +113,10 @@ def run_episode(controller: Controller, env: PopulationEnv) -> NDArray[np.float6
     return env.plant.episode_score(total, steps)
 
 
-def _stride(controller: Controller, env: PopulationEnv, total: NDArray[np.float64], steps: NDArray[np.int64]) -> bool:
+def _in_a_row(controller: Controller, env: PopulationEnv, total: NDArray[np.float64], steps: NDArray[np.int64]) -> bool:
     """Run an episode that has begun in a row of kernel calls; add up rewards and steps `[M]`. False if undone."""
-    together, plant = stride_of(env.steps_per_episode, env.num_envs), env.stepping()
-    if not (together and isinstance(controller, ActsInStrides)) or plant is None:
+    together = stride_of(env.steps_per_episode, env.num_envs)
+    if not (together and isinstance(controller, CompiledController)) or (plant := env.stepping()) is None:
         return False
     if (acting := controller.acting(plant.observation)) is None:
         return False

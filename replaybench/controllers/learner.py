@@ -145,7 +145,7 @@ class Learner(SavedLearner):
     def exploring(self, observation: Floats, active: NDArray[np.bool_]) -> Exploring | None:
         """Return what does `explore`, given observations as networks are given them, contiguous.
 
-        None where that takes more than kernels.
+        None where that takes more than kernels; which does not change within a round.
         """
         return None
 
@@ -265,15 +265,19 @@ class Learner(SavedLearner):
     @property
     def learns_in_phases(self) -> bool:
         """Whether `phase_call` can be asked for: a batch's arrays are all that an update depends on."""
-        whole = type(self).update is Learner.update  # else it does more than its call
+        whole = self._as_here("update", "update_all", "begin_updates")  # else it does more than its call
         own = "call_for" in vars(type(self)) and whole and self.on_device is None
         return own and self.segment == 1 and self.window == 1 and not self.normaliser.observations.on
 
     @property
     def acts_in_strides(self) -> bool:
         """Whether `exploring` may be asked for: it is all that an agent of this class does in a step."""
-        whole = all(getattr(type(self), name) is getattr(Learner, name) for name in ("explore", "on_step"))
+        whole = self._as_here("explore", "on_step", "seen")
         return whole and self.setting.dtype == np.float32 and "exploring" in vars(type(self))
+
+    def _as_here(self, *names: str) -> bool:
+        """Tell whether the learner's class has these methods as they are here."""
+        return all(getattr(type(self), name) is getattr(Learner, name) for name in names)
 
     def phase_call(self, batch: Batch, updates: int) -> tuple[Call, Mapping[str, Floats]]:
         """Count so many updates; return the call that does each of them, when `batch` is drawn anew, for `run`."""
@@ -322,7 +326,7 @@ class Learner(SavedLearner):
 
         Observations are contiguous, and what counts is in them when the calls are made.
         """
-        if not self.greedy_by_form or self.setting.dtype != np.float32:
+        if not (self.greedy_by_form and self._as_here("seen", "act") and self.setting.dtype == np.float32):
             return None
         seen, normalising = self.normaliser.observations.normalising(observation)
         acting = self.policy_form().acting(seen)

@@ -213,37 +213,51 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         commanded, engine, signals = np.ascontiguousarray(actions, np.float32), self._engine, self._signals
         if commanded.shape != signals.action.shape:
             raise UserError(f"actions have shape {commanded.shape}; this population takes {signals.action.shape}")
-        running, moving = self._running, self._moving
-        flags, fail = (engine.terminated, self._truncated, self._failed), self.nan_actions == "fail"
-        bad = begin_step(commanded, *flags, signals.action, running, moving, fail)
-        if bad >= 0 and not fail:
+        bad = self._beginning(commanded).make()
+        if bad >= 0 and self.nan_actions == "raise":
             raise UserError(f"the action of member {self.members[bad]} is not a number: {commanded[bad].tolist()}")
-        engine.step(signals, moving)
-        limit = self.steps_per_episode, self._elapsed, engine.truncated, self._truncated, engine.terminated
-        end_step(running, self._failed, *limit, engine.reward, self._over)
+        engine.step(signals, self._moving)
+        self._ending().make()
         ended = engine.terminated.copy(), self._truncated.copy()
         return self._of_seen(signals.observation), engine.reward.copy(), *ended, self._infos()
 
     def stepping(self) -> Stepping | None:
         """Return the calls that do `step` again and again of each member until its episode is over.
 
-        None where there are none: of plants that are not kernels, of partially observed ones, where an action that is
-        no number is an error, before the first `reset`, and where all episodes are over.
+        None where there are none: of plants that are not kernels, of partially observed ones, of a derived class, where
+        an action that is no number is an error, before the first `reset`, and where all episodes are over.
         """
-        engine, signals, fail = self._engine, self._signals, self.nan_actions == "fail"
-        motion = engine.stepping(signals, self._moving) if fail and self._sees_all and self._started else None
+        engine, signals = self._engine, self._signals
+        plain = type(self).step is PopulationEnv.step and self._sees_all and self.nan_actions == "fail"
+        motion = engine.stepping(signals, self._moving) if plain and self._started else None
         self._running[:] = ~(engine.terminated | self._truncated)
         if motion is None or not self._running.any():
             return None
         action = np.empty_like(signals.action)
-        flags = engine.terminated, self._truncated, self._failed
-        begun = Call(begin_step, (action, *flags, signals.action, self._running, self._moving, fail))
-        limit = self.steps_per_episode, self._elapsed, engine.truncated, self._truncated, engine.terminated
-        ended = Call(end_step, (self._running, self._failed, *limit, engine.reward, self._over))
-        seen = signals.observation, signals.sensor_error, signals.actuator_error
-        most = self.steps_per_episode - int(self._elapsed[self._running].max())
-        told: tuple[Any, ...] = (engine.reward, engine.terminated, self._over, self._running, most)
-        return Stepping(action, [begun, *motion, ended], *seen, *told)
+        return Stepping(
+            action=action,
+            calls=[self._beginning(action), *motion, self._ending()],
+            observation=signals.observation,
+            sensor_noise=signals.sensor_error,
+            actuator_noise=signals.actuator_error,
+            reward=engine.reward,
+            terminated=engine.terminated,
+            over=self._over,
+            running=self._running,
+            most=self.steps_per_episode - int(self._elapsed[self._running].max()),
+        )
+
+    def _beginning(self, commanded: Float32Array) -> Call:
+        """Return the call that takes commanded actions `[M, A]`; it returns the first that is no number, −1 if none."""
+        flags = self._engine.terminated, self._truncated, self._failed
+        written = self._signals.action, self._running, self._moving
+        return Call(begin_step, (commanded, *flags, *written, self.nan_actions == "fail"))
+
+    def _ending(self) -> Call:
+        """Return the call that counts a step."""
+        engine, limit = self._engine, (self.steps_per_episode, self._elapsed)
+        flags = engine.truncated, self._truncated, engine.terminated
+        return Call(end_step, (self._running, self._failed, *limit, *flags, engine.reward, self._over))
 
     def simulate(self, state: ArrayLike, action: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Step any states once without noise, touching no member.

@@ -16,9 +16,9 @@ from replaybench.data.kernels.put import put
 from replaybench.replay.arrays import Floats
 from replaybench.replay.buffer import Replay
 from replaybench.replay.orders.rank_order import order_arrive_all
+from replaybench.replay.own_strategies import ours
 from replaybench.replay.storage.columns import write
 from replaybench.replay.storage.slots import offer
-from replaybench.replay.strategies.retention.interface import RunningRetention
 from replaybench.replay.strategies.running import Running
 
 Bools = NDArray[np.bool_]
@@ -47,14 +47,16 @@ def arrival(replay: Replay, active: Bools, ended: Bools) -> Arrival | None:
         return None
     parts = [part for part in (replay.sampling, replay.weighting) if part is not None]
     more = any(type(part).stored is not Running.stored for part in parts)
-    if more or type(retention).slots is not RunningRetention.slots:  # a user's, which does more than its calls
+    if more or not ours(retention):  # a user's, which does more than its calls, or whose slots are to be checked
         return None
+    # It makes room for an episode that begins: others ask for its arrays afterwards.
+    counting = replay.episodes.counting(replay.collected, active, ended)
     slots = np.empty_like(replay.count)
     if (chosen := retention.calls(replay.offers, replay.slots, slots)) is None:
         return None
     row = np.zeros((len(replay.count), columns.width), np.float32)
     calls = [
-        replay.episodes.counting(replay.collected, active, ended),
+        counting,
         Call(offer, (active, replay.count, replay.slots, replay.offers, slots)),
         *chosen,
         Call(write, (columns.rows, columns.serial, slots, replay.collected, row, replay.count)),

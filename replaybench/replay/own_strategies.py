@@ -24,7 +24,7 @@ def choose_slots(running: RunningRetention, offers: Indices, capacity: int, slot
     Raises:
         UserError: it chose a slot that is not there, or changed another entry.
     """
-    if _ours(running):
+    if ours(running):
         running.slots(offers, capacity, slots)
         return
     before, full = slots.copy(), slots == -2
@@ -38,7 +38,7 @@ def choose_slots(running: RunningRetention, offers: Indices, capacity: int, slot
 
 def check_drawn(running: RunningSampling, idx: Indices, stored: Indices) -> None:
     """Refuse slots `[M, …]` that a user's sampling drew beyond those that its members have `stored` `[M]`."""
-    if _ours(running):
+    if ours(running):
         return
     drawn = idx.reshape(len(stored), -1)
     beyond = (drawn < 0) | (drawn >= stored[:, None])
@@ -50,7 +50,7 @@ def check_drawn(running: RunningSampling, idx: Indices, stored: Indices) -> None
 
 def check_remembered(running: object, state: Mapping[str, Any], taken: Collection[str], members: int) -> None:
     """Refuse a `state_dict` of a user's class that no file could hold beside what is `taken`."""
-    if _ours(running):
+    if ours(running):
         return
     for name, array in state.items():
         mine = f"{_called(running)}: {name!r} of state_dict"
@@ -63,7 +63,8 @@ def check_remembered(running: object, state: Mapping[str, Any], taken: Collectio
             raise UserError(f"{mine} is of type {kind}, and of {KINDS[name]} in buffer files; give it another name")
 
 
-def _ours(running: object) -> bool:
+def ours(running: object) -> bool:
+    """Tell whether a running form is the package's own."""
     return type(running).__module__.startswith("replaybench.")
 
 

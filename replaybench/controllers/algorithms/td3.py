@@ -106,8 +106,10 @@ class TD3(Learner):
 
     def exploring(self, observation: Floats, active: NDArray[np.bool_]) -> Exploring | None:
         """Return what does `explore`; None while warming up."""
+        if self.warming_up:
+            return None
         evaluation, mean = self.actor.evaluating(observation[:, None])
-        return None if self.warming_up else preceded([evaluation], self.exploration.exploring(mean[:, 0], active))
+        return preceded([evaluation], self.exploration.exploring(mean[:, 0], active))
 
     def policy(self, observation: Floats) -> Floats:
         """Return π(s) `[M, N, A]` for observations `[M, N, S]`."""

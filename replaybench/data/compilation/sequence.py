@@ -1,9 +1,9 @@
 """Calls of kernels one after the other, member by member and update by update, without Python between them.
 
-A phase of updates is: draw, fetch, learn, annotate, and again. Each is a kernel for a whole population, and those that
-follow each other come from wings that know nothing of each other. Here they are called on one member at a time: as
-members are independent, the numbers are those of calls for all, and all that belongs to a member stays in cache. No
-kernel is compiled for this. A call is made from a row of words, what arguments are to the machine (addresses, sizes,
+A phase of updates is: draw, fetch, learn, annotate, and again; a stride of steps: act, move, store, and again. Each is
+a kernel for a whole population, and those that follow each other come from wings that know nothing of each other. Here
+they are called on one member at a time: as members are independent, the numbers are those of calls for all, and all
+that belongs to a member stays in cache. No kernel is compiled for this. A call is made from a row of words, what arguments are to the machine (addresses, sizes,
 numbers); for another member or update other words stand there.
 """
 
@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from replaybench.data.kernel import kernel
 
 _WORD: Final = ir.IntType(64)
-_MEMBER_STEPS: Final = 2048  # in one `run`, so that it leaves time for interruptions
+_IN_A_ROW: Final = 64  # updates of a member, between which there is time for interruptions
+_MEMBER_STEPS: Final = 2048  # in one `run`, after which others are told
 _FEWEST: Final = 8  # for which a `run` is worth its preparation
 _FEW_MEMBERS: Final = 48  # more fill vectors in kernels for all of them, which takes less time than no Python does
 
@@ -49,9 +50,9 @@ class Call(NamedTuple):
     kernel: Any
     arguments: tuple[Any, ...]
 
-    def make(self) -> None:
-        """Make the call for all members at once, in a single update."""
-        self.kernel(*[
+    def make(self) -> Any:
+        """Make the call for all members at once, in a single update; return what it does."""
+        return self.kernel(*[
             value.value if isinstance(value, Whole) else _example(value) if isinstance(value, Each) else value
             for value in self.arguments
         ])  # fmt: skip
@@ -143,7 +144,7 @@ def run(calls: Sequence[Call], members: int, updates: int, going: NDArray[np.boo
         going: `[M]`, who has further updates, as the calls have left it; everybody if not given.
 
     Raises:
-        RuntimeError: a kernel raised an error.
+        Exception: what a kernel has raised.
         ValueError: an array does not begin with an axis of members.
     """
     row, kinds, starts = _Row(members), [], []
@@ -163,8 +164,13 @@ def run(calls: Sequence[Call], members: int, updates: int, going: NDArray[np.boo
     apart = np.array([moved.get(at, 0) for at in place.tolist()], np.int64)
     words = np.array(row.start, np.int64)
     going = np.ones(members, np.bool_) if going is None else going
-    if _run(np.array(entries), np.array(starts), words, by_member, place, apart, table, members, updates, going):
-        raise RuntimeError("a kernel of this phase raised an error")
+    made_of = np.array(entries), np.array(starts), words, by_member, place, apart, table
+    for member in range(members):
+        for first in range(0, updates, _IN_A_ROW):
+            failed = _run(*made_of, member, first, min(updates, first + _IN_A_ROW), going)
+            if failed >= 0:
+                calls[failed].make()  # which says what it says
+                raise RuntimeError(f"{calls[failed].kernel.__name__} has raised an error")
 
 
 _ENTRIES: Final[dict[tuple[Any, ...], int]] = {}
@@ -243,24 +249,24 @@ def _run(
     place: NDArray[np.int64],
     apart: NDArray[np.int64],
     by_update: NDArray[np.int64],
-    members: int,
-    updates: int,
+    m: int,
+    first: int,
+    end: int,
     going: NDArray[np.bool_],
 ) -> int:
+    """Make the calls for updates from `first` to `end` of member m; return which has failed, −1 if none."""
     words = start.copy()
-    for m in range(members):
-        for k in range(by_member.shape[0]):
-            words[by_member[k, 0]] = start[by_member[k, 0]] + m * by_member[k, 1]
-        for u in range(updates):
-            if not going[m]:
-                break
-            for k in range(place.size):
-                words[place[k]] = by_update[k, u] + m * apart[k]
-            for call in range(entries.size):
-                status = _call(entries[call], words, starts[call])
-                if status != 0:
-                    return int(status)
-    return 0
+    for k in range(by_member.shape[0]):
+        words[by_member[k, 0]] = start[by_member[k, 0]] + m * by_member[k, 1]
+    for u in range(first, end):
+        if not going[m]:
+            break
+        for k in range(place.size):
+            words[place[k]] = by_update[k, u] + m * apart[k]
+        for call in range(entries.size):
+            if _call(entries[call], words, starts[call]) != 0:
+                return call
+    return -1
 
 
 def count_from(first: int, updates: int) -> Each:

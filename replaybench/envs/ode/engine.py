@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,6 @@ from replaybench.data.streams import Stream
 from replaybench.envs.interface.engine import Engine, clear
 from replaybench.envs.interface.signals import Signals
 from replaybench.envs.ode import rk4
-
-_MANY: Final = 64  # substeps, beside which Python is nothing, and of which many samples in a row were not to be stopped
 
 
 class RungeKutta(Engine):
@@ -53,9 +51,9 @@ class RungeKutta(Engine):
         return Call(self._kernel.advance, (self.observed, action, running, *motion, *written))
 
     def stepping(self, signals: Signals, running: NDArray[np.bool_]) -> Sequence[Call] | None:
-        """Return the calls that do `step`; None where a derived class does more, or a sample is a long computation."""
+        """Return the calls that do `step`; None where a derived class does more, or parameters are no plain numbers."""
         own = all(getattr(type(self), name) is getattr(RungeKutta, name) for name in ("step", "advance", "sense"))
-        if not own or self._substeps > _MANY:
+        if not own or not all(isinstance(value, int | float) for value in self._params):
             return None
         disturb, physical = signals.disturbing(running)
         cleared = Call(clear, (self.reward, self.event, self.truncated))

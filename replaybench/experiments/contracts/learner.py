@@ -13,6 +13,7 @@ import numpy as np
 
 from replaybench.controllers.exploration.process_noise import Explored
 from replaybench.controllers.policies.policy import load_policy
+from replaybench.data.compilation.sequence import run as run_calls
 from replaybench.data.formats.policy_file import read_policy
 from replaybench.data.records.record import read_record
 from replaybench.experiments.contracts.promises import Promises, difference
@@ -120,30 +121,31 @@ def _alike_in_strides(cell: Cell) -> str:
     """Whoever has calls of kernels for what its methods do has them for nothing else."""
     with contextlib.closing(CellRun(cell)) as run, contextlib.closing(CellRun(cell)) as other:
         everyone, seen = np.ones(cell.members, np.bool_), np.zeros_like(run.episodes.observation)
-        agent, rows = run.agent, other.agent
+        agent, rows, rng = run.agent, other.agent, np.random.Generator(np.random.PCG64(0))
         for one in (agent, rows):
             one.start_episode(0, everyone)
-        exploring = rows.exploring(seen, everyone) if rows.acts_in_strides else None
+        known = rows.normaliser.observations
+        normalised, normalising = known.normalising(seen)
+        exploring = rows.exploring(normalised, everyone) if rows.acts_in_strides else None
         acting = rows.acting(seen)
-        for step in range(_STEPS):
-            seen[:] = np.sin(step + np.arange(seen.size)).reshape(seen.shape)
-            if exploring is not None:
-                for call in exploring[1]:
-                    call.make()
-                one_by_one = agent.explore(seen, everyone)
-                pairs = zip(_explored(exploring[0]), _explored(one_by_one), strict=True)
-                if not all(np.array_equal(array, expected) for array, expected in pairs):
+        for _ in range(_STEPS):
+            seen[:] = rng.normal(size=seen.shape)
+            expected = agent.explore(seen, everyone)
+            if exploring is None:
+                rows.explore(seen, everyone)
+            else:
+                run_calls([*known.updating(seen, everyone), *normalising, *exploring[1]], cell.members, 1)
+                if difference(_explored(expected), _explored(exploring[0])):
                     return "what exploring returns does something else than explore"
             if acting is not None:
-                for call in acting[1]:
-                    call.make()
+                run_calls(acting[1], cell.members, 1)
                 if not np.array_equal(acting[0], agent.act(seen)):
                     return "act does something else than policy_form says"
     return ""
 
 
-def _explored(explored: Explored) -> list[Any]:
-    return [explored.action, explored.deviation, *(explored.extras[name] for name in sorted(explored.extras))]
+def _explored(explored: Explored) -> dict[str, Any]:
+    return {"action": explored.action, "deviation": explored.deviation, **explored.extras}
 
 
 def _alike_in_any_population(cell: Cell) -> str:

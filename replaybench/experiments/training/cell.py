@@ -141,10 +141,13 @@ class CellRun:
         """Run a round of steps, which the phases of updates do not heed: they come after every so many of the run's."""
         every, steps = self.cell.update_every, self.env.steps_per_episode
         done, end = self.episode * steps, (self.episode + 1) * steps
+        refused = 0
         while done < end:
-            if count := self._stride(done, end):
-                done += count
+            # Refused at the first step of an episode, of a run; twice in a row, there is something that stays.
+            if refused < 2 and (count := self._stride(done, end)):
+                refused, done = 0, done + count
                 continue
+            refused += 1
             count = min(every - done % every, end - done)
             training_steps(self.agent, self.replay, self.episodes, count, self.episode)
             done += count
@@ -158,8 +161,9 @@ class CellRun:
         """
         if self.cell.update_every != 1 or self.updates_per_phase != 1 or self.agent.warming_up:
             return 0
-        due = [self._progress(phase) for phase in range(done, end)]
-        return learning_stride(self.agent, self.replay, self.episodes, due)
+        return learning_stride(
+            self.agent, self.replay, self.episodes, end - done, lambda step: self._progress(done + step)
+        )
 
     def _learn(self, phase: int) -> None:
         """Do the updates of a phase, counted from 0, unless this is still a round of warm-up."""

@@ -21,10 +21,10 @@ class LiveEpisodes:
 
     Args:
         env: the population.
-        attentive: whether updates attend to what was seen, which is remembered only then.
+        attentive: whether to remember what was seen, to which updates may attend.
 
     Attributes:
-        env, attentive: as given.
+        env: as given.
         observation: what each member sees now, float32 `[M, S]`.
         sensor_noise: the noise in it, float32 `[M, S]`.
         active: who is in an episode, bool `[M]`; at first nobody.
@@ -32,9 +32,9 @@ class LiveEpisodes:
         length: int64 `[M]`, its steps so far.
     """
 
-    def __init__(self, env: PopulationEnv, attentive: bool = False) -> None:
+    def __init__(self, env: PopulationEnv, attentive: bool = True) -> None:
         m, seen = env.num_envs, env.single_observation_space.shape or (0,)
-        self.env, self.attentive = env, attentive
+        self.env, self._attentive = env, attentive
         self.observation, self.sensor_noise = (np.zeros((m, *seen), np.float32) for _ in range(2))
         self.active, self._over = np.zeros(m, np.bool_), np.zeros(m, np.bool_)
         self.total, self.length, self._collected = np.zeros(m), np.zeros(m, np.int64), np.zeros(m, np.int64)
@@ -63,7 +63,7 @@ class LiveEpisodes:
 
     def note(self, reward: NDArray[np.float64], successor: Floats, sensor_noise: Floats, ended: Bools) -> None:
         """Note what a step of the active members led to, `[M]` each, successor `[M, S]`."""
-        if self.attentive:
+        if self._attentive:
             self._seen.append(self.observation)
         self.counting(reward, ended).make()
         self.settle(successor, sensor_noise)

@@ -7,7 +7,7 @@ are the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,7 +41,7 @@ def act_in_strides(
     something to do that is no kernel, or nobody would be faster; then nothing is done but that episodes have begun.
     """
     members, left = len(replay.members), np.full(len(replay.members), steps)
-    if not (together := stride_of(steps, members)):
+    if not (most := stride_of(steps, members)):
         return False
     while True:
         over = ~episodes.active & (left > 0)
@@ -51,34 +51,38 @@ def act_in_strides(
         if not going.any():
             return True
         if (acting := _acting(agent, replay, episodes)) is None:
-            assert (left == steps).all()
+            if (left < steps).any():
+                raise RuntimeError(f"{type(agent).__name__}: exploring returned None amid a round")
             return False
         counting = Call(_count_down, (acting.plant.running, left, going))
-        run([*acting.calls, counting], members, min(together, int(left[going].max())), going)
+        run([*acting.calls, counting], members, min(most, int(left[going].max())), going)
         _settle(episodes, acting.plant)
 
 
-def learning_stride(agent: Agent, replay: Replay, episodes: LiveEpisodes, progress: Sequence[float]) -> int:
+def learning_stride(
+    agent: Agent, replay: Replay, episodes: LiveEpisodes, due: int, progress: Callable[[int], float]
+) -> int:
     """Let every member act, step, add and update once, again and again; return how often, none past an episode's end.
 
     Args:
         agent, replay, episodes: what acts and learns, from what, and where.
-        progress: of the run, 0 to 1, at each step that is due.
+        due: how often at most.
+        progress: of the run, 0 to 1, at each of these steps, counted from 0.
 
     Returns:
-        The number of steps, at most those due; 0 where `act_in_strides` says False, and also where episodes may end
-        early, or what is drawn depends on more than what is stored when it is drawn.
+        The number of steps; 0 where `act_in_strides` says False, and also where episodes may end early, a member has
+        none under way or stores nothing, or an update depends on more than what is stored when it is made.
     """
     strategy = replay.strategy
     lasting = strategy.sampling.lasting and (strategy.weights is None or strategy.weights.lasting)
-    steps = stride_of(min(len(progress), replay.handful), len(replay.members))
-    together = episodes.active.all() and not episodes.env.ends_early
+    steps = stride_of(min(due, replay.handful), len(replay.members))
+    together = episodes.active.all() and not episodes.env.ends_early and replay.noise is None
     if not (steps and together and lasting and agent.learns_in_phases) or agent.on_policy:
         return 0
     if (acting := _acting(agent, replay, episodes)) is None:
         return 0
     steps = min(steps, acting.plant.most)
-    if (drawn := sampling_calls(replay, [Context(progress=share) for share in progress[:steps]])) is None:
+    if (drawn := sampling_calls(replay, [Context(progress=progress(step)) for step in range(steps)])) is None:
         return 0
     batch, drawing = drawn
     learning, annotations = agent.phase_call(batch, steps)
@@ -91,7 +95,7 @@ def learning_stride(agent: Agent, replay: Replay, episodes: LiveEpisodes, progre
 
 def _acting(agent: Agent, replay: Replay, episodes: LiveEpisodes) -> _Steps | None:
     """Return the calls of a step that stores what it leads to; None where they cannot be had."""
-    if not agent.acts_in_strides or episodes.attentive:
+    if not agent.acts_in_strides or replay.strategy.sampling.needs_state:
         return None
     if (plant := episodes.env.stepping()) is None:
         return None

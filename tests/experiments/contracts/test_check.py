@@ -51,12 +51,15 @@ BROKEN_SAMPLINGS = {
     ),
 }  # fmt: skip
 
+NORMALISED = """def __init__(self, **words):
+        super().__init__(**{**words, "normalise": NormaliseConfig(observations=True)})"""
 LEARNER_SOURCE = """
 import numpy as np
 from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
+from replaybench.controllers.normaliser import NormaliseConfig
 
 class MineConfig(DDPGConfig):
-    pass
+    {settings}
 
 class Mine(DDPG):
     calls = 0
@@ -141,7 +144,7 @@ def test_sound_strategies_keep_every_promise() -> None:
 @pytest.mark.parametrize("promise", LEARNER)
 def test_a_broken_learner_is_reported(promise: str, tmp_path: Path) -> None:
     path = tmp_path / "own.py"
-    path.write_text(LEARNER_SOURCE.format(body=BROKEN_LEARNERS[promise]))
+    path.write_text(LEARNER_SOURCE.format(settings="pass", body=BROKEN_LEARNERS[promise]))
     assert broken(checked({promise: LEARNER[promise]}, learner_cell(f"{path}:Mine"))) == [promise]
 
 
@@ -150,9 +153,10 @@ def test_calls_that_explore_otherwise_are_reported(tmp_path: Path) -> None:
     promise = "steps in a row of kernel calls are those one by one"
     body = "greedy_by_form, exploring = True, DDPG.exploring"
     for more, expected in (("", []), ("; re_explore = lambda s, o: DDPG.re_explore(s, o / 2)", [promise])):
-        path = tmp_path / f"own{len(more)}.py"
-        path.write_text(LEARNER_SOURCE.format(body=body + more))
-        assert broken(checked({promise: LEARNER[promise]}, learner_cell(f"{path}:Mine"))) == expected
+        for settings in ("pass", NORMALISED):
+            path = tmp_path / f"own{len(more)}{len(settings)}.py"
+            path.write_text(LEARNER_SOURCE.format(settings=settings, body=body + more))
+            assert broken(checked({promise: LEARNER[promise]}, learner_cell(f"{path}:Mine"))) == expected
 
 
 def test_statistics_without_bound_are_sound() -> None:

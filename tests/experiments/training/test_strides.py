@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from replaybench.baselines import reference_controllers
+from replaybench.controllers.algorithms.ddpg import DDPG
 from replaybench.controllers.algorithms.sac import SAC, SACConfig
 from replaybench.controllers.registry import LEARNERS
 from replaybench.data.compilation import sequence
@@ -60,10 +61,50 @@ class Pushed(PendulumDCSC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fine(PendulumDCSC):
-    """A sample of it takes long."""
+class Named(Falling):
+    """Its functions have a word and a table, of as many numbers as there are members."""
 
-    max_substep = 0.0002
+    form: str = "table"
+
+    def params(self) -> Any:
+        """Return them behind the numbers."""
+        return (*super().params(), np.array([1.0, 2.0, 3.0]))
+
+    @staticmethod
+    def rhs(x: Any, u: Any, p: Any) -> tuple[float, float]:
+        """Return the rates of a mass on a spring."""
+        return x[1], p[8][2] * (u[0] - x[0])
+
+    @staticmethod
+    def reward(x: Any, u: Any, x_next: Any, event: int, p: Any) -> float:
+        """Return how far away it is."""
+        return float(-abs(x[0]))
+
+    @staticmethod
+    def project(x: Any, p: Any) -> int:
+        """Leave it where it is."""
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Raising(PendulumDCSC):
+    """Its equations say what is wrong."""
+
+    @staticmethod
+    def reward(x: Any, u: Any, x_next: Any, event: int, p: Any) -> float:
+        """Refuse to go fast."""
+        if abs(x_next[1]) > 5.0:
+            raise ValueError("too fast")
+        return 0.0
+
+
+class Rewarding(PopulationEnv):
+    """A population that rewards otherwise."""
+
+    def step(self, actions: Any) -> Any:
+        """Add a thousand."""
+        observation, reward, *further = super().step(actions)
+        return observation, reward + 1000.0, *further
 
 
 def run(learner: str, strategy: str, settings: dict[str, Any], **study: Any) -> CellRun:
@@ -101,7 +142,7 @@ def one_by_one(cell: CellRun, monkeypatch: pytest.MonkeyPatch) -> dict[str, NDAr
     with monkeypatch.context() as patch:
         patch.setattr(loop, "act_in_strides", lambda *_: False)
         patch.setattr(cells, "learning_stride", lambda *_: 0)
-        patch.setattr(reference_controllers, "_stride", lambda *_: False)
+        patch.setattr(reference_controllers, "_in_a_row", lambda *_: False)
         return states(cell)
 
 
@@ -232,7 +273,7 @@ class Own(SAC):
         ("DDPG", "FIFO[Uniform]", SMALL, {"observe": ("angle",)}),
         ("DDPG", "Drop(0.5)*FIFO[Uniform]", SMALL, {}),
         ("DDPG", "FIFO[Uniform]", SMALL, {"plants": (f"{__file__}:Pushed",)}),
-        ("DDPG", "FIFO[Uniform]", SMALL, {"plants": (f"{__file__}:Fine",)}),
+        ("DDPG", "FIFO[Uniform]", SMALL, {"plants": (f"{__file__}:Named",)}),
         (f"{__file__}:Own", "FIFO[Uniform]", SMALL, {}),
     ],
 )
@@ -268,10 +309,62 @@ def test_draws_that_look_at_the_run_are_made_step_by_step(taken: Taken) -> None:
 def test_a_stride_ends_where_an_episode_does() -> None:
     cell = run("DDPG", "FIFO[Uniform]", SMALL | {"batch_size": 4, "replays_per_experience": 4.0}, seeds=1, **ONE)
     loop.training_steps(cell.agent, cell.replay, cell.episodes, 50, 0)
-    done = strides.learning_stride(cell.agent, cell.replay, cell.episodes, [0.5] * 1000)
+    done = strides.learning_stride(cell.agent, cell.replay, cell.episodes, 1000, lambda _: 0.5)
     assert done == 150
     assert not cell.episodes.active.any()
     assert cell.episodes.steps.tolist() == [200.0]
+
+
+def test_what_a_plant_raises_is_what_is_said() -> None:
+    with pytest.raises(ValueError, match="too fast"):
+        states(run("DDPG", "FIFO[Uniform]", SMALL, plants=(f"{__file__}:Raising",)))
+
+
+def test_a_population_that_does_more_in_a_step_does_it(taken: Taken) -> None:
+    cell = run("DDPG", "FIFO[Uniform]", SMALL)
+    env = Rewarding("PendulumDCSC", 3, nan_actions="fail")
+    episodes = loop.training_episode(env, cell.agent, cell.replay, 0)
+    assert not taken
+    assert episodes.reward.min() > 500
+    assert reference_controllers.run_episode(cell.agent.greedy(), env).min() > 500
+
+
+@pytest.mark.parametrize("method", ["update", "update_all", "begin_updates", "explore", "on_step", "seen"])
+def test_what_a_learner_does_beside_its_calls_is_done(method: str, taken: Taken) -> None:
+    """Although the class declares them."""
+    cell = run("DDPG", "FIFO[Uniform]", SMALL | {"replays_per_experience": 16.0}, episodes=1, **ONE)
+    theirs = getattr(DDPG, method)
+    own: dict[str, Any] = {method: lambda *arguments: theirs(*arguments)}
+    own |= {name: vars(DDPG)[name] for name in ("call_for", "exploring", "several_at_once", "greedy_by_form")}
+    cell.agent.__class__ = type("Own", (DDPG,), own)
+    states(cell)
+    assert not taken
+
+
+def test_a_learner_whose_calls_come_and_go_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some of its members have done steps that nobody could take back."""
+    cell = run("DDPG", "FIFO[Uniform]", SMALL, plants=(f"{__file__}:Falling",), update_every=45)
+    exploring, asked = DDPG.exploring, [0]
+
+    def now_and_then(*arguments: Any) -> Any:
+        asked[0] += 1
+        return exploring(*arguments) if asked[0] < 3 else None
+
+    monkeypatch.setattr(DDPG, "exploring", now_and_then)
+    with pytest.raises(RuntimeError, match="DDPG: exploring returned None amid a round"):
+        states(cell)
+
+
+def test_a_refusal_that_stays_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def refused(agent: Any, replay: Any, episodes: Any, due: int, progress: Any) -> int:
+        asked.append(due)
+        return 0
+
+    monkeypatch.setattr(cells, "learning_stride", refused)
+    states(run("DDPG", "FIFO[Uniform]", SMALL | {"replays_per_experience": 16.0}, **ONE))
+    assert asked == [200, 199] * 3
 
 
 def test_updates_on_what_is_newest_are_made_step_by_step(taken: Taken) -> None:
