@@ -3,8 +3,8 @@
 A phase of updates is: draw, fetch, learn, annotate, and again; a stride of steps: act, move, store, and again. Each is
 a kernel for a whole population, and those that follow each other come from wings that know nothing of each other. Here
 they are called on one member at a time: as members are independent, the numbers are those of calls for all, and all
-that belongs to a member stays in cache. No kernel is compiled for this. A call is made from a row of words, what arguments are to the machine (addresses, sizes,
-numbers); for another member or update other words stand there.
+that belongs to a member stays in cache. No kernel is compiled for this. A call is made from a row of words, what
+arguments are to the machine (addresses, sizes, numbers); for another member or update other words stand there.
 """
 
 from __future__ import annotations

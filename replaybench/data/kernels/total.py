@@ -10,7 +10,7 @@ from replaybench.data.kernel import kernel
 
 @kernel
 def total(values: NDArray[np.float32]) -> np.float32:
-    """Return the sum of up to 128 numbers, added in the order in which NumPy adds them: eight sums side by side."""
+    """Return the sum of numbers, up to 128 of them in the order in which NumPy adds them: eight sums side by side."""
     eights, found = values.size - values.size % 8, np.float32(0)
     if eights > 0:
         t = values[:8].copy()
