@@ -30,7 +30,7 @@ from peers import rltools
 SOLVED, IN_A_ROW, STEPS = -200.0, 5, 10_000
 BATCH, UNITS = 100, 64
 LEARN = Path(__file__).parent / "peers" / "learn.py"
-SEEDS, PEER_SEEDS = 7, 20
+SEEDS, ROOT = 20, 7  # of single seeds, and of a population
 
 
 class Curve(NamedTuple):
@@ -106,7 +106,7 @@ def one() -> list[Timing]:
 
 def population(members: int) -> list[Timing]:
     """A population beside seeds of RLtools one after the other, per seed."""
-    curve, peers = ours(SEEDS, members), [theirs(seed) for seed in range(PEER_SEEDS)]
+    curve, peers = ours(ROOT, members), [theirs(seed) for seed in range(SEEDS)]
     shares = [seconds / members for seconds in curve.solved]
     alone, what = statistics.fmean(peer.whole for peer in peers), f"{members} seeds as one population, per seed"
     return [

@@ -7,7 +7,7 @@ but the settings: what one of them sees depends on the root seed and its own num
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from gymnasium.error import ResetNeeded
@@ -22,6 +22,7 @@ from replaybench.data.streams import Stream
 from replaybench.envs.interface.checks import NanActions, Role, check_population, check_seed, reset_mask, seen_states
 from replaybench.envs.interface.plant import Parameter, Plant
 from replaybench.envs.interface.signals import Ranges, Signals, begin_step, end_step
+from replaybench.envs.interface.stepping import Stepping
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.plant import with_equations
 from replaybench.envs.registry import make_plant
@@ -36,29 +37,6 @@ _OF_SIGNALS: Final = ("action", "observation", "true_state", "sensor_error", "ac
 
 Float32Array = NDArray[np.float32]
 BoolArray = NDArray[np.bool_]
-
-
-class Stepping(NamedTuple):
-    """Calls of kernels that do what `PopulationEnv.step` does, and what they leave behind each time.
-
-    Attributes:
-        action: float32 `[M, A]`, to be filled in before.
-        calls: to be made in turn, while a member is `running`, bool `[M]`.
-        observation, sensor_noise: float32 `[M, S]`, before the first call, too; actuator_noise: float32 `[M, A]`;
-            reward: float64 `[M]`; terminated: bool `[M]`; over: bool `[M]`, whose episode has ended in whatever way.
-        most: steps until the time of one of the running members is over.
-    """
-
-    action: Float32Array
-    calls: Sequence[Call]
-    observation: Float32Array
-    sensor_noise: Float32Array
-    actuator_noise: Float32Array
-    reward: NDArray[np.float64]
-    terminated: BoolArray
-    over: BoolArray
-    running: BoolArray
-    most: int
 
 
 class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):

@@ -17,7 +17,7 @@ from replaybench.controllers.agent import Agent
 from replaybench.data.compilation.sequence import Call, run, stride_of
 from replaybench.data.kernel import kernel
 from replaybench.data.kernels.put import put
-from replaybench.envs.population import Stepping
+from replaybench.envs.interface.stepping import Stepping
 from replaybench.experiments.training.episodes import LiveEpisodes
 from replaybench.replay.arrival import arrival
 from replaybench.replay.buffer import Replay
