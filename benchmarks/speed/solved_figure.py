@@ -21,9 +21,9 @@ def main() -> None:
         ("RLtools, one seed at a time", peer["series"], alone["peer"], PALETTE[1], "-"),
         ("replaybench, one seed at a time", alone["series"], alone["ours"], PALETTE[2], (0, (5, 1.6))),
     ]
-    for members in filter(str.isdigit, stored):
+    for members, color in zip(filter(str.isdigit, stored), (PALETTE[0], PALETTE[3]), strict=True):
         whole = stored[members]["timings"][0]
-        sides.append((f"replaybench, population of {members}", whole["series"], whole["ours"], PALETTE[0], "-"))
+        sides.append((f"replaybench, population of {members}", whole["series"], whole["ours"], color, "-"))
     made = stored["one"]["made"]
     caption = (
         f"{made['processor']}, {made['date'][:10]}, commit {made['commit'][:7]}. Returns of training episodes, "
