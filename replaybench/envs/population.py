@@ -191,11 +191,11 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         commanded, engine, signals = np.ascontiguousarray(actions, np.float32), self._engine, self._signals
         if commanded.shape != signals.action.shape:
             raise UserError(f"actions have shape {commanded.shape}; this population takes {signals.action.shape}")
-        bad = self._beginning(commanded).make()
+        bad = begin_step(*self._beginning(commanded))
         if bad >= 0 and self.nan_actions == "raise":
             raise UserError(f"the action of member {self.members[bad]} is not a number: {commanded[bad].tolist()}")
         engine.step(signals, self._moving)
-        self._ending().make()
+        end_step(*self._ending())
         ended = engine.terminated.copy(), self._truncated.copy()
         return self._of_seen(signals.observation), engine.reward.copy(), *ended, self._infos()
 
@@ -214,7 +214,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         action = np.empty_like(signals.action)
         return Stepping(
             action=action,
-            calls=[self._beginning(action), *motion, self._ending()],
+            calls=[Call(begin_step, self._beginning(action)), *motion, Call(end_step, self._ending())],
             observation=signals.observation,
             sensor_noise=signals.sensor_error,
             actuator_noise=signals.actuator_error,
@@ -225,17 +225,16 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
             most=self.steps_per_episode - int(self._elapsed[self._running].max()),
         )
 
-    def _beginning(self, commanded: Float32Array) -> Call:
-        """Return the call that takes commanded actions `[M, A]`; it returns the first that is no number, −1 if none."""
+    def _beginning(self, commanded: Float32Array) -> tuple[Any, ...]:
+        """Return the arguments of `begin_step`."""
         flags = self._engine.terminated, self._truncated, self._failed
-        written = self._signals.action, self._running, self._moving
-        return Call(begin_step, (commanded, *flags, *written, self.nan_actions == "fail"))
+        return commanded, *flags, self._signals.action, self._running, self._moving, self.nan_actions == "fail"
 
-    def _ending(self) -> Call:
-        """Return the call that counts a step."""
+    def _ending(self) -> tuple[Any, ...]:
+        """Return the arguments of `end_step`."""
         engine, limit = self._engine, (self.steps_per_episode, self._elapsed)
         flags = engine.truncated, self._truncated, engine.terminated
-        return Call(end_step, (self._running, self._failed, *limit, *flags, engine.reward, self._over))
+        return self._running, self._failed, *limit, *flags, engine.reward, self._over
 
     def simulate(self, state: ArrayLike, action: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Step any states once without noise, touching no member.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from replaybench.controllers.exploration.process_noise import (
     Exploring,
     Floats,
     decayed,
+    disturbed,
     disturbing,
     draw_active,
 )
@@ -91,25 +92,25 @@ class RunningGaussian:
 
         Unclipped, the extras are the density they come from: `behaviour_mean` and `behaviour_log_sigma`, both `[M, A]`.
         """
-        explored, call = self._disturbing(np.ascontiguousarray(action))
-        call.make()
-        return explored
+        return self._with_density(disturbed(action, *self._disturbance()), action)
 
     def exploring(self, action: Floats, active: NDArray[np.bool_]) -> Exploring | None:
         """Return what does both; None where draws are truncated."""
         if self.config.truncate is not None:
             return None
-        explored, call = self._disturbing(action)
-        return explored, [Call(draw_active, (self.stream.state, active, self.noise)), call]
+        explored, call = disturbing(action, *self._disturbance())
+        drawing = Call(draw_active, (self.stream.state, active, self.noise))
+        return self._with_density(explored, action), [drawing, call]
 
-    def _disturbing(self, action: Floats) -> tuple[Explored, Call]:
-        bound = 1.0 if self.config.clip else np.inf
-        explored, call = disturbing(action, self.sigma[:, 0], self.noise, np.inf, bound)
+    def _disturbance(self) -> tuple[Any, ...]:
+        return self.sigma[:, 0], self.noise, np.inf, 1.0 if self.config.clip else np.inf
+
+    def _with_density(self, explored: Explored, action: Floats) -> Explored:
         if self.config.clip:
-            return explored, call
+            return explored
         log_sigma = np.repeat(elementwise.log(self.sigma).astype(np.float32), action.shape[1], axis=1)
         density = {"behaviour_mean": action.astype(np.float32, copy=False), "behaviour_log_sigma": log_sigma}
-        return explored._replace(extras=density), call
+        return explored._replace(extras=density)
 
     def state_dict(self) -> dict[str, NDArray[np.generic]]:
         """Return streams, the present noise and σ."""

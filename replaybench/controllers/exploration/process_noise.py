@@ -112,7 +112,7 @@ class RunningProcess:
         self.friction = 1.0 - kept**ratio
         # What a step adds is as large as leaves the spread of u, in the long run, the same at every rate.
         added = (1.0 - kept ** (2 * ratio)) / (1.0 - kept**2) if config.friction else ratio
-        self.diffusion = config.diffusion * np.sqrt(added)
+        self.diffusion = float(config.diffusion * np.sqrt(added))
         self.stream = Stream(root, members, "exploration")
         self.u = np.zeros((len(members), actions))
         self.amplitude = np.full(len(members), config.first_amplitude)
@@ -125,21 +125,19 @@ class RunningProcess:
 
     def advance(self, observation: Floats, active: NDArray[np.bool_]) -> None:
         """Advance the `active` `[M]` members one sample."""
-        self._advancing(active).make()
+        _advance_process(*self._process(active))
 
     def disturb(self, action: Floats, observation: Floats) -> Explored:
         """Return clip(action + noise, ±1) for policy actions `[M, A]` with the noise of the present sample."""
-        explored, call = disturbing(np.ascontiguousarray(action), self.amplitude, self.u, 1.0, 1.0)
-        call.make()
-        return explored
+        return disturbed(action, self.amplitude, self.u, 1.0, 1.0)
 
     def exploring(self, action: Floats, active: NDArray[np.bool_]) -> Exploring:
         """Return what does both."""
         explored, call = disturbing(action, self.amplitude, self.u, 1.0, 1.0)
-        return explored, [self._advancing(active), call]
+        return explored, [Call(_advance_process, self._process(active)), call]
 
-    def _advancing(self, active: NDArray[np.bool_]) -> Call:
-        return Call(_advance_process, (self.u, self.stream.state, active, float(self.diffusion), self.friction))
+    def _process(self, active: NDArray[np.bool_]) -> tuple[Any, ...]:
+        return self.u, self.stream.state, active, self.diffusion, self.friction
 
     def state_dict(self) -> dict[str, NDArray[np.generic]]:
         """Return streams, the state of the process and the amplitudes."""
@@ -161,16 +159,24 @@ def _advance_process(
                 u[m, a] += diffusion * next_normal(stream[m]) - friction * u[m, a]
 
 
-def disturbing(
+def disturbed(
     action: NDArray[Any], scale: NDArray[np.float64], noise: NDArray[np.float64], noise_bound: float, bound: float
-) -> tuple[Explored, Call]:
-    """Return the call that adds scale · noise to policy actions `[M, A]`, contiguous, and what it fills in.
+) -> Explored:
+    """Return policy actions `[M, A]` with scale · noise added.
 
     Noise `[M, A]` is clipped to ±`noise_bound`, the sum to ±`bound`; `scale` is `[M]`.
     """
     explored = Explored(np.empty(action.shape, np.float32), np.empty(len(action), np.float32))
-    bounded = action, scale, noise, noise_bound, bound
-    return explored, Call(_disturb, (*bounded, explored.action, explored.deviation))
+    _disturb(np.ascontiguousarray(action), scale, noise, noise_bound, bound, *explored[:2])
+    return explored
+
+
+def disturbing(
+    action: NDArray[Any], scale: NDArray[np.float64], noise: NDArray[np.float64], noise_bound: float, bound: float
+) -> tuple[Explored, Call]:
+    """Return what `disturbed` does of contiguous actions, and the call that fills it in."""
+    explored = Explored(np.empty(action.shape, np.float32), np.empty(len(action), np.float32))
+    return explored, Call(_disturb, (action, scale, noise, noise_bound, bound, *explored[:2]))
 
 
 @kernel
@@ -183,7 +189,7 @@ def _disturb(
     explored: Floats,
     deviation: Floats,
 ) -> None:
-    """Do what `disturbing` says; NaN passes."""
+    """Do what `disturbed` says; NaN passes."""
     for m in range(action.shape[0]):
         distance = np.float32(0)
         for a in range(action.shape[1]):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numba import njit
@@ -204,19 +204,25 @@ class PopulationMLP:
 
     def __call__(self, x: Floats, action: Floats | None = None) -> Floats:
         """Evaluate all members: x `[M, B, in]`, action `[M, B, A]` where one is injected → `[M, B, out]`."""
-        call, out = self.evaluating(np.ascontiguousarray(x, self.parameters.dtype), action)
-        call.make()
+        function, arguments, out = self._evaluation(np.ascontiguousarray(x, self.parameters.dtype), action)
+        function(*arguments)
         return out
 
     def evaluating(self, x: Floats, action: Floats | None = None) -> tuple[Call, Floats]:
         """Return the call that evaluates all members, and what it fills in; x is contiguous, of the networks' dtype."""
+        function, arguments, out = self._evaluation(x, action, Whole)
+        return Call(function, arguments), out
+
+    def _evaluation(
+        self, x: Floats, action: Floats | None, whole: Callable[[Any], Any] = lambda value: value
+    ) -> tuple[Any, tuple[Any, ...], Floats]:
+        """Return the kernel, its arguments, what belongs to no member as `whole` has it, and the outputs among them."""
         members, batch = x.shape[:2]
         net, out = self.network, np.empty((members, batch, self.shape.sizes[-1]), x.dtype)
         if batch == 1 and net.actions == 0 and not self.shape.layer_norm:
-            single = net.parameters, Whole(net.plan), net.activation, net.tanh
-            return Call(evaluate_single, (*single, x, out)), out
+            return evaluate_single, (net.parameters, whole(net.plan), net.activation, net.tanh, x, out), out
         joined = np.empty((members, batch, 0), x.dtype) if action is None else action.astype(x.dtype)
-        return Call(_forward_all, (net, Whole(kept_tape(self._tapes, batch, self.tape)), x, joined, out)), out
+        return _forward_all, (net, whole(kept_tape(self._tapes, batch, self.tape)), x, joined, out), out
 
 
 def kept_tape(tapes: dict[int, Kept], rows: int, make: Callable[[int], Kept]) -> Kept:

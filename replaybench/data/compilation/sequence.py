@@ -50,10 +50,10 @@ class Call(NamedTuple):
     kernel: Any
     arguments: tuple[Any, ...]
 
-    def make(self) -> Any:
-        """Make the call for all members at once, in a single update; return what it does."""
-        return self.kernel(*[
-            value.value if isinstance(value, Whole) else _example(value) if isinstance(value, Each) else value
+    def make(self) -> None:
+        """Make the call for all members at once, in a single update."""
+        self.kernel(*[
+            value.value if (kind := type(value)) is Whole else _example(value) if kind is Each else value
             for value in self.arguments
         ])  # fmt: skip
 

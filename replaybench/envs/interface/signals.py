@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -79,6 +79,8 @@ class Signals:
         self.observation, self.true_state = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
         self.sensor_error = np.zeros(shape, np.float32)
         self._physical = np.zeros(commands)
+        self._commanded = ranges.middle, ranges.half, ranges.choices
+        self._seen = ranges.center, ranges.scale, ranges.limit, ranges.wrap
         self.sensor, self.actuator = (Stream(seed, members, purpose) for purpose in _PURPOSES[role])
 
     def rest(self, chosen: NDArray[np.bool_]) -> None:
@@ -88,15 +90,16 @@ class Signals:
 
     def disturbed(self, running: NDArray[np.bool_]) -> NDArray[np.float64]:
         """Return the physical actions `[M, A]` that reach the plant; the array is overwritten by the next call."""
-        call, physical = self.disturbing(running)
-        call.make()
-        return physical
+        _disturb(*self._disturbance(running, self._commanded))
+        return self._physical
 
     def disturbing(self, running: NDArray[np.bool_]) -> tuple[Call, NDArray[np.float64]]:
         """Return the call that disturbs actions, and the array that it fills with the physical ones."""
-        noise, ranges = (self.actuator.state, self.actuator_noise, self.actuator_error), self.ranges
-        whole = Whole(ranges.middle), Whole(ranges.half), Whole(ranges.choices)
-        return Call(_disturb, (self.action, running, *noise, *whole, self._physical)), self._physical
+        return Call(_disturb, self._disturbance(running, map(Whole, self._commanded))), self._physical
+
+    def _disturbance(self, running: NDArray[np.bool_], ranges: Iterable[Any]) -> tuple[Any, ...]:
+        noise = self.actuator.state, self.actuator_noise, self.actuator_error
+        return self.action, running, *noise, *ranges, self._physical
 
     def sense(self, observed: NDArray[np.float64], chosen: NDArray[np.bool_]) -> None:
         """Write what the chosen members' sensors say of the physical states `observed` `[M, S]`.
@@ -104,14 +107,15 @@ class Signals:
         Noisy angles are brought back into their range where that was asked for. Where the plant saturates, a true state
         beyond its `observation_limit` is shown at the limit, one that is not a number at 0.
         """
-        self.sensing(observed, chosen).make()
+        _sense(observed, chosen, *self._sensation(self._seen))
 
     def sensing(self, observed: NDArray[np.float64], chosen: NDArray[np.bool_]) -> Call:
         """Return the call that does `sense`."""
-        ranges, noise = self.ranges, (self.sensor.state, self.sensor_noise)
-        whole = Whole(ranges.center), Whole(ranges.scale), Whole(ranges.limit), Whole(ranges.wrap)
+        return Call(_sense, (observed, chosen, *self._sensation(map(Whole, self._seen))))
+
+    def _sensation(self, ranges: Iterable[Any]) -> tuple[Any, ...]:
         written = self.observation, self.true_state, self.sensor_error
-        return Call(_sense, (observed, chosen, ranges.limited, *whole, *noise, *written))
+        return self.ranges.limited, *ranges, self.sensor.state, self.sensor_noise, *written
 
 
 @kernel

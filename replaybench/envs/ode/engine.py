@@ -43,12 +43,11 @@ class RungeKutta(Engine):
 
     def advance(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> None:
         """Advance all running members in one compiled call."""
-        self._advancing(action, running).make()
+        self._kernel.advance(*self._motion(action, running))
 
-    def _advancing(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> Call:
-        motion = self._substep, self._substeps, self._params
-        written = self.reward, self.terminated, self.event
-        return Call(self._kernel.advance, (self.observed, action, running, *motion, *written))
+    def _motion(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> tuple[Any, ...]:
+        steps = self._substep, self._substeps, self._params
+        return self.observed, action, running, *steps, self.reward, self.terminated, self.event
 
     def stepping(self, signals: Signals, running: NDArray[np.bool_]) -> Sequence[Call] | None:
         """Return the calls that do `step`; None where a derived class does more, or parameters are no plain numbers."""
@@ -57,7 +56,8 @@ class RungeKutta(Engine):
             return None
         disturb, physical = signals.disturbing(running)
         cleared = Call(clear, (self.reward, self.event, self.truncated))
-        return [cleared, disturb, self._advancing(physical, running), signals.sensing(self.observed, running)]
+        advanced = Call(self._kernel.advance, self._motion(physical, running))
+        return [cleared, disturb, advanced, signals.sensing(self.observed, running)]
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """Nothing: what is observed is the whole state."""
