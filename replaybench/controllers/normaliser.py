@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from replaybench.data.compilation.sequence import Call
+from replaybench.data.compilation.sequence import Call, make_all
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 
@@ -72,8 +72,8 @@ class ObservationNormaliser:
 
     def update(self, observation: NDArray[Any], active: NDArray[np.bool_]) -> None:
         """Take in collected observations `[M, …, S]` of the `active` `[M]` members."""
-        for call in self.updating(np.ascontiguousarray(observation), active):
-            call.make()
+        if self.on:
+            make_all(self.updating(np.ascontiguousarray(observation), active))
 
     def updating(self, observation: NDArray[Any], active: NDArray[np.bool_]) -> Sequence[Call]:
         """Return the calls that do `update` with contiguous observations."""
@@ -85,8 +85,7 @@ class ObservationNormaliser:
     def __call__(self, observation: NDArray[Any]) -> NDArray[Any]:
         """Return observations `[M, …, S]` normalised."""
         normalised, calls = self.normalising(np.ascontiguousarray(observation)) if self.on else (observation, ())
-        for call in calls:
-            call.make()
+        make_all(calls)
         return normalised
 
     def normalising(self, observation: NDArray[Any]) -> tuple[NDArray[Any], Sequence[Call]]:
@@ -127,8 +126,7 @@ class RewardScale:
 
     def update(self, reward: NDArray[Any], active: NDArray[np.bool_]) -> None:
         """Take in collected rewards `[M, …]` of the `active` `[M]` members."""
-        for call in self.updating(reward, active):
-            call.make()
+        make_all(self.updating(reward, active))
 
     def updating(self, reward: NDArray[Any], active: NDArray[np.bool_]) -> Sequence[Call]:
         """Return the calls that do `update`."""

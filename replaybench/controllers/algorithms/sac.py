@@ -24,7 +24,7 @@ from replaybench.controllers.networks.greedy_form import PolicyForm
 from replaybench.controllers.networks.mlp import Floats, PopulationMLP, Shape
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.compilation.sequence import Call, Each, Whole
+from replaybench.data.compilation.sequence import Call, Each, Whole, make_all
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.kernels import elementwise
@@ -106,10 +106,7 @@ class SAC(Learner):
         """Return a ~ π(·|s) with the ε of the present step, while warming up its random action."""
         if self.warming_up:
             return self.random_actions.explored(self.act(observation))
-        seen = np.ascontiguousarray(self.seen(observation), self.setting.dtype)
-        explored, calls = self._trying(seen[:, None], self.noise[:, None])
-        for call in calls:
-            call.make()
+        explored = self._tried(observation[:, None], self.noise[:, None])
         return Explored(explored.action[:, 0], explored.deviation[:, 0])
 
     def exploring(self, observation: Floats, active: NDArray[np.bool_]) -> Exploring | None:
@@ -128,10 +125,13 @@ class SAC(Learner):
         """Return a ~ π(·|s) `[M, N, A]` for observations `[M, N, S]`, drawn from the exploration streams."""
         members, count, _ = observation.shape
         noise = self.exploration_stream.normal(count * self.task.action_size).reshape(members, count, -1)
+        return self._tried(observation, noise).action
+
+    def _tried(self, observation: Floats, noise: Floats) -> Explored:
+        """Return what `_trying` says of observations `[M, N, S]` as they are collected, done."""
         explored, calls = self._trying(np.ascontiguousarray(self.seen(observation), self.setting.dtype), noise)
-        for call in calls:
-            call.make()
-        return explored.action
+        make_all(calls)
+        return explored
 
     def _trying(self, seen: Floats, noise: Floats) -> tuple[Explored, Sequence[Call]]:
         """Return the calls that try tanh(μ + σ ε) `[M, N, A]`, and what they fill in, for `noise` ε `[M, N, A]`."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.controllers.refer.rules import ReFER, near_policy
-from replaybench.data.compilation.sequence import Call, Each, count_from
+from replaybench.data.compilation.sequence import Call, Each, count_from, make_all
 from replaybench.data.kernel import kernel
 
 Values = NDArray[np.float32]
@@ -68,8 +68,7 @@ class FarCount:
         self, values: Values, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, NDArray[Any]]
     ) -> None:
         """Write the samples' ρ, `annotations["rho"]` `[M, B]`, count, and move β."""
-        for call in self.calls(values, previous, next, idx, annotations, 1):
-            call.make()
+        make_all(self.calls(values, previous, next, idx, annotations, 1))
 
     def calls(
         self, values: Values, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, Any], updates: int

@@ -58,6 +58,12 @@ class Call(NamedTuple):
         ])  # fmt: skip
 
 
+def make_all(calls: Iterable[Call]) -> None:
+    """Make calls for all members at once, one after the other, in a single update."""
+    for call in calls:
+        call.make()
+
+
 class _Row:
     """The words of a call's arguments, `start` for the first member and update.
 

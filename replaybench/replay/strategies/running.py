@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.compilation.sequence import Call
+from replaybench.data.compilation.sequence import Call, make_all
 from replaybench.replay.arrays import Indices, State
 from replaybench.replay.strategies.view import BufferView
 
@@ -17,8 +17,7 @@ class Running:
 
     def stored(self, slots: Indices) -> None:
         """Learn that each member has a new occupant in `slots[m]` (−1: none)."""
-        for call in self.storing(slots):
-            call.make()
+        make_all(self.storing(slots))
 
     def storing(self, slots: Indices) -> Sequence[Call]:
         """Return the calls that do `stored`."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
-from replaybench.data.compilation.sequence import Call
+from replaybench.data.compilation.sequence import Call, make_all
 from replaybench.data.errors import UserError
 from replaybench.replay.arrays import Indices
 from replaybench.replay.strategies.running import Running
@@ -34,8 +34,7 @@ class RunningRetention(Running):
         calls = self.calls(offers, capacity, slots)
         if calls is None:
             raise NotImplementedError(f"{type(self).__name__} needs slots or calls")
-        for call in calls:
-            call.make()
+        make_all(calls)
 
     def calls(self, offers: Indices, capacity: int, slots: Indices) -> Sequence[Call] | None:
         """Return the calls that do `slots`, by what is in the arrays whenever they are made; None if it has none."""

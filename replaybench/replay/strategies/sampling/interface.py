@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from replaybench.data.compilation.sequence import Call
+from replaybench.data.compilation.sequence import Call, make_all
 from replaybench.replay.arrays import Floats, Indices
 from replaybench.replay.strategies.running import Drawing
 from replaybench.replay.strategies.sampling.draws import Draws as Draws
@@ -39,8 +39,7 @@ class RunningSampling(Drawing):
         calls = self.calls([context], count, offers, draws)
         if calls is None:
             raise NotImplementedError(f"{type(self).__name__} needs draw or calls")
-        for call in calls:
-            call.make()
+        make_all(calls)
 
     def calls(
         self, contexts: Sequence[Context], count: Indices, offers: Indices, draws: Draws
@@ -50,8 +49,7 @@ class RunningSampling(Drawing):
 
     def annotate(self, idx: Indices, td_error: Floats) -> None:
         """Use |δ| `[M, B]` of the experiences in slots idx `[M, B]`; an idx below 0 is to be skipped."""
-        for call in self.annotation_calls(idx, td_error):
-            call.make()
+        make_all(self.annotation_calls(idx, td_error))
 
     def annotation_calls(self, idx: Indices, td_error: Floats) -> Sequence[Call]:
         """Return the calls that do `annotate`, where there are `calls`."""

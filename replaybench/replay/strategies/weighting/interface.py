@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from replaybench.data.compilation.sequence import Call
+from replaybench.data.compilation.sequence import Call, make_all
 from replaybench.replay.arrays import Floats, Indices
 from replaybench.replay.strategies.running import Running
 from replaybench.replay.strategies.sampling.draws import Draws
@@ -37,8 +37,7 @@ class RunningWeighting(Running):
         calls = self.calls([context], [usage], draws, weight)
         if calls is None:
             raise NotImplementedError(f"{type(self).__name__} needs weigh or calls")
-        for call in calls:
-            call.make()
+        make_all(calls)
 
     def calls(
         self, contexts: Sequence[Context], usages: Sequence[Usage], draws: Draws, weight: Floats
