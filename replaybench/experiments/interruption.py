@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import math
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Final
@@ -14,6 +16,8 @@ from typing import Final
 STOPPED_AT_ONCE = "stopped at once; finished cells and checkpoints are kept, run the same command again to continue"
 _AGAIN: Final = 0.02
 """After how many seconds an interruption that was lost is raised again."""
+_ONE: Final = 0.1
+"""Seconds within which two Ctrl-C are one: `timeout --signal INT` sends it to its child and to their group."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -48,9 +52,12 @@ def stopping_raises() -> Iterator[None]:
     seen: list[KeyboardInterrupt] = []
     lost: list[KeyboardInterrupt] = []
     timers: list[threading.Timer] = []
+    repeated = _Repeated()
 
     def stop(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGTERM and any(isinstance(each, Terminated) for each in seen):
+            return
+        if number == signal.SIGINT and repeated():
             return
         lost.clear()  # what is raised now stands for it
         seen.append(Terminated() if number == signal.SIGTERM else KeyboardInterrupt())
@@ -69,6 +76,7 @@ def stopping_raises() -> Iterator[None]:
             return
         for known in (lost, seen):  # as if it had not come yet, whoever may be handling signals by now
             known.remove(error)
+        repeated.forget()
         _thread.interrupt_main(signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
 
     before = sys.unraisablehook
@@ -93,15 +101,33 @@ def stopping_raises() -> Iterator[None]:
 def interruptions() -> Iterator[list[KeyboardInterrupt]]:
     """Yield a list to which Ctrl-C and the first SIGTERM add what they would else raise, wherever that would hit."""
     seen: list[KeyboardInterrupt] = []
+    repeated = _Repeated()
 
     def note(number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGINT:
+        if number == signal.SIGTERM:
+            if not seen:
+                seen.append(Terminated())
+        elif not repeated():
             seen.append(KeyboardInterrupt())
-        elif not seen:
-            seen.append(Terminated())
 
     with _handlers({signal.SIGINT: note, signal.SIGTERM: note}):
         yield seen
+
+
+class _Repeated:
+    """Tells whether a Ctrl-C is the one before once more."""
+
+    def __init__(self) -> None:
+        self._heard = -math.inf
+
+    def __call__(self) -> bool:
+        """Return True within a moment of the last one."""
+        before, self._heard = self._heard, time.monotonic()
+        return self._heard - before < _ONE
+
+    def forget(self) -> None:
+        """Let the next one count."""
+        self._heard = -math.inf
 
 
 @contextlib.contextmanager

@@ -100,6 +100,28 @@ def test_another_signal_is_no_repetition_of_a_lost_one() -> None:
             signal.signal(number, before)
 
 
+def test_two_ctrl_c_at_once_are_one() -> None:
+    """`timeout --signal INT` sends it to its child, and to the group in which the child is."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with interruptions() as noted:
+            for count in (1, 2):
+                os.kill(os.getpid(), signal.SIGINT)
+                os.kill(os.getpid(), signal.SIGINT)
+                assert len(noted) == count
+                time.sleep(0.2)
+        with pytest.raises(KeyboardInterrupt) as told, stopping_raises():
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(10.0)
+            except KeyboardInterrupt:
+                os.kill(os.getpid(), signal.SIGINT)
+                raise
+        assert told.value.__context__ is None
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_an_interruption_during_imports_is_one_word() -> None:
     code = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"

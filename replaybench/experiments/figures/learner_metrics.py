@@ -29,6 +29,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PREFIX: Final = "metric_"
+_LABELS: Final = {
+    "kl": "D_KL [nat]",
+    "far": "far-policy share",
+    "beta": "β of ReF-ER",
+    "sigma": "σ [half the range]",
+    "temperature": "temperature α",
+    "ratio_truncated": "share with ρ > c",
+    "entropy": "entropy [nat]",
+}
+"""What the package's own learners tell, by their names for it; others' are shown as they are."""
 _DECADES: Final = 30.0
 """Positive metrics that span more than this factor are drawn on a logarithmic axis."""
 
@@ -74,7 +84,8 @@ def metric_curves(data: xr.Dataset) -> Figure | None:
             axes.xaxis.get_major_locator().set_params(integer=True)
             axes.grid(axis="y", color="0.92", linewidth=0.7)
             if column == 0:
-                axes.set_ylabel(name.removeprefix(PREFIX).replace("_", " "))
+                told = name.removeprefix(PREFIX)
+                axes.set_ylabel(_LABELS.get(told, told.replace("_", " ")))
             if row == 0:
                 axes.set_title(condition(noise, frequency), color=GREY)
             if row == len(names) - 1:

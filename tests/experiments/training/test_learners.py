@@ -246,4 +246,5 @@ def test_metrics_reach_the_dataset_and_a_figure(tmp_path: Path) -> None:
     assert (kl.values[:, 1] > 0).all()
     figure = metric_curves(data.isel(plant=0))
     assert figure is not None
-    assert {axes.get_ylabel() for axes in figure.axes} == {"kl", "far", "beta", "sigma"}
+    labels = {axes.get_ylabel() for axes in figure.axes}
+    assert labels == {"D_KL [nat]", "far-policy share", "β of ReF-ER", "σ [half the range]"}
