@@ -60,11 +60,12 @@ class LSTMTape(NamedTuple):
 
 @dataclass(frozen=True)
 class LSTMShape:
-    """Sizes of a stack of LSTM layers; 2 layers of 32 units in Novati & Koumoutsakos (2019)."""
+    """Sizes of a stack of LSTM layers, 2 layers of 32 units in Novati & Koumoutsakos (2019), and their first bias."""
 
     inputs: int
     layers: int = 2
     units: int = 32
+    forget_bias: float = 1.0
 
     @property
     def parameter_count(self) -> int:
@@ -104,9 +105,9 @@ class PopulationLSTM:
         self.network = LSTMNetwork(self.parameters, self.gradient, np.array(rows, np.int64), shape.units)
 
     def initialise(self, stream: Stream) -> None:
-        """Draw weights uniformly from ±1/√units; biases are zero, those of the forget gates 1.
+        """Draw weights uniformly from ±1/√units; biases are zero, those of the forget gates the shape's.
 
-        Novati & Koumoutsakos (2019) do not state theirs. Reading: Torch's default for weights; forget gates begin
+        Novati & Koumoutsakos (2019) do not state theirs. Reading: Torch's default for weights; at 1 forget gates begin
         open (Gers et al. 2000; Jozefowicz et al. 2015).
         """
         draws = stream.uniform(self.shape.parameter_count) * 2.0 - 1.0
@@ -114,7 +115,7 @@ class PopulationLSTM:
         for array in self.named_weights("").values():
             if array.ndim == 2:
                 array[:] = 0.0
-                array[:, self.shape.units : 2 * self.shape.units] = 1.0
+                array[:, self.shape.units : 2 * self.shape.units] = self.shape.forget_bias
 
     def named_weights(self, name: str) -> dict[str, Floats]:
         """Return views, layer by layer: `{name}.{layer}.weight` `[M, in + U, 4U]` and `.bias` `[M, 4U]`."""

@@ -61,7 +61,7 @@ def make_network(config: MemoryConfig | None, shape: Shape, members: int, dtype:
     """Return networks of a shape; with a memory behind an LSTM, the action joining right there."""
     if config is None:
         return PopulationMLP(shape, members, dtype)
-    trunk = LSTMShape(shape.sizes[0], config.layers, config.units)
+    trunk = LSTMShape(shape.sizes[0], config.layers, config.units, config.forget_bias)
     head = dataclasses.replace(shape, sizes=(0, *shape.sizes[1:]), actions=config.units + shape.actions, inject=0)
     return PopulationRecurrent(RecurrentShape(trunk, head), members, dtype)
 

@@ -323,3 +323,5 @@ def test_what_cannot_be_remembered_is_refused() -> None:
         MemoryConfig(window=10**9)
     with pytest.raises(UserError, match=r"memory: all widths in units must lie in \[1, 10000\]"):
         MemoryConfig(units=10**6)
+    with pytest.raises(UserError, match=r"memory: forget_bias must be in \[-10, 10\], not 50"):
+        MemoryConfig(forget_bias=50.0)

@@ -181,9 +181,10 @@ def test_members_do_not_depend_on_each_other_or_on_their_number() -> None:
         np.testing.assert_array_equal(np.delete(again, 3, 0), np.delete(before, 3, 0))
 
 
-def test_first_weights_are_small_and_forget_gates_begin_open() -> None:
+@pytest.mark.parametrize("bias", [1.0, -4.0])
+def test_first_weights_are_small_and_forget_gates_begin_as_told(bias: float) -> None:
     stream = Stream(1, range(M), "initialisation")
-    network = PopulationLSTM(LSTMShape(3, units=16), M)
+    network = PopulationLSTM(LSTMShape(3, units=16, forget_bias=bias), M)
     network.initialise(stream)
     named = network.named_weights("critic")
     assert [*named] == ["critic.0.weight", "critic.0.bias", "critic.1.weight", "critic.1.bias"]
@@ -191,7 +192,7 @@ def test_first_weights_are_small_and_forget_gates_begin_open() -> None:
     for name, array in named.items():
         assert np.shares_memory(array, network.parameters)
         if name.endswith("bias"):
-            np.testing.assert_array_equal(array, np.broadcast_to(np.repeat([0, 1, 0, 0], 16), array.shape))
+            np.testing.assert_array_equal(array, np.broadcast_to(np.repeat([0, bias, 0, 0], 16), array.shape))
         else:
             assert 0.24 < np.abs(array).max() <= 0.25
     # A fixed number of draws: what is initialised next must not depend on what came before.
