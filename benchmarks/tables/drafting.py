@@ -45,9 +45,9 @@ def _drafting() -> dict[str, str]:
     caption = (
         f"{runs(study, 'rounds')} of 400 steps, an update after each, N = 20,000, {made(study)}. n: runs whose "
         "networks did not diverge. Return and actions survived: means over these and the last tenth of the rounds, "
-        "exploration included. Inside: median over seeds "
-        f"of the first round that ends {WINDOW} in which {_INSIDE} actions and more are survived on average, and how "
-        f"many seeds come so far. Greedy episodes of the last tenth, {late.shape[1]} a seed: how many are lost, and "
+        "exploration included. Inside: the first round after which the last "
+        f"{WINDOW} have survived {_INSIDE} actions and more on average, median over seeds, and how many seeds come so "
+        f"far. Greedy episodes of the last tenth, {late.shape[1]} a seed: how many are lost, and "
         "the median cost per action of the others."
     )
     headings = (
@@ -239,7 +239,8 @@ def _readings() -> dict[str, str]:
     caption = (
         f"{runs(name, 'rounds')} of 400 steps, {made(name)}. Return and actions survived: means over seeds and the "
         f"last tenth of the rounds, exploration included. Greedy episodes of the last tenth, {greedy.shape[1]} a seed: "
-        "how many are lost, and the median cost of the others, of what holding station in the free stream costs."
+        "how many are lost, and the median cost of the others, as a share of what holding station in the free stream "
+        "costs."
     )
     headings = ("reading", "return, training [95 %]", "actions survived", "greedy, lost", "cost")
     return {"drafting-readings": captioned(caption, table(headings, rows))}

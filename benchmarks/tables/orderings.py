@@ -75,11 +75,11 @@ def _separation() -> str:
     chance = number(float(fisher_exact([_fates(fifo), _fates(before)]).pvalue), 3)
     verdict = (
         f"FULL[PER] beside FIFO[Uniform]: μ_final of paired seeds differs by {ahead}, FULL[PER] ahead in "
-        f"{(pairs > 0).sum()} of {pairs.size}; medians {listed(medians)}. Of FIFO[Uniform] {_dead(fifo)} runs end dead "
-        f"here, in the study above {_dead(before)} (Fisher's exact test: p = {chance}). Both have the same settings; "
-        "root seeds and numerics versions differ, and the version is not what makes the difference: numerics version 5 "
-        "gives the runs above again, bit for bit. That is weak evidence that the two differ, and there is nothing in "
-        f"which they could; of both together {both[0]} of {sum(both)} die."
+        f"{(pairs > 0).sum()} of {pairs.size}; medians {listed(medians)}. Under FIFO[Uniform] {_dead(fifo)} runs end "
+        f"dead here, and {_dead(before)} in the study above (Fisher's exact test: p = {chance}). Both studies have the "
+        "same settings; only root seeds and numerics versions differ, and the version makes no difference: numerics "
+        "version 5 gives the runs of the study above again, bit for bit. The test is weak evidence of a difference, "
+        f"for which no cause is known; in both together {both[0]} of {sum(both)} die."
     )
     figure = "![Pendulum without L2](results/separation/figures/learning_curves-PendulumDCSC.png)"
     return "\n\n".join([_compared("separation"), wrapped(verdict), figure])

@@ -32,7 +32,9 @@ def _solved() -> str:
             f"{significant(row['peer'] / row['ours'])}×" if there else "",
             f"{more['solved']:g} of {more['of']:g}, {more['theirs']:g} of {more['of theirs']:g}" if more else "",
         ])  # fmt: skip
-    return table(("SAC on Pendulum-v1", "replaybench", "RLtools", "as fast", "seeds that solved it"), rows)
+    return table(
+        ("SAC on Pendulum-v1", "replaybench", "RLtools", "as fast", "seeds that solved it (ours, RLtools')"), rows
+    )
 
 
 def _whole() -> str:

@@ -38,7 +38,7 @@ def _networks() -> str:
         rows.append([said, *deaths, *means, *difference(*scores, digits=2)])
     caption = (
         f"{runs(study)} of DDPG on the pendulum, {made(study)}. Dead: μ_final below 0.2. Differences of paired seeds "
-        "with BCa intervals, p by flipped signs."
+        "with BCa intervals, p by flipped signs, each by itself."
     )
     dead = ("dead, plain", "dead, ReF-ER")
     return captioned(caption, table(("networks", *dead, "μ_final, plain", "ReF-ER", "difference [95 %]", "p"), rows))
@@ -61,7 +61,7 @@ def _memories() -> str:
     caption = (
         f"{runs(study)} of 1000 steps on HalfCheetah, {made(study)}; with a memory of all {made(MEMORIES['DDPG'])}. "
         "Return: mean over seeds of the last tenth of training. Differences of paired seeds with BCa intervals, p by "
-        "flipped signs. D_KL(μ‖π) with ReF-ER: mean over seeds and looks; β at the end."
+        "flipped signs, each by itself. D_KL(μ‖π) with ReF-ER: mean over seeds and looks; β at the end."
     )
     headings = ("learner", "memory", "return, plain", "ReF-ER", "difference [95 %]", "p", "D_KL", "β")
     return captioned(caption, table(headings, rows))
@@ -92,9 +92,9 @@ def _million() -> str:
     caption = (
         f"{runs(million)} of 1000 steps, {made(million)}; Walker2d {made(walker)}. Returns: means over seeds of the "
         "training episodes from 90,000 to 100,000, from 400,000 to 500,000 and from 900,000 to 10⁶ steps. Differences "
-        "in the last, of paired seeds, with BCa intervals, p by flipped signs (of six seeds 0.031 at least, of four "
-        "0.125). n: seeds whose networks did not diverge. D_KL(μ‖π) and β: means over seeds and the last ten looks. "
-        "PPO: Stable-Baselines3's."
+        "in the last, of paired seeds, with BCa intervals, p by flipped signs, each by itself (with six seeds at least "
+        "0.031, with four 0.125). n: seeds whose networks did not diverge. D_KL(μ‖π) and β: means over seeds and the "
+        "last ten looks. PPO: Stable-Baselines3's."
     )
     headings = ("plant", "learner", "replay", "n", *STRETCHES, "seeds", "less plain [95 %]", "p", "D_KL", "β")
     return captioned(caption, table(headings, rows))

@@ -12,23 +12,23 @@ LATE: Final = 100
 CHANGED: Final = {
     "DDPG": "nothing: noise of 0.2 in parameters, actor's rate 1e-4",
     "DDPG:adapting": "σ adapted 75 times an episode",
-    "DDPG:louder": "the same, and noise of 0.5 in its place",
+    "DDPG:louder": "the same, and noise of 0.5 in place of 0.2",
     "DDPG:white": "white noise of 0.2 on actions, not on parameters",
     "DDPG:process": "the noise of the other chapters: correlated, fading from 1 to 0.1",
-    "DDPG:process-small": "that noise, 0.2 all the time",
-    "DDPG:white-fading": "white noise that fades as it does, from 1 to 0.1",
+    "DDPG:process-small": "correlated noise of 0.2 all the time",
+    "DDPG:white-fading": "white noise, fading from 1 to 0.1",
     "DDPG:rate": "actor's rate 1e-3",
-    "DDPG:process-rate": "that noise and 1e-3",
+    "DDPG:process-rate": "correlated, fading noise and actor's rate 1e-3",
     "DDPG:no-decay": "no L2",
-    "TD3": "TD3 with that noise and 1e-3",
+    "TD3": "TD3 with correlated, fading noise and 1e-3",
     "TD3:white": "TD3 with white noise of 0.2",
     "SAC": "SAC",
 }
 """What the learners of `reacher-causes` differ in."""
 ENDING: Final = {
-    "DDPG": "the end by time a terminal state, as in the authors' code",
-    "DDPG:process": "the same, and the noise of the other chapters",
-    "DDPG:process-rate": "the same, that noise and 1e-3",
+    "DDPG": "the end by time is a terminal state, as in the authors' code",
+    "DDPG:process": "the same, with correlated, fading noise",
+    "DDPG:process-rate": "the same, with correlated, fading noise and actor's rate 1e-3",
 }
 """What they are where the end by time is a terminal state."""
 

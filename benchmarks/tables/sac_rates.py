@@ -27,8 +27,9 @@ def texts() -> dict[str, str]:
             means = [number(float(np.mean(returns)), 0) for returns in (plain, mine)]
             rows.append([rate, strategy, *means, *difference(mine, plain, digits=0)])
     caption = (
-        f"{runs(STUDY)} of 1000 steps on HalfCheetah, {made(STUDY)}; at 3e-4 those of the figures. Return: mean over "
-        "seeds of the last tenth of training. Differences of paired seeds with BCa intervals, p by flipped signs, each "
+        f"{runs(STUDY)} of 1000 steps on HalfCheetah, {made(STUDY)}; at 3e-4 the runs of the papers' figures, "
+        "where ERE stands beside FIFO[Uniform] of its own study, with other seeds. Return: mean over seeds of the last "
+        "tenth of training. Differences of paired seeds with BCa intervals, p by flipped signs, each "
         "by itself."
     )
     headings = ("learning rate", "strategy", "return, FIFO[Uniform]", "its return", "difference [95 %]", "p")

@@ -56,8 +56,8 @@ def _laws(found: dict[str, float]) -> dict[str, str]:
     ]
     caption = (
         f"What an ellipse feels. The last column is fitted to {found['actions']:,} actions of episodes that the free "
-        "wake's numbers were not fitted to. The wake has a drag across the chord with the square of the slip, and "
-        "weakens where the ellipse is near, besides."
+        "wake's numbers were not fitted to. Besides, the wake has a drag across the chord that goes with the square of "
+        "the slip, and it weakens where the ellipse is near."
     )
     return {"transfer.laws": captioned(caption, table(("law", "wake", "free wake", "fitted again"), rows))}
 
@@ -130,7 +130,7 @@ def _seeds(outcomes: list[dict[str, float]]) -> str:
 _TUNED: Final = {
     "before": "learned in the free wake, as in the last row above",
     "drafting-tuned-coarse V-RACER": "learned in the coarse flow alone",
-    "drafting-tuned-coarse V-RACER:tuned": "of the wake, tuned in the coarse flow",
+    "drafting-tuned-coarse V-RACER:tuned": "learned in the free wake, tuned in the coarse flow",
     "drafting-tuned V-RACER": "and then in the flow",
 }
 """Policies in words."""

@@ -64,7 +64,10 @@ def _by_replay(plants: list[str]) -> dict[str, str]:
                 rows.append([*where, ahead[0].best, *map(_ahead, ahead)])
         mine = rows[first:]
         told.append(f"in {sum('**' in row[-2] for row in mine)} of {len(mine)} conditions on {plant}")
-    caption = f"At 50 Hz; {runs(BESIDE)}, {made(BESIDE)}, beside those of the map; told as there."
+    caption = (
+        f"At 50 Hz; {runs(BESIDE)}, {made(BESIDE)}. Lines with a memory of 2,500 and 8 replays are those of the map; "
+        "columns mean the same as there."
+    )
     headings = ("plant", "noise", "memory", "replays", "best", *(f"ahead of {name}" for name in BASELINES))
     return {"when.replay": captioned(caption, table(headings, rows)), "when.replay.said": listed(told)}
 
