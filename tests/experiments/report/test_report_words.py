@@ -307,6 +307,22 @@ def test_a_column_of_the_table_has_one_precision(tmp_path: Path) -> None:
         assert len(digits) == 1, cells
 
 
+def test_scores_of_a_plant_can_be_compared_between_panels(report: Path) -> None:
+    material = read_material(report.parent)
+    standings = {point: at_point(material, point) for point in material.points()}
+    spans: dict[int, set[tuple[float, float]]] = {}
+    for panel in scores_section(material, standings).panels:
+        spans.setdefault(panel.places["plant"], set()).add(tuple(panel.figure["layout"]["xaxis"]["range"]))
+    assert len(spans) == 2
+    for plant, (span,) in spans.items():
+        finals = np.concatenate([
+            material.final(point, one.series) for point, ranked in standings.items() if point.plant == plant
+            for one in ranked
+        ])  # fmt: skip
+        assert span[0] < np.nanmin(finals)
+        assert span[1] > max(1.0, np.nanmax(finals))
+
+
 def test_plotly_knows_every_property_of_every_figure(report: Path) -> None:
     """Figures are written as dictionaries, which nothing checks when a report is made."""
     figures = re.findall(r'<script type="application/json">(.*?)</script>', report.read_text(), re.DOTALL)

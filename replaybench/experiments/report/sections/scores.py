@@ -41,18 +41,34 @@ def scores_section(material: Material, standings: dict[Point, list[Standing]]) -
     lead = f"The mean of {material.late} of each run, exploration included."
     if material.data.sizes["seed"] > 1:
         lead += " A dot is a seed, the large mark their mean, the line its 95 % interval."
-    panels = [_panel(material, point, ranked) for point, ranked in standings.items() if ranked]
+    there = {point: ranked for point, ranked in standings.items() if ranked}
+    spans = _spans(material, there)
+    panels = [_panel(material, point, ranked, spans[_unit(material, point)]) for point, ranked in there.items()]
     return Section("scores", "Final scores", [lead], panels, [_table(material, standings)])
 
 
-def _panel(material: Material, point: Point, ranked: list[Standing]) -> Panel:
+def _unit(material: Material, point: Point) -> tuple[int, bool]:
+    """Return what panels of one unit share: their plant, and whether scores are on the scale of its references."""
+    return point.plant, material.normalised(point)
+
+
+def _spans(material: Material, standings: dict[Point, list[Standing]]) -> dict[tuple[int, bool], tuple[float, float]]:
+    """Return the lowest and the highest score of each unit, so that its panels can be compared by eye."""
+    found: dict[tuple[int, bool], tuple[float, float]] = {}
+    for point, ranked in standings.items():
+        finals = np.concatenate([material.final(point, one.series) for one in ranked])
+        unit = _unit(material, point)
+        low, high = found.get(unit, (np.inf, 1.0 if material.normalised(point) else -np.inf))
+        found[unit] = min(low, float(np.nanmin(finals))), max(high, float(np.nanmax(finals)))
+    return found
+
+
+def _panel(material: Material, point: Point, ranked: list[Standing], span: tuple[float, float]) -> Panel:
     data, normalised = material.data.isel(plant=point.plant), material.normalised(point)
     traces: list[Trace] = []
     for standing in reversed(ranked):
         traces += _marks(material, point, standing)
-    finals = np.concatenate([material.final(point, one.series) for one in ranked])
-    low, high = float(np.nanmin(finals)), float(np.nanmax(finals))
-    high = max(high, 1.0) if normalised else high
+    low, high = span
     room = 0.06 * (high - low) or 0.05
     figure = new_figure(
         traces,
