@@ -11,13 +11,16 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from replaybench.data.errors import UserError
 from replaybench.envs.foreign.engine import Step, StepwiseEngine
 from replaybench.envs.interface.checks import whole_substeps
 from replaybench.envs.interface.plant import Plant, Vector
 from replaybench.envs.mujoco.model import quiet
 
 if TYPE_CHECKING:
+    from replaybench.data.streams import Stream
     from replaybench.envs.interface.engine import Engine
 
 LIMIT: Final = 1e4
@@ -91,18 +94,43 @@ class SuiteEngine(StepwiseEngine):
     def __init__(self, plant: SuitePlant, num_envs: int, frequency: float) -> None:
         self._plant = plant
         self._members = [SuiteMember(plant) for _ in range(num_envs)]
+        self._unsaved = np.zeros(num_envs, np.bool_)
         sizes = len(plant.state_names), len(plant.action_names), plant.physics_steps()
         super().__init__(self._members, *sizes, frequency)
 
     def set_frequency(self, frequency: float) -> None:
-        """Sample at another rate [Hz]."""
+        """Sample at another rate [Hz]; an episode that is running goes on, but cannot be saved any more."""
         super().set_frequency(frequency)
+        self._unsaved |= self._taken > 0
         for member in self._members:
             member.hold(self._plant.substeps(frequency))
 
+    def restart(self, chosen: NDArray[np.bool_], draws: Stream) -> None:
+        """Begin episodes with a seed that is drawn for each chosen member."""
+        super().restart(chosen, draws)
+        self._unsaved[chosen] = False
+
+    def get_state(self) -> dict[str, NDArray[Any]]:
+        """Return each member's seed and its actions since.
+
+        Raises:
+            UserError: the rate was changed while an episode ran.
+        """
+        if self._unsaved.any():
+            raise UserError(f"{self._plant.name} was given another rate during an episode; reset it before saving")
+        return super().get_state()
+
+    def set_state(self, state: dict[str, NDArray[Any]]) -> None:
+        """Play every member's episode again up to where it was."""
+        super().set_state(state)
+        self._unsaved[:] = False
+
 
 class SuiteMember:
-    """One environment of dm_control, without its time limit."""
+    """A task of dm_control with its physics.
+
+    Its `Environment` is not used, for it has a time limit, and a rate for good.
+    """
 
     def __init__(self, plant: SuitePlant) -> None:
         with warnings.catch_warnings():
@@ -110,30 +138,35 @@ class SuiteMember:
             from dm_control import suite
             from dm_control.rl import control
         self._invalid: type[Exception] = control.PhysicsError
-        self._environment = control.Environment
         with quiet():
             made = suite.load(*plant.task, task_kwargs={"random": 0})
-        self._physics, self._task = made.physics, made.task
+        self._physics, self._task, self._substeps = made.physics, made.task, 1
 
     def hold(self, substeps: int) -> None:
         """Hold each action for so many physics steps."""
-        self._env = self._environment(self._physics, self._task, n_sub_steps=substeps)
+        self._substeps = substeps
 
     def restart(self, seed: int) -> Vector:
         """Begin the episode of a seed."""
         self._task.random.seed(seed)
-        self._observed = _flat(self._env.reset().observation)
+        with self._physics.reset_context():
+            self._task.initialize_episode(self._physics)
+        self._observed = _flat(self._task.get_observation(self._physics))
         return self._observed
 
     def advance(self, action: Vector) -> Step:
         """Advance by one sample; a simulation that has blown up ends the episode where it last was, with reward 0."""
+        task, physics = self._task, self._physics
         try:
-            step = self._env.step(action)
+            task.before_step(action, physics)
+            physics.step(self._substeps)
+            task.after_step(physics)
+            reward, observation = task.get_reward(physics), task.get_observation(physics)
         except self._invalid:
             return Step(self._observed, 0.0, False, True)
-        self._observed = _flat(step.observation)
-        terminated = step.discount == 0.0
-        return Step(self._observed, float(step.reward), terminated, step.last() and not terminated)
+        self._observed, discount = _flat(observation), task.get_termination(physics)
+        terminated = discount == 0.0
+        return Step(self._observed, float(reward), terminated, discount is not None and not terminated)
 
     def close(self) -> None:
         """Free the simulation."""

@@ -57,11 +57,11 @@ class StepwiseEngine(Engine):
         self, simulators: Sequence[Simulator], states: int, actions: int, steps: int, frequency: float
     ) -> None:
         members = len(simulators)
-        super().__init__(members, states, frequency)
         self._simulators = simulators
         self._seed = np.full(members, _NOT_STARTED, np.int64)
         self._taken = np.zeros(members, np.int64)
         self._actions = np.zeros((members, steps, actions))
+        super().__init__(members, states, frequency)
 
     def restart(self, chosen: NDArray[np.bool_], draws: Stream) -> None:
         """Begin episodes with a seed that is drawn for each chosen member."""

@@ -103,6 +103,28 @@ def test_rates_hold_the_action_for_more_or_fewer_physics_steps() -> None:
 
 
 @needs_suite
+def test_the_rate_may_change_amid_an_episode_which_is_then_not_saved() -> None:
+    env, slow = (PopulationEnv("AcerWalker", 2, seed=1, frequency=rate) for rate in (40, 20))
+    action = np.full((2, 6), 0.3)
+    for each in (env, slow):
+        each.reset()
+        each.step(action)
+    slow.dt = 1 / 40
+    env.step(action)
+    np.testing.assert_array_equal(env.step(action)[0], slow.step(action)[0])
+    with pytest.raises(UserError, match="AcerWalker was given another rate during an episode; reset it before saving"):
+        slow.get_state()
+    slow.reset(options={"reset_mask": np.array([True, False])})
+    with pytest.raises(UserError, match="another rate"):
+        slow.get_state()
+    slow.reset(options={"reset_mask": np.array([False, True])})
+    state = slow.get_state()
+    after = slow.step(action)[0]
+    slow.set_state(state)
+    np.testing.assert_array_equal(slow.step(action)[0], after)
+
+
+@needs_suite
 def test_a_simulation_that_blows_up_ends_the_episode_without_ending_the_task() -> None:
     env = PopulationEnv("AcerCartpole", 2)
     env.reset()
