@@ -116,9 +116,9 @@ def draw(told: dict[str, Any]) -> Path:
             left.plot(np.arange(means.shape[1]) + WINDOW, curve, color=color, label=words)
             asked = told["found"][learner]
             middle_ages = np.sqrt(np.maximum(AGES[:-1], 1) * np.array(AGES[1:]))
-            middle.plot(middle_ages, np.nanmean(asked["leaving"], axis=0), "o-", color=color)
-            right.plot(range(AGE + 1), np.mean(asked["responses"], axis=0), "o-", color=color)
-        left.set(yscale="log", xlabel="round of training", ylabel="actions survived")
+            middle.plot(middle_ages, np.nanmean(asked["leaving"], axis=0), "o-", color=color, clip_on=False)
+            right.plot(range(AGE + 1), np.mean(asked["responses"], axis=0), "o-", color=color, clip_on=False)
+        left.set(yscale="log", xlabel="round of training", ylabel="actions survived", ylim=(4, 700))
         _ticks(left.yaxis, (5, 10, 20, 50, 100, 200))
         middle.set(xscale="log", xlabel="age of the episode [actions]", ylabel="leave with an action [%]")
         middle.set_ylim(bottom=0)

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.flow.drafting_sigma import SEEDS, VARIANTS, WINDOW, moving
-from benchmarks.tables.stored import Cell, cell, cells, facts, made, runs
-from benchmarks.tables.text import captioned, listed, number, spread, table
+from benchmarks.flow.drafting_sigma import WINDOW, moving
+from benchmarks.tables.stored import cell, cells, facts, made, runs
+from benchmarks.tables.text import captioned, number, spread, table
 
 
 def texts() -> dict[str, str]:
-    return {**_drafting(), **_drafting_vracer(), **_recurrent(), **_longer(), **_sigma(), **_readings(), **_starts()}
+    return {**_drafting(), **_drafting_vracer(), **_readings(), **_starts()}
 
 
 _DRAFTING = (
@@ -22,7 +22,7 @@ _DRAFTING = (
     ("DDPG", "FIFO[Uniform]"),
     ("ACER", "FIFO[Uniform]"),
 )
-_INSIDE, _LOST = 200, -60.0
+INSIDE, _LOST = 200, -60.0
 """Actions with which a seed counts as staying inside; return below which a greedy episode is lost."""
 
 
@@ -38,7 +38,7 @@ def _drafting() -> dict[str, str]:
             f"{sound.sum()}",
             spread(one.final[sound], 0),
             f"{number(steps[:, -one.last :].mean(), 0)} of 400",
-            _stays(steps),
+            stays(steps),
             f"{number(100 * (late < _LOST).mean(), 0)} %",
             number(-float(np.median(whole)) / 400, 3) if whole.size else "–",
         ])  # fmt: skip
@@ -46,7 +46,7 @@ def _drafting() -> dict[str, str]:
         f"{runs(study, 'rounds')} of 400 steps, an update after each, N = 20,000, {made(study)}. n: runs whose "
         "networks did not diverge. Return and actions survived: means over these and the last tenth of the rounds, "
         "exploration included. Inside: the first round after which the last "
-        f"{WINDOW} have survived {_INSIDE} actions and more on average, median over seeds, and how many seeds come so "
+        f"{WINDOW} have survived {INSIDE} actions and more on average, median over seeds, and how many seeds come so "
         f"far. Greedy episodes of the last tenth, {late.shape[1]} a seed: how many are lost, and "
         "the median cost per action of the others."
     )
@@ -64,7 +64,7 @@ def _drafting() -> dict[str, str]:
     return {"drafting": captioned(caption, table(headings, rows)), "drafting.plain-best": number(middle, 0)}
 
 
-def _stays(steps: np.ndarray, actions: int = _INSIDE) -> str:
+def stays(steps: np.ndarray, actions: int = INSIDE) -> str:
     """Say from which round on seeds `[seeds, rounds]` survive so many actions, stay inside, and how many ever do."""
     survived = moving(steps) >= actions
     there = survived.any(axis=1)
@@ -103,116 +103,6 @@ def _drafting_vracer() -> dict[str, str]:
     )
     headings = ("learner", "capacity", "rate", "rewards", "return, training [95 %]", "actions survived", "seeds")
     return {"drafting-vracer": captioned(caption, table((*headings, "best greedy"), rows))}
-
-
-_MEMORY = {
-    "V-RACER:lstm": "V-RACER, LSTM 2 × 32",
-    "V-RACER:lstm-64-64": "V-RACER, LSTM 2 × 32, then 64-64",
-    "V-RACER:slow": "V-RACER, 64-64, from above",
-    "DDPG:lstm": "DDPG, LSTM 2 × 32, critic then 64",
-    "DDPG": "DDPG, 64-64, from above",
-}
-"""Learners of drafting-recurrent.toml, and those of drafting-vracer.toml beside which they stand, in words."""
-
-
-_ROW = ("learner", "return, training [95 %]", "actions survived", "inside from round", "best greedy")
-
-
-def _recurrent() -> dict[str, str]:
-    name = "drafting-recurrent"
-    stored = [*cells("drafting-vracer"), *cells(name)]
-    known = {one.learner: one for one in stored if one.strategy == "FIFO(20000)[Uniform+ReFER]"}
-    n = len(known["V-RACER:lstm"].final)
-    rows = [_remembering(words, known[learner], n) for learner, words in _MEMORY.items()]
-    caption = (
-        f"{runs(name, 'rounds')} of 400 steps, {made(name)}, N = 20,000, ReF-ER; the same seeds of the studies above. "
-        "Means over seeds and the last tenth of the rounds, exploration included; inside as above; the best greedy "
-        "episode."
-    )
-    sigmas = [
-        number(float(known[learner].data["metric_sigma"].values[:n, -1].mean()), 3)
-        for learner in ("V-RACER:lstm", "V-RACER:slow")
-    ]
-    with_memory, without = (
-        known[learner].data["episode_steps"].values[:n].mean(axis=0)
-        for learner in ("V-RACER:lstm-64-64", "V-RACER:slow")
-    )
-    there = moving(without[None])[0] >= with_memory[-WINDOW:].mean()
-    return {
-        "drafting-recurrent": captioned(caption, table(_ROW, rows)),
-        "drafting-recurrent.level": f"round {int(there.argmax()) + WINDOW}",
-        "drafting-recurrent.sigma": sigmas[0],
-        "drafting-recurrent.sigma-without": sigmas[1],
-    }
-
-
-def _longer() -> dict[str, str]:
-    name, learner = "drafting-recurrent-million", "V-RACER:lstm-64-64"
-    with_memory, without = cell(name), cell("novati2019-fig6", learner="V-RACER")
-    rows = [
-        _remembering(_MEMORY[learner], with_memory),
-        _remembering("V-RACER, 64-64, of figure 6", without),
-    ]
-    caption = (
-        f"{runs(name, 'rounds')} of 400 steps, {made(name)}; without memory {len(without.final)} other seeds. All else "
-        "as above."
-    )
-    survived = with_memory.data["episode_steps"].values[:, -with_memory.last :].mean(axis=1)
-    seeds = listed([number(actions, 0) for actions in survived])
-    return {name: captioned(caption, table(_ROW, rows)), f"{name}.seeds": seeds}
-
-
-_ON_THE_WAY = 10
-"""Actions that are survived when a policy has left its first state behind and has not found the wake."""
-
-
-def _sigma() -> dict[str, str]:
-    name, rows = "drafting-sigma", []
-    for variant in VARIANTS:
-        found = variant.stored()
-        steps = found.data["episode_steps"].values[:SEEDS]
-        sigma = number(float(found.data["metric_sigma"].sel(greedy_episode=300).values[:SEEDS].mean()), 3)
-        rounds = f"{steps.shape[1]}"
-        survived = f"{number(steps[:, -found.last :].mean(), 0)} of 400"
-        rows.append(
-            [variant.networks, variant.sigma, sigma, rounds, _stays(steps, _ON_THE_WAY), _stays(steps), survived]
-        )
-    caption = (
-        f"V-RACER, {SEEDS} seeds, the same for all; with σ kept, {made(name)}, with an episode's age, "
-        f"{made('drafting-clock')}, others of the studies above. σ at round 300; rounds of 400 steps that were run; "
-        f"from which of them {_ON_THE_WAY} actions are survived, and from which {_INSIDE}, medians over seeds as "
-        "above; the last tenth of the rounds."
-    )
-    headings = (
-        "networks",
-        "σ",
-        "σ, round 300",
-        "rounds",
-        f"{_ON_THE_WAY} actions from",
-        "inside from",
-        "actions survived",
-    )
-    return {name: captioned(caption, table(headings, rows)), **_older_memory()}
-
-
-def _older_memory() -> dict[str, str]:
-    told = facts("drafting-sigma/memory.json")
-    ways = told["survived"]["V-RACER:lstm-64-64-fixed"]
-    fresh, older, forgotten = (listed([number(x, 0) for x in ways[way]]) for way in ("fresh", "older", "forgotten"))
-    return {
-        "drafting-sigma.fresh": f"{fresh} actions",
-        "drafting-sigma.older": older,
-        "drafting-sigma.forgotten": forgotten,
-        "drafting-sigma.age": f"{told['age']}",
-        "drafting-sigma.episodes": f"{told['episodes']:,}",
-    }
-
-
-def _remembering(words: str, found: Cell, n: int | None = None) -> list[str]:
-    """Return the row of a learner's first n seeds, or of all."""
-    steps, late = found.data["episode_steps"].values[:n], found.late(found.last)[:n]
-    survived = f"{number(steps[:, -found.last :].mean(), 0)} of 400"
-    return [words, spread(found.final[:n], 0), survived, _stays(steps), number(late.max(), 0)]
 
 
 _READINGS = {

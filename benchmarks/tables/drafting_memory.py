@@ -1,0 +1,165 @@
+"""Learning to draft with a memory: LSTMs beside no memory, σ kept, and gates that begin closed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from benchmarks.flow.drafting_lag import AGES, NETWORKS
+from benchmarks.flow.drafting_sigma import SEEDS, VARIANTS, WINDOW, moving
+from benchmarks.tables.drafting import INSIDE, stays
+from benchmarks.tables.stored import Cell, cell, cells, facts, made, runs
+from benchmarks.tables.text import captioned, difference, listed, number, spread, table
+
+
+def texts() -> dict[str, str]:
+    return {**_recurrent(), **_longer(), **_sigma(), **_forgetting(), **_masked()}
+
+
+_MEMORY = {
+    "V-RACER:lstm": "V-RACER, LSTM 2 × 32",
+    "V-RACER:lstm-64-64": "V-RACER, LSTM 2 × 32, then 64-64",
+    "V-RACER:slow": "V-RACER, 64-64, from above",
+    "DDPG:lstm": "DDPG, LSTM 2 × 32, critic then 64",
+    "DDPG": "DDPG, 64-64, from above",
+}
+"""Learners of drafting-recurrent.toml, and those of drafting-vracer.toml beside which they stand, in words."""
+
+
+_ROW = ("learner", "return, training [95 %]", "actions survived", "inside from round", "best greedy")
+
+
+def _recurrent() -> dict[str, str]:
+    name = "drafting-recurrent"
+    stored = [*cells("drafting-vracer"), *cells(name)]
+    known = {one.learner: one for one in stored if one.strategy == "FIFO(20000)[Uniform+ReFER]"}
+    n = len(known["V-RACER:lstm"].final)
+    rows = [_remembering(words, known[learner], n) for learner, words in _MEMORY.items()]
+    caption = (
+        f"{runs(name, 'rounds')} of 400 steps, {made(name)}, N = 20,000, ReF-ER; the same seeds of the studies above. "
+        "Means over seeds and the last tenth of the rounds, exploration included; inside as above; the best greedy "
+        "episode."
+    )
+    sigmas = [
+        number(float(known[learner].data["metric_sigma"].values[:n, -1].mean()), 3)
+        for learner in ("V-RACER:lstm", "V-RACER:slow")
+    ]
+    with_memory, without = (
+        known[learner].data["episode_steps"].values[:n].mean(axis=0)
+        for learner in ("V-RACER:lstm-64-64", "V-RACER:slow")
+    )
+    there = moving(without[None])[0] >= with_memory[-WINDOW:].mean()
+    return {
+        "drafting-recurrent": captioned(caption, table(_ROW, rows)),
+        "drafting-recurrent.level": f"round {int(there.argmax()) + WINDOW}",
+        "drafting-recurrent.sigma": sigmas[0],
+        "drafting-recurrent.sigma-without": sigmas[1],
+    }
+
+
+def _longer() -> dict[str, str]:
+    name, learner = "drafting-recurrent-million", "V-RACER:lstm-64-64"
+    with_memory, without = cell(name), cell("novati2019-fig6", learner="V-RACER")
+    rows = [
+        _remembering(_MEMORY[learner], with_memory),
+        _remembering("V-RACER, 64-64, of figure 6", without),
+    ]
+    caption = (
+        f"{runs(name, 'rounds')} of 400 steps, {made(name)}; without memory {len(without.final)} other seeds. All else "
+        "as above."
+    )
+    seeds = listed([number(actions, 0) for actions in _survived(with_memory)])
+    return {name: captioned(caption, table(_ROW, rows)), f"{name}.seeds": seeds}
+
+
+_ON_THE_WAY = 10
+"""Actions that are survived when a policy has left its first state behind and has not found the wake."""
+
+
+def _sigma() -> dict[str, str]:
+    name, rows = "drafting-sigma", []
+    for variant in VARIANTS:
+        found = variant.stored()
+        steps = found.data["episode_steps"].values[:SEEDS]
+        sigma = number(float(found.data["metric_sigma"].sel(greedy_episode=300).values[:SEEDS].mean()), 3)
+        rounds = f"{steps.shape[1]}"
+        survived = f"{number(steps[:, -found.last :].mean(), 0)} of 400"
+        rows.append([variant.networks, variant.sigma, sigma, rounds, stays(steps, _ON_THE_WAY), stays(steps), survived])
+    caption = (
+        f"V-RACER, {SEEDS} seeds, the same for all; with σ kept, {made(name)}, with an episode's age, "
+        f"{made('drafting-clock')}, others of the studies above. σ at round 300; rounds of 400 steps that were run; "
+        f"from which of them {_ON_THE_WAY} actions are survived, and from which {INSIDE}, medians over seeds as "
+        "above; the last tenth of the rounds."
+    )
+    headings = (
+        "networks",
+        "σ",
+        "σ, round 300",
+        "rounds",
+        f"{_ON_THE_WAY} actions from",
+        "inside from",
+        "actions survived",
+    )
+    return {name: captioned(caption, table(headings, rows)), **_older_memory()}
+
+
+def _older_memory() -> dict[str, str]:
+    told = facts("drafting-sigma/memory.json")
+    ways = told["survived"]["V-RACER:lstm-64-64-fixed"]
+    fresh, older, forgotten = (listed([number(x, 0) for x in ways[way]]) for way in ("fresh", "older", "forgotten"))
+    return {
+        "drafting-sigma.fresh": f"{fresh} actions",
+        "drafting-sigma.older": older,
+        "drafting-sigma.forgotten": forgotten,
+        "drafting-sigma.age": f"{told['age']}",
+        "drafting-sigma.episodes": f"{told['episodes']:,}",
+    }
+
+
+def _survived(found: Cell) -> np.ndarray:
+    """Return each seed's actions survived in the last tenth of the rounds. [seeds]"""
+    means: np.ndarray = found.data["episode_steps"].values[:, -found.last :].mean(axis=1)
+    return means
+
+
+def _remembering(words: str, found: Cell, n: int | None = None) -> list[str]:
+    """Return the row of a learner's first n seeds, or of all."""
+    steps, late = found.data["episode_steps"].values[:n], found.late(found.last)[:n]
+    survived = f"{number(steps[:, -found.last :].mean(), 0)} of 400"
+    return [words, spread(found.final[:n], 0), survived, stays(steps), number(late.max(), 0)]
+
+
+def _forgetting() -> dict[str, str]:
+    name = "drafting-forget"
+    found = {learner: cell(name, learner=learner) for learner in NETWORKS}
+    opened, closed = (found[f"V-RACER:lstm-64-64{end}"] for end in ("", "-forgets"))
+    rows = []
+    for learner, words in NETWORKS.items():
+        sigma = number(float(found[learner].data["metric_sigma"].sel(greedy_episode=300).values.mean()), 3)
+        row = _remembering(words, found[learner])
+        rows.append([*row[:1], sigma, stays(found[learner].data["episode_steps"].values, _ON_THE_WAY), *row[1:]])
+    caption = (
+        f"V-RACER, {runs(name, 'rounds')} of 400 steps, {made(name)}, N = 20,000, ReF-ER, σ learned; LSTMs of 2 × 32, "
+        f"then 64-64. σ at round 300; from which round {_ON_THE_WAY} actions are survived, and from which {INSIDE} "
+        "(inside), medians over seeds as above; means over seeds and the last tenth of the rounds, exploration "
+        "included; the best greedy episode."
+    )
+    headings = ("networks", "σ, round 300", f"{_ON_THE_WAY} actions from", *_ROW[1:])
+    told, p = difference(_survived(closed), _survived(opened), 0)
+    asked = facts(f"{name}/lag.json")["found"]
+    values = {f"{name}.difference": told, f"{name}.p": p}
+    for learner, short in zip(NETWORKS, ("none", "open", "closed"), strict=True):
+        by_lag = np.mean(asked[learner]["responses"], axis=0)
+        values[f"{name}.now-{short}"] = number(float(by_lag[0]), 2)
+        values[f"{name}.past-{short}"] = number(float(by_lag[-1]), 2)
+        values[f"{name}.leave-{short}"] = f"{number(float(np.nanmean(asked[learner]['leaving'], axis=0)[-1]), 1)} %"
+    values[f"{name}.ages"] = f"{AGES[-2]} to {AGES[-1]}"
+    return {name: captioned(caption, table(headings, rows)), **values}
+
+
+def _masked() -> dict[str, str]:
+    name = "partial-forget"
+    found = {one.learner.split(":")[1]: one for one in cells(name)}
+    scores = {gates: one.data["mu_final"].values for gates, one in found.items()}
+    told, p = difference(scores["closed"], scores["open"], 3)
+    means = {f"{name}.{gates}": spread(score) for gates, score in scores.items()}
+    return {**means, f"{name}.difference": told, f"{name}.p": p, f"{name}.runs": runs(name)}
