@@ -2,7 +2,7 @@
 
 RUN is what `replaybench sweep benchmarks/studies/drafting/drafting-forget.toml` has left. Its greedy policies are asked
 how their action changes with each of the observations that led to it, and when they leave the wake. Writes
-`benchmarks/results/drafting-forget/lag.json`, means over seeds among others, and draws `lag.png`, for which a RUN need
+`benchmarks/results/drafting-forget/lag.json`, by learner one entry a seed, and draws `lag.png`, for which a RUN need
 not be named once that is there.
 """
 
@@ -19,7 +19,7 @@ from matplotlib.axis import Axis
 from matplotlib.ticker import NullLocator
 from numpy.typing import NDArray
 
-from benchmarks.flow.drafting_sigma import WINDOW, moving
+from benchmarks.flow.drafting_sigma import SEEDS, WINDOW, moving
 from benchmarks.tables.stored import RESULTS, cell
 from replaybench import load_policy
 from replaybench.controllers.policies.policy import Policy
@@ -91,7 +91,7 @@ def measure(run: Path) -> dict[str, Any]:
     for learner in NETWORKS:
         asked: dict[str, list[Any]] = {"responses": [], "leaving": []}
         for name in ids.sel(learner=learner).values.tolist():
-            for member in range(3):
+            for member in range(SEEDS):  # a block's
                 policy = load_policy(run / "cells" / name / "policy.safetensors", member)
                 seen, length = played(policy)
                 asked["responses"].append(responses(policy, seen[:, length > AGE]))

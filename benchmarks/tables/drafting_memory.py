@@ -80,7 +80,7 @@ def _sigma() -> dict[str, str]:
     for variant in VARIANTS:
         found = variant.stored()
         steps = found.data["episode_steps"].values[:SEEDS]
-        sigma = number(float(found.data["metric_sigma"].sel(greedy_episode=300).values[:SEEDS].mean()), 3)
+        sigma = _sigma_on_the_way(found, SEEDS)
         rounds = f"{steps.shape[1]}"
         survived = f"{number(steps[:, -found.last :].mean(), 0)} of 400"
         rows.append([variant.networks, variant.sigma, sigma, rounds, stays(steps, _ON_THE_WAY), stays(steps), survived])
@@ -115,6 +115,11 @@ def _older_memory() -> dict[str, str]:
     }
 
 
+def _sigma_on_the_way(found: Cell, n: int | None = None) -> str:
+    """Return the mean σ of the first n seeds, or of all, at round 300."""
+    return number(float(found.data["metric_sigma"].sel(greedy_episode=300).values[:n].mean()), 3)
+
+
 def _survived(found: Cell) -> np.ndarray:
     """Return each seed's actions survived in the last tenth of the rounds. [seeds]"""
     means: np.ndarray = found.data["episode_steps"].values[:, -found.last :].mean(axis=1)
@@ -124,7 +129,7 @@ def _survived(found: Cell) -> np.ndarray:
 def _remembering(words: str, found: Cell, n: int | None = None) -> list[str]:
     """Return the row of a learner's first n seeds, or of all."""
     steps, late = found.data["episode_steps"].values[:n], found.late(found.last)[:n]
-    survived = f"{number(steps[:, -found.last :].mean(), 0)} of 400"
+    survived = f"{number(_survived(found)[:n].mean(), 0)} of 400"
     return [words, spread(found.final[:n], 0), survived, stays(steps), number(late.max(), 0)]
 
 
@@ -134,7 +139,7 @@ def _forgetting() -> dict[str, str]:
     opened, closed = (found[f"V-RACER:lstm-64-64{end}"] for end in ("", "-forgets"))
     rows = []
     for learner, words in NETWORKS.items():
-        sigma = number(float(found[learner].data["metric_sigma"].sel(greedy_episode=300).values.mean()), 3)
+        sigma = _sigma_on_the_way(found[learner])
         row = _remembering(words, found[learner])
         rows.append([*row[:1], sigma, stays(found[learner].data["episode_steps"].values, _ON_THE_WAY), *row[1:]])
     caption = (

@@ -11,16 +11,13 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from replaybench.data.errors import UserError
 from replaybench.envs.foreign.engine import Step, StepwiseEngine
 from replaybench.envs.interface.checks import whole_substeps
 from replaybench.envs.interface.plant import Plant, Vector
 from replaybench.envs.mujoco.model import quiet
 
 if TYPE_CHECKING:
-    from replaybench.data.streams import Stream
     from replaybench.envs.interface.engine import Engine
 
 LIMIT: Final = 1e4
@@ -94,36 +91,14 @@ class SuiteEngine(StepwiseEngine):
     def __init__(self, plant: SuitePlant, num_envs: int, frequency: float) -> None:
         self._plant = plant
         self._members = [SuiteMember(plant) for _ in range(num_envs)]
-        self._unsaved = np.zeros(num_envs, np.bool_)
         sizes = len(plant.state_names), len(plant.action_names), plant.physics_steps()
         super().__init__(self._members, *sizes, frequency)
 
     def set_frequency(self, frequency: float) -> None:
-        """Sample at another rate [Hz]; an episode that is running goes on, but cannot be saved any more."""
+        """Sample at another rate [Hz]."""
         super().set_frequency(frequency)
-        self._unsaved |= self._taken > 0
         for member in self._members:
             member.hold(self._plant.substeps(frequency))
-
-    def restart(self, chosen: NDArray[np.bool_], draws: Stream) -> None:
-        """Begin episodes with a seed that is drawn for each chosen member."""
-        super().restart(chosen, draws)
-        self._unsaved[chosen] = False
-
-    def get_state(self) -> dict[str, NDArray[Any]]:
-        """Return each member's seed and its actions since.
-
-        Raises:
-            UserError: the rate was changed while an episode ran.
-        """
-        if self._unsaved.any():
-            raise UserError(f"{self._plant.name} was given another rate during an episode; reset it before saving")
-        return super().get_state()
-
-    def set_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Play every member's episode again up to where it was."""
-        super().set_state(state)
-        self._unsaved[:] = False
 
 
 class SuiteMember:

@@ -6,12 +6,14 @@ continue from there they are played again, which is exact wherever equal seeds a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.data.errors import UserError
 from replaybench.data.streams import Stream
 from replaybench.envs.interface.engine import Engine
 from replaybench.envs.interface.plant import Vector
@@ -61,7 +63,15 @@ class StepwiseEngine(Engine):
         self._seed = np.full(members, _NOT_STARTED, np.int64)
         self._taken = np.zeros(members, np.int64)
         self._actions = np.zeros((members, steps, actions))
+        self._unsaved = np.zeros(members, np.bool_)
+        self.frequency = frequency
         super().__init__(members, states, frequency)
+
+    def set_frequency(self, frequency: float) -> None:
+        """Sample at another rate [Hz]; an episode that is running goes on, but cannot be saved any more."""
+        if not math.isclose(frequency, self.frequency):
+            self._unsaved |= self._taken > 0
+        super().set_frequency(frequency)
 
     def restart(self, chosen: NDArray[np.bool_], draws: Stream) -> None:
         """Begin episodes with a seed that is drawn for each chosen member."""
@@ -79,11 +89,18 @@ class StepwiseEngine(Engine):
             )
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """Return each member's seed `[M]`, the number of its actions so far `[M]`, and these, `[M, T, A]`."""
+        """Return each member's seed `[M]`, the number of its actions so far `[M]`, and these, `[M, T, A]`.
+
+        Raises:
+            UserError: the rate was changed while an episode ran.
+        """
+        if self._unsaved.any():
+            raise UserError("a member was given another rate during an episode; reset it before saving")
         return {"seed": self._seed.copy(), "taken": self._taken.copy(), "actions": self._actions.copy()}
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
         """Play every member's episode again up to where it was."""
+        self._unsaved[:] = False
         for m in range(len(self._simulators)):
             if state["seed"][m] != _NOT_STARTED:
                 self._begin(m, int(state["seed"][m]))
@@ -98,6 +115,6 @@ class StepwiseEngine(Engine):
             simulator.close()
 
     def _begin(self, member: int, seed: int) -> None:
-        self._seed[member], self._taken[member] = seed, 0
+        self._seed[member], self._taken[member], self._unsaved[member] = seed, 0, False
         self._actions[member] = 0.0
         self.observed[member] = self._simulators[member].restart(seed)

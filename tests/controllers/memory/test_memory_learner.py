@@ -314,6 +314,14 @@ def test_without_memory_nothing_is_changed() -> None:
     assert not [name for name in agent.state_dict() if "memory" in name]
 
 
+def test_forget_gates_of_all_networks_begin_as_set() -> None:
+    agent = DDPG(DDPGConfig(memory=MemoryConfig(units=5, forget_bias=-4.0)), LearnerSetting(TASK, 0, range(2)))
+    biases = [array for name, array in agent.weights().items() if ".trunk." in name and name.endswith("bias")]
+    assert len(biases) >= 4
+    for bias in biases:
+        np.testing.assert_array_equal(bias, np.broadcast_to(np.repeat([0, -4, 0, 0], 5), bias.shape))
+
+
 def test_what_cannot_be_remembered_is_refused() -> None:
     with pytest.raises(UserError, match="memory: window must be at least 2"):
         MemoryConfig(window=1)
