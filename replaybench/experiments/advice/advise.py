@@ -15,7 +15,7 @@ from replaybench.data.errors import UserError, unknown
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.registry import is_installed, make_plant
-from replaybench.experiments.advice.ninety_percent import Capacity, ninety_percent, rounded
+from replaybench.experiments.advice.ninety_percent import Capacity, ninety_percent, rounded, surely_improves
 from replaybench.experiments.advice.probes import (
     LEAST_EPISODES,
     Question,
@@ -151,13 +151,14 @@ def _advise_stored(
     traits = Traits(
         noise=noise,
         authority=None if known is None else authority_of(known, rate),
-        decay=decay_of(settings, data.sizes["episode"]),
+        decay=decay_of(settings, data.sizes["episode"]) if settings else None,
         symmetry=None if known is None else symmetry_of(known, rate),
         memory=memory / rounded(capacity.steps) if memory and capacity is not None else float("inf"),
     )
     room = table.get("capacity")
-    names = [str(name) for name in here["strategy"].values if here["reward"].sel(strategy=name).notnull().any()]
-    seeds = int(runs_there(here).sel(strategy=FULL).sum())
+    done = runs_there(here)
+    names = [str(name) for name in here["strategy"].values if done.sel(strategy=name).any()]
+    seeds = int(done.sel(strategy=FULL).sum())
     question = Question(
         plant=plant, learner=learner, frequency=rate, noise=noise, seeds=seeds, root_seed=0, memory=memory, minutes=0.0
     )
@@ -174,12 +175,20 @@ def _part(table: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _capacity(here: xr.Dataset, collected: xr.DataArray | None) -> Capacity | None:
-    """Apply the 90 % rule to the curve of FULL[Uniform]; None where it is not known what was `collected`."""
+    """Apply the 90 % rule to the curve of FULL[Uniform].
+
+    None where it is not known what was `collected`, or nothing was learned: all runs are dead or, where there is no
+    μ_r, do not surely improve. Doing nothing is often a little better than random control.
+    """
     if collected is None:
         return None
     there = runs_there(here).sel(strategy=FULL).values
     curves = here["reward"].sel(strategy=FULL), collected.sel(strategy=FULL)
     rewards, steps = (curve.transpose("seed", "episode").values[there] for curve in curves)
+    has_scores = np.isfinite(here["mu_final"].sel(strategy=FULL)).any()
+    learned = int(here["dead"].sel(strategy=FULL)) < there.sum() if has_scores else surely_improves(rewards)
+    if not learned:
+        return None
     start = float(here["reference_random"])
     if not np.isfinite(start):
         start = float(np.nanmean(rewards[:, : max(1, rewards.shape[1] // 20)]))

@@ -7,8 +7,9 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
-from replaybench.experiments.results.effects import paired
+from replaybench.experiments.results.effects import SIGNIFICANT, paired
 
 Floats = NDArray[np.float64]
 
@@ -19,6 +20,8 @@ _SMOOTHED: Final = 0.05
 """Part of a run over which curves are averaged before their level is asked for."""
 _STILL: Final = 0.02
 """A rise over the last tenths, in parts of all that was learned, below which a curve has converged."""
+_PARTS: Final = 4
+"""The last of so many parts must surely be better than the first, or nothing was learned."""
 
 
 @dataclass(frozen=True)
@@ -85,13 +88,22 @@ def ninety_percent(rewards: Floats, steps: Floats, start: float) -> Capacity | N
     )
 
 
+def surely_improves(rewards: Floats) -> bool:
+    """Tell whether the last quarter of curves `[S, E]` is surely better than the first (Mann and Whitney 1947).
+
+    Of a controller that learns nothing half of all curves end better than they began.
+    """
+    quarter = max(1, rewards.shape[1] // _PARTS)
+    whole = rewards[np.isfinite(rewards).all(axis=1)]
+    first, last = whole[:, :quarter].ravel(), whole[:, -quarter:].ravel()
+    return len(whole) > 0 and bool(stats.mannwhitneyu(last, first, alternative="greater").pvalue < SIGNIFICANT)
+
+
 def moving_mean(curve: Floats, window: int) -> Floats:
     """Return the mean of the last `window` values of a curve `[E]` at each place, of fewer at its beginning."""
-    sums = np.concatenate([[0.0], curve.cumsum()])
-    ends = np.arange(1, len(curve) + 1)
-    begins = np.maximum(0, ends - window)
-    found: Floats = (sums[ends] - sums[begins]) / (ends - begins)
-    return found
+    # Not by a running sum: one huge reward would take the digits of all that come after it.
+    begins = np.maximum(0, np.arange(1, len(curve) + 1) - window)
+    return np.array([curve[begin : end + 1].mean() for end, begin in enumerate(begins)])
 
 
 def rounded(steps: int) -> int:

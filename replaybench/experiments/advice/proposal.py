@@ -91,8 +91,8 @@ class Advice:
 def scores_of(data: xr.Dataset) -> tuple[dict[str, Floats], str]:
     """Return the final scores `[seed]` of one condition by strategy that was run, and what they are.
 
-    All have the same seeds, NaN where a run failed or was not done. Without μ_r, 0 is the random controller and 1
-    the best single run.
+    All have the same seeds, NaN where a run failed or was not done. Without μ_r, 0 is the random controller, or the
+    worst single run where that is not known either, and 1 the best single run.
 
     Args:
         data: dataset of one plant, learner, noise and rate.
@@ -105,10 +105,13 @@ def scores_of(data: xr.Dataset) -> tuple[dict[str, Floats], str]:
     }
     if bool(scaled(data).values.all()):
         return by_name, "μ_r (0 = random, 1 = dynamic programming)"
-    low = float(data["reference_random"].values.item())
-    high = max((float(np.nanmax(values)) for values in by_name.values() if np.isfinite(values).any()), default=low)
+    low, least = float(data["reference_random"].values.item()), "random"
+    single = [float(value) for values in by_name.values() for value in values if np.isfinite(value)]
+    if not np.isfinite(low):  # of a sweep that was stopped before its references, or random control that diverges
+        low, least = min(single, default=0.0), "worst single run"
+    high = max(single, default=low)
     span = high - low if high > low else 1.0
-    return {name: (values - low) / span for name, values in by_name.items()}, "0 = random, 1 = best single run"
+    return {name: (values - low) / span for name, values in by_name.items()}, f"0 = {least}, 1 = best single run"
 
 
 def probes_of(
@@ -215,7 +218,7 @@ def cautions_of(
             f"{LEAST_EPISODES} or more"
         )
     elif capacity is None:
-        said.append("FULL[Uniform] learned nothing here that is above random control: run longer before trusting this")
+        said.append("FULL[Uniform] learned nothing here, or next to nothing: run longer before trusting this")
     if seeds < _FEW:
         said.append(f"intervals of {seeds} seeds hold less than they say (docs/statistics.md); use 10 or more")
     if chosen.beyond is not None and not chosen.chance < SIGNIFICANT:
@@ -226,4 +229,8 @@ def cautions_of(
         )
     if traits.authority is None:
         said.append("how far single actions move the plant was not measured")
+    if traits.decay is None:
+        said.append(
+            "whether exploration decayed is not known: the run's study.toml does not say the learner's settings"
+        )
     return said

@@ -6,19 +6,15 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
-from replaybench.experiments.advice.ninety_percent import LEAST_EPISODES, Capacity, ninety_percent
+from replaybench.experiments.advice.ninety_percent import LEAST_EPISODES, Capacity, ninety_percent, surely_improves
 from replaybench.experiments.advice.traits import decay_of
 from replaybench.experiments.offline.recording import Recording
-from replaybench.experiments.results.effects import SIGNIFICANT
 
 Floats = NDArray[np.float64]
 
 _START: Final = 20
 """The first of so many parts of a recording is where learning began."""
-_PARTS: Final = 4
-"""The last of so many parts must surely be better than the first, or nothing was learned."""
 _ENDS: Final = 10
 """The first and the last of so many parts of it say how far exploration decayed."""
 
@@ -47,14 +43,10 @@ def capacity_of(rewards: Floats, steps: NDArray[np.int64]) -> Capacity | None:
     """Apply the 90 % rule to episodes `[recordings, E]` of which the first twentieth is where learning began.
 
     Returns:
-        None of fewer than 20 episodes, or where the last quarter is not surely better than the first (Mann and Whitney
-        1947): of a controller that learned nothing half of all recordings end better than they began.
+        None of fewer than 20 episodes, or where they do not surely improve.
     """
     episodes = rewards.shape[1]
-    if episodes < LEAST_EPISODES:
-        return None
-    first, last = rewards[:, : episodes // _PARTS], rewards[:, -(episodes // _PARTS) :]
-    if stats.mannwhitneyu(last.ravel(), first.ravel(), alternative="greater").pvalue >= SIGNIFICANT:
+    if episodes < LEAST_EPISODES or not surely_improves(rewards):
         return None
     return ninety_percent(rewards, steps.astype(np.float64), float(rewards[:, : episodes // _START].mean()))
 

@@ -46,7 +46,7 @@ class Claim:
             μ_r of the last greedy episodes), "reward" (mean reward, or return, of the last training episodes), "noise
             SIGNAL" (mean noise of a signal in replayed experiences in units of its mean, their table 6) or "metric
             NAME" (mean over the last tenth of what a learner tells of itself).
-        logarithm: compare log10 of the measure: orders of magnitude.
+        logarithm: compare log10 of the measure, orders of magnitude; what is below 1e-6 counts as that.
         expects: what the paper says of the contrast: it is "more" than zero, "less", "not more", "not less", or the
             "same" within `relevance`.
         relevance: size of a contrast that would matter in practice, in units of the measure.
@@ -92,6 +92,11 @@ class Claim:
         """
         first = _first_cells(self.preset)
         return [self._cell(first, named) for named in self.plus], [self._cell(first, named) for named in self.minus]
+
+    @property
+    def in_scores(self) -> bool:
+        """Whether its measure is of μ_r, which means nothing without its references."""
+        return self.measure in ("final", "best", "rise", "greedy")
 
     @property
     def upwards(self) -> int:

@@ -23,7 +23,7 @@ from replaybench.data.errors import UserError
 from replaybench.data.formats.documents import read_toml
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.experiments.claims.claim import AXES, Claim
-from replaybench.experiments.results.dataset import last_of, mu_r, score_key
+from replaybench.experiments.results.dataset import last_of, mu_r, runs_there, score_key
 from replaybench.experiments.results.effects import Effect, paired
 from replaybench.experiments.results.results_file import read_results
 from replaybench.experiments.training.study import Cell
@@ -33,6 +33,11 @@ Floats = NDArray[np.float64]
 
 _STUDY_WIDE: Final = ("discount", "observe", "device")
 """Keys of a study file that decide a cell's numbers and are the same in both."""
+_LEAST: Final = 1e-6
+"""What is less counts as this much before its logarithm is taken: two policies that are so near, in nats, cannot be
+told apart by a million samples, and below it numbers are of rounding."""
+_ALIKE: Final = 1e-3
+"""How far references may lie apart, in parts of what is between them, for scores to be on one scale."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +63,7 @@ class Evidence:
         place = {axis: getattr(cell, axis) for axis in AXES}
         if any(place[axis] not in self.data[axis].values.tolist() for axis in AXES):
             return False
-        there = not np.isnan(self.data["reward"].sel(place).values).all()
-        return there and not list(self.differences(cell))
+        return bool(runs_there(self.data).sel(place).any()) and not list(self.differences(cell))
 
     def differences(self, cell: Cell) -> Iterator[str]:
         """Yield the names of the settings in which the run's cell at the same place is another."""
@@ -173,22 +177,43 @@ def _of(claim: Claim, runs: Sequence[Evidence], root_seed: int, episodes: int) -
     if not all(places):
         return None
     samples = [_sample(cell, there, claim) for cell, there in zip((*plus, *minus), places, strict=True)]
+    if claim.in_scores:
+        _check_scale([(cell, run) for cell, (_, _, run) in zip((*plus, *minus), samples, strict=True)])
     seeds = min(len(sample) for sample, _, _ in samples)
     values = [sample[:seeds] for sample, _, _ in samples]
     effect = paired(values[: len(plus)], values[len(plus) :], claim.level, claim.statistic)
-    names = tuple(dict.fromkeys(name for _, _, name in samples))
-    return Finding(effect, episodes, sum(failed for _, failed, _ in samples), names) if effect.n else None
+    names = tuple(dict.fromkeys(run.path.name for _, _, run in samples))
+    failed = sum(failed for _, failed, _ in samples)
+    return Finding(effect, episodes, failed, names) if effect.n or failed else None
 
 
-def _sample(cell: Cell, runs: Sequence[Evidence], claim: Claim) -> tuple[Floats, int, str]:
-    """Return a cell's measure `[seed]` from the run that has most of its seeds, how many failed there, and its name."""
+def _check_scale(compared: Sequence[tuple[Cell, Evidence]]) -> None:
+    """Check that μ_r of the cells that are compared has the same references wherever they share a condition.
+
+    Raises:
+        UserError: it has not; differences would be of references, not of runs.
+    """
+    known: dict[tuple[str, float, float], tuple[Floats, Evidence]] = {}
+    for cell, run in compared:
+        place = {"plant": cell.plant, "noise": cell.noise, "frequency": cell.frequency}
+        mine = np.array([float(run.data[name].sel(place)) for name in ("reference_random", "reference_dp")])
+        theirs, other = known.setdefault((cell.plant, cell.noise, cell.frequency), (mine, run))
+        if np.abs(mine - theirs).max() > _ALIKE * abs(theirs[1] - theirs[0]):
+            raise UserError(
+                f"μ_r on {cell.plant} is of other references in {run.path} (random {mine[0]:.4g}, dynamic programming "
+                f"{mine[1]:.4g}) than in {other.path} ({theirs[0]:.4g}, {theirs[1]:.4g}); name only one of these runs"
+            )
+
+
+def _sample(cell: Cell, runs: Sequence[Evidence], claim: Claim) -> tuple[Floats, int, Evidence]:
+    """Return a cell's measure `[seed]` from the run that has most of its seeds, how many failed there, and the run."""
     samples = [measured(run, cell, claim.measure) for run in runs]
     best = max(range(len(runs)), key=lambda i: int(np.isfinite(samples[i]).sum()))
     failed = runs[best].data["failed"].sel({axis: getattr(cell, axis) for axis in AXES})
     sample = samples[best]
     if claim.logarithm:
-        sample = np.array([math.log10(value) if value > 0 else math.nan for value in sample])
-    return sample, int(failed), runs[best].path.name
+        sample = np.array([math.log10(max(value, _LEAST)) if value >= 0 else math.nan for value in sample])
+    return sample, int(failed), runs[best]
 
 
 def _plain(value: Any) -> Any:

@@ -103,7 +103,7 @@ def _table(family: Claims, verdicts: Sequence[Verdict], findings: Sequence[Findi
     table.add_column("verdict", no_wrap=True)
     for verdict, found in shown:
         low, high = verdict.effect.interval()
-        effect = f"{verdict.effect.estimate:+.3f} [{low:+.3f}, {high:+.3f}]"
+        effect = f"{verdict.effect.estimate:+.3f} [{low:+.3f}, {high:+.3f}]" if verdict.effect.n else "–"
         if verdict.claim.printed:
             effect += f"\n[dim]{escape(verdict.claim.printed)}[/]"
         seeds = str(verdict.effect.n) + (f" ({found.failed} failed)" if found is not None and found.failed else "")
@@ -143,7 +143,9 @@ def expected(claim: Claim) -> str:
 def still_needed(verdict: Verdict) -> str:
     """Say how many more seeds would decide a claim, at the effect that was measured."""
     more = verdict.more_seeds
-    if verdict.effect.n > 1 and verdict.effect.sd == 0:
+    if verdict.effect.n < 2:
+        return "one seed tells nothing" if verdict.effect.n else "no seed is left to compare"
+    if verdict.effect.sd == 0:
         return "the runs are alike"
     return f"{more} more seed{'s' if more > 1 else ''}" if more else "too near to tell"
 
@@ -166,7 +168,7 @@ def record(paper: str, verdict: Verdict, found: Finding | None) -> dict[str, Any
     if found is not None:
         low, high = verdict.effect.interval()
         told |= {
-            "effect": verdict.effect.estimate,
+            "effect": verdict.effect.estimate if verdict.effect.n else None,
             "statistic": verdict.effect.statistic,
             "interval": [low, high] if np.isfinite(low) else None,
             "n": verdict.effect.n,

@@ -32,7 +32,8 @@ def reproduce(
         preset: Figure or table, as listed by --list.
         list: List all presets with their cells, and what they need on this machine.
         time: With --list: try cells of kinds that were never timed here first, for seconds each (minutes in all).
-        scale: How much to run: quick shows that it works, standard decides most claims, paper is what the paper ran.
+        scale: How much to run: quick shows that it works, standard decides claims of large effects, paper is what the
+            paper ran.
         output: Run folder; runs/<preset>-<scale> if not given.
         workers: Worker processes; one per core if not given.
         cluster: Address of a Dask scheduler (tcp://host:8786) to run the cells on instead.

@@ -44,6 +44,7 @@ from replaybench.experiments.figures.style import (
     whole_numbers,
 )
 from replaybench.experiments.figures.surfaces import policy_surfaces
+from replaybench.experiments.results.dataset import runs_there
 from replaybench.experiments.results.results_file import read_results
 from replaybench.experiments.results.statistics import interval
 from replaybench.experiments.training.study import Cell
@@ -91,8 +92,8 @@ def _of_plant(data: xr.Dataset, plant: str) -> xr.Dataset:
     """Return one plant's part, cut to the strategies, learners, noise levels and rates that it was run with."""
     mine = data.sel(plant=plant)
     for axis in ("learner", "strategy", "noise", "frequency"):
-        others = [other for other in mine["reward"].dims if other != axis]
-        mine = mine.isel({axis: mine["reward"].notnull().any(others).values})
+        there = runs_there(mine)
+        mine = mine.isel({axis: there.any([other for other in there.dims if other != axis]).values})
     return mine
 
 

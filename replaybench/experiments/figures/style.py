@@ -132,13 +132,13 @@ def all_series(data: xr.Dataset) -> list[Series]:
     found = []
     for (i, learner), (j, strategy) in itertools.product(enumerate(learners), enumerate(strategies)):
         color, line = (i, j) if len(learners) > len(strategies) else (j, i)
-        kind = line + color // len(PALETTE)
+        kind = line + min(len(learners), len(strategies)) * (color // len(PALETTE))
         series = Series(
             learner=learner,
             strategy=strategy,
             label=f"{names[learner]} {names[strategy]}" if len(learners) > 1 else names[strategy],
             color=PALETTE[color % len(PALETTE)],
-            marker=MARKERS[color % len(MARKERS)],
+            marker=MARKERS[(color + kind // len(DASHES)) % len(MARKERS)],
             dashes=DASHES[kind % len(DASHES)],
             hatch=HATCHES[kind % len(HATCHES)],
         )

@@ -103,7 +103,7 @@ def at_point(material: Material, point: Point) -> list[Standing]:
 
 
 class Overall(NamedTuple):
-    """A ranking over several conditions, in all of which the same series were run."""
+    """A ranking over several conditions, in all of which the same series were run; no points without a common scale."""
 
     points: list[Point]
     standings: list[Standing]

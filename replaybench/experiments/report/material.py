@@ -89,6 +89,11 @@ class Material:
         return {str(name): one.transpose(*axes).values for name, one in self.data.items() if set(one.dims) == set(axes)}
 
     @cached_property
+    def _scaled(self) -> NDArray[np.bool_]:
+        found = mu_r(self.data, self.data["reference_dp"]).transpose("plant", "noise", "frequency")
+        return np.isfinite(found.values)
+
+    @cached_property
     def _last(self) -> list[int]:
         """How many of each plant's last training episodes make the final score."""
         return [last_of(self.data.isel(plant=plant)) for plant in range(len(self.plants))]
@@ -107,8 +112,8 @@ class Material:
         return found
 
     def normalised(self, point: Point) -> bool:
-        """Tell whether μ_r is defined at a condition."""
-        return bool(np.isfinite(self.scores[point]).any())
+        """Tell whether μ_r is defined at a condition, where some run may have a score."""
+        return bool(self._scaled[point])
 
     def final(self, point: Point, series: Series, raw: bool = False) -> Floats:
         """Return each seed's final score `[seed]`: μ_r, or raw rewards where that is not defined, or asked for.

@@ -118,6 +118,11 @@ def read_snapshots(material: Material) -> Iterator[Kept]:
                 yield kept
 
 
+def of_first_block(material: Material) -> str:
+    """Return what is to be said where a cell's seeds ran in several blocks, of which `read_kept` has the first."""
+    return ", in the first block of seeds" if material.data.sizes.get("block", 1) > 1 else ""
+
+
 def share_out(kept: Sequence[Kept], most: int) -> list[Kept]:
     """Return at most so many, as many of each plant, and one at least, in the order of the study."""
     plants = list(dict.fromkeys(one.point.plant for one in kept))

@@ -134,8 +134,9 @@ def _conclusion(material: Material, plant: int, standings: dict[Point, list[Stan
 def _headline(material: Material, overall: Overall) -> tuple[str, list[str]]:
     """Say who leads over all conditions, against whom, and how sure that is."""
     if not overall.standings:
-        reason = "No strategy has a score in every condition, so there is no ranking over all of them."
-        return "No overall winner", [reason]
+        lacking = "No strategy has a score in every condition"
+        reason = lacking if overall.points else f"Without {MU}, conditions have no common scale"
+        return "No overall winner", [f"{reason}, so there is no ranking over all of them."]
     best, *others = overall.standings
     first = overall.points[0]
     unit = MU if material.normalised(first) else episode_metric(material.data.isel(plant=first.plant))

@@ -16,7 +16,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError
-from replaybench.experiments.results.comparison_tables import final_scores
+from replaybench.experiments.results.comparison_tables import final_scores, scaled
 from replaybench.experiments.results.dataset import runs_there
 from replaybench.experiments.results.effects import SIGNIFICANT, holm
 from replaybench.experiments.results.sign_flips import flipped
@@ -107,15 +107,18 @@ def _without(name: str, capacity: int | None) -> str:
 
 
 def advantages(data: xr.Dataset, baseline: str) -> dict[tuple[str, int | None, float, float], Advantage]:
-    """Return one plant's advantages over a baseline by learner, capacity, noise and rate."""
+    """Return one plant's advantages over a baseline by learner, capacity, noise and rate, wherever μ_r is defined."""
     scores = final_scores(data).transpose("noise", "frequency", "learner", "strategy", "seed")
     run = runs_there(data).transpose(*scores.dims)
     groups = by_capacity([str(name) for name in data["strategy"].values])
+    has_scores = scaled(data)
     found = {}
     for learner in data["learner"].values:
         for capacity, named in groups.items():
             for noise in data["noise"].values:
                 for rate in data["frequency"].values:
+                    if not has_scores.sel(noise=noise, frequency=rate):  # rewards differ in units of their own
+                        continue
                     where = {"learner": learner, "noise": noise, "frequency": rate}
                     there = {plain: run.sel({**where, "strategy": name}).values for plain, name in named.items()}
                     shared = np.all([mask for mask in there.values() if mask.any()] or [np.zeros(1, bool)], axis=0)

@@ -107,7 +107,7 @@ def compared(data: xr.Dataset, baseline: str) -> list[Comparison]:
 
 
 def comparison_tables(data: xr.Dataset, strategy: str | None = None) -> list[FittedTable]:
-    """Return a table per plant that compares all strategies with one of them.
+    """Return a table per plant that compares all strategies with one of them, else with the first that was run there.
 
     Raises:
         UserError: there is no such strategy.
@@ -115,9 +115,14 @@ def comparison_tables(data: xr.Dataset, strategy: str | None = None) -> list[Fit
     tables = []
     for plant in data["plant"].values:
         mine = data.sel(plant=plant)
-        rows = compared(mine, baseline_of(data, strategy))
+        run = runs_there(mine)
+        here = mine.sel(strategy=run.any([axis for axis in run.dims if axis != "strategy"]))
+        if not here.sizes["strategy"]:
+            continue
+        baseline = baseline_of(here if strategy is None else data, strategy)
+        rows = compared(mine, baseline)
         if any(row.effect is not None for row in rows):
-            tables.append(_table(mine, rows, baseline_of(data, strategy)))
+            tables.append(_table(mine, rows, baseline))
     if strategy is not None and not tables:
         raise UserError(f"nothing was run beside {baseline_of(data, strategy)} that it could be compared with")
     return tables

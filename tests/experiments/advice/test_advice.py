@@ -26,6 +26,7 @@ from replaybench.experiments.advice.proposal import Probe, cautions_of, changes_
 from replaybench.experiments.advice.rules import Candidate, candidates, rules, stored_evidence
 from replaybench.experiments.advice.traits import Traits, authority, authority_of, decay_of, symmetry_of
 from replaybench.experiments.cli import main
+from replaybench.experiments.results.dataset import add_scores
 from replaybench.experiments.results.results_file import write_results
 from replaybench.experiments.training.study import Study
 from replaybench.replay.strategies.notation import parse
@@ -357,7 +358,7 @@ def test_strategies_that_are_not_known_here_are_passed_over(tmp_path: Path) -> N
 def test_a_study_beside_results_may_say_anything(study: str, tmp_path: Path) -> None:
     made(tmp_path)
     (tmp_path / "study.toml").write_text(study)
-    assert advise_from(tmp_path, None, 0, None, None)[0].traits.decay == 1.0
+    assert advise_from(tmp_path, None, 0, None, None)[0].traits.decay in (1.0, None)
 
 
 @pytest.mark.parametrize(
@@ -415,3 +416,45 @@ def test_a_run_that_failed_at_once_is_a_failed_run(tmp_path: Path) -> None:
     (advice,) = advise_from(tmp_path, None, 0, None, None)
     (probe,) = (probe for probe in advice.probes if probe.name == "FULL[PER]")
     assert (probe.missing, probe.failed) == (0, 2)
+
+
+def test_runs_without_references_are_ranked_and_none_has_failed(tmp_path: Path) -> None:
+    """A sweep that was stopped has none yet; nor has a plant on which random control diverges."""
+    data = made(tmp_path)
+    data["reference_random"][:] = data["reference_dp"][:] = np.nan
+    add_scores(data)
+    write_results(tmp_path / "results.nc", data)
+    (advice,) = advise_from(tmp_path, None, 0, None, None)
+    assert advice.unit == "0 = worst single run, 1 = best single run"
+    assert (advice.probes[0].name, [each.failed for each in advice.probes]) == ("FULL[PER]", [0, 0, 0])
+    assert all(0 <= each.mean <= 1 for each in advice.probes)
+
+
+def test_dead_runs_have_no_capacity(tmp_path: Path) -> None:
+    """Doing nothing is a little better than random control, of which nine tenths are no performance."""
+    data = made(tmp_path)
+    random, best = (float(data[name].values.item()) for name in ("reference_random", "reference_dp"))
+    data["reward"][:] = random + (0.05 + 0.01 * data["reward"] / abs(data["reward"]).max()) * (best - random)
+    for known in (True, False):  # with μ_r, and by whether the curves improve
+        if not known:
+            data["reference_dp"][:] = np.nan
+            data["reward"][:] = data["reward"][..., ::-1].values
+        add_scores(data)
+        write_results(tmp_path / "results.nc", data)
+        (advice,) = advise_from(tmp_path, None, 0, None, None)
+        assert advice.capacity is None
+        assert any("learned nothing here, or next to nothing" in each for each in advice.cautions)
+
+
+def test_what_a_study_does_not_say_of_exploration_is_not_known(tmp_path: Path) -> None:
+    made(tmp_path)
+    (advice,) = advise_from(tmp_path, None, 0, None, None)
+    assert advice.traits.decay is None
+    assert any("whether exploration decayed is not known" in each for each in advice.cautions)
+    (tmp_path / "study.toml").write_text("[learner.DDPG]\ntau = 0.01\n")
+    (advice,) = advise_from(tmp_path, None, 0, None, None)
+    assert advice.traits.decay == 1.0
+
+
+def test_a_huge_reward_does_not_hide_the_later_ones() -> None:
+    assert moving_mean(np.array([-1e18, -1.0, -3.0, -5.0]), 2)[2:] == pytest.approx([-2.0, -4.0])

@@ -20,6 +20,7 @@ from replaybench.experiments.claims.claim import Claim, Claims
 from replaybench.experiments.claims.evidence import find, measured, read_evidence
 from replaybench.experiments.presets.preset import read_preset
 from replaybench.experiments.presets.reproduce import take_over
+from replaybench.experiments.results.dataset import add_scores
 from replaybench.experiments.results.results_file import write_results
 from replaybench.experiments.study_text import resolved, write_toml
 from replaybench.experiments.training.study import Cell
@@ -142,7 +143,7 @@ def test_metrics_and_noise_are_measured_in_their_units(tmp_path: Path) -> None:
 
 
 def test_orders_of_magnitude_are_compared_where_a_claim_says_so(tmp_path: Path) -> None:
-    """Of what is not positive there is no logarithm, and such a seed is left out."""
+    """Of what is negative there is no logarithm, and such a seed is left out; what is below 1e-6 counts as that."""
     run = read_evidence(store(tmp_path / "run"))
     best = replace(CLAIM, measure="best", logarithm=True)
     [plus], [minus] = best.cells()
@@ -152,6 +153,21 @@ def test_orders_of_magnitude_are_compared_where_a_claim_says_so(tmp_path: Path) 
     assert found.effect.estimate == pytest.approx(np.mean(np.log10(values[0]) - np.log10(values[1])))
     rewards = find(replace(best, measure="reward"), [run])
     assert rewards is None, "rewards are negative"
+    kl = np.array([8.9e-16, 0.0, 1e-3])
+    data = run.data.isel(seed=slice(3)).assign(
+        metric_kl=(
+            ("plant", "learner", "strategy", "noise", "frequency", "seed", "greedy_episode"),
+            np.stack(
+                [
+                    np.full((3, run.data.sizes["greedy_episode"]), 1e-6),
+                    np.repeat(kl[:, None], run.data.sizes["greedy_episode"], 1),
+                ]
+            )[None, None, :, None, None],
+        ),
+    )
+    found = find(replace(best, measure="metric kl"), [replace(run, data=data)])
+    assert found is not None
+    np.testing.assert_allclose(found.effect.differences, [0.0, 0.0, 3.0], atol=1e-12)
 
 
 def test_what_is_no_run_is_refused_in_one_line(tmp_path: Path) -> None:
@@ -211,3 +227,40 @@ def test_finished_cells_are_taken_from_the_folders_beside(tmp_path: Path, monkey
     assert [path.name for path in mine.cell(cells[1].id).iterdir()] == ["scores.h5"]
     assert not mine.cell(cells[2].id).exists()
     assert take_over(study, tmp_path / "mine") == 0
+
+
+def test_scores_of_other_references_are_not_compared(tmp_path: Path) -> None:
+    """The same runs, scored by two rules, would differ by what the references do."""
+    one, other = (read_evidence(store(tmp_path / name, (name,))) for name in ENDS)
+    shifted = other.data.copy(deep=True)
+    shifted["reference_dp"][:] = shifted["reference_dp"] * 1.05
+    add_scores(shifted)
+    with pytest.raises(UserError, match=r"μ_r on PendulumDCSC is of other references in .*; name only one of"):
+        find(CLAIM, [one, replace(other, data=shifted)])
+    rewards = find(replace(CLAIM, measure="reward"), [one, replace(other, data=shifted)])
+    assert rewards is not None, "rewards have no references"
+
+
+def test_claims_of_which_every_run_failed_are_undecided_and_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = read_evidence(store(tmp_path / "run"))
+    data = run.data.copy(deep=True)
+    data["reward"].loc[{"strategy": "FULL[PER]"}] = np.nan
+    data["episode_steps"] = xr.full_like(data["reward"], 200.0)
+    add_scores(data)
+    write_results(tmp_path / "run" / "results.nc", data)
+    monkeypatch.setattr(show, "read_claims", lambda name: Claims(paper="A paper", claim=(CLAIM,)))
+    show.show_claims(Console(width=160), [tmp_path / "run"], ["a"], tmp_path / "verdicts.json", None)
+    told = capsys.readouterr().out
+    assert "1 claims: 1 undecided" in told
+    assert "0 (20 failed)" in told
+    (verdict,) = json.loads((tmp_path / "verdicts.json").read_text())
+    assert (verdict["effect"], verdict["n"], verdict["failed"]) == (None, 0, 20)
+
+
+def test_one_seed_is_said_to_tell_nothing(tmp_path: Path) -> None:
+    (verdict,), _ = show.judged(
+        Claims(paper="A paper", claim=(CLAIM,)), [read_evidence(store(tmp_path / "run", seeds=1))]
+    )
+    assert (verdict.word, show.still_needed(verdict)) == ("undecided", "one seed tells nothing")

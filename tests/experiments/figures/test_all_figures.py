@@ -21,13 +21,13 @@ from replaybench.data.formats.policy_file import read_policy
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.records.record import write_record
 from replaybench.envs.ode.plant import OdePlant
-from replaybench.experiments.figures import surfaces
+from replaybench.experiments.figures import all_figures, surfaces
 from replaybench.experiments.figures.all_figures import draw_figures, draw_offline
 from replaybench.experiments.figures.learning_curves import learning_curves
 from replaybench.experiments.figures.paired_differences import paired_differences
 from replaybench.experiments.figures.responses import response
 from replaybench.experiments.figures.score_bars import score_bars
-from replaybench.experiments.figures.style import PAPER, broken, file_names, new_figure, save, style
+from replaybench.experiments.figures.style import PAPER, all_series, broken, file_names, new_figure, save, style
 from replaybench.experiments.results.dataset import assemble
 from replaybench.experiments.results.statistics import median_seed
 from replaybench.experiments.snapshots import solved
@@ -106,13 +106,24 @@ def test_no_results_no_figures(tmp_path: Path) -> None:
     assert draw_figures(data, folder, cells) == []
 
 
-def test_a_strategy_of_which_every_run_failed_at_once_is_told(tmp_path: Path) -> None:
+def test_a_strategy_of_which_every_run_failed_at_once_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = results(tmp_path, lost=(1,))
     here = found[0].sel(plant="PendulumDCSC")
     panel: Any = learning_curves(here).axes[0]
     assert "4 of 4 FULL[PER]" in panel.get_legend().get_title().get_text()
     assert "4×" in [text.get_text() for text in score_bars(here).axes[0].texts]
-    assert drawn_kinds(draw_figures(*found)) == {"learning_curves", "scores", "profiles"}
+    shown: list[list[str]] = []
+    monkeypatch.setitem(all_figures._DRAWN, "scores", lambda data, *_: shown.append([*data["strategy"].values]))
+    assert drawn_kinds(draw_figures(*found)) == {"learning_curves", "profiles"}
+    assert shown == [["FIFO[Uniform]", "FULL[PER]"]]
+
+
+def test_no_two_series_look_alike(tmp_path: Path) -> None:
+    for learners in (("DDPG",), ("DDPG", "TD3"), ("DDPG", "TD3", "SAC")):
+        strategies = tuple(f"FIFO({1000 * n})[Uniform]" for n in range(1, 11))
+        data, _, _ = results(tmp_path / str(len(learners)), strategies=strategies, learners=learners, seeds=1)
+        looks = {(one.color, one.marker, one.dashes, one.hatch) for one in all_series(data)}
+        assert len(looks) == 10 * len(learners)
 
 
 def heights(axes: Any) -> list[float]:

@@ -108,6 +108,31 @@ def test_runs_that_failed_at_once_are_counted(tmp_path: Path) -> None:
     assert "at noise 0 and at 50 and 100 Hz, though not in every combination of these: 3 cells of 8 seeds" in text
 
 
+def test_a_condition_in_which_every_run_failed_leaves_the_scale_of_the_others(tmp_path: Path) -> None:
+    data = read_results(study(tmp_path, 0.8, 0.3))
+    data["episode_steps"] = xr.full_like(data["reward"], 200.0)
+    data["reward"].values[:, :, :, :, 0] = np.nan
+    add_scores(data)
+    write_results(tmp_path / "failed.nc", data)
+    section = responses_section(read_material(tmp_path / "failed.nc"))
+    assert section.notes == []
+    assert "No strategy has a score in every condition" in conclusion(tmp_path / "failed.nc")[1]
+
+
+def test_without_a_common_scale_that_is_said_and_rise_times_say_who_never_rose(tmp_path: Path) -> None:
+    data = read_results(study(tmp_path, 0.5, 0.3))
+    material = read_material(tmp_path)
+    rises = [
+        row.cells[-1]
+        for row in scores_section(material, {p: at_point(material, p) for p in material.points()}).tables[0].rows
+    ]
+    assert set(rises) == {"60 (8 never)"}
+    data["reference_dp"][:] = np.nan
+    add_scores(data)
+    write_results(tmp_path / "raw.nc", data)
+    assert "conditions have no common scale" in conclusion(tmp_path / "raw.nc")[1]
+
+
 def test_a_mean_that_is_the_highest_for_the_seeds_that_failed_is_no_lead(tmp_path: Path) -> None:
     data = read_results(study(tmp_path, 0.5, 0.55))
     data["reward"].values[..., :4, :] -= 20.0

@@ -113,6 +113,8 @@ def test_the_picture_frames_what_is_sure(tmp_path: Path) -> None:
     texts = [text.get_text() for text in first.texts]
     assert sum(text.endswith("FULL[PER]") for text in texts) >= 2
     assert advantage_map(data.sel(noise=[0.0])) is None
+    data["reference_dp"].loc[{"frequency": 100}] = np.nan
+    assert {place[3] for place in advantages(data, "FIFO[Uniform]")} == {50.0}, "rewards are no μ_r"
 
 
 def test_strategies_that_are_not_known_here_are_left_out() -> None:

@@ -124,6 +124,16 @@ def shown(data: xr.Dataset, baseline: str | None) -> str:
     return printed.getvalue()
 
 
+def test_a_plant_without_the_studys_first_strategy_is_compared_by_its_own(tmp_path: Path) -> None:
+    data = results(tmp_path, SCALED)
+    for name in ("reward", "episode_steps", "mu_final"):
+        data[name].loc[{"strategy": STRATEGIES[0]}] = np.nan
+    (table,) = comparison_tables(data)
+    assert str(table.title).endswith(f"compared with {STRATEGIES[1]}")
+    with pytest.raises(UserError, match="nothing was run beside"):
+        comparison_tables(data, STRATEGIES[0])
+
+
 def test_a_run_that_failed_before_any_reward_is_there(tmp_path: Path) -> None:
     data = results(tmp_path, SCALED)
     for name in ("reward", "mu_final"):

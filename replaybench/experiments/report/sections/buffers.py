@@ -12,7 +12,7 @@ from replaybench.experiments.figures.learning_curves import EPISODE_LABELS
 from replaybench.experiments.figures.style import plant_name
 from replaybench.experiments.report.look import INK, Panel, Row, Section, Table, new_figure, number, small
 from replaybench.experiments.report.material import Material
-from replaybench.experiments.report.snapshots import Kept, share_out
+from replaybench.experiments.report.snapshots import Kept, of_first_block, share_out
 from replaybench.experiments.results.dataset import counted_in, in_rounds
 
 MOST_PANELS: Final = 40
@@ -26,7 +26,7 @@ def buffers_section(material: Material, kept: Sequence[Kept]) -> Section:
     lead = (
         "Of all that is stored at a time, the share that each tenth of the run has brought in: dark from the first, "
         "bright from the last. A buffer that forgets the oldest becomes all bright, one that keeps everything has "
-        "equal layers. All seeds of a cell together."
+        f"equal layers. All seeds of a cell together{of_first_block(material)}."
     )
     shown = share_out(kept, MOST_PANELS)
     notes = ["Pictures are of the first cells of each plant; the table has all."] if len(shown) < len(kept) else []

@@ -14,7 +14,7 @@ from replaybench.experiments.figures.style import plant_name
 from replaybench.experiments.report.look import Panel, Section, number
 from replaybench.experiments.report.material import Material
 from replaybench.experiments.report.policy_pictures import moment, surface_figure
-from replaybench.experiments.report.snapshots import Kept, PolicySnapshots, share_out
+from replaybench.experiments.report.snapshots import Kept, PolicySnapshots, of_first_block, share_out
 from replaybench.experiments.report.summary import amount
 from replaybench.experiments.results.dataset import counted_in
 from replaybench.experiments.snapshots.solved import Solved, read_solved
@@ -48,9 +48,9 @@ def policies_section(material: Material, kept: Sequence[Kept]) -> Section:
         panels += [_panel(material, one, solution, span) for one in mine]
     counted = counted_in(material.data.isel(plant=shown[0].point.plant))
     lead = [
-        "For each series the run of median final reward. Left: value of its policy as discounted mean reward per step, "
-        "(1 − γ) Q(s, π(s)). Right: the greedy action π(s). Lines: an episode under this policy without noise, from "
-        "the start (circle) to the reference (cross).",
+        f"For each series the run of median final reward{of_first_block(material)}. Left: value of its policy as "
+        "discounted mean reward per step, (1 − γ) Q(s, π(s)). Right: the greedy action π(s). Lines: an episode under "
+        "this policy without noise, from the start (circle) to the reference (cross).",
         "Choose a time of the run, or play it. Colours of values mean the same in all pictures of a plant and rate.",
     ]
     notes = []

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from replaybench.data.user_code.user_file import shortened
-from replaybench.experiments.figures.style import RAW_LABELS, plant_name
+from replaybench.experiments.figures.style import RAW_LABELS, Series, plant_name
 from replaybench.experiments.report.comparison import Lead, Standing
 from replaybench.experiments.report.look import (
     INK,
@@ -170,10 +170,16 @@ def _table(material: Material, standings: dict[Point, list[Standing]]) -> Table:
                 str(material.count("failed", point, one)),
                 worded(standing.score, digits[point.plant][0]) if standing else "–",
                 "best" if one is best else _behind(standing.behind if standing else None, digits[point.plant][1]),
-                number(material.value("rise_time_mean", point, one), 0),
+                _rise(material, point, one),
             ]
             rows.append(Row(cells, {**point._asdict(), "learner": learner, "strategy": strategy}))
     return Table("All cells, the best of each condition first", heads, rows, 4 if several else 3)
+
+
+def _rise(material: Material, point: Point, series: Series) -> str:
+    """Write the mean time to 0.8 and how many runs never come so far, which count with their whole length."""
+    mean, never = number(material.value("rise_time_mean", point, series), 0), material.count("censored", point, series)
+    return f"{mean} ({never} never)" if never else mean
 
 
 def _digits(standings: dict[Point, list[Standing]], plant: int) -> tuple[int, int]:
