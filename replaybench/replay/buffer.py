@@ -337,6 +337,8 @@ class Replay:
         members, stored = serial.shape
         if members != len(self.members) or (count < 0).any() or (count > stored).any() or (offers < count).any():
             raise ValueError(f"its counts do not fit {stored} slots of each of {len(self.members)} members")
+        if self.strategy.in_turn and (count != np.minimum(offers, self.slots)).any():
+            raise ValueError(f"its {self.slots} slots were not filled in turn, or it had another number of them")
         self.columns.serial[:] = 0
         self.columns.serial[:, :stored] = serial
         for name in self.columns.fields:

@@ -47,7 +47,8 @@ class ACERConfig:
         log_ratio_bound: log ρ is clipped to ± this (reading: the paper does not bound ρ).
         segment, batch_size: k steps, and B segments per update; 4 × 50 are an episode of 4 s at 50 Hz.
         replays_per_experience: the ratio of replay, here exactly its mean; 0 replays nothing.
-        on_policy: whether each episode is followed by an update on the B newest segments.
+        on_policy: whether each episode is followed by an update on the B newest segments that are stored; a retention
+            that discards what it is offered, as Resv does, makes these older.
         retrace: False takes returns by importance sampling for both targets (appendix E.4).
         dueling: False takes a critic Q(x, a) beside V, with V ← ρ (Q_ret − V) (appendix E.4). Q has `advantage_hidden`
             units, and must not learn more slowly than V: Q_ret adds V − Q up over the horizon, and V runs away with it

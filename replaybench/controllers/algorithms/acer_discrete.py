@@ -53,7 +53,8 @@ class ACERDiscreteConfig:
         segment, batch_size: k steps, and B segments per update; 10 × 20 are an episode of 4 s at 50 Hz.
         replays_per_experience: the ratio of replay; 0 replays nothing, which leaves A3C (with Q for a baseline and,
             with `trust_region`, Trust-A3C), synchronous over the batch.
-        on_policy: whether each episode is followed by an update on the B newest segments.
+        on_policy: whether each episode is followed by an update on the B newest segments that are stored; a retention
+            that discards what it is offered, as Resv does, makes these older.
         retrace: False takes returns by importance sampling (appendix E.4).
         trust_region: False omits the projection.
         truncation: False sets c = ∞ (appendix E.4).

@@ -82,6 +82,11 @@ class FarCount:
         judging = Call(_judge_samples, (values, idx, annotations["rho"], c_max, done, *counts))
         return [judging, *self.refer.beta_moves(fraction, done)]
 
+    def loaded(self, values: Values, count: Counts) -> None:
+        """Count what a loaded buffer holds in its first `count` `[M]` slots."""
+        self.stored_steps[:] = count
+        self.far[:] = [int(values[m, :n, FAR].sum()) for m, n in enumerate(count)]
+
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """Return the counts."""
         return {"far": self.far, "stored_steps": self.stored_steps}

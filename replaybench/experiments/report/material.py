@@ -90,8 +90,9 @@ class Material:
 
     @cached_property
     def _scaled(self) -> NDArray[np.bool_]:
-        found = mu_r(self.data, self.data["reference_dp"]).transpose("plant", "noise", "frequency")
-        return np.isfinite(found.values)
+        best = mu_r(self.data, self.data["reference_dp"]).transpose("plant", "noise", "frequency")
+        found: NDArray[np.bool_] = np.isfinite(best.values)
+        return found
 
     @cached_property
     def _last(self) -> list[int]:

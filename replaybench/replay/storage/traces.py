@@ -57,7 +57,8 @@ class TraceRule(Protocol):
         """Use what the learner says of the steps in slots `idx` `[M, B]`; −1 where one was replaced meanwhile."""
 
     # A rule may also have `calls(values, previous, next, idx, annotations, updates)`, which returns calls of kernels
-    # that do `annotated` in each of the latest so many updates: then these can be done in one phase.
+    # that do `annotated` in each of the latest so many updates: then these can be done in one phase. And `loaded(values,
+    # count)`, called where a stored buffer was loaded, whose first `count` `[M]` slots are in use, if it keeps counts.
 
 
 class Traces:
@@ -166,6 +167,9 @@ class Traces:
         self.previous[:, :stored], self.next[:, :stored] = previous, following
         for name in self.rule.names:
             self.view(name)[:, :stored] = state[f"trace_{name}"]
+        rule: Any = self.rule
+        if hasattr(rule, "loaded"):
+            rule.loaded(self.values, count)
 
 
 @kernel

@@ -148,6 +148,15 @@ def test_a_file_that_would_lead_kernels_astray_is_refused(
         load_replay(path)
 
 
+@pytest.mark.parametrize("strategy", ["FIFO[Uniform]", "FIFO[ERE]"])
+def test_a_ring_of_another_size_is_refused(strategy: str) -> None:
+    """Its oldest would not be where the next experience goes, nor its newest where ERE draws."""
+    ten, twenty = (Replay(parse(strategy), FIELDS, capacity, 3, MEMBERS, 8) for capacity in (10, 20))
+    use(ten, 2, seed=0)
+    with pytest.raises(ValueError, match="20 slots were not filled in turn, or it had another number of them"):
+        twenty.load_state_dict(ten.state_dict())
+
+
 def test_a_buffer_runs_no_python_file_that_was_not_named(tmp_path: Path) -> None:
     """A file's word is not enough; named by the user, the buffer continues."""
     own, marker = tmp_path / "own.py", tmp_path / "ran"
