@@ -1,20 +1,27 @@
 """Logs as text: a header row of names, then numbers or dates (ISO 8601), with `,`, `;` or tab between them.
 
-Where no comma stands between cells, one may stand in numbers: spreadsheets of half of Europe write 1,5 for 1.5.
+Where no comma stands between cells, one may stand in numbers: spreadsheets of half of Europe write 1,5 for 1.5. Words
+that loggers write in the place of a missing number are empty cells, and true and false are 1 and 0.
 """
 
 from __future__ import annotations
 
 import csv
 import math
+import re
 from array import array
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
 from replaybench.data.errors import UserError
 from replaybench.data.logs.table import Budget, Table, refuse_doubles
+
+_EMPTY: Final = frozenset(("", "-", "--", "na", "n/a", "#n/a", "<na>", "nan", "null", "none", "nil", "missing"))
+_TRUTH: Final = {"true": 1.0, "false": 0.0}
+_OTHER_DATES: Final = re.compile(r"\s*\d{1,4}([./-])\d{1,2}\1\d{1,4}([ T].*)?")
 
 
 def read_text(path: Path) -> Table:
@@ -40,7 +47,7 @@ def read_text(path: Path) -> Table:
         budget = Budget(path)
         columns, lines = [array("d") for _ in names], array("q")
         unusable: dict[str, str] = {}
-        starts = dict[str, datetime]()  # of columns of dates, which the first row tells
+        starts = dict[str, datetime | None]()  # of columns of dates; None of others; the first that is given tells
         written = dict[str, str]()  # a number with each of the two marks
         for row in rows:
             if not row:
@@ -50,18 +57,20 @@ def read_text(path: Path) -> Table:
                     f"{path}, line {rows.line_num} has {len(row)} values, but the header in line {first_line} "
                     f"has {len(names)} names"
                 )
-            if not lines:
-                starts = {name: date for name, cell in zip(names, row, strict=True) if (date := _date(cell))}
             budget.take(8 * len(row))
             lines.append(rows.line_num)
             for name, column, cell in zip(names, columns, row, strict=True):
-                start = starts.get(name)
+                if cell.strip().casefold() in _EMPTY:
+                    column.append(math.nan)
+                    continue
+                start = starts[name] if name in starts else starts.setdefault(name, _date(cell))
                 number = _number(cell, commas=delimiter != ",") if start is None else _seconds(cell, start)
                 column.append(math.nan if number is None else number)
-                if number is None and cell.strip():
-                    wanted = "date" if start else "number"
-                    unusable.setdefault(name, f"line {rows.line_num} holds {cell!r}, which is not a {wanted}")
-                elif number is not None and not start:
+                if number is None:
+                    wanted = "a date" if start else "a number"
+                    wanted += "; write dates as 2024-03-31T23:59:59" if _OTHER_DATES.fullmatch(cell) else ""
+                    unusable.setdefault(name, f"line {rows.line_num} holds {cell!r}, which is not {wanted}")
+                elif not start:
                     for mark in ",.":
                         if mark not in written and mark in cell:
                             written[mark] = f"{cell.strip()!r} in line {rows.line_num}"
@@ -70,7 +79,7 @@ def read_text(path: Path) -> Table:
                 f"{path} has decimal commas ({written[',']}) and points ({written['.']}); write one of them"
             )
     named = {name: np.array(column) for name, column in zip(names, columns, strict=True)}
-    for name in starts:
+    for name in (name for name, start in starts.items() if start):
         # Dates to the second tell nothing of ten rows within one; the rate can be stated.
         dated = np.flatnonzero(np.isfinite(named[name]))
         if (late := np.diff(named[name][dated]) <= 0).any():
@@ -84,6 +93,8 @@ def _number(text: str, commas: bool = False) -> float | None:
     """Return the number that a text is, with a decimal comma if that may be; None if it is none."""
     if "_" in text:
         return None  # a typing error: only Python takes 1_0 for 10
+    if (truth := _TRUTH.get(text.strip().casefold())) is not None:
+        return truth
     try:
         return float(text)
     except ValueError:

@@ -13,11 +13,13 @@ from replaybench.data.logs.log import Log
 from replaybench.envs.interface.plant import Plant
 
 OPTIONAL: Final = ("reward", "terminated")
+EPISODE: Final = "episode"
+"""A column of numbers that change where an episode begins."""
 _UNIT: Final = re.compile(r"\s*[\[(/][^\[\](),:]*[\])]?$")
 
 
 def parse_columns(tokens: Iterable[str]) -> dict[str, str]:
-    """Return the mapping that `NAME=COLUMN` tokens state, where NAME is a state, action, `reward` or `terminated`."""
+    """Return the mapping that `NAME=COLUMN` tokens state, where NAME is a state, action, or another that counts."""
     mapping = {}
     for token in tokens:
         name, equals, column = token.partition("=")
@@ -30,8 +32,9 @@ def parse_columns(tokens: Iterable[str]) -> dict[str, str]:
 
 
 def match_columns(log: Log, plant: Plant, columns: Mapping[str, str]) -> dict[str, str]:
-    """Return the log's column for every state and action of a plant, and for what is recorded of `OPTIONAL`."""
-    names = (*plant.state_names, *plant.action_names, *OPTIONAL)
+    """Return the log's column for every state and action of a plant, and for what else of it is recorded."""
+    needed = (*plant.state_names, *plant.action_names)
+    names = (*needed, *dict.fromkeys(name for name in (*OPTIONAL, EPISODE) if name not in needed))
     by_fold = {_fold(name): name for name in names}
     stated = {}
     for name, column in columns.items():
@@ -47,7 +50,7 @@ def match_columns(log: Log, plant: Plant, columns: Mapping[str, str]) -> dict[st
         stated[by_fold[_fold(name)]] = column
     titles = (*log.columns, *log.unusable)  # what is unusable says why when it is named
     mapping = {name: stated.get(name) or _called(log.path, name, titles) for name in names}
-    if absent := [name for name in names[: -len(OPTIONAL)] if mapping[name] is None]:
+    if absent := [name for name in needed if mapping[name] is None]:
         free = [column for column in titles if column not in mapping.values()]
         tokens = " ".join(f"'{name}={nearest(name, free) or 'COLUMN'}'" for name in absent)
         raise UserError(

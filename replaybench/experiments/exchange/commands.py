@@ -102,6 +102,8 @@ def show_export(
     print(f"; {done.left_out} steps of incomplete ones left out" if done.left_out else "; nothing left out")
     if done.low is not None and done.high is not None:
         print(f"scores   random control returns {done.low:.6g} (0), dynamic programming {done.high:.6g} (1)")
+    else:
+        print("scores   none to normalise returns by: there are no references, or not of episodes of this length")
     print(f"dataset  {done.folder}")
     prefix = f"MINARI_DATASETS_PATH={shlex.quote(f'{output}')} " if output else ""
     print(f"next     {prefix}python -c \"import minari; print(minari.load_dataset('{dataset_id}').spec)\"")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Mapping
 from typing import Final
 
 from replaybench.data.bounds import HERTZ, STEPS
@@ -20,6 +21,7 @@ RATE_TOLERANCE: Final = 0.01
 _TOO_SLOW: Final = 0.01
 """Part of a plant's own rate below which a measured one shows a wrong unit of time."""
 _UNITS: Final = {"ms": 1e3, "µs": 1e6, "ns": 1e9}
+_LONG_UNITS: Final = {"min": 1 / 60, "h": 1 / 3600, "d": 1 / 86400}
 """How many of each make a second."""
 
 
@@ -41,7 +43,7 @@ def control_rate(log: Log, plant: Plant, stated: float | None) -> float:
     if stated is None:
         _refuse_wrong_unit(log, plant, measured, possible)
     elif abs(measured / stated - 1) > RATE_TOLERANCE:
-        units = [unit for unit, factor in _UNITS.items() if abs(measured * factor / stated - 1) <= RATE_TOLERANCE]
+        units = _fitting(measured, stated, {**_UNITS, **_LONG_UNITS})
         remedy = (
             f"give time in s, not {units[0]}" if units else f"use --frequency {possible or round_rate(measured):.12g}"
         )
@@ -56,14 +58,21 @@ def control_rate(log: Log, plant: Plant, stated: float | None) -> float:
 
 
 def _refuse_wrong_unit(log: Log, plant: Plant, measured: float, possible: float | None) -> None:
-    """Raise where times in s would make a rate far too low for the plant."""
+    """Raise where times in s would make a rate far too low for the plant, or just as much too high as minutes do."""
+    units = _fitting(measured, plant.frequency, _LONG_UNITS)
     if measured < _TOO_SLOW * plant.frequency:
-        unit = min(_UNITS, key=lambda unit: abs(math.log(measured * _UNITS[unit] / plant.frequency)))
+        units = [min(_UNITS, key=lambda unit: abs(math.log(measured * _UNITS[unit] / plant.frequency)))]
+    if units:
         otherwise = f", or --frequency {possible:.12g} if it is in s" if possible else ""
         raise UserError(
             f"{log.path} is sampled at {measured:.5g} Hz, {plant.name} at {plant.frequency:g} Hz: "
-            f"give time in s, not {unit}{otherwise}"
+            f"give time in s, not {units[0]}{otherwise}"
         )
+
+
+def _fitting(measured: float, wanted: float, units: Mapping[str, float]) -> list[str]:
+    """Return in which units a time column that measures such a rate would give the wanted one."""
+    return [unit for unit, factor in units.items() if abs(measured * factor / wanted - 1) <= RATE_TOLERANCE]
 
 
 def _possible(plant: Plant, measured: float) -> float | None:

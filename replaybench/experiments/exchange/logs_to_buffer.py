@@ -17,9 +17,11 @@ from replaybench.data.logs.log import Log, segments, such_rows
 from replaybench.data.quantities import shown_number
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import OdePlant
-from replaybench.experiments.exchange.columns import OPTIONAL, match_columns
+from replaybench.envs.ode.rk4 import simulate
+from replaybench.experiments.exchange.columns import EPISODE, OPTIONAL, match_columns
 from replaybench.experiments.exchange.control_rate import control_rate
 from replaybench.experiments.exchange.empty_cells import Missing, complete_steps, flagged_ends, interpolated
+from replaybench.experiments.exchange.log_episodes import set_apart
 from replaybench.experiments.exchange.recording import Arrays, Floats, member_arrays, recording_facts, summarise
 from replaybench.experiments.exchange.summary import Summary, wrap
 
@@ -49,15 +51,16 @@ def convert(
 
     A row of the log holds the state at its time, and the action, reward and `terminated` of the step from there to
     the next row; a terminated step needs the state in which it ended as that next row, after which a new episode
-    begins. Steps over a gap are left out. What the log does not tell is computed: the reward and `terminated` come
-    from the plant's functions for the recorded x, u and x', with event 0, since a log does not say what happened
-    between samples (on Magman, collisions then cost nothing).
+    begins, as it does where a column `episode` changes. Steps over a gap are left out. What the log does not tell is
+    computed: the reward and `terminated` come from the plant's functions for the recorded x, u and x', with event 0,
+    since a log does not say what happened between samples (on Magman, collisions then cost nothing); where the model
+    says that something did, the summary warns.
 
     Args:
         log: the recording, in physical units.
         plant: the plant that it shows.
-        columns: the log's column for a state's or action's name, `reward` or `terminated`; names left out are
-            looked for among the columns. Case, spaces, `_` and `-` in a name do not matter.
+        columns: the log's column for a state's or action's name, `reward`, `terminated` or `episode`; names left out
+            are looked for among the columns. Case, spaces, `_` and `-` in a name do not matter.
         frequency: sampling frequency [Hz]; if not given, the roundest that fits the time column.
         clip_actions: clip actions to the plant's bounds, as a saturating actuator does, instead of refusing them.
         plant_name: how the user names the plant (a registered name or a file), for the facts.
@@ -74,6 +77,7 @@ def convert(
     if rows < 2:
         raise UserError(f"{log.path} has {rows or 'no'} row{'' if rows == 1 else 's'} of data; a step takes two")
     inferred = frequency is None
+    log = set_apart(log, mapping.get(EPISODE), frequency)
     frequency = control_rate(log, plant, frequency)
     starts, used = _steps(log, frequency)
     untimed = 0 if log.kept is None else int((~log.kept).sum())
@@ -105,6 +109,7 @@ def convert(
         *mended,
         *_irregular(log.time, starts, frequency),
         *_unended(plant, mapping),
+        *_unseen(plant, mapping, x, u, frequency),
         *_counted(clipped, "actions were clipped to the plant's bounds"),
         *_counted(latched, _LATCHED),
         *_counted(_lost_ends(log, mapping, starts), "terminated steps lack the state in which they ended: left out"),
@@ -231,6 +236,23 @@ def _unended(plant: Plant, mapping: Mapping[str, str]) -> Iterator[str]:
     """Say that nobody knows where episodes ended."""
     if "terminated" not in mapping and not isinstance(plant, OdePlant):
         yield f"{plant.name} has no equations here and the log no column terminated: no step is taken for an end"
+
+
+def _unseen(plant: Plant, mapping: Mapping[str, str], x: Floats, u: Floats, frequency: float) -> Iterator[str]:
+    """Say in how many steps the plant's model tells of an event that counts, where rewards or ends are computed."""
+    lacking = [name for name in OPTIONAL if name not in mapping]
+    if not lacking or not isinstance(plant, OdePlant):
+        return
+    after, reward, ended = simulate(plant, x, u, 1 / frequency)
+    differs = {
+        "reward": ~np.isclose(reward, _rewards(plant, x, u, after), rtol=1e-9, atol=1e-12, equal_nan=True),
+        "terminated": ended != _terminations(plant, after),
+    }
+    if count := int(np.any([differs[name] for name in lacking], axis=0).sum()):
+        yield (
+            f"in {count} steps the plant's model tells of an event between samples (a collision, an overflow), "
+            f"which no log does: {' and '.join(lacking)} are computed as if there were none; give columns"
+        )
 
 
 def _counted(count: int, what: str) -> Iterator[str]:

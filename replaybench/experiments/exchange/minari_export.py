@@ -79,7 +79,7 @@ def export_buffer(
             f"{path} holds no whole episode: {strategy} kept {stored} steps, but of every episode some are missing or "
             "made up; export a FULL buffer, or a FIFO of more slots"
         )
-    low, high = _scores(recording, limit)
+    low, high = _scores(recording, limit, {len(slots) for _, slots in whole})
     steps = sum(len(slots) for _, slots in whole)
 
     def episodes() -> Iterator[Episode]:
@@ -122,11 +122,17 @@ def _limit(recording: Recording) -> int | None:
         return None
 
 
-def _scores(recording: Recording, steps: int | None) -> tuple[float | None, float | None]:
-    """Return the episode returns of random control and dynamic programming (μ_r = 0 and 1), None without them."""
+def _scores(recording: Recording, steps: int | None, lengths: set[int]) -> tuple[float | None, float | None]:
+    """Return the episode returns of random control and dynamic programming (μ_r = 0 and 1).
+
+    None without them, and where they are of other episodes than these: of some that are longer than the plant's or,
+    where μ_r goes by the mean of rewards, of another of the `lengths`.
+    """
     if steps is None:
         return None, None
     found = reference(recording.plant, recording.frequency, recording.noise)
+    if max(lengths) > steps or (found.episode_metric != "return" and lengths != {steps}):
+        return None, None
     per_episode = 1 if found.episode_metric == "return" else steps
     both = (found.random * per_episode, found.dp * per_episode)
     return both if found.usable and np.isfinite(both).all() else (None, None)

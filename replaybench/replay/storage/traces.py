@@ -57,8 +57,8 @@ class TraceRule(Protocol):
         """Use what the learner says of the steps in slots `idx` `[M, B]`; −1 where one was replaced meanwhile."""
 
     # A rule may also have `calls(values, previous, next, idx, annotations, updates)`, which returns calls of kernels
-    # that do `annotated` in each of the latest so many updates: then these can be done in one phase. And `loaded(values,
-    # count)`, called where a stored buffer was loaded, whose first `count` `[M]` slots are in use, if it keeps counts.
+    # that do `annotated` in each of the latest so many updates: then these can be done in one phase. And, if it keeps
+    # counts, `loaded(values, count)`, called when a stored buffer was loaded, whose first `count` `[M]` slots are used.
 
 
 class Traces:

@@ -137,6 +137,24 @@ def test_dates_are_seconds_after_the_first(tmp_path: Path) -> None:
             read_log(text_log(tmp_path, f"time,angle\n2024-01-01,0\n{odd},0\n"), "time")
 
 
+def test_what_loggers_write_for_a_missing_number_is_an_empty_cell(tmp_path: Path) -> None:
+    words = ["n/a", "NA", "-", "NULL", "None", "nan", ""]
+    text = "time,level,alarm,at\n0,1.5,True,\n" + "".join(
+        f"{i + 1},{word},false,2024-01-0{i + 1}\n" for i, word in enumerate(words)
+    )
+    log = read_log(text_log(tmp_path, text))
+    assert np.isnan(log.columns["level"]).tolist() == [False] + [True] * len(words)
+    assert log.columns["alarm"].tolist() == [1.0] + [0.0] * len(words)
+    assert log.unusable == {}
+    np.testing.assert_allclose(log.columns["at"][1:], 86400.0 * np.arange(len(words)))  # its first cell is empty
+
+
+@pytest.mark.parametrize("date", ["31.03.2024 00:30:00", "03/31/2024", "2024/3/31 10:00"])
+def test_other_forms_of_dates_say_which_is_read(date: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="which is not a number; write dates as 2024-03-31T23:59:59"):
+        read_log(text_log(tmp_path, f"time,angle\n{date},0\n"), "time")
+
+
 @pytest.mark.parametrize("mark", [";", "\t"])
 def test_decimal_commas_are_read_where_no_comma_separates(tmp_path: Path, mark: str) -> None:
     log = read_log(text_log(tmp_path, "time;angle;mode\n0;-1,5;1,2,3\n0,1;2;4\n".replace(";", mark)))

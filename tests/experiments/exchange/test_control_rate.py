@@ -74,6 +74,16 @@ def test_a_wrong_unit_of_time_is_told(unit: str, factor: float) -> None:
     assert control_rate(at(0.25), Pendulum(), 0.25) == 0.25
 
 
+@pytest.mark.parametrize(("unit", "seconds"), [("min", 60), ("h", 3600), ("d", 86400)])
+def test_times_in_minutes_or_hours_are_told(unit: str, seconds: int) -> None:
+    """Of rigs that are sampled every few seconds; a plant that really is so much slower takes --frequency."""
+    assert re.search(
+        rf"is sampled at \S+ Hz, Pendulum at 50 Hz: give time in s, not {unit}", refusal(at(50.0 * seconds))
+    )
+    assert refusal(at(50.0 * seconds), 50.0).endswith(f"not at 50 Hz: give time in s, not {unit}")
+    assert control_rate(at(3000.0), Pendulum(), 3000.0) == 3000.0
+
+
 def test_a_wrong_rate_says_what_to_type() -> None:
     for wrong in (50.0 / 1.011, 50.0 * 1.011, 100.0):
         assert re.search(r"is sampled at 50 Hz, not at .* Hz: use --frequency 50$", refusal(at(50.0), wrong))

@@ -26,7 +26,7 @@ from replaybench.data.logs.log import Log, read_log
 from replaybench.data.records.record import read_record, write_record
 from replaybench.envs.interface.engine import Engine
 from replaybench.envs.interface.plant import Params, Plant, Vector
-from replaybench.envs.ode.magman import Magman
+from replaybench.envs.ode.magman import TRACK_HIGH, Magman
 from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.ode.rk4 import simulate
@@ -556,3 +556,32 @@ def test_a_plant_without_equations_takes_a_log_that_tells_its_rewards() -> None:
     assert any("is not checked" in warning for warning in summary.warnings)
     assert any("no step is taken for an end" in warning for warning in summary.warnings)
     assert all(state.mismatch is None for state in summary.states)
+
+
+@pytest.mark.parametrize("time", ["runs on", "begins anew", "is not there"])
+def test_a_column_that_numbers_episodes_cuts_them(time: str) -> None:
+    table = pendulum_table(rows=60)
+    table["Episode"] = np.repeat([3.0, 4.0, 3.0], 20)
+    if time == "begins anew":
+        table["time"] = np.tile(table["time"][:20], 3)
+    arrays, facts, summary = convert(log_of(table, time != "is not there"), Pendulum(), frequency=50.0)
+    assert (summary.episodes, summary.transitions) == (3, 57)
+    assert arrays["episode"][0].tolist() == np.repeat([0, 1, 2], 19).tolist()
+    found = Pendulum().denormalise_state(arrays["next_observation"][0])
+    np.testing.assert_allclose(found[18, 1], table["angular_velocity"][19], rtol=1e-6)
+    np.testing.assert_allclose(found[19, 1], table["angular_velocity"][21], rtol=1e-6)
+    assert facts["columns"]["episode"] == "Episode"
+
+
+def test_events_that_no_log_tells_of_are_told() -> None:
+    """A ball that runs into the wall costs as if it had not, unless the log has rewards."""
+    plant = Magman()
+    state = np.array([[0.02, 0.0], [TRACK_HIGH - 1e-4, 0.3], [TRACK_HIGH - 1e-3, -0.01], [0.03, 0.0]])
+    table = {"time": np.arange(4) / 50, "position": state[:, 0], "velocity": state[:, 1]}
+    table |= {name: np.zeros(4) for name in plant.action_names}
+    told = "in 1 steps the plant's model tells of an event between samples"
+    assert any(
+        told in each and "reward and terminated are" in each for each in convert(log_of(table), plant)[2].warnings
+    )
+    whole = table | {"reward": np.zeros(4), "terminated": np.zeros(4)}
+    assert not any(told in each for each in convert(log_of(whole), plant)[2].warnings)
