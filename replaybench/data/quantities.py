@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 
 def shown_number(value: float) -> str:
     """Write a value that was read; an empty cell of a log is one that is not a number."""
     return "not a number" if math.isnan(value) else f"{value:.6g}"
+
+
+def decimals(values: Iterable[float], least: int = 2) -> int:
+    """Return with how many decimals quantities of one unit are written, so that small ones are not all 0.00.
+
+    Three significant digits of the largest, and `least` where that is 0.1 or more.
+    """
+    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    return max(least, min(9, 2 - math.floor(math.log10(largest)))) if 0 < largest < 0.1 else least
 
 
 def gigabytes(count: int) -> str:

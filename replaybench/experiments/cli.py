@@ -90,9 +90,10 @@ def _run(words: list[str]) -> int:
         raise unknown("command", words[0], COMMANDS)
     if not words:
         words = ["--help"]
-    parameters = plant_parameters(words)
-    words = take_plant_parameters(words, parameters)
+    parameters: dict[str, str] = {}
     if words[0] in COMMANDS:
+        parameters = plant_parameters(words, COMMANDS[words[0]])
+        words = take_plant_parameters(words, parameters)
         check_options(words, COMMANDS[words[0]], parameters)
         words = together(words, COMMANDS[words[0]])
     command = parse(words, COMMANDS, DESCRIPTION)

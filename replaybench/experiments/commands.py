@@ -23,7 +23,7 @@ from replaybench.controllers.registry import spelled
 from replaybench.data.errors import UserError
 from replaybench.data.formats.policy_file import write_policy
 from replaybench.data.numerics import VERSION
-from replaybench.data.quantities import duration
+from replaybench.data.quantities import decimals, duration
 from replaybench.data.records.record import write_record
 from replaybench.data.user_code.user_file import faults_told
 from replaybench.envs.interface.plant import Parameter, Plant
@@ -137,9 +137,10 @@ def reference_table(plant: Plant, frequency: float, noise: float, found: Referen
         "DP, greedy in values averaged over the noise": found.dp_averaged,
         "DP, greedy on a model observer of the state": found.dp_observer,
     }
+    digits = decimals(rows.values(), least=3)
     for controller, reward in rows.items():
         if np.isfinite(reward):
-            table.add_row(controller, f"{reward:.3f}", _score(reward, found))
+            table.add_row(controller, f"{reward:.{digits}f}", _score(reward, found))
     return table
 
 
@@ -231,11 +232,12 @@ def show_replay(
         chosen = slice(None) if member is None else slice(member, member + 1)
         kinds = {"online": facts.reward_greedy, "online, exploring": facts.reward_final}
         online = [(kind, rewards[chosen], facts.strategy) for kind, rewards in kinds.items() if rewards]
+    digits = decimals([found.random, found.dp, *outcome.reward[:, -1].tolist()])
     for kind, rewards, named in online:
-        _add_scores(table, f"{kind}: {named}", np.array(rewards, float), found)
-    _add_scores(table, f"offline: {label}, {updates} updates", outcome.reward[:, -1], found)
+        _add_scores(table, f"{kind}: {named}", np.array(rewards, float), found, digits)
+    _add_scores(table, f"offline: {label}, {updates} updates", outcome.reward[:, -1], found, digits)
     if np.isfinite(found.dp):
-        table.add_row("dynamic programming", f"{found.dp:.2f}", _score(found.dp, found))
+        table.add_row("dynamic programming", f"{found.dp:.{digits}f}", _score(found.dp, found))
     console.print(table)
     about = {
         "buffer": str(path),
@@ -283,9 +285,9 @@ def metric_words(found: Reference) -> str:
     return "return" if found.episode_metric == "return" else "mean reward per step"
 
 
-def _add_scores(table: Table, label: str, rewards: NDArray[np.float64], found: Reference) -> None:
-    reward, score = interval(rewards), interval(np.asarray(normalise(rewards, found)))
-    table.add_row(escape(label), str(reward), str(score))
+def _add_scores(table: Table, label: str, rewards: NDArray[np.float64], found: Reference, digits: int) -> None:
+    """Add a row of rewards, with so many decimals, and the scores that they are."""
+    table.add_row(escape(label), interval(rewards).text(digits), str(interval(np.asarray(normalise(rewards, found)))))
 
 
 def refuse_existing(path: Path, option: str = "--output") -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from replaybench.data.quantities import duration
+from replaybench.data.quantities import decimals, duration
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,8 @@ from replaybench.data.quantities import duration
 )
 def test_time_is_told_in_its_largest_units(seconds: float, words: str) -> None:
     assert duration(seconds) == words
+
+
+def test_small_rewards_are_not_all_zero() -> None:
+    assert [decimals(values) for values in ([0.0], [5.0, 0.001], [0.1], [0.021, -0.0003], [-0.0046])] == [2, 2, 2, 4, 5]
+    assert (decimals([float("nan"), 1e-30]), decimals([0.02], least=3), decimals([])) == (9, 4, 2)

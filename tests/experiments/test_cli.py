@@ -23,6 +23,7 @@ from replaybench.data.formats.policy_file import read_policy
 from replaybench.data.records.record import read_record
 from replaybench.envs.ode.pendulum import Pendulum
 from replaybench.experiments.cli import COMMANDS, main
+from replaybench.experiments.command_line.options import plant_parameters, take_plant_parameters
 from replaybench.experiments.commands import no_regulator
 from replaybench.experiments.progress import plain_lines
 from replaybench.experiments.results.results_file import write_results
@@ -379,6 +380,27 @@ def test_synthetic_experiences_of_a_policy_that_is_gone_are_refused(
     assert "use Synth(action=…) before" in told
 
 
+def test_a_plants_parameter_takes_no_option_of_the_command(tmp_path: Path) -> None:
+    text = """
+from dataclasses import dataclass
+from replaybench.envs.ode.pendulum import Pendulum
+
+@dataclass(frozen=True, kw_only=True)
+class Timed(Pendulum):
+    time: float = 3.0
+    output: float = 1.0
+    noise: float = 0.1
+"""
+    (tmp_path / "timed.py").write_text(text)
+    plant = f"{tmp_path}/timed.py:Timed"
+    of_import = plant_parameters(["import", "log.csv", "--plant", plant], COMMANDS["import"])
+    assert of_import.keys() >= {"--inertia", "--noise"}
+    assert not of_import.keys() & {"--time", "--output"}
+    words = ["baseline", plant, "--noise", "0.02", "--time", "4"]
+    of_baseline = plant_parameters(words, COMMANDS["baseline"])
+    assert take_plant_parameters(words, of_baseline) == [*words[:4], "--parameters", "time=4"]
+
+
 def test_import_then_replay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = shutil.copy(EXAMPLES / "rig_log.csv", tmp_path / "rig_log.csv")
     words = ("import", log, "--plant", "Pendulum", "--columns", "angular_velocity=velocity", "--time", "time")
@@ -452,6 +474,10 @@ def test_damaged_and_foreign_files_are_one_line(run: Path, tmp_path: Path, capsy
     (tmp_path / "flipped.nc").write_bytes(flipped)
     assert "checksum does not match" in refused(capsys, "inspect", tmp_path / "flipped.nc")
     assert "is a scores file" in refused(capsys, "replay", cell / "scores.h5")
+    for command in ("table", "report"):
+        shutil.copy(cell / "buffer.h5", tmp_path / "whole.h5")
+        told = refused(capsys, command, tmp_path / "whole.h5")
+        assert "whole.h5 is a buffer file and no results.nc" in told
     (tmp_path / "text.h5").write_text("hello")
     assert "not a file that replaybench wrote" in refused(capsys, "inspect", tmp_path / "text.h5")
     assert "no such file" in refused(capsys, "replay", tmp_path / "none.h5")

@@ -225,7 +225,10 @@ class Plant:
         check_range(self, "action_low", "action_high")
         for low, zero, high in zip(self.action_low, self.zero_action, self.action_high, strict=True):
             if not low <= zero <= high:
-                raise UserError(f"plant {plant}: zero_action must lie within the range of actions, not {zero:g}")
+                raise UserError(
+                    f"plant {plant}: zero_action, which is 0 unless declared, must lie within {low:g} … {high:g}, not "
+                    f"{zero:g}; declare zero_action = (…,), what rest is"
+                )
         for name in (name for name in SCALARS if name != "episode_metric"):
             check_scalar(self, name)
         check_scalar(self, "reference_episodes")

@@ -148,6 +148,11 @@ def try_functions(plant: OdePlant) -> str:
     u, p = np.array(plant.action_range()[0]), plant.params()
     rhs, reward_of, project, terminated = (getattr(plant, name).py_func for name in FUNCTIONS)
     rates, reward = rhs(x.copy(), u, p), reward_of(x.copy(), u, x.copy(), 0, p)
+    if not isinstance(rates, tuple | list | np.ndarray):
+        return f"rhs returns {rates!r} at the initial state, not a tuple of derivatives"
+    for name, numbers in (("rhs", rates), ("reward", [reward])):
+        if wrong := [each for each in numbers if not isinstance(each, int | float | np.number | np.bool_)]:
+            return f"{name} returns {wrong[0]!r} at the initial state where a number must be"
     if len(rates) != len(x):
         return f"rhs returns {len(rates)} derivatives for {len(x)} states"
     if not np.isfinite([*rates, reward]).all():

@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from replaybench.envs.interface.plant import Parameter
 
 
-def plant_parameters(words: list[str]) -> dict[str, str]:
-    """Return the parameters of the plant named in `words`, by the options that they are; none if none is named."""
+def plant_parameters(words: list[str], command: Callable[..., int]) -> dict[str, str]:
+    """Return the parameters of the plant named in `words`, by the options that they are; none if none is named.
+
+    One that is called as an option of the command itself is none: `--parameters NAME=VALUE` sets it.
+    """
     if words[:1] not in (["baseline"], ["import"]):
         return {}
     takes = [word.startswith("-") and "=" not in word for word in words]
@@ -32,7 +35,9 @@ def plant_parameters(words: list[str]) -> dict[str, str]:
         return {}
     from replaybench.envs.registry import plant_class
 
-    return {f"--{field.name.replace('_', '-')}": field.name for field in dataclasses.fields(plant_class(names[-1]))}
+    own = inspect.signature(command).parameters
+    called = (field.name for field in dataclasses.fields(plant_class(names[-1])) if field.name not in own)
+    return {f"--{name.replace('_', '-')}": name for name in called}
 
 
 def take_plant_parameters(words: list[str], fields: Mapping[str, str]) -> list[str]:

@@ -34,6 +34,10 @@ def parse_columns(tokens: Iterable[str]) -> dict[str, str]:
 def match_columns(log: Log, plant: Plant, columns: Mapping[str, str]) -> dict[str, str]:
     """Return the log's column for every state and action of a plant, and for what else of it is recorded."""
     needed = (*plant.state_names, *plant.action_names)
+    if twice := [name for name in dict.fromkeys(needed) if needed.count(name) > 1]:
+        raise UserError(
+            f"{plant.name} has two signals called {twice[0]!r}, so that a log's columns cannot be told apart"
+        )
     names = (*needed, *dict.fromkeys(name for name in (*OPTIONAL, EPISODE) if name not in needed))
     by_fold = {_fold(name): name for name in names}
     stated = {}

@@ -251,7 +251,7 @@ def _unseen(plant: Plant, mapping: Mapping[str, str], x: Floats, u: Floats, freq
     if count := int(np.any([differs[name] for name in lacking], axis=0).sum()):
         yield (
             f"in {count} steps the plant's model tells of an event between samples (a collision, an overflow), "
-            f"which no log does: {' and '.join(lacking)} are computed as if there were none; give columns"
+            f"which no log does: what it has no column of ({' and '.join(lacking)}) is computed as if there were none"
         )
 
 

@@ -251,6 +251,10 @@ def _share_view(panels: Sequence[Axes]) -> None:
     high = max(1.0, *(values.max() for values in curves))
     for axes in panels:
         axes.set_ylim(low - 0.06 * (high - low), high + 0.06 * (high - low))
+        lowest = (np.asarray(line.get_ydata(), np.float64) for line in axes.lines)
+        deepest = min((values[np.isfinite(values)].min(initial=low) for values in lowest), default=low)
+        if deepest < axes.get_ylim()[0]:
+            axes.text(0.98, 0.02, f"↓ down to {deepest:.1f}", transform=axes.transAxes, ha="right", color=GREY, size=7)
 
 
 def _legend(series: Sequence[Series]) -> list[Any]:

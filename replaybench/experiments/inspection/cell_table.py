@@ -9,6 +9,7 @@ import numpy as np
 
 from replaybench.data.errors import UserError
 from replaybench.data.formats.run_folder import RunFolder
+from replaybench.data.quantities import decimals
 from replaybench.data.records.record import open_record, read_header
 from replaybench.data.user_code.user_file import shortened
 from replaybench.experiments.inspection.cells import cells_of
@@ -46,7 +47,11 @@ def cell_table(folder: RunFolder, finals: Mapping[str, tuple[float, int]]) -> Fi
         names = (short[axis][getattr(cell, axis)] for axis in _NAMES)
         final, failed = finals.get(cell.id, (np.nan, -1))
         state, reward, lost = _progress(folder, cell)
-        scores = _number(reward), _number(final), f"{max(failed, lost)}" if max(failed, lost) >= 0 else "–"
+        scores = (
+            _number(reward, decimals([reward])),
+            _number(final),
+            f"{max(failed, lost)}" if max(failed, lost) >= 0 else "–",
+        )
         table.add(cell.id, *names, f"{cell.noise:g}", f"{cell.frequency:g}", cell.seed_range, state, *scores)
     return table
 
@@ -82,5 +87,5 @@ def _episode(facts: Mapping[str, Any]) -> str:
     return f"{done}" if isinstance(done, int) else "?"
 
 
-def _number(value: float) -> str:
-    return f"{value:.2f}" if np.isfinite(value) else "–"
+def _number(value: float, digits: int = 2) -> str:
+    return f"{value:.{digits}f}" if np.isfinite(value) else "–"

@@ -9,6 +9,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError, unknown
+from replaybench.data.quantities import decimals
 from replaybench.data.user_code.user_file import shortened
 from replaybench.experiments.inspection.fitted_table import FittedTable
 from replaybench.experiments.results.dataset import episode_metric, last_of, mu_r, runs_there, the_last
@@ -134,7 +135,10 @@ def _table(data: xr.Dataset, rows: list[Comparison], baseline: str) -> FittedTab
     learners, strategies = (shortened(data[axis].values.tolist()) for axis in ("learner", "strategy"))
     nearly = f"{100 * ASSURED:g} % reach"
     numbers = ("n", "failed", "IQM [95 %]", f"− {strategies[baseline]} [95 %]", "p", "seeds", "P(better)", nearly)
-    measured = {bool(scaled(data).sel(noise=row.noise, frequency=row.frequency)) for row in rows}
+    places = {(row.noise, row.frequency) for row in rows}
+    has_scores = {place: bool(scaled(data).sel(noise=place[0], frequency=place[1])) for place in places}
+    raw = decimals(score for row in rows if not has_scores[row.noise, row.frequency] for score in row.scores.tolist())
+    measured = set(has_scores.values())
     measures = ["μ_final"] if True in measured else []
     measures += [episode_metric(data)] if False in measured else []
     table = FittedTable(
@@ -150,6 +154,7 @@ def _table(data: xr.Dataset, rows: list[Comparison], baseline: str) -> FittedTab
         "sure; of too few runs for that, the worst, and in brackets how many of further runs will reach it",
     )
     for row in rows:
+        digits = 2 if has_scores[row.noise, row.frequency] else raw
         label = [learners[row.learner]] if several else []
         table.add(
             f"{row.frequency:g}",
@@ -158,19 +163,19 @@ def _table(data: xr.Dataset, rows: list[Comparison], baseline: str) -> FittedTab
             strategies[row.strategy],
             f"{len(row.scores) - row.failed}",
             f"{row.failed}",
-            str(middle(row.scores)),
-            *(_told(row) if row.effect is not None else ("", "", "", "")),
-            _reach(row.scores),
+            middle(row.scores).text(digits),
+            *(_told(row, digits + 1) if row.effect is not None else ("", "", "", "")),
+            _reach(row.scores, digits),
         )
     return table
 
 
-def _told(row: Comparison) -> tuple[str, str, str, str]:
+def _told(row: Comparison, digits: int) -> tuple[str, str, str, str]:
     assert row.effect is not None
     assert row.better is not None
     low, high = row.effect.interval()
-    ends = f" [{low:+.3f}, {high:+.3f}]" if np.isfinite(low) else " (not sure)"
-    return f"{row.effect.estimate:+.3f}{ends}", p_text(row.chance), _seeds(row), f"{row.better.mean:.2f}"
+    ends = f" [{low:+.{digits}f}, {high:+.{digits}f}]" if np.isfinite(low) else " (not sure)"
+    return f"{row.effect.estimate:+.{digits}f}{ends}", p_text(row.chance), _seeds(row), f"{row.better.mean:.2f}"
 
 
 def _seeds(row: Comparison) -> str:
@@ -181,7 +186,7 @@ def _seeds(row: Comparison) -> str:
     return "–" if needed is None else f"{needed:,}"
 
 
-def _reach(scores: Floats) -> str:
+def _reach(scores: Floats, digits: int) -> str:
     """Write what nearly all further runs will reach; of few runs the worst, and which share will reach that.
 
     A failed run reaches nothing.
@@ -190,5 +195,5 @@ def _reach(scores: Floats) -> str:
         return "–"
     bound = assured(scores, ASSURED)
     if np.isfinite(bound):
-        return f"{bound:.2f}"
-    return f"{scores.min():.2f} ({100 * assured_share(len(scores)):.0f} %)"
+        return f"{bound:.{digits}f}"
+    return f"{scores.min():.{digits}f} ({100 * assured_share(len(scores)):.0f} %)"

@@ -25,6 +25,7 @@ from replaybench.data.bounds import HERTZ, NOISE, Within
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError, no_such_file, shown
 from replaybench.data.records.compression import DEFLATE_LIMIT
+from replaybench.data.records.record import is_record, read_header
 from replaybench.envs.interface.plant import EpisodeMetric
 from replaybench.experiments.results.dataset import AXES, ORIGINS, SCORES, label_axes, score_key
 
@@ -127,6 +128,10 @@ def read_results(path: Path | str) -> xr.Dataset:
     content = path.read_bytes()
     body, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
     if hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest() != digest:
+        if is_record(path):
+            raise UserError(
+                f"{path} is a {read_header(path).kind} file and no results.nc; replaybench inspect shows it"
+            )
         raise UserError(f"{path} is damaged, or not a file that replaybench wrote: its checksum does not match")
     with _one_line(path), h5py.File(io.BytesIO(body), "r") as file:
         mine = [key for key in file.attrs if not str(key).startswith("_") and key not in _NAMES.values()]

@@ -30,9 +30,14 @@ class Interval:
     degenerate: bool
 
     def __str__(self) -> str:
+        return self.text(2)
+
+    def text(self, digits: int) -> str:
+        """Write it with so many decimals."""
         if not np.isfinite(self.mean):
             return "–"
-        return f"{self.mean:.2f}" + (" (no spread)" if self.degenerate else f" [{self.low:.2f}, {self.high:.2f}]")
+        bounds = " (no spread)" if self.degenerate else f" [{self.low:.{digits}f}, {self.high:.{digits}f}]"
+        return f"{self.mean:.{digits}f}{bounds}"
 
 
 def interval(sample: Floats) -> Interval:

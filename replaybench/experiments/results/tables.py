@@ -9,6 +9,7 @@ import numpy as np
 import xarray as xr
 
 from replaybench.baselines.references import no_score
+from replaybench.data.quantities import decimals
 from replaybench.data.user_code.user_file import shortened
 from replaybench.experiments.inspection.fitted_table import FittedTable
 from replaybench.experiments.results.dataset import episode_metric, last_of, lengths_vary, mu_r, runs_there, the_last
@@ -34,6 +35,7 @@ def score_tables(data: xr.Dataset) -> list[FittedTable]:
         if plant not in tables:
             tables[plant] = _empty_table(mine)
         last = last_of(mine)
+        digits = _digits(mine)
         whole = np.isfinite(cell["reward"].values).all(axis=1)  # as for μ_final
         final = cell["reward"].values[whole, -last:]
         greedy = cell["reward_greedy"].values[whole][:, data["greedy_episode"].values > data.sizes["episode"] - last]
@@ -42,8 +44,8 @@ def score_tables(data: xr.Dataset) -> list[FittedTable]:
             f"{float(frequency):g}",
             f"{float(noise):g}",
             *labels[learner, strategy],
-            _mean(final),
-            _mean(greedy),
+            _mean(final, digits),
+            _mean(greedy, digits),
             *([_mean(cell["episode_steps"].values[whole, -last:], 0)] if lengths_vary(mine) else []),
             str(_interval(cell, "mu_final")),
             _mean(cell["mu_max_mean"].values),
@@ -62,9 +64,14 @@ def _add_under_noise(table: FittedTable, data: xr.Dataset) -> None:
         for name, label in UNDER_NOISE.items():
             if name in here and np.isfinite(here[name]) and here[name] != here["reference_dp"]:
                 steps = [""] if lengths_vary(data) else []
-                scores = _mean(here[name].values), *steps, _mean(mu_r(here, here[name]).values)
+                scores = _mean(here[name].values, _digits(data)), *steps, _mean(mu_r(here, here[name]).values)
                 called = [*[""] * (len(_names(data)) - 1), label]
                 table.add(f"{rate:g}", f"{noise:g}", *called, "", *scores, *([""] * 3))
+
+
+def _digits(data: xr.Dataset) -> int:
+    """Return with how many decimals one plant's rewards are written."""
+    return decimals(data["reward"].isel(episode=slice(-last_of(data), None)).mean("episode").values.ravel())
 
 
 def noise_tables(data: xr.Dataset) -> list[FittedTable]:

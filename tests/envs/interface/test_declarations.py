@@ -37,7 +37,7 @@ from replaybench.envs.ode.pendulum import PendulumDCSC
         ("discount", 1.5, "discount must be a number from 0 to 1, not 1.5"),
         ("reference_episodes", 1, "reference_episodes must be a whole number from 2, not 1"),
         ("reference_episodes", 2.5, "reference_episodes must be a whole number from 2, not 2.5"),
-        ("zero_action", (4.0,), "zero_action must lie within the range of actions, not 4"),
+        ("zero_action", (4.0,), "must lie within -3 … 3, not 4; declare zero_action = (…,)"),
         ("grid_low", (-1.0, -30.0), "the grid of angle, which is periodic, goes from -1 to 3.14159"),
         ("update_every", 1.5, "update_every must be a whole number from 0, not 1.5"),
         ("episode_metric", "sum", "valid: mean reward, return"),

@@ -2,7 +2,8 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from replaybench.envs.interface.plant import Params, Vector
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.magman import Magman
 from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
-from replaybench.envs.ode.plant import OdePlant, wrap_angle
+from replaybench.envs.ode.plant import OdePlant, try_functions, wrap_angle
 from replaybench.envs.population import PopulationEnv
 
 
@@ -180,3 +181,21 @@ def test_functions_may_be_compiled_or_plain_and_parameters_few() -> None:
     after, reward, _ = rk4.simulate(Integrator(), [0.5], [1.0], 0.1)
     assert after == pytest.approx([0.6])
     assert reward == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("function", "returned", "told"),
+    [
+        ("reward", None, "reward returns None at the initial state where a number must be"),
+        ("reward", np.zeros(2), "reward returns array([0., 0.]) at the initial state where a number must be"),
+        ("rhs", None, "rhs returns None at the initial state, not a tuple of derivatives"),
+        ("rhs", (0.0, "fast"), "rhs returns 'fast' at the initial state where a number must be"),
+        ("rhs", (0.0,), "rhs returns 1 derivatives for 2 states"),
+    ],
+)
+def test_functions_that_return_something_else_are_named(function: str, returned: Any, told: str) -> None:
+    plant: Any = PendulumDCSC()
+    functions = {name: SimpleNamespace(py_func=getattr(plant, name).py_func) for name in rk4.FUNCTIONS}
+    functions[function] = SimpleNamespace(py_func=lambda *_: returned)
+    shared = {name: getattr(plant, name) for name in ("initial_state", "action_range", "params")}
+    assert try_functions(cast(Any, SimpleNamespace(**functions, **shared))) == told

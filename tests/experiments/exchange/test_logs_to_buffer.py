@@ -511,6 +511,13 @@ def test_what_float32_does_not_hold_is_refused() -> None:
         convert(log_of(table), Pendulum(), frequency=50.0)
 
 
+def test_signals_of_one_name_cannot_be_told_apart() -> None:
+    made: Any = type("Twice", (PendulumDCSC,), {"state_names": ("angle", "angle")})
+    plant = dataclass(frozen=True, kw_only=True)(made)()
+    with pytest.raises(UserError, match="has two signals called 'angle'"):
+        convert(log_of(pendulum_table()), plant)
+
+
 def test_a_name_is_given_one_column() -> None:
     with pytest.raises(UserError, match="^--columns names angle twice"):
         convert(log_of(pendulum_table()), Pendulum(), {"angle": "voltage", "ANGLE": "angle"}, frequency=50.0)
@@ -580,8 +587,6 @@ def test_events_that_no_log_tells_of_are_told() -> None:
     table = {"time": np.arange(4) / 50, "position": state[:, 0], "velocity": state[:, 1]}
     table |= {name: np.zeros(4) for name in plant.action_names}
     told = "in 1 steps the plant's model tells of an event between samples"
-    assert any(
-        told in each and "reward and terminated are" in each for each in convert(log_of(table), plant)[2].warnings
-    )
+    assert any(told in each and "(reward and terminated)" in each for each in convert(log_of(table), plant)[2].warnings)
     whole = table | {"reward": np.zeros(4), "terminated": np.zeros(4)}
     assert not any(told in each for each in convert(log_of(whole), plant)[2].warnings)

@@ -174,3 +174,19 @@ def test_long_runs_are_drawn_with_fewer_points() -> None:
 
 def test_moving_means_are_of_whole_windows() -> None:
     np.testing.assert_allclose(moving_mean(np.array([[1.0, 2.0, 6.0, 1.0]]), 3), [[3.0, 3.0]])
+
+
+def test_what_lies_below_the_view_is_told(tmp_path: Path) -> None:
+    data, _, _ = results(tmp_path)
+    shown = data.sel(plant="PendulumDCSC")
+    assert not any("down to" in text.get_text() for text in learning_curves(shown).axes[0].texts)
+    shown["reward"][..., 8:12] -= 300.0
+    (axes,) = learning_curves(shown).axes
+    (cut,) = [text.get_text() for text in axes.texts if "down to" in text.get_text()]
+    drawn = [np.asarray(one.get_ydata(), np.float64) for one in axes.lines]
+    lowest = min(values.min() for values in drawn if len(values) > 5)
+    assert cut == f"↓ down to {lowest:.1f}"
+
+
+def test_a_huge_reward_does_not_hide_the_later_ones() -> None:
+    assert moving_mean(np.array([-1e18, -1.0, -3.0, -5.0]), 2)[1:].tolist() == [-2.0, -4.0]

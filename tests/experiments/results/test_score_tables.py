@@ -20,7 +20,7 @@ from replaybench.envs.registry import make_plant
 from replaybench.experiments import rescoring
 from replaybench.experiments.commands import reference_table
 from replaybench.experiments.rescoring import rescore
-from replaybench.experiments.results.dataset import assemble
+from replaybench.experiments.results.dataset import add_scores, assemble
 from replaybench.experiments.results.results_file import read_results, write_results
 from replaybench.experiments.results.tables import score_tables
 from replaybench.experiments.training.study import Study
@@ -152,3 +152,13 @@ def test_rewards_of_failed_runs_are_in_no_mean(tmp_path: Path) -> None:
     assert str(cells["greedy"]) == f"{data['reward_greedy'].values.reshape(3, 3)[[0, 2]].mean():.2f}"
     data["reward"].values[:] = np.nan
     assert len(score_tables(data)) == 1
+
+
+def test_small_rewards_are_told_apart(tmp_path: Path) -> None:
+    """Of a plant that squares centimetres in m, all were 0.00."""
+    data = finished(tmp_path, NO_GRID)
+    data["reward"][:] = data["reward"] * 1e-5
+    add_scores(data)
+    mean = float(data["reward"].mean())
+    assert -0.002 < mean < -0.0005
+    assert f" {mean:.6f} " in shown(data)
