@@ -33,7 +33,6 @@ from replaybench.experiments.offline.changes import Changes
 from replaybench.experiments.progress.plain_lines import plain_lines
 from replaybench.experiments.results.statistics import interval
 from replaybench.replay.strategies.notation import parse
-from replaybench.replay.strategies.weighting.full_importance import FIS
 
 _LEAST_LEARNERS = 8
 
@@ -177,10 +176,6 @@ def show_replay(
         raise UserError(f"--capacity bounds the buffer, but {strategy} keeps everything; use FIFO or Resv")
     if capacity is not None and strategy.retention.capacity not in (None, capacity):
         raise UserError(f"--capacity {capacity}, but {strategy} has its own; leave one out")
-    if strategy.retention.bounded and isinstance(strategy.weighting, FIS):
-        raise UserError(
-            f"{strategy}: FIS goes by how long experiences stay, and offline none is replaced; use FULL[Uniform+FIS]"
-        )
     label = f"{learner}, {'streamed' if stream else strategy}"
     where = f"{path.parent.name}-{path.stem}" if path.stem == "buffer" else path.stem
     folder = output or Path("runs") / f"replay-{where}-{_file_name(label)}-{updates}"

@@ -12,7 +12,6 @@ from replaybench.data.configuration import build
 from replaybench.experiments.training.schedule import updates_after
 from replaybench.experiments.training.study import Cell
 from replaybench.replay.strategies.notation import parse
-from replaybench.replay.strategies.weighting.full_importance import FIS
 
 _FADES: Final = (("first_amplitude", "last_amplitude"), ("sigma", "last_sigma"), ("first_random", "last_random"))
 """Settings that say how much is explored at first and at last."""
@@ -63,11 +62,6 @@ def _in_vain(cell: Cell) -> list[str]:
         return [
             f"{cell.learner} learns nothing: {steps} steps are followed by no update; raise episodes, or "
             f"replays_per_experience in {_table(cell)}"
-        ]
-    if warm_up and strategy.retention.bounded and isinstance(strategy.weighting, FIS):
-        return [
-            f"{cell.strategy} of {cell.learner}: FIS takes what {warm_up} {counted} of warm-up offered for replayed as "
-            f"well, so that its weights are too small for long after; set warmup_episodes = 0 in {_table(cell)}"
         ]
     return []
 

@@ -365,13 +365,6 @@ def test_a_retention_whose_metric_the_file_lacks_is_refused(
     assert "td_error" in refused(capsys, "replay", buffers["Magman", "FIFO[Uniform]"], "--strategy", "TDE[Uniform]")
 
 
-def test_weights_by_how_long_experiences_stay_are_refused_where_none_is_replaced(
-    buffers: dict[tuple[str, str], Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    told = refused(capsys, "replay", buffers["Magman", "FIFO[Uniform]"], "--strategy", "FIFO[Uniform+FIS]")
-    assert "offline none is replaced; use FULL[Uniform+FIS]" in told
-
-
 @pytest.mark.parametrize("strategy", ["Synth(state=0.5)*FIFO[Uniform]", "Synth(action=0.5)*Expl[Uniform]"])
 def test_synthetic_experiences_of_a_policy_that_is_gone_are_refused(
     strategy: str, buffers: dict[tuple[str, str], Path], capsys: pytest.CaptureFixture[str]

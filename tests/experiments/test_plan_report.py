@@ -230,10 +230,6 @@ def test_a_plan_for_a_cluster_does_not_take_its_workers_for_those_of_this_machin
             {"learners": ("TD3+BC",), "learner": {"TD3+BC": {"warmup_episodes": 3}}},
             'lower warmup_episodes in [learner."TD3+BC"]',
         ),
-        (
-            {"learners": ("SAC",), "strategies": ("FIFO[Uniform+FIS]",), "learner": {"SAC": {"warmup_episodes": 1}}},
-            "of SAC: FIS takes what 1 episodes of warm-up offered for replayed as well",
-        ),
         ({"learner": {"DDPG": {"batch_size": 601}}}, "gives 600 experiences in 3 episodes, a batch has 601"),
         ({"learner": {"DDPG": {"replays_per_experience": 0.02}}}, "600 steps are followed by no update"),
         ({"noise": (0.0, 1.5), "learner": {"DDPG": FADING}}, "noise 1.5: that is more than half the range"),

@@ -106,6 +106,7 @@ class NaiveReplay:
         self.slots: list[Unit] = []
         self.under_way: list[dict[str, np.ndarray]] = []
         self.collected = self.offers = self.arrivals = self.turn = self.updates = 0
+        self.before: tuple[int, int] | None = None  # offers and updates when the first phase was over
         self.episode, self.step = 0, 0
         self.largest = np.float32(1)
         self.random = {name: Random(root, member, name) for name in ("retention", "sampling", "drop", "synthesis")}
@@ -293,6 +294,8 @@ class NaiveReplay:
 
     def weigh(self, context: Context, idx: Sequence[int], probability: dict[int, float]) -> np.ndarray:
         """Weights of a batch on the critic's loss; counts its replays."""
+        phase_end = self.updates - 1 - context.update + context.updates_in_phase
+        self.before = self.before or (max(self.offers, 1), phase_end)
         if not self.slots:
             return np.zeros(len(idx))
         weighting, sampling = self.strategy.weighting, self.strategy.sampling
@@ -313,12 +316,14 @@ class NaiveReplay:
         for slot in idx:
             self.slots[slot].replays += 1
             counts.append(self.slots[slot].replays)
-        if len(self.slots) == self.capacity and self.strategy.retention.bounded:
-            phase_end = self.updates - 1 - context.update + context.updates_in_phase
-            n = max(1, round(self.capacity * phase_end / self.offers))
-            expected = self.batch * phase_end / self.offers
-        else:
-            n, expected = self.updates, self.updates * self.batch / len(self.slots)
+        assert self.before is not None
+        phase_end = self.updates - 1 - context.update + context.updates_in_phase
+        offers, updates = self.offers - self.before[0], phase_end - self.before[1]
+        n, expected = self.updates, self.updates * self.batch / len(self.slots)
+        if len(self.slots) == self.capacity and self.strategy.retention.bounded and min(offers, updates) > 0:
+            lifetime = self.capacity * updates / offers
+            if lifetime <= phase_end * (1 + 1e-9):  # else some that are stored came before the first update
+                n, expected = max(1, round(lifetime)), self.batch * updates / offers
         if expected > 0.5 * n:  # one batch draws an experience several times: draws are counted, not updates
             n *= self.batch
         reached = binom(n, min(1.0, expected / n)).sf(np.arange(max(*counts, math.ceil(expected)) + 1) - 1)

@@ -23,8 +23,9 @@ class FIS(Weighting):
     """Full importance sampling by replay counts (de Bruin et al. 2018, section 7.2).
 
     An experience replayed for the K-th time weighs (Pr(X ≥ K) / [Σ_{j=1}^{⌈np⌉} Pr(X ≥ j) / np])^β, with
-    X ~ Binomial(n, p) the number of its replays under FIFO[Uniform]: n is the lifetime there in updates (the updates
-    so far while the buffer is not full), p the chance per update, B over the experiences stored. The printed
+    X ~ Binomial(n, p) the number of its replays under FIFO[Uniform]: n is the lifetime there in updates, p the chance
+    per update, B over the experiences stored. A lifetime is as long as it takes to offer C experiences, at the rate of
+    updates since the first of them; until as many have been offered since, it is the updates so far. The printed
     sum is Pr(X > K) where the words say Pr(X ≥ K); this takes the words. Replays of one batch are counted in turn.
     Where p is above a half, so that one batch draws an experience several times, X counts its draws instead: n·B of
     them with chance p/B.
@@ -48,6 +49,7 @@ class _RunningFIS(RunningWeighting):
     def __init__(self, beta: float, view: BufferView) -> None:
         self.beta, self.view = beta, view
         self.replays = np.zeros((len(view.members), view.capacity), np.uint16)
+        self.before = np.zeros((len(view.members), 2), np.int64)  # offers and updates when the first phase was over
 
     def storing(self, slots: Indices) -> Sequence[Call]:
         return [Call(_begin_count, (self.replays, slots))]
@@ -55,24 +57,33 @@ class _RunningFIS(RunningWeighting):
     def calls(
         self, contexts: Sequence[Context], usages: Sequence[Usage], draws: Draws, weight: Floats
     ) -> Sequence[Call]:
+        if not self.before.any():
+            self.before[:, 0], self.before[:, 1] = usages[0].offers, usages[0].phase_end
         lifetime, expected = zip(*(self._lifetime(usage, draws.idx.shape[1]) for usage in usages), strict=True)
         counts = Each(np.stack(lifetime)), Each(np.stack(expected))
         return [Call(_weigh_by_counts, (self.replays, *counts, self.beta, draws.idx, weight))]
 
     def _lifetime(self, usage: Usage, batch: int) -> tuple[Indices, NDArray[np.float64]]:
         """Return n and n·p of each member, `[M]`."""
-        full = (usage.stored == self.view.capacity) & self.view.bounded
-        lifetime = np.where(full, self.view.capacity * usage.phase_end / usage.offers, usage.updates)
-        lifetime = np.maximum(np.rint(lifetime), 1)
-        expected = np.where(full, batch * usage.phase_end / usage.offers, usage.updates * batch / usage.stored)
+        offers, updates = usage.offers - self.before[:, 0], usage.phase_end - self.before[:, 1]
+        # Experiences that came before the first update, of a warm-up or a recording, have lived for all of them.
+        rate = updates / np.maximum(offers, 1)
+        replaced = self.view.capacity * rate <= usage.phase_end * (1 + 1e-9)
+        full = (usage.stored == self.view.capacity) & self.view.bounded & (offers > 0) & (updates > 0) & replaced
+        lifetime = np.maximum(np.rint(np.where(full, self.view.capacity * rate, usage.updates)), 1)
+        expected = np.where(full, batch * rate, usage.updates * batch / usage.stored)
         lifetime = np.where(expected > _CROWDED * lifetime, lifetime * batch, lifetime)
         return lifetime.astype(np.int64), expected
 
     def state_dict(self, stored: int) -> State:
-        return {"replays": self.replays[:, :stored]}
+        return {"replays": self.replays[:, :stored], "replays_before": self.before}
 
     def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         self.replays[:, : state["replays"].shape[1]] = state["replays"]
+        before, offers = np.asarray(state["replays_before"], np.int64), np.asarray(state["offers"])
+        if (before < 0).any() or (before[:, 0] > np.maximum(offers, 1)).any():
+            raise ValueError("its first updates came after more experiences than it was offered")
+        self.before[:] = before
 
 
 @kernel

@@ -82,6 +82,8 @@ def full_buffer(weighting: str = "FIS") -> tuple[Replay, Any, Context]:
     replay = make(f"FIFO[Uniform+{weighting}]", capacity=10_000, batch=16)
     fill(replay, 10_000)
     replay.offers[:], replay.updates = 20_000, 9_900
+    running: Any = replay.weighting
+    running.before[:] = 200, 100
     return replay, replay.weighting, Context(0, 100)
 
 
@@ -138,6 +140,34 @@ def test_batches_larger_than_what_is_stored_do_not_mute_learning() -> None:
     fill(replay, 2)
     weight = np.concatenate([replay.sample().weight[0] for _ in range(20)])
     assert 0.7 < weight.mean() < 1.3
+
+
+@pytest.mark.parametrize("warm_up", [0, 40, 400])
+def test_a_warm_up_leaves_lifetimes_as_they_are(warm_up: int) -> None:
+    """Phases of 20 updates follow 40 offers each: n is the updates so far, then 200, and np = 8."""
+    replay = make("FIFO[Uniform+FIS]", capacity=400, batch=16)
+    running: Any = replay.weighting
+    fill(replay, warm_up)
+    for phase in range(12):
+        fill(replay, 40)
+        replay.sample(Context(0, 20))
+        usage = replay.usage_after(Context(0, 20), replay.updates, replay.count)
+        lifetime, expected = running._lifetime(usage, 16)
+        n = 200 if phase >= 9 else replay.updates
+        assert (lifetime[0], expected[0]) == (n, pytest.approx(16 * n / replay.count[0])), phase
+        for update in range(1, 20):
+            replay.sample(Context(update, 20))
+
+
+def test_where_nothing_is_replaced_the_lifetime_is_that_so_far() -> None:
+    """As offline, where a recording is offered at once: as if the buffer kept everything."""
+    replay, whole = (make(f"{keep}[Uniform+FIS]", capacity=400, batch=16) for keep in ("FIFO", "FULL"))
+    fill(replay, 4000)
+    fill(whole, 400)
+    for update in range(200):
+        found = [each.sample(Context(update % 20, 20)) for each in (replay, whole)]
+        first, second = (np.sort(each.weight) for each in found)
+        np.testing.assert_array_equal(first, second)
 
 
 def test_fewer_updates_than_a_lifetime_has() -> None:
