@@ -144,7 +144,8 @@ def test_policies_of_kinds_that_numpy_lacks_are_one_line(tmp_path: Path, kind: s
     size = 2 if kind == "BF16" else 1
     header = json.dumps({"a": {"dtype": kind, "shape": [4], "data_offsets": [0, 4 * size]}}).encode()
     (tmp_path / "p.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(4 * size))
-    with pytest.raises(UserError, match="is not a readable safetensors file"):
+    # Where another library has taught NumPy these kinds meanwhile, the file is read, and foreign.
+    with pytest.raises(UserError, match=r"is (not a readable|a) safetensors file"):
         read_policy(tmp_path / "p.safetensors")
 
 

@@ -254,7 +254,8 @@ def _share_view(panels: Sequence[Axes]) -> None:
         lowest = (np.asarray(line.get_ydata(), np.float64) for line in axes.lines)
         deepest = min((values[np.isfinite(values)].min(initial=low) for values in lowest), default=low)
         if deepest < axes.get_ylim()[0]:
-            axes.text(0.98, 0.02, f"↓ down to {deepest:.1f}", transform=axes.transAxes, ha="right", color=GREY, size=7)
+            told = f"↓ down to {deepest:.1f}".replace("-", "−")
+            axes.text(0.98, 0.02, told, transform=axes.transAxes, ha="right", color=GREY, size=7)
 
 
 def _legend(series: Sequence[Series]) -> list[Any]:

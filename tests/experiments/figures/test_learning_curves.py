@@ -185,7 +185,7 @@ def test_what_lies_below_the_view_is_told(tmp_path: Path) -> None:
     (cut,) = [text.get_text() for text in axes.texts if "down to" in text.get_text()]
     drawn = [np.asarray(one.get_ydata(), np.float64) for one in axes.lines]
     lowest = min(values.min() for values in drawn if len(values) > 5)
-    assert cut == f"↓ down to {lowest:.1f}"
+    assert cut == f"↓ down to −{-lowest:.1f}"
 
 
 def test_a_huge_reward_does_not_hide_the_later_ones() -> None:
