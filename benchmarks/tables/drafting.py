@@ -22,7 +22,7 @@ _DRAFTING = (
     ("DDPG", "FIFO[Uniform]"),
     ("ACER", "FIFO[Uniform]"),
 )
-INSIDE, _LOST = 200, -60.0
+INSIDE, LOST = 200, -60.0
 """Actions with which a seed counts as staying inside; return below which a greedy episode is lost."""
 
 
@@ -32,14 +32,14 @@ def _drafting() -> dict[str, str]:
         one = found[learner, strategy] = cell(study, learner=learner, strategy=strategy)
         sound = np.isfinite(one.data["reward"].values).all(axis=1)
         steps, late = one.data["episode_steps"].values[sound], one.late(one.last)[sound]
-        whole = late[late >= _LOST]
+        whole = late[late >= LOST]
         rows.append([
             f"{learner}, {strategy}",
             f"{sound.sum()}",
             spread(one.final[sound], 0),
             f"{number(steps[:, -one.last :].mean(), 0)} of 400",
             stays(steps),
-            f"{number(100 * (late < _LOST).mean(), 0)} %",
+            f"{number(100 * (late < LOST).mean(), 0)} %",
             number(-float(np.median(whole)) / 400, 3) if whole.size else "–",
         ])  # fmt: skip
     caption = (
@@ -122,8 +122,8 @@ def _readings() -> dict[str, str]:
     for key, (words, times) in _READINGS.items():
         one = found[key]
         greedy, steps = one.late(one.last), one.data["episode_steps"].values[:, -one.last :]
-        cost = -times * float(np.median(greedy[greedy >= _LOST])) / 400
-        lost = number(100 * (greedy < _LOST).mean(), 0)
+        cost = -times * float(np.median(greedy[greedy >= LOST])) / 400
+        lost = number(100 * (greedy < LOST).mean(), 0)
         row = [spread(one.final, 0), f"{number(steps.mean(), 0)} of 400", f"{lost} %"]
         rows.append([words, *row, f"{number(100 * cost / STATION, 0)} %"])
     caption = (

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.stats import permutation_test
 
 from benchmarks.flow.drafting_lag import AGES, NETWORKS
 from benchmarks.flow.drafting_sigma import SEEDS, VARIANTS, WINDOW, moving
-from benchmarks.tables.drafting import INSIDE, stays
+from benchmarks.tables.drafting import INSIDE, LOST, stays
 from benchmarks.tables.stored import Cell, cell, cells, facts, made, runs
 from benchmarks.tables.text import captioned, difference, listed, number, spread, table
+from replaybench.experiments.results.effects import p_text
 
 
 def texts() -> dict[str, str]:
-    return {**_recurrent(), **_longer(), **_sigma(), **_forgetting(), **_masked()}
+    return {**_recurrent(), **_longer(), **_sigma(), **_forgetting(), **_forgetting_longer(), **_masked()}
 
 
 _MEMORY = {
@@ -159,6 +161,40 @@ def _forgetting() -> dict[str, str]:
         values[f"{name}.leave-{short}"] = f"{number(float(np.nanmean(asked[learner]['leaving'], axis=0)[-1]), 1)} %"
     values[f"{name}.ages"] = f"{AGES[-2]} to {AGES[-1]}"
     return {name: captioned(caption, table(headings, rows)), **values}
+
+
+def _greedily(name: str, found: Cell) -> dict[str, str]:
+    """Return how many greedy episodes of the last tenth are lost, what the others cost in the median, and σ."""
+    late, sigma = found.late(found.last), found.data["metric_sigma"].values[:, -1]
+    return {
+        f"{name}.lost": f"{number(100 * float((late < LOST).mean()), 0)} %",
+        f"{name}.cost": number(-float(np.median(late[late >= LOST])), 1),
+        f"{name}.sigma": number(float(sigma.mean()), 3),
+    }
+
+
+def _forgetting_longer() -> dict[str, str]:
+    name = "drafting-forget-million"
+    closed, opened, without = cell(name), cell("drafting-recurrent-million"), cell("novati2019-fig6", learner="V-RACER")
+    rows = [
+        _remembering(NETWORKS["V-RACER:lstm-64-64-forgets"], closed),
+        _remembering("LSTM, gates begin open, from above", opened),
+        _remembering("64-64, no memory, of figure 6", without),
+    ]
+    caption = (
+        f"V-RACER, {runs(name, 'rounds')} of 400 steps, {made(name)}; with open gates {len(opened.final)} other "
+        f"seeds, without memory {len(without.final)} others. All else as above."
+    )
+    apart = permutation_test(
+        (_survived(closed), _survived(without)), lambda one, other: one.mean() - other.mean(), n_resamples=np.inf
+    )  # all of them: seeds are others, so that there are no pairs
+    return {
+        name: captioned(caption, table(("networks", *_ROW[1:]), rows)),
+        f"{name}.seeds": listed([number(actions, 0) for actions in sorted(_survived(closed))]),
+        f"{name}.p": p_text(float(apart.pvalue)).replace("<", "below"),
+        **_greedily(f"{name}.closed", closed),
+        **_greedily(f"{name}.none", without),
+    }
 
 
 def _masked() -> dict[str, str]:
