@@ -20,8 +20,10 @@ from replaybench.data.errors import UserError
 from replaybench.data.logs.table import Budget, Table, refuse_doubles
 
 _EMPTY: Final = frozenset(("", "-", "--", "na", "n/a", "#n/a", "<na>", "nan", "null", "none", "nil", "missing"))
+"""What stands for a missing number, in lower case."""
 _TRUTH: Final = {"true": 1.0, "false": 0.0}
 _OTHER_DATES: Final = re.compile(r"\s*\d{1,4}([./-])\d{1,2}\1\d{1,4}([ T].*)?")
+"""Dates in other forms than ISO 8601, in which day and month cannot be told apart."""
 
 
 def read_text(path: Path) -> Table:

@@ -27,8 +27,8 @@ def import_log(
     Args:
         log: CSV with a header row, NPZ, MATLAB .mat or .parquet, columns in physical SI units; or minari:DATASET_ID.
         plant: Plant name or path/to/file.py:ClassName.
-        columns: Which column holds what, as NAME=COLUMN for the plant's states and actions, reward, terminated;
-            columns that bear those names need not be given.
+        columns: Which column holds what, as NAME=COLUMN for the plant's states and actions, reward, terminated and
+            episode; columns that bear those names need not be given.
         time: Column of sample times in s.
         frequency: Control rate in Hz; taken from the time column or the dataset if not given.
         output: Buffer file to write; <log>.h5 beside the log (runs/<dataset>.h5) if not given.

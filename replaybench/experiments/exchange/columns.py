@@ -19,7 +19,7 @@ _UNIT: Final = re.compile(r"\s*[\[(/][^\[\](),:]*[\])]?$")
 
 
 def parse_columns(tokens: Iterable[str]) -> dict[str, str]:
-    """Return the mapping that `NAME=COLUMN` tokens state, where NAME is a state, action, or another that counts."""
+    """Return the mapping that `NAME=COLUMN` tokens state, where NAME is a state, action, or what else is recorded."""
     mapping = {}
     for token in tokens:
         name, equals, column = token.partition("=")

@@ -125,15 +125,14 @@ def _limit(recording: Recording) -> int | None:
 def _scores(recording: Recording, steps: int | None, lengths: set[int]) -> tuple[float | None, float | None]:
     """Return the episode returns of random control and dynamic programming (μ_r = 0 and 1).
 
-    None without them, and where they are of other episodes than these: of some that are longer than the plant's or,
-    where μ_r goes by the mean of rewards, of another of the `lengths`.
+    None without them, and where episodes, of these `lengths`, are not as the plant's, of so many `steps`: none may be
+    longer and, where μ_r goes by the mean of rewards, none shorter.
     """
-    if steps is None:
+    by_return = recording.plant.episode_metric == "return"
+    if steps is None or max(lengths) > steps or (not by_return and lengths != {steps}):
         return None, None
     found = reference(recording.plant, recording.frequency, recording.noise)
-    if max(lengths) > steps or (found.episode_metric != "return" and lengths != {steps}):
-        return None, None
-    per_episode = 1 if found.episode_metric == "return" else steps
+    per_episode = 1 if by_return else steps
     both = (found.random * per_episode, found.dp * per_episode)
     return both if found.usable and np.isfinite(both).all() else (None, None)
 

@@ -119,7 +119,7 @@ def read_snapshots(material: Material) -> Iterator[Kept]:
 
 
 def of_first_block(material: Material) -> str:
-    """Return what is to be said where a cell's seeds ran in several blocks, of which `read_kept` has the first."""
+    """Return what is to be said where a cell's seeds ran in several blocks, of which `read_snapshots` has the first."""
     return ", in the first block of seeds" if material.data.sizes.get("block", 1) > 1 else ""
 
 

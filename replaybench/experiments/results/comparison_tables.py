@@ -135,8 +135,8 @@ def _table(data: xr.Dataset, rows: list[Comparison], baseline: str) -> FittedTab
     learners, strategies = (shortened(data[axis].values.tolist()) for axis in ("learner", "strategy"))
     nearly = f"{100 * ASSURED:g} % reach"
     numbers = ("n", "failed", "IQM [95 %]", f"− {strategies[baseline]} [95 %]", "p", "seeds", "P(better)", nearly)
-    places = {(row.noise, row.frequency) for row in rows}
-    has_scores = {place: bool(scaled(data).sel(noise=place[0], frequency=place[1])) for place in places}
+    known = scaled(data)
+    has_scores = {(row.noise, row.frequency): bool(known.sel(noise=row.noise, frequency=row.frequency)) for row in rows}
     raw = decimals(score for row in rows if not has_scores[row.noise, row.frequency] for score in row.scores.tolist())
     measured = set(has_scores.values())
     measures = ["μ_final"] if True in measured else []

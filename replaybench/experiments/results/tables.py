@@ -26,6 +26,7 @@ UNDER_NOISE: Final = {
 def score_tables(data: xr.Dataset) -> list[FittedTable]:
     """Return a table per plant of all cells that have results."""
     tables: dict[str, FittedTable] = {}
+    digits: dict[str, int] = {}
     labels = _labels(data)
     for plant, frequency, noise, learner, strategy in _points(data):
         cell = data.sel(plant=plant, frequency=frequency, noise=noise, learner=learner, strategy=strategy)
@@ -33,9 +34,8 @@ def score_tables(data: xr.Dataset) -> list[FittedTable]:
             continue
         mine = data.sel(plant=plant)
         if plant not in tables:
-            tables[plant] = _empty_table(mine)
+            tables[plant], digits[plant] = _empty_table(mine), _digits(mine)
         last = last_of(mine)
-        digits = _digits(mine)
         whole = np.isfinite(cell["reward"].values).all(axis=1)  # as for μ_final
         final = cell["reward"].values[whole, -last:]
         greedy = cell["reward_greedy"].values[whole][:, data["greedy_episode"].values > data.sizes["episode"] - last]
@@ -44,8 +44,8 @@ def score_tables(data: xr.Dataset) -> list[FittedTable]:
             f"{float(frequency):g}",
             f"{float(noise):g}",
             *labels[learner, strategy],
-            _mean(final, digits),
-            _mean(greedy, digits),
+            _mean(final, digits[plant]),
+            _mean(greedy, digits[plant]),
             *([_mean(cell["episode_steps"].values[whole, -last:], 0)] if lengths_vary(mine) else []),
             str(_interval(cell, "mu_final")),
             _mean(cell["mu_max_mean"].values),
@@ -53,18 +53,18 @@ def score_tables(data: xr.Dataset) -> list[FittedTable]:
             f"{int(cell['dead'])}/{int(cell['failed'])}",
         )
     for plant, table in tables.items():
-        _add_under_noise(table, data.sel(plant=plant))
+        _add_under_noise(table, data.sel(plant=plant), digits[plant])
     return list(tables.values())
 
 
-def _add_under_noise(table: FittedTable, data: xr.Dataset) -> None:
+def _add_under_noise(table: FittedTable, data: xr.Dataset, digits: int) -> None:
     """Add, below the learners of one plant, what dynamic programming does under noise: its greedy reward and μ_r."""
     for rate, noise in itertools.product(data["frequency"].values, data["noise"].values):
         here = data.sel(frequency=rate, noise=noise)
         for name, label in UNDER_NOISE.items():
             if name in here and np.isfinite(here[name]) and here[name] != here["reference_dp"]:
                 steps = [""] if lengths_vary(data) else []
-                scores = _mean(here[name].values, _digits(data)), *steps, _mean(mu_r(here, here[name]).values)
+                scores = _mean(here[name].values, digits), *steps, _mean(mu_r(here, here[name]).values)
                 called = [*[""] * (len(_names(data)) - 1), label]
                 table.add(f"{rate:g}", f"{noise:g}", *called, "", *scores, *([""] * 3))
 

@@ -24,8 +24,9 @@ class FIS(Weighting):
 
     An experience replayed for the K-th time weighs (Pr(X ≥ K) / [Σ_{j=1}^{⌈np⌉} Pr(X ≥ j) / np])^β, with
     X ~ Binomial(n, p) the number of its replays under FIFO[Uniform]: n is the lifetime there in updates, p the chance
-    per update, B over the experiences stored. A lifetime is as long as it takes to offer C experiences, at the rate of
-    updates since the first of them; until as many have been offered since, it is the updates so far. The printed
+    per update, B over the experiences stored. A lifetime is what it takes to offer C experiences, at the
+    updates per offer since the first phase of updates; while some that are stored are older than that, it is the
+    updates so far. The printed
     sum is Pr(X > K) where the words say Pr(X ≥ K); this takes the words. Replays of one batch are counted in turn.
     Where p is above a half, so that one batch draws an experience several times, X counts its draws instead: n·B of
     them with chance p/B.
