@@ -21,7 +21,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from replaybench.data.atomic import atomic_path
-from replaybench.data.bounds import HERTZ, NOISE, Within
+from replaybench.data.bounds import HERTZ, NOISE, OneLine, Within
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError, no_such_file, shown
 from replaybench.data.records.compression import DEFLATE_LIMIT
@@ -225,6 +225,8 @@ def _check_axis(path: Path, name: str, axes: tuple[str, ...], values: NDArray[An
     empty = not values.size and name != "greedy_episode"  # a run may be too short for one
     if axes != (name,) or empty or len(np.unique(values)) != values.size:
         raise UserError(f"{path}: {name} is no axis with a different label at every place")
+    for label in values.tolist() if _kind(values) == _TEXT else ():
+        OneLine().check(label, f"{path}: {name}")
     return values.size
 
 

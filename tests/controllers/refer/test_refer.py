@@ -188,7 +188,9 @@ def test_ddpg_descends_equation_10_by_automatic_differentiation(refer: Any, far_
     near = torch.arange(B) >= far_samples if 1 in refer.rules else torch.ones(B, dtype=torch.bool)
     beta = agent.refer.beta[0]
     with torch.no_grad():  # target networks begin as copies
-        target = TASK.reward_scale * reward[:, 0] + TASK.discount * outputs_of(critic, x_next, outputs_of(actor, x_next))
+        target = TASK.reward_scale * reward[:, 0] + TASK.discount * outputs_of(
+            critic, x_next, outputs_of(actor, x_next)
+        )
     (near * (target - outputs_of(critic, x, action)) ** 2).mean().backward()
     rho = agent.update(drawn)["rho"][0]
     assert ((rho >= 2) | (rho <= 0.5)).sum() == far_samples
