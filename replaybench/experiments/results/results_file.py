@@ -24,6 +24,7 @@ from replaybench.data.atomic import atomic_path
 from replaybench.data.bounds import HERTZ, NOISE, OneLine, Within
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError, no_such_file, shown
+from replaybench.data.records.array_check import own_item
 from replaybench.data.records.compression import DEFLATE_LIMIT
 from replaybench.data.records.record import is_record, read_header
 from replaybench.envs.interface.plant import EpisodeMetric
@@ -165,8 +166,8 @@ def _plain(value: Any) -> Any:
 
 def _array(path: Path, file: Any, name: str) -> Labelled:
     """Read an array with the names of its axes."""
-    dataset = file[name] if isinstance(file.get(name, getlink=True), h5py.HardLink) else None
-    if not isinstance(dataset, h5py.Dataset) or dataset.is_virtual or dataset.external or dataset.shape is None:
+    dataset = own_item(file, name)
+    if not isinstance(dataset, h5py.Dataset) or dataset.shape is None:
         raise UserError(f"{path}: {name!r} is linked or no array")
     plist = dataset.id.get_create_plist()
     if {plist.get_filter(number)[0] for number in range(plist.get_nfilters())} - _FILTERS:
