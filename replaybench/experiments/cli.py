@@ -65,8 +65,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     prepare_streams()
     try:
-        with stopping_raises():
-            sys.exit(_run(words))
+        with stopping_raises(to_the_end=arguments is None):
+            status = _run(words)
+            sys.stdout.flush()
+        sys.exit(status)
     except UserError as error:
         _fail(2, str(error))
     except BrokenPipeError:

@@ -76,8 +76,8 @@ def check_import(name: str, kind: str) -> None:
     if allowed is not None and _key(name) not in allowed:
         option = kind if kind in ("plant", "learner") else "strategy"
         raise ImportRefusedError(
-            f"{kind} {name!r} would run a Python file or module that only a file names; if you trust it, say so with "
-            f"--{option} {shlex.quote(name)} (from Python: {option}=…)"
+            f"{kind} {name!r} would run a Python file or module that only a file names; if you trust that file, say so "
+            f"with --{option} {shlex.quote(name)} (from Python: {option}=…)"
         )
 
 
