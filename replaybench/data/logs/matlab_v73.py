@@ -15,7 +15,7 @@ import numpy as np
 from replaybench.data.logs import matlab_variables
 from replaybench.data.logs.matlab_variables import Value, Variables
 from replaybench.data.logs.table import Budget, printable
-from replaybench.data.records.array_check import own_item
+from replaybench.data.records.array_check import attribute, own_item
 
 HDF5_MARK: Final = b"\x89HDF\r\n\x1a\n"
 
@@ -83,5 +83,5 @@ def _value(item: Any, budget: Budget, depth: int) -> Value:
 
 
 def _class_of(item: Any) -> str:
-    told = item.attrs.get("MATLAB_class", b"")
+    told = attribute(item, "MATLAB_class") if "MATLAB_class" in item.attrs else b""
     return printable(told.decode("latin-1") if isinstance(told, bytes) else str(told))

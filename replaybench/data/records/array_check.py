@@ -78,6 +78,17 @@ def own_item(group: Any, name: str) -> Any:
     return None if isinstance(item, h5py.Dataset) and (item.is_virtual or item.external) else item
 
 
+def attribute(item: Any, name: str) -> Any:
+    """Return an attribute of an HDF5 item that is a single value; a list might name one long text a million times.
+
+    Raises:
+        ValueError: it holds several values.
+    """
+    if math.prod(item.attrs.get_id(name).shape or ()) != 1:
+        raise ValueError(f"its attribute {name!r} is no single value")
+    return item.attrs[name]
+
+
 def _reasons(dataset: Any) -> Iterator[str]:
     """Say what is wrong with an entry of the file, cheapest first."""
     if not isinstance(dataset, h5py.Dataset):
