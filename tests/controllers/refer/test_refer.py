@@ -180,25 +180,22 @@ def test_ddpg_descends_equation_10_by_automatic_differentiation(refer: Any, far_
         named = network.named_weights("n").items()
         return {name: torch.tensor(array[0].copy(), requires_grad=True) for name, array in named}
 
-    x, action, x_next, reward, mu = (
-        torch.tensor(array[0])
-        for array in (drawn.observation, drawn.action, drawn.next_observation, drawn.reward, drawn.columns["behaviour_mean"])
-    )  # fmt: skip
+    arrays = drawn.observation, drawn.action, drawn.next_observation, drawn.reward, drawn.columns["behaviour_mean"]
+    x, action, x_next, reward, mu = (torch.tensor(array[0]) for array in arrays)
     actor, critic = leaves(agent.actor), leaves(agent.critic)
     near = torch.arange(B) >= far_samples if 1 in refer.rules else torch.ones(B, dtype=torch.bool)
     beta = agent.refer.beta[0]
     with torch.no_grad():  # target networks begin as copies
-        target = TASK.reward_scale * reward[:, 0] + TASK.discount * outputs_of(
-            critic, x_next, outputs_of(actor, x_next)
-        )
-    (near * (target - outputs_of(critic, x, action)) ** 2).mean().backward()
+        q_next = outputs_of(critic, x_next, outputs_of(actor, x_next))
+    delta = TASK.reward_scale * reward[:, 0] + TASK.discount * q_next - outputs_of(critic, x, action)
+    (near * delta**2).mean().backward()
     rho = agent.update(drawn)["rho"][0]
     assert ((rho >= 2) | (rho <= 0.5)).sum() == far_samples
     pi, updated = outputs_of(actor, x), leaves(agent.critic)
     penalty = ((pi - mu) ** 2).sum(dim=1) / (2 * 0.3**2) if 2 in refer.rules else torch.zeros(B, dtype=x.dtype)
     (-beta * near * outputs_of(updated, x, pi) + (1 - beta) * penalty).mean().backward()
     for network, leaf in ((agent.critic, critic), (agent.actor, actor)):
-        expected = torch.cat([leaf[name].grad.ravel() for name in network.named_weights("n")])
+        expected = torch.cat([torch.ravel(leaf[name].grad) for name in network.named_weights("n")])  # type: ignore[arg-type]
         np.testing.assert_allclose(network.gradient[0], expected, rtol=1e-7, atol=1e-10)
 
 
