@@ -72,7 +72,7 @@ def baseline_of(data: xr.Dataset, strategy: str | None) -> str:
         return names[0]
     from replaybench.replay.strategies.notation import parse
 
-    asked = str(parse(strategy))
+    asked = strategy if strategy in names else str(parse(strategy))
     if asked not in names:
         raise unknown("strategy of this run:", asked, names)
     return asked
