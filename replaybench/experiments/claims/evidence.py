@@ -82,7 +82,10 @@ class Evidence:
         for key in _STUDY_WIDE:
             if self.study.get(key) != _plain(getattr(cell, key)):
                 yield key
-        if parse(cell.strategy).room(self.study.get("capacity", 0)) != cell.capacity:
+        strategy = parse(cell.strategy)
+        if strategy.anneals and self.study.get("horizon_steps", 0) != cell.horizon_steps:
+            yield "horizon_steps"
+        if strategy.room(self.study.get("capacity", 0)) != cell.capacity:
             yield "capacity"
         told = self.data.coords.get("update_every")
         if (0 if told is None else int(told.sel(plant=cell.plant))) != cell.update_every:

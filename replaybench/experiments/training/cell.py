@@ -102,7 +102,9 @@ class CellRun:
             self.agent.window,
         )
         self.phases = steps * cell.episodes // cell.update_every if cell.update_every else cell.episodes
-        self.updates_per_phase = updates_after(cell.update_every or steps, steps, self.strategy, self.agent)
+        steps_apart = cell.update_every or steps
+        self.horizon = cell.horizon_steps / steps_apart if cell.horizon_steps else float(self.phases)
+        self.updates_per_phase = updates_after(steps_apart, steps, self.strategy, self.agent)
         self.episodes = LiveEpisodes(self.env, self.strategy.sampling.needs_state)
         self.snapshots = Snapshots(plant, cell.frequency, self.agent, cell.members, cell.episodes, cell.observe)
         self.episode = 0
@@ -174,8 +176,8 @@ class CellRun:
         self.episodes.forget_seen()
 
     def _progress(self, phase: int) -> float:
-        """Return how far the run is, 0 to 1, in a phase counted from 0."""
-        return phase / max(1, self.phases - 1)
+        """Return how far schedules are, 0 to 1, in a phase counted from 0."""
+        return min(1.0, phase / max(1.0, self.horizon - 1))
 
     def close(self) -> None:
         """End the plants' processes, if they have any."""

@@ -43,6 +43,9 @@ Buffers = Literal["final", "compressed", "none"]
 _NAMED: Final = {"plant": ("plant",), "learner": ("learner", "start")}
 """The tables of a study whose keys are names of this kind."""
 
+SINCE: Final = {"horizon_steps": 0}
+"""Keys that studies have had since cells were first stored, with what holds where they are not given."""
+
 AXES = ("plants", "learners", "strategies", "noise", "frequency")
 
 
@@ -67,6 +70,8 @@ class Study:
     `noise` is the standard deviation of sensor and actuator noise in normalised units, `frequency` the control rate
     in Hz, each plant's own if empty, `capacity` the buffer size, in experiences, of bounded retentions that have none
     of their own (`FIFO(5000)`).
+    `horizon_steps` is the number of steps of a member over which schedules run (λ of AER, η of ERE, β of IS), 0 for as
+    many as the run has; what a run does after them is at the schedules' end.
     `discount = "fixed"` keeps the plant's discount at every rate, `"horizon"` keeps its horizon in seconds and scales
     rewards alike (de Bruin et al. 2018, 6.4).
     `update_every` is the number of steps after which learners are updated, 0 for after each episode; each plant's own
@@ -98,6 +103,7 @@ class Study:
     block: Count = 50
     capacity: Count = 10_000
     greedy_every: Count = 10
+    horizon_steps: Whole = 0
     discount: Literal["fixed", "horizon"] = "fixed"
     reference: Rule | None = None
     buffers: Buffers = "final"
@@ -200,6 +206,7 @@ class Study:
             greedy_every=self.greedy_every,
             update_every=every,
             discount=self.discount,
+            horizon_steps=self.horizon_steps if parsed.anneals else 0,
             replayed_noise=self.replayed_noise,
             observe=self.observe,
             device=self.device,
@@ -252,6 +259,7 @@ class Cell:
     """One grid point for one block of seeds: all that decides its numbers, in plain values.
 
     Attributes:
+        horizon_steps: steps over which schedules run, 0 for those of the run, or where the strategy has no schedule.
         sources: what others' code learner and strategy are made of; empty if they come with the package.
     """
 
@@ -274,6 +282,7 @@ class Cell:
     replayed_noise: bool = False
     observe: tuple[str, ...] = ()
     device: str = "cpu"
+    horizon_steps: Whole = 0
     sources: str = ""
     start: Start | None = None
     numerics: int = NUMERICS_VERSION
@@ -284,6 +293,9 @@ class Cell:
         settings = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
         if not self.sources:
             del settings["sources"]
+        for key, before in SINCE.items():
+            if settings[key] == before:
+                del settings[key]
         if self.start is None:
             del settings["start"]
         else:  # wherever the file lies

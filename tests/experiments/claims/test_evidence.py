@@ -45,7 +45,7 @@ def store(folder: Path, strategies: tuple[str, ...] = tuple(ENDS), seeds: int = 
     study = replace(read_preset(PRESET).study("quick"), strategies=strategies, plants=("PendulumDCSC",), **changed)
     data = made_results(
         ["PendulumDCSC"], ["DDPG"], list(strategies), [0.0], [50.0], seeds=seeds, episodes=200,
-        ends=lambda plant, learner, strategy, noise, rate: ENDS[strategies[strategy]],
+        ends=lambda plant, learner, strategy, noise, rate: ENDS.get(strategies[strategy], 0.5),
     )  # fmt: skip
     folder.mkdir()
     (folder / "study.toml").write_text(write_toml(resolved(study, study.cells())), encoding="utf-8")
@@ -96,6 +96,13 @@ def test_seeds_of_other_root_seeds_count_too(tmp_path: Path) -> None:
 )
 def test_cells_under_other_settings_are_no_evidence(changed: dict[str, Any], tmp_path: Path) -> None:
     assert find(CLAIM, [read_evidence(store(tmp_path / "run", **changed))]) is None
+
+
+@pytest.mark.parametrize(("strategy", "held"), [("FULL[PER+IS]", False), ("FULL[PER]", True)])
+def test_a_schedule_over_other_steps_is_no_evidence_where_there_is_one(strategy: str, held: bool, tmp_path: Path) -> None:
+    run = read_evidence(store(tmp_path / "run", (strategy,), horizon_steps=10**6))
+    (cell, *_) = replace(read_preset(PRESET).study("paper"), strategies=(strategy,), plants=("PendulumDCSC",)).cells()
+    assert run.holds(cell) == held
 
 
 def test_a_parameter_that_came_after_a_run_counts_as_its_default(tmp_path: Path) -> None:

@@ -65,6 +65,21 @@ def test_a_checkpoint_of_another_cell_is_refused(tmp_path: Path) -> None:
         run_cell(make_cell(root_seed=5), tmp_path, "none")
 
 
+@pytest.mark.parametrize("every", [0, 50])
+def test_schedules_run_over_as_many_steps_as_asked(every: int) -> None:
+    """A run of 4 episodes whose schedules take 6 is the beginning of a run of 6; beyond them they stay at their end."""
+    changes = {"strategies": ("FIFO[AER(4, 1)]",), "learners": ("TD3",), "update_every": every}
+    told = {}
+    for episodes, horizon in ((6, 0), (4, 1200), (4, 0), (6, 600)):
+        run = CellRun(make_cell(episodes=episodes, horizon_steps=horizon, **changes))
+        while run.episode < episodes:
+            run.advance()
+        told[episodes, horizon] = run.reward
+    assert np.array_equal(told[4, 1200], told[6, 0][:, :4])
+    assert not np.array_equal(told[4, 0], told[6, 0][:, :4])
+    assert np.isfinite(told[6, 600]).all()
+
+
 def test_every_experience_is_replayed_as_often_as_asked() -> None:
     """200 steps × 8 replays / batch 16 = 100 updates per episode; at 33.25 Hz (133 steps) 66.5, carried over."""
     for frequency, updates in ((50.0, 1000), (33.25, 665)):
