@@ -20,8 +20,9 @@ from replaybench.experiments.results.bootstrap import Statistic
 from replaybench.experiments.training.study import Cell
 
 FOLDER: Final = Path(__file__).parent
-PLAIN_MEASURES: Final = ("final", "best", "rise", "greedy", "reward")
+PLAIN_MEASURES: Final = ("final", "best", "rise", "greedy", "reward", "whole", "evaluation")
 MEASURED_BY_NAME: Final = ("noise", "metric")
+MEASURED_BY_STEPS: Final = ("last", "evaluation")
 AXES: Final = ("plant", "learner", "strategy", "noise", "frequency")
 
 
@@ -43,7 +44,10 @@ class Claim:
         level: number that the contrast is compared with, 0 where cells are compared with each other.
         measure: of each run, "final" (μ_final), "best" (μ_max), "rise" (episodes until μ_r >= 0.8, of whose
             differences the interquartile mean is taken), "greedy" (mean
-            μ_r of the last greedy episodes), "reward" (mean reward, or return, of the last training episodes), "noise
+            μ_r of the last greedy episodes), "reward" (mean reward, or return, of the last training episodes), "whole"
+            (of all training episodes), "last STEPS" (of those in the last steps, "last 200000"), "evaluation" (mean
+            reward, or return, of all evaluations without exploration), "evaluation STEPS" (of those in the last
+            steps), "noise
             SIGNAL" (mean noise of a signal in replayed experiences in units of its mean, their table 6) or "metric
             NAME" (mean over the last tenth of what a learner tells of itself).
         logarithm: compare log10 of the measure, orders of magnitude; what is below 1e-6 counts as that.
@@ -69,8 +73,10 @@ class Claim:
 
     def __post_init__(self) -> None:
         kind, _, name = self.measure.partition(" ")
-        if self.measure not in PLAIN_MEASURES and (kind not in MEASURED_BY_NAME or not name):
-            raise unknown(f"claim {self.id}: measure", self.measure, (*PLAIN_MEASURES, *MEASURED_BY_NAME))
+        named = (kind in MEASURED_BY_NAME and name) or (kind in MEASURED_BY_STEPS and name.isdecimal() and int(name))
+        if self.measure not in PLAIN_MEASURES and not named:
+            known = (*PLAIN_MEASURES, *MEASURED_BY_NAME, *(f"{kind} 200000" for kind in MEASURED_BY_STEPS))
+            raise unknown(f"claim {self.id}: measure", self.measure, known)
         if not self.relevance > 0:
             raise UserError(f"claim {self.id}: relevance must be more than 0, not {self.relevance}")
         if not self.plus:

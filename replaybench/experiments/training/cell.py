@@ -74,6 +74,7 @@ class CellRun:
             NaN where not run or failed.
         episode_steps: float64 `[M, E]`, how long these episodes were, their mean.
         reward_greedy: float64 `[M, ⌊E / greedy_every⌋]`, what the plant tells of the greedy episodes.
+        reward_evaluation: float64 `[M, V]`, the mean over the episodes of each evaluation; V = 0 if there are none.
         metrics: what the learner tells of itself at the same times, by name, float64 of the same shape.
     """
 
@@ -110,6 +111,8 @@ class CellRun:
         self.episode = 0
         self.reward, self.episode_steps = (np.full((cell.members, cell.episodes), np.nan) for _ in range(2))
         self.reward_greedy = np.full((cell.members, cell.episodes // cell.greedy_every), np.nan)
+        evaluations = steps * cell.episodes // cell.evaluate_every_steps if cell.evaluate_every_steps else 0
+        self.reward_evaluation = np.full((cell.members, evaluations), np.nan)
         self.metrics = {name: np.full_like(self.reward_greedy, np.nan) for name in self.agent.metric_names}
 
     def advance(self) -> None:
@@ -131,7 +134,17 @@ class CellRun:
                 for name, values in self.metrics.items():
                     values[:, point] = told[name]
         self.episode += 1
+        self._evaluate()
         self.snapshots.look(self.episode, self.agent, self.replay)
+
+    def _evaluate(self) -> None:
+        """Evaluate the policies without exploration, if as many steps are done as are asked for between evaluations."""
+        every, steps = self.cell.evaluate_every_steps, self.env.steps_per_episode
+        done = self.episode * steps
+        if every and done // every > (done - steps) // every:
+            policy = self.agent.greedy()
+            scores = [run_episode(policy, self.evaluation) for _ in range(self.cell.evaluation_episodes)]
+            self.reward_evaluation[:, done // every - 1] = np.mean(scores, axis=0)
 
     def told(self) -> Round:
         """Return what there is to tell of the last round."""
@@ -216,6 +229,8 @@ class CellRun:
         """Return what has been measured so far, by name: rewards, lengths, and metrics under `metric_…`."""
         metrics = {f"metric_{name}": values for name, values in self.metrics.items()}
         measured = {"reward": self.reward, "reward_greedy": self.reward_greedy, "episode_steps": self.episode_steps}
+        if self.reward_evaluation.size:
+            measured["reward_evaluation"] = self.reward_evaluation
         return {**measured, **metrics}
 
 
