@@ -54,7 +54,7 @@ READINGS: Final = {
         "DQN:more-replays": "32 replays of each experience",
     },
     "naf-refer": {
-        "NAF": "as in figure 3: unbounded means, σ = 0.2, rate 1e-3, ½ in the advantage, rewards normalised, 32 replays",
+        "NAF": "as in figure 3: unbounded, σ = 0.2, rate 1e-3, ½ in the advantage, rewards normalised, 32 replays",
         "NAF:bounded": "means bounded by tanh",
         "NAF:wide": "σ = 0.4",
         "NAF:slow": "rate 3e-4",

@@ -1,8 +1,8 @@
 """What a preset is: one published figure or table as a study, at a scale of the reader's choice.
 
 Presets lie in folders beside this file, one a paper: `paper.toml` holds what all of its studies share and what each
-scale changes, every other file one figure. A file may be `like` another of its paper, whose values hold where it has none of
-its own; one whose name begins with `_` is there for that alone. Settings are a study's own keys.
+scale changes, every other file one figure. A file may be `like` another of its paper: the other's value holds where it
+has none. A file whose name begins with `_` is there for that alone. Settings are a study's own keys.
 """
 
 from __future__ import annotations
