@@ -183,7 +183,7 @@ class ACERDiscrete(Learner):
         return self.normaliser.rewards.restored((self.probability(observation) * q).sum(axis=2))
 
     def metrics(self, stored: Mapping[str, Floats]) -> dict[str, NDArray[Any]]:
-        """Return, over stored steps, mean D_KL(behaviour ‖ policy), share with ρ > c, mean entropy (nats), `[M]` each."""
+        """Return over stored steps mean D_KL(behaviour ‖ policy), share with ρ > c, mean entropy (nats), `[M]` each."""
         members, n = len(self._uniform), len(self.table)
         column = {name: array[:, :: self.segment] for name, array in stored.items()}
         observation = column["observation"].reshape(members, -1, self.task.observation_size)
