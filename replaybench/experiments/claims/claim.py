@@ -7,7 +7,7 @@ Claims are data: one TOML file a paper beside this file. The cells that a claim 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -38,7 +38,8 @@ class Claim:
         source: section, figure or table of the paper.
         statement: what is claimed, in our words.
         preset: whose cells are compared, as in debruin2018/fig12.
-        plus: cells, each by the axes (plant, learner, strategy, noise, frequency) that tell it from others.
+        plus: cells, each by the axes (plant, learner, strategy, noise, frequency) that tell it from others, and by the
+            `preset` if it is of another one.
         minus: cells.
         where: axes that all of these cells share.
         level: number that the contrast is compared with, 0 where cells are compared with each other.
@@ -96,8 +97,7 @@ class Claim:
         Raises:
             UserError: the preset holds none such, or several.
         """
-        first = _first_cells(self.preset)
-        return [self._cell(first, named) for named in self.plus], [self._cell(first, named) for named in self.minus]
+        return [self._cell(named) for named in self.plus], [self._cell(named) for named in self.minus]
 
     @property
     def in_scores(self) -> bool:
@@ -122,14 +122,16 @@ class Claim:
         """Yield by which axes each cell of the claim is named, without looking for it."""
         yield from ({**self.where, **named} for named in (*self.plus, *self.minus))
 
-    def _cell(self, cells: Sequence[Cell], named: Mapping[str, Any]) -> Cell:
+    def _cell(self, named: Mapping[str, Any]) -> Cell:
         axes = {**self.where, **named}
+        preset = axes.pop("preset", self.preset)
+        cells = _first_cells(preset)
         for axis in axes:
             if axis not in AXES:
                 raise unknown(f"claim {self.id}: axis", axis, AXES)
         found = [cell for cell in cells if all(getattr(cell, axis) == value for axis, value in axes.items())]
         if len(found) != 1:
-            raise UserError(f"claim {self.id}: {axes} names {len(found)} cells of {self.preset}, not one")
+            raise UserError(f"claim {self.id}: {axes} names {len(found)} cells of {preset}, not one")
         return found[0]
 
 

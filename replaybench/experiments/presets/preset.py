@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, get_args
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.formats.documents import read_toml
+from replaybench.envs.registry import missing
 from replaybench.experiments.training.study import Study
 from replaybench.replay.strategies.notation import parse
 
@@ -96,6 +97,12 @@ class Preset:
         for layer in layers:
             table = _merged(table, layer)
         return table
+
+    @property
+    def missing(self) -> str:
+        """The command that installs what its plants lack here; empty if they lack nothing."""
+        plants = (plant for grid in self.study("paper").grids() for plant in grid.plants)
+        return next((command for plant in plants if (command := missing(plant))), "")
 
     def reductions(self, scale: Scale) -> list[str]:
         """Say how the study at a scale is less than what the paper ran, or other."""
