@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.baselines.solution import Solution
-from replaybench.data.compilation.sequence import Call, run, stride_of
-from replaybench.data.kernel import kernel
-from replaybench.data.kernels.put import put
 from replaybench.data.streams import Stream
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.population import PopulationEnv
@@ -29,15 +26,6 @@ class Controller(Protocol):
 
     def act(self, observation: Float32Array) -> Float32Array:
         """Return actions float32 `[M, A]` in [-1, 1] for observations float32 `[M, S]`, both normalised."""
-        ...
-
-
-@runtime_checkable
-class CompiledController(Controller, Protocol):
-    """A controller that may have calls of kernels for what it does."""
-
-    def acting(self, observation: Float32Array) -> tuple[Float32Array, Sequence[Call]] | None:
-        """Return what `act` would, given contiguous observations, and the calls that fill it in; None without such."""
         ...
 
 
@@ -104,31 +92,10 @@ def run_episode(controller: Controller, env: PopulationEnv) -> NDArray[np.float6
     """
     observation, _ = env.reset()
     total, steps = np.zeros(env.num_envs), np.zeros(env.num_envs, np.int64)
-    running = np.full(env.num_envs, not _in_a_row(controller, env, total, steps))
+    running = np.ones(env.num_envs, np.bool_)
     while running.any():
         observation, reward, terminated, truncated, _ = env.step(controller.act(observation))
         total += reward
         steps += running
         running = ~(terminated | truncated)
     return env.plant.episode_score(total, steps)
-
-
-def _in_a_row(controller: Controller, env: PopulationEnv, total: NDArray[np.float64], steps: NDArray[np.int64]) -> bool:
-    """Run an episode that has begun in a row of kernel calls; add up rewards and steps `[M]`. False if undone."""
-    together = stride_of(env.steps_per_episode, env.num_envs)
-    if not (together and isinstance(controller, CompiledController)) or (plant := env.stepping()) is None:
-        return False
-    if (acting := controller.acting(plant.observation)) is None:
-        return False
-    action, calls = acting
-    row = [*calls, Call(put, (action, plant.action)), *plant.calls, Call(_count, (plant.reward, total, steps))]
-    while plant.running.any():
-        run(row, env.num_envs, together, plant.running)
-    return True
-
-
-@kernel
-def _count(reward: NDArray[np.float64], total: NDArray[np.float64], steps: NDArray[np.int64]) -> None:
-    for m in range(total.size):
-        total[m] += reward[m]
-        steps[m] += 1

@@ -6,16 +6,15 @@ drew the batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers.exploration.process_noise import Explored, Exploring
+from replaybench.controllers.exploration.process_noise import Explored
 from replaybench.controllers.networks.greedy_form import PolicyForm
 from replaybench.controllers.normaliser import Normaliser
-from replaybench.data.compilation.sequence import Call
 
 Floats = NDArray[np.floating]
 
@@ -177,9 +176,6 @@ class Agent(Protocol):
     def act(self, observation: Floats) -> Floats:
         """Return the greedy action `[M, A]`."""
 
-    def acting(self, observation: Floats) -> tuple[Floats, Sequence[Call]] | None:
-        """Return what `act` would, and the calls that fill it in; None where that takes more than kernels."""
-
     def value(self, observation: Floats) -> Floats:
         """Return the value `[M, N]` that each member gives to observations `[M, N, S]` under its policy."""
 
@@ -199,23 +195,6 @@ class Agent(Protocol):
         """Learn from a batch; return annotations `[M, B]` for the experiences in it (`td_error`, and for traces).
 
         With `several_at_once` it may be one for U updates, and its arrays, and annotations, `[M·U, …]`.
-        """
-
-    @property
-    def learns_in_phases(self) -> bool:
-        """Whether there is a `phase_call`."""
-
-    @property
-    def acts_in_strides(self) -> bool:
-        """Whether `exploring` may be asked for."""
-
-    def exploring(self, observation: Floats, active: NDArray[np.bool_]) -> Exploring | None:
-        """Return what does `explore`, given normalised observations; None where that takes more than kernels."""
-
-    def phase_call(self, batch: Batch, updates: int) -> tuple[Call, Mapping[str, Floats]]:
-        """Count so many updates; return the call that does each of them, when `batch` is drawn anew, for `run`.
-
-        And the annotations that it fills in, as `update` would return them.
         """
 
     def update_all(self, batches: Iterable[Batch]) -> None:

@@ -6,7 +6,7 @@ that they follow), and hands batches to kernels. Where a page has further arrays
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from replaybench.controllers.action_table import ActionLevels
 from replaybench.controllers.agent import Actions, Batch, Floats
 from replaybench.controllers.device import check_device
 from replaybench.controllers.experiences import Experiences
-from replaybench.controllers.exploration.process_noise import Explored, Exploring
+from replaybench.controllers.exploration.process_noise import Explored
 from replaybench.controllers.memory.config import MemoryConfig
 from replaybench.controllers.networks.adam import Adam, make_adam
 from replaybench.controllers.networks.greedy_form import PolicyForm
@@ -26,7 +26,6 @@ from replaybench.controllers.normaliser import Normaliser
 from replaybench.controllers.registry import name_of
 from replaybench.controllers.saving import SavedLearner
 from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.compilation.sequence import Call, Each, count_from
 from replaybench.data.errors import UserError
 
 
@@ -51,7 +50,6 @@ class Learner(SavedLearner):
         traces: numbers that the learner derives along stored episodes, None if it derives none.
         on_policy: whether an update on the newest experiences precedes those on replayed ones.
         several_at_once: whether `update` takes batches for several updates; see `Batch`.
-        greedy_by_form: whether `policy` is what `policy_form` says, bit for bit, and `act` too.
         warmup_episodes: episodes, or rounds of steps, before the first update.
         warming_up: whether the present one is among them, as whoever trains the learner says.
         discrete: whether its actions are choices out of a finite set.
@@ -65,7 +63,6 @@ class Learner(SavedLearner):
     traces: Any = None
     on_policy = False
     several_at_once = False
-    greedy_by_form = False
     warmup_episodes = 0
     warming_up = False
     discrete = False
@@ -74,10 +71,9 @@ class Learner(SavedLearner):
     config: Any
 
     def __init_subclass__(cls, **words: Any) -> None:
-        """Have a learner that changes another promise for itself what its methods do."""
+        """Capability flags are not inherited."""
         super().__init_subclass__(**words)
-        for promise in ("several_at_once", "greedy_by_form"):
-            setattr(cls, promise, vars(cls).get(promise, False))
+        cls.several_at_once = vars(cls).get("several_at_once", False)
 
     def __init__(
         self,
@@ -141,13 +137,6 @@ class Learner(SavedLearner):
         self.normaliser.observations.update(observation, active)
         self._advance(observation, active)
         return self.re_explore(observation)
-
-    def exploring(self, observation: Floats, active: NDArray[np.bool_]) -> Exploring | None:
-        """Return what does `explore`, given observations as networks are given them, contiguous.
-
-        None where that takes more than kernels; which does not change within a round.
-        """
-        return None
 
     def _advance(self, observation: Floats, active: NDArray[np.bool_]) -> None:
         """Draw what `re_explore` makes of a policy in this step, for the `active` members."""
@@ -217,12 +206,12 @@ class Learner(SavedLearner):
         """Return mean and log σ of what chose each action, `[M, B, A]`; `[M, B, 0]` where that is not known."""
         return self._nothing, self._nothing
 
-    def rate_factor(self, batch: Batch, first: int | Each) -> Any:
-        """Return the factor on each member's learning rates in update number `first`, `[M]`; see `call_for`."""
+    def rate_factor(self, batch: Batch, first: int) -> Floats:
+        """Return the factor on each member's learning rates in update number `first`, `[M]`."""
         return batch.rate_factor
 
-    def experiences(self, batch: Batch, first: int | Each = 1) -> Experiences:
-        """Return a batch of single experiences, as kernels see it; `first` as in `call_for`, for rates that anneal."""
+    def experiences(self, batch: Batch, first: int = 1) -> Experiences:
+        """Return a batch of single experiences, as kernels see it; it is for updates from number `first` (from 1)."""
         observation, next_observation = self.inputs(batch)
         updates, scale = self.updates_of(batch), self.normaliser.rewards.factor
         return Experiences(
@@ -245,45 +234,9 @@ class Learner(SavedLearner):
         """Return room for a number of each sample, `[M·U, B]`."""
         return np.empty(batch.weight.shape, self.setting.dtype)
 
-    def call_for(self, batch: Batch, first: int | Each) -> tuple[Call, dict[str, Floats]]:
-        """Return the kernel call that learns from a batch, and the annotations `[M·U, B]` that it fills in.
-
-        The batch is for updates from number `first` (from 1) on; with `Each` it is for one, and the call is to be made
-        again and again.
-        """
-        raise NotImplementedError
-
     def update(self, batch: Batch) -> Mapping[str, Floats]:
         """Learn from a batch; return annotations `[M, B]` for the experiences in it; `[M·U, B]` for U updates."""
-        if self.on_device is not None:
-            on_device: Mapping[str, Floats] = self.on_device.update(batch)
-            return on_device
-        call, annotations = self.call_for(batch, self.begin_updates(batch))
-        call.make()
-        return annotations
-
-    @property
-    def learns_in_phases(self) -> bool:
-        """Whether `phase_call` can be asked for: a batch's arrays are all that an update depends on."""
-        whole = self._as_here("update", "update_all", "begin_updates")  # else it does more than its call
-        own = "call_for" in vars(type(self)) and whole and self.on_device is None
-        return own and self.segment == 1 and self.window == 1 and not self.normaliser.observations.on
-
-    @property
-    def acts_in_strides(self) -> bool:
-        """Whether `exploring` may be asked for: it is all that an agent of this class does in a step."""
-        whole = self._as_here("explore", "on_step", "seen")
-        return whole and self.setting.dtype == np.float32 and "exploring" in vars(type(self))
-
-    def _as_here(self, *names: str) -> bool:
-        """Tell whether the learner's class has these methods as they are here."""
-        return all(getattr(type(self), name) is getattr(Learner, name) for name in names)
-
-    def phase_call(self, batch: Batch, updates: int) -> tuple[Call, Mapping[str, Floats]]:
-        """Count so many updates; return the call that does each of them, when `batch` is drawn anew, for `run`."""
-        first = int(self.steps[0]) + 1
-        self.steps += updates
-        return self.call_for(batch, count_from(first, updates))
+        raise NotImplementedError
 
     def update_all(self, batches: Iterable[Batch]) -> None:
         """Learn from one batch after the other, each drawn when it is needed; nobody needs their annotations."""
@@ -320,17 +273,6 @@ class Learner(SavedLearner):
     def metrics(self, stored: Mapping[str, Floats]) -> Mapping[str, NDArray[Any]]:
         """Return numbers `[M]` that tell how learning goes, given a sample `[M, n, width]` of what is stored."""
         return {}
-
-    def acting(self, observation: Floats) -> tuple[Floats, Sequence[Call]] | None:
-        """Return what `act` would, and the calls that fill it in; None where that takes more than kernels.
-
-        Observations are contiguous, and what counts is in them when the calls are made.
-        """
-        if not (self.greedy_by_form and self._as_here("seen", "act") and self.setting.dtype == np.float32):
-            return None
-        seen, normalising = self.normaliser.observations.normalising(observation)
-        acting = self.policy_form().acting(seen)
-        return None if acting is None else (acting[0], [*normalising, *acting[1]])
 
     def act(self, observation: Floats) -> Floats:
         """Return the greedy actions `[M, A]` for observations `[M, S]`."""

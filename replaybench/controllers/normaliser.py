@@ -7,14 +7,13 @@ standardise observations and clip them to ±5, their other benchmarks do neither
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from replaybench.data.compilation.sequence import Call, make_all
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 
@@ -73,29 +72,17 @@ class ObservationNormaliser:
     def update(self, observation: NDArray[Any], active: NDArray[np.bool_]) -> None:
         """Take in collected observations `[M, …, S]` of the `active` `[M]` members."""
         if self.on:
-            make_all(self.updating(np.ascontiguousarray(observation), active))
-
-    def updating(self, observation: NDArray[Any], active: NDArray[np.bool_]) -> Sequence[Call]:
-        """Return the calls that do `update` with contiguous observations."""
-        if not self.on:
-            return ()
-        rows = observation.reshape(len(self.mean), -1, self.mean.shape[1])
-        return [Call(_update_moments, (rows, active, self.count, self.mean, self.variance, self.scale))]
+            rows = np.ascontiguousarray(observation).reshape(len(self.mean), -1, self.mean.shape[1])
+            _update_moments(rows, active, self.count, self.mean, self.variance, self.scale)
 
     def __call__(self, observation: NDArray[Any]) -> NDArray[Any]:
         """Return observations `[M, …, S]` normalised."""
-        normalised, calls = self.normalising(np.ascontiguousarray(observation)) if self.on else (observation, ())
-        make_all(calls)
-        return normalised
-
-    def normalising(self, observation: NDArray[Any]) -> tuple[NDArray[Any], Sequence[Call]]:
-        """Return contiguous observations `[M, …, S]` normalised, and the calls that fill them in."""
         if not self.on:
-            return observation, ()
-        rows = observation.reshape(len(self.mean), -1, self.mean.shape[1])
+            return observation
+        rows = np.ascontiguousarray(observation).reshape(len(self.mean), -1, self.mean.shape[1])
         normalised = np.empty(rows.shape, self.dtype)
-        standardise = Call(_standardise, (rows, self.mean, self.scale, self.bound, normalised))
-        return normalised.reshape(observation.shape), [standardise]
+        _standardise(rows, self.mean, self.scale, self.bound, normalised)
+        return normalised.reshape(observation.shape)
 
     def state_dict(self) -> Statistics:
         """Return the statistics by name, as views; nothing where it is off."""
@@ -126,14 +113,9 @@ class RewardScale:
 
     def update(self, reward: NDArray[Any], active: NDArray[np.bool_]) -> None:
         """Take in collected rewards `[M, …]` of the `active` `[M]` members."""
-        make_all(self.updating(reward, active))
-
-    def updating(self, reward: NDArray[Any], active: NDArray[np.bool_]) -> Sequence[Call]:
-        """Return the calls that do `update`."""
-        if not self.on:
-            return ()
-        known = self.count, self.mean_square, self.factor
-        return [Call(_update_mean_square, (reward.reshape(len(self.count), -1), active, *known))]
+        if self.on:
+            rows = reward.reshape(len(self.count), -1)
+            _update_mean_square(rows, active, self.count, self.mean_square, self.factor)
 
     def restored(self, value: NDArray[Any]) -> NDArray[Any]:
         """Return values `[M, N]` of scaled rewards in units of rewards times the fixed factor."""

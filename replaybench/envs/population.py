@@ -16,13 +16,11 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
-from replaybench.data.compilation.sequence import Call
 from replaybench.data.errors import UserError
 from replaybench.data.streams import Stream
 from replaybench.envs.interface.checks import NanActions, Role, check_population, check_seed, reset_mask, seen_states
 from replaybench.envs.interface.plant import Parameter, Plant
 from replaybench.envs.interface.signals import Ranges, Signals, begin_step, end_step
-from replaybench.envs.interface.stepping import Stepping
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.plant import with_equations
 from replaybench.envs.registry import make_plant
@@ -128,16 +126,11 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         self._truncated = np.zeros(num_envs, np.bool_)
         self._failed = np.zeros(num_envs, np.bool_)
         self._begun = np.zeros(num_envs, np.bool_)
-        self._running, self._moving, self._over = (np.zeros(num_envs, np.bool_) for _ in range(3))
+        self._running, self._moving = (np.zeros(num_envs, np.bool_) for _ in range(2))
         self._started = False
         self._canvas: Canvas | None = None
         self._engine = self.plant.engine(num_envs, 1.0 / self._dt)
         self._engine.draws = self._starts
-
-    @property
-    def ends_early(self) -> bool:
-        """Whether an episode may end before its time."""
-        return self._engine.ends_early
 
     @property
     def dt(self) -> float:
@@ -191,50 +184,20 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         commanded, engine, signals = np.ascontiguousarray(actions, np.float32), self._engine, self._signals
         if commanded.shape != signals.action.shape:
             raise UserError(f"actions have shape {commanded.shape}; this population takes {signals.action.shape}")
-        bad = begin_step(*self._beginning(commanded))
-        if bad >= 0 and self.nan_actions == "raise":
+        fail = self.nan_actions == "fail"
+        bad = begin_step(
+            commanded, engine.terminated, self._truncated, self._failed,
+            signals.action, self._running, self._moving, fail,
+        )  # fmt: skip
+        if bad >= 0 and not fail:
             raise UserError(f"the action of member {self.members[bad]} is not a number: {commanded[bad].tolist()}")
         engine.step(signals, self._moving)
-        end_step(*self._ending())
+        end_step(
+            self._running, self._failed, self.steps_per_episode, self._elapsed, engine.truncated, self._truncated,
+            engine.terminated, engine.reward,
+        )  # fmt: skip
         ended = engine.terminated.copy(), self._truncated.copy()
         return self._of_seen(signals.observation), engine.reward.copy(), *ended, self._infos()
-
-    def stepping(self) -> Stepping | None:
-        """Return the calls that do `step` again and again of each member until its episode is over.
-
-        None where there are none: of plants that are not kernels, of partially observed ones, of a derived class, where
-        an action that is no number is an error, before the first `reset`, and where all episodes are over.
-        """
-        engine, signals = self._engine, self._signals
-        plain = type(self).step is PopulationEnv.step and self._sees_all and self.nan_actions == "fail"
-        motion = engine.stepping(signals, self._moving) if plain and self._started else None
-        self._running[:] = ~(engine.terminated | self._truncated)
-        if motion is None or not self._running.any():
-            return None
-        action = np.empty_like(signals.action)
-        return Stepping(
-            action=action,
-            calls=[Call(begin_step, self._beginning(action)), *motion, Call(end_step, self._ending())],
-            observation=signals.observation,
-            sensor_noise=signals.sensor_error,
-            actuator_noise=signals.actuator_error,
-            reward=engine.reward,
-            terminated=engine.terminated,
-            over=self._over,
-            running=self._running,
-            most=self.steps_per_episode - int(self._elapsed[self._running].max()),
-        )
-
-    def _beginning(self, commanded: Float32Array) -> tuple[Any, ...]:
-        """Return the arguments of `begin_step`."""
-        flags = self._engine.terminated, self._truncated, self._failed
-        return commanded, *flags, self._signals.action, self._running, self._moving, self.nan_actions == "fail"
-
-    def _ending(self) -> tuple[Any, ...]:
-        """Return the arguments of `end_step`."""
-        engine, limit = self._engine, (self.steps_per_episode, self._elapsed)
-        flags = engine.truncated, self._truncated, engine.terminated
-        return self._running, self._failed, *limit, *flags, engine.reward, self._over
 
     def simulate(self, state: ArrayLike, action: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Step any states once without noise, touching no member.

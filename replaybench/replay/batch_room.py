@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from replaybench.data.compilation.sequence import Call
 from replaybench.replay.storage.columns import Columns, gather
 from replaybench.replay.strategies.sampling.draws import Draws
 
@@ -50,9 +49,9 @@ class BatchRoom:
             self.draws.rate_factor[update :: self.updates] = self.each.rate_factor
             self.weight[update :: self.updates] = self.each_weight
 
-    def fetch(self, columns: Columns) -> Call:
-        """Return the call that gathers what was drawn."""
-        return Call(gather, (columns.rows, columns.serial, self.joint.idx, self._wide_gathered, self._wide_serial))
+    def fetch(self, columns: Columns) -> None:
+        """Gather what was drawn."""
+        gather(columns.rows, columns.serial, self.joint.idx, self._wide_gathered, self._wide_serial)
 
 
 def _draws(rows: int, batch: int) -> Draws:

@@ -136,12 +136,9 @@ class Replay:
 
     @property
     def at_once(self) -> int:
-        """For how many updates `sample` may draw, and should, before the first of them is done."""
-        return 1 if self.uses_feedback or self.strategy.sampling.needs_state else self.handful
-
-    @property
-    def handful(self) -> int:
-        """For how many updates batches stay in cache; a call for as many also leaves time for interruptions."""
+        """For how many updates `sample` may draw ahead: as many as stay in cache, 1 where draws need feedback."""
+        if self.uses_feedback or self.strategy.sampling.needs_state:
+            return 1
         row_bytes = 4 * int(self.columns.rows.shape[2]) + 28
         return max(1, _AT_ONCE_BYTES // (len(self.members) * self.batch_size * row_bytes))
 
@@ -190,8 +187,10 @@ class Replay:
         A member's batches follow each other: arrays are `[M·U, B, …]`. More than `at_once` must not be asked for where
         that is 1. A member that stores nothing yet gets rows of zeros with weights and learning-rate factor 0.
         """
-        context, sampling = context or Context(), self.strategy.sampling
-        room, empty, stored = self.room_for(updates), self.count == 0, np.maximum(self.count, 1)
+        context, sampling, weights = context or Context(), self.strategy.sampling, self.strategy.weights
+        if updates != self._room.updates:
+            self._room = BatchRoom(self.columns, self.batch_size, updates)
+        room, empty, stored = self._room, self.count == 0, np.maximum(self.count, 1)
         if sampling.independent and "rate" not in sampling.feedback and self.weighting is None:
             self.sampling.draw(context, stored, self.offers, room.joint)
             check_drawn(self.sampling, room.joint.idx, stored)
@@ -204,60 +203,42 @@ class Replay:
                 check_drawn(self.sampling, room.each.idx, stored)
                 room.each.idx[empty] = 0
                 self.updates += 1
-                self._weigh(now, stored, room)
+                if self.weighting is not None:
+                    self.weighting.weigh(now, self._usage(now, stored), room.each, room.each_weight)
                 room.take(update)
-        room.fetch(self.columns).make()
-        self.mute(np.repeat(empty, updates))
+        room.fetch(self.columns)
+        self._set_weights(np.repeat(empty, updates))
         if self.noise is not None:
             sensor_noise, actuator_noise = (room.columns[name] for name in FIELDS)
             self.noise.count(sensor_noise, actuator_noise, ~empty)
         idx = room.draws.idx
-        return self.batch_of(
-            context,
-            length=None if self.assembly is None else self.assembly.lengths(idx),
-            traces=self.traces.of(idx) if self.traces is not None and self.traces.rule.names else None,
-            window=self._windows(idx),
-        )
-
-    def room_for(self, updates: int) -> BatchRoom:
-        """Return the room for batches of so many updates."""
-        if updates != self._room.updates:
-            self._room = BatchRoom(self.columns, self.batch_size, updates)
-        return self._room
-
-    def batch_of(self, context: Context, **further: Any) -> ReplayBatch:
-        """Return what lies in the room as a batch."""
-        room, weights = self._room, self.strategy.weights
         return ReplayBatch(
             columns=room.columns,
-            idx=room.draws.idx,
+            idx=idx,
             serial=room.serial,
             probability=room.draws.probability,
             weight=room.weight,
             actor_weight=room.weight if weights is not None and weights.all_networks else room.ones,
             rate_factor=room.draws.rate_factor,
+            length=None if self.assembly is None else self.assembly.lengths(idx),
+            traces=self.traces.of(idx) if self.traces is not None and self.traces.rule.names else None,
+            window=self._windows(idx),
             update=context.update,
             updates_in_phase=context.updates_in_phase,
-            **further,
         )
 
-    def _weigh(self, context: Context, stored: Indices, room: BatchRoom) -> None:
-        """Weigh what was drawn for an update."""
-        if self.weighting is not None:
-            self.weighting.weigh(context, self.usage_after(context, self.updates, stored), room.each, room.each_weight)
-
-    def usage_after(self, context: Context, updates: int, stored: Indices) -> Usage:
-        """Return how the buffer has been used after so many updates, of which the last has this context."""
-        phase_end = updates - 1 - context.update + context.updates_in_phase
-        return Usage(updates, phase_end, np.maximum(self.offers, 1), stored)
+    def _usage(self, context: Context, stored: Indices) -> Usage:
+        """Return how the buffer has been used, the update of this context included."""
+        phase_end = self.updates - 1 - context.update + context.updates_in_phase
+        return Usage(self.updates, phase_end, np.maximum(self.offers, 1), stored)
 
     def _windows(self, idx: Indices) -> Window | None:
         if self.traces is None or self.window == 1:
             return None
         return windows(self.columns, self.traces.previous, idx, self.window)
 
-    def mute(self, empty: Bools) -> None:
-        """Give rows of members without experiences weight and learning-rate factor 0, the others what is not set."""
+    def _set_weights(self, empty: Bools) -> None:
+        """Set weights and rate factors that the strategy does not set to 1, those of rows without experiences to 0."""
         room = self._room
         room.ones[:] = 1
         if self.weighting is None:

@@ -47,8 +47,6 @@ def check_fits(strategy: Strategy, fields: Mapping[str, int], unit: Unit, traces
 
 def check_told(strategy: Strategy, running: RunningSampling) -> None:
     """Refuse a sampling that waits for TD errors and does not say so: nobody would tell it any."""
-    own, base = type(running), RunningSampling
-    listens = own.annotate is not base.annotate or own.annotation_calls is not base.annotation_calls
-    if listens and not strategy.by_td_error:
+    if type(running).annotate is not RunningSampling.annotate and not strategy.by_td_error:
         name = strategy.sampling.written_name()
         raise UserError(f'{name} has annotate, which is called only with feedback = ("td_error",) in its class')

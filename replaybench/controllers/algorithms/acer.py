@@ -130,7 +130,7 @@ def numbers_of(config: ACERConfig, task: Task) -> ACERNumbers:
 class ACER(Learner):
     """M independent learners with policy, average policy, V and A (or Q) networks."""
 
-    several_at_once = greedy_by_form = True
+    several_at_once = True
     metric_names = ("kl", "ratio_truncated")
     networks: dict[str, PopulationMLP]
 

@@ -119,7 +119,7 @@ class ACERDiscrete(Learner):
         table: float32 `[n, A]`, the actions.
     """
 
-    several_at_once = greedy_by_form = True
+    several_at_once = True
     discrete = True
     metric_names = ("kl", "ratio_truncated", "entropy")
     networks: dict[str, PopulationMLP]

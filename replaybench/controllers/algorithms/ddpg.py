@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from replaybench.controllers.agent import Batch
 from replaybench.controllers.checks import betas, between, counts, positive, widths
 from replaybench.controllers.experiences import Experiences, outcome
 from replaybench.controllers.exploration.forms import ExplorationConfig, ParameterNoise, ProcessNoise
 from replaybench.controllers.exploration.learner import DeterministicLearner
-from replaybench.controllers.exploration.process_noise import Exploring, preceded
 from replaybench.controllers.losses.gaussian import divergence_gradient, importance_weights
 from replaybench.controllers.losses.td import td_error
 from replaybench.controllers.memory.config import MemoryConfig
@@ -24,7 +23,6 @@ from replaybench.controllers.networks.network import Learned, differentiate, eva
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.refer.rules import Rules, gives_gradient
 from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.compilation.sequence import Call, Each
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 
@@ -88,7 +86,7 @@ class DDPG(DeterministicLearner):
     actor's only the penalty of Rule 2 (Novati & Koumoutsakos 2019, eq. 10; Rule 1 clips both gradients, section 4).
     """
 
-    several_at_once = greedy_by_form = True
+    several_at_once = True
 
     def __init__(self, config: DDPGConfig, setting: LearnerSetting) -> None:
         s, a, norm = setting.task.observation_size, setting.task.action_size, config.layer_norm
@@ -127,13 +125,6 @@ class DDPG(DeterministicLearner):
 
     policy = mean
 
-    def exploring(self, observation: Floats, active: NDArray[np.bool_]) -> Exploring | None:
-        """Return what does `explore`; None with a memory, and on a device."""
-        if not isinstance(self.actor, PopulationMLP) or self.on_device is not None:
-            return None
-        evaluation, mean = self.actor.evaluating(observation[:, None])
-        return preceded([evaluation], self.exploration.exploring(mean[:, 0], active))
-
     def policy_form(self) -> PolicyForm:
         """Return π as the actor's outputs."""
         self.fetch("actor")
@@ -145,12 +136,15 @@ class DDPG(DeterministicLearner):
         seen = self.seen(observation)
         return self.normaliser.rewards.restored(self.critic(seen, self.actor(seen))[:, :, 0])
 
-    def call_for(self, batch: Batch, first: int | Each) -> tuple[Call, dict[str, Floats]]:
-        """Do critic and actor updates; annotate `td_error` `[M·U, B]` (eq. 4, before them) and, if known, `rho`."""
-        delta, rho = self.annotations(batch), self.annotations(batch)
+    def update(self, batch: Batch) -> Mapping[str, Floats]:
+        """Update critic and actor; annotate `td_error` `[M·U, B]` (eq. 4, before updates) and, if known, `rho`."""
+        if self.on_device is not None:
+            on_device: Mapping[str, Floats] = self.on_device.update(batch)
+            return on_device
+        first, delta, rho = self.begin_updates(batch), self.annotations(batch), self.annotations(batch)
         x, rules, log_sigma = self.experiences(batch, first), self.density.rules(first), self.density.log_sigma
-        told = {"td_error": delta, "rho": rho} if self.density.known else {"td_error": delta}
-        return Call(_update, (self._actor, self._critic, x, rules, log_sigma, self.config.tau, first, delta, rho)), told
+        _update(self._actor, self._critic, x, rules, log_sigma, self.config.tau, first, delta, rho)
+        return {"td_error": delta, "rho": rho} if self.density.known else {"td_error": delta}
 
 
 @kernel

@@ -12,7 +12,7 @@ from replaybench.controllers.action_table import ActionLevels
 from replaybench.controllers.agent import Batch
 from replaybench.controllers.checks import betas, between, counts, positive, widths
 from replaybench.controllers.experiences import Experiences, outcome
-from replaybench.controllers.exploration.process_noise import Explored, Exploring, decayed
+from replaybench.controllers.exploration.process_noise import Explored, decayed
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.losses.td import td_error
 from replaybench.controllers.networks.adam import adam_step
@@ -21,7 +21,6 @@ from replaybench.controllers.networks.mlp import Floats, PopulationMLP, Shape, b
 from replaybench.controllers.networks.network import Learned, slow_copy
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.compilation.sequence import Call, Each, Whole
 from replaybench.data.kernel import kernel
 from replaybench.data.kernels.nearest_level import nearest_level
 from replaybench.data.kernels.total import total
@@ -75,7 +74,7 @@ class DQN(Learner):
         choices: `[K, A]`, the last dimension changing fastest.
     """
 
-    several_at_once = greedy_by_form = True
+    several_at_once = True
     discrete = True
     networks: dict[str, PopulationMLP]
 
@@ -102,23 +101,10 @@ class DQN(Learner):
 
     def re_explore(self, observation: Floats) -> Explored:
         """Return the greedy action, or the random choice if this step, with the episode's probability, has one."""
-        explored, call = self._trying(np.ascontiguousarray(self.act(observation)))
-        call.make()
-        return explored
-
-    def exploring(self, observation: Floats, active: NDArray[np.bool_]) -> Exploring | None:
-        """Return what does `explore`."""
-        acting = self.policy_form().acting(observation)
-        assert acting is not None  # networks here have no memory
-        greedy, calls = acting
-        explored, trying = self._trying(greedy)
-        drawing = Call(_draw_choices, (self.stream.state, active, self.random, len(self.choices), self.tried))
-        return explored, [drawing, *calls, trying]
-
-    def _trying(self, greedy: Floats) -> tuple[Explored, Call]:
-        """Return the call that tries the choices of the present step, and what it fills in."""
+        greedy = np.ascontiguousarray(self.act(observation))
         explored = Explored(np.empty(greedy.shape, np.float32), np.empty(len(greedy), np.float32))
-        return explored, Call(_try, (greedy, self.tried, Whole(self.choices), *explored[:2]))
+        _try(greedy, self.tried, self.choices, *explored[:2])
+        return explored
 
     def policy(self, observation: Floats) -> Floats:
         """Return the greedy actions `[M, N, A]` for observations `[M, N, S]`; NaN where a value is."""
@@ -134,12 +120,12 @@ class DQN(Learner):
         """Return max_a Q(s, a) `[M, N]`, in units of the reward times `reward_scale`."""
         return self.normaliser.rewards.restored(self.critic(self.seen(observation)).max(axis=2))
 
-    def call_for(self, batch: Batch, first: int | Each) -> tuple[Call, dict[str, Floats]]:
-        """Do updates, copying the network every so often; annotate `td_error` `[M·U, B]`, before each update."""
-        config, delta = self.config, self.annotations(batch)
+    def update(self, batch: Batch) -> dict[str, Floats]:
+        """Update the network, copying it every so often; annotate `td_error` `[M·U, B]`, before each update."""
+        config, first, delta = self.config, self.begin_updates(batch), self.annotations(batch)
         settings = (np.inf if config.huber is None else config.huber, config.double, config.copy_every)
-        arguments = (self._learned, self.experiences(batch, first), Whole(self._counts), *settings, first, delta)
-        return Call(_update, arguments), {"td_error": delta}
+        _update(self._learned, self.experiences(batch, first), self._counts, *settings, first, delta)
+        return {"td_error": delta}
 
     def _further(self) -> dict[str, NDArray[Any]]:
         return {"exploration_stream": self.stream.state, "random": self.random}

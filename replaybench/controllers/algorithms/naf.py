@@ -6,26 +6,23 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from replaybench.controllers.agent import Batch
 from replaybench.controllers.checks import betas, between, counts, positive, widths
 from replaybench.controllers.experiences import Experiences, outcome
 from replaybench.controllers.exploration.forms import GaussianNoise, ProcessNoise
 from replaybench.controllers.exploration.learner import DeterministicLearner
-from replaybench.controllers.exploration.process_noise import Exploring, preceded
 from replaybench.controllers.losses.gaussian import divergence_gradient, importance_weights
 from replaybench.controllers.losses.quadratic_advantage import AdvantageForm, action_values, means, output_size
 from replaybench.controllers.losses.td import td_error
 from replaybench.controllers.memory.config import MemoryConfig
 from replaybench.controllers.networks.adam import adam_step, track
 from replaybench.controllers.networks.greedy_form import PolicyForm, Squash
-from replaybench.controllers.networks.mlp import Floats, PopulationMLP, Shape
+from replaybench.controllers.networks.mlp import Floats, Shape
 from replaybench.controllers.networks.network import Learned, differentiate, evaluate, of_member, outputs_of, slow_copy
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.refer.rules import Rules, gives_gradient
 from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.compilation.sequence import Call, Each
 from replaybench.data.kernel import kernel
 from replaybench.data.kernels import elementwise
 
@@ -69,7 +66,7 @@ class NAF(DeterministicLearner):
     ReF-ER needs Gaussian exploration.
     """
 
-    several_at_once = greedy_by_form = True
+    several_at_once = True
 
     def __init__(self, config: NAFConfig, setting: LearnerSetting) -> None:
         task = setting.task
@@ -85,15 +82,6 @@ class NAF(DeterministicLearner):
         mean = self.memory.evaluate("network", self.seen(observation), state)[:, :, 1 : 1 + self.task.action_size]
         return elementwise.tanh(mean) if self.config.bounded else mean
 
-    def exploring(self, observation: Floats, active: NDArray[np.bool_]) -> Exploring | None:
-        """Return what does `explore`; None with a memory."""
-        if not isinstance(self.network, PopulationMLP):
-            return None
-        evaluation, outputs = self.network.evaluating(observation[:, None])
-        mean = np.empty((len(outputs), self.task.action_size), outputs.dtype)
-        calls = [evaluation, Call(means, (outputs[:, 0], self.form, mean))]
-        return preceded(calls, self.exploration.exploring(mean, active))
-
     def policy(self, observation: Floats, state: Floats | None = None) -> Floats:
         """Return m(s) `[M, N, A]`, within ±1."""
         return np.clip(self.mean(observation, state), -1, 1)
@@ -107,12 +95,12 @@ class NAF(DeterministicLearner):
         """Return V(s) `[M, N]`, in units of the reward times the task's `reward_scale`."""
         return self.normaliser.rewards.restored(self.network(self.seen(observation))[:, :, 0])
 
-    def call_for(self, batch: Batch, first: int | Each) -> tuple[Call, dict[str, Floats]]:
-        """Do updates; annotate `td_error` `[M·U, B]` (r + γ V⁻(s′) − Q(s, a) before each), and `rho` if known."""
-        delta, rho = self.annotations(batch), self.annotations(batch)
+    def update(self, batch: Batch) -> dict[str, Floats]:
+        """Annotate `td_error` `[M·U, B]` (r + γ V⁻(s′) − Q(s, a) before each update), and `rho` if known."""
+        first, delta, rho = self.begin_updates(batch), self.annotations(batch), self.annotations(batch)
         x, rules, log_sigma = self.experiences(batch, first), self.density.rules(first), self.density.log_sigma
-        told = {"td_error": delta, "rho": rho} if self.density.known else {"td_error": delta}
-        return Call(_update, (self._learned, self.form, x, rules, log_sigma, self.config.tau, first, delta, rho)), told
+        _update(self._learned, self.form, x, rules, log_sigma, self.config.tau, first, delta, rho)
+        return {"td_error": delta, "rho": rho} if self.density.known else {"td_error": delta}
 
 
 @kernel

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from replaybench.controllers.agent import Batch
 from replaybench.controllers.algorithms.sac_first import update_first
 from replaybench.controllers.algorithms.sac_present import update_present
 from replaybench.controllers.checks import betas, between, counts, positive, widths
-from replaybench.controllers.exploration.process_noise import Explored, Exploring, draw_active
+from replaybench.controllers.exploration.process_noise import Explored, draw_active
 from replaybench.controllers.exploration.random_actions import RandomActions
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.losses.squashed_gaussian import LOG_STD_BOUNDS
@@ -24,7 +24,6 @@ from replaybench.controllers.networks.greedy_form import PolicyForm
 from replaybench.controllers.networks.mlp import Floats, PopulationMLP, Shape
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.compilation.sequence import Call, Each, Whole, make_all
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.kernels import elementwise
@@ -74,7 +73,7 @@ class SACConfig:
 class SAC(Learner):
     """M independent actors with twin critics and, in the first version, a value network; the policy itself explores."""
 
-    several_at_once = greedy_by_form = True
+    several_at_once = True
     metric_names: tuple[str, ...] = ("temperature",)
     networks: dict[str, PopulationMLP]
 
@@ -109,14 +108,6 @@ class SAC(Learner):
         explored = self._tried(observation[:, None], self.noise[:, None])
         return Explored(explored.action[:, 0], explored.deviation[:, 0])
 
-    def exploring(self, observation: Floats, active: NDArray[np.bool_]) -> Exploring | None:
-        """Return what does `explore`; None while warming up."""
-        if self.warming_up:
-            return None
-        explored, calls = self._trying(observation[:, None], self.noise[:, None])
-        drawn = Call(draw_active, (self.exploration_stream.state, active, self.noise))
-        return Explored(explored.action[:, 0], explored.deviation[:, 0]), [drawn, *calls]
-
     def policy(self, observation: Floats) -> Floats:
         """Return tanh μ(s) `[M, N, A]` for observations `[M, N, S]`."""
         return self._greedy(self.seen(observation))
@@ -128,16 +119,11 @@ class SAC(Learner):
         return self._tried(observation, noise).action
 
     def _tried(self, observation: Floats, noise: Floats) -> Explored:
-        """Return what `_trying` says of observations `[M, N, S]` as they are collected, done."""
-        explored, calls = self._trying(np.ascontiguousarray(self.seen(observation), self.setting.dtype), noise)
-        make_all(calls)
-        return explored
-
-    def _trying(self, seen: Floats, noise: Floats) -> tuple[Explored, Sequence[Call]]:
-        """Return the calls that try tanh(μ + σ ε) `[M, N, A]`, and what they fill in, for `noise` ε `[M, N, A]`."""
-        evaluation, head = self.actor.evaluating(seen)
+        """Return tanh(μ + σ ε) `[M, N, A]` for observations `[M, N, S]` and `noise` ε `[M, N, A]`."""
+        head = self.actor(self.seen(observation))
         explored = Explored(np.empty(noise.shape, np.float32), np.empty(noise.shape[:2], np.float32))
-        return explored, [evaluation, Call(_squash, (head, noise, explored.action, explored.deviation))]
+        _squash(head, noise, explored.action, explored.deviation)
+        return explored
 
     def policy_form(self) -> PolicyForm:
         """Return tanh μ among the actor's outputs."""
@@ -171,19 +157,19 @@ class SAC(Learner):
             named[f"actor.{last}.{part}"], named[f"log_std.{part}"] = both[..., :actions], both[..., actions:]
         return named
 
-    def call_for(self, batch: Batch, first: int | Each) -> tuple[Call, dict[str, Floats]]:
-        """Do updates of everything; annotate `td_error` `[M·U, B]`, the mean of both critics' |δ|."""
-        delta, x, learned, config = self.annotations(batch), self.experiences(batch, first), self._learned, self.config
-        actor, critics = learned["actor"], (learned["critic1"], learned["critic2"])
+    def update(self, batch: Batch) -> dict[str, Floats]:
+        """Update everything; annotate `td_error` `[M·U, B]`, the mean of both critics' |δ|."""
+        first, delta, learned, config = self.begin_updates(batch), self.annotations(batch), self._learned, self.config
+        actor, critics, x = learned["actor"], (learned["critic1"], learned["critic2"]), self.experiences(batch, first)
         stream = self.update_stream.state
         if config.version == "first":
-            pace = (x, config.tau, config.temperature, stream, first, delta)
-            call = Call(update_first, (actor, critics, learned["value"], Whole(self._room), *pace))
+            value, alpha = learned["value"], config.temperature
+            update_first(actor, critics, value, self._room, x, config.tau, alpha, stream, first, delta)
         else:
             temperature = (self.log_temperature.network, self.adams["temperature"], config.temperature is None)
-            pace = (x, config.tau, -float(self.task.action_size), stream, first, delta)
-            call = Call(update_present, (actor, critics, *temperature, Whole(self._room), *pace))
-        return call, {"td_error": delta}
+            entropy = -float(self.task.action_size)
+            update_present(actor, critics, *temperature, self._room, x, config.tau, entropy, stream, first, delta)
+        return {"td_error": delta}
 
     def _further(self) -> dict[str, NDArray[Any]]:
         return {
@@ -195,7 +181,7 @@ class SAC(Learner):
 
 
 @kernel
-def _squash(head: Floats, noise: NDArray[np.float64], action: Floats, deviation: Floats) -> None:
+def _squash(head: Floats, noise: NDArray[Any], action: Floats, deviation: Floats) -> None:
     """Write tanh(μ + σ ε) `[M, N, A]`, and how far it is from tanh μ (‖·‖₁, `[M, N]`); head `[M, N, 2A]`: μ, log σ."""
     actions, kind = action.shape[2], head.dtype.type
     low, high = kind(LOG_STD_BOUNDS[0]), kind(LOG_STD_BOUNDS[1])

@@ -12,7 +12,7 @@ from replaybench.controllers.agent import Batch
 from replaybench.controllers.checks import betas, between, counts, positive, widths
 from replaybench.controllers.experiences import Experiences
 from replaybench.controllers.exploration.forms import ExplorationConfig, make_exploration
-from replaybench.controllers.exploration.process_noise import Explored, Exploring, ProcessNoise, preceded
+from replaybench.controllers.exploration.process_noise import Explored, ProcessNoise
 from replaybench.controllers.exploration.random_actions import RandomActions
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.losses.td import targets
@@ -23,7 +23,6 @@ from replaybench.controllers.networks.mlp import Floats, PopulationMLP, Shape, b
 from replaybench.controllers.networks.network import Learned, slow_copy
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.compilation.sequence import Call, Each, Whole
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import next_normal
 
@@ -70,7 +69,7 @@ class TD3Config:
 class TD3(Learner):
     """M independent actors with twin critics, and slow copies of all."""
 
-    several_at_once = greedy_by_form = True
+    several_at_once = True
     networks: dict[str, PopulationMLP]
 
     def __init__(self, config: TD3Config, setting: LearnerSetting) -> None:
@@ -104,13 +103,6 @@ class TD3(Learner):
         seen = self.seen(observation)
         return self.exploration.disturb(self.actor(seen[:, None])[:, 0], seen)
 
-    def exploring(self, observation: Floats, active: NDArray[np.bool_]) -> Exploring | None:
-        """Return what does `explore`; None while warming up."""
-        if self.warming_up:
-            return None
-        evaluation, mean = self.actor.evaluating(observation[:, None])
-        return preceded([evaluation], self.exploration.exploring(mean[:, 0], active))
-
     def policy(self, observation: Floats) -> Floats:
         """Return π(s) `[M, N, A]` for observations `[M, N, S]`."""
         return self.actor(self.seen(observation))
@@ -124,13 +116,19 @@ class TD3(Learner):
         seen = self.seen(observation)
         return self.normaliser.rewards.restored(self.networks["critic1"](seen, self.actor(seen))[:, :, 0])
 
-    def call_for(self, batch: Batch, first: int | Each) -> tuple[Call, dict[str, Floats]]:
-        """Do updates of the critics, and in turn of the actor; annotate `td_error` `[M·U, B]`, the mean of both |δ|."""
-        delta, x, config = self.annotations(batch), self.experiences(batch, first), self.config
+    def update(self, batch: Batch) -> dict[str, Floats]:
+        """Update the critics, and in turn the actor; annotate `td_error` `[M·U, B]`, the mean of both |δ|."""
+        arguments = self._arguments(batch)
+        _update(*arguments)
+        return {"td_error": arguments[-1]}
+
+    def _arguments(self, batch: Batch) -> tuple[Any, ...]:
+        """Count the updates of a batch; return what they work on, the annotation `td_error` last."""
+        first, config = self.begin_updates(batch), self.config
         smoothing = (self.smoothing_stream.state, config.smoothing, config.smoothing_clip)
         pace = (config.tau, config.policy_delay, first)
-        arguments = (self._actor, self._critics, Whole(self._room), x, *smoothing, *pace, delta)
-        return Call(_update, arguments), {"td_error": delta}
+        x, delta = self.experiences(batch, first), self.annotations(batch)
+        return self._actor, self._critics, self._room, x, *smoothing, *pace, delta
 
     def _further(self) -> dict[str, NDArray[Any]]:
         exploration = {f"exploration_{name}": array for name, array in self.exploration.state_dict().items()}

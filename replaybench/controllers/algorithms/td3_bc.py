@@ -21,7 +21,6 @@ from replaybench.controllers.networks.adam import adam_step
 from replaybench.controllers.networks.mlp import Floats, backward, forward
 from replaybench.controllers.networks.network import Learned
 from replaybench.controllers.normaliser import NormaliseConfig
-from replaybench.data.compilation.sequence import Call, Each
 from replaybench.data.kernel import kernel
 
 
@@ -49,10 +48,11 @@ class TD3BC(TD3):
 
     several_at_once = True
 
-    def call_for(self, batch: Batch, first: int | Each) -> tuple[Call, dict[str, Floats]]:
-        """Do updates as TD3 does, the actor's by its own rule; annotate what TD3 does."""
-        call, annotations = super().call_for(batch, first)
-        return Call(_update, (self.config.alpha, *call.arguments)), annotations
+    def update(self, batch: Batch) -> dict[str, Floats]:
+        """Update as TD3 does, the actor by its own rule; annotate what TD3 does."""
+        arguments = self._arguments(batch)
+        _update(self.config.alpha, *arguments)
+        return {"td_error": arguments[-1]}
 
 
 @kernel

@@ -24,7 +24,6 @@ from replaybench.controllers.networks.mlp import Floats, Shape
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.refer.stored_returns import StoredReturns
 from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.compilation.sequence import Call, Each, Whole
 from replaybench.data.kernels import elementwise
 
 METRICS = ("kl", "far", "beta", "sigma")
@@ -70,8 +69,6 @@ class VRACER(RememberingLearner):
     What the policy samples is stored and enters importance weights as sampled; the environment clips what it applies.
     Returns are traces along stored episodes (`StoredReturns`). Without ReF-ER this is plain replay, |log ρ| ≤ 7.
     """
-
-    greedy_by_form = True
 
     def __init__(self, config: VRACERConfig, setting: LearnerSetting) -> None:
         task, a, rate = setting.task, setting.task.action_size, config.learning_rate
@@ -173,18 +170,19 @@ class VRACER(RememberingLearner):
         sigma = elementwise.exp(pi[1]).mean(axis=(1, 2))
         return {"kl": kl.mean(axis=1), "far": self.traces.fraction, "beta": self.refer.beta.copy(), "sigma": sigma}
 
-    def call_for(self, batch: Batch, first: int | Each) -> tuple[Call, dict[str, Floats]]:
+    def update(self, batch: Batch) -> dict[str, Floats]:
         """Do one update; annotate `td_error` Q_ret − V, and for the traces `rho`, `value` and `bootstrap`, `[M, B]`."""
+        first = self.begin_updates(batch)
         if not self.first_value.taken[0]:
             self._begin_with(self.first_value.take())
         config, x = self.config, self.experiences(batch, first)
         delta, rho, value, bootstrap = (np.zeros(batch.weight.shape, self.setting.dtype) for _ in range(4))
         assert batch.traces is not None
         form = HeadForm(config.sigma != "network", config.bounded)
-        nets = self._policy, Whole(self._successors), self._spread
-        told = {"td_error": delta, "rho": rho, "value": value, "bootstrap": bootstrap}
-        arguments = (*nets, form, x, batch.traces, self.refer.rules(first), first, delta, rho, value, bootstrap)
-        return Call(update_members, arguments), told
+        nets = self._policy, self._successors, self._spread
+        rules = self.refer.rules(first)
+        update_members(*nets, form, x, batch.traces, rules, first, delta, rho, value, bootstrap)
+        return {"td_error": delta, "rho": rho, "value": value, "bootstrap": bootstrap}
 
     def _begin_with(self, value: NDArray[np.float64]) -> None:
         """Let V be `value` `[M]` at first, beside what states differ in."""

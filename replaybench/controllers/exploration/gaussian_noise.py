@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,14 +12,11 @@ from scipy.special import ndtr, ndtri
 
 from replaybench.controllers.exploration.process_noise import (
     Explored,
-    Exploring,
     Floats,
     decayed,
     disturbed,
-    disturbing,
     draw_active,
 )
-from replaybench.data.compilation.sequence import Call
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.kernels import elementwise
@@ -92,20 +89,7 @@ class RunningGaussian:
 
         Unclipped, the extras are the density they come from: `behaviour_mean` and `behaviour_log_sigma`, both `[M, A]`.
         """
-        return self._with_density(disturbed(action, *self._disturbance()), action)
-
-    def exploring(self, action: Floats, active: NDArray[np.bool_]) -> Exploring | None:
-        """Return what does both; None where draws are truncated."""
-        if self.config.truncate is not None:
-            return None
-        explored, call = disturbing(action, *self._disturbance())
-        drawing = Call(draw_active, (self.stream.state, active, self.noise))
-        return self._with_density(explored, action), [drawing, call]
-
-    def _disturbance(self) -> tuple[Any, ...]:
-        return self.sigma[:, 0], self.noise, np.inf, 1.0 if self.config.clip else np.inf
-
-    def _with_density(self, explored: Explored, action: Floats) -> Explored:
+        explored = disturbed(action, self.sigma[:, 0], self.noise, np.inf, 1.0 if self.config.clip else np.inf)
         if self.config.clip:
             return explored
         log_sigma = np.repeat(elementwise.log(self.sigma).astype(np.float32), action.shape[1], axis=1)

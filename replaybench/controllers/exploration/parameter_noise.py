@@ -91,9 +91,6 @@ class RunningParameterNoise:
         explored = self.disturbed(observation[:, None])[:, 0].astype(np.float32)
         return Explored(explored, np.abs(explored - action).sum(axis=1))
 
-    def exploring(self, action: Floats, active: NDArray[np.bool_]) -> None:
-        """There are none."""
-
     def state_dict(self) -> dict[str, NDArray[np.generic]]:
         """Return streams, disturbed weights, σ, distances and the latest observations."""
         return {

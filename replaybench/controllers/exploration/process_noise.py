@@ -15,7 +15,6 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.compilation.sequence import Call
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream, next_normal
@@ -37,15 +36,6 @@ class Explored(NamedTuple):
     extras: Mapping[str, Floats] = MappingProxyType({})
 
 
-Exploring = tuple[Explored, Sequence[Call]]
-"""What is explored, and the calls of kernels that fill it in with what is in their arrays whenever they are made."""
-
-
-def preceded(first: Sequence[Call], exploring: Exploring | None) -> Exploring | None:
-    """Return the same with other calls before; None for None."""
-    return None if exploring is None else (exploring[0], [*first, *exploring[1]])
-
-
 class Exploration(Protocol):
     """The exploration of a population with deterministic policies."""
 
@@ -60,9 +50,6 @@ class Exploration(Protocol):
 
     def disturb(self, action: Floats, observation: Floats) -> Explored:
         """Return what becomes of policy actions `[M, A]` at observations `[M, S]`, by the draws of this sample."""
-
-    def exploring(self, action: Floats, active: NDArray[np.bool_]) -> Exploring | None:
-        """Return what does both, given a contiguous `action`; None where that takes more than kernels."""
 
     def state_dict(self) -> dict[str, NDArray[np.generic]]:
         """Return all that the next draws depend on, by name: views, which a resumed run overwrites in place."""
@@ -125,19 +112,11 @@ class RunningProcess:
 
     def advance(self, observation: Floats, active: NDArray[np.bool_]) -> None:
         """Advance the `active` `[M]` members one sample."""
-        _advance_process(*self._process(active))
+        _advance_process(self.u, self.stream.state, active, self.diffusion, self.friction)
 
     def disturb(self, action: Floats, observation: Floats) -> Explored:
         """Return clip(action + noise, ±1) for policy actions `[M, A]` with the noise of the present sample."""
         return disturbed(action, self.amplitude, self.u, 1.0, 1.0)
-
-    def exploring(self, action: Floats, active: NDArray[np.bool_]) -> Exploring:
-        """Return what does both."""
-        explored, call = disturbing(action, self.amplitude, self.u, 1.0, 1.0)
-        return explored, [Call(_advance_process, self._process(active)), call]
-
-    def _process(self, active: NDArray[np.bool_]) -> tuple[Any, ...]:
-        return self.u, self.stream.state, active, self.diffusion, self.friction
 
     def state_dict(self) -> dict[str, NDArray[np.generic]]:
         """Return streams, the state of the process and the amplitudes."""
@@ -169,14 +148,6 @@ def disturbed(
     explored = Explored(np.empty(action.shape, np.float32), np.empty(len(action), np.float32))
     _disturb(np.ascontiguousarray(action), scale, noise, noise_bound, bound, *explored[:2])
     return explored
-
-
-def disturbing(
-    action: NDArray[Any], scale: NDArray[np.float64], noise: NDArray[np.float64], noise_bound: float, bound: float
-) -> tuple[Explored, Call]:
-    """Return what `disturbed` does of contiguous actions, and the call that fills it in."""
-    explored = Explored(np.empty(action.shape, np.float32), np.empty(len(action), np.float32))
-    return explored, Call(_disturb, (action, scale, noise, noise_bound, bound, *explored[:2]))
 
 
 @kernel

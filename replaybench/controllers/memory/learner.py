@@ -19,7 +19,6 @@ from replaybench.controllers.networks.mlp import Shape
 from replaybench.controllers.networks.network import Inputs, Learned
 from replaybench.controllers.refer.rules import ReFER
 from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.compilation.sequence import Each
 
 
 class RememberingLearner(Learner):
@@ -86,7 +85,7 @@ class RememberingLearner(Learner):
             return super().behaviours(batch)
         return batch.columns["behaviour_mean"], batch.columns["behaviour_log_sigma"]
 
-    def rate_factor(self, batch: Batch, first: int | Each) -> Any:
+    def rate_factor(self, batch: Batch, first: int) -> Floats:
         """Return the factor on learning rates, which ReF-ER anneals, `[M]`."""
         return self.refer.slowed(batch.rate_factor, first)
 

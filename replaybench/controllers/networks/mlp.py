@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Final, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numba import njit
@@ -22,7 +22,6 @@ from replaybench.controllers.networks.layer_norm import EXTRA_ROWS, normalise, n
 from replaybench.controllers.networks.matmul import matmul, padded, spread
 from replaybench.controllers.networks.single import evaluate_single
 from replaybench.controllers.networks.tiles import row_dots, transpose
-from replaybench.data.compilation.sequence import Call, Whole
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream
 
@@ -204,25 +203,15 @@ class PopulationMLP:
 
     def __call__(self, x: Floats, action: Floats | None = None) -> Floats:
         """Evaluate all members: x `[M, B, in]`, action `[M, B, A]` where one is injected → `[M, B, out]`."""
-        function, arguments, out = self._evaluation(np.ascontiguousarray(x, self.parameters.dtype), action)
-        function(*arguments)
-        return out
-
-    def evaluating(self, x: Floats, action: Floats | None = None) -> tuple[Call, Floats]:
-        """Return the call that evaluates all members, and what it fills in; x is contiguous, of the networks' dtype."""
-        function, arguments, out = self._evaluation(x, action, Whole)
-        return Call(function, arguments), out
-
-    def _evaluation(
-        self, x: Floats, action: Floats | None, whole: Callable[[Any], Any] = lambda value: value
-    ) -> tuple[Any, tuple[Any, ...], Floats]:
-        """Return the kernel, its arguments, what belongs to no member as `whole` has it, and the outputs among them."""
+        x = np.ascontiguousarray(x, self.parameters.dtype)
         members, batch = x.shape[:2]
         net, out = self.network, np.empty((members, batch, self.shape.sizes[-1]), x.dtype)
         if batch == 1 and net.actions == 0 and not self.shape.layer_norm:
-            return evaluate_single, (net.parameters, whole(net.plan), net.activation, net.tanh, x, out), out
-        joined = np.empty((members, batch, 0), x.dtype) if action is None else action.astype(x.dtype)
-        return _forward_all, (net, whole(kept_tape(self._tapes, batch, self.tape)), x, joined, out), out
+            evaluate_single(net.parameters, net.plan, net.activation, net.tanh, x, out)
+        else:
+            joined = np.empty((members, batch, 0), x.dtype) if action is None else action.astype(x.dtype)
+            _forward_all(net, kept_tape(self._tapes, batch, self.tape), x, joined, out)
+        return out
 
 
 def kept_tape(tapes: dict[int, Kept], rows: int, make: Callable[[int], Kept]) -> Kept:

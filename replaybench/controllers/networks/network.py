@@ -51,11 +51,6 @@ class Learned(NamedTuple):
     adam: Adam
     tape: Any
 
-    @staticmethod
-    def whole() -> tuple[str, ...]:
-        """Return the fields that belong to no member."""
-        return ("tape",)
-
 
 def make_network(config: MemoryConfig | None, shape: Shape, members: int, dtype: DTypeLike) -> Population:
     """Return networks of a shape; with a memory behind an LSTM, the action joining right there."""

@@ -21,7 +21,6 @@ from replaybench.controllers.networks.mlp import Floats
 from replaybench.controllers.refer.far_count import FarCount
 from replaybench.controllers.refer.rules import ReFER, Rules
 from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.compilation.sequence import Each
 from replaybench.data.errors import UserError
 from replaybench.data.kernels import elementwise
 
@@ -70,8 +69,8 @@ class Density:
         """log σ of each member's present policy, `[M]`."""
         return elementwise.log(self.gaussian.sigma[:, 0]) if self.gaussian else self._no_log_sigma
 
-    def rules(self, update: int | Each) -> Rules:
-        """Return what holds in this update, or in each of several."""
+    def rules(self, update: int) -> Rules:
+        """Return what holds in this update."""
         return self.refer.rules(update)
 
     def metrics(self, stored: Mapping[str, Floats], mean: Callable[[Floats], Floats]) -> Mapping[str, NDArray[Any]]:

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.controllers.refer.rules import ReFER, near_policy
-from replaybench.data.compilation.sequence import Call, Each, count_from, make_all
 from replaybench.data.kernel import kernel
 
 Values = NDArray[np.float32]
@@ -68,19 +67,10 @@ class FarCount:
         self, values: Values, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, NDArray[Any]]
     ) -> None:
         """Write the samples' ρ, `annotations["rho"]` `[M, B]`, count, and move β."""
-        make_all(self.calls(values, previous, next, idx, annotations, 1))
-
-    def calls(
-        self, values: Values, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, Any], updates: int
-    ) -> list[Call]:
-        """Return the calls that do so in each of the latest so many updates."""
-        latest = int(self.steps[0])
-        done = count_from(latest - updates + 1, updates)
-        c_max = Each(np.array([self.refer.c_max(update) for update in done.values.tolist()]))
-        fraction = np.empty(len(self.far))
-        counts = self.far, self.stored_steps, fraction
-        judging = Call(_judge_samples, (values, idx, annotations["rho"], c_max, done, *counts))
-        return [judging, *self.refer.beta_moves(fraction, done)]
+        update = int(self.steps[0])
+        c_max, fraction = self.refer.c_max(update), np.empty(len(self.far))
+        _judge_samples(values, idx, annotations["rho"], c_max, update, self.far, self.stored_steps, fraction)
+        self.refer.move_beta(fraction, update)
 
     def loaded(self, values: Values, count: Counts) -> None:
         """Count what a loaded buffer holds in its first `count` `[M]` slots."""

@@ -6,13 +6,12 @@ as they come. Here are the schedules of c_max and of the learning rate, and the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, Protocol, cast
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.compilation.sequence import Call, Each
 from replaybench.data.kernel import kernel
 
 RHO_LIMIT: Final = 1e3
@@ -105,49 +104,28 @@ class ReFER:
         """Return 1/(1 + A·t), the factor on learning rates and on C (eq. 13); t counts updates from 1."""
         return 1.0 / (1.0 + self.anneal * update)
 
-    def rules(self, update: int | Each) -> Rules:
-        """Return what holds in update t, or in each of several."""
-        if not self.anneal:
-            return self._rules
-        return self._rules._replace(c_max=self._of_each(self.c_max, update))
+    def rules(self, update: int) -> Rules:
+        """Return what holds in update t."""
+        return self._rules._replace(c_max=self.c_max(update)) if self.anneal else self._rules
 
-    def slowed(self, rate_factor: NDArray[np.float32], update: int | Each) -> Any:
-        """Return factors on learning rates `[M]`, annealed as of update t; those of each update where t is `Each`."""
-        if not self.anneal:
-            return rate_factor
-        if isinstance(update, Each):
-            return Each(np.stack([rate_factor * np.float32(self.annealed(t)) for t in update.values.tolist()]))
-        return rate_factor * np.float32(self.annealed(update))
-
-    def _of_each(self, law: Callable[[int], float], update: int | Each) -> Any:
-        if isinstance(update, Each):
-            return Each(np.array([law(t) for t in update.values.tolist()]))
-        return law(update)
+    def slowed(self, rate_factor: NDArray[np.float32], update: int) -> NDArray[np.float32]:
+        """Return factors on learning rates `[M]`, annealed as of update t."""
+        return rate_factor * np.float32(self.annealed(update)) if self.anneal else rate_factor
 
     def c_max(self, update: int) -> float:
         """Return the largest near ratio after t updates, 1 + C/(1 + A·t)."""
         return 1.0 + self.c * self.annealed(update)
 
-    def beta_moves(self, far_fraction: NDArray[np.float64], updates: Each) -> list[Call]:
-        """Return the calls that move β after each of the updates t (eq. 12); none without Rule 2.
+    def move_beta(self, far_fraction: NDArray[np.float64], update: int) -> None:
+        """Move β after update t (eq. 12), n_far/N `[M]`; nothing without Rule 2.
 
-        It goes towards 0 where more than D of what is stored is far-policy, else towards 1; n_far/N `[M]`.
+        It goes towards 0 where more than D of what is stored is far-policy, else towards 1. The step is written for
+        1 − β where that shrinks, so that both fixed points are exact.
         """
-        if not self.pull:
-            return []
-        own = self.beta_rate
-        eta = self._of_each(lambda t: self.learning_rate * self.annealed(t) if own is None else own, updates)
-        return [Call(_move_beta, (far_fraction, self.far, eta, self.beta))]
-
-
-@kernel
-def _move_beta(far_fraction: NDArray[np.float64], aim: float, eta: float, beta: NDArray[np.float64]) -> None:
-    """Written for 1 − β where that shrinks, so that both fixed points are exact."""
-    for m in range(beta.size):
-        if far_fraction[m] > aim:
-            beta[m] = (1.0 - eta) * beta[m]
-        else:
-            beta[m] = 1.0 - (1.0 - eta) * (1.0 - beta[m])
+        if self.pull:
+            eta = self.learning_rate * self.annealed(update) if self.beta_rate is None else self.beta_rate
+            falling, rising = (1.0 - eta) * self.beta, 1.0 - (1.0 - eta) * (1.0 - self.beta)
+            self.beta[:] = np.where(far_fraction > self.far, falling, rising)
 
 
 @kernel

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from replaybench.controllers.refer.far_count import RHO, FarCount, Links, Slots, Values
 from replaybench.controllers.refer.rules import ReFER
-from replaybench.data.compilation.sequence import Call
 from replaybench.data.kernel import kernel
 
 VALUE, Q_RET, REWARD, TRUNCATED = 2, 3, 4, 5
@@ -67,13 +66,13 @@ class StoredReturns(FarCount):
         super().stored(values, previous, next, slots, ended)
         _close_episode(values, previous, slots, self._last, ended, self.discount, self.scale)
 
-    def calls(
-        self, values: Values, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, Any], updates: int
-    ) -> list[Call]:
+    def annotated(
+        self, values: Values, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, Any]
+    ) -> None:
         """Write the samples' ρ and V and use, where truncated, V(s′) (`rho`, `value`, `bootstrap` `[M, B]`); sweep."""
-        told = annotations["value"], annotations["bootstrap"]
-        renewing = Call(_renew_values, (values, previous, idx, *told, self.discount, self.scale))
-        return [*super().calls(values, previous, next, idx, annotations, updates), renewing]
+        super().annotated(values, previous, next, idx, annotations)
+        renewed = annotations["value"], annotations["bootstrap"]
+        _renew_values(values, previous, idx, *renewed, self.discount, self.scale)
 
 
 @kernel

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.compilation.sequence import Call
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream
 from replaybench.envs.interface.signals import Signals
@@ -30,14 +28,12 @@ class Engine(ABC):
         truncated: bool `[M]`, whether it ended the episode although the task could go on, for a reason other than the
             plant's time limit.
         event: int64 `[M]`, bits that say what happened in it.
-        ends_early: whether there may be such ends, by either.
         draws: the members' random numbers, the same that `restart` is given, for what happens by chance within an
             episode; set by the population, which saves and restores their state.
         frequency: may be set between episodes through `set_frequency`.
     """
 
     draws: Stream
-    ends_early = True
 
     def __init__(self, num_envs: int, states: int, frequency: float) -> None:
         self.observed = np.zeros((num_envs, states))
@@ -92,13 +88,6 @@ class Engine(ABC):
         clear(self.reward, self.event, self.truncated)
         self.advance(signals.disturbed(running), running)
         self.sense(signals, running)
-
-    def stepping(self, signals: Signals, running: NDArray[np.bool_]) -> Sequence[Call] | None:
-        """Return the calls of kernels that do `step`; None where there are none.
-
-        What is in the arrays when they are made counts: they may be made again and again.
-        """
-        return None
 
     def sense(self, signals: Signals, chosen: NDArray[np.bool_]) -> None:
         """Let the chosen members' sensors see them."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.compilation.sequence import Call, Whole
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream, next_normal
 from replaybench.envs.interface.checks import Role
@@ -79,8 +78,6 @@ class Signals:
         self.observation, self.true_state = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
         self.sensor_error = np.zeros(shape, np.float32)
         self._physical = np.zeros(commands)
-        self._commanded = ranges.middle, ranges.half, ranges.choices
-        self._seen = ranges.center, ranges.scale, ranges.limit, ranges.wrap
         self.sensor, self.actuator = (Stream(seed, members, purpose) for purpose in _PURPOSES[role])
 
     def rest(self, chosen: NDArray[np.bool_]) -> None:
@@ -90,16 +87,9 @@ class Signals:
 
     def disturbed(self, running: NDArray[np.bool_]) -> NDArray[np.float64]:
         """Return the physical actions `[M, A]` that reach the plant; the array is overwritten by the next call."""
-        _disturb(*self._disturbance(running, self._commanded))
+        noise, ranges = (self.actuator.state, self.actuator_noise, self.actuator_error), self.ranges
+        _disturb(self.action, running, *noise, ranges.middle, ranges.half, ranges.choices, self._physical)
         return self._physical
-
-    def disturbing(self, running: NDArray[np.bool_]) -> tuple[Call, NDArray[np.float64]]:
-        """Return the call that disturbs actions, and the array that it fills with the physical ones."""
-        return Call(_disturb, self._disturbance(running, map(Whole, self._commanded))), self._physical
-
-    def _disturbance(self, running: NDArray[np.bool_], ranges: Iterable[Any]) -> tuple[Any, ...]:
-        noise = self.actuator.state, self.actuator_noise, self.actuator_error
-        return self.action, running, *noise, *ranges, self._physical
 
     def sense(self, observed: NDArray[np.float64], chosen: NDArray[np.bool_]) -> None:
         """Write what the chosen members' sensors say of the physical states `observed` `[M, S]`.
@@ -107,15 +97,9 @@ class Signals:
         Noisy angles are brought back into their range where that was asked for. Where the plant saturates, a true state
         beyond its `observation_limit` is shown at the limit, one that is not a number at 0.
         """
-        _sense(observed, chosen, *self._sensation(self._seen))
-
-    def sensing(self, observed: NDArray[np.float64], chosen: NDArray[np.bool_]) -> Call:
-        """Return the call that does `sense`."""
-        return Call(_sense, (observed, chosen, *self._sensation(map(Whole, self._seen))))
-
-    def _sensation(self, ranges: Iterable[Any]) -> tuple[Any, ...]:
-        written = self.observation, self.true_state, self.sensor_error
-        return self.ranges.limited, *ranges, self.sensor.state, self.sensor_noise, *written
+        ranges, noise = self.ranges, (self.sensor.state, self.sensor_noise)
+        shown = ranges.limited, ranges.center, ranges.scale, ranges.limit, ranges.wrap
+        _sense(observed, chosen, *shown, *noise, self.observation, self.true_state, self.sensor_error)
 
 
 @kernel
@@ -220,11 +204,10 @@ def end_step(
     truncated: NDArray[np.bool_],
     terminated: NDArray[np.bool_],
     reward: NDArray[np.float64],
-    over: NDArray[np.bool_],
 ) -> None:
     """Count a step of the running members `[M]`; their time is over after `steps`, or where the engine `cut` it.
 
-    Those whose episode is `over` by that or has terminated are `running` no more.
+    Those whose episode ends by that, or by termination, are `running` no more.
     """
     for m in range(running.size):
         if running[m]:
@@ -232,5 +215,4 @@ def end_step(
             if failed[m]:
                 reward[m] = np.nan
         truncated[m] |= elapsed[m] >= steps or cut[m]
-        over[m] = terminated[m] or truncated[m]
-        running[m] = not over[m]
+        running[m] = not (terminated[m] or truncated[m])

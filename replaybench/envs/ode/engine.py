@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.compilation.sequence import Call
 from replaybench.data.streams import Stream
-from replaybench.envs.interface.engine import Engine, clear
-from replaybench.envs.interface.signals import Signals
+from replaybench.envs.interface.engine import Engine
 from replaybench.envs.ode import rk4
 
 
@@ -29,7 +26,6 @@ class RungeKutta(Engine):
         super().__init__(num_envs, len(plant.state_names), frequency)
         self._kernel = rk4.kernel(plant)
         self._params = plant.params()
-        self.ends_early = plant.may_terminate
 
     def set_frequency(self, frequency: float) -> None:
         """Sample at another rate [Hz]."""
@@ -43,21 +39,8 @@ class RungeKutta(Engine):
 
     def advance(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> None:
         """Advance all running members in one compiled call."""
-        self._kernel.advance(*self._motion(action, running))
-
-    def _motion(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> tuple[Any, ...]:
         steps = self._substep, self._substeps, self._params
-        return self.observed, action, running, *steps, self.reward, self.terminated, self.event
-
-    def stepping(self, signals: Signals, running: NDArray[np.bool_]) -> Sequence[Call] | None:
-        """Return the calls that do `step`; None where a derived class does more, or parameters are no plain numbers."""
-        own = all(getattr(type(self), name) is getattr(RungeKutta, name) for name in ("step", "advance", "sense"))
-        if not own or not all(isinstance(value, int | float) for value in self._params):
-            return None
-        disturb, physical = signals.disturbing(running)
-        cleared = Call(clear, (self.reward, self.event, self.truncated))
-        advanced = Call(self._kernel.advance, self._motion(physical, running))
-        return [cleared, disturb, advanced, signals.sensing(self.observed, running)]
+        self._kernel.advance(self.observed, action, running, *steps, self.reward, self.terminated, self.event)
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """Nothing: what is observed is the whole state."""

@@ -11,9 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from replaybench.controllers.exploration.process_noise import Explored
 from replaybench.controllers.policies.policy import load_policy
-from replaybench.data.compilation.sequence import run as run_calls
 from replaybench.data.formats.policy_file import read_policy
 from replaybench.data.records.record import read_record
 from replaybench.experiments.contracts.promises import Promises, difference
@@ -117,37 +115,6 @@ def _waits(cell: Cell) -> str:
         return ""
 
 
-def _alike_in_strides(cell: Cell) -> str:
-    """Whoever has calls of kernels for what its methods do has them for nothing else."""
-    with contextlib.closing(CellRun(cell)) as run, contextlib.closing(CellRun(cell)) as other:
-        everyone, seen = np.ones(cell.members, np.bool_), np.zeros_like(run.episodes.observation)
-        agent, rows, rng = run.agent, other.agent, np.random.Generator(np.random.PCG64(0))
-        for one in (agent, rows):
-            one.start_episode(0, everyone)
-        known = rows.normaliser.observations
-        normalised, normalising = known.normalising(seen)
-        exploring = rows.exploring(normalised, everyone) if rows.acts_in_strides else None
-        acting = rows.acting(seen)
-        for _ in range(_STEPS):
-            seen[:] = rng.normal(size=seen.shape)
-            expected = agent.explore(seen, everyone)
-            if exploring is None:
-                rows.explore(seen, everyone)
-            else:
-                run_calls([*known.updating(seen, everyone), *normalising, *exploring[1]], cell.members, 1)
-                if difference(_explored(expected), _explored(exploring[0])):
-                    return "what exploring returns does something else than explore"
-            if acting is not None:
-                run_calls(acting[1], cell.members, 1)
-                if not np.array_equal(acting[0], agent.act(seen)):
-                    return "act does something else than policy_form says"
-    return ""
-
-
-def _explored(explored: Explored) -> dict[str, Any]:
-    return {"action": explored.action, "deviation": explored.deviation, **explored.extras}
-
-
 def _alike_in_any_population(cell: Cell) -> str:
     alone = dataclasses.replace(cell, first_member=2, members=1)
     with _advanced(cell) as run, _advanced(alone) as single:
@@ -197,7 +164,6 @@ LEARNER: Final[Promises[Cell]] = {
     "updates return a TD error of each sample": _annotations,
     "what is explored can be asked again": _explores_again,
     "members that wait draw nothing": _waits,
-    "steps in a row of kernel calls are those one by one": _alike_in_strides,
     "a member is the same bit for bit in any population": _alike_in_any_population,
     "a resumed run equals an uninterrupted one": _resumed,
     "a failed member fails alone and visibly": _fails_alone,

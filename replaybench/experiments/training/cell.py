@@ -42,7 +42,6 @@ from replaybench.experiments.training.loop import training_episode, training_ste
 from replaybench.experiments.training.plant_model import PlantModel
 from replaybench.experiments.training.schedule import updates_after, with_phases
 from replaybench.experiments.training.sources import sources_of
-from replaybench.experiments.training.strides import learning_stride
 from replaybench.experiments.training.study import Buffers, Cell
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.files.buffer_file import RecordArrays, replay_arrays, replay_facts
@@ -153,32 +152,15 @@ class CellRun:
         return Round(self.episode, float(latest[sound].mean()) if sound.any() else np.nan, int((~sound).sum()))
 
     def _act_and_learn(self) -> None:
-        """Run a round of steps, which the phases of updates do not heed: they come after every so many of the run's."""
+        """Run a round of steps; update phases follow every `update_every` steps of the run, wherever the round ends."""
         every, steps = self.cell.update_every, self.env.steps_per_episode
         done, end = self.episode * steps, (self.episode + 1) * steps
-        refused = 0
         while done < end:
-            # Refused at the first step of an episode, of a run; twice in a row, there is something that stays.
-            if refused < 2 and (count := self._stride(done, end)):
-                refused, done = 0, done + count
-                continue
-            refused += 1
             count = min(every - done % every, end - done)
             training_steps(self.agent, self.replay, self.episodes, count, self.episode)
             done += count
             if done % every == 0:
                 self._learn(done // every - 1)
-
-    def _stride(self, done: int, end: int) -> int:
-        """Do some of the run's steps from `done` to `end` with their updates, if these are one a step; return how many.
-
-        0 if that cannot be.
-        """
-        if self.cell.update_every != 1 or self.updates_per_phase != 1 or self.agent.warming_up:
-            return 0
-        return learning_stride(
-            self.agent, self.replay, self.episodes, end - done, lambda step: self._progress(done + step)
-        )
 
     def _learn(self, phase: int) -> None:
         """Do the updates of a phase, counted from 0, unless this is still a round of warm-up."""

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.compilation.sequence import Call
 from replaybench.data.kernel import kernel
 from replaybench.envs.population import PopulationEnv
 
@@ -65,24 +64,15 @@ class LiveEpisodes:
         """Note what a step of the active members led to, `[M]` each, successor `[M, S]`."""
         if self._attentive:
             self._seen.append(self.observation)
-        self.counting(reward, ended).make()
-        self.settle(successor, sensor_noise)
-
-    def counting(self, reward: NDArray[np.float64], ended: Bools) -> Call:
-        """Return the call that counts a step of the active members, `[M]` each; `settle` is to follow."""
-        counted = self._collected, self.total, self.length, self._over
-        return Call(_count_step, (self.active, ended, reward, *counted))
-
-    def settle(self, observation: Floats, sensor_noise: Floats) -> None:
-        """Tally the episodes that the last step has ended; what is seen now, and the noise in it, are `[M, S]`."""
+        _count_step(self.active, ended, reward, self._collected, self.total, self.length, self._over)
         if self._over.any():
             told = self.env.plant.episode_score(self.total, np.maximum(self.length, 1))
             self._told += np.where(self._over, told, 0.0)
             self._lasted += np.where(self._over, self.length, 0)
             self._ended += self._over
             self.active = self.active & ~self._over
-            self._over[:] = False  # told
-        self.observation, self.sensor_noise = observation, sensor_noise
+            self._over[:] = False
+        self.observation, self.sensor_noise = successor, sensor_noise
 
     def attended(self, updates: int) -> Iterator[Floats]:
         """Yield what each of U updates attends to, `[M, S]`: number ⌊jT/U⌋ of the T observations of each member.

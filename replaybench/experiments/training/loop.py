@@ -13,14 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.controllers.agent import Agent
-from replaybench.data.compilation.sequence import run
 from replaybench.envs.population import PopulationEnv
 from replaybench.experiments.training.episodes import LiveEpisodes
-from replaybench.experiments.training.strides import act_in_strides
 from replaybench.replay.buffer import Replay
 from replaybench.replay.files.buffer_stream import BufferStream
 from replaybench.replay.newest import newest_batch
-from replaybench.replay.phase import annotation_calls, sampling_calls
 from replaybench.replay.strategies.view import Context
 
 
@@ -28,16 +25,13 @@ def training_episode(env: PopulationEnv, agent: Agent, replay: Replay, episode: 
     """Run one episode of every member, exploration included, into the buffers; return what it was like."""
     episodes = LiveEpisodes(env, replay.strategy.sampling.needs_state)
     begin(agent, episodes, ~episodes.active, episode)
-    if not act_in_strides(agent, replay, episodes, env.steps_per_episode):
-        while episodes.active.any():
-            step(agent, replay, episodes)
+    while episodes.active.any():
+        step(agent, replay, episodes)
     return episodes
 
 
 def training_steps(agent: Agent, replay: Replay, episodes: LiveEpisodes, steps: int, episode: int) -> None:
     """Run `steps` steps of every member in round `episode`; each begins another episode when one has ended."""
-    if act_in_strides(agent, replay, episodes, steps, lambda chosen: begin(agent, episodes, chosen, episode)):
-        return
     for _ in range(steps):
         if not episodes.active.all():
             begin(agent, episodes, ~episodes.active, episode)
@@ -78,14 +72,11 @@ def step(agent: Agent, replay: Replay, episodes: LiveEpisodes) -> None:
 def update_phase(agent: Agent, replay: Replay, updates: int, progress: float, episodes: LiveEpisodes) -> None:
     """Do `updates` updates of every member after a phase of acting; `progress` runs from 0 to 1 over the whole run.
 
-    Learners on policy first do one on the newest experiences, of which nothing is annotated: they were not drawn. Where
-    draws do not depend on what the learner returns, it need not return anything, nor be waited for, and a few batches
-    at a time are drawn and learned from. Where they do, each member has its updates one after the other, if possible.
+    On-policy learners first do one on the newest experiences, which is not annotated: they were not drawn. If draws do
+    not depend on what the learner returns, batches of several updates are drawn and learned from together.
     """
     if agent.on_policy:
         agent.update(newest_batch(replay))
-    if replay.at_once == 1 and agent.learns_in_phases and _update_in_turn(agent, replay, updates, progress, episodes):
-        return
     most = _evenly(updates, replay.at_once if agent.several_at_once else 1)
     states = episodes.attended(updates) if replay.strategy.sampling.needs_state else itertools.repeat(None)
     batches = (
@@ -97,24 +88,6 @@ def update_phase(agent: Agent, replay: Replay, updates: int, progress: float, ep
         return
     for batch in batches:
         replay.annotate(batch, agent.update(batch))
-
-
-def _update_in_turn(agent: Agent, replay: Replay, updates: int, progress: float, episodes: LiveEpisodes) -> bool:
-    """Do a phase's updates, a few of each member after the other; False if that cannot be, or is no use: undone."""
-    most = _evenly(updates, replay.handful)
-    if most == 1:
-        return False
-    states = episodes.attended(updates) if replay.strategy.sampling.needs_state else itertools.repeat(None, updates)
-    contexts = [Context(update, updates, progress, state) for update, state in enumerate(states)]
-    for first in range(0, updates, most):
-        some = contexts[first : first + most]
-        if (drawn := sampling_calls(replay, some)) is None:
-            return False
-        batch, drawing = drawn
-        learning, annotations = agent.phase_call(batch, len(some))
-        noting = annotation_calls(replay, batch, annotations, len(some))
-        run([*drawing, learning, *noting], len(batch.idx), len(some))
-    return True
 
 
 def _evenly(updates: int, most: int) -> int:

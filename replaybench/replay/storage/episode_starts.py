@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.compilation.sequence import Call, Whole
 from replaybench.data.kernel import kernel
 from replaybench.data.records.lazy_column import LazyColumn
 
@@ -34,13 +33,9 @@ class EpisodeStarts:
 
     def step(self, collected: NDArray[np.int64], active: NDArray[np.bool_], ended: NDArray[np.bool_]) -> None:
         """Count one more experience of each active member in `collected` `[M]`; `ended` says whose episode is over."""
-        self.counting(collected, active, ended).make()
-
-    def counting(self, collected: NDArray[np.int64], active: NDArray[np.bool_], ended: NDArray[np.bool_]) -> Call:
-        """Return the call that does `step`: at most until another episode begins, for which there is room."""
         if self._most[0] == self.starts.shape[1]:
             self.starts = np.concatenate([self.starts, np.full_like(self.starts, NONE)], axis=1)
-        return Call(_step, (self.starts, self.known, self.begins, collected, active, ended, Whole(self._most)))
+        _step(self.starts, self.known, self.begins, collected, active, ended, self._most)
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """Return the starts that are known, and whose next experience begins an episode."""

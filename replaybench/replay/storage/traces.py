@@ -7,13 +7,12 @@ come and go and which follow each other; what the numbers mean is the learner's 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.compilation.sequence import Call
 from replaybench.data.kernel import kernel
 
 Values = NDArray[np.float32]
@@ -56,9 +55,8 @@ class TraceRule(Protocol):
     ) -> None:
         """Use what the learner says of the steps in slots `idx` `[M, B]`; −1 where one was replaced meanwhile."""
 
-    # A rule may also have `calls(values, previous, next, idx, annotations, updates)`, which returns calls of kernels
-    # that do `annotated` in each of the latest so many updates: then these can be done in one phase. And, if it keeps
-    # counts, `loaded(values, count)`, called when a stored buffer was loaded, whose first `count` `[M]` slots are used.
+    # A rule that keeps counts may also have `loaded(values, count)`, called after a stored buffer was loaded; the first
+    # `count` `[M]` slots are in use.
 
 
 class Traces:
@@ -117,16 +115,6 @@ class Traces:
     def annotate(self, idx: Slots, annotations: Mapping[str, NDArray[Any]]) -> None:
         """Hand the rule what the learner returned of the steps in slots `idx` `[M, B]`; −1 is to be skipped."""
         self.rule.annotated(self.values, self.previous, self.next, idx, annotations)
-
-    def calls(self, idx: Slots, annotations: Mapping[str, NDArray[Any]], updates: int) -> Sequence[Call]:
-        """Return the calls that do `annotate` in each of the latest so many updates."""
-        rule: Any = self.rule
-        found: Sequence[Call] = rule.calls(self.values, self.previous, self.next, idx, annotations, updates)
-        return found
-
-    def gathering(self, idx: Slots, numbers: Values) -> Call:
-        """Return the call that fills in what `of` returns."""
-        return Call(_gather, (self.values, idx, numbers))
 
     def of(self, idx: Slots) -> Values:
         """Return the numbers `[M, B, K]` of the steps in slots `idx` `[M, B]`."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.compilation.sequence import Call, make_all
 from replaybench.replay.arrays import Indices, State
 from replaybench.replay.strategies.view import BufferView
 
@@ -16,12 +15,7 @@ class Running:
     """A part of a strategy at work; by default it notices nothing and keeps nothing."""
 
     def stored(self, slots: Indices) -> None:
-        """Learn that each member has a new occupant in `slots[m]` (−1: none)."""
-        make_all(self.storing(slots))
-
-    def storing(self, slots: Indices) -> Sequence[Call]:
-        """Return the calls that do `stored`."""
-        return ()
+        """Called after an experience was stored in `slots[m]` of each member (−1: none)."""
 
     def state_dict(self, stored: int) -> State:
         """Return the arrays that a resumed run needs, those per slot cut to the `stored` slots in use."""

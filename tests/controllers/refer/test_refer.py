@@ -17,7 +17,6 @@ from replaybench.controllers.exploration.gaussian_noise import GaussianNoise
 from replaybench.controllers.refer.far_count import FAR, RECOUNT, RHO, FarCount
 from replaybench.controllers.refer.rules import ReFER, near_policy
 from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.compilation.sequence import Each
 from replaybench.data.errors import UserError
 from replaybench.data.records.record import write_record
 from replaybench.replay.buffer import Replay, step_fields
@@ -31,8 +30,7 @@ TASK = Task(observation_size=S, action_size=A, discount=0.9, reward_scale=0.5)
 
 
 def move_beta(refer: ReFER, far_fraction: np.ndarray, update: int) -> None:
-    for call in refer.beta_moves(far_fraction, Each(np.array([update]))):
-        call.make()
+    refer.move_beta(far_fraction, update)
 
 
 def test_c_max_and_rates_are_annealed() -> None:

@@ -73,8 +73,6 @@ BROKEN_LEARNERS = {
         self.calls += 1
         return super().re_explore(s * self.calls)""",
     "members that wait draw nothing": "def explore(self, s, active): return super().explore(s, np.ones_like(active))",
-    "steps in a row of kernel calls are those one by one": """greedy_by_form = True
-    def policy(self, s): return super().mean(s) / 2""",
     "a member is the same bit for bit in any population": "def mean(self, s, m=None): return super().mean(s) / len(s)",
     "a resumed run equals an uninterrupted one": """def re_explore(self, s):
         self.calls += 1
@@ -146,17 +144,6 @@ def test_a_broken_learner_is_reported(promise: str, tmp_path: Path) -> None:
     path = tmp_path / "own.py"
     path.write_text(LEARNER_SOURCE.format(settings="pass", body=BROKEN_LEARNERS[promise]))
     assert broken(checked({promise: LEARNER[promise]}, learner_cell(f"{path}:Mine"))) == [promise]
-
-
-def test_calls_that_explore_otherwise_are_reported(tmp_path: Path) -> None:
-    """With acting that is as it should be."""
-    promise = "steps in a row of kernel calls are those one by one"
-    body = "greedy_by_form, exploring = True, DDPG.exploring"
-    for more, expected in (("", []), ("; re_explore = lambda s, o: DDPG.re_explore(s, o / 2)", [promise])):
-        for settings in ("pass", NORMALISED):
-            path = tmp_path / f"own{len(more)}{len(settings)}.py"
-            path.write_text(LEARNER_SOURCE.format(settings=settings, body=body + more))
-            assert broken(checked({promise: LEARNER[promise]}, learner_cell(f"{path}:Mine"))) == expected
 
 
 def test_statistics_without_bound_are_sound() -> None:

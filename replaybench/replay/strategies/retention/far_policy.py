@@ -7,13 +7,12 @@ policies.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.compilation.sequence import Call
 from replaybench.data.kernel import kernel
 from replaybench.replay.arrays import Indices, State
 from replaybench.replay.storage.traces import Values
@@ -54,9 +53,9 @@ class _RunningFarPol(RunningRetention):
         self.queue = np.zeros((members, view.capacity), np.int32)
         self.waiting = np.zeros(members, np.int64)
 
-    def calls(self, offers: Indices, capacity: int, slots: Indices) -> Sequence[Call]:
-        episodes, dropped = (self.episodes.starts, self.episodes.known), (self.victim, self.queue, self.waiting)
-        return [Call(_oldest_of_farthest, (*episodes, self.serial, self.far, *dropped, slots))]
+    def slots(self, offers: Indices, capacity: int, slots: Indices) -> None:
+        starts, known = self.episodes.starts, self.episodes.known
+        _oldest_of_farthest(starts, known, self.serial, self.far, self.victim, self.queue, self.waiting, slots)
 
     def state_dict(self, stored: int) -> State:
         return {"far_victim": self.victim}

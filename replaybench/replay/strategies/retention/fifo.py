@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from replaybench.data.compilation.sequence import Call
 from replaybench.data.kernel import kernel
 from replaybench.replay.arrays import Indices
 from replaybench.replay.strategies.retention.interface import Retention, RunningRetention
@@ -23,8 +21,8 @@ class FIFO(Retention):
 
 
 class _RunningFIFO(RunningRetention):
-    def calls(self, offers: Indices, capacity: int, slots: Indices) -> Sequence[Call]:
-        return [Call(_oldest, (offers, capacity, slots))]
+    def slots(self, offers: Indices, capacity: int, slots: Indices) -> None:
+        _oldest(offers, capacity, slots)
 
 
 @kernel

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from replaybench.data.compilation.sequence import Call
 from replaybench.data.kernel import kernel
 from replaybench.replay.arrays import Indices
 from replaybench.replay.strategies.retention.interface import Retention, RunningRetention
@@ -25,8 +23,8 @@ class FULL(Retention):
 
 
 class _RunningFULL(RunningRetention):
-    def calls(self, offers: Indices, capacity: int, slots: Indices) -> Sequence[Call]:
-        return [Call(_none, (slots,))]
+    def slots(self, offers: Indices, capacity: int, slots: Indices) -> None:
+        _none(slots)
 
 
 @kernel

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
-from replaybench.data.compilation.sequence import Call, make_all
 from replaybench.data.errors import UserError
 from replaybench.replay.arrays import Indices
 from replaybench.replay.strategies.running import Running
@@ -23,22 +21,15 @@ _MOST: Final = 1_000_000_000
 """Experiences in a buffer, as in studies."""
 
 
-class RunningRetention(Running):
-    """Chooses slots for a population whose buffers are full: one with `calls` need not have `slots`."""
+class RunningRetention(Running, ABC):
+    """Chooses slots for a population whose buffers are full."""
 
+    @abstractmethod
     def slots(self, offers: Indices, capacity: int, slots: Indices) -> None:
         """Fill `slots[m]` for every member whose entry is −2 (its buffer is full): a slot, or −1 for 'discard'.
 
         `offers` `[M]` counts each member's offers, the present one included.
         """
-        calls = self.calls(offers, capacity, slots)
-        if calls is None:
-            raise NotImplementedError(f"{type(self).__name__} needs slots or calls")
-        make_all(calls)
-
-    def calls(self, offers: Indices, capacity: int, slots: Indices) -> Sequence[Call] | None:
-        """Return the calls that do `slots`, by what is in the arrays whenever they are made; None if it has none."""
-        return None
 
 
 @dataclass(frozen=True)

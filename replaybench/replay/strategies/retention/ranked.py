@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.compilation.sequence import Call, Whole
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import next_double
@@ -89,12 +87,11 @@ class _RunningRanked(Drawing, RunningRetention):
         self.edges = np.zeros(segments + 1, np.int64)
         self.edges_for = 0
 
-    def calls(self, offers: Indices, capacity: int, slots: Indices) -> Sequence[Call]:
+    def slots(self, offers: Indices, capacity: int, slots: Indices) -> None:
         if self.edges_for != capacity and self.edges.size > 1:
             segment_edges(self.head, self.alpha, capacity, self.edges)
             self.edges_for = capacity
-        law = Whole(self.head), self.alpha, Whole(self.edges)
-        return [Call(_ranked_victims, (self.order, self.stream.state, *law, slots))]
+        _ranked_victims(self.order, self.stream.state, self.head, self.alpha, self.edges, slots)
 
 
 @kernel

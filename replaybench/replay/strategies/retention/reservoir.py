@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.compilation.sequence import Call
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import next_below
 from replaybench.replay.arrays import Indices
@@ -29,8 +27,8 @@ class Resv(Retention):
 
 
 class _RunningResv(Drawing, RunningRetention):
-    def calls(self, offers: Indices, capacity: int, slots: Indices) -> Sequence[Call]:
-        return [Call(_reservoir, (self.stream.state, offers, capacity, slots))]
+    def slots(self, offers: Indices, capacity: int, slots: Indices) -> None:
+        _reservoir(self.stream.state, offers, capacity, slots)
 
 
 @kernel

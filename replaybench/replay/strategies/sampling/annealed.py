@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from replaybench.data.compilation.sequence import Call
 from replaybench.data.errors import UserError
 from replaybench.replay.arrays import Indices
 from replaybench.replay.strategies.sampling.interface import Draws, RunningSampling, Sampling
@@ -49,6 +47,6 @@ class _RunningAnnealed(RunningUniform):
         super().__init__(view)
         self.description = description
 
-    def calls(self, contexts: Sequence[Context], count: Indices, offers: Indices, draws: Draws) -> Sequence[Call]:
-        draws.rate_factor[:] = self.description.factor(contexts[0].progress)
-        return super().calls(contexts, count, offers, draws)
+    def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
+        draws.rate_factor[:] = self.description.factor(context.progress)
+        super().draw(context, count, offers, draws)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.compilation.sequence import Call, Each, Whole
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import next_below
 from replaybench.replay.arrays import Floats, Indices
@@ -71,20 +69,17 @@ class _RunningAER(RunningSampling):
         self.description, self.columns = description, view.columns
         self.scratch = _scratch(0)
 
-    def calls(self, contexts: Sequence[Context], count: Indices, offers: Indices, draws: Draws) -> Sequence[Call]:
-        states = [context.state for context in contexts if context.state is not None]
-        if len(states) < len(contexts):
+    def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
+        if context.state is None:
             raise ValueError("AER needs to know the state that each agent attends to: Context(state=[M, S])")
-        widening = self.description.factor(contexts[0].progress)
+        widening = self.description.factor(context.progress)
         wanted = math.ceil(widening * draws.idx.shape[1])
         if wanted > self.scratch.likeness.size:
             self.scratch = _scratch(wanted)
         draws.rate_factor[:] = widening
         span = self.columns.spans["observation"]
-        rows, serial = self.columns.rows, self.columns.serial
-        attended, scratch = Each(np.stack(states)), Whole(self.scratch)
-        arguments = (self.stream.state, rows, serial, span.start, attended, count, wanted, scratch, draws)
-        return [Call(_draw_alike, arguments)]
+        rows, serial, state = self.columns.rows, self.columns.serial, np.ascontiguousarray(context.state)
+        _draw_alike(self.stream.state, rows, serial, span.start, state, count, wanted, self.scratch, draws)
 
 
 @kernel

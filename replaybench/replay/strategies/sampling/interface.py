@@ -8,11 +8,9 @@ each draw; weights are made from those by a modifier (`replaybench.replay.strate
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from replaybench.data.compilation.sequence import Call, make_all
 from replaybench.replay.arrays import Floats, Indices
 from replaybench.replay.strategies.running import Drawing
 from replaybench.replay.strategies.sampling.draws import Draws as Draws
@@ -24,8 +22,8 @@ FEEDBACK: Final = ("td_error", "rate", "phase")
 """What a sampling may not do without; see `Sampling.feedback`."""
 
 
-class RunningSampling(Drawing):
-    """Draws for a population: one with `calls` can draw within a phase of updates, any other must have `draw`.
+class RunningSampling(Drawing, ABC):
+    """Draws for a population.
 
     Args:
         view: the buffer.
@@ -34,26 +32,12 @@ class RunningSampling(Drawing):
     def __init__(self, view: BufferView) -> None:
         super().__init__(view, "sampling")
 
+    @abstractmethod
     def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
         """Fill `draws`, given the numbers of experiences stored and offered `[M]`; each stores at least one."""
-        calls = self.calls([context], count, offers, draws)
-        if calls is None:
-            raise NotImplementedError(f"{type(self).__name__} needs draw or calls")
-        make_all(calls)
-
-    def calls(
-        self, contexts: Sequence[Context], count: Indices, offers: Indices, draws: Draws
-    ) -> Sequence[Call] | None:
-        """Return the calls that do `draw` in successive updates, of which each has its context; None if it has none."""
-        return None
 
     def annotate(self, idx: Indices, td_error: Floats) -> None:
         """Use |δ| `[M, B]` of the experiences in slots idx `[M, B]`; an idx below 0 is to be skipped."""
-        make_all(self.annotation_calls(idx, td_error))
-
-    def annotation_calls(self, idx: Indices, td_error: Floats) -> Sequence[Call]:
-        """Return the calls that do `annotate`, where there are `calls`."""
-        return ()
 
 
 @dataclass(frozen=True)
@@ -69,8 +53,6 @@ class Sampling(Term, ABC):
     rate is left alone, whatever it writes into `rate_factor`."""
     independent: ClassVar[bool] = False
     """Whether draws know neither of each other nor of the update, so that a few batches can be drawn as one."""
-    lasting: ClassVar[bool] = False
-    """Whether `calls` hold while experiences arrive between the updates: they read counts when they are made."""
     steady: ClassVar[bool] = False
     """Whether draws do not depend on the progress of the run."""
     importance_undefined: ClassVar[str] = ""
@@ -81,7 +63,7 @@ class Sampling(Term, ABC):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        for promise in ("independent", "lasting", "steady"):  # about a class's own draws: not inherited
+        for promise in ("independent", "steady"):  # about a class's own draws: not inherited
             setattr(cls, promise, vars(cls).get(promise, False))
 
     @property

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.compilation.sequence import Call
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import next_double
@@ -41,7 +40,7 @@ class PERprop(Sampling):
     alpha: float = 0.6
     epsilon: float = 1e-6
     feedback = ("td_error",)
-    lasting = steady = True
+    steady = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha < np.inf:
@@ -63,15 +62,15 @@ class _RunningPERprop(RunningSampling):
         self.sums = make_sums(len(view.members), view.capacity)
         self.largest = np.ones(len(view.members), np.float32)
 
-    def storing(self, slots: Indices) -> Sequence[Call]:
-        return [Call(_set_largest, (self.sums, self.largest, slots))]
+    def stored(self, slots: Indices) -> None:
+        _set_largest(self.sums, self.largest, slots)
 
-    def calls(self, contexts: Sequence[Context], count: Indices, offers: Indices, draws: Draws) -> Sequence[Call]:
-        return [Call(_draw_proportional, (self.sums, self.stream.state, draws))]
+    def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
+        _draw_proportional(self.sums, self.stream.state, draws)
 
-    def annotation_calls(self, idx: Indices, td_error: Floats) -> Sequence[Call]:
-        rule = self.description.alpha, self.description.epsilon
-        return [Call(_set_priorities, (self.sums, self.largest, idx, td_error, *rule))]
+    def annotate(self, idx: Indices, td_error: Floats) -> None:
+        rule = self.description
+        _set_priorities(self.sums, self.largest, idx, td_error, rule.alpha, rule.epsilon)
 
     def state_dict(self, stored: int) -> State:
         own = {"priority": self.sums.leaf[:, :stored], "priority_largest": self.largest}

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.compilation.sequence import Call, Whole
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import next_double
@@ -32,7 +30,7 @@ class PER(Sampling):
     alpha: float = 0.7
     orders = ("td_error",)
     feedback = ("td_error",)
-    lasting = steady = True
+    steady = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha < np.inf:
@@ -49,12 +47,12 @@ class _RunningPER(RunningSampling):
         self.edges = np.zeros((0, 0), np.int64)
         self.edges_for = np.zeros(0, np.int64)
 
-    def calls(self, contexts: Sequence[Context], count: Indices, offers: Indices, draws: Draws) -> Sequence[Call]:
+    def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
         members, batch = draws.idx.shape
         if self.edges.shape != (members, batch + 1):
             self.edges, self.edges_for = np.zeros((members, batch + 1), np.int64), np.zeros(members, np.int64)
-        law = Whole(self.head), self.alpha, self.edges_for, self.edges
-        return [Call(_draw_stratified, (self.order, self.stream.state, *law, count, draws))]
+        law = self.head, self.alpha, self.edges_for, self.edges
+        _draw_stratified(self.order, self.stream.state, *law, count, draws)
 
 
 @kernel

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.compilation.sequence import Call, Each
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import next_below
@@ -85,18 +84,16 @@ class RunningERE(RunningSampling):
         super().__init__(view)
         self.description, self.view = description, view
 
-    def newest(self, contexts: Sequence[Context], count: Indices) -> Each:
-        """Return c_k of each update, `[U, M]`."""
-        capacity = self.view.capacity if self.view.bounded else None
-        return Each(np.stack([self.description.newest(context, capacity, count) for context in contexts]))
+    def newest(self, context: Context, count: Indices) -> Indices:
+        """Return c_k `[M]`."""
+        return self.description.newest(context, self.view.capacity if self.view.bounded else None, count)
 
 
 class _RunningRing(RunningERE):
     """Where the order of slots is that of age."""
 
-    def calls(self, contexts: Sequence[Context], count: Indices, offers: Indices, draws: Draws) -> Sequence[Call]:
-        newest = self.newest(contexts, count)
-        return [Call(_draw_ring, (self.stream.state, newest, offers, self.view.capacity, draws))]
+    def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
+        _draw_ring(self.stream.state, self.newest(context, count), offers, self.view.capacity, draws)
 
 
 @kernel
@@ -116,12 +113,11 @@ class _RunningLog(RunningERE):
         super().__init__(description, view)
         self.ages = AgeLog(len(view.members), view.capacity)
 
-    def storing(self, slots: Indices) -> Sequence[Call]:
-        return [Call(_renew, (self.ages.state, slots))]
+    def stored(self, slots: Indices) -> None:
+        _renew(self.ages.state, slots)
 
-    def calls(self, contexts: Sequence[Context], count: Indices, offers: Indices, draws: Draws) -> Sequence[Call]:
-        newest = self.newest(contexts, count)
-        return [Call(_draw_log, (self.stream.state, self.ages.state, newest, count, draws))]
+    def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
+        _draw_log(self.stream.state, self.ages.state, self.newest(context, count), count, draws)
 
     def state_dict(self, stored: int) -> State:
         return {**super().state_dict(stored), **self.ages.state_dict(stored)}

@@ -6,14 +6,13 @@ which may pass its end, or the tail of an age log.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.compilation.sequence import Call
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import next_double
 from replaybench.replay.arrays import Floats, Indices, State
@@ -67,18 +66,19 @@ class _RunningEREPER(RunningERE):
         self.ages = AgeLog(members, 0 if view.in_turn else view.capacity, weighted=True)
         self.sums = make_sums(members, view.capacity) if view.in_turn else self.ages.state.priority
 
-    def storing(self, slots: Indices) -> Sequence[Call]:
-        return [Call(_store, (self.sums, self.ages.state, self.largest, slots))]
+    def stored(self, slots: Indices) -> None:
+        _store(self.sums, self.ages.state, self.largest, slots)
 
-    def calls(self, contexts: Sequence[Context], count: Indices, offers: Indices, draws: Draws) -> Sequence[Call]:
-        newest = self.newest(contexts, count)
+    def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
+        newest = self.newest(context, count)
         if self.view.in_turn:
-            return [Call(_draw_ring, (self.stream.state, self.sums, newest, offers, self.view.capacity, draws))]
-        return [Call(_draw_log, (self.stream.state, self.ages.state, newest, count, draws))]
+            _draw_ring(self.stream.state, self.sums, newest, offers, self.view.capacity, draws)
+        else:
+            _draw_log(self.stream.state, self.ages.state, newest, count, draws)
 
-    def annotation_calls(self, idx: Indices, td_error: Floats) -> Sequence[Call]:
+    def annotate(self, idx: Indices, td_error: Floats) -> None:
         rule = self.priorities.alpha, self.priorities.epsilon
-        return [Call(_set_priorities, (self.sums, self.ages.state, self.largest, idx, td_error, *rule))]
+        _set_priorities(self.sums, self.ages.state, self.largest, idx, td_error, *rule)
 
     def state_dict(self, stored: int) -> State:
         own: State = {"priority_largest": self.largest}

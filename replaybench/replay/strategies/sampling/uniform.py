@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.compilation.sequence import Call
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import next_below
 from replaybench.replay.arrays import Indices
@@ -20,7 +18,7 @@ from replaybench.replay.strategies.view import BufferView, Context
 class Uniform(Sampling):
     """Every stored experience with equal chance, with replacement."""
 
-    independent = lasting = steady = True
+    independent = steady = True
     importance_undefined = "its draws have equal chances, so all weights would be 1"
 
     def start(self, view: BufferView) -> RunningSampling:
@@ -30,8 +28,8 @@ class Uniform(Sampling):
 class RunningUniform(RunningSampling):
     """Uniform replay for a population."""
 
-    def calls(self, contexts: Sequence[Context], count: Indices, offers: Indices, draws: Draws) -> Sequence[Call]:
-        return [Call(_draw_uniform, (self.stream.state, count, draws))]
+    def draw(self, context: Context, count: Indices, offers: Indices, draws: Draws) -> None:
+        _draw_uniform(self.stream.state, count, draws)
 
 
 @kernel

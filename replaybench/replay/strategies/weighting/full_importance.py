@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.compilation.sequence import Call, Each
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.replay.arrays import Floats, Indices, State
@@ -56,17 +55,14 @@ class _RunningFIS(RunningWeighting):
         self.replays = np.zeros((len(view.members), view.capacity), np.uint16)
         self.before = np.zeros((len(view.members), 2), np.int64)  # offers and updates when the first phase was over
 
-    def storing(self, slots: Indices) -> Sequence[Call]:
-        return [Call(_begin_count, (self.replays, slots))]
+    def stored(self, slots: Indices) -> None:
+        _begin_count(self.replays, slots)
 
-    def calls(
-        self, contexts: Sequence[Context], usages: Sequence[Usage], draws: Draws, weight: Floats
-    ) -> Sequence[Call]:
+    def weigh(self, context: Context, usage: Usage, draws: Draws, weight: Floats) -> None:
         if not self.before.any():
-            self.before[:, 0], self.before[:, 1] = usages[0].offers, usages[0].phase_end
-        lifetime, expected = zip(*(self._lifetime(usage, draws.idx.shape[1]) for usage in usages), strict=True)
-        counts = Each(np.stack(lifetime)), Each(np.stack(expected))
-        return [Call(_weigh_by_counts, (self.replays, *counts, self.beta, draws.idx, weight))]
+            self.before[:, 0], self.before[:, 1] = usage.offers, usage.phase_end
+        lifetime, expected = self._lifetime(usage, draws.idx.shape[1])
+        _weigh_by_counts(self.replays, lifetime, expected, self.beta, draws.idx, weight)
 
     def _lifetime(self, usage: Usage, batch: int) -> tuple[Indices, NDArray[np.float64]]:
         """Return n and n·p of each member, `[M]`."""

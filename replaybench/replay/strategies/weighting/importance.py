@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.compilation.sequence import Call, Each
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.replay.arrays import Floats, Indices
@@ -30,7 +28,7 @@ class IS(Weighting):
     last: float = 1.0
     normalise: bool = False
     all_networks: bool = False
-    by_probability = lasting = True
+    by_probability = True
 
     def __post_init__(self) -> None:
         if not (0 <= self.first <= 1 and 0 <= self.last <= 1):
@@ -48,13 +46,10 @@ class _RunningIS(RunningWeighting):
     def __init__(self, description: IS) -> None:
         self.description = description
 
-    def calls(
-        self, contexts: Sequence[Context], usages: Sequence[Usage], draws: Draws, weight: Floats
-    ) -> Sequence[Call]:
+    def weigh(self, context: Context, usage: Usage, draws: Draws, weight: Floats) -> None:
         first, last = self.description.first, self.description.last
-        betas = np.array([first + (last - first) * context.progress for context in contexts])
-        settings = Each(betas), self.description.normalise
-        return [Call(_weigh_by_chance, (usages[0].stored, draws.probability, *settings, weight))]
+        beta = first + (last - first) * context.progress
+        _weigh_by_chance(usage.stored, draws.probability, beta, self.description.normalise, weight)
 
 
 @kernel

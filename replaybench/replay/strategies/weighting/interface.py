@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from replaybench.data.compilation.sequence import Call, make_all
 from replaybench.replay.arrays import Floats, Indices
 from replaybench.replay.strategies.running import Running
 from replaybench.replay.strategies.sampling.draws import Draws
@@ -29,21 +27,12 @@ class Usage(NamedTuple):
     stored: Indices
 
 
-class RunningWeighting(Running):
-    """Weighs the batches of a population: with `calls` within a phase of updates, too; any other must have `weigh`."""
+class RunningWeighting(Running, ABC):
+    """Weighs the batches of a population."""
 
+    @abstractmethod
     def weigh(self, context: Context, usage: Usage, draws: Draws, weight: Floats) -> None:
         """Fill weight `[M, B]`."""
-        calls = self.calls([context], [usage], draws, weight)
-        if calls is None:
-            raise NotImplementedError(f"{type(self).__name__} needs weigh or calls")
-        make_all(calls)
-
-    def calls(
-        self, contexts: Sequence[Context], usages: Sequence[Usage], draws: Draws, weight: Floats
-    ) -> Sequence[Call] | None:
-        """Return the calls that do `weigh` in successive updates; None if it has none."""
-        return None
 
 
 @dataclass(frozen=True)
@@ -52,17 +41,11 @@ class Weighting(Term, ABC):
 
     by_probability: ClassVar[bool] = False
     """Whether weights are made from the probabilities of the draws."""
-    lasting: ClassVar[bool] = False
-    """Whether `calls` hold while experiences arrive between the updates; see `Sampling`."""
     slot_bytes: ClassVar[int] = 0
     """About how many bytes a slot costs it."""
 
     all_networks = False
     """Whether all networks' losses are weighted, or the critic's only."""
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        cls.lasting = vars(cls).get("lasting", False)  # a promise about a class's own weights is not inherited
 
     @property
     def steady(self) -> bool:

@@ -151,7 +151,7 @@ def test_a_warm_up_leaves_lifetimes_as_they_are(warm_up: int) -> None:
     for phase in range(12):
         fill(replay, 40)
         replay.sample(Context(0, 20))
-        usage = replay.usage_after(Context(0, 20), replay.updates, replay.count)
+        usage = replay._usage(Context(0, 20), replay.count)
         lifetime, expected = running._lifetime(usage, 16)
         n = 200 if phase >= 9 else replay.updates
         assert (lifetime[0], expected[0]) == (n, pytest.approx(16 * n / replay.count[0])), phase
