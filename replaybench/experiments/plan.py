@@ -19,7 +19,7 @@ from replaybench.data.memory import available_memory
 from replaybench.data.quantities import gigabytes
 from replaybench.envs.registry import make_plant
 from replaybench.experiments.training.cell import CellRun
-from replaybench.experiments.training.study import Cell, Study
+from replaybench.experiments.training.study import Cell, Study, reference_cells
 from replaybench.replay.buffer import Replay
 
 _WORKER_BYTES = 400 << 20  # an interpreter with the compiled kernels loaded
@@ -55,9 +55,8 @@ def plan(study: Study, folder: RunFolder, workers: int) -> Plan:
 
 def _reference_sizes(study: Study, cells: Sequence[Cell]) -> list[int]:
     """Return the bytes that each of the references which are not known yet may need."""
-    points = {(cell.plant, cell.frequency, cell.noise): cell for cell in cells}
     sizes = []
-    for cell in points.values():
+    for cell in reference_cells(cells).values():
         plant = make_plant(cell.plant, **cell.parameters)
         if not kept_at(plant, cell.frequency, cell.noise, study.reference).is_file():
             check_effort(plant, cell.frequency, cell.noise)

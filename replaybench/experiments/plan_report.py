@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from replaybench.experiments.plan import check_room, plan
 from replaybench.experiments.plan_warnings import plan_warnings
 from replaybench.experiments.study_changes import replaced
 from replaybench.experiments.sweep import cores
+from replaybench.experiments.training.learning_task import horizon
 from replaybench.experiments.training.study import Cell, Study
 
 _MOST_ROWS: Final = 200
@@ -50,6 +51,8 @@ def show_plan(console: Console, study: Study, folder: Path, workers: int, cluste
         at = reached(RunFolder(folder), blocks[0]) if len(blocks) == 1 and blocks[0].id in open_ids else ""
         table.add(*_row(blocks, short, sum(cell.id in open_ids for cell in blocks), at))
     console.print(table)
+    for line in _discounts(todo.cells):
+        console.print(line, markup=False, highlight=False)
     check_room(todo, folder)
     at_once = min(workers, cores()) if cluster is None else 1
     needed = duration(estimate_seconds(todo.open, at_once))
@@ -63,6 +66,17 @@ def show_plan(console: Console, study: Study, folder: Path, workers: int, cluste
         console.print(notice, markup=False, highlight=False)
     for warning in plan_warnings(todo.cells):
         console.print(f"warning: {warning}", markup=False, highlight=False)
+
+
+def _discounts(cells: Sequence[Cell]) -> Iterator[str]:
+    """Say of each plant and rate how far its learners' discounts look."""
+    told: dict[str, set[str]] = {}
+    for cell in {(cell.plant, cell.learner, cell.frequency): cell for cell in cells}.values():
+        words = horizon(cell.gamma, cell.frequency)
+        told.setdefault(f"discount  {cell.plant} at {cell.frequency:g} Hz: {words}", set()).add(cell.learner)
+    everyone = len({cell.learner for cell in cells})
+    for line, learners in told.items():
+        yield line if len(learners) == everyone else f"{line} ({', '.join(sorted(learners))})"
 
 
 def _row(blocks: Sequence[Cell], short: Mapping[str, Mapping[str, str]], missing: int, at: str) -> tuple[str, ...]:

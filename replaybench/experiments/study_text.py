@@ -7,16 +7,21 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from replaybench.experiments.training.study import Cell, Study
+from replaybench.experiments.training.study import GAMMA, Cell, Study
 
 
 def resolved(study: Study, cells: Sequence[Cell]) -> Study:
     """Return the study with every setting of its learners and plants written out; its cells are the same."""
-    learner = {cell.learner: _without_none(cell.settings) for cell in cells}
-    start = {cell.learner: cell.start for cell in cells if cell.start is not None}
-    return dataclasses.replace(
-        study, learner=learner, plant={cell.plant: cell.parameters for cell in cells}, start=start
-    )
+    known = {name for grid in study.grids() for name in grid.learners}
+    names = {cell.id: cell.learner if cell.learner in known else cell.learner.rpartition(GAMMA)[0] for cell in cells}
+    learner = {names[cell.id]: _without_none(cell.settings) for cell in cells}
+    start = {names[cell.id]: cell.start for cell in cells if cell.start is not None}
+    # The discount in a cell's parameters may be its learner's alone.
+    plant = {cell.plant: {k: v for k, v in cell.parameters.items() if k != "discount"} for cell in cells}
+    for tables, given in ((learner, study.learner), (plant, study.plant)):
+        for name, table in tables.items():
+            table |= {key: value for key, value in given.get(name, {}).items() if key == "discount"}
+    return dataclasses.replace(study, learner=learner, plant=plant, start=start)
 
 
 def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:

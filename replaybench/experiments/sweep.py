@@ -29,7 +29,7 @@ from replaybench.experiments.snapshots.solved import Solved, solved_surfaces, wr
 from replaybench.experiments.study_changes import replaced
 from replaybench.experiments.study_text import resolved, write_toml
 from replaybench.experiments.training.cluster import check_cluster, run_on_cluster
-from replaybench.experiments.training.study import Cell, Study
+from replaybench.experiments.training.study import Cell, Study, reference_cells
 from replaybench.experiments.training.tasks import Job, Run, run_cell_task, store_files
 from replaybench.experiments.training.workers import leave_if_imported, run_locally
 
@@ -138,7 +138,7 @@ def run_sweep(
             console.print(f"warning: {warning}", markup=False, highlight=False)
         write_text(folder.study, write_toml(resolved(study, todo.cells)))
         write_provenance(folder, study.name, todo.cells, complete=False)  # so that cells can be found while they run
-        points = {(cell.plant, cell.frequency, cell.noise): cell for cell in todo.cells}
+        points = reference_cells(todo.cells)
         tasks = _jobs(study, points, todo.open, folder if cluster is None else None, checkpoint_seconds)
         by_name = {f"{point}": cell for point, cell in points.items()}
         references: dict[str, Reference] = {}

@@ -109,6 +109,9 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
                 columns = [list(data.coords["signal"].values).index(name) for name in _signals(cell)]
                 data.variables["replayed_noise"].values[point][runs, columns] = arrays["replayed_noise"]
             _add_origin(data, block, stints)
+    _blank(data, "discount", ("plant", "learner", "frequency"), "discount of a control step")
+    for cell in {(cell.plant, cell.learner, cell.frequency): cell for cell in cells}.values():
+        data["discount"].loc[{axis: getattr(cell, axis) for axis in data["discount"].dims}] = cell.gamma
     add_references(data, references)
     add_scores(data)
     label_axes(data)

@@ -63,6 +63,7 @@ _FORMS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "update_every": (("plant",), _WHOLE),
     "episode_steps": ((*AXES, "seed", "episode"), _NUMBER),
     "replayed_noise": ((*AXES, "seed", "signal"), _NUMBER),
+    "discount": (("plant", "learner", "frequency"), _NUMBER),
     "reference_rule": (("plant",), _TEXT),
     "reference_grid": (("plant", "frequency"), _TEXT),
     "reference_change": (("plant", "frequency"), _NUMBER),
