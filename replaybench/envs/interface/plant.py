@@ -160,7 +160,8 @@ class Plant:
         """
         if not SHARE.fits(discount):
             raise UserError(f"plant {cls.__name__}: discount must be {SHARE.words}, not {shown(discount)}")
-        return cls if discount == cls.discount else _with_discount(cls, float(discount))
+        same: Any = cls  # mypy takes no type of types for hashable
+        return cls if discount == cls.discount else _with_discount(same, float(discount))
 
     def settings(self) -> dict[str, Parameter]:
         """Return what `make_plant` needs to make this plant again: its parameters, and its discount where changed."""

@@ -111,7 +111,7 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
             _add_origin(data, block, stints)
     _blank(data, "discount", ("plant", "learner", "frequency"), "discount of a control step")
     for cell in {(cell.plant, cell.learner, cell.frequency): cell for cell in cells}.values():
-        data["discount"].loc[{axis: getattr(cell, axis) for axis in data["discount"].dims}] = cell.gamma
+        data["discount"].loc[{"plant": cell.plant, "learner": cell.learner, "frequency": cell.frequency}] = cell.gamma
     add_references(data, references)
     add_scores(data)
     label_axes(data)
