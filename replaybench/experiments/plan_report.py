@@ -12,6 +12,7 @@ from rich.console import Console
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.quantities import duration, gigabytes
 from replaybench.data.user_code.user_file import shortened
+from replaybench.envs.ode.plant import steps_told
 from replaybench.experiments.calibration import estimate_seconds
 from replaybench.experiments.inspection.cell_table import reached
 from replaybench.experiments.inspection.fitted_table import FittedTable
@@ -51,7 +52,7 @@ def show_plan(console: Console, study: Study, folder: Path, workers: int, cluste
         at = reached(RunFolder(folder), blocks[0]) if len(blocks) == 1 and blocks[0].id in open_ids else ""
         table.add(*_row(blocks, short, sum(cell.id in open_ids for cell in blocks), at))
     console.print(table)
-    for line in _discounts(todo.cells):
+    for line in (*_discounts(todo.cells), *_substeps(todo.cells)):
         console.print(line, markup=False, highlight=False)
     check_room(todo, folder)
     at_once = min(workers, cores()) if cluster is None else 1
@@ -77,6 +78,13 @@ def _discounts(cells: Sequence[Cell]) -> Iterator[str]:
     everyone = len({cell.learner for cell in cells})
     for line, learners in told.items():
         yield line if len(learners) == everyone else f"{line} ({', '.join(sorted(learners))})"
+
+
+def _substeps(cells: Sequence[Cell]) -> Iterator[str]:
+    """Say of each plant and rate how a sample is integrated, where that is chosen here."""
+    for cell in {(cell.plant, cell.frequency): cell for cell in cells}.values():
+        if told := steps_told(cell.make_plant(), cell.frequency):
+            yield f"substeps  {cell.plant} at {cell.frequency:g} Hz: {told}"
 
 
 def _row(blocks: Sequence[Cell], short: Mapping[str, Mapping[str, str]], missing: int, at: str) -> tuple[str, ...]:

@@ -73,6 +73,10 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
     plants = {cell.plant: cell for cell in cells}
     data.coords["episode_metric"] = "plant", [plants[name].make_plant().episode_metric for name in coordinates["plant"]]
     data.coords["update_every"] = "plant", [plants[name].update_every for name in coordinates["plant"]]
+    _blank(data, "max_substep", ("plant",), "longest step of integration, of plants that are given by equations")
+    data["max_substep"].values[:] = [
+        getattr(plants[name].make_plant(), "max_substep", np.nan) for name in coordinates["plant"]
+    ]
     _blank(data, "reward", (*AXES, "seed", "episode"), "told of training episodes: mean reward per step, or return")
     _blank(data, "reward_greedy", (*AXES, "seed", "greedy_episode"), "the same of greedy episodes")
     _blank(data, "episode_steps", (*AXES, "seed", "episode"), "mean number of steps of training episodes")
@@ -116,6 +120,7 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
     add_scores(data)
     label_axes(data)
     data["seconds"].attrs["units"], data["memory"].attrs["units"] = "s", "B"
+    data["max_substep"].attrs["units"] = "s"
     data.attrs = {
         "title": "replaybench sweep",
         "version": VERSION,

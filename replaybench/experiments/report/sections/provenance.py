@@ -23,6 +23,9 @@ def provenance_section(material: Material) -> Section:
             values = [text for text in dict.fromkeys(map(str, data[name].values.ravel())) if text]
             facts.append((what, "; ".join(values[:6]) + (f"; {len(values) - 6} more" if len(values) > 6 else "")))
     facts += _discounts(material)
+    if "max_substep" in data and np.isfinite(data["max_substep"]).any():
+        steps = zip(map(plant_name, material.plants), data["max_substep"].values, strict=True)
+        facts.append(("Runge-Kutta steps", ", ".join(f"{n}: at most {s:.4g} s" for n, s in steps if np.isfinite(s))))
     written = origin.get("written")
     if isinstance(written, Mapping):
         facts += [("results written", _told(written.get("at"))), ("command", _told(written.get("argv")))]
