@@ -13,7 +13,7 @@ from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.quantities import duration, gigabytes
 from replaybench.data.user_code.user_file import shortened
 from replaybench.envs.ode.plant import steps_told
-from replaybench.experiments.calibration import estimate_seconds
+from replaybench.experiments.calibration import TRIAL_SECONDS, estimate, untried
 from replaybench.experiments.inspection.cell_table import reached
 from replaybench.experiments.inspection.fitted_table import FittedTable
 from replaybench.experiments.plan import check_room, plan
@@ -30,10 +30,15 @@ _RIGHT: Final = ("noise", "Hz", "seeds", "episodes")
 _DROPPABLE: Final = ("updates", "cell", "state")
 
 
-def show_plan(console: Console, study: Study, folder: Path, workers: int, cluster: str | None = None) -> None:
+def show_plan(
+    console: Console, study: Study, folder: Path, workers: int, cluster: str | None = None, measure: bool = True
+) -> None:
     """Print the grid points of a study, what their cells need in time, memory and disk, and what would be replaced.
 
     The workers of a cluster are not asked: what one of them needs, if it is as fast as this machine, is told.
+
+    Args:
+        measure: try kinds of cells whose speed is not known here for some seconds each.
 
     Raises:
         UserError: a cell cannot be run, or all of them do not fit.
@@ -56,11 +61,15 @@ def show_plan(console: Console, study: Study, folder: Path, workers: int, cluste
         console.print(line, markup=False, highlight=False)
     check_room(todo, folder)
     at_once = min(workers, cores()) if cluster is None else 1
-    needed = duration(estimate_seconds(todo.open, at_once))
+    if measure and (new := untried(todo.open)):
+        kinds = f"{new} kind{'s' * (new != 1)} of cells"
+        print(f"measuring the speed of {kinds}, at most {TRIAL_SECONDS:g} s each; --no-measure skips that", flush=True)
+    needed = estimate(todo.open, todo.cells, study.reference, at_once, measure)
     who = f"{workers} worker(s) of this machine" if cluster is None else f"one worker; those of {cluster} share it"
     if cluster is None and at_once < workers:
         who += f", which share its {at_once} core(s)"
-    print(f"time    about {needed} on {who}, references not counted")
+    print(f"time    about {duration(needed.seconds)} on {who}")
+    print(f"        {needed.in_words()}")
     print(f"memory  about {gigabytes(todo.memory_bytes)}")
     print(f"disk    about {gigabytes(todo.disk_bytes)} in {folder}")
     if notice := replaced(RunFolder(folder), study, todo.cells):
