@@ -17,6 +17,7 @@ from replaybench.data.errors import UserError
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.memory import available_memory
 from replaybench.data.quantities import gigabytes
+from replaybench.data.user_code.user_file import names_from
 from replaybench.envs.registry import make_plant
 from replaybench.experiments.training.cell import CellRun
 from replaybench.experiments.training.study import Cell, Study, reference_cells
@@ -42,6 +43,11 @@ def plan(study: Study, folder: RunFolder, workers: int) -> Plan:
     Raises:
         UserError: a cell cannot be run, or what it is measured against would take hours.
     """
+    with names_from(study.folder):
+        return _plan(study, folder, workers)
+
+
+def _plan(study: Study, folder: RunFolder, workers: int) -> Plan:
     cells = study.cells()
     todo = [cell for cell in cells if not (folder.cell(cell.id) / "scores.h5").is_file()]
     built: dict[str, Replay] = {}

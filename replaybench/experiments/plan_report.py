@@ -11,7 +11,7 @@ from rich.console import Console
 
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.quantities import duration, gigabytes
-from replaybench.data.user_code.user_file import shortened
+from replaybench.data.user_code.user_file import names_from, shortened
 from replaybench.envs.ode.plant import steps_told
 from replaybench.experiments.calibration import TRIAL_SECONDS, estimate, untried
 from replaybench.experiments.inspection.cell_table import reached
@@ -43,6 +43,11 @@ def show_plan(
     Raises:
         UserError: a cell cannot be run, or all of them do not fit.
     """
+    with names_from(study.folder):
+        _show(console, study, folder, workers, cluster, measure)
+
+
+def _show(console: Console, study: Study, folder: Path, workers: int, cluster: str | None, measure: bool) -> None:
     todo = plan(study, RunFolder(folder), workers if cluster is None else 1)
     title = f"{study.name}: {len(todo.cells)} cell{'s' * (len(todo.cells) != 1)}, {len(todo.open)} to run"
     points: dict[tuple[Any, ...], list[Cell]] = {}

@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NamedTuple
@@ -25,6 +26,9 @@ IN_FILE: Final = "path/to/file.py:ClassName"
 _NAME: Final = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)\Z")
 _IN_TEXT: Final = re.compile(r"[^()*·+\[\]]+\.py:(\w+)")
 
+_PATHS: Final = re.compile(r"[^()*·+\[\]]+\.py(?=:\w)")
+_FOLDER: Final[ContextVar[str]] = ContextVar("folder of the study that runs", default="")
+
 _MOST_FILES: Final = 100
 """Files of a folder in which a name is looked for."""
 _MOST_OFFERED: Final = 6
@@ -38,6 +42,46 @@ class InFile(NamedTuple):
 
     path: Path
     class_name: str
+
+
+@contextmanager
+def names_from(folder: str) -> Iterator[None]:
+    """Look up relative paths of users' files in a folder first, and only then where this runs; "" changes nothing."""
+    token = _FOLDER.set(folder or _FOLDER.get())
+    try:
+        yield
+    finally:
+        _FOLDER.reset(token)
+
+
+def located(path: Path) -> Path:
+    """Return where a path leads that a study names: beside it if something is there, else where this runs."""
+    beside = _FOLDER.get() / path
+    return beside if beside.exists() else path
+
+
+def canonical(text: str, folder: str = "") -> str:
+    """Return a name, or a strategy, with the paths of its files as short as can be.
+
+    Args:
+        text: `./mine.py:Mine` is `mine.py:Mine`.
+        folder: paths of files within it are relative to it.
+    """
+
+    def short(match: re.Match[str]) -> str:
+        front, colon, path = match[0].rpartition(":")  # as of `gymnasium:./mine.py:Mine-v0`
+        if match.start() and path.startswith(os.sep):  # behind a bracket in the name of a folder
+            return match[0]
+        inside = folder and os.path.isabs(path) and Path(path).is_relative_to(folder)
+        return front + colon + (os.path.relpath(path, folder) if inside else os.path.normpath(path))
+
+    return _PATHS.sub(short, text)
+
+
+def alike(name: str, other: str) -> bool:
+    """Return whether two names are of a class in files of one name, wherever these lie."""
+    mine, theirs = (_PATHS.sub(lambda match: Path(match[0]).name, each) for each in (name, other))
+    return mine == theirs and bool(_PATHS.search(name))
 
 
 def in_file(name: str) -> InFile | None:
@@ -137,10 +181,12 @@ def import_file(path: Path, kind: str) -> ModuleType:
         UserError: there is no such file, or it cannot be imported; the line is named. Or it would be given another
             folder's module in place of one beside it.
     """
+    written, path = path, located(path)
     if not path.is_file():
         where = "" if path.is_absolute() else f" in {Path.cwd()}, where this runs"
+        where += f", nor in {_FOLDER.get()}, where the study is" if where and _FOLDER.get() else ""
         raise UserError(f"no {kind} file {str(path)!r}{where}; give the path of a Python file that exists")
-    written, path = path, path.resolve()
+    path = path.resolve()
     content = hashlib.sha256(str(path).encode() + b"\0" + path.read_bytes()).hexdigest()[:16]
     name = f"replaybench_{kind}_{path.stem}_{content}"
     _IMPORTED.setdefault(name, written)

@@ -25,6 +25,7 @@ from replaybench.data.configuration import build, check_bounds
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.formats.documents import read_toml
 from replaybench.data.numerics import NUMERICS_VERSION
+from replaybench.data.user_code.user_file import canonical, names_from
 from replaybench.envs.interface.checks import seen_states
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import with_equations
@@ -86,6 +87,7 @@ class Study:
     them all.
     `device` is where learners that can do so are updated: `cpu`, `cuda`, or `cuda:1` for one of several.
     `replayed_noise` also stores the noise in every experience and measures how much of it is replayed (their table 6).
+    `folder` is where paths of users' files and policies are looked for first, that of the study file if not given.
     `[learner.NAME]` and `[plant.NAME]` tables change settings; a learner may be named several times with variants,
     `DDPG:decay`, each with a table of its own. A `[start.NAME]` table has a learner begin with a stored policy.
     """
@@ -110,16 +112,19 @@ class Study:
     replayed_noise: bool = False
     observe: tuple[str, ...] = ()
     device: str = "cpu"
+    folder: str = field(default="", compare=False)
     learner: dict[str, Any] = field(default_factory=dict)
     plant: dict[str, Any] = field(default_factory=dict)
     start: dict[str, Start] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_name(self.device)
-        _spell(self)
+        tables: tuple[Study | Grid, ...] = (self, *self.grid)
+        for table in tables:
+            _spell(table, self.folder)
         if isinstance(self.discount, int | float):
             object.__setattr__(self, "discount", (float(self.discount),))
-        for table in (self, *self.grid):
+        for table in tables:
             check_bounds(table, f"study {self.name!r}")
         if not self.name.isprintable() or not self.name or {"/", "\\"} & set(self.name) or self.name.startswith("."):
             raise UserError(f"study name {self.name!r} must be usable as a folder name")
@@ -150,6 +155,10 @@ class Study:
         Raises:
             UserError: a name or value that cannot be run.
         """
+        with names_from(self.folder):
+            return self._cells()
+
+    def _cells(self) -> list[Cell]:
         found: dict[str, Cell] = {}
         plants: dict[Any, tuple[Plant, str]] = {}  # reading a plant's source takes longer than all else here
         for grid in self.grids():
@@ -272,12 +281,20 @@ def _known(table: str, name: str, names: Collection[str]) -> None:
         raise unknown(f"name in table [{table}]:", name, names)
 
 
-def _spell(table: Grid | Study) -> None:
-    """Give names of plants and learners the letters' case under which they are registered, so that cells are the same.
+def _spell(table: Grid | Study, folder: str = "") -> None:
+    """Write names as they are registered and paths as short as can be, in a `folder`, so that cells are the same.
 
     Frozen dataclasses are changed here, before anyone has seen them.
     """
-    spell: dict[str, Callable[[str], str]] = {"plant": PLANTS.spelled, "learner": spelled}
+
+    def plant(name: str) -> str:
+        return canonical(PLANTS.spelled(name), folder)
+
+    def learner(name: str) -> str:
+        return canonical(spelled(name), folder)
+
+    object.__setattr__(table, "strategies", tuple(canonical(each, folder) for each in table.strategies))
+    spell: dict[str, Callable[[str], str]] = {"plant": plant, "learner": learner}
     for kind, known in spell.items():
         object.__setattr__(table, f"{kind}s", tuple(map(known, getattr(table, f"{kind}s"))))
         if isinstance(table, Study):
@@ -381,6 +398,8 @@ def read_study(path: Path | str, overrides: Mapping[str, Any] | None = None) -> 
     path = study_file(Path(path))
     table = read_toml(path)
     table.setdefault("name", path.stem)
+    if isinstance(folder := table.get("folder", ""), str):
+        table["folder"] = str((path.parent / folder).resolve())
     return build(Study, {**table, **(overrides or {})}, str(path))
 
 
