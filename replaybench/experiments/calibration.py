@@ -39,8 +39,9 @@ _ENOUGH: Final = 0.5
 """Seconds after which the speed of a part of a run is known."""
 _STEPS: Final = 200
 """Of a member, at least so many are timed, or episodes that are over sooner would count for nothing but their ends."""
-_COMPILING: Final = 25.0, 5.0
-"""Processor seconds that it takes to compile a kind of cell: a learner with all that it needs, and any further kind."""
+_COMPILING: Final = 25.0, 5.0, 10.0
+"""Processor seconds of compilation: of a learner with all that it needs, of any further kind of cell, and of what
+references need."""
 _FLOPS: Final = 2e10
 """Floating-point operations a second of a core in updates of small networks, where nothing was tried."""
 _STEP: Final = 2e-6, 1e-4
@@ -87,11 +88,12 @@ def estimate(
                  kinds.items()}  # fmt: skip
     per_step = {kind: tried[kind] or _guess(cell) for kind, cell in kinds.items()}
     new = [cell for kind, cell in kinds.items() if tried[kind] is None]
-    first, further = _COMPILING
+    first, further, solving = _COMPILING
     learners = len({cell.learner for cell in new})
     compiling = first * learners + further * (len(new) - learners)
     points = reference_cells(everyone).items() if cells else ()
     references = [_reference_seconds(cell, noise, rule) for (_, _, noise), cell in points]
+    compiling += solving if new and any(references) else 0.0
     work = _work(cells, per_step)
     seconds = compiling + _makespan([*work, *references], workers)
     return Estimate(seconds, {"cells": sum(work), "references": sum(references), "compiling": compiling}, len(new))

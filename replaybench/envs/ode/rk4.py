@@ -228,16 +228,27 @@ def choose_step(
         scale: of each state `[S]`.
         periodic: which states are angles `[S]`.
     """
-    count = math.ceil(max(1.0, dt / longest - 1e-9))
-    coarse = states.copy()
-    _advance(plant, coarse, actions, dt, count)
-    for _ in range(HALVINGS + 1):
-        fine = states.copy()
-        _advance(plant, fine, actions, dt, 2 * count)
+
+    def after(seconds: float, count: int) -> NDArray[np.float64]:
+        reached = states.copy()
+        _advance(plant, reached, actions, seconds, count)
+        return reached
+
+    def apart(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
         with np.errstate(invalid="ignore"):
-            change = fine - coarse
+            change = one - other
             change -= np.where(periodic, 2 * np.pi * np.round(change / (2 * np.pi)), 0.0)
-        change = np.nan_to_num(np.abs(change) / scale, nan=np.inf).max(axis=1)
+        parts: NDArray[np.float64] = np.nan_to_num(np.abs(change) / scale, nan=np.inf).max(axis=1)
+        return parts
+
+    # No step goes further than a state's scale: what goes to and fro within one seems to stand still.
+    instant = dt / 1024
+    far = 1024 * float(np.quantile(apart(after(instant, 1), states), 0.95, method="higher"))
+    count = math.ceil(max(1.0, dt / longest - 1e-9, min(far, 2.0**HALVINGS)))
+    coarse = after(dt, count)
+    for _ in range(HALVINGS + 1):
+        fine = after(dt, 2 * count)
+        change = apart(fine, coarse)
         usual = float(np.quantile(change, 0.95, method="higher"))
         if usual <= TOLERANCE and change.max() <= WORST:
             return StepChoice(dt / count, usual, met=True)

@@ -150,6 +150,34 @@ def test_an_edited_plant_file_is_another_cell(tmp_path: Path) -> None:
     assert study.cells()[0].id != before
 
 
+def test_the_file_of_a_plant_has_its_place_beside_the_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From any folder, however its path is written, and from the study in the run folder."""
+    home, away = tmp_path / "home", tmp_path / "away"
+    home.mkdir()
+    away.mkdir()
+    source = (Path(__file__).parents[3] / "replaybench" / "examples" / "two_tank.py").read_text(encoding="utf-8")
+    (home / "tank.py").write_text(source, encoding="utf-8")
+    name = next(line.split()[1].split("(")[0] for line in source.splitlines() if line.startswith("class "))
+    monkeypatch.chdir(away)
+    ids = set()
+    for path in ("tank.py", "./tank.py", "../home/tank.py", str(home / "tank.py")):
+        text = BASE.replace("Pendulum", f"{path}:{name}") + f'[plant."{path}:{name}"]\ndiscount = 0.5\n'
+        study = read_study(write(home, text))
+        cells = study.cells()
+        assert cells[0].parameters["discount"] == 0.5
+        if not path.startswith(".."):
+            assert cells[0].plant == f"tank.py:{name}"
+            ids.add(cells[0].id)
+        run = tmp_path / "runs" / "one"
+        run.mkdir(parents=True, exist_ok=True)
+        again = read_study(write(run, write_toml(resolved(study, cells, run))))
+        assert [cell.id for cell in again.cells()] == [cell.id for cell in cells]
+    assert len(ids) == 1
+    (home / "tank.py").unlink()
+    with pytest.raises(UserError, match=re.escape(str(home))):
+        read_study(home / "study.toml").cells()
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
