@@ -10,7 +10,7 @@ from typing import Final
 
 from replaybench.baselines.fuzzy_q_iteration import TOLERANCE, reference_discount
 from replaybench.baselines.grid import plant_grid
-from replaybench.baselines.grid_choice import MOST_PAIRS, Rule, rule_for
+from replaybench.baselines.grid_choice import FACTOR, MOST_PAIRS, Rule, rule_for
 from replaybench.baselines.iteration import action_grid, most_sweeps
 from replaybench.data.errors import UserError
 from replaybench.envs.interface.plant import Plant
@@ -67,6 +67,40 @@ def check_effort(plant: Plant, frequency: float, noise: float = 0.0) -> None:
             f"{where} {plant.reference_episodes * repetitions:,} episodes of {plant.steps_per_episode(frequency):,} "
             "samples; lower the frequency or the plant's reference_episodes"
         )
+
+
+_PAIR_SWEEP: Final = 2e-9
+"""Seconds of a sweep over a pair of node and action, of a reference on one core; and so on below."""
+_SUBSTEP: Final = 2e-8
+_GREEDY: Final = 3e-7
+_SWEPT: Final = 0.3
+"""How many of the most sweeps it takes until values stand still."""
+
+
+def reference_seconds(plant: Plant, frequency: float, noise: float, rule: Rule | None, step: float) -> float:
+    """Return roughly how long a reference takes on one core.
+
+    Args:
+        plant: the plant.
+        frequency: control rate [Hz].
+        noise: standard deviation of both sensor and actuator noise, normalised.
+        rule: how the grid of dynamic programming is chosen.
+        step: seconds of a step of one member of a plant without equations.
+    """
+    steps = plant.steps_per_episode(frequency) * plant.reference_episodes
+    if not isinstance(plant, OdePlant):
+        return 2 * steps * step  # random control and doing nothing
+    substeps = rk4.substeps(plant, 1.0 / frequency)
+    step = substeps * _SUBSTEP
+    if not plant.grid_nodes:
+        return steps * step * (3 if noise else 1)
+    pairs: float = plant_grid(plant).size * len(action_grid(plant))
+    if rule_for(plant, rule) == "converged":  # after two refinements, most often
+        finer = FACTOR ** len(plant.grid_nodes)
+        pairs = sum(min(pairs * finer**n, MOST_PAIRS) for n in range(3))
+    sweeps = _SWEPT * most_sweeps(reference_discount(plant, frequency), TOLERANCE)
+    episodes = steps * (step + _GREEDY) * (REPETITIONS + 6 if noise else 1)
+    return pairs * (step + sweeps * _PAIR_SWEEP) + episodes
 
 
 def reference_bytes(plant: Plant, rule: Rule | None) -> int:

@@ -132,14 +132,20 @@ def _scalar(value: Any, kind: type[Any], where: str) -> Any:
 
 
 def _one_kind(value: Any, inner: tuple[Any, ...], where: str, others: bool) -> Any:
-    """Convert to one of several kinds: None, dataclasses that a table names by a key, or the first plain one."""
+    """Convert to one of several kinds: None, dataclasses that a table names by a key, or the first that takes it."""
     if value is None and type(None) in inner:
         return None
     kinds = [kind for kind in inner if kind is not type(None)]
     if len(kinds) > 1 and all(map(_is_table, kinds)):
         return _one_of(kinds, value, where, others)
-    fitting = [kind for kind in kinds if isinstance(kind, type) and type(value) is kind]
+    fitting = [kind for kind in kinds if _type_of(kind) is (tuple if isinstance(value, list) else type(value))]
     return _convert(value, (fitting or kinds)[0], where, others)
+
+
+def _type_of(hint: Any) -> Any:
+    """Return the plain type of a hint: `float` of a bounded number, `tuple` of a list."""
+    origin = typing.get_origin(hint)
+    return _type_of(typing.get_args(hint)[0]) if origin is typing.Annotated else origin or hint
 
 
 def _one_of(kinds: list[type[Any]], table: Any, where: str, others: bool) -> Any:

@@ -123,13 +123,15 @@ def make_plant(name: str, /, **parameters: Parameter) -> Plant:
     Args:
         name: a name from `plant_names()`; or `path/to/file.py:ClassName` for a plant of your own; or
             `gymnasium:Name-v0` for a task that is registered with Gymnasium.
-        parameters: values of the plant's fields.
+        parameters: values of the plant's fields, and `discount` in place of the one that the plant declares.
 
     Raises:
         UserError: no such plant, file, class or parameter.
     """
     plant = plant_class(name)
     fields = [field.name for field in dataclasses.fields(plant)]
+    if "discount" in parameters and "discount" not in fields:
+        plant = plant.with_discount(parameters.pop("discount"))  # type: ignore[arg-type]  # checked there
     for parameter in parameters:
         if not fields:
             raise UserError(f"{plant.name} has no parameters, so that {parameter} cannot be set; leave it out")

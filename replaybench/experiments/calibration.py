@@ -1,7 +1,7 @@
-"""How long cells take on this machine: each kind is tried for a moment, and what was found is kept.
+"""How long a study takes on this machine: cells, what they are measured against, and compilation.
 
-Time grows in proportion to episodes, so cells that differ in their length, in noise or in which seeds they hold are of
-one kind.
+Each kind of cell is tried for some seconds, and what was found is kept. Time grows in proportion to episodes, so cells
+that differ in their length, in noise or in which seeds they hold are of one kind.
 """
 
 from __future__ import annotations
@@ -10,32 +10,104 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import math
 import time
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from replaybench.baselines.effort import reference_seconds
+from replaybench.baselines.grid_choice import Rule
+from replaybench.baselines.references import kept_at
 from replaybench.data.cache import cache_dir, store_text
+from replaybench.data.compilation.stored import NotCompiledError, stored_kernels_only
 from replaybench.data.errors import UserError
 from replaybench.data.formats.documents import read_json
 from replaybench.data.numerics import NUMERICS_VERSION, VERSION
 from replaybench.data.provenance import this_code
+from replaybench.data.quantities import duration
 from replaybench.envs.interface.threads import thread_count
+from replaybench.envs.ode.plant import OdePlant
 from replaybench.experiments.plan import for_each
 from replaybench.experiments.training.cell import CellRun
-from replaybench.experiments.training.study import Cell
+from replaybench.experiments.training.study import Cell, reference_cells
 
-_ROUNDS: Final = 4
-_SECONDS: Final = 3.0
+TRIAL_SECONDS: Final = 5.0
+"""The longest that one kind of cell is tried, apart from a single step, update or episode that takes longer."""
+_ENOUGH: Final = 0.5
+"""Seconds after which the speed of a part of a run is known."""
 _STEPS: Final = 200
 """Of a member, at least so many are timed, or episodes that are over sooner would count for nothing but their ends."""
+_COMPILING: Final = 25.0, 5.0, 10.0
+"""Processor seconds of compilation: of a learner with all that it needs, of any further kind of cell, and of what
+references need."""
+_FLOPS: Final = 2e10
+"""Floating-point operations a second of a core in updates of small networks, where nothing was tried."""
+_STEP: Final = 2e-6, 1e-4
+"""Seconds of a step of one member where nothing was tried: of plants of equations, and of any others."""
+
+
+class Estimate(NamedTuple):
+    """How long a study takes [s].
+
+    Attributes:
+        seconds: from begin to end.
+        parts: processor seconds of the cells, of their references, and of compilation, by name.
+        guessed: kinds of cells that were not tried, whose time is a guess from the size of their networks.
+    """
+
+    seconds: float
+    parts: dict[str, float]
+    guessed: int
+
+    def in_words(self) -> str:
+        """Say of what the time consists, and how sure that is."""
+        told = ", ".join(f"{name} {duration(seconds)}" for name, seconds in self.parts.items() if seconds >= 0.05)
+        if self.guessed:
+            kinds = f"{self.guessed} kind{'s' * (self.guessed != 1)} of cells"
+            told += f"; a guess for {kinds} whose speed was not measured, or whose kernels are not compiled here yet"
+        return f"in processor time: {told}" if told else "all is there"
+
+
+def estimate(
+    cells: Sequence[Cell], everyone: Sequence[Cell], rule: Rule | None, workers: int, measure: bool = True
+) -> Estimate:
+    """Return how long a study will take.
+
+    Args:
+        cells: those that are still to run.
+        everyone: all cells of the study, whose references are needed.
+        rule: of its dynamic programming.
+        workers: processes that share the work.
+        measure: try kinds of cells that were not tried before; nothing is compiled for that.
+    """
+    kinds = {_kind(cell): cell for cell in cells}
+    with stored_kernels_only():
+        tried = {kind: _kept(kind) or (_seconds_per_step(kind, cell) if measure else None) for kind, cell in
+                 kinds.items()}  # fmt: skip
+    per_step = {kind: tried[kind] or _guess(cell) for kind, cell in kinds.items()}
+    new = [cell for kind, cell in kinds.items() if tried[kind] is None]
+    first, further, solving = _COMPILING
+    learners = len({cell.learner for cell in new})
+    compiling = first * learners + further * (len(new) - learners)
+    points = reference_cells(everyone).items() if cells else ()
+    references = [_reference_seconds(cell, noise, rule) for (_, _, noise), cell in points]
+    compiling += solving if new and any(references) else 0.0
+    work = _work(cells, per_step)
+    seconds = compiling + _makespan([*work, *references], workers)
+    return Estimate(seconds, {"cells": sum(work), "references": sum(references), "compiling": compiling}, len(new))
+
+
+def untried(cells: Sequence[Cell]) -> int:
+    """Return how many kinds of cells were not tried here before."""
+    return sum(_kept(kind) is None for kind in {_kind(cell) for cell in cells})
 
 
 def estimate_seconds(
     cells: Sequence[Cell], workers: int, progress: Callable[[int, int], object] = lambda done, due: None
 ) -> float:
-    """Return how long cells will take, references and first compilation not counted.
+    """Return how long cells alone will take; what is not compiled yet is compiled to try it.
 
     Args:
         workers: processes that share them.
@@ -45,18 +117,35 @@ def estimate_seconds(
     per_step: dict[str, float] = {}
     for done, (kind, cell) in enumerate(kinds.items()):
         progress(done, len(kinds))
-        per_step[kind] = _seconds_per_step(kind, cell)
-    work = [
-        steps * per_step[_kind(cell)]
-        for cell, steps in zip(cells, for_each(cells, attrgetter("total_steps")), strict=True)
-    ]
+        per_step[kind] = _kept(kind) or _seconds_per_step(kind, cell) or _guess(cell)
+    return _makespan(_work(cells, per_step), workers)
+
+
+def kept_seconds(cells: Sequence[Cell], workers: int, rule: Rule | None) -> float | None:
+    """Return how long cells will take with their references, where all kinds were tried here; else None."""
+    return None if untried(cells) else estimate(cells, cells, rule, workers, measure=False).seconds
+
+
+def _work(cells: Sequence[Cell], per_step: dict[str, float]) -> list[float]:
+    steps = for_each(cells, attrgetter("total_steps"))
+    return [count * per_step[_kind(cell)] for cell, count in zip(cells, steps, strict=True)]
+
+
+def _makespan(work: Sequence[float], workers: int) -> float:
     return max(sum(work) / workers, max(work)) if work else 0.0
 
 
-def kept_seconds(cells: Sequence[Cell], workers: int) -> float | None:
-    """Return how long cells will take where all their kinds were tried here before; None where one was not."""
-    known = all(_kept(kind) is not None for kind in map(_kind, cells))
-    return estimate_seconds(cells, workers) if known else None
+def _reference_seconds(cell: Cell, noise: float, rule: Rule | None) -> float:
+    """Return how long the references of a cell take, 0 where the cache has them."""
+    plant = cell.make_plant()
+    if kept_at(plant, cell.frequency, noise, rule).is_file():
+        return 0.0
+    return reference_seconds(plant, cell.frequency, noise, rule, _step_seconds(cell))
+
+
+def _step_seconds(cell: Cell) -> float:
+    """Return what a step of one member of a plant costs that is not given by equations, by a guess where not tried."""
+    return _STEP[0 if isinstance(cell.make_plant(), OdePlant) else 1]
 
 
 def _kind(cell: Cell) -> str:
@@ -67,12 +156,12 @@ def _kind(cell: Cell) -> str:
     return hashlib.sha256(json.dumps([*about, code.processor, code.target]).encode()).hexdigest()[:16]
 
 
-def _seconds_per_step(kind: str, cell: Cell) -> float:
-    """Return the seconds that a step of one member costs, updates included, as kept or tried now."""
-    kept = _kept(kind)
-    if kept is not None:
-        return kept
-    found = _tried(cell)
+def _seconds_per_step(kind: str, cell: Cell) -> float | None:
+    """Try what a step of one member costs, updates included, and keep it; None where that would compile something."""
+    try:
+        found = _tried(cell)
+    except NotCompiledError:
+        return None
     store_text(_path(kind), json.dumps({"cell": cell.label, "seconds_per_step": found}) + "\n")
     return found
 
@@ -90,22 +179,50 @@ def _path(kind: str) -> Path:
 
 
 def _tried(cell: Cell) -> float:
-    """Run the beginning of a cell, after one round that may compile; learners begin to learn at once."""
-    eager = {name: 0 for name in cell.settings if name == "warmup_episodes"}
-    rounds = max(_ROUNDS, -(-_STEPS // cell.steps_per_episode))
-    short = dataclasses.replace(cell, episodes=1 + rounds, settings={**cell.settings, **eager})
+    """Run the beginning of a cell, its steps and some of its updates; learners begin to learn at once."""
     # Where one thread does it all, the time that it was at work leaves out whatever else the machine did meanwhile.
     clock = time.process_time if cell.device == "cpu" and thread_count() == 1 else time.perf_counter
+    eager = {name: 0 for name in cell.settings if name == "warmup_episodes"}
+    steps = max(_STEPS, cell.steps_per_episode, cell.settings["batch_size"] * cell.settings.get("segment", 1))
+    episodes = 2 + 2 * steps // cell.steps_per_episode
+    short = dataclasses.replace(cell, episodes=episodes, settings={**cell.settings, **eager})
     with contextlib.closing(CellRun(short)) as run:
-        _timed(run, clock)
-        seconds = [_timed(run, clock)]
-        while len(seconds) < rounds and sum(seconds) < _SECONDS:
-            seconds.append(_timed(run, clock))
-    return sum(seconds) / len(seconds) / (cell.steps_per_episode * cell.members)
+        acting = _seconds_each(run.act, clock, steps, 2 * steps)
+        learning = _seconds_each(run.learn, clock)
+        learning *= run.updates_per_phase / (cell.update_every or cell.steps_per_episode)
+    return (acting + learning) / cell.members
 
 
-def _timed(run: CellRun, clock: Callable[[], float]) -> float:
-    """Return the seconds that the next round of a run takes."""
-    began = clock()
-    run.advance()
-    return clock() - began
+def _seconds_each(
+    do: Callable[[int], int], clock: Callable[[], float], at_least: int = 1, at_most: float = math.inf
+) -> float:
+    """Return how long one of the things takes that `do` does so many of, after one that loads, or compiles, kernels.
+
+    Args:
+        do: returns how many it did.
+        clock: what seconds are read from.
+        at_least: how many are done in any case, if there is time.
+        at_most: how many may be done.
+    """
+    before = do(1)
+    seconds, counted, last, due = 0.0, 0, 0.0, 1
+    while not counted or (
+        (seconds < _ENOUGH or before + counted < at_least)
+        and before + counted + due <= at_most
+        and seconds + 2 * last < TRIAL_SECONDS / 2
+    ):
+        began = clock()
+        did = do(due)
+        last = clock() - began
+        seconds, counted, due = seconds + last, counted + did, 2 * due
+    return seconds / counted
+
+
+def _guess(cell: Cell) -> float:
+    """Return roughly what a step of one member costs, updates included, from the size of its networks."""
+    with contextlib.closing(CellRun(dataclasses.replace(cell, members=1, episodes=1))) as run:
+        weights = sum(array.size for array in run.agent.weights().values())
+        samples = run.agent.batch_size * run.agent.segment
+        updates = run.updates_per_phase / (cell.update_every or cell.steps_per_episode)
+    # Two operations a weight and sample forwards, four backwards, of targets two; some forty for the step itself.
+    return _step_seconds(cell) + updates * weights * (4 * samples + 40) / _FLOPS

@@ -17,9 +17,10 @@ from replaybench.data.errors import UserError
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.memory import available_memory
 from replaybench.data.quantities import gigabytes
+from replaybench.data.user_code.user_file import names_from
 from replaybench.envs.registry import make_plant
 from replaybench.experiments.training.cell import CellRun
-from replaybench.experiments.training.study import Cell, Study
+from replaybench.experiments.training.study import Cell, Study, reference_cells
 from replaybench.replay.buffer import Replay
 
 _WORKER_BYTES = 400 << 20  # an interpreter with the compiled kernels loaded
@@ -42,6 +43,11 @@ def plan(study: Study, folder: RunFolder, workers: int) -> Plan:
     Raises:
         UserError: a cell cannot be run, or what it is measured against would take hours.
     """
+    with names_from(study.folder):
+        return _plan(study, folder, workers)
+
+
+def _plan(study: Study, folder: RunFolder, workers: int) -> Plan:
     cells = study.cells()
     todo = [cell for cell in cells if not (folder.cell(cell.id) / "scores.h5").is_file()]
     built: dict[str, Replay] = {}
@@ -55,9 +61,8 @@ def plan(study: Study, folder: RunFolder, workers: int) -> Plan:
 
 def _reference_sizes(study: Study, cells: Sequence[Cell]) -> list[int]:
     """Return the bytes that each of the references which are not known yet may need."""
-    points = {(cell.plant, cell.frequency, cell.noise): cell for cell in cells}
     sizes = []
-    for cell in points.values():
+    for cell in reference_cells(cells).values():
         plant = make_plant(cell.plant, **cell.parameters)
         if not kept_at(plant, cell.frequency, cell.noise, study.reference).is_file():
             check_effort(plant, cell.frequency, cell.noise)

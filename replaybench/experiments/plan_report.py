@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,14 +11,16 @@ from rich.console import Console
 
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.quantities import duration, gigabytes
-from replaybench.data.user_code.user_file import shortened
-from replaybench.experiments.calibration import estimate_seconds
+from replaybench.data.user_code.user_file import names_from, shortened
+from replaybench.envs.ode.plant import steps_told
+from replaybench.experiments.calibration import TRIAL_SECONDS, estimate, untried
 from replaybench.experiments.inspection.cell_table import reached
 from replaybench.experiments.inspection.fitted_table import FittedTable
 from replaybench.experiments.plan import check_room, plan
 from replaybench.experiments.plan_warnings import plan_warnings
 from replaybench.experiments.study_changes import replaced
 from replaybench.experiments.sweep import cores
+from replaybench.experiments.training.learning_task import horizon
 from replaybench.experiments.training.study import Cell, Study
 
 _MOST_ROWS: Final = 200
@@ -28,14 +30,24 @@ _RIGHT: Final = ("noise", "Hz", "seeds", "episodes")
 _DROPPABLE: Final = ("updates", "cell", "state")
 
 
-def show_plan(console: Console, study: Study, folder: Path, workers: int, cluster: str | None = None) -> None:
+def show_plan(
+    console: Console, study: Study, folder: Path, workers: int, cluster: str | None = None, measure: bool = True
+) -> None:
     """Print the grid points of a study, what their cells need in time, memory and disk, and what would be replaced.
 
     The workers of a cluster are not asked: what one of them needs, if it is as fast as this machine, is told.
 
+    Args:
+        measure: try kinds of cells whose speed is not known here for some seconds each.
+
     Raises:
         UserError: a cell cannot be run, or all of them do not fit.
     """
+    with names_from(study.folder):
+        _show(console, study, folder, workers, cluster, measure)
+
+
+def _show(console: Console, study: Study, folder: Path, workers: int, cluster: str | None, measure: bool) -> None:
     todo = plan(study, RunFolder(folder), workers if cluster is None else 1)
     title = f"{study.name}: {len(todo.cells)} cell{'s' * (len(todo.cells) != 1)}, {len(todo.open)} to run"
     points: dict[tuple[Any, ...], list[Cell]] = {}
@@ -50,19 +62,43 @@ def show_plan(console: Console, study: Study, folder: Path, workers: int, cluste
         at = reached(RunFolder(folder), blocks[0]) if len(blocks) == 1 and blocks[0].id in open_ids else ""
         table.add(*_row(blocks, short, sum(cell.id in open_ids for cell in blocks), at))
     console.print(table)
+    for line in (*_discounts(todo.cells), *_substeps(todo.cells)):
+        console.print(line, markup=False, highlight=False)
     check_room(todo, folder)
     at_once = min(workers, cores()) if cluster is None else 1
-    needed = duration(estimate_seconds(todo.open, at_once))
+    if measure and (new := untried(todo.open)):
+        kinds = f"{new} kind{'s' * (new != 1)} of cells"
+        print(f"measuring the speed of {kinds}, at most {TRIAL_SECONDS:g} s each; --no-measure skips that", flush=True)
+    needed = estimate(todo.open, todo.cells, study.reference, at_once, measure)
     who = f"{workers} worker(s) of this machine" if cluster is None else f"one worker; those of {cluster} share it"
     if cluster is None and at_once < workers:
         who += f", which share its {at_once} core(s)"
-    print(f"time    about {needed} on {who}, references not counted")
+    print(f"time    about {duration(needed.seconds)} on {who}")
+    print(f"        {needed.in_words()}")
     print(f"memory  about {gigabytes(todo.memory_bytes)}")
     print(f"disk    about {gigabytes(todo.disk_bytes)} in {folder}")
     if notice := replaced(RunFolder(folder), study, todo.cells):
         console.print(notice, markup=False, highlight=False)
     for warning in plan_warnings(todo.cells):
         console.print(f"warning: {warning}", markup=False, highlight=False)
+
+
+def _discounts(cells: Sequence[Cell]) -> Iterator[str]:
+    """Say of each plant and rate how far its learners' discounts look."""
+    told: dict[str, set[str]] = {}
+    for cell in {(cell.plant, cell.learner, cell.frequency): cell for cell in cells}.values():
+        words = horizon(cell.gamma, cell.frequency)
+        told.setdefault(f"discount  {cell.plant} at {cell.frequency:g} Hz: {words}", set()).add(cell.learner)
+    everyone = len({cell.learner for cell in cells})
+    for line, learners in told.items():
+        yield line if len(learners) == everyone else f"{line} ({', '.join(sorted(learners))})"
+
+
+def _substeps(cells: Sequence[Cell]) -> Iterator[str]:
+    """Say of each plant and rate how a sample is integrated, where that is chosen here."""
+    for cell in {(cell.plant, cell.frequency): cell for cell in cells}.values():
+        if told := steps_told(cell.make_plant(), cell.frequency):
+            yield f"substeps  {cell.plant} at {cell.frequency:g} Hz: {told}"
 
 
 def _row(blocks: Sequence[Cell], short: Mapping[str, Mapping[str, str]], missing: int, at: str) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ def replaced(folder: RunFolder, study: Study, cells: Sequence[Cell]) -> str | No
     if not folder.study.is_file():
         return None
     try:
-        before = SINCE | dict(_flat(read_toml(folder.study)))
+        before = SINCE | dict(_flat({key: value for key, value in read_toml(folder.study).items() if key != "folder"}))
     except UserError as error:
         changes = [str(error)]
     else:

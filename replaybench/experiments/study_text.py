@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from replaybench.experiments.training.study import Cell, Study
+from replaybench.experiments.training.study import GAMMA, Cell, Study
 
 
-def resolved(study: Study, cells: Sequence[Cell]) -> Study:
-    """Return the study with every setting of its learners and plants written out; its cells are the same."""
-    learner = {cell.learner: _without_none(cell.settings) for cell in cells}
-    start = {cell.learner: cell.start for cell in cells if cell.start is not None}
-    return dataclasses.replace(
-        study, learner=learner, plant={cell.plant: cell.parameters for cell in cells}, start=start
-    )
+def resolved(study: Study, cells: Sequence[Cell], home: Path | None = None) -> Study:
+    """Return the study with every setting of its learners and plants written out; its cells are the same.
+
+    Args:
+        home: where it is written, if paths that it names are to be found from there.
+    """
+    known = {name for grid in study.grids() for name in grid.learners}
+    names = {cell.id: cell.learner if cell.learner in known else cell.learner.rpartition(GAMMA)[0] for cell in cells}
+    learner = {names[cell.id]: _without_none(cell.settings) for cell in cells}
+    start = {names[cell.id]: cell.start for cell in cells if cell.start is not None}
+    # The discount in a cell's parameters may be its learner's alone.
+    plant = {cell.plant: {k: v for k, v in cell.parameters.items() if k != "discount"} for cell in cells}
+    for tables, given in ((learner, study.learner), (plant, study.plant)):
+        for name, table in tables.items():
+            table |= {key: value for key, value in given.get(name, {}).items() if key == "discount"}
+    named = any(".py:" in name for cell in cells for name in (cell.plant, cell.learner, cell.strategy))
+    folder = os.path.relpath(study.folder or Path.cwd(), home.resolve()) if home and (named or start) else ""
+    return dataclasses.replace(study, learner=learner, plant=plant, start=start, folder=folder)
 
 
 def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -30,7 +43,9 @@ def write_toml(study: Study) -> str:
     table = dataclasses.asdict(study)
     grids = table.pop("grid")
     tables = {key: table.pop(key) for key in ("learner", "plant", "start")}
-    lines = [f"{key} = {_toml(value)}" for key, value in table.items() if value is not None]
+    lines = [
+        f"{key} = {_toml(value)}" for key, value in table.items() if value is not None and (value or key != "folder")
+    ]
     for grid in grids:
         lines += ["", "[[grid]]", *(f"{key} = {_toml(value)}" for key, value in grid.items() if value)]
     for kind, entries in tables.items():

@@ -18,6 +18,7 @@ from replaybench.controllers.device import check_device
 from replaybench.data.atomic import write_text
 from replaybench.data.errors import UserError
 from replaybench.data.formats.run_folder import RunFolder
+from replaybench.data.user_code.user_file import names_from
 from replaybench.experiments.interruption import Interrupted
 from replaybench.experiments.plan import check_room, for_each, plan
 from replaybench.experiments.plan_warnings import plan_warnings
@@ -29,8 +30,8 @@ from replaybench.experiments.snapshots.solved import Solved, solved_surfaces, wr
 from replaybench.experiments.study_changes import replaced
 from replaybench.experiments.study_text import resolved, write_toml
 from replaybench.experiments.training.cluster import check_cluster, run_on_cluster
-from replaybench.experiments.training.study import Cell, Study
-from replaybench.experiments.training.tasks import Job, Run, run_cell_task, store_files
+from replaybench.experiments.training.study import Cell, Study, reference_cells
+from replaybench.experiments.training.tasks import Job, Run, in_folder, run_cell_task, store_files
 from replaybench.experiments.training.workers import leave_if_imported, run_locally
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def run_sweep(
     check_room(planned, output, local=cluster is None)
     if cluster is not None:
         check_cluster(cluster)
-    with folder.locked():
+    with names_from(study.folder), folder.locked():
         folder.remove_partial_files()
         todo = plan(study, folder, workers)
         if notice := replaced(folder, study, todo.cells):
@@ -136,9 +137,9 @@ def run_sweep(
             folder.results.unlink(missing_ok=True)  # however this one ends, they are not beside its study.toml
         for warning in plan_warnings(todo.cells):
             console.print(f"warning: {warning}", markup=False, highlight=False)
-        write_text(folder.study, write_toml(resolved(study, todo.cells)))
+        write_text(folder.study, write_toml(resolved(study, todo.cells, folder.path)))
         write_provenance(folder, study.name, todo.cells, complete=False)  # so that cells can be found while they run
-        points = {(cell.plant, cell.frequency, cell.noise): cell for cell in todo.cells}
+        points = reference_cells(todo.cells)
         tasks = _jobs(study, points, todo.open, folder if cluster is None else None, checkpoint_seconds)
         by_name = {f"{point}": cell for point, cell in points.items()}
         references: dict[str, Reference] = {}
@@ -192,13 +193,14 @@ def _jobs(
     """
     # Dynamic programming knows of no noise: what is shown of it is the same for all.
     shown = {(cell.plant, cell.frequency): point for point, cell in reversed(points.items())}.values()
-    first = [Job(f"{point}", reference_task, (cell, study.reference, point in shown)) for point, cell in points.items()]
+    refer, learn = (partial(in_folder, study.folder, task) for task in (reference_task, run_cell_task))
+    first = [Job(f"{point}", refer, (cell, study.reference, point in shown)) for point, cell in points.items()]
     # The dearest cells first, so that no worker is left alone with one at the end.
     sizes = for_each(cells, attrgetter("total_steps"))
     then = []
     for _, cell in sorted(zip(sizes, cells, strict=True), key=lambda sized: -sized[0]):
         where = (home and home.cell(cell.id), study.buffers, seconds)
-        then.append(Job(cell.id, run_cell_task, (cell, *where), stops=True))
+        then.append(Job(cell.id, learn, (cell, *where), stops=True))
     # The first cell comes second: its learner is compiled while another worker compiles dynamic programming.
     return [*first[:1], *then[:1], *first[1:], *then[1:]]
 

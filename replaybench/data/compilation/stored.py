@@ -26,6 +26,24 @@ _TICK: Final = 0.02
 _PACKAGE: Final = Path(__file__).resolve().parents[2]
 
 
+class NotCompiledError(Exception):
+    """A kernel is not stored here, where nothing may be compiled."""
+
+
+_may_compile = True
+
+
+@contextlib.contextmanager
+def stored_kernels_only() -> Iterator[None]:
+    """Compile nothing during the block: a kernel that is not stored raises `NotCompiledError`."""
+    global _may_compile
+    before, _may_compile = _may_compile, False
+    try:
+        yield
+    finally:
+        _may_compile = before
+
+
 class _Results(caching.CompileResultCacheImpl):
     """What Numba compiles, and functions that are for other kernels to call."""
 
@@ -99,6 +117,8 @@ class Stored(caching.FunctionCache):
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return what is stored, be it that another process is only about to store it; None if there is nothing."""
         found = super().load_overload(sig, target_context)
+        if found is None and not _may_compile:
+            raise NotCompiledError
         if found is None and self._depth == 1:  # deeper: it has the lock already
             self._held.enter_context(_locked(self._lock_path))
             found = super().load_overload(sig, target_context)

@@ -34,6 +34,9 @@ _IN_TEXT: Final = re.compile(r"[^()*·+\[\]]+\.py:(\w+)")
 _ALLOWED: Final[ContextVar[frozenset[str] | None]] = ContextVar("names that may be imported", default=None)
 """None allows every name: a script, a study to run."""
 
+_PATHS: Final = re.compile(r"[^()*·+\[\]]+\.py(?=:\w)")
+_FOLDER: Final[ContextVar[str]] = ContextVar("folder of the study that runs", default="")
+
 _MOST_FILES: Final = 100
 """Files of a folder in which a name is looked for."""
 _MOST_OFFERED: Final = 6
@@ -88,7 +91,47 @@ def _matched(match: re.Match[str]) -> str:
 def _key(name: str) -> str:
     """Return what names of one class have in common: `./mine.py:Mine` and `mine.py:Mine` are one."""
     place = in_file(name)
-    return f"{os.path.abspath(place.path)}:{place.class_name}" if place else name
+    return f"{os.path.abspath(located(Path(place.path)))}:{place.class_name}" if place else name
+
+
+@contextmanager
+def names_from(folder: str) -> Iterator[None]:
+    """Look up relative paths of users' files in a folder first, and only then where this runs; "" changes nothing."""
+    token = _FOLDER.set(folder or _FOLDER.get())
+    try:
+        yield
+    finally:
+        _FOLDER.reset(token)
+
+
+def located(path: Path) -> Path:
+    """Return where a path leads that a study names: beside it if something is there, else where this runs."""
+    beside = _FOLDER.get() / path
+    return beside if beside.exists() else path
+
+
+def canonical(text: str, folder: str = "") -> str:
+    """Return a name, or a strategy, with the paths of its files as short as can be.
+
+    Args:
+        text: `./mine.py:Mine` is `mine.py:Mine`.
+        folder: paths of files within it are relative to it.
+    """
+
+    def short(match: re.Match[str]) -> str:
+        front, colon, path = match[0].rpartition(":")  # as of `gymnasium:./mine.py:Mine-v0`
+        if match.start() and path.startswith(os.sep):  # behind a bracket in the name of a folder
+            return match[0]
+        inside = folder and os.path.isabs(path) and Path(path).is_relative_to(folder)
+        return front + colon + (os.path.relpath(path, folder) if inside else os.path.normpath(path))
+
+    return _PATHS.sub(short, text)
+
+
+def alike(name: str, other: str) -> bool:
+    """Return whether two names are of a class in files of one name, wherever these lie."""
+    mine, theirs = (_PATHS.sub(lambda match: Path(match[0]).name, each) for each in (name, other))
+    return mine == theirs and bool(_PATHS.search(name))
 
 
 def in_file(name: str) -> InFile | None:
@@ -203,10 +246,12 @@ def import_file(path: Path, kind: str, name: str) -> ModuleType:
             folder's module in place of one beside it.
     """
     check_import(name, kind)
+    written, path = path, located(path)
     if not path.is_file():
         where = "" if path.is_absolute() else f" in {Path.cwd()}, where this runs"
+        where += f", nor in {_FOLDER.get()}, where the study is" if where and _FOLDER.get() else ""
         raise UserError(f"no {kind} file {str(path)!r}{where}; give the path of a Python file that exists")
-    written, path = path, path.resolve()
+    path = path.resolve()
     content = hashlib.sha256(str(path).encode() + b"\0" + path.read_bytes()).hexdigest()[:16]
     own = f"replaybench_{kind}_{path.stem}_{content}"
     _IMPORTED.setdefault(own, written)

@@ -19,7 +19,7 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from replaybench.data.errors import UserError, nearest, unknown
 from replaybench.data.user_code.source_hash import made_of
-from replaybench.data.user_code.user_file import import_file, import_module
+from replaybench.data.user_code.user_file import import_file, import_module, located
 from replaybench.envs.foreign.engine import Step, StepwiseEngine
 from replaybench.envs.foreign.gymnasium_spaces import action_range, handed_over, normalisation
 from replaybench.envs.interface.engine import Engine
@@ -86,7 +86,7 @@ def plant_of(name: str) -> type[GymnasiumPlant]:
     Raises:
         UserError: there is no such task, it cannot be made, or it cannot be controlled as a plant.
     """
-    path = Path(name.partition(":")[2].rpartition(":")[0])
+    path = located(Path(name.partition(":")[2].rpartition(":")[0]))
     return _plant_of(name, path.read_bytes() if path.suffix == ".py" and path.is_file() else b"")
 
 

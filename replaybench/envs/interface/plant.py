@@ -7,17 +7,20 @@ equations have a base of their own, `replaybench.envs.ode.plant`.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, get_args
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from replaybench.data.errors import UserError, shown, unknown
 from replaybench.envs.interface.checks import whole_steps
-from replaybench.envs.interface.declarations import check_range, check_scalar, check_tuple
+from replaybench.envs.interface.declarations import SHARE, check_range, check_scalar, check_tuple
 from replaybench.envs.interface.engine import Engine
 
 if TYPE_CHECKING:
@@ -88,6 +91,8 @@ class Plant:
     """Factor on the reward that only a learner sees; every report uses the unscaled reward."""
     discount: ClassVar[float] = 0.95
     """Learners' discount factor γ per sample at the rate `frequency`."""
+    changed: ClassVar[Mapping[str, float]] = MappingProxyType({})
+    """Declarations that a study gives in place of the class's: its discount, if any."""
     update_every: ClassVar[int] = 0
     """Steps between learners' phases of updates where a study asks for none; 0: after each episode."""
     episode_metric: ClassVar[EpisodeMetric] = "mean reward"
@@ -145,6 +150,22 @@ class Plant:
             self._check_declarations()
         except ArithmeticError as error:
             raise UserError(f"{type(self).__name__}: these parameters make no plant: {error}") from error
+
+    @classmethod
+    def with_discount(cls, discount: float) -> type[Self]:
+        """Return this class with another discount; the class itself where that is its own.
+
+        Raises:
+            UserError: it is not a number from 0 to 1.
+        """
+        if not SHARE.fits(discount):
+            raise UserError(f"plant {cls.__name__}: discount must be {SHARE.words}, not {shown(discount)}")
+        same: Any = cls  # mypy takes no type of types for hashable
+        return cls if discount == cls.discount else _with_discount(same, float(discount))
+
+    def settings(self) -> dict[str, Parameter]:
+        """Return what `make_plant` needs to make this plant again: its parameters, and its discount where changed."""
+        return {**{field.name: getattr(self, field.name) for field in fields(self)}, **self.changed}
 
     def normalise_state(self, state: ArrayLike) -> NDArray[np.float64]:
         """Return physical states `[..., S]` normalised."""
@@ -240,3 +261,10 @@ class Plant:
             raise UserError(
                 f"plant {plant}: positive must be a tuple of its parameters ({names}), not {self.positive!r}"
             )
+
+
+@functools.cache
+def _with_discount(plant: type[Any], discount: float) -> type[Any]:
+    """Make the class: not an attribute of the plant, which equal plants of two discounts would share."""
+    same = {name: getattr(plant, name) for name in ("__module__", "__qualname__", "__doc__")}
+    return type(plant.__name__, (plant,), {**same, "discount": discount, "changed": {"discount": discount}})

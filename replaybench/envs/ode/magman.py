@@ -57,6 +57,7 @@ class Magman(OdePlant):
     initial_state = (0.0, 0.0)
     reference_state = (GOAL, 0.0)
     positive = ("mass", "force_width")
+    max_substep = 0.01  # a reading, as of the pendulum
 
     grid_nodes = (141, 101)
     grid_low = (TRACK_LOW, -0.4)

@@ -6,6 +6,7 @@ the kernels of `replaybench.envs.ode.rk4`.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Final
@@ -19,6 +20,7 @@ from replaybench.data.kernel import kernel
 from replaybench.envs.interface.declarations import check_range, check_scalar, check_tuple
 from replaybench.envs.interface.engine import Engine
 from replaybench.envs.interface.plant import Params, Plant, Vector
+from replaybench.envs.ode import rk4
 from replaybench.envs.ode.engine import RungeKutta
 from replaybench.envs.ode.function_hash import content_hash
 from replaybench.envs.ode.rk4 import FUNCTIONS
@@ -41,12 +43,6 @@ class OdePlant(Plant):
 
     saturates: ClassVar[bool] = False
 
-    max_substep: ClassVar[float] = 0.01
-    """Longest Runge-Kutta step; a sample is cut into as many equal substeps as that takes. [s]
-
-    De Bruin et al. (2018) name the method and not its step: 10 ms is a reading, after the authors' public
-    benchmark, which takes two steps per 20 ms sample."""
-
     grid_nodes: ClassVar[tuple[int, ...]] = ()
     """Nodes per state of the dynamic-programming grid from `grid_low` to `grid_high`; a periodic axis has
     equal spacings all the way round, its last node one spacing below `grid_high`. Empty: no reference."""
@@ -57,6 +53,19 @@ class OdePlant(Plant):
     refine_grid: ClassVar[bool] = False
     """Whether scores are measured against this grid refined until it has converged, where a study does not say; else
     against the grid as it is."""
+
+    @property
+    def max_substep(self) -> float:
+        """Longest Runge-Kutta step; a sample is cut into as many equal substeps as that takes. [s]
+
+        A plant that does not declare it has the step that step doubling chooses (`rk4.choose_step`).
+        """
+        return step_choice(self).step
+
+    @property
+    def chooses_step(self) -> bool:
+        """Whether the plant leaves it to step doubling how long its Runge-Kutta steps are."""
+        return type(self).max_substep is OdePlant.max_substep
 
     @staticmethod
     def rhs(x: Vector, u: Vector, p: Params) -> tuple[float, ...]:
@@ -111,7 +120,8 @@ class OdePlant(Plant):
     def _check_declarations(self) -> None:
         super()._check_declarations()
         plant = type(self).__name__
-        check_scalar(self, "max_substep")
+        if not self.chooses_step:  # which would call functions that may be wrong
+            check_scalar(self, "max_substep")
         for name in (*_PER_STATE, *(_GRID if self.grid_nodes else ())):
             check_tuple(self, name, "state_names")
         if self.grid_nodes:
@@ -183,6 +193,45 @@ def state_range(plant: Plant) -> tuple[Vector, Vector]:
         return np.array(plant.grid_low, np.float64), np.array(plant.grid_high, np.float64)
     center, scale = np.array(plant.state_center, np.float64), np.array(plant.state_scale, np.float64)
     return center - scale, center + scale
+
+
+_TYPICAL: Final = 256
+"""States from which steps are compared, besides the initial and the reference state."""
+_LONGEST_PROJECTED: Final = 0.01
+"""Longest step [s] of plants that `project` states: what happens at a wall is found out at the end of a step."""
+
+
+@functools.cache
+def step_choice(plant: OdePlant) -> rk4.StepChoice:
+    """Return the step of integration that step doubling chooses, over typical states and actions.
+
+    They are spread evenly over the `state_range` and all actions, always the same, and a sample is as long as at the
+    plant's own rate.
+    """
+    dt = 1.0 / plant.frequency
+    low, high = state_range(plant)
+    states, actions = len(low), len(plant.action_names)
+    ratio = 2.0  # Roberts' sequence: the root of r^(d + 1) = r + 1, whose powers fill a cube of d dimensions evenly
+    for _ in range(50):
+        ratio = (1.0 + ratio) ** (1.0 / (states + actions + 1))
+    share = np.outer(np.arange(1, _TYPICAL + 1), ratio ** -np.arange(1.0, states + actions + 1)) % 1.0
+    corners = np.repeat([plant.initial_state, plant.reference_state], 3, axis=0)
+    state = np.concatenate([low + share[:, :states] * (high - low), corners])
+    action = np.concatenate([share[:, states:], np.tile([[0.0], [0.5], [1.0]], (2, actions))])
+    longest = dt if plant.project is OdePlant.project else _LONGEST_PROJECTED
+    scale, periodic = np.array(plant.state_scale, np.float64), np.array(plant.periodic)
+    return rk4.choose_step(plant, state, plant.denormalise_action(2.0 * action - 1.0), dt, longest, scale, periodic)
+
+
+def steps_told(plant: Plant, frequency: float) -> str:
+    """Say by how many steps a sample is integrated, and how good that is, where step doubling chose them; else ""."""
+    if not isinstance(plant, OdePlant) or not plant.chooses_step:
+        return ""
+    choice, count = step_choice(plant), rk4.substeps(plant, 1.0 / frequency)
+    told = f"{count} Runge-Kutta step{'s' * (count != 1)} a sample, chosen by step doubling: steps of "
+    told += f"{choice.step:.4g} s, half of which changes a state by {choice.change:.1g} of its scale"
+    short = f", which is more than {rk4.TOLERANCE:g}: declare max_substep if the plant jumps, as at a stop"
+    return told + short * (not choice.met)
 
 
 @kernel

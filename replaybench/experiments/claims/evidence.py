@@ -76,6 +76,9 @@ class Evidence:
         theirs = {field.name: field.default for field in dataclasses.fields(cell.make_plant())}
         theirs |= plant.get(cell.plant, {})
         yield from (f"plant.{cell.plant}.{key}" for key, value in cell.parameters.items() if theirs.get(key) != value)
+        discount = {**plant.get(cell.plant, {}), **learner.get(cell.learner, {})}.get("discount")
+        if discount != cell.parameters.get("discount"):
+            yield f"discount of {cell.learner} on {cell.plant}"
         began, begins = self.study.get("start", {}).get(cell.learner, {}), cell.start
         if any(began.get(key) != getattr(begins, key, None) for key in ("content", "member")):
             yield f"start.{cell.learner}"

@@ -29,6 +29,7 @@ def sweep(
     episodes: Count | None = None,
     checkpoint_seconds: Seconds = 60.0,
     dry_run: bool = False,
+    measure: bool = True,
     progress: Literal["bar", "lines", "json"] | None = None,
     tensorboard: bool = False,
     quiet: bool = False,
@@ -48,6 +49,7 @@ def sweep(
         episodes: Number of episodes, or of rounds as long as one (see update_every); overrides the study.
         checkpoint_seconds: Least time between the checkpoints of a running cell; changes no numbers.
         dry_run: Print the cells and what they need in time, memory and disk; run nothing.
+        measure: With --dry-run, measure how fast kinds of cells are that are new here, at most 5 s each.
         progress: A live line, a plain line every 30 s, or a JSON object for each event and nothing else; a live line in
             a terminal and plain ones elsewhere if not given.
         tensorboard: Write TensorBoard event files too, into the run folder.
@@ -63,8 +65,9 @@ def sweep(
     folder = output or Path("runs") / read.name
     console = make_console(quiet=not dry_run and (quiet or progress == "json"))
     return run_study(
-        console, read, folder, workers, cluster, checkpoint_seconds, dry_run, progress=progress, tensorboard=tensorboard
-    )
+        console, read, folder, workers, cluster, checkpoint_seconds, dry_run, measure=measure, progress=progress,
+        tensorboard=tensorboard,
+    )  # fmt: skip
 
 
 def run_study(
@@ -76,6 +79,7 @@ def run_study(
     checkpoint_seconds: float,
     dry_run: bool,
     *,
+    measure: bool = True,
     progress: ProgressForm | None = None,
     tensorboard: bool = False,
 ) -> int:
@@ -92,7 +96,7 @@ def run_study(
     if dry_run:
         from replaybench.experiments.plan_report import show_plan
 
-        show_plan(console, study, folder, count, cluster)
+        show_plan(console, study, folder, count, cluster, measure)
         return 0
     data, drawn, status = run_sweep(
         study,

@@ -13,6 +13,7 @@ from rich.progress import Progress
 
 from replaybench.data.errors import UserError
 from replaybench.data.records.record import write_record
+from replaybench.data.user_code.user_file import canonical
 from replaybench.envs.interface.plant import Parameter
 from replaybench.envs.registry import is_installed, make_plant
 from replaybench.experiments.commands import refuse_existing
@@ -41,6 +42,7 @@ def show_import(
     from replaybench.experiments.exchange.logs_to_buffer import convert
     from replaybench.experiments.exchange.minari_import import convert_dataset
 
+    name = canonical(name)
     plant = make_plant(name, **parameters)
     found: tuple[Arrays, dict[str, Any], Summary]
     if source.startswith(_DATASET):

@@ -19,7 +19,7 @@ from replaybench.experiments.figures.all_figures import draw_figures
 from replaybench.experiments.figures.style import PAPER, SCREEN
 from replaybench.experiments.results.dataset import assemble, without_rewards
 from replaybench.experiments.results.results_file import read_results
-from replaybench.experiments.training.study import Cell, read_study
+from replaybench.experiments.training.study import Cell, read_study, reference_cells
 
 LOOKS: Final = {"screen": SCREEN, "paper": PAPER}
 Kind = Literal["pdf", "png", "svg"]
@@ -57,11 +57,13 @@ def _of_finished_cells(console: Console, folder: RunFolder, cells: Sequence[Cell
         raise UserError(f"{folder.path} holds no results.nc; run the sweep again to write it")
     console.print("no results.nc, as after a kill: finished cells are drawn", highlight=False)
     rule = read_study(folder.study).reference
-    known = {}
-    for cell in cells:
-        point = (cell.plant, cell.frequency, cell.noise)
-        if point not in known and (folder.cell(cell.id) / "scores.h5").is_file():
-            known[point] = reference(cell.make_plant(), cell.frequency, cell.noise, rule)
+    done = [cell for cell in cells if (folder.cell(cell.id) / "scores.h5").is_file()]
+    finished = reference_cells(done)  # at these points, though another cell may decide the discount there
+    known = {
+        point: reference(cell.make_plant(), cell.frequency, cell.noise, rule)
+        for point, cell in reference_cells(cells).items()
+        if point in finished
+    }
     return assemble(cells, known, {cell.id: folder.cell(cell.id) for cell in cells})
 
 

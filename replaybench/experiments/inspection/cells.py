@@ -16,11 +16,13 @@ from replaybench.data.errors import UserError, shown
 from replaybench.data.formats.documents import read_json
 from replaybench.data.formats.run_folder import RunFolder, runs_within
 from replaybench.data.records.record import read_header
+from replaybench.data.user_code.user_file import alike, canonical
 from replaybench.envs.registry import PLANTS
 from replaybench.experiments.training.study import Cell
 from replaybench.replay.strategies.notation import parse
 
 AXES: Final = ("plant", "learner", "strategy", "noise", "frequency", "seed")
+_NAMED: Final = ("plant", "learner", "strategy")
 _TOLERANCE: Final = 1e-9
 
 
@@ -125,10 +127,13 @@ def _fitting(path: Path, cells: Sequence[Cell], choice: Choice) -> list[Cell]:
     left = list(cells)
     for axis in choice.given():
         before = left
-        left = [cell for cell in before if _fits(cell, axis, getattr(choice, axis))]
+        wanted = getattr(choice, axis)
+        left = [cell for cell in before if _fits(cell, axis, wanted)]
+        if not left and axis in _NAMED:  # the same file, named from another folder
+            left = [cell for cell in before if alike(getattr(cell, axis), wanted)]
         if not left:
             there = _written(before, axis)
-            asked = shown(getattr(choice, axis))
+            asked = shown(wanted)
             raise UserError(f"{path} has no cell of {axis} {asked}; there {'is' if len(there) == 1 else 'are'} "
                             f"{', '.join(there) or 'none at all'}")  # fmt: skip
     return left
@@ -145,7 +150,7 @@ def _fits(cell: Cell, axis: str, wanted: Any) -> bool:
             return bool(own == wanted or own == str(parse(wanted)))
         return bool(own == wanted)
     spell = PLANTS.spelled if axis == "plant" else spelled
-    return bool(own == spell(wanted))
+    return bool(own == canonical(spell(wanted)))
 
 
 def _written(cells: Sequence[Cell], axis: str) -> list[str]:

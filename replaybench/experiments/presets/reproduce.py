@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.progress import Progress, track
 from rich.table import Table
 
+from replaybench.baselines.grid_choice import Rule
 from replaybench.data.atomic import atomic_folder
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.quantities import duration, gigabytes
@@ -61,10 +62,10 @@ def show_presets(console: Console, scale: Scale, workers: int, time: bool) -> No
             continue
         points = {cell.kind[:-1] for cell in needed.cells}  # blocks of seeds are no cells of their own here
         what = f"{len(points)} of {study.seeds} seeds"
-        takes = _duration(needed.cells, workers)
+        takes = _duration(needed.cells, workers, study.reference)
         table.add_row(preset.name, figure.figure, figure.shows, what, takes or "?", gigabytes(needed.memory_bytes))
     papers = {preset.name.partition("/")[0]: preset.paper.title for preset, _ in plans}
-    total = _duration(list(cells.values()), workers)
+    total = _duration(list(cells.values()), workers, None)
     kinds = len({cell.id for cell in cells.values() if not cell.first_member})
     shared = f"cells that figures share are run once: {kinds} in all" + (f", {total}" if total else "")
     said = [*(f"{name}: {title}" for name, title in papers.items()), shared]
@@ -89,8 +90,8 @@ def _time(console: Console, cells: list[Cell], workers: int) -> None:
         estimate_seconds(cells, workers, report)
 
 
-def _duration(cells: Sequence[Cell], workers: int) -> str | None:
-    seconds = kept_seconds(cells, workers)
+def _duration(cells: Sequence[Cell], workers: int, rule: Rule | None) -> str | None:
+    seconds = kept_seconds(cells, workers, rule)
     return None if seconds is None else duration(seconds)
 
 

@@ -78,6 +78,7 @@ class Display:
 
     def reference(self, cell: Cell, found: Reference) -> None:
         """Pass on what the scores of cells like this one are measured against."""
+        self._tally.refer()
         point = {"plant": cell.plant, "frequency": cell.frequency, "noise": cell.noise}
         self._tell(event("reference", **point, random=float(found.random), dp=float(found.dp), usable=found.usable))
 

@@ -36,7 +36,9 @@ def in_words(tally: Tally) -> str:
     left = tally.seconds_left()
     told = [f"{tally.complete}/{tally.total} cells", f"{done / max(1, whole):.0%} of the episodes"]
     told += [f"{sum(tally.failed.values())} failed runs"] if tally.failed else []
-    told += ["references" if not tally.begun() else "" if left is None else f"{duration(left)} left"]
+    told += ["compiling, or in the first round"] if not tally.begun() else []
+    told += [f"references {tally.references}/{tally.points}"] if tally.references < tally.points else []
+    told += [f"{duration(left)} left"] if left is not None else []
     return ", ".join(part for part in told if part)
 
 

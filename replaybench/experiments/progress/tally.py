@@ -39,6 +39,7 @@ class Tally:
         self._workers = workers
         self.total, self.complete = len(cells), len(cells) - len(todo)
         self.failed: dict[str, int] = {}
+        self.references, self.points = 0, len({(cell.plant, cell.frequency, cell.noise) for cell in cells})
         self.began = time.monotonic()
         self._lengths: dict[tuple[str, float], int] = {}
         for cell in todo:
@@ -54,6 +55,10 @@ class Tally:
             pace.last, pace.done = now, told.done
             if told.failed:
                 self.failed[key] = told.failed
+
+    def refer(self) -> None:
+        """Note that the references of a plant, rate and noise are there."""
+        self.references += 1
 
     def finish(self, key: str) -> None:
         """Note that a cell is complete, whether or not it ever told of itself."""

@@ -74,6 +74,10 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
     plants = {cell.plant: cell for cell in cells}
     data.coords["episode_metric"] = "plant", [plants[name].make_plant().episode_metric for name in coordinates["plant"]]
     data.coords["update_every"] = "plant", [plants[name].update_every for name in coordinates["plant"]]
+    _blank(data, "max_substep", ("plant",), "longest step of integration, of plants that are given by equations")
+    data["max_substep"].values[:] = [
+        getattr(plants[name].make_plant(), "max_substep", np.nan) for name in coordinates["plant"]
+    ]
     _blank(data, "reward", (*AXES, "seed", "episode"), "told of training episodes: mean reward per step, or return")
     _blank(data, "reward_greedy", (*AXES, "seed", "greedy_episode"), "the same of greedy episodes")
     _blank(data, "episode_steps", (*AXES, "seed", "episode"), "mean number of steps of training episodes")
@@ -116,10 +120,14 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
                 columns = [list(data.coords["signal"].values).index(name) for name in _signals(cell)]
                 data.variables["replayed_noise"].values[point][runs, columns] = arrays["replayed_noise"]
             _add_origin(data, block, stints)
+    _blank(data, "discount", ("plant", "learner", "frequency"), "discount of a control step")
+    for cell in {(cell.plant, cell.learner, cell.frequency): cell for cell in cells}.values():
+        data["discount"].loc[{"plant": cell.plant, "learner": cell.learner, "frequency": cell.frequency}] = cell.gamma
     add_references(data, references)
     add_scores(data)
     label_axes(data)
     data["seconds"].attrs["units"], data["memory"].attrs["units"] = "s", "B"
+    data["max_substep"].attrs["units"] = "s"
     data.attrs = {
         "title": "replaybench sweep",
         "version": VERSION,

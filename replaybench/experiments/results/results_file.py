@@ -68,6 +68,8 @@ _FORMS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "episode_steps": ((*AXES, "seed", "episode"), _NUMBER),
     "reward_evaluation": ((*AXES, "seed", "evaluation_step"), _NUMBER),
     "replayed_noise": ((*AXES, "seed", "signal"), _NUMBER),
+    "discount": (("plant", "learner", "frequency"), _NUMBER),
+    "max_substep": (("plant",), _NUMBER),
     "reference_rule": (("plant",), _TEXT),
     "reference_grid": (("plant", "frequency"), _TEXT),
     "reference_change": (("plant", "frequency"), _NUMBER),

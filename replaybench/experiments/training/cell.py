@@ -145,6 +145,21 @@ class CellRun:
             scores = [run_episode(policy, self.evaluation) for _ in range(self.cell.evaluation_episodes)]
             self.reward_evaluation[:, done // every - 1] = np.mean(scores, axis=0)
 
+    def act(self, steps: int) -> int:
+        """Act for so many steps, or for an episode where updates come after each; return how many. For trials."""
+        if self.cell.update_every:
+            training_steps(self.agent, self.replay, self.episodes, steps, self.episode)
+            return steps
+        self.episodes = training_episode(self.env, self.agent, self.replay, self.episode)
+        return self.env.steps_per_episode
+
+    def learn(self, updates: int) -> int:
+        """Do so many updates, or those of one phase where they are more; return how many. For trials."""
+        at_once = min(updates, max(1, int(self.updates_per_phase)))
+        for _ in range(updates // at_once):
+            update_phase(self.agent, self.replay, at_once, 0.0, self.episodes)
+        return updates // at_once * at_once
+
     def told(self) -> Round:
         """Return what there is to tell of the last round."""
         latest = self.reward[:, self.episode - 1]

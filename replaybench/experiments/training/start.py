@@ -21,6 +21,7 @@ from replaybench.data.bounds import Name, Whole
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError
 from replaybench.data.formats.policy_file import digest, members_in, read_policy
+from replaybench.data.user_code.user_file import located
 
 Weights = dict[str, NDArray[np.generic]]
 
@@ -55,7 +56,7 @@ class Start:
                 does not fit; says what it was learned with then.
         """
         facts, stored = self._read()
-        members = members_in(Path(self.policy), stored, self.member or 0)
+        members = members_in(located(Path(self.policy)), stored, self.member or 0)
         chosen = [(seed if self.member is None else self.member) % members for seed in seeds]
         try:
             agent.load_weights({name: array[chosen] for name, array in stored.items()})
@@ -74,7 +75,7 @@ class Start:
 
     def _read(self) -> tuple[dict[str, Any], Weights]:
         """Return the facts of one file, and the weights of all."""
-        path = Path(self.policy)
+        path = located(Path(self.policy))
         path = own if (own := path / "policy.safetensors").is_file() else path
         parts = _blocks(path) if path.is_dir() else [read_policy(path)]
         try:

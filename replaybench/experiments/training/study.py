@@ -11,7 +11,7 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -20,11 +20,12 @@ from replaybench.baselines.grid_choice import Rule
 from replaybench.controllers.agent import Actions
 from replaybench.controllers.device import check_name
 from replaybench.controllers.registry import load_learner, spelled
-from replaybench.data.bounds import Count, Hertz, Name, Noise, RootSeed, Seeds, Whole
+from replaybench.data.bounds import Count, Discount, Hertz, Name, Noise, RootSeed, Seeds, Whole
 from replaybench.data.configuration import build, check_bounds
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.formats.documents import read_toml
 from replaybench.data.numerics import NUMERICS_VERSION
+from replaybench.data.user_code.user_file import canonical, names_from
 from replaybench.envs.interface.checks import seen_states
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import with_equations
@@ -37,6 +38,9 @@ from replaybench.experiments.training.start import Start
 from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.strategy import Strategy
 
+GAMMA: Final = ":discount="
+"""What stands between a learner's name and its place on the axis of discounts."""
+
 Buffers = Literal["final", "compressed", "none"]
 """What becomes of each cell's replay buffer at its end."""
 
@@ -46,7 +50,7 @@ _NAMED: Final = {"plant": ("plant",), "learner": ("learner", "start")}
 SINCE: Final = {"horizon_steps": 0, "evaluate_every_steps": 0, "evaluation_episodes": 10}
 """Keys that studies have had since cells were first stored, with what holds where they are not given."""
 
-AXES = ("plants", "learners", "strategies", "noise", "frequency")
+AXES = ("plants", "learners", "strategies", "noise", "frequency", "discount")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +62,7 @@ class Grid:
     strategies: tuple[Name, ...] = ()
     noise: tuple[Noise, ...] = ()
     frequency: tuple[Hertz, ...] = ()
+    discount: tuple[Discount, ...] = ()
 
     def __post_init__(self) -> None:
         _spell(self)
@@ -75,7 +80,9 @@ class Study:
     After every `evaluate_every_steps` steps of a member, at the end of the round in which they are done, its policy is
     evaluated without exploration in `evaluation_episodes` episodes, of which nothing is learned; 0 for never.
     `discount = "fixed"` keeps the plant's discount at every rate, `"horizon"` keeps its horizon in seconds and scales
-    rewards alike (de Bruin et al. 2018, 6.4).
+    rewards alike (de Bruin et al. 2018, 6.4). A number is the discount γ of a control step in place of the plant's, a
+    list of them another axis: learners are then named `DDPG:discount=0.99`. It can be set for one plant or learner
+    alone, too, as `discount` in its table; a learner's counts before its plant's.
     `update_every` is the number of steps after which learners are updated, 0 for after each episode; each plant's own
     if not given. With a number of steps, members begin another episode whenever one has ended, and an episode of
     `episodes` is a round of as many steps as the longest has.
@@ -87,6 +94,7 @@ class Study:
     them all.
     `device` is where learners that can do so are updated: `cpu`, `cuda`, or `cuda:1` for one of several.
     `replayed_noise` also stores the noise in every experience and measures how much of it is replayed (their table 6).
+    `folder` is where paths of users' files and policies are looked for first, that of the study file if not given.
     `[learner.NAME]` and `[plant.NAME]` tables change settings; a learner may be named several times with variants,
     `DDPG:decay`, each with a table of its own. A `[start.NAME]` table has a learner begin with a stored policy.
     """
@@ -108,20 +116,25 @@ class Study:
     horizon_steps: Whole = 0
     evaluate_every_steps: Whole = 0
     evaluation_episodes: Count = 10
-    discount: Literal["fixed", "horizon"] = "fixed"
+    discount: Literal["fixed", "horizon"] | Discount | tuple[Discount, ...] = "fixed"
     reference: Rule | None = None
     buffers: Buffers = "final"
     replayed_noise: bool = False
     observe: tuple[Name, ...] = ()
     device: str = "cpu"
+    folder: str = field(default="", compare=False)
     learner: dict[str, Any] = field(default_factory=dict)
     plant: dict[str, Any] = field(default_factory=dict)
     start: dict[str, Start] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_name(self.device)
-        _spell(self)
-        for table in (self, *self.grid):
+        tables: tuple[Study | Grid, ...] = (self, *self.grid)
+        for table in tables:
+            _spell(table, self.folder)
+        if isinstance(self.discount, int | float):
+            object.__setattr__(self, "discount", (float(self.discount),))
+        for table in tables:
             check_bounds(table, f"study {self.name!r}")
         if not self.name.isprintable() or not self.name or {"/", "\\"} & set(self.name) or self.name.startswith("."):
             raise UserError(f"study name {self.name!r} must be usable as a folder name")
@@ -136,12 +149,13 @@ class Study:
             _known("start", name, named["learner"])
         for grid in self.grids():
             for axis in AXES:
-                if not getattr(grid, axis) and axis != "frequency":
+                if not getattr(grid, axis) and axis not in ("frequency", "discount"):
                     raise UserError(f"study {self.name!r}: {axis} is empty; list at least one")
 
     def grids(self) -> list[Grid]:
         """Return the grids, what they leave out filled in from the study."""
         mine = {axis: getattr(self, axis) for axis in AXES}
+        mine["discount"] = () if isinstance(self.discount, str) else self.discount
         tables = self.grid or (Grid(),)
         return [Grid(**{axis: getattr(table, axis) or mine[axis] for axis in AXES}) for table in tables]
 
@@ -151,23 +165,47 @@ class Study:
         Raises:
             UserError: a name or value that cannot be run.
         """
+        with names_from(self.folder):
+            return self._cells()
+
+    def _cells(self) -> list[Cell]:
         found: dict[str, Cell] = {}
-        plants: dict[str, tuple[Plant, str]] = {}  # reading a plant's source takes longer than all else here
+        plants: dict[Any, tuple[Plant, str]] = {}  # reading a plant's source takes longer than all else here
         for grid in self.grids():
-            axes = (grid.plants, grid.learners, grid.strategies, grid.noise, grid.frequency or (None,))
-            for plant, learner, strategy, noise, frequency in itertools.product(*axes):
-                if plant not in plants:
-                    made = make_plant(plant, **self.plant.get(plant, {}))
-                    plants[plant] = made, made.fingerprint()
-                point = self._cell(plant, *plants[plant], learner, strategy, noise, frequency)
+            axes = (grid.plants, grid.learners, grid.strategies, grid.noise)
+            for plant, learner, strategy, noise, frequency, gamma in itertools.product(
+                *axes, grid.frequency or (None,), grid.discount or (None,)
+            ):
+                discount = self._discount(plant, learner, gamma)
+                key = plant, *discount.values()
+                if key not in plants:
+                    made = make_plant(plant, **{**self.plant.get(plant, {}), **discount})
+                    plants[key] = made, made.fingerprint()
+                point = self._cell(plant, *plants[key], learner, strategy, noise, frequency, gamma)
                 for first in range(0, self.seeds, self.block):
                     members = min(self.block, self.seeds - first)
                     cell = dataclasses.replace(point, first_member=first, members=members)
                     found.setdefault(cell.id, cell)
         return list(found.values())
 
+    def _discount(self, plant: str, learner: str, gamma: float | None) -> dict[str, Any]:
+        """Return what a learner changes of its plant: the discount of the axis, or the one in the learner's table."""
+        own, _ = _own_discount(load_learner(learner)[1], self.learner.get(learner, {}))
+        for kind, name, table in (("plant", plant, self.plant.get(plant, {})), ("learner", learner, own)):
+            if "discount" in table and gamma is not None:
+                raise UserError(f"study {self.name!r}: discount is given for all and in [{kind}.{name}]; leave one out")
+        return own if gamma is None else {"discount": gamma}
+
     def _cell(
-        self, plant: str, made: Plant, fingerprint: str, learner: str, strategy: str, noise: float, rate: float | None
+        self,
+        plant: str,
+        made: Plant,
+        fingerprint: str,
+        learner: str,
+        strategy: str,
+        noise: float,
+        rate: float | None,
+        gamma: float | None,
     ) -> Cell:
         """Return a grid point's first cell."""
         frequency = made.frequency if rate is None else rate
@@ -175,7 +213,8 @@ class Study:
         every = made.update_every if self.update_every is None else self.update_every
         seen_states(made.name, made.state_names, self.observe)
         kind, config = load_learner(learner)
-        settings = build(config, self.learner.get(learner, {}), f"[learner.{learner}]")
+        _, table = _own_discount(config, self.learner.get(learner, {}))
+        settings = build(config, table, f"[learner.{learner}]")
         parsed = parse(strategy)
         if parsed.synth is not None:
             with_equations(made, str(parsed))
@@ -194,15 +233,16 @@ class Study:
         kind.check_runs_on(self.device, settings, parsed.refer is not None)
         self._check_room(parsed, settings, every)
         with_phases(parsed.at(frequency), settings, made.steps_per_episode(frequency), every)
+        mode = self.discount if isinstance(self.discount, str) else "fixed"
         start = self.start.get(learner)
         if start is not None:
-            start = start.checked(kind, settings, make_task(made, frequency, self.discount, self.observe), frequency)
+            start = start.checked(kind, settings, make_task(made, frequency, mode, self.observe), frequency)
         return Cell(
             sources=sources_of(kind, parsed),
             plant=plant,
-            parameters={f.name: getattr(made, f.name) for f in dataclasses.fields(made)},
+            parameters=made.settings(),
             fingerprint=fingerprint,
-            learner=learner,
+            learner=learner if gamma is None else f"{learner}{GAMMA}{gamma:.12g}",
             settings=dataclasses.asdict(settings),
             strategy=str(parsed),
             noise=abs(float(noise)),  # −0.0 is 0.0; from Python it may be an int, which reads otherwise in an id
@@ -214,7 +254,7 @@ class Study:
             capacity=parsed.room(self.capacity),
             greedy_every=self.greedy_every,
             update_every=every,
-            discount=self.discount,
+            discount=mode,
             horizon_steps=self.horizon_steps if parsed.anneals else 0,
             evaluate_every_steps=self.evaluate_every_steps,
             evaluation_episodes=self.evaluation_episodes if self.evaluate_every_steps else SINCE["evaluation_episodes"],
@@ -247,17 +287,32 @@ class Study:
             raise UserError(f"{strategy}: Synth steps the plant's model, which needs all states; leave observe out")
 
 
+def _own_discount(config: Any, table: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Part a learner's table into its discount, which is the plant's, and its settings, which may have one, too."""
+    theirs = "discount" in config.__dataclass_fields__
+    parts = ({k: v for k, v in table.items() if (k == "discount" and not theirs) is own} for own in (True, False))
+    return next(parts), next(parts)
+
+
 def _known(table: str, name: str, names: Collection[str]) -> None:
     if name not in names:
         raise unknown(f"name in table [{table}]:", name, names)
 
 
-def _spell(table: Grid | Study) -> None:
-    """Give names of plants and learners the letters' case under which they are registered, so that cells are the same.
+def _spell(table: Grid | Study, folder: str = "") -> None:
+    """Write names as they are registered and paths as short as can be, in a `folder`, so that cells are the same.
 
     Frozen dataclasses are changed here, before anyone has seen them.
     """
-    spell: dict[str, Callable[[str], str]] = {"plant": PLANTS.spelled, "learner": spelled}
+
+    def plant(name: str) -> str:
+        return canonical(PLANTS.spelled(name), folder)
+
+    def learner(name: str) -> str:
+        return canonical(spelled(name), folder)
+
+    object.__setattr__(table, "strategies", tuple(canonical(each, folder) for each in table.strategies))
+    spell: dict[str, Callable[[str], str]] = {"plant": plant, "learner": learner}
     for kind, known in spell.items():
         object.__setattr__(table, f"{kind}s", tuple(map(known, getattr(table, f"{kind}s"))))
         if isinstance(table, Study):
@@ -341,6 +396,11 @@ class Cell:
         """Steps of a whole episode, or round."""
         return make_plant(self.plant, **self.parameters).steps_per_episode(self.frequency)
 
+    @functools.cached_property
+    def gamma(self) -> float:
+        """Discount of a control step."""
+        return make_task(make_plant(self.plant, **self.parameters), self.frequency, self.discount).discount
+
     @property
     def total_steps(self) -> int:
         """Steps of all members in all episodes."""
@@ -363,7 +423,22 @@ def read_study(path: Path | str, overrides: Mapping[str, Any] | None = None) -> 
     path = study_file(Path(path))
     table = read_toml(path)
     table.setdefault("name", path.stem)
+    if isinstance(folder := table.get("folder", ""), str):
+        table["folder"] = str((path.parent / folder).resolve())
     return build(Study, {**table, **(overrides or {})}, str(path))
+
+
+def reference_cells(cells: Iterable[Cell]) -> dict[tuple[str, float, float], Cell]:
+    """Return, by plant, rate and noise, the cell whose references the scores of all cells there are measured against.
+
+    Of several discounts it is the greatest: dynamic programming that looks the farthest, so that scores have one scale.
+    """
+    found: dict[tuple[str, float, float], Cell] = {}
+    for cell in cells:
+        other = found.setdefault((cell.plant, cell.frequency, cell.noise), cell)
+        if other.parameters != cell.parameters and other.gamma < cell.gamma:
+            found[cell.plant, cell.frequency, cell.noise] = cell
+    return found
 
 
 def axis_values(cells: list[Cell]) -> Iterator[tuple[str, list[Any]]]:

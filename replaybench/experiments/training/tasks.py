@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from replaybench.data.atomic import atomic_path
-from replaybench.data.user_code.user_file import faults_told
+from replaybench.data.user_code.user_file import faults_told, names_from
 from replaybench.experiments.progress.round import Report, Round
 from replaybench.experiments.training.study import Buffers, Cell
 
@@ -66,6 +66,12 @@ def run_cell_task(
         with tempfile.TemporaryDirectory() as scratch:
             run_cell(cell, Path(scratch), buffers, checkpoint_seconds=float("inf"))
             return {path.name: path.read_bytes() for path in Path(scratch).iterdir()}
+
+
+def in_folder(folder: str, task: Callable[..., Any], *arguments: Any) -> Any:
+    """Do a task where the study is that names its files."""
+    with names_from(folder):
+        return task(*arguments)
 
 
 def store_files(folder: Path, files: dict[str, bytes]) -> None:

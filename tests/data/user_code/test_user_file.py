@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from replaybench.data.errors import UserError
-from replaybench.data.user_code.user_file import InFile, class_in_file, shortened
+from replaybench.data.user_code.user_file import InFile, canonical, class_in_file, located, names_from, shortened
 from replaybench.replay.strategies.retention.interface import Retention
 
 FILE = """
@@ -49,3 +49,29 @@ def test_a_method_that_cannot_is_told_with_its_line(given: str, tmp_path: Path) 
         UserError, match=r"mine.py line 12: _Running.slots must take \(self, offers, capacity, slots\), not"
     ):
         class_in_file(InFile(tmp_path / "mine.py", "Mine"), "retention", Retention)
+
+
+def test_paths_are_as_short_as_can_be(tmp_path: Path) -> None:
+    assert canonical("./a/../mine.py:Mine") == "mine.py:Mine"
+    assert canonical("./own.py:Mine:slow") == "own.py:Mine:slow"
+    assert canonical("gymnasium:./mine.py:Mine-v0") == "gymnasium:mine.py:Mine-v0"
+    assert canonical("Drop(0.5)*./own.py:Mine(3)[./own.py:Drawn+IS]") == "Drop(0.5)*own.py:Mine(3)[own.py:Drawn+IS]"
+    assert canonical(f"{tmp_path}/mine.py:Mine", str(tmp_path)) == "mine.py:Mine"
+    assert canonical(f"{tmp_path}/mine.py:Mine", str(tmp_path / "other")) == f"{tmp_path}/mine.py:Mine"
+    for same in ("Pendulum", "my (old)/../mine.py:Mine", "FIFO[Uniform]"):
+        assert canonical(same) == same
+
+
+def test_a_file_beside_the_study_comes_before_one_where_this_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    (tmp_path / "here" / "mine.py").write_text("")
+    with names_from(str(tmp_path)):
+        assert located(Path("mine.py")) == Path("mine.py")
+        (tmp_path / "mine.py").write_text("")
+        assert located(Path("mine.py")) == tmp_path / "mine.py"
+        with names_from(""):
+            assert located(Path("mine.py")) == tmp_path / "mine.py"
+    assert located(Path("mine.py")) == Path("mine.py")

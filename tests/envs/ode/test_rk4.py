@@ -1,16 +1,18 @@
 """The Runge-Kutta kernels against SciPy's adaptive integrator, the method's order, and energy."""
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
+from replaybench.envs.interface.plant import Params, Vector
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.magman import TRACK_HIGH, TRACK_LOW, Magman
 from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
-from replaybench.envs.ode.plant import OdePlant
+from replaybench.envs.ode.plant import OdePlant, step_choice, steps_told
 
 
 def oracle(plant: OdePlant, state: np.ndarray, u: np.ndarray, dt: float) -> np.ndarray:
@@ -131,3 +133,63 @@ def test_bits_do_not_depend_on_who_else_is_in_a_block(plant: OdePlant) -> None:
     assert said[1][~running].all()
     assert not said[1][running].any()
     assert (said[2][~running] == 9).all()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lag(OdePlant):
+    """A first-order lag, whose samples are known."""
+
+    tau: float = 100.0
+
+    name = "Lag"
+    state_names, state_units, state_center, state_scale = ("x",), ("1",), (0.0,), (1.0,)
+    action_names, action_units, action_low, action_high = ("u",), ("1",), (-1.0,), (1.0,)
+    initial_state, reference_state = (0.5,), (0.0,)
+    frequency, episode_seconds = 0.1, 100.0
+
+    @staticmethod
+    def rhs(x: Vector, u: Vector, p: Params) -> tuple[float, ...]:
+        (tau,) = p
+        return ((u[0] - x[0]) / tau,)
+
+    @staticmethod
+    def reward(x: Vector, u: Vector, x_next: Vector, event: int, p: Params) -> float:
+        return -abs(float(x_next[0]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sticking(Lag):
+    """A lag that goes towards its action at a constant speed, so that it jumps about it."""
+
+    @staticmethod
+    def rhs(x: Vector, u: Vector, p: Params) -> tuple[float, ...]:
+        (tau,) = p
+        return ((1.0 if u[0] > x[0] else -1.0) / tau,)
+
+
+@pytest.mark.parametrize(("tau", "count"), [(1e4, 1), (100.0, 1), (5.0, 16), (2.0, 32)])
+def test_steps_are_as_long_as_the_plants_time_constant_allows(tau: float, count: int) -> None:
+    plant = Lag(tau=tau)
+    assert rk4.substeps(plant, 10.0) == count
+    assert step_choice(plant).met
+    states = np.linspace(-1, 1, 50)[:, None]
+    after, _, _ = rk4.simulate(plant, states, [1.0], 10.0)
+    np.testing.assert_allclose(after, 1 + (states - 1) * math.exp(-10.0 / tau), atol=2e-6)
+
+
+def test_a_step_that_is_not_good_enough_is_the_shortest_tried_and_said() -> None:
+    choice = step_choice(Sticking(tau=1.0))
+    assert not choice.met
+    assert choice.step <= 10.0 / 2**rk4.HALVINGS
+    assert "declare max_substep" in steps_told(Sticking(tau=1.0), 0.1)
+
+
+def test_a_chosen_step_is_part_of_what_a_plant_is_and_a_declared_one_stays() -> None:
+    class Declared(Lag):
+        max_substep = 2.5
+
+    assert Declared().max_substep == 2.5
+    assert steps_told(Declared(), 0.1) == ""
+    assert "1 Runge-Kutta step a sample" in steps_told(Lag(), 0.1)
+    assert len({Lag().fingerprint(), Declared().fingerprint()}) == 2
+    assert [type(plant)().max_substep for plant in (Pendulum(), PendulumDCSC(), Magman())] == [0.01] * 3

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import re
 import shutil
 import subprocess
@@ -16,10 +18,12 @@ from replaybench.controllers.registry import load_learner
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.errors import UserError
 from replaybench.data.formats.policy_file import write_policy
+from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.records.record import write_record
 from replaybench.experiments.cli import main
 from replaybench.experiments.exchange.policy_export import ExportForm, export_policy
 from replaybench.experiments.inspection.cells import Choice, chosen_file
+from replaybench.experiments.training.study import Study
 
 
 def stored(folder: Path, plant: str = "PendulumDCSC") -> Path:
@@ -134,3 +138,19 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="observes angle, which Magman does not have"):
         export_policy(path, 0, "c", None, "Magman", None)
     assert not list(tmp_path.glob("*.h"))
+
+
+def test_a_run_finds_its_cells_by_any_path_of_a_file(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    cells = Study(name="t", plants=("PendulumDCSC",), strategies=("FULL[PER]",), seeds=2, episodes=3).cells()
+    [cell] = [dataclasses.replace(each, plant="plants/own.py:Mine") for each in cells]
+    run.study.write_text("")
+    run.provenance.write_text(json.dumps({"cells": {cell.id: {"cell": dataclasses.asdict(cell)}}}))
+    buffer = run.cell(cell.id) / "buffer.h5"
+    buffer.parent.mkdir(parents=True)
+    buffer.touch()
+    for path in ("plants/own.py", "./plants/own.py", "../plants/own.py", "own.py"):
+        assert chosen_file(tmp_path, Choice(plant=f"{path}:Mine")) == (buffer, None)
+    for other in ("plants/other.py:Mine", "plants/own.py:Other", "Mine"):
+        with pytest.raises(UserError, match="has no cell of plant"):
+            chosen_file(tmp_path, Choice(plant=other))

@@ -11,12 +11,15 @@ from typing import Any
 
 import pytest
 
+from replaybench.baselines.fuzzy_q_iteration import reference_discount
+from replaybench.baselines.references import kept_at
 from replaybench.controllers.algorithms.ddpg import DDPGConfig
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError
 from replaybench.experiments.plan_warnings import plan_warnings
 from replaybench.experiments.study_text import resolved, write_toml
-from replaybench.experiments.training.study import Study, read_study
+from replaybench.experiments.training.cell import make_agent
+from replaybench.experiments.training.study import Study, read_study, reference_cells
 
 BASE = 'name = "x"\nplants = ["Pendulum"]\nstrategies = ["FIFO[Uniform]"]\nseeds = 4\nepisodes = 10\n'
 
@@ -154,10 +157,43 @@ def test_an_edited_plant_file_is_another_cell(tmp_path: Path) -> None:
     assert study.cells()[0].id != before
 
 
+def test_the_file_of_a_plant_has_its_place_beside_the_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From any folder, however its path is written, and from the study in the run folder."""
+    home, away = tmp_path / "home", tmp_path / "away"
+    home.mkdir()
+    away.mkdir()
+    source = (Path(__file__).parents[3] / "replaybench" / "examples" / "two_tank.py").read_text(encoding="utf-8")
+    (home / "tank.py").write_text(source, encoding="utf-8")
+    name = next(line.split()[1].split("(")[0] for line in source.splitlines() if line.startswith("class "))
+    monkeypatch.chdir(away)
+    ids = set()
+    for path in ("tank.py", "./tank.py", "../home/tank.py", str(home / "tank.py")):
+        text = BASE.replace("Pendulum", f"{path}:{name}") + f'[plant."{path}:{name}"]\ndiscount = 0.5\n'
+        study = read_study(write(home, text))
+        cells = study.cells()
+        assert cells[0].parameters["discount"] == 0.5
+        if not path.startswith(".."):
+            assert cells[0].plant == f"tank.py:{name}"
+            ids.add(cells[0].id)
+        run = tmp_path / "runs" / "one"
+        run.mkdir(parents=True, exist_ok=True)
+        again = read_study(write(run, write_toml(resolved(study, cells, run))))
+        assert [cell.id for cell in again.cells()] == [cell.id for cell in cells]
+    assert len(ids) == 1
+    (home / "tank.py").unlink()
+    with pytest.raises(UserError, match=re.escape(str(home))):
+        read_study(home / "study.toml").cells()
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ('plant = ["Pendulum"]\n', r"plant must be a table, not \['Pendulum'\]; did you mean plants\?$"),
+        (BASE + "discount = [0.9]\n[plant.Pendulum]\ndiscount = 0.9\n", "leave one out"),
+        (BASE + "discount = [0.9]\n[learner.DDPG]\ndiscount = 0.9\n", "leave one out"),
+        (BASE + "[learner.DDPG]\ndiscount = 1.5\n", "from 0 to 1"),
+        (BASE + "[plant.Pendulum]\ndiscount = [0.9]\n", "from 0 to 1"),
+        (BASE + "discount = 1.5\n", "at most 1"),
         (BASE + 'learner = "SAC"\n', r"learner must be a table, not 'SAC'; did you mean learners\?$"),
         (BASE + "episods = 3\n", "unknown key in .*'episods'; did you mean episodes"),
         (BASE.replace("Pendulum", "Pendulm"), "unknown plant 'Pendulm'; did you mean Pendulum"),
@@ -289,3 +325,44 @@ def test_a_strategys_own_capacity_takes_the_place_of_the_studys() -> None:
 def test_what_cannot_be_replayed_is_refused(changes: dict[str, object], words: str) -> None:
     with pytest.raises(UserError, match=words):
         made(**changes).cells()
+
+
+def test_a_discount_is_an_axis_or_one_plants_or_one_learners(tmp_path: Path) -> None:
+    tables = {
+        "discount = [0.9, 0.99]\n": {("DDPG:discount=0.9", 0.9), ("DDPG:discount=0.99", 0.99)},
+        "discount = 0.9\n": {("DDPG:discount=0.9", 0.9)},
+        "[[grid]]\ndiscount = [0.9]\n[[grid]]\n": {("DDPG:discount=0.9", 0.9), ("DDPG", 0.95)},
+        "[plant.Pendulum]\ndiscount = 0.9\n": {("DDPG", 0.9)},
+        "[plant.Pendulum]\ndiscount = 0.9\n[learner.DDPG]\ndiscount = 0.99\n": {("DDPG", 0.99)},
+    }
+    for text, due in tables.items():
+        study = read_study(write(tmp_path, BASE + text))
+        cells = study.cells()
+        assert {(cell.learner, cell.gamma) for cell in cells} == due
+        for cell in cells:
+            assert cell.make_plant().discount == make_agent(cell, cell.make_plant()).task.discount == cell.gamma
+        again = read_study(write(tmp_path, write_toml(resolved(study, cells))))
+        assert [cell.id for cell in again.cells()] == [cell.id for cell in cells]
+
+
+def test_a_discount_that_is_the_plants_own_makes_no_other_cell(tmp_path: Path) -> None:
+    (plain,) = read_study(write(tmp_path, BASE)).cells()
+    (same,) = read_study(write(tmp_path, BASE + "[learner.DDPG]\ndiscount = 0.95\n")).cells()
+    (other,) = read_study(write(tmp_path, BASE + "[learner.DDPG]\ndiscount = 0.96\n")).cells()
+    assert plain.id == same.id != other.id
+    assert "discount" not in plain.parameters
+
+
+def test_horizons_scale_the_discount_that_a_study_gives(tmp_path: Path) -> None:
+    text = BASE + 'frequency = [100]\ndiscount = "horizon"\n[plant.Pendulum]\ndiscount = 0.81\n'
+    (cell,) = read_study(write(tmp_path, text)).cells()
+    assert cell.gamma == pytest.approx(0.9)
+
+
+def test_the_discount_that_looks_the_farthest_decides_the_references(tmp_path: Path) -> None:
+    cells = read_study(write(tmp_path, BASE + "discount = [0.9, 0.99, 0.95]\nnoise = [0.0, 0.02]\n")).cells()
+    chosen = reference_cells(cells)
+    assert [cell.gamma for cell in chosen.values()] == [0.99, 0.99]
+    plants = [cell.make_plant() for cell in cells]
+    assert reference_discount(chosen["Pendulum", 50.0, 0.0].make_plant(), 50.0) == 0.99
+    assert len({kept_at(plant, 50.0, 0.0, None) for plant in plants}) == len(set(plants)) == 3

@@ -10,6 +10,7 @@ import numpy as np
 from replaybench.experiments.figures.style import plant_name
 from replaybench.experiments.report.look import Listing, Row, Section, Table, number
 from replaybench.experiments.report.material import Material
+from replaybench.experiments.training.learning_task import horizon
 
 
 def provenance_section(material: Material) -> Section:
@@ -21,6 +22,10 @@ def provenance_section(material: Material) -> Section:
         if name in data.coords:
             values = [text for text in dict.fromkeys(map(str, data[name].values.ravel())) if text]
             facts.append((what, "; ".join(values[:6]) + (f"; {len(values) - 6} more" if len(values) > 6 else "")))
+    facts += _discounts(material)
+    if "max_substep" in data and np.isfinite(data["max_substep"]).any():
+        steps = zip(map(plant_name, material.plants), data["max_substep"].values, strict=True)
+        facts.append(("Runge-Kutta steps", ", ".join(f"{n}: at most {s:.4g} s" for n, s in steps if np.isfinite(s))))
     written = origin.get("written")
     if isinstance(written, Mapping):
         facts += [("results written", _told(written.get("at"))), ("command", _told(written.get("argv")))]
@@ -34,6 +39,20 @@ def provenance_section(material: Material) -> Section:
     tables = [Table("Origin", ("what", "as the files say"), rows, 2, open=True), _references(material)]
     listings = [Listing("Study file, with every setting", material.study)] if material.study else []
     return Section("provenance", "Provenance", [], tables=tables, listings=listings)
+
+
+def _discounts(material: Material) -> list[tuple[str, str]]:
+    """Say how far each learner's discount looks, on each plant and at each rate."""
+    if "discount" not in material.data:
+        return []
+    told: dict[str, list[str]] = {}
+    data = material.data["discount"].transpose("plant", "learner", "frequency")
+    for plant, learner, rate in np.argwhere(np.isfinite(data.values)):
+        frequency = float(data["frequency"].values[rate])
+        words = horizon(float(data.values[plant, learner, rate]), frequency)
+        who = str(data["learner"].values[learner])
+        told.setdefault(f"{words} at {frequency:g} Hz", []).append(f"{plant_name(material.plants[plant])} {who}")
+    return [("discount", f"{words}: {', '.join(whose)}") for words, whose in told.items()]
 
 
 def _told(value: Any) -> str:
