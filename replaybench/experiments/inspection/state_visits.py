@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import state_range
-from replaybench.experiments.exchange.summary import STATE_BINS, Dimension, wrap
+from replaybench.experiments.exchange.summary import STATE_BINS, Dimension, around
 
 FINE: Final = 3
 BINS: Final = FINE * STATE_BINS
@@ -93,7 +93,7 @@ class Visits:
         x = axis.center + axis.scale * normalised.astype(np.float64)
         finite = np.isfinite(x)
         if axis.periodic:
-            x = wrap(np.where(finite, x, 0.0))
+            x = around(np.where(finite, x, 0.0), axis.low)
         known = x[finite]
         if known.size:
             self.least[s], self.most[s] = min(self.least[s], known.min()), max(self.most[s], known.max())
