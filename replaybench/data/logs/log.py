@@ -28,7 +28,7 @@ from replaybench.data.errors import Problems, UserError, no_such_file, unknown
 from replaybench.data.logs.matlab import read_mat
 from replaybench.data.logs.npz import read_npz
 from replaybench.data.logs.parquet import read_parquet
-from replaybench.data.logs.table import Floats, Table
+from replaybench.data.logs.table import Floats, Table, refuse_unequal
 from replaybench.data.logs.text import TextOptions, read_text
 from replaybench.data.logs.units import contradicts, split_title
 from replaybench.data.quantities import shown_number
@@ -174,6 +174,7 @@ def read_log(
         raise UserError(f"{path} is no text, so that --encoding, --date-format and --na mean nothing; leave them out")
     reader = _READERS[suffix] if suffix not in _TEXT else lambda path: read_text(path, options or TextOptions())
     table = _read(path, reader)
+    refuse_unequal(path, table.columns)
     if not table.columns:
         reasons = [f"; column {name!r} cannot be used: {reason}" for name, reason in table.unusable.items()]
         raise UserError(f"{path} holds no column of numbers{''.join(reasons[:1])}")

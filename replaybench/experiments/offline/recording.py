@@ -164,12 +164,12 @@ def _read(file: BufferFile, plant_name: str | None, whole: bool, member: int | N
 
 
 def _check_choices(plant: Plant, action: NDArray[np.float32], where: str, start: int) -> None:
-    """Refuse normalised actions `[n, A]` that the plant does not have: the nearest choice did not lead to what followed."""
+    """Refuse normalised actions `[n, A]` that are no choices: the nearest one did not lead to what followed."""
     if not (chosen := plant.is_choice(action)).all():
         row, column = np.argwhere(~chosen)[0]
         raise UserError(
-            f"{where}, experience {start + row}: {plant.action_names[column]} is {action[row, column]:.4g}, normalised, none "
-            f"of its choices ({plant.choices(column)} from −1 to 1); store the choices that acted"
+            f"{where}, experience {start + row}: {plant.action_names[column]} is {action[row, column]:.4g}, normalised, "
+            f"none of its choices ({plant.choices(column)} from −1 to 1); store the choices that acted"
         )
 
 
