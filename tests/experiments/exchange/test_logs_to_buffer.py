@@ -35,6 +35,7 @@ from replaybench.experiments.exchange.columns import parse_columns
 from replaybench.experiments.exchange.empty_cells import Missing
 from replaybench.experiments.exchange.logs_to_buffer import convert
 from replaybench.experiments.exchange.summary import action_dimensions, summary_table, warnings_about, wrap
+from replaybench.experiments.inspection.state_visits import Visits, plant_axes
 
 EXAMPLES = Path(__file__).parents[3] / "replaybench" / "examples"
 RIG = {"angular velocity": "velocity"}
@@ -239,8 +240,8 @@ FAULTS = {
             "Angular-Velocity [deg/s]": t["voltage"],
             "VOLT (V)": 5 + t["voltage"],
         },
-        r"(?s)3 problems:.* is in deg/s, Pendulum has angular velocity in rad/s; .*'angle' or 'voltage', which Pendulum "
-        r"needs; name them with --columns 'angle=COLUMN' 'voltage=VOLT \(V\)'.* beyond -3 … 3 V",
+        r"(?s)3 problems:.* is in deg/s, Pendulum has angular velocity in rad/s; .*'angle' or 'voltage', which "
+        r"Pendulum needs; name them with --columns 'angle=COLUMN' 'voltage=VOLT \(V\)'.* beyond -3 … 3 V",
     ),
 }
 
@@ -371,6 +372,27 @@ def test_coverage_counts_bins_and_names_what_is_missing() -> None:
     table["voltage"] = np.linspace(0.0, 2.0, rows)
     warnings = convert(log_of(table), Pendulum())[2].warnings
     assert any("never try some actions" in line and "voltage -3 … -0.273" in line for line in warnings)
+
+
+@pytest.mark.parametrize("low", [-math.pi, 0.0, -5.0])
+def test_angles_are_counted_wherever_their_turn_begins(low: float) -> None:
+    class Turned(Pendulum):
+        name = "Turned"
+        grid_low, grid_high = (low, -15.0), (low + 2 * math.pi, 15.0)
+
+    angle = np.linspace(-math.pi, math.pi, 200, endpoint=False)
+    table: Table = {"time": np.arange(200) / 50.0, "angle": angle, "angular velocity": np.zeros(200)}
+    table["voltage"] = np.zeros(200)
+    summary = convert(log_of(table), Turned())[2]
+    assert summary.states[0].visited == 1.0
+    assert summary.plane == pytest.approx(1 / 21)
+    half = {name: column[100:] for name, column in table.items()}
+    (state, _) = convert(log_of(half), Turned())[2].states
+    assert state.visited == pytest.approx(0.5, abs=0.1)
+    visits = Visits(plant_axes(Turned()) or [])
+    visits.add(Turned().normalise_state(np.stack([angle, np.zeros(200)], axis=1)).astype(np.float32))
+    assert visits.dimensions()[0].visited == 1.0
+    assert not visits.outside.any()
 
 
 def test_choices_are_counted_one_by_one() -> None:
