@@ -7,6 +7,8 @@ import re
 from datetime import UTC, datetime
 from typing import Final, Literal
 
+from replaybench.data.errors import UserError
+
 _EMPTY: Final = frozenset(("", "na", "n/a", "#n/a", "<na>", "nan", "null", "none", "nil", "missing", "bad input"))
 """What stands for a missing number, in lower case."""
 _NO_NUMBER: Final = re.compile(r"[-–—]+|[-+]?nan\(.*\)|[-+]?1\.#(ind|qnan|snan|inf)0*|#(value|num|ref|div/0)!")
@@ -27,6 +29,9 @@ class Cells:
         starts: first date of each column of dates; None for other columns.
         comma: whether a comma may be a decimal mark, because another mark separates the cells.
         thousands: the mark between thousands, empty if there is none.
+
+    Raises:
+        UserError: the `date_format` is none.
     """
 
     def __init__(self, text: str, delimiter: str, empty: tuple[str, ...] = (), date_format: str | None = None) -> None:
@@ -34,6 +39,10 @@ class Cells:
         self.comma, self.thousands = delimiter != ",", ""
         self._empty = _EMPTY.union(word.strip().casefold() for word in empty)
         self._format = date_format
+        try:
+            datetime.strptime(datetime.now().strftime(date_format or ""), date_format or "")
+        except ValueError as error:
+            raise UserError(f"--date-format {date_format!r}: {error}; write it as in %d/%m/%Y %H:%M:%S") from None
         self._written = dict[str, str]()  # a number with each of the two marks
         self._bad = dict[str, tuple[int, str]]()
         edge = re.escape(delimiter)
@@ -69,7 +78,7 @@ class Cells:
         word = cell.strip()
         if self._is_empty(word):
             return "empty"
-        if _plain(word) is not None or self._number(word) is not None or self._date(word):
+        if self._number(word) is not None or self._date(word):
             return "number"
         return "other" if re.search(r"\d\d", word) else "text"
 

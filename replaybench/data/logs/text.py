@@ -69,33 +69,31 @@ def read_text(path: Path, options: TextOptions) -> Table:
     refuse_doubles(path, names)
     units = {name: unit.strip() for name, unit in zip(names, head.units, strict=False) if name and unit.strip()}
     if units:
-        notes = (
-            *notes,
-            f"units were read from the head: {', '.join(f'{name} in {unit}' for name, unit in units.items())}",
-        )
+        told = ", ".join(f"{name} in {unit}" for name, unit in units.items())
+        notes += (f"units were read from the head: {told}",)
     if unread := [i + 1 for i, row in rows.items() if i < head.header and not _is_comment(lines[i], row, len(names))]:
-        notes = (
-            *notes,
-            f"the header is line {head.header + 1}; what stands above it, as in line {unread[0]}, is not read",
-        )
+        notes += (f"the header is line {head.header + 1}; what stands above it, as in line {unread[0]}, is not read",)
     stream.seek(0)
     reader = csv.reader(itertools.islice(stream, head.data, None), delimiter=delimiter, skipinitialspace=True)
-    budget, columns, places, odd = Budget(path), [array("d") for _ in names], array("q"), list[str]()
+    budget, columns, places = Budget(path), [array("d") for _ in names], array("q")
+    odd, more = list[str](), 0
     for row in reader:
         line = head.data + reader.line_num
         if len(row) == len(names) - 1 and names[-1] == "Comment":  # which LabVIEW leaves out
             row.append("")
         if len(row) != len(names):
-            if row:
+            if row and len(odd) < _LISTED:
                 found = f"line {line} has {len(row)} values"
                 odd.append(f"{found}, but the header in line {head.header + 1} has {len(names)} names; mend the line")
+            elif row:
+                more += 1
             continue
         budget.take(8 * len(row))
         places.append(line)
         for name, column, cell in zip(names, columns, row, strict=True):
             column.append(cells.value(name, cell, line))
-    if len(odd) > _LISTED:
-        odd[_LISTED:] = [f"{len(odd) - _LISTED} more lines have another number of values than the header"]
+    if more:
+        odd.append(f"{more} more lines have another number of values than the header")
     unusable = cells.unusable()
     named = {name: np.array(column) for name, column in zip(names, columns, strict=True)}
     named = {name: column for name, column in named.items() if name and name not in unusable}
@@ -115,7 +113,7 @@ def _text(path: Path, encoding: str | None) -> tuple[str, tuple[str, ...]]:
     elif encoding is None and len(data) > 1 and 0 in data[:2]:
         encoding = "utf-16-le" if data[0] else "utf-16-be"
     try:
-        return data.decode(encoding or "utf-8-sig"), ()
+        return data.decode(encoding or "utf-8").removeprefix("\ufeff"), ()
     except LookupError:
         raise UserError(f"unknown encoding {encoding!r}; give another --encoding, as in cp1251 or shift_jis") from None
     except UnicodeDecodeError as error:
@@ -131,7 +129,7 @@ def _text(path: Path, encoding: str | None) -> tuple[str, tuple[str, ...]]:
 
 def _rows(lines: Sequence[str]) -> tuple[str, dict[int, list[str]]]:
     """Return the delimiter, and the cells of each line that is not blank by its index; no head's of LabVIEW."""
-    if lines and (stated := re.fullmatch(r'"?sep=(.)"?', lines[0].strip())):
+    if lines and (stated := re.fullmatch(r'"?sep=(.)"?', lines[0].rstrip("\r\n"))):
         return stated[1], {i: _split(line, stated[1]) for i, line in enumerate(lines) if i and line.strip()}
     start = 0
     if lines and lines[0].startswith("LabVIEW Measurement"):

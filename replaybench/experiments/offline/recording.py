@@ -167,9 +167,10 @@ def _check_choices(plant: Plant, action: NDArray[np.float32], where: str, start:
     """Refuse normalised actions `[n, A]` that are no choices: the nearest one did not lead to what followed."""
     if not (chosen := plant.is_choice(action)).all():
         row, column = np.argwhere(~chosen)[0]
+        found = f"{plant.action_names[column]} is {action[row, column]:.4g}, normalised"
         raise UserError(
-            f"{where}, experience {start + row}: {plant.action_names[column]} is {action[row, column]:.4g}, normalised, "
-            f"none of its choices ({plant.choices(column)} from −1 to 1); store the choices that acted"
+            f"{where}, experience {start + row}: {found}, none of its choices ({plant.choices(column)} from −1 to 1); "
+            "store the choices that acted"
         )
 
 
