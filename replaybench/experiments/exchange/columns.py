@@ -113,12 +113,9 @@ def _called(log: Log, name: str, unit: str | None, titles: Sequence[str]) -> str
     """Return the column called so, or so but for a unit behind it; raises where two are and neither exactly."""
     found = [title for title in titles if _fold(title) == _fold(name)]
     if not found and unit is not None:
-        found = [
-            title
-            for title in titles
-            if _fold(split_title(title)[0]) == _fold(name)
-            and (agrees(log.unit(title), unit) or contradicts(log.unit(title), unit))
-        ]
+        bare = [title for title in titles if _fold(split_title(title)[0]) == _fold(name)]
+        found = [title for title in bare if agrees(log.unit(title), unit)]
+        found = found or [title for title in bare if contradicts(log.unit(title), unit)]
     if len(found) > 1 and name not in found:
         raise UserError(
             f"the columns {' and '.join(map(repr, found))} may each be {name}; "

@@ -227,5 +227,10 @@ def _extent(values: Floats) -> tuple[float, float]:
 def _coverage(values: Floats, low: float, high: float, bins: int) -> tuple[float, tuple[tuple[float, float], ...]]:
     """Return the fraction of equal bins over [low, high] that hold a value, and the runs of those that do not."""
     counts, edges = np.histogram(values, bins, (low, high))
+    return float((counts > 0).mean()), unvisited(counts, edges)
+
+
+def unvisited(counts: NDArray[np.int64], edges: Floats) -> tuple[tuple[float, float], ...]:
+    """Return the ranges of neighbouring bins that hold nothing: `counts` `[B]`, `edges` `[B + 1]`."""
     runs = [[bin for bin, _ in run] for empty, run in groupby(enumerate(counts == 0), lambda item: item[1]) if empty]
-    return float((counts > 0).mean()), tuple((float(edges[run[0]]), float(edges[run[-1] + 1])) for run in runs)
+    return tuple((float(edges[run[0]]), float(edges[run[-1] + 1])) for run in runs)

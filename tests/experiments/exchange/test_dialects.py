@@ -92,6 +92,7 @@ def test_one_recording_in_any_dialect_is_the_same_steps(
     end = draw(st.sampled_from(("\n", "\r\n")))
     dated = draw(st.sampled_from(("", "%Y-%m-%dT%H:%M:%S.%f", "%d.%m.%Y %H:%M:%S.%f", "%m/%d/%Y %H:%M:%S.%f")))
     comments = draw(st.lists(st.sampled_from(("# Prüfstand 3", "% mm, °C", "; x, y", '"Rig 3, hall 4"', "", "// z"))))
+    comments += [mark.join("%abcd")] * draw(st.integers(0, 1))
     if mark == "|" or draw(st.booleans()):
         comments.insert(0, f"sep={mark}")
     titles = [f"{name} [{unit}]" for name, unit in zip(NAMES, UNITS, strict=True)] if draw(st.booleans()) else [*NAMES]
@@ -144,8 +145,10 @@ X_Value\tangle\tangular velocity\tvoltage\tComment
 0.04\t0.0\t0.0\t1.0\t
 """
 DSPACE = """generator,dSPACE,,
+path,,Model Root/Arm,Model Root/Arm,Model Root/Drive
 name,time,angle,angular velocity,voltage
 unit,s,rad,rad/s,V
+description,,,,
 trace_values,0,0,0,1
 ,0.02,0,0,1
 ,0.04,0,0,1
@@ -196,6 +199,9 @@ def test_no_column_of_a_signal_is_taken_for_time(tmp_path: Path) -> None:
     assert (arrays["count"].item(), summary.frequency) == (9, 1.0)
     _, other = imported(written(tmp_path, f"Time [s],T [degC],u\n{rows}"), Heater())
     assert other.frequency == 1.0
+    both = "".join(f"{t},{68 + t},{20 + t / 2},0.9\n" for t in range(10))
+    chosen, _ = imported(written(tmp_path, f"Time [s],T [°F],T [°C],u\n{both}"), Heater())
+    np.testing.assert_array_equal(chosen["observation"], arrays["observation"])
     named, _ = imported(written(tmp_path, f"X_Value,t,u\n{rows}"), Heater(), {"T": "t"})
     np.testing.assert_array_equal(named["observation"], arrays["observation"])
     assert "no column is called time" in refusal(written(tmp_path, f"k,T,u\n{rows}"), Heater())[0]
