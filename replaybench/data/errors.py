@@ -5,9 +5,10 @@ The command line prints it without a traceback and exits with status 2.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +23,29 @@ _PART: Final = 4
 
 
 class UserError(ValueError):
-    """A wrong name, value or file. The message is one line: what is wrong, and what to do instead."""
+    """A wrong name, value or file. Each argument is one line: what is wrong, and what to do instead."""
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.args))
+
+
+class Problems(list[str]):
+    """What is wrong with a file, a line each, to be reported together."""
+
+    @contextlib.contextmanager
+    def collected(self) -> Iterator[None]:
+        """Add the lines of a `UserError` that is raised inside, instead of raising it."""
+        try:
+            yield
+        except UserError as error:
+            self += [line for line in map(str, error.args) if line not in self]
+
+    def raise_any(self, path: Path) -> None:
+        """Raise one `UserError` about a file that names all problems, if there are any."""
+        if len(self) == 1:
+            raise UserError(f"{path}: {self[0]}")
+        if self:
+            raise UserError(f"{path} has {len(self)} problems:", *(f"  {line}" for line in self))
 
 
 def unknown(kind: str, name: str, valid: Iterable[str], forms: Iterable[str] = ()) -> UserError:

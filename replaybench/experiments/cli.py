@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             sys.stdout.flush()
         sys.exit(status)
     except UserError as error:
-        _fail(2, str(error))
+        _fail(2, *map(str, error.args))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
@@ -82,8 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _fail(exit_status(interruption), str(interruption) or "stopped")
 
 
-def _fail(status: int, reason: str) -> NoReturn:
-    print(f"replaybench: {printable(reason)}", file=sys.stderr)
+def _fail(status: int, *lines: str) -> NoReturn:
+    print("replaybench:", "\n".join(map(printable, lines)), file=sys.stderr)
     sys.exit(status)
 
 

@@ -11,24 +11,26 @@ import csv
 import itertools
 import lzma
 import math
+import re
 import struct
 import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.errors import UserError, no_such_file, unknown
+from replaybench.data.errors import Problems, UserError, no_such_file, unknown
 from replaybench.data.logs.matlab import read_mat
 from replaybench.data.logs.npz import read_npz
 from replaybench.data.logs.parquet import read_parquet
-from replaybench.data.logs.table import Floats, Table
-from replaybench.data.logs.text import read_text
+from replaybench.data.logs.table import Floats, Table, refuse_unequal
+from replaybench.data.logs.text import TextOptions, read_text
+from replaybench.data.logs.units import contradicts, split_title
 from replaybench.data.quantities import shown_number
 
 GAP: Final = 1.5
@@ -36,19 +38,19 @@ GAP: Final = 1.5
 ROUNDING: Final = 0.002
 """Relative difference up to which a measured rate may be rounded."""
 
+_TIMES: Final = ("time", "x_value", "t")
+_OF_TIME: Final = re.compile(r"s|sec|seconds?|ms|[µμ]s|us|ns|min|h|d")
 _DAMAGE: Final = (
     *(OSError, EOFError, ValueError, RuntimeError, MemoryError, LookupError, TypeError),
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, tokenize.TokenError),
 )
+_TEXT: Final = (".csv", ".tsv", ".txt", ".lvm")
 _READERS: Final[dict[str, Callable[[Path], Table]]] = {
-    ".csv": read_text,
-    ".tsv": read_text,
-    ".txt": read_text,
     ".npz": read_npz,
     ".mat": read_mat,
     ".parquet": read_parquet,
 }
-SUFFIXES: Final = tuple(_READERS)
+SUFFIXES: Final = (*_TEXT, ".gz", *_READERS)
 """Of files that may be logs."""
 
 
@@ -60,10 +62,13 @@ class Log:
         path: the file it came from.
         columns: named float64 `[T]`; an empty cell is NaN.
         unusable: why a column of the file is not among `columns`; it does no harm unless it is asked for.
-        time: float64 `[T]` [s], finite, or None where nothing was recorded.
+        time: float64 `[T]` [s], finite, or None where nothing was recorded. Where it decreases, an episode begins.
         lines: int64 `[T]`, line of each row in a text file; None for binary files.
-        comma: a number in it with a decimal comma, and where it stands; None where there is none.
         kept: which rows of the file these are, bool; None where they are all.
+        units: of columns, where the file states them beside their titles.
+        time_from: the column that holds the times; None where there is none.
+        notes: how the file was read, where it could be read otherwise.
+        problems: why it cannot be taken as it is, a line each.
     """
 
     path: Path
@@ -71,14 +76,42 @@ class Log:
     unusable: Mapping[str, str]
     time: Floats | None
     lines: NDArray[np.int64] | None
-    comma: str | None = None
     kept: NDArray[np.bool_] | None = None
+    units: Mapping[str, str] = field(default_factory=dict)
+    time_from: str | None = None
+    notes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return len(next(iter(self.columns.values())))
 
     def where(self, row: int) -> str:
         """Return the place of a row in the file, in words."""
         if self.lines is not None:
             return f"line {self.lines[row]}"
         return f"index {row if self.kept is None else np.flatnonzero(self.kept)[row]}"
+
+    def only(self, rows: NDArray[np.bool_], why: str) -> Log:
+        """Return the log with only some of its rows, bool `[T]`, and a note why others are left out, if any are."""
+        if rows.all():
+            return self
+        columns = {name: column[rows] for name, column in self.columns.items()}
+        kept = np.ones(len(rows), np.bool_) if self.kept is None else self.kept.copy()
+        kept[kept] = rows
+        return replace(
+            self,
+            columns=columns,
+            time=None if self.time is None else self.time[rows],
+            lines=None if self.lines is None else self.lines[rows],
+            kept=kept,
+            notes=(*self.notes, f"{int((~rows).sum())} rows {why}: left out"),
+        )
+
+    def unit(self, name: str) -> str | None:
+        """Return the unit of a column, as the file states it; None if it does not."""
+        return self.units.get(name, split_title(name)[1])
 
     def column(self, name: str, used: NDArray[np.bool_] | None = None) -> Floats:
         """Return one column, checked to be finite in the rows `used` (bool `[T]`; all of them if not given).
@@ -87,7 +120,7 @@ class Log:
             UserError: there is no such column, it is not numeric, or a number is missing; says where.
         """
         if name in self.unusable:
-            raise UserError(f"{self.path}: column {name!r} cannot be used: {self.unusable[name]}")
+            raise UserError(f"column {name!r} cannot be used: {self.unusable[name]}")
         if name not in self.columns:
             raise unknown("column", name, self.columns)
         column = self.columns[name]
@@ -95,7 +128,7 @@ class Log:
         if missing.any():
             row = int(missing.argmax())
             raise UserError(
-                f"{self.path}: column {name!r} is {shown_number(column[row])} at {self.where(row)} "
+                f"column {name!r} is {shown_number(column[row])} at {self.where(row)} "
                 f"({such_rows(int(missing.sum()))}); mend, or leave out, what is so "
                 "(a gap in time splits the episode), or --missing drop or interpolate"
             )
@@ -107,41 +140,83 @@ def such_rows(count: int) -> str:
     return "1 such row" if count == 1 else f"{count} such rows"
 
 
-def read_log(path: Path, time: str | None = None, timed_only: bool = False) -> Log:
+def read_log(
+    path: Path,
+    time: str | None = None,
+    timed_only: bool = False,
+    claimed: Iterable[str] = (),
+    options: TextOptions | None = None,
+) -> Log:
     """Read a log: text with a header row (`,`, `;` or tab between cells), NPZ, MATLAB or Parquet.
 
     Args:
-        path: the file; `.csv`, `.tsv` or `.txt`, `.npz`, `.mat` (version 5 or later), or `.parquet`.
-        time: name of the column of sample times [s]; if not given, the one called `time` or `t`, if any, or the only
-            field of a struct that is called so.
+        path: the file; `.csv`, `.tsv`, `.txt` or `.lvm`, each with `.gz` too, `.npz`, `.mat` (version 5 or later), or
+            `.parquet`.
+        time: name of the column of sample times [s]; if not given, see `time_column`.
         timed_only: leave out rows without a time instead of refusing them.
+        claimed: names and columns that mean something else than time.
+        options: how to read text.
+
+    Returns:
+        The log. What is wrong with its rows or times is among its `problems`.
 
     Raises:
-        UserError: the file is missing, damaged, too large or not of this form; says in which line or column.
+        UserError: the file is missing, damaged, too large or not of this form.
     """
     if not path.is_file():
         raise no_such_file(path)
-    suffix = path.suffix.lower()
-    if suffix not in _READERS:
-        valid = ".csv (also .tsv, .txt), .npz, .mat or .parquet"
-        raise UserError(f"{path}: a log is a {valid} file, not {suffix or 'without suffix'!r}")
-    table = _read(path, _READERS[suffix])
+    packed = path.suffix.lower() == ".gz"
+    suffix = (path.with_suffix("") if packed else path).suffix.lower()
+    if suffix not in _TEXT and (packed or suffix not in _READERS):
+        valid = ".csv (also .tsv, .txt, .lvm, and these with .gz), .npz, .mat or .parquet"
+        raise UserError(f"{path}: a log is a {valid} file, not {path.suffix.lower() or 'without suffix'!r}")
+    if options is not None and options != TextOptions() and suffix not in _TEXT:
+        raise UserError(f"{path} is no text, so that --encoding, --date-format and --na mean nothing; leave them out")
+    reader = _READERS[suffix] if suffix not in _TEXT else lambda path: read_text(path, options or TextOptions())
+    table = _read(path, reader)
+    refuse_unequal(path, table.columns)
     if not table.columns:
         reasons = [f"; column {name!r} cannot be used: {reason}" for name, reason in table.unusable.items()]
         raise UserError(f"{path} holds no column of numbers{''.join(reasons[:1])}")
-    log = Log(path, table.columns, table.unusable, None, table.lines, table.comma)
-    time = time_column(table.columns) if time is None else time
     if time is None:
-        return log
-    if timed_only and time in log.columns:
-        log = _timed(log, np.isfinite(log.columns[time]))
-    return replace(log, time=log.column(time))
+        time = time_column(table.columns, claimed, table.units, table.dates)
+    log = Log(path, table.columns, table.unusable, None, table.lines, None, table.units, time, table.notes)
+    problems = Problems(table.problems)
+    if time is not None:
+        with problems.collected():
+            log = _timed(log, time, timed_only, time in table.dates)
+    return replace(log, problems=tuple(problems))
 
 
-def _timed(log: Log, timed: NDArray[np.bool_]) -> Log:
-    """Return the log with only the rows that are `timed`, bool `[T]`."""
-    columns = {name: column[timed] for name, column in log.columns.items()}
-    return replace(log, columns=columns, lines=None if log.lines is None else log.lines[timed], kept=timed)
+def _timed(log: Log, name: str, timed_only: bool, dates: bool) -> Log:
+    """Return the log with its times; rows that repeat the one before are left out, and those without a time may be."""
+    if contradicts(log.unit(name), "s"):
+        raise UserError(f"column {name!r} is in {log.unit(name)}; give times in s, or name another column with --time")
+    if timed_only and name in log.columns:
+        log = log.only(np.isfinite(log.columns[name]), "have no time")
+    time = log.column(name)
+    again = np.diff(time, prepend=np.nan) == 0
+    for column in log.columns.values():
+        again[1:] &= (column[1:] == column[:-1]) | (np.isnan(column[1:]) & np.isnan(column[:-1]))
+    log = log.only(~again, "repeat the row before in all columns")
+    time = log.columns[name]
+    steps = np.diff(time)
+    if (steps == 0).any():
+        row = int((steps == 0).argmax()) + 1
+        if dates:  # those to the second tell nothing of ten rows within one; the rate can be stated
+            reason = f"the date at {log.where(row)} is that of the row before; give finer times"
+            return replace(log, unusable={**log.unusable, name: reason})
+        raise UserError(
+            f"time stands still at {log.where(row)} ({such_rows(int((steps == 0).sum()))}): it is {time[row]:.6g} s as "
+            "in the row before, with other values; is --time the right column?"
+        )
+    if 3 * int((steps < 0).sum()) > len(time):
+        row = int((steps < 0).argmax()) + 1
+        raise UserError(
+            f"time goes back at {log.where(row)} ({such_rows(int((steps < 0).sum()))}; {time[row - 1]:.6g} s, then "
+            f"{time[row]:.6g} s): is --time the right column?"
+        )
+    return replace(log, time=time)
 
 
 def _read(path: Path, reader: Callable[[Path], Table]) -> Table:
@@ -149,21 +224,35 @@ def _read(path: Path, reader: Callable[[Path], Table]) -> Table:
         return reader(path)
     except UserError:
         raise
-    except UnicodeDecodeError as error:
-        if reader is read_text:
-            raise UserError(f"{path} is not UTF-8 text; save the log as UTF-8 CSV") from error
-        raise UserError(f"{path} cannot be read: it is damaged") from error
     except (csv.Error, *_DAMAGE) as error:
         raise UserError(f"{path} cannot be read: {' '.join(str(error).split()) or type(error).__name__}") from error
 
 
-def time_column(names: Iterable[str]) -> str | None:
-    """Return which column is called `time`, else `t`, in any case; else the only field of a struct that is; or None."""
-    names = list(names)
-    called = [name for name in names if name.casefold() in ("time", "t")]
+def time_column(
+    names: Iterable[str], claimed: Iterable[str] = (), units: Mapping[str, str] | None = None, dates: Iterable[str] = ()
+) -> str | None:
+    """Return which column holds the times, None if none shows that it does.
+
+    It is called `time`, LabVIEW's `X_Value` or `t`, in any case, with or without a unit of time behind it; else it is
+    the only field of a struct that is called so, else the only column of dates.
+
+    Args:
+        names: of the columns.
+        claimed: names that mean something else, as a signal called T does, with or without a unit behind them.
+        units: of columns, where the file states them beside their titles.
+        dates: columns of dates.
+    """
+    taken = {name.casefold() for name in claimed}
+    free = [name for name in names if not {name.casefold(), split_title(name)[0].casefold()} & taken]
+    called = []
+    for name in free:
+        bare, unit = split_title(name)
+        unit = (units or {}).get(name, unit)
+        if bare.casefold() in _TIMES and (unit is None or _OF_TIME.fullmatch(unit)):
+            called.append((_TIMES.index(bare.casefold()), bare != name, not name.islower(), name))
     if called:
-        return min(called, key=lambda name: (name.casefold() == "t", not name.islower()))
-    fields = [name for name in names if name.rpartition(".")[2].casefold() in ("time", "t")]
+        return min(called)[-1]
+    fields = [name for name in free if name.rpartition(".")[2].casefold() in _TIMES] or [*set(dates) & set(free)]
     return fields[0] if len(fields) == 1 else None
 
 
@@ -174,19 +263,13 @@ def sampling_rate(time: Floats) -> float:
     of 16 and 17 ms, of which neither is the period. The median only tells which steps are gaps.
 
     Args:
-        time: sample times `[T]` [s], two at least.
+        time: increasing sample times `[T]` [s], two at least.
 
     Raises:
-        UserError: time does not increase, or gives no rate.
+        UserError: it gives no rate.
     """
     with np.errstate(over="ignore"):
         steps = np.diff(time)
-    if not (steps > 0).all():
-        row = int((steps <= 0).argmax()) + 1
-        raise UserError(
-            f"time does not increase at row {row + 1} of the data ({time[row - 1]:.6g} s, then {time[row]:.6g} s); "
-            "is --time the right column? Recordings put together need increasing times, with a gap between them"
-        )
     with np.errstate(over="ignore", divide="ignore"):
         rate = float(1 / steps[steps < 1.75 * np.median(steps)].mean()) if np.isfinite(steps).all() else 0.0
     if not 0 < rate < math.inf:

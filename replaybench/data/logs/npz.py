@@ -10,14 +10,14 @@ import numpy as np
 
 from replaybench.data.errors import UserError
 from replaybench.data.logs import table
-from replaybench.data.logs.table import Budget, Floats, Table, refuse_doubles, refuse_unequal
+from replaybench.data.logs.table import Budget, Floats, Table, refuse_doubles
 
 
 def read_npz(path: Path) -> Table:
     """Read an archive; what is no 1-D array of numbers is unusable.
 
     Raises:
-        UserError: it unpacks to too much, or columns have one name or different lengths.
+        UserError: it unpacks to too much, or columns have one name.
     """
     budget = Budget(path)
     columns: dict[str, Floats] = {}
@@ -36,7 +36,6 @@ def read_npz(path: Path) -> Table:
                 unusable[name] = content
             else:
                 columns[name] = content
-    refuse_unequal(path, columns)
     return Table(columns, unusable)
 
 

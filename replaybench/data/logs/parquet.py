@@ -27,6 +27,7 @@ def read_parquet(path: Path) -> Table:
     budget = Budget(path)
     columns: dict[str, Floats] = {}
     unusable: dict[str, str] = {}
+    dates = set[str]()
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             schema, groups = (
@@ -45,10 +46,12 @@ def read_parquet(path: Path) -> Table:
                     unusable[name] = f"it holds {field.type}, not numbers"
                     continue
                 budget.take(max(8 * rows, unpacked[field.name]))
+                if pyarrow.types.is_timestamp(field.type):
+                    dates.add(name)
                 columns[name] = _floats(pyarrow, file.read([field.name], use_threads=False).column(field.name))
     except (pyarrow.ArrowException, OSError) as error:
         raise UserError(f"{path} cannot be read as Parquet: {str(error).splitlines()[0]}") from error
-    return Table(columns, unusable)
+    return Table(columns, unusable, dates=frozenset(dates))
 
 
 def _is_number(types: Any, kind: Any) -> bool:

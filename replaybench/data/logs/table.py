@@ -6,8 +6,8 @@ A reader knows one kind of file; it must not know what a column means, nor which
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,13 +33,19 @@ class Table:
         columns: named float64 `[T]`; an empty cell is NaN.
         unusable: why something else in the file is no column.
         lines: int64 `[T]`, line of each row in a text file; None for binary files.
-        comma: a number whose decimal mark was taken to be a comma, and where it stands; None where there is none.
+        dates: columns of dates, as seconds after the first.
+        units: of columns, where the file states them beside their titles.
+        notes: how the file was read, where it could be read otherwise.
+        problems: why it cannot be taken as it is.
     """
 
     columns: dict[str, Floats]
     unusable: dict[str, str]
     lines: NDArray[np.int64] | None = None
-    comma: str | None = None
+    dates: frozenset[str] = frozenset()
+    units: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
 
 
 class Budget:

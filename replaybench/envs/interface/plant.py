@@ -195,6 +195,17 @@ class Plant:
             physical = (middle - half) + 2 * half * level / last
         return physical
 
+    def is_choice(self, action: ArrayLike) -> NDArray[np.bool_]:
+        """Return whether normalised actions `[..., A]` are choices that the plant has; of continuous ones, all are."""
+        rounded = self.normalise_action(self.denormalise_action(action))
+        return np.isclose(rounded, action, rtol=0.0, atol=1e-6) | (not self.action_choices)
+
+    def choices(self, action: int) -> str:
+        """Return the choices of an action in words, in physical units."""
+        count, low, high = self.action_choices[action], self.action_low[action], self.action_high[action]
+        values = [f"{value:.6g}" for value in np.linspace(low, high, count)]
+        return ", ".join(values if count <= 6 else [*values[:3], "…", values[-1]])
+
     def action_range(self) -> tuple[Vector, Vector]:
         """Return the middle and the half width, each `[A]`, of the physical action range."""
         low, high = np.array(self.action_low, np.float64), np.array(self.action_high, np.float64)

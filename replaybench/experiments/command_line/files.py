@@ -20,23 +20,33 @@ def import_log(
     output: Path | None = None,
     clip_actions: bool = False,
     missing: Literal["refuse", "drop", "interpolate"] = "refuse",
+    encoding: str | None = None,
+    date_format: str | None = None,
+    na: tuple[str, ...] = (),
+    other_plant: bool = False,
     parameters: tuple[str, ...] = (),
 ) -> int:
     """Turn recorded trajectories into a buffer file for `replay`.
 
     Args:
-        log: CSV with a header row, NPZ, MATLAB .mat or .parquet, columns in physical SI units; or minari:DATASET_ID.
+        log: CSV or other text with a header row, LabVIEW .lvm, NPZ, MATLAB .mat or .parquet, columns in physical SI
+            units; or minari:DATASET_ID.
         plant: Plant name or path/to/file.py:ClassName.
-        columns: Which column holds what, as NAME=COLUMN for the plant's states and actions, reward, terminated and
-            episode; columns that bear those names need not be given.
+        columns: Which column holds what, as NAME=COLUMN for the plant's states and actions, reward, terminated,
+            truncated and episode; columns that bear those names need not be given.
         time: Column of sample times in s.
         frequency: Control rate in Hz; taken from the time column or the dataset if not given.
         output: Buffer file to write; <log>.h5 beside the log (runs/<dataset>.h5) if not given.
         clip_actions: Clip actions that pass the plant's bounds instead of refusing them.
         missing: What to do about empty cells: refuse the log, leave out the steps that have them, or fill states on a
             line and actions by the last.
+        encoding: Encoding of a text log, as in cp1251; recognised if not given, where it is UTF-8, UTF-16 or cp1252.
+        date_format: Form of dates in a text log, as in %d/%m/%Y %H:%M:%S (of Python's strptime).
+        na: Words in a text log that stand for a missing number, as in -9999.
+        other_plant: Take a Minari dataset although it names another environment than the plant.
         parameters: The plant's own parameters as NAME=VALUE; each is an option too, as in --inertia 1.91e-4.
     """
+    from replaybench.data.logs.text import TextOptions
     from replaybench.experiments.command_line.console import make_console
     from replaybench.experiments.exchange.commands import show_import
 
@@ -51,6 +61,8 @@ def import_log(
         output,
         clip_actions,
         missing,
+        TextOptions(encoding, date_format, na),
+        other_plant,
     )
     return 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import warnings
 from collections.abc import Iterator
@@ -15,12 +16,16 @@ from scipy import stats
 
 from replaybench.data.errors import UserError
 from replaybench.envs.interface.plant import Plant
+from replaybench.envs.ode.plant import OdePlant
+from replaybench.envs.ode.rk4 import simulate
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.single import SingleEnv
 from replaybench.experiments.contracts.promises import Promises, difference
 
 _NOISE: Final[dict[str, Any]] = {"sensor_noise": 0.02, "actuator_noise": 0.05}
 _FALSE_ALARM: Final = 1e-6
+_FLOAT32: Final = 1e-5
+"""Relative error of states that were observed."""
 
 
 @contextlib.contextmanager
@@ -97,6 +102,29 @@ def _beyond(plant: Plant, furthest: NDArray[np.float32], limits: NDArray[np.floa
     return f"{', '.join(told)}; declare how far each state may get" if told else ""
 
 
+def _angles(plant: Plant) -> str:
+    """Say which angles leave [−π, π): from a state just beyond it, where equations allow that, and along a rollout."""
+    angles = np.flatnonzero(plant.periodic)
+    with _population(plant, 3) as env:
+        actions = _actions(env, min(100, env.steps_per_episode), 3)
+        actions[:, 1] = np.sign(actions[0, 1])
+        first, _ = env.reset()
+        seen = plant.denormalise_state(np.concatenate([first[:, None], _rollout(env, actions)["observation"]], axis=1))
+    states = [seen.reshape(-1, len(plant.state_names))]
+    if isinstance(plant, OdePlant):
+        for angle, beyond in itertools.product(angles, (-np.pi - 0.1, np.pi + 0.1)):
+            state = np.array(plant.initial_state, np.float64)
+            state[angle] = beyond
+            states.append(simulate(plant, state[None], plant.action_range()[0][None], 1 / plant.frequency)[0])
+    furthest = np.abs(np.concatenate(states))[:, angles].max(axis=0)
+    told = [
+        f"{plant.state_names[angle]} gets to {far:.3g} rad"
+        for angle, far in zip(angles, furthest, strict=True)
+        if far > np.pi * (1 + _FLOAT32)
+    ]
+    return f"{', '.join(told)}; wrap it in project (wrap_angle), or declare the state not periodic" if told else ""
+
+
 def _masked_reset(plant: Plant) -> str:
     with _population(plant, 3, **_NOISE) as env, _population(plant, 3, **_NOISE) as other:
         actions = _actions(env, 12, 3)
@@ -160,6 +188,7 @@ PLANT: Final[Promises[Plant]] = {
     "a member is the same bit for bit in any population": _alike_in_any_population,
     "members know nothing of each other": _independent,
     "observations stay inside their space, rewards finite": _finite,
+    "periodic states stay in [−π, π)": _angles,
     "a masked reset touches only the masked": _masked_reset,
     "a saved state continues bit for bit": _saved,
     "noise has the stated spread": _noise,

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
-from replaybench.data.errors import UserError, unknown
+from replaybench.data.errors import Problems, UserError, unknown
 from replaybench.data.logs.log import Log
+from replaybench.data.logs.units import agrees, contradicts, split_title
 from replaybench.envs.interface.plant import Plant
+from replaybench.envs.ode.plant import OdePlant
 
 OPTIONAL: Final = ("reward", "terminated")
 EPISODE: Final = "episode"
 """A column of numbers that change where an episode begins."""
-_UNIT: Final = re.compile(r"\s*[\[(/][^\[\](),:]*[\])]?$")
+TRUNCATED: Final = "truncated"
+"""A column that is not 0 in the last row of an episode that was cut: the next row begins another."""
 
 
 def parse_columns(tokens: Iterable[str]) -> dict[str, str]:
@@ -31,52 +32,102 @@ def parse_columns(tokens: Iterable[str]) -> dict[str, str]:
     return mapping
 
 
-def match_columns(log: Log, plant: Plant, columns: Mapping[str, str]) -> dict[str, str]:
-    """Return the log's column for every state and action of a plant, and for what else of it is recorded."""
-    needed = (*plant.state_names, *plant.action_names)
-    if twice := [name for name in dict.fromkeys(needed) if needed.count(name) > 1]:
-        raise UserError(
-            f"{plant.name} has two signals called {twice[0]!r}, so that a log's columns cannot be told apart"
-        )
-    names = (*needed, *dict.fromkeys(name for name in (*OPTIONAL, EPISODE) if name not in needed))
-    by_fold = {_fold(name): name for name in names}
-    stated = {}
-    for name, column in columns.items():
-        if _fold(name) not in by_fold:
-            raise unknown("state or action", name, names)
-        if column not in (*log.columns, *log.unusable):
-            alike = [title for title in (*log.columns, *log.unusable) if _fold(title) == _fold(column)]
-            column = alike[0] if len(alike) == 1 else column
-        if column not in log.columns and column not in log.unusable:
-            raise unknown("column", column, log.columns)
-        if by_fold[_fold(name)] in stated:
-            raise UserError(f"--columns names {by_fold[_fold(name)]} twice; say which column it is once")
-        stated[by_fold[_fold(name)]] = column
+def claimed(plant: Plant, columns: Mapping[str, str]) -> set[str]:
+    """Return the names that mean signals of a plant, and the columns that the user assigned."""
+    return {*plant.state_names, *plant.action_names, *columns.values()}
+
+
+def match_columns(log: Log, plant: Plant, columns: Mapping[str, str], problems: Problems) -> dict[str, str]:
+    """Return the log's column for every state and action of a plant, and for what else of it is recorded.
+
+    What has no column that can be used is left out, and named among the `problems`.
+    """
+    units = dict(zip((*plant.state_names, *plant.action_names), (*plant.state_units, *plant.action_units), strict=True))
+    if len(units) < len(plant.state_names) + len(plant.action_names):
+        names = (*plant.state_names, *plant.action_names)
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UserError(f"{plant.name} has two signals called {twice!r}, so that a log's columns cannot be told apart")
+    signals = {_fold(name) for name in units}
+    names = (*units, *(name for name in (*OPTIONAL, EPISODE, TRUNCATED) if _fold(name) not in signals))
     titles = (*log.columns, *log.unusable)  # what is unusable says why when it is named
-    mapping = {name: stated.get(name) or _called(log.path, name, titles) for name in names}
-    if absent := [name for name in needed if mapping[name] is None]:
-        free = [column for column in titles if column not in mapping.values()]
-        tokens = " ".join(f"'{name}={nearest(name, free) or 'COLUMN'}'" for name in absent)
-        raise UserError(
-            f"{log.path} has no column called {' or '.join(map(repr, absent))}, which {plant.name} needs; "
-            f"name {'it' if len(absent) == 1 else 'them'} with --columns {tokens} (it has: {', '.join(titles)})"
+    stated = _stated(columns, names, titles, problems)
+    mapping = dict[str, str]()
+    absent = list[str]()
+    for name in names:
+        with problems.collected():
+            column = stated.get(name) or _called(log, name, units.get(name), titles)
+            if column is None:
+                absent += [name] if name in units else []
+                continue
+            if column in log.unusable:
+                log.column(column)  # says why
+            if contradicts(log.unit(column), units.get(name, "")):
+                unit = f"{log.unit(column)}, {plant.name} has {name} in {units[name]}"
+                raise UserError(f"column {column!r} is in {unit}; give it in {units[name]}, or mend the unit if it is")
+            mapping[name] = column
+    if not isinstance(plant, OdePlant) and "reward" not in mapping:
+        problems.append(
+            f"{plant.name} has no equations here to compute rewards with; name the log's with --columns reward=COLUMN"
         )
-    chosen = {name: column for name, column in mapping.items() if column is not None}
-    for column in chosen.values():
-        if column in log.unusable:
-            log.column(column)  # says why
-    return chosen
+    for column in {*mapping.values()}:
+        if len(shared := [name for name in mapping if mapping[name] == column]) > 1:
+            problems.append(
+                f"column {column!r} is taken for {' and for '.join(shared)}; say with --columns which is which"
+            )
+    if log.time_from in mapping.values():
+        problems.append(f"column {log.time_from!r} is taken for time and for a signal; name another with --time")
+    if absent:
+        free = [column for column in titles if column not in (*mapping.values(), log.time_from)]
+        proposed = {name: _proposed(log, name, units[name], free) for name in absent}
+        tokens = " ".join(f"'{name}={column or 'COLUMN'}'" for name, column in proposed.items())
+        problems.append(
+            f"no column is called {' or '.join(map(repr, absent))}, which {plant.name} needs; name "
+            f"{'it' if len(absent) == 1 else 'them'} with --columns {tokens} (the log has: {', '.join(titles)})"
+        )
+        mapping |= {name: column for name, column in proposed.items() if column and column in log.columns}
+    return mapping
 
 
-def _called(path: Path, name: str, titles: Sequence[str]) -> str | None:
-    """Return the column called so, if there is one; raises where two are and neither exactly."""
+def _stated(
+    columns: Mapping[str, str], names: Sequence[str], titles: Sequence[str], problems: Problems
+) -> dict[str, str]:
+    """Return the column that the user states for a name, both as the plant and the log spell them."""
+    by_fold = {_fold(name): name for name in names}
+    stated = dict[str, str]()
+    for name, column in columns.items():
+        with problems.collected():
+            if _fold(name) not in by_fold:
+                raise unknown("state or action", name, names)
+            if column not in titles:
+                alike = [title for title in titles if _fold(title) == _fold(column)]
+                if len(alike) != 1:
+                    raise unknown("column", column, titles)
+                column = alike[0]
+            if by_fold[_fold(name)] in stated:
+                raise UserError(f"--columns names {by_fold[_fold(name)]} twice; say which column it is once")
+            stated[by_fold[_fold(name)]] = column
+    return stated
+
+
+def _called(log: Log, name: str, unit: str | None, titles: Sequence[str]) -> str | None:
+    """Return the column called so, or so but for a unit behind it; raises where two are and neither exactly."""
     found = [title for title in titles if _fold(title) == _fold(name)]
+    if not found and unit is not None:
+        bare = [title for title in titles if _fold(split_title(title)[0]) == _fold(name)]
+        found = [title for title in bare if agrees(log.unit(title), unit)]
+        found = found or [title for title in bare if contradicts(log.unit(title), unit)]
     if len(found) > 1 and name not in found:
         raise UserError(
-            f"{path} has the columns {' and '.join(map(repr, found))}, and each may be {name}; "
+            f"the columns {' and '.join(map(repr, found))} may each be {name}; "
             f"choose one with --columns '{name}={found[0]}'"
         )
     return name if name in found else next(iter(found), None)
+
+
+def _proposed(log: Log, name: str, unit: str, free: Sequence[str]) -> str | None:
+    """Return the column that a name may mean: nearly called so, else the only one of its unit."""
+    of_unit = [column for column in free if agrees(log.unit(column), unit)]
+    return nearest(name, free) or (of_unit[0] if len(of_unit) == 1 else None)
 
 
 def _fold(name: str) -> str:
@@ -85,5 +136,5 @@ def _fold(name: str) -> str:
 
 def nearest(name: str, columns: Iterable[str]) -> str | None:
     """Return the column that is nearly called so but for its unit, to be proposed: its unit may be another."""
-    bare = {_fold(_UNIT.sub("", column)): column for column in columns}
+    bare = {_fold(split_title(column)[0]): column for column in columns}
     return next((bare[match] for match in difflib.get_close_matches(_fold(name), bare, n=1)), None)

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from replaybench.data.errors import UserError
+from replaybench.data.logs.text import TextOptions
 from replaybench.data.records.record import write_record
 from replaybench.data.user_code.user_file import canonical
 from replaybench.envs.interface.plant import Parameter
@@ -35,10 +36,12 @@ def show_import(
     output: Path | None,
     clip_actions: bool,
     missing: Missing,
+    options: TextOptions,
+    other_plant: bool,
 ) -> None:
     """Convert a log or a Minari dataset into a buffer file; the summary is printed before anything is written."""
     from replaybench.data.logs.log import read_log
-    from replaybench.experiments.exchange.columns import parse_columns
+    from replaybench.experiments.exchange.columns import claimed, parse_columns
     from replaybench.experiments.exchange.logs_to_buffer import convert
     from replaybench.experiments.exchange.minari_import import convert_dataset
 
@@ -52,18 +55,22 @@ def show_import(
             ("--time", time),
             ("--clip-actions", clip_actions),
             ("--missing", missing != "refuse"),
+            ("--encoding", options.encoding),
+            ("--date-format", options.date_format),
+            ("--na", options.empty),
         ):
             if given:
                 raise UserError(f"{option} is for logs; a Minari dataset has no columns, leave it out")
         target = output or Path("runs") / f"{dataset_id.replace('/', '-')}.h5"
         _check_target(target)
-        found = convert_dataset(dataset_id, plant, frequency, name)
+        found = convert_dataset(dataset_id, plant, frequency, name, other_plant=other_plant)
     else:
         path = Path(source)
-        target = output or path.with_suffix(".h5")
+        target = output or (path.with_suffix("") if path.suffix.lower() == ".gz" else path).with_suffix(".h5")
         _check_target(target)
-        log = read_log(path, time, timed_only=missing != "refuse")
-        found = convert(log, plant, parse_columns(columns), frequency, clip_actions, name, missing)
+        stated = parse_columns(columns)
+        log = read_log(path, time, missing != "refuse", claimed(plant, stated), options)
+        found = convert(log, plant, stated, frequency, clip_actions, name, missing)
     arrays, facts, summary = found
     console.print(summary_table(summary))
     for warning in summary.warnings:

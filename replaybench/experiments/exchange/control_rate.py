@@ -41,7 +41,7 @@ def control_rate(log: Log, plant: Plant, stated: float | None) -> float:
     measured = sampling_rate(log.time)
     possible = _possible(plant, measured)
     if stated is None:
-        _refuse_wrong_unit(log, plant, measured, possible)
+        _refuse_wrong_unit(plant, measured, possible)
     elif abs(measured / stated - 1) > RATE_TOLERANCE:
         units = _fitting(measured, stated, {**_UNITS, **_LONG_UNITS})
         remedy = (
@@ -53,11 +53,11 @@ def control_rate(log: Log, plant: Plant, stated: float | None) -> float:
         plant.steps_per_episode(rate)
     except UserError as error:
         remedy = f"--frequency {possible:.12g} fits the log" if possible else "resample the log"
-        raise UserError(f"{log.path}: {error} ({remedy})") from error
+        raise UserError(f"{error} ({remedy})") from error
     return rate
 
 
-def _refuse_wrong_unit(log: Log, plant: Plant, measured: float, possible: float | None) -> None:
+def _refuse_wrong_unit(plant: Plant, measured: float, possible: float | None) -> None:
     """Raise where times in s would make a rate far too low for the plant, or just as much too high as minutes do."""
     units = _fitting(measured, plant.frequency, _LONG_UNITS)
     if measured < _TOO_SLOW * plant.frequency:
@@ -65,7 +65,7 @@ def _refuse_wrong_unit(log: Log, plant: Plant, measured: float, possible: float 
     if units:
         otherwise = f", or --frequency {possible:.12g} if it is in s" if possible else ""
         raise UserError(
-            f"{log.path} is sampled at {measured:.5g} Hz, {plant.name} at {plant.frequency:g} Hz: "
+            f"the log is sampled at {measured:.5g} Hz, {plant.name} at {plant.frequency:g} Hz: "
             f"give time in s, not {units[0]}{otherwise}"
         )
 
@@ -91,10 +91,9 @@ def _possible(plant: Plant, measured: float) -> float | None:
 
 def _untold(log: Log) -> UserError:
     """Return the error for a log without usable times."""
-    named = time_column(log.unusable)
-    if named:
-        reason = f"column {named!r} cannot be used: {log.unusable[named]}"
-        return UserError(f"{log.path}: {reason}; mend it, or give --frequency")
+    named = log.time_from or time_column(log.unusable)
+    if named and named in log.unusable:
+        return UserError(f"column {named!r} cannot be used: {log.unusable[named]}; mend it, or give --frequency")
     near = nearest("time", (*log.columns, *log.unusable))
     how = f"--time {near!r}, if that is in s" if near else "--time"
-    return UserError(f"{log.path} has no column called time; name it with {how}, or give --frequency")
+    return UserError(f"no column is called time; name it with {how}, or give --frequency")

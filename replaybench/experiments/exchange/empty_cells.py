@@ -26,15 +26,13 @@ def complete_steps(log: Log, plant: Plant, mapping: Mapping[str, str]) -> NDArra
     """Return whether a step from each row, bool `[T]`, has all it needs there, and the states in the row behind."""
     finite = {name: np.isfinite(log.columns[column]) for name, column in mapping.items()}
     here = np.logical_and.reduce(list(finite.values()))
-    seen = np.logical_and.reduce([finite[name] for name in plant.state_names])
+    seen = np.logical_and.reduce([finite[name] for name in plant.state_names if name in finite])
     whole: NDArray[np.bool_] = here & np.append(seen[1:], False)
     return whole
 
 
-def interpolated(
-    log: Log, plant: Plant, mapping: Mapping[str, str], pieces: Iterable[slice]
-) -> tuple[Log, tuple[str, ...]]:
-    """Return the log with the empty cells of states and actions filled, and a line about how many there were.
+def interpolated(log: Log, plant: Plant, mapping: Mapping[str, str], pieces: Iterable[slice]) -> Log:
+    """Return the log with the empty cells of states and actions filled, and a note how many there were.
 
     Args:
         pieces: the rows of each stretch without a gap.
@@ -42,7 +40,7 @@ def interpolated(
     columns, filled, longest = dict(log.columns), 0, 0
     angles = dict(zip(plant.state_names, plant.periodic, strict=True))
     stretches = list(_within_episodes(log, mapping, pieces))
-    for name in (*plant.state_names, *plant.action_names):
+    for name in (name for name in (*plant.state_names, *plant.action_names) if name in mapping):
         if np.isfinite(log.columns[mapping[name]]).all():
             continue
         values = log.columns[mapping[name]].copy()
@@ -63,16 +61,17 @@ def interpolated(
             longest = max(longest, int((known[1:] - known[:-1]).max()) - 1)
         columns[mapping[name]] = values
     if not filled:
-        return log, ()
-    return replace(log, columns=columns), (f"{filled} empty cells were filled, {longest} in a row at most",)
+        return log
+    note = f"{filled} empty cells were filled, {longest} in a row at most"
+    return replace(log, columns=columns, notes=(*log.notes, note))
 
 
 def flagged_ends(log: Log, mapping: Mapping[str, str]) -> NDArray[np.int64]:
-    """Return the rows of the steps that ended an episode, `[ends]`, as far as the log says so."""
+    """Return the rows of the steps that ended an episode, `[ends]`, or that may have, their flag being lost."""
     if "terminated" not in mapping:
         return np.empty(0, np.int64)
     flags = log.columns[mapping["terminated"]]
-    return np.flatnonzero(np.isfinite(flags) & (flags != 0))
+    return np.flatnonzero(flags != 0)
 
 
 def _within_episodes(log: Log, mapping: Mapping[str, str], pieces: Iterable[slice]) -> Iterator[slice]:

@@ -6,19 +6,21 @@ a buffer keeps normalised numbers, in which a wrong unit no longer shows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.errors import UserError
+from replaybench.data.errors import Problems
 from replaybench.data.logs.log import Log, segments, such_rows
 from replaybench.data.quantities import shown_number
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.ode.rk4 import simulate
-from replaybench.experiments.exchange.columns import EPISODE, OPTIONAL, match_columns
+from replaybench.experiments.exchange.columns import OPTIONAL, match_columns
 from replaybench.experiments.exchange.control_rate import control_rate
 from replaybench.experiments.exchange.empty_cells import Missing, complete_steps, flagged_ends, interpolated
 from replaybench.experiments.exchange.log_episodes import set_apart
@@ -72,29 +74,43 @@ def convert(
     Raises:
         UserError: a column is missing, not finite or out of the plant's bounds, or the time column does not fit.
     """
-    mapping = match_columns(log, plant, columns or {})
-    rows = len(next(iter(log.columns.values())))
+    problems = Problems(log.problems)
+    mapping = match_columns(log, plant, columns or {}, problems)
+    rows, inferred, lenient = log.rows, frequency is None, missing != "refuse"
     if rows < 2:
-        raise UserError(f"{log.path} has {rows or 'no'} row{'' if rows == 1 else 's'} of data; a step takes two")
-    inferred = frequency is None
-    log = set_apart(log, mapping.get(EPISODE), frequency)
-    frequency = control_rate(log, plant, frequency)
-    starts, used = _steps(log, frequency)
-    untimed = 0 if log.kept is None else int((~log.kept).sum())
-    mended = tuple(_counted(untimed, "rows have no time: left out"))
-    if missing != "refuse":
-        if missing == "interpolate":
-            log, filled = interpolated(log, plant, mapping, _pieces(log, frequency))
-            mended += filled
+        problems.append(f"the log has {rows or 'no'} row{'' if rows == 1 else 's'} of data; a step takes two")
+        problems.raise_any(log.path)
+    with problems.collected():
+        log = set_apart(log, mapping, frequency, lenient)
+    rate = math.nan
+    if log.time is not None or log.time_from in (None, *log.unusable):  # else the times are a problem already
+        with problems.collected():
+            rate = control_rate(log, plant, frequency)
+    pieces = [slice(0, log.rows)] if log.time is None or math.isnan(rate) else segments(log.time, rate)
+    if missing == "interpolate":
+        log = interpolated(log, plant, mapping, pieces)
+    starts = np.zeros(log.rows, np.bool_)
+    for piece in pieces:
+        starts[piece.start : max(piece.stop - 1, 0)] = True
+    if lenient:
         whole = complete_steps(log, plant, mapping)
-        mended += tuple(_counted(int((starts & ~whole).sum()), "steps have empty cells: left out"))
-        starts, used = _joined(log, starts & whole)
-    state = _states(log, plant, mapping, used)
-    action, clipped = _actions(log, plant, mapping, starts, clip_actions)
+        log = replace(
+            log, notes=(*log.notes, *_counted(int((starts & ~whole).sum()), "steps have empty cells: left out"))
+        )
+        starts &= whole
+    if not starts.any():
+        problems.append("the log has no two whole rows after each other; a step takes two")
+    state = _states(log, plant, mapping, starts | np.append(False, starts[:-1]), problems)
+    action, clipped = _actions(log, plant, mapping, starts, clip_actions, problems)
+    for name in OPTIONAL:
+        if name in mapping:
+            with problems.collected():
+                log.column(mapping[name], starts)
+    problems.raise_any(log.path)
 
     first = np.flatnonzero(starts)
     x, u, x_next = state[first], action[first], state[first + 1]
-    recorded = {name: log.column(mapping[name], starts)[first] for name in OPTIONAL if name in mapping}
+    recorded = {name: log.columns[mapping[name]][first] for name in OPTIONAL if name in mapping}
     reward = recorded["reward"] if "reward" in recorded else _rewards(plant, x, u, x_next)
     terminated = recorded["terminated"] != 0 if "terminated" in recorded else _terminations(plant, x_next)
     latched = _latched(first, terminated) if "terminated" in recorded else 0
@@ -105,11 +121,10 @@ def convert(
     episode = np.cumsum(np.diff(first, prepend=first[0]) > 1, dtype=np.int64)
 
     notes = (
-        *([f"commas were taken for decimal marks ({log.comma}), not for thousands"] if log.comma else []),
-        *mended,
-        *_irregular(log.time, starts, frequency),
+        *log.notes,
+        *_irregular(log.time, starts, rate),
         *_unended(plant, mapping),
-        *_unseen(plant, mapping, x, u, frequency),
+        *_unseen(plant, mapping, x, u, rate),
         *_counted(clipped, "actions were clipped to the plant's bounds"),
         *_counted(latched, _LATCHED),
         *_counted(_lost_ends(log, mapping, starts), "terminated steps lack the state in which they ended: left out"),
@@ -122,7 +137,7 @@ def convert(
         source=log.path.name,
         rows=rows,
         episodes=int(episode[-1]) + 1,
-        frequency=frequency,
+        frequency=rate,
         inferred=inferred,
         reward_from=mapping.get("reward"),
         reward=reward,
@@ -135,71 +150,77 @@ def convert(
         "next_observation": plant.normalise_state(x_next),
         "terminated": terminated,
     }
-    facts = recording_facts(plant, plant_name, frequency, None, {"log": log.path.name, "columns": mapping})
+    facts = recording_facts(plant, plant_name, rate, None, {"log": log.path.name, "columns": mapping})
     return member_arrays(plant, values, episode), facts, summary
 
 
-def _steps(log: Log, frequency: float) -> tuple[Bools, Bools]:
-    """Return which rows `[T]` start a step, and which belong to one."""
-    starts = np.zeros(len(next(iter(log.columns.values()))), np.bool_)
-    for piece in _pieces(log, frequency):
-        starts[piece.start : max(piece.stop - 1, 0)] = True
-    return _joined(log, starts)
-
-
-def _pieces(log: Log, frequency: float) -> list[slice]:
-    """Return the rows of each stretch without a gap."""
-    return [slice(0, len(next(iter(log.columns.values()))))] if log.time is None else segments(log.time, frequency)
-
-
-def _joined(log: Log, starts: Bools) -> tuple[Bools, Bools]:
-    """Return which rows start a step, and which belong to one."""
-    if not starts.any():
-        raise UserError(f"{log.path} has no two whole rows after each other; a step takes two")
-    return starts, starts | np.concatenate([[False], starts[:-1]])
-
-
-def _states(log: Log, plant: Plant, mapping: Mapping[str, str], used: Bools) -> Floats:
-    """Return physical states `[T, S]`, angles wrapped; raises where a used row cannot be a state of this plant."""
-    recorded = [log.column(mapping[name], used) for name in plant.state_names]
+def _states(log: Log, plant: Plant, mapping: Mapping[str, str], used: Bools, problems: Problems) -> Floats:
+    """Return physical states `[T, S]`, angles wrapped; adds what cannot be a state of this plant in a used row."""
+    recorded = [_finite(log, mapping.get(name), used, problems) for name in plant.state_names]
     state = np.stack([wrap(each) if angle else each for each, angle in zip(recorded, plant.periodic, strict=True)], 1)
     limit = np.array(plant.observation_limit)
     beyond = (np.abs(plant.normalise_state(state)) > limit * (1 + STATE_TOLERANCE)) & used[:, None]
     bounds = plant.denormalise_state([-limit, limit])
     for i, (name, unit) in enumerate(zip(plant.state_names, plant.state_units, strict=True)):
-        _refuse(log, name, unit, mapping[name], beyond[:, i], bounds[:, i], "")
+        _report(log, name, mapping.get(name), beyond[:, i], _beyond(bounds[:, i], unit), problems)
     return state
 
 
-def _actions(log: Log, plant: Plant, mapping: Mapping[str, str], used: Bools, clip: bool) -> tuple[Floats, int]:
-    """Return physical actions `[T, A]` in bounds, and in how many used rows they were clipped; raises as `_states`."""
-    action = np.stack([log.column(mapping[name], used) for name in plant.action_names], axis=1)
-    beyond = (np.abs(plant.normalise_action(action)) > 1 + ACTION_TOLERANCE) & used[:, None]
+def _actions(
+    log: Log, plant: Plant, mapping: Mapping[str, str], used: Bools, clip: bool, problems: Problems
+) -> tuple[Floats, int]:
+    """Return physical actions `[T, A]` in bounds, and in how many used rows they were clipped; adds as `_states`."""
+    action = np.stack([_finite(log, mapping.get(name), used, problems) for name in plant.action_names], axis=1)
     bounds = np.array([plant.action_low, plant.action_high])
-    if not clip:
-        remedy = ", or --clip-actions if the actuator saturates there"
-        for i, (name, unit) in enumerate(zip(plant.action_names, plant.action_units, strict=True)):
-            _refuse(log, name, unit, mapping[name], beyond[:, i], bounds[:, i], remedy)
+    normalised = plant.normalise_action(action)
+    beyond = (np.abs(normalised) > 1 + ACTION_TOLERANCE) & used[:, None]
+    if clip:
+        normalised = np.clip(normalised, -1, 1)
+    between = ~plant.is_choice(normalised) & np.isfinite(action) & used[:, None]
+    for i, (name, unit) in enumerate(zip(plant.action_names, plant.action_units, strict=True)):
+        if plant.action_choices:
+            _report(
+                log,
+                name,
+                mapping.get(name),
+                between[:, i],
+                f"none of its choices, {plant.choices(i)}; give the choice that acted",
+                problems,
+            )
+        elif not clip:
+            remedy = _beyond(bounds[:, i], unit) + ", or --clip-actions if the actuator saturates there"
+            _report(log, name, mapping.get(name), beyond[:, i], remedy, problems)
     return np.clip(action, *bounds), int(beyond.any(axis=1).sum())
 
 
-def _refuse(log: Log, name: str, unit: str, column: str, beyond: Bools, bounds: Floats, remedy: str) -> None:
-    """Raise for the first row of a column that is `beyond` its bounds (low, high), if any."""
-    if beyond.any():
-        row = int(beyond.argmax())
-        raise UserError(
-            f"{log.path}: {name} is {shown_number(log.columns[column][row])} in column {column!r} at {log.where(row)} "
-            f"({such_rows(int(beyond.sum()))}), beyond {bounds[0]:.4g} … {bounds[1]:.4g} {unit}: is the column in "
-            f"{unit}, not in mA, mV, deg or the like? Give it in {unit}{remedy}"
-        )
+def _finite(log: Log, column: str | None, used: Bools, problems: Problems) -> Floats:
+    """Return a column, checked to be finite in the used rows; NaN if there is none."""
+    if column is None:
+        return np.full(log.rows, np.nan)
+    with problems.collected():
+        log.column(column, used)
+    return log.columns[column]
+
+
+def _beyond(bounds: Floats, unit: str) -> str:
+    """Return what is wrong with a value beyond its bounds (low, high), and what to do."""
+    return (
+        f"beyond {bounds[0]:.4g} … {bounds[1]:.4g} {unit}: is the column in {unit}, not in mA, mV, deg or the like? "
+        f"Give it in {unit}"
+    )
+
+
+def _report(log: Log, name: str, column: str | None, wrong: Bools, reason: str, problems: Problems) -> None:
+    """Add the first row of a column that is `wrong`, if any."""
+    if column is not None and wrong.any():
+        row = int(wrong.argmax())
+        value, rows = shown_number(log.columns[column][row]), such_rows(int(wrong.sum()))
+        problems.append(f"{name} is {value} in column {column!r} at {log.where(row)} ({rows}), {reason}")
 
 
 def _rewards(plant: Plant, x: Floats, u: Floats, x_next: Floats) -> Floats:
     """Return the plant's reward `[N]` of recorded steps, with event 0."""
-    if not isinstance(plant, OdePlant):
-        raise UserError(
-            f"{plant.name} has no equations here to compute rewards with; name the log's with --columns reward=COLUMN"
-        )
+    assert isinstance(plant, OdePlant)
     p = plant.params()
     return np.array([plant.reward(x[t], u[t], x_next[t], 0, p) for t in range(len(x))], np.float64)
 

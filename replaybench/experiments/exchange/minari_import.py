@@ -7,6 +7,7 @@ others nobody can know, their bounds are checked, and the summary shows whether 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -35,6 +36,7 @@ def convert_dataset(
     frequency: float | None = None,
     plant_name: str | None = None,
     root: Path | None = None,
+    other_plant: bool = False,
 ) -> tuple[Arrays, dict[str, Any], Summary]:
     """Turn a Minari dataset into the arrays and facts of a buffer file, and a summary.
 
@@ -44,6 +46,7 @@ def convert_dataset(
         frequency: control rate [Hz]; needed where the dataset does not say it.
         plant_name: how the user names the plant, for the facts.
         root: folder of datasets, Minari's own if not given.
+        other_plant: whether it may name another environment than the plant.
 
     Raises:
         UserError: there is no such dataset, it is damaged, or it cannot be of this plant.
@@ -52,6 +55,8 @@ def convert_dataset(
     ours = metadata.get("replaybench")
     told = ours if isinstance(ours, dict) else {}
     _check_plant(dataset_id, told, plant)
+    if not told and not other_plant:
+        _check_environment(dataset_id, metadata, plant)
     foreign = not told and isinstance(plant, GymnasiumPlant)
     if foreign:
         episodes = [_normalised(each, plant) for each in episodes]
@@ -121,6 +126,21 @@ def _check_plant(dataset_id: str, told: dict[str, Any], plant: Plant) -> None:
         raise UserError(f"{dataset_id} was recorded with other parameters of {plant.name}; import it with {options}")
 
 
+def _check_environment(dataset_id: str, metadata: dict[str, Any], plant: Plant) -> None:
+    """Refuse a dataset of others that names another environment."""
+    try:
+        spec = json.loads(metadata.get("env_spec") or "{}")
+        named = spec.get("id") if isinstance(spec, dict) else None
+    except (TypeError, ValueError):
+        raise UserError(f"{dataset_id} is damaged: its env_spec is {shown(metadata['env_spec'])}") from None
+    task = plant.spec.id if isinstance(plant, GymnasiumPlant) else plant.name
+    if named not in (None, task):
+        raise UserError(
+            f"{dataset_id} was recorded on {shown(named)}, not on {task}; import it with --plant gymnasium:{named}, or "
+            "with --other-plant if both have the same states and actions"
+        )
+
+
 def _rate(dataset_id: str, told: dict[str, Any], given: float | None) -> float:
     stored = told.get("frequency")
     rate = stored if given is None else given
@@ -147,6 +167,12 @@ def _check_episodes(dataset_id: str, episodes: list[Episode], plant: Plant, nois
                     f"({', '.join(names)}): it belongs to another plant"
                 )
             _check_bounds(dataset_id, number, kind, array.astype(np.float64), names, bound)
+        if not (chosen := plant.is_choice(each.actions)).all():
+            step, action = np.argwhere(~chosen)[0]
+            name, half = plant.action_names[action], plant.action_range()[1][action]
+            value = plant.action_low[action] + (each.actions[step, action] + 1) * half
+            where = f"{dataset_id}, episode {number}, step {step}"
+            raise UserError(f"{where}: {name} is {value:.6g}, none of its choices, {plant.choices(action)}")
         if not np.isfinite(each.rewards).all():
             raise UserError(f"{dataset_id}, episode {number}: a reward is not finite")
 

@@ -98,7 +98,7 @@ def state_dimensions(plant: Plant, x: Floats, x_next: Floats, predicted: Floats 
     low, high = state_range(plant)
     moved = _rms(plant, x_next - x)
     mismatch = [None] * len(moved) if predicted is None else _rms(plant, x_next - predicted)
-    everything = np.concatenate([x, x_next])
+    everything = _turned(plant, np.concatenate([x, x_next]))
     return tuple(
         Dimension(name, unit, *_extent(values), *_coverage(values, low[i], high[i], STATE_BINS), moved[i], mismatch[i])
         for i, (name, unit, values) in enumerate(zip(plant.state_names, plant.state_units, everything.T, strict=True))
@@ -124,7 +124,14 @@ def plane_coverage(plant: Plant, x: Floats) -> float | None:
     if x.shape[1] != 2:
         return None
     ranges = tuple(zip(*state_range(plant), strict=True))
-    return float((np.histogram2d(x[:, 0], x[:, 1], STATE_BINS, ranges)[0] > 0).mean())
+    first, second = _turned(plant, x).T
+    return float((np.histogram2d(first, second, STATE_BINS, ranges)[0] > 0).mean())
+
+
+def around(angle: Floats, low: float) -> Floats:
+    """Return angles [rad] brought by whole turns into the turn that begins at `low`."""
+    shift = low + np.pi
+    return np.maximum(shift + wrap(angle - shift), low)
 
 
 def warnings_about(states: Sequence[Dimension], actions: Sequence[Dimension], plane: float | None) -> Iterator[str]:
@@ -188,6 +195,14 @@ def wrap(angle: Floats) -> Floats:
     return np.where(wrapped >= np.pi, -np.pi, wrapped)  # the subtraction may round up to π itself
 
 
+def _turned(plant: Plant, x: Floats) -> Floats:
+    """Return states `[N, S]` with angles in the turn over which the plant's range goes."""
+    lows, columns = state_range(plant)[0], zip(x.T, plant.periodic, strict=True)
+    return np.stack(
+        [around(column, low) if angle else column for (column, angle), low in zip(columns, lows, strict=True)], 1
+    )
+
+
 def _rms(plant: Plant, difference: Floats) -> list[float]:
     """Return the root mean square of each column of state differences `[N, S]`, angles taken the short way."""
     with np.errstate(all="ignore"):  # a model far off its range may overflow: then the answer is inf or NaN
@@ -212,5 +227,10 @@ def _extent(values: Floats) -> tuple[float, float]:
 def _coverage(values: Floats, low: float, high: float, bins: int) -> tuple[float, tuple[tuple[float, float], ...]]:
     """Return the fraction of equal bins over [low, high] that hold a value, and the runs of those that do not."""
     counts, edges = np.histogram(values, bins, (low, high))
+    return float((counts > 0).mean()), unvisited(counts, edges)
+
+
+def unvisited(counts: NDArray[np.int64], edges: Floats) -> tuple[tuple[float, float], ...]:
+    """Return the ranges of neighbouring bins that hold nothing: `counts` `[B]`, `edges` `[B + 1]`."""
     runs = [[bin for bin, _ in run] for empty, run in groupby(enumerate(counts == 0), lambda item: item[1]) if empty]
-    return float((counts > 0).mean()), tuple((float(edges[run[0]]), float(edges[run[-1] + 1])) for run in runs)
+    return tuple((float(edges[run[0]]), float(edges[run[-1] + 1])) for run in runs)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import state_range
-from replaybench.experiments.exchange.summary import STATE_BINS, Dimension, wrap
+from replaybench.experiments.exchange.summary import STATE_BINS, Dimension, around, unvisited
 
 FINE: Final = 3
 BINS: Final = FINE * STATE_BINS
@@ -93,7 +93,7 @@ class Visits:
         x = axis.center + axis.scale * normalised.astype(np.float64)
         finite = np.isfinite(x)
         if axis.periodic:
-            x = wrap(np.where(finite, x, 0.0))
+            x = around(np.where(finite, x, 0.0), axis.low)
         known = x[finite]
         if known.size:
             self.least[s], self.most[s] = min(self.least[s], known.min()), max(self.most[s], known.max())
@@ -109,11 +109,10 @@ class Visits:
         found = []
         for s, axis in enumerate(self.axes):
             edges = np.linspace(axis.low, axis.high, STATE_BINS + 1)
-            empty = self.along[s].reshape(STATE_BINS, FINE).sum(axis=1) == 0
-            runs = [[bin for bin, _ in run] for gap, run in itertools.groupby(enumerate(empty), lambda e: e[1]) if gap]
-            gaps = tuple((float(edges[run[0]]), float(edges[run[-1] + 1])) for run in runs)
+            counts = self.along[s].reshape(STATE_BINS, FINE).sum(axis=1)
             extent = float(self.least[s]), float(self.most[s])
-            found.append(Dimension(axis.name, axis.unit, *extent, float(1 - empty.mean()), gaps))
+            visited = float((counts > 0).mean())
+            found.append(Dimension(axis.name, axis.unit, *extent, visited, unvisited(counts, edges)))
         return found
 
     def plane_coverage(self) -> float | None:

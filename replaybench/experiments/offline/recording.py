@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -151,6 +151,10 @@ def _read(file: BufferFile, plant_name: str | None, whole: bool, member: int | N
     if arrays and file.steps > 1:
         arrays = as_steps(arrays, facts.fields)
         count = arrays["count"]
+    for member in sound if plant.action_choices else ():
+        for rows in _parts(int(count[member])):
+            action = arrays["action"][member, rows] if arrays else record.read("action", member, rows)
+            _check_choices(plant, action, f"{path}, recording {member}", rows.start)
     orders = [np.argsort(arrays["serial"][m, : count[m]], kind="stable") for m in sound] if whole else []
     failed = len(asked) - len(sound)
     changed = facts.plant_fingerprint not in (None, plant.fingerprint())
@@ -158,7 +162,22 @@ def _read(file: BufferFile, plant_name: str | None, whole: bool, member: int | N
     return Recording(path, facts, file.shapes, plant, frequency, noise, arrays, sound, orders, failed, changed)
 
 
+def _check_choices(plant: Plant, action: NDArray[np.float32], where: str, start: int) -> None:
+    """Refuse normalised actions `[n, A]` that are no choices: the nearest one did not lead to what followed."""
+    if not (chosen := plant.is_choice(action)).all():
+        row, column = np.argwhere(~chosen)[0]
+        found = f"{plant.action_names[column]} is {action[row, column]:.4g}, normalised"
+        raise UserError(
+            f"{where}, experience {start + row}: {found}, none of its choices ({plant.choices(column)} from −1 to 1); "
+            "store the choices that acted"
+        )
+
+
+def _parts(stored: int) -> Iterator[slice]:
+    """Cut a recording into parts that fit in memory."""
+    return (slice(start, min(start + _PART_ROWS, stored)) for start in range(0, stored, _PART_ROWS))
+
+
 def _is_finite(record: Record, member: int, stored: int, fields: list[str]) -> bool:
     """Tell whether a recording holds neither NaN nor infinity, a part of it at a time."""
-    parts = (slice(start, min(start + _PART_ROWS, stored)) for start in range(0, stored, _PART_ROWS))
-    return all(np.isfinite(record.read(name, member, rows)).all() for rows in parts for name in fields)
+    return all(np.isfinite(record.read(name, member, rows)).all() for rows in _parts(stored) for name in fields)

@@ -152,7 +152,7 @@ def test_what_is_no_vector_of_numbers_says_why(tmp_path: Path) -> None:
         "block": "it is an array of 2×3×4",
         "none": "it is empty",
     }
-    with pytest.raises(UserError, match=r"a.mat: column 'cells' cannot be used: it is a cell array; save each vector"):
+    with pytest.raises(UserError, match=r"column 'cells' cannot be used: it is a cell array; save each vector"):
         log.column("cells")
 
 

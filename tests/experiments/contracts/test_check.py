@@ -95,6 +95,7 @@ class Mine(PythonPlant):
     state_names, state_units, state_center, state_scale = ("x",), ("m",), (0.0,), (1.0,)
     action_names, action_units, action_low, action_high = ("u",), ("m/s",), (-1.0,), (1.0,)
     initial_state = (0.0,)
+    periodic = ({periodic},)
 
     def start(self, uniform):
         return uniform - 0.5
@@ -112,6 +113,7 @@ BROKEN_PLANTS = {
     "a member is the same bit for bit in any population": HIDDEN,
     "members know nothing of each other": "calls += int(u[0] > 0); " + HIDDEN,
     "observations stay inside their space, rewards finite": "after[0] = np.nan if calls > 3 else after[0]",
+    "periodic states stay in [−π, π)": "after = after + 0.1",
     "a masked reset touches only the masked": HIDDEN,
     "a saved state continues bit for bit": HIDDEN,
     "a held action leads to the same place at another rate": "after = x + u * 0.05",
@@ -155,23 +157,47 @@ def test_statistics_without_bound_are_sound() -> None:
 @pytest.mark.parametrize("promise", BROKEN_PLANTS)
 def test_a_broken_plant_is_reported(promise: str, tmp_path: Path) -> None:
     path = tmp_path / "own.py"
-    path.write_text(PLANT_SOURCE.format(step=BROKEN_PLANTS[promise]))
+    path.write_text(PLANT_SOURCE.format(step=BROKEN_PLANTS[promise], periodic="periodic" in promise))
     assert promise in broken(checked(PLANT, make_plant(f"{path}:Mine")))
 
 
 def test_a_state_that_gets_further_than_declared_is_named(tmp_path: Path) -> None:
     path = tmp_path / "own.py"
-    path.write_text(PLANT_SOURCE.format(step="after = after + 0.5"))
+    path.write_text(PLANT_SOURCE.format(step="after = after + 0.5", periodic=False))
     results = dict(checked(PLANT, make_plant(f"{path}:Mine")))
     told = r"x gets [\d.]+ times its scale away from its center, beyond its observation_limit of 10; declare how far"
     assert re.match(told, results["observations stay inside their space, rewards finite"])
+
+
+ANGLE = """
+from dataclasses import dataclass
+import math
+from replaybench.envs.ode.plant import OdePlant, wrap_angle
+
+@dataclass(frozen=True, kw_only=True)
+class Slow(OdePlant):
+    name = "Slow"
+    state_names, state_units, state_center, state_scale, periodic = ("x",), ("rad",), (0.0,), (math.pi,), (True,)
+    action_names, action_units, action_low, action_high = ("u",), ("rad/s",), (-1e-3,), (1e-3,)
+    initial_state = reference_state = (0.0,)
+    def rhs(x, u, p): return (u[0],)
+    def reward(x, u, x_next, event, p): return 0.0
+"""
+
+
+@pytest.mark.parametrize("wraps", [True, False])
+def test_an_angle_that_nothing_wraps_is_found_however_slow_it_is(wraps: bool, tmp_path: Path) -> None:
+    project = "    def project(x, p):\n        x[0] = wrap_angle(x[0])\n        return 0\n"
+    (tmp_path / "own.py").write_text(ANGLE + project * wraps)
+    results = dict(checked(PLANT, make_plant(f"{tmp_path / 'own.py'}:Slow")))
+    assert ("x gets to 3.24 rad" in results["periodic states stay in [−π, π)"]) is not wraps
 
 
 def test_a_sound_plant_keeps_every_promise_and_wrong_noise_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "own.py"
-    path.write_text(PLANT_SOURCE.format(step="pass"))
+    path.write_text(PLANT_SOURCE.format(step="pass", periodic=False))
     plant = make_plant(f"{path}:Mine")
     assert not broken(checked(PLANT, plant))
 

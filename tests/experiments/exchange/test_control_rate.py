@@ -44,7 +44,7 @@ def test_a_stated_rate_is_taken_as_stated() -> None:
 
 def test_a_rate_that_the_plant_cannot_have_says_which_fits_the_log() -> None:
     jittering = 49.395
-    cut = "rig.csv: 49.4 Hz cuts the 4 s episode of Pendulum into 197.6 steps; use 49.25 or 49.5 Hz "
+    cut = "49.4 Hz cuts the 4 s episode of Pendulum into 197.6 steps; use 49.25 or 49.5 Hz "
     for stated in (None, 49.4):
         assert refusal(at(jittering), stated) == cut + "(--frequency 49.5 fits the log)"
     assert refusal(at(jittering), 50.0).endswith("not at 50 Hz: use --frequency 49.5")
@@ -66,7 +66,7 @@ def test_a_plant_of_one_rate_takes_no_other() -> None:
 @pytest.mark.parametrize(("unit", "factor"), [("ms", 1e3), ("µs", 1e6), ("ns", 1e9)])
 def test_a_wrong_unit_of_time_is_told(unit: str, factor: float) -> None:
     for frequency in (50.0, 49.395, 200.0, 10.0):
-        told = rf"rig.csv is sampled at \S+ Hz, Pendulum at 50 Hz: give time in s, not {unit}$"
+        told = rf"the log is sampled at \S+ Hz, Pendulum at 50 Hz: give time in s, not {unit}$"
         assert re.match(told, refusal(at(frequency / factor)))
     assert refusal(at(50.0 / factor), 50.0).endswith(f"not at 50 Hz: give time in s, not {unit}")
     suffix = ", or --frequency 0.25 if it is in s"
@@ -97,7 +97,5 @@ def test_times_beyond_any_rate_are_refused() -> None:
 
 def test_a_time_column_that_cannot_be_used_says_why() -> None:
     log = Log(Path("rig.csv"), {"angle": np.zeros(3)}, {"Time": "line 7 holds '1.234,5'"}, None, None)
-    assert refusal(log) == (
-        "rig.csv: column 'Time' cannot be used: line 7 holds '1.234,5'; mend it, or give --frequency"
-    )
+    assert refusal(log) == ("column 'Time' cannot be used: line 7 holds '1.234,5'; mend it, or give --frequency")
     assert control_rate(log, Pendulum(), 50.0) == 50.0

@@ -22,6 +22,7 @@ from replaybench.data.logs.log import read_log
 from replaybench.data.records.record import read_record, write_record
 from replaybench.envs.ode.pendulum import Pendulum
 from replaybench.envs.population import PopulationEnv
+from replaybench.envs.registry import make_plant
 from replaybench.experiments.cli import main
 from replaybench.experiments.exchange.minari_export import export_buffer
 from replaybench.experiments.exchange.minari_import import convert_dataset
@@ -341,6 +342,26 @@ def test_what_is_not_of_this_plant_is_refused(
     foreign(root, observations, actions, replaybench=told)
     with pytest.raises(UserError, match=message):
         convert_dataset("theirs-v0", Pendulum(), frequency=50.0)
+
+
+def test_a_dataset_that_names_another_environment_is_refused_unless_told(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    foreign(root, np.zeros((21, 2)), np.zeros((20, 1)), env_spec='{"id": "CartPole-v1"}')
+    words = "import", "minari:theirs-v0", "--plant", "Pendulum", "--frequency", 50
+    code, _, err = call(capsys, *words)
+    assert code == 2
+    assert "was recorded on 'CartPole-v1', not on Pendulum" in err
+    assert call(capsys, *words, "--other-plant")[0] == 0
+
+
+def test_choices_that_a_plant_does_not_have_are_refused(root: Path) -> None:
+    plant = make_plant("gymnasium:CartPole-v1")
+    foreign(root, np.zeros((21, 4)), np.r_[np.zeros(10), np.ones(10)][:, None])
+    assert convert_dataset("theirs-v0", plant)[0]["action"][0, :, 0].tolist() == [-1.0] * 10 + [1.0] * 10
+    foreign(root / "other", np.zeros((21, 4)), np.full((20, 1), 0.37))
+    with pytest.raises(UserError, match="episode 0, step 0: action 0 is 0.37, none of its choices, 0, 1"):
+        convert_dataset("theirs-v0", plant, root=root / "other")
 
 
 @pytest.mark.parametrize("rate", [1e300, 1e-9, float("inf")])

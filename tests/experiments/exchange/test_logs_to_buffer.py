@@ -35,6 +35,7 @@ from replaybench.experiments.exchange.columns import parse_columns
 from replaybench.experiments.exchange.empty_cells import Missing
 from replaybench.experiments.exchange.logs_to_buffer import convert
 from replaybench.experiments.exchange.summary import action_dimensions, summary_table, warnings_about, wrap
+from replaybench.experiments.inspection.state_visits import Visits, plant_axes
 
 EXAMPLES = Path(__file__).parents[3] / "replaybench" / "examples"
 RIG = {"angular velocity": "velocity"}
@@ -163,9 +164,9 @@ def test_no_step_crosses_a_gap() -> None:
 
 
 def test_one_row_is_no_step() -> None:
-    with pytest.raises(UserError, match=r"rig.npz has 1 row of data; a step takes two"):
+    with pytest.raises(UserError, match=r"rig.npz: the log has 1 row of data; a step takes two"):
         convert(log_of(pendulum_table(1), time=False), Pendulum(), frequency=50.0)
-    with pytest.raises(UserError, match=r"rig.npz has 1 row of data"):
+    with pytest.raises(UserError, match=r"rig.npz: the log has 1 row of data"):
         convert(log_of(pendulum_table(1)), Pendulum())
 
 
@@ -228,8 +229,8 @@ FAULTS = {
     "millivolt": Fault(lambda t: t | {"voltage": 1e3 * t["voltage"]}, r"beyond -3 … 3 V: .*Give it in V, or --clip-a"),
     "missing": Fault(
         lambda t: {name: t[name] for name in ("time", "angle", "voltage")},
-        r"no column called 'angular velocity', which Pendulum needs; name it with "
-        r"--columns 'angular velocity=COLUMN' \(it has: time, angle, voltage\)",
+        r"no column is called 'angular velocity', which Pendulum needs; name it with "
+        r"--columns 'angular velocity=COLUMN' \(the log has: time, angle, voltage\)",
     ),
     "action": Fault(lambda t: {n: t[n] for n in t if n != "voltage"}, r"'voltage', which Pendulum needs"),
     "units": Fault(
@@ -237,10 +238,10 @@ FAULTS = {
             "time": t["time"],
             "w": t["angle"],
             "Angular-Velocity [deg/s]": t["voltage"],
-            "VOLT (V)": t["angle"],
+            "VOLT (V)": 5 + t["voltage"],
         },
-        r"no column called 'angle' or 'angular velocity' or 'voltage', which Pendulum needs; name them with --columns "
-        r"'angle=COLUMN' 'angular velocity=Angular-Velocity \[deg/s\]' 'voltage=VOLT \(V\)'",
+        r"(?s)3 problems:.* is in deg/s, Pendulum has angular velocity in rad/s; .*'angle' or 'voltage', which "
+        r"Pendulum needs; name them with --columns 'angle=COLUMN' 'voltage=VOLT \(V\)'.* beyond -3 … 3 V",
     ),
 }
 
@@ -314,7 +315,7 @@ def test_the_exact_name_is_taken_and_two_alike_are_refused() -> None:
     twice = log_of({"ANGLE": table["voltage"], **table, "Angle": table["voltage"]})
     assert convert(twice, Pendulum())[1]["columns"]["angle"] == "angle"
     alike = log_of({name: twice.columns[name] for name in twice.columns if name != "angle"} | {"time": table["time"]})
-    with pytest.raises(UserError, match="'ANGLE' and 'Angle', and each may be angle; choose one .* 'angle=ANGLE'"):
+    with pytest.raises(UserError, match="'ANGLE' and 'Angle' may each be angle; choose one .* 'angle=ANGLE'"):
         convert(alike, Pendulum())
     assert convert(alike, Pendulum(), {"angle": "Angle"})[1]["columns"]["angle"] == "Angle"
 
@@ -322,7 +323,7 @@ def test_the_exact_name_is_taken_and_two_alike_are_refused() -> None:
 def test_a_missing_column_may_be_one_that_cannot_be_used() -> None:
     table = pendulum_table(30)
     log = Log(Path("x.csv"), {"time": table["time"]}, {"Angle [rad]": "commas"}, table["time"], None)
-    with pytest.raises(UserError, match=r"'angle=Angle \[rad\]' .*\(it has: time, Angle \[rad\]\)"):
+    with pytest.raises(UserError, match=r"column 'Angle \[rad\]' cannot be used: commas\n.*'angular velocity=COLUMN'"):
         convert(log, Pendulum())
 
 
@@ -332,7 +333,7 @@ def test_without_times_the_frequency_must_be_given() -> None:
     log, titled = (Log(log.path, plain | more, {}, None, None) for more in ({}, {"Time [s]": np.arange(30.0)}))
     with pytest.raises(UserError, match=r"called time; name it with --time 'Time \[s\]', if that is in s, or give"):
         convert(titled, Pendulum())
-    with pytest.raises(UserError, match="has no column called time; name it with --time, or give --frequency"):
+    with pytest.raises(UserError, match="no column is called time; name it with --time, or give --frequency"):
         convert(log, Pendulum())
     _, facts, summary = convert(log, Pendulum(), frequency=50.0)
     assert (facts["frequency"], summary.inferred, summary.episodes) == (50.0, False, 1)
@@ -371,6 +372,27 @@ def test_coverage_counts_bins_and_names_what_is_missing() -> None:
     table["voltage"] = np.linspace(0.0, 2.0, rows)
     warnings = convert(log_of(table), Pendulum())[2].warnings
     assert any("never try some actions" in line and "voltage -3 … -0.273" in line for line in warnings)
+
+
+@pytest.mark.parametrize("low", [-math.pi, 0.0, -5.0])
+def test_angles_are_counted_wherever_their_turn_begins(low: float) -> None:
+    class Turned(Pendulum):
+        name = "Turned"
+        grid_low, grid_high = (low, -15.0), (low + 2 * math.pi, 15.0)
+
+    angle = np.linspace(-math.pi, math.pi, 200, endpoint=False)
+    table: Table = {"time": np.arange(200) / 50.0, "angle": angle, "angular velocity": np.zeros(200)}
+    table["voltage"] = np.zeros(200)
+    summary = convert(log_of(table), Turned())[2]
+    assert summary.states[0].visited == 1.0
+    assert summary.plane == pytest.approx(1 / 21)
+    half = {name: column[100:] for name, column in table.items()}
+    (state, _) = convert(log_of(half), Turned())[2].states
+    assert state.visited == pytest.approx(0.5, abs=0.1)
+    visits = Visits(plant_axes(Turned()) or [])
+    visits.add(Turned().normalise_state(np.stack([angle, np.zeros(200)], axis=1)).astype(np.float32))
+    assert visits.dimensions()[0].visited == 1.0
+    assert not visits.outside.any()
 
 
 def test_choices_are_counted_one_by_one() -> None:
@@ -519,7 +541,7 @@ def test_signals_of_one_name_cannot_be_told_apart() -> None:
 
 
 def test_a_name_is_given_one_column() -> None:
-    with pytest.raises(UserError, match="^--columns names angle twice"):
+    with pytest.raises(UserError, match="--columns names angle twice"):
         convert(log_of(pendulum_table()), Pendulum(), {"angle": "voltage", "ANGLE": "angle"}, frequency=50.0)
 
 

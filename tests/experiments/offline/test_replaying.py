@@ -11,6 +11,10 @@ import pytest
 from replaybench.controllers.agent import Agent
 from replaybench.controllers.algorithms.ddpg import DDPG
 from replaybench.data.errors import UserError
+from replaybench.data.logs.log import Log
+from replaybench.data.records.record import write_record
+from replaybench.envs.registry import make_plant
+from replaybench.experiments.exchange.logs_to_buffer import convert
 from replaybench.experiments.offline import replaying
 from replaybench.experiments.offline.changes import Changes, merged
 from replaybench.experiments.offline.recording import Recording, read_recording
@@ -54,6 +58,19 @@ def test_ere_without_a_phase_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"^FIFO\[ERE\] narrows .* 200 steps are followed by 1\.2; name the length"):
         replayed(parse("FIFO[ERE]"))
     assert np.isfinite(replayed(parse("FIFO[ERE(phase=2)]")).reward).all()
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_actions_that_are_no_choices_are_refused(whole: bool, tmp_path: Path) -> None:
+    plant = make_plant("gymnasium:CartPole-v1")
+    columns = {name: np.zeros(9) for name in (*plant.state_names, "reward")} | {"action 0": np.arange(9.0) % 2}
+    arrays, facts, _ = convert(Log(tmp_path / "x.npz", columns, {}, None, None), plant, frequency=50.0)
+    write_record(tmp_path / "sound.h5", "buffer", facts, arrays)
+    assert read_recording(tmp_path / "sound.h5", whole=whole).plant.name == plant.name
+    arrays["action"][0, 3] = 0.37
+    write_record(tmp_path / "odd.h5", "buffer", facts, arrays)
+    with pytest.raises(UserError, match=r"experience 3: action 0 is 0.37, .* none of its choices \(0, 1 "):
+        read_recording(tmp_path / "odd.h5", whole=whole)
 
 
 @pytest.mark.parametrize("strategy", ["FIFO(5)[Uniform]", "Drop(0.9999)*FULL[Uniform]"])
