@@ -15,7 +15,7 @@ from numba import njit
 from numba.core.dispatcher import Dispatcher
 
 from replaybench.data.errors import UserError
-from replaybench.data.kernel import kernel
+from replaybench.envs.interface.angles import wrap_angle as wrap_angle  # for plants of users
 from replaybench.envs.interface.declarations import check_range, check_scalar, check_tuple
 from replaybench.envs.interface.engine import Engine
 from replaybench.envs.interface.plant import Params, Plant, Vector
@@ -183,15 +183,6 @@ def state_range(plant: Plant) -> tuple[Vector, Vector]:
         return np.array(plant.grid_low, np.float64), np.array(plant.grid_high, np.float64)
     center, scale = np.array(plant.state_center, np.float64), np.array(plant.state_scale, np.float64)
     return center - scale, center + scale
-
-
-@kernel
-def wrap_angle(angle: float) -> float:
-    """Return an angle [rad] brought into [−π, π)."""
-    if -math.pi <= angle < math.pi:
-        return angle
-    turned = angle - 2 * math.pi * math.floor((angle + math.pi) / (2 * math.pi))
-    return -math.pi if turned < -math.pi or turned >= math.pi else turned  # as far as rounding may lead astray
 
 
 def _compile_functions(plant: type[OdePlant]) -> None:

@@ -13,9 +13,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.envs.interface.angles import wrap
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import state_range
-from replaybench.experiments.exchange.summary import STATE_BINS, Dimension, wrap
+from replaybench.experiments.exchange.summary import STATE_BINS, Dimension
 
 FINE: Final = 3
 BINS: Final = FINE * STATE_BINS

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from rich.console import Console
 
 from benchmarks.evidence.advice_evidence import evidence
 from replaybench.data.errors import UserError
+from replaybench.envs.interface.angles import short_way
+from replaybench.envs.interface.plant import Params, Vector
 from replaybench.envs.ode.magman import Magman
 from replaybench.envs.ode.pendulum import PendulumDCSC
 from replaybench.envs.registry import make_plant
@@ -99,7 +103,7 @@ def test_authority_is_the_share_of_a_known_linear_plant() -> None:
     rng = np.random.Generator(np.random.PCG64(0))
     states, actions = rng.normal(0, 2, (5000, 2)), rng.uniform(-1, 1, (5000, 1))
     changes = states @ np.array([[-0.1, 0.3], [0.0, -0.2]]) + actions @ np.array([[0.0, 0.5]])
-    assert authority(states, actions, changes, (False, False)) == pytest.approx(0.5 / np.sqrt(3), rel=0.05)
+    assert authority(states, actions, changes) == pytest.approx(0.5 / np.sqrt(3), rel=0.05)
 
 
 def test_actions_move_plants_less_at_higher_rates() -> None:
@@ -112,6 +116,46 @@ def test_a_pendulum_that_hangs_is_its_mirror_image_and_magman_is_not() -> None:
     assert symmetric is not None
     assert lopsided is not None
     assert symmetric < 1e-6 < lopsided
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turns(PendulumDCSC):
+    """A pendulum that hangs where its angle jumps by a turn."""
+
+    name = "Turns"
+    initial_state = (-math.pi, 0.0)
+    reference_state = (0.0, 0.0)
+
+    @staticmethod
+    def rhs(x: Vector, u: Vector, p: Params) -> tuple[float, float]:
+        return x[1], 2.0 * math.sin(x[0]) - 0.05 * x[1] + 0.3 * u[0]
+
+    @staticmethod
+    def reward(x: Vector, u: Vector, x_next: Vector, event: int, p: Params) -> float:
+        return -float(abs(x_next[0]) + 0.1 * abs(x_next[1]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class InRadians(Turns):
+    """The same, with an angle that is not divided by π."""
+
+    name = "InRadians"
+    state_scale = (1.0, 30.0)
+    observation_limit = (5.0, 3.0)
+
+
+def test_a_turn_is_as_long_as_the_plant_says() -> None:
+    for plant in (Turns(), InRadians()):
+        symmetry = symmetry_of(plant, 50.0)
+        assert symmetry is not None
+        assert symmetry < 1e-6
+    assert authority_of(InRadians(), 50.0) == pytest.approx(authority_of(Turns(), 50.0))
+
+
+def test_differences_of_periodic_states_go_the_short_way() -> None:
+    """Of an angle in units of 3 rad: a turn is 2π/3 units. The second state is a length."""
+    found = short_way(np.array([[2.0, 2.0], [-0.1, -9.0], [1.1, 0.0]]), (True, False), (3.0, 1.0))
+    np.testing.assert_allclose(found, [[2.0 - 2 * np.pi / 3, 2.0], [-0.1, -9.0], [1.1 - 2 * np.pi / 3, 0.0]])
 
 
 def test_decay_is_read_from_settings() -> None:
