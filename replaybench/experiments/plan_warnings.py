@@ -10,7 +10,7 @@ from typing import Any, Final
 from replaybench.controllers.registry import load_learner
 from replaybench.data.configuration import build
 from replaybench.experiments.training.schedule import updates_after
-from replaybench.experiments.training.shared_cells import never_fills, same_runs
+from replaybench.experiments.training.shared_cells import never_fills, same_contents, same_runs
 from replaybench.experiments.training.study import Cell
 from replaybench.replay.strategies.notation import parse
 
@@ -30,11 +30,14 @@ def plan_warnings(cells: Sequence[Cell]) -> list[str]:
         [f"noise {noise:g}: that is more than half the range of every signal, which drowns in it"] if noise > 1 else []
     )
     in_vain = [line for cell in points for line in _in_vain(cell) or _unfaded(cell)]
-    return [*dict.fromkeys((*in_vain, *(line for group in same_runs(points) for line in _never_full(group)))), *loud]
+    return [
+        *dict.fromkeys((*in_vain, *(line for group in same_contents(points) for line in _never_full(group)))),
+        *loud,
+    ]
 
 
 def _never_full(group: Sequence[Cell]) -> list[str]:
-    """Warn of strategies that are the same because buffers never fill, or of a retention that never acts."""
+    """Warn of strategies that keep the same because buffers never fill, or of a retention that never acts."""
     retentions = {cell.strategy: parse(cell.strategy).retention for cell in group}
     names, first = list(retentions), group[0]
     if len(names) < 2 and (retentions[first.strategy].in_turn or not never_fills(first)):
@@ -43,7 +46,8 @@ def _never_full(group: Sequence[Cell]) -> list[str]:
     steps = first.steps_per_episode * first.episodes
     same = f"{names[0]} keeps every experience, as FULL does"
     if len(names) > 1:
-        same = f"{', '.join(names[:-1])} and {names[-1]} are the same runs, computed once"
+        same = f"{', '.join(names[:-1])} and {names[-1]} keep the same experiences"
+        same += ": they are the same runs, and computed once" if len(same_runs(group)) == 1 else ""
     return [
         f"buffers never fill: a run has {steps:,} steps, buffers have room for {' and '.join(rooms)}, so {same}; raise "
         f"episodes, or set a capacity below {steps:,}"

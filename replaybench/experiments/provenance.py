@@ -45,24 +45,28 @@ def write_provenance(folder: RunFolder, name: str, cells: Sequence[Cell], comple
         "seconds": round(sum(stint.seconds for stint in everyone), 3),
         "written": {"at": utc_now(), "argv": sys.argv[1:], **dataclasses.asdict(this_code())},
         "cells": {
-            cell.id: {"cell": dataclasses.asdict(cell), **told[cell.id][0], **stint_facts(told[cell.id][1])}
+            cell.id: {
+                "cell": dataclasses.asdict(cell),
+                **({"shared_from": told[cell.id][0]} if told[cell.id][0] else {}),
+                **stint_facts(told[cell.id][1]),
+            }
             for cell in cells
         },
     }
     write_text(folder.provenance, json.dumps(facts, indent=2) + "\n")
 
 
-def shared_from(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Return the id of the cell that was computed in place of a cell, by the name of that fact; empty for most."""
+def shared_from(facts: Mapping[str, Any]) -> str:
+    """Return the id of the cell that was computed in place of one, by the facts of its files; empty for most."""
     source = facts.get("shared_from")
-    return {"shared_from": source} if isinstance(source, str) and source.isprintable() else {}
+    return source if isinstance(source, str) and source.isprintable() else ""
 
 
-def _so_far(cell: Path) -> tuple[dict[str, str], tuple[Stint, ...]]:
+def _so_far(cell: Path) -> tuple[str, tuple[Stint, ...]]:
     """Return whose runs a cell shares, and its stints up to its end or its last checkpoint; none before that."""
     for name in ("scores", "checkpoint"):
         path = cell / f"{name}.h5"
         with contextlib.suppress(UserError):  # not there; damage is told of where the file is needed
             facts = read_header(path, name).facts
             return shared_from(facts), read_stints(path, facts)
-    return {}, ()
+    return "", ()

@@ -108,7 +108,7 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
             if "replayed_noise" in arrays:
                 columns = [list(data.coords["signal"].values).index(name) for name in _signals(cell)]
                 data.variables["replayed_noise"].values[point][runs, columns] = arrays["replayed_noise"]
-            _add_origin(data, block, stints, shared_from(header.facts).get("shared_from", ""))
+            _add_origin(data, block, stints, shared_from(header.facts))
     add_references(data, references)
     add_scores(data)
     label_axes(data)

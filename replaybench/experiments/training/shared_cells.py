@@ -21,13 +21,12 @@ from replaybench.replay.strategies.retention.full import FULL
 
 def same_runs(cells: Sequence[Cell]) -> list[list[Cell]]:
     """Group the cells of one study that have equal numbers; most groups have one member."""
-    groups: dict[str, list[Cell]] = {}
-    changes: dict[tuple[str | float, ...], dict[str, Any]] = {}
-    for cell in cells:
-        if cell.kind not in changes:  # else the same but for its seeds
-            changes[cell.kind] = _without_retention(cell)
-        groups.setdefault(dataclasses.replace(cell, **changes[cell.kind]).id, []).append(cell)
-    return list(groups.values())
+    return _grouped(cells, to_the_bit=True)
+
+
+def same_contents(cells: Sequence[Cell]) -> list[list[Cell]]:
+    """Group the cells of one study whose buffers hold the same experiences, though they may be drawn otherwise."""
+    return _grouped(cells, to_the_bit=False)
 
 
 def shared(cells: Sequence[Cell], folder: RunFolder) -> dict[str, Cell]:
@@ -35,7 +34,7 @@ def shared(cells: Sequence[Cell], folder: RunFolder) -> dict[str, Cell]:
 
     Of equal cells that is a finished one, else one under way, else the first.
     """
-    found = {}
+    found: dict[str, Cell] = {}
     for group in same_runs(cells):
         progress = {cell.id: _progress(folder.cell(cell.id)) for cell in group}
         first = max(group, key=lambda cell: progress[cell.id])
@@ -65,15 +64,26 @@ def never_fills(cell: Cell) -> bool:
     return not parse(cell.strategy).retention.bounded or cell.capacity // segment >= units
 
 
-def _without_retention(cell: Cell) -> dict[str, Any]:
-    """Return what stands in place of a cell's strategy and capacity where retention changes no number of its runs."""
+def _grouped(cells: Sequence[Cell], to_the_bit: bool) -> list[list[Cell]]:
+    groups: dict[str, list[Cell]] = {}
+    changes: dict[tuple[str | float, ...], dict[str, Any]] = {}
+    for cell in cells:
+        if cell.kind not in changes:  # else the same but for its seeds
+            changes[cell.kind] = _without_retention(cell, to_the_bit)
+        groups.setdefault(dataclasses.replace(cell, **changes[cell.kind]).id, []).append(cell)
+    return list(groups.values())
+
+
+def _without_retention(cell: Cell, to_the_bit: bool) -> dict[str, Any]:
+    """Return what stands in place of a cell's strategy and capacity where its retention decides nothing."""
     strategy = parse(cell.strategy)
     if any(not type(term).__module__.startswith("replaybench.") for term in strategy.terms) or not never_fills(cell):
         return {}
     # Where a retention keeps the ranks that are sampled from, equal errors are in order of age there.
-    ranks = sorted(set(strategy.retention.orders) & set(strategy.sampling.orders))
-    room = cell.capacity if strategy.sampling.by_capacity and strategy.retention.bounded else 0
-    return {"strategy": f"{ranks} {dataclasses.replace(strategy, retention=FULL())}", "capacity": room}
+    ranked = set(strategy.retention.orders) & set(strategy.sampling.orders)
+    if to_the_bit and (ranked or strategy.sampling.by_place):
+        return {}
+    return {"strategy": str(dataclasses.replace(strategy, retention=FULL())), "capacity": 0}
 
 
 def _finished(cell: Path) -> bool:
