@@ -18,6 +18,7 @@ from scipy.optimize import lsq_linear
 
 from replaybench.data.bounds import HERTZ
 from replaybench.data.errors import UserError
+from replaybench.envs.interface.angles import short_way
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.plant import OdePlant
 
@@ -58,7 +59,9 @@ class LinearQuadraticRegulator:
 
     def act(self, observation: Float32Array) -> Float32Array:
         """Return actions float32 `[M, A]` for observations float32 `[M, S]`, both normalised."""
-        error = _wrapped(self.plant, np.asarray(observation, np.float64) - self.reference)
+        error = short_way(
+            np.asarray(observation, np.float64) - self.reference, self.plant.periodic, self.plant.state_scale
+        )
         action = np.clip(self.equilibrium - error @ self.gain.T, -1.0, 1.0)
         return action.astype(np.float32)
 
@@ -83,7 +86,7 @@ def linear_quadratic_regulator(
         """Return z′ − z₀ `[..., S]` after one sample."""
         x, u = plant.denormalise_state(state), plant.denormalise_action(action)
         after, _, _ = rk4.simulate(plant, x, u, 1.0 / frequency)
-        return _wrapped(plant, plant.normalise_state(after) - reference)
+        return short_way(plant.normalise_state(after) - reference, plant.periodic, plant.state_scale)
 
     equilibrium = _equilibrium(plant)
     away = float(np.abs(drift(reference, equilibrium)).max())
@@ -137,11 +140,3 @@ def _jacobian(plant: OdePlant, drift: Callable[[Float64Array], Float64Array], in
         )
     jacobian: Float64Array = ((ahead - behind) / (2.0 * _DIFFERENCE)).T
     return jacobian
-
-
-def _wrapped(plant: OdePlant, difference: Float64Array) -> Float64Array:
-    """Return normalised differences of states `[..., S]`, those of angles in [-π, π] before normalisation."""
-    turn = 2.0 * math.pi / np.array(plant.state_scale)
-    turns = np.where(plant.periodic, np.round(difference / turn), 0.0)
-    wrapped: Float64Array = difference - turns * turn
-    return wrapped

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.baselines.solution import Solution
+from replaybench.envs.interface.angles import wrap
 from replaybench.envs.ode import rk4
 
 Float32Array = NDArray[np.float32]
@@ -64,8 +65,7 @@ class ObserverController:
         state = seen
         if self._predicted is not None:
             error = seen - self._predicted
-            turns = np.where(plant.periodic, np.round(error / (2.0 * np.pi)), 0.0)
-            state = self._predicted + OBSERVER_GAIN * (error - 2.0 * np.pi * turns)
+            state = self._predicted + OBSERVER_GAIN * np.where(plant.periodic, wrap(error), error)
         action = self._solution.greedy(plant.normalise_state(state))
         applied = plant.denormalise_action(action)
         self._predicted, _, _ = rk4.simulate(plant, state, applied, 1.0 / self._solution.frequency)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from replaybench.data.kernel import kernel
 from replaybench.envs.flow.plant import SENSORS, half_turn, outside
 from replaybench.envs.flow.vortex_table import look_up
+from replaybench.envs.flow.vortex_wake import PERIOD
 
 GAUSS: Final = 0.2887  # where the chord feels the flow, on both sides of the centre [D]
 MUNK: Final = 0.754  # potential-flow moment, π (a² − b²) [ρD²]
@@ -88,8 +89,9 @@ def accelerations(
     s is `law.carried`.
     """
     dx, dy = GAUSS * cosine, GAUSS * sine
-    u1, v1, a1, b1 = look_up(table, x - dx, y - dy, phase)
-    u2, v2, a2, b2 = look_up(table, x + dx, y + dy, phase)
+    extra_rate = 1.0 / law.period - 1.0 / PERIOD
+    u1, v1, a1, b1 = look_up(table, x - dx, y - dy, phase, extra_rate)
+    u2, v2, a2, b2 = look_up(table, x + dx, y + dy, phase, extra_rate)
     coupling *= law.strength
     v1, v2 = coupling * v1, coupling * v2
     slip_x, slip_y = u - 0.5 * (u1 + u2), v - 0.5 * (v1 + v2)
@@ -184,7 +186,7 @@ def observe(state: NDArray[np.float64], law: Any, table: NDArray[np.float32], ob
     for n in range(4):
         along, across = SENSORS[n]
         dx, dy = cosine * along - sine * across, sine * along + cosine * across
-        u, v, _, _ = look_up(table, state[0] + dx, state[1] + dy, state[7])
+        u, v, _, _ = look_up(table, state[0] + dx, state[1] + dy, state[7], 0.0)
         u, v = u - (state[3] - omega * dy), state[6] * law.strength * v - (state[4] + omega * dx)
         lengthwise = law.ends_along if n < 2 else law.sides_along
         crosswise = law.ends_across if n < 2 else law.sides_across

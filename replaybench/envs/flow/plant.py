@@ -18,6 +18,7 @@ from replaybench.data.errors import UserError, unknown
 from replaybench.data.kernel import kernel
 from replaybench.data.user_code.source_hash import made_of
 from replaybench.envs.flow.laws import BY_FIDELITY, FELT
+from replaybench.envs.interface.angles import wrap_angle
 from replaybench.envs.interface.plant import Plant
 
 if TYPE_CHECKING:
@@ -174,8 +175,7 @@ class Drafting(Plant):
 @kernel
 def half_turn(angle: float) -> float:
     """Return an ellipse's angle [rad] brought into [−π/2, π/2): turned by π it is the same."""
-    turned: float = angle - math.pi * math.floor(angle / math.pi + 0.5)
-    return turned
+    return 0.5 * wrap_angle(2.0 * angle)
 
 
 @kernel

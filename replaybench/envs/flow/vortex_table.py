@@ -58,10 +58,11 @@ def _blend(
 ) -> Any:
     """Sum four corners of a cell, from two phases: their weights, and the share of the later phase.
 
-    `early` and `late` are places of the cells' first corners in the flat table.
+    `early` and `late` are places of the cells' first corners in the flat table. Returns the four quantities, and by how
+    much u and v change from the earlier phase to the later.
     """
     double = types.float64
-    signature = types.UniTuple(double, _LANES)(table, types.intp, types.intp, *(double,) * 5)
+    signature = types.UniTuple(double, _LANES + 2)(table, types.intp, types.intp, *(double,) * 5)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         table_type = signature.args[0]
@@ -89,16 +90,23 @@ def _blend(
             return total
 
         first, second = cell(args[1]), cell(args[2])
-        value = builder.call(fma, [builder.fsub(second, first), splat(args[7]), first])
-        lanes = [builder.extract_element(value, ir.Constant(int32, lane)) for lane in range(_LANES)]
+        change = builder.fsub(second, first)
+        value = builder.call(fma, [change, splat(args[7]), first])
+        places = [(value, lane) for lane in range(_LANES)] + [(change, 0), (change, 1)]
+        lanes = [builder.extract_element(vector, ir.Constant(int32, lane)) for vector, lane in places]
         return context.make_tuple(builder, signature.return_type, lanes)
 
     return signature, codegen
 
 
 @kernel
-def look_up(table: NDArray[np.float32], x: float, y: float, phase: float) -> Field:
-    """Return the flow at (x, y) and `phase` in [0, 1), linear between the nodes of `wake_table`, constant beyond."""
+def look_up(table: NDArray[np.float32], x: float, y: float, phase: float, extra_rate: float) -> Field:
+    """Return the flow at (x, y) and `phase` in [0, 1), linear between the nodes of `wake_table`, constant beyond.
+
+    Args:
+        extra_rate: 1/T_s − 1/`PERIOD` for a wake of period T_s. The accelerations in the table hold for `PERIOD`. This
+            much times the change of velocity with the phase is added to them.
+    """
     across = min(max((x - LEFT_EDGE) * (1.0 / SPACING), 0.0), NODES - 1.0)
     up = min(max((y - LOWER_EDGE) * (1.0 / SPACING), 0.0), NODES - 1.0)
     along = phase * PHASES
@@ -110,4 +118,8 @@ def look_up(table: NDArray[np.float32], x: float, y: float, phase: float) -> Fie
     w11 = fx * fy
     w10, w01 = fx - w11, fy - w11
     place = i * _ROW + j * _LANES
-    return _blend(table, p * _SHEET + place, later * _SHEET + place, 1.0 - fx - w01, w01, w10, w11, ft)  # type: ignore[call-arg]
+    blended: Any = _blend  # as Numba sees it
+    u, v, a, b, u_change, v_change = blended(
+        table, p * _SHEET + place, later * _SHEET + place, 1.0 - fx - w01, w01, w10, w11, ft
+    )
+    return u, v, a + extra_rate * PHASES * u_change, b + extra_rate * PHASES * v_change

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream, next_normal
+from replaybench.envs.interface.angles import wrap_angle
 from replaybench.envs.interface.checks import Role
 from replaybench.envs.interface.physical_action import physical_action
 
@@ -152,8 +152,10 @@ def _sense(
                 noise[m, i] = error
                 seen += error
                 if wrap[i]:
-                    turns = math.floor((center[i] + scale[i] * seen + math.pi) / (2.0 * math.pi))
-                    seen -= turns * 2.0 * math.pi / scale[i]
+                    angle = center[i] + scale[i] * seen
+                    wrapped = wrap_angle(angle)
+                    if wrapped != angle:
+                        seen = (wrapped - center[i]) / scale[i]
             observation[m, i] = seen
 
 

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from replaybench.data.kernel import kernel
 from replaybench.data.kernels import elementwise
 from replaybench.data.streams import Stream
+from replaybench.envs.interface.angles import wrap_angle
 from replaybench.envs.interface.plant import Vector
 from replaybench.envs.mujoco.plant import MujocoPlant
 from replaybench.envs.mujoco.rewards import Array, Mask
 from replaybench.envs.mujoco.task import Observed, positions, velocities
-from replaybench.envs.ode.plant import wrap_angle
 
 LINKS: Final = (0.12, 0.10, 0.08)
 """Lengths from joint to joint, and from the last joint to the tip. [m]"""

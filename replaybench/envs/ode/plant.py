@@ -16,7 +16,7 @@ from numba import njit
 from numba.core.dispatcher import Dispatcher
 
 from replaybench.data.errors import UserError
-from replaybench.data.kernel import kernel
+from replaybench.envs.interface.angles import wrap_angle as wrap_angle  # for plants of users
 from replaybench.envs.interface.declarations import check_range, check_scalar, check_tuple
 from replaybench.envs.interface.engine import Engine
 from replaybench.envs.interface.plant import Params, Plant, Vector
@@ -232,15 +232,6 @@ def steps_told(plant: Plant, frequency: float) -> str:
     told += f"{choice.step:.4g} s, half of which changes a state by {choice.change:.1g} of its scale"
     short = f", which is more than {rk4.TOLERANCE:g}: declare max_substep if the plant jumps, as at a stop"
     return told + short * (not choice.met)
-
-
-@kernel
-def wrap_angle(angle: float) -> float:
-    """Return an angle [rad] brought into [−π, π)."""
-    if -math.pi <= angle < math.pi:
-        return angle
-    turned = angle - 2 * math.pi * math.floor((angle + math.pi) / (2 * math.pi))
-    return -math.pi if turned < -math.pi or turned >= math.pi else turned  # as far as rounding may lead astray
 
 
 def _compile_functions(plant: type[OdePlant]) -> None:

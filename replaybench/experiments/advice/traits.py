@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.envs.interface.angles import short_way
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import OdePlant, state_range
 from replaybench.envs.population import PopulationEnv
@@ -51,12 +52,12 @@ def authority_of(plant: Plant, frequency: float, root_seed: int = 0) -> float:
     """
     states, actions, after = _random_steps(plant, frequency, root_seed)
     if not isinstance(plant, OdePlant):
-        return authority(states, actions, after - states, plant.periodic)
+        return authority(states, actions, short_way(after - states, plant.periodic, plant.state_scale))
     env = PopulationEnv(plant, 1, frequency=frequency)
     idle = np.broadcast_to(plant.normalise_action(np.array(plant.zero_action)), actions.shape)
     moved, rested = env.simulate(states, actions)[0], env.simulate(states, idle)[0]
     env.close()
-    return _largest(moved - rested, plant.periodic)
+    return _largest(short_way(moved - rested, plant.periodic, plant.state_scale))
 
 
 def _random_steps(plant: Plant, frequency: float, root_seed: int) -> tuple[Floats, Floats, Floats]:
@@ -82,22 +83,20 @@ def _random_steps(plant: Plant, frequency: float, root_seed: int) -> tuple[Float
     return states, actions, nexts
 
 
-def authority(states: Floats, actions: Floats, changes: Floats, periodic: tuple[bool, ...]) -> float:
+def authority(states: Floats, actions: Floats, changes: Floats) -> float:
     """Return by how much actions `[N, A]` move normalised states `[N, S]`, from what changed `[N, S]` over a step.
 
     Changes are regressed on states, actions and their products; what depends on the action counts.
     """
-    changes = np.where(np.array(periodic), (changes + 1) % 2 - 1, changes)
     products = (states[:, :, None] * actions[:, None, :]).reshape(len(states), -1)
     beside = np.column_stack([np.ones(len(states)), states])
     acting = np.column_stack([actions, products])
     weights, *_ = np.linalg.lstsq(np.column_stack([beside, acting]), changes, rcond=None)
-    return _largest(acting @ weights[beside.shape[1] :], periodic)
+    return _largest(acting @ weights[beside.shape[1] :])
 
 
-def _largest(moved: Floats, periodic: tuple[bool, ...]) -> float:
+def _largest(moved: Floats) -> float:
     """Return the root mean square of what moved `[N, S]`, of the state that moved most."""
-    moved = np.where(np.array(periodic), (moved + 1) % 2 - 1, moved)
     return float(np.sqrt((moved**2).mean(axis=0)).max())
 
 
@@ -118,8 +117,7 @@ def symmetry_of(plant: Plant, frequency: float) -> float | None:
     after, reward = env.simulate(states, actions)
     mirrored, equal = env.simulate(2 * middle - states, np.clip(2 * idle - actions, -1, 1))
     env.close()
-    gap = 2 * middle - mirrored - after
-    gap = np.where(np.array(plant.periodic), (gap + 1) % 2 - 1, gap)
+    gap = short_way(2 * middle - mirrored - after, plant.periodic, plant.state_scale)
     inside = (np.abs(2 * idle - actions) <= 1).all(axis=1)
     if not inside.any():
         return float("inf")

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from replaybench.data.errors import Problems
 from replaybench.data.logs.log import Log, segments, such_rows
 from replaybench.data.quantities import shown_number
+from replaybench.envs.interface.angles import wrap
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.ode.rk4 import simulate
@@ -25,7 +26,7 @@ from replaybench.experiments.exchange.control_rate import control_rate
 from replaybench.experiments.exchange.empty_cells import Missing, complete_steps, flagged_ends, interpolated
 from replaybench.experiments.exchange.log_episodes import set_apart
 from replaybench.experiments.exchange.recording import Arrays, Floats, member_arrays, recording_facts, summarise
-from replaybench.experiments.exchange.summary import Summary, wrap
+from replaybench.experiments.exchange.summary import Summary
 
 ACTION_TOLERANCE: Final = 1e-6
 """Part of an action's half range by which rounding may put it out of bounds."""

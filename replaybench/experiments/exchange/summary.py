@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from rich.table import Table
 from rich.text import Text
 
+from replaybench.envs.interface.angles import wrap
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import state_range
 
@@ -186,13 +187,6 @@ def summary_table(summary: Summary) -> Table:
         cells = (each.name, each.unit, f"{each.low:.4g}", f"{each.high:.4g}", model, f"{each.visited:.0%}", each.gaps())
         table.add_row(*(Text(cell) for cell in cells))
     return table
-
-
-def wrap(angle: Floats) -> Floats:
-    """Return angles [rad] wrapped into [-π, π); NaN where they are not finite."""
-    angle = np.where(np.isfinite(angle), angle, np.nan)
-    wrapped = angle - 2 * np.pi * np.floor((angle + np.pi) / (2 * np.pi))
-    return np.where(wrapped >= np.pi, -np.pi, wrapped)  # the subtraction may round up to π itself
 
 
 def _turned(plant: Plant, x: Floats) -> Floats:

@@ -11,6 +11,7 @@ from replaybench.envs.flow.ellipse import accelerations, loads, move, observe, r
 from replaybench.envs.flow.laws import FREE, HELD, Laws, records
 from replaybench.envs.flow.plant import SENSORS
 from replaybench.envs.flow.vortex_table import look_up, wake_table
+from replaybench.envs.flow.vortex_wake import PERIOD, flow, street
 
 EVERYWHERE = (-9.0, 9.0, 9.0)
 BOTH = pytest.mark.parametrize("laws", [HELD, FREE], ids=["held", "free"])
@@ -40,7 +41,9 @@ def rates(state: np.ndarray, push: np.ndarray, table: np.ndarray, laws: Laws = H
     axis, normal = np.array([math.cos(theta), math.sin(theta)]), np.array([-math.sin(theta), math.cos(theta)])
     weaken = np.array([1.0, coupling, 1.0, coupling])
     ends = [(x, y) + s * 0.2887 * axis for s in (-1, 1)]
-    rear, front = (np.array(look_up(table, end[0], end[1], phase % 1.0)) * weaken for end in ends)
+    rear, front = (
+        np.array(look_up(table, end[0], end[1], phase % 1.0, 1 / laws.period - 1 / PERIOD)) * weaken for end in ends
+    )
     water, carried = (rear + front)[:2] / 2, laws.carried * (rear + front)[2:] / 2
     spin = omega - (front - rear)[:2] @ normal / (2 * 0.2887)
     slip = state[3:5] - water
@@ -77,6 +80,27 @@ def test_the_rates_are_those_of_the_equations(laws: Laws) -> None:
         np.testing.assert_allclose(moved(state, push, laws), exact[3:6], rtol=1e-9, atol=1e-10)
         settled = settled_coupling(law(laws), state[0], state[1], math.cos(state[2]))
         assert (settled - state[6]) / laws.period == pytest.approx(exact[6], abs=1e-12)
+
+
+@pytest.mark.parametrize("period", [HELD.period, FREE.period, 0.8 * FREE.period])
+def test_water_of_any_period_is_accelerated_as_its_phase_runs(period: float) -> None:
+    """An ellipse without forces takes over the acceleration of the water that passes the two points of its chord."""
+    laws = HELD._replace(**dict.fromkeys(HELD._fields[3:11], 0.0), period=period)
+    step, error = 1e-4, []
+    for state in states(400):
+        if abs(2 * state[7] - round(2 * state[7])) < step:  # where the oldest vortex is dropped there is no derivative
+            continue
+        state[[3, 4, 5]], state[6] = 0.0, 1.0
+        ends = [state[:2] + side * 0.2887 * np.array([math.cos(state[2]), math.sin(state[2])]) for side in (-1, 1)]
+        exact = np.zeros(2)
+        for x, y in ends:
+            u, v = flow(x, y, street(state[7]))[:2]
+            for side in (-1, 1):
+                ahead = side * step
+                there = flow(x + ahead * u, y + ahead * v, street((state[7] + ahead / period) % 1.0))
+                exact += side * np.array(there[:2]) / (2 * step) / 2
+        error.append(moved(state, np.zeros(3), laws)[:2] - exact)
+    assert np.sqrt(np.square(error).mean()) < 0.02
 
 
 def after(state: np.ndarray, table: np.ndarray, substeps: int, laws: Laws = HELD) -> np.ndarray:
@@ -190,7 +214,7 @@ def test_sensors_tell_the_water_from_the_body(laws: Laws) -> None:
         np.testing.assert_allclose(observed[:6], state[:6])
         for n, place in enumerate(SENSORS):
             arm = turn @ place
-            water = np.array(look_up(wake_table(), x + arm[0], y + arm[1], phase)[:2]) * (1.0, coupling)
+            water = np.array(look_up(wake_table(), x + arm[0], y + arm[1], phase, 0.0)[:2]) * (1.0, coupling)
             body = np.array([u, v]) + omega * np.array([-arm[1], arm[0]])
             shares = laws[-4:-2] if n < 2 else laws[-2:]
             shown = turn @ (np.array(shares) * (turn.T @ (water - body)))

@@ -81,25 +81,25 @@ def test_the_table_holds_the_street_at_its_nodes() -> None:
     for i, j, p in zip(*(rng.integers(0, n, 50) for n in (NODES, NODES, PHASES)), strict=True):
         x, y = LEFT_EDGE + SPACING * i, LOWER_EDGE + SPACING * j
         # 1e-9 of a phase keeps the query off the boundary of two cells, where either one is right.
-        np.testing.assert_allclose(look_up(wake_table(), x, y, p / PHASES + 1e-9), at(x, y, p / PHASES), atol=2e-5)
+        np.testing.assert_allclose(look_up(wake_table(), x, y, p / PHASES + 1e-9, 0.0), at(x, y, p / PHASES), atol=2e-5)
 
 
 def test_reading_between_the_nodes_costs_little() -> None:
     rows = points(4000)
-    error = np.array([np.subtract(look_up(wake_table(), *row), at(*row)) for row in rows])
+    error = np.array([np.subtract(look_up(wake_table(), *row, 0.0), at(*row)) for row in rows])
     assert np.sqrt((error[:, :2] ** 2).mean()) < 0.006
     assert np.sqrt((error[:, 2:] ** 2).mean()) < 0.03
 
 
 def test_the_last_phase_leads_to_the_first() -> None:
-    end, start = (look_up(wake_table(), 2.0, 0.3, phase) for phase in (1.0 - 1e-9, 0.0))
+    end, start = (look_up(wake_table(), 2.0, 0.3, phase, 0.0) for phase in (1.0 - 1e-9, 0.0))
     np.testing.assert_allclose(end, start, atol=1e-6)
 
 
 def test_far_and_nameless_places_are_read_from_the_edge() -> None:
     table = wake_table()
-    corner = look_up(table, LEFT_EDGE, LOWER_EDGE, 0.2)
-    np.testing.assert_array_equal(look_up(table, -math.inf, -1e300, 0.2), corner)
-    assert np.isfinite(look_up(table, math.inf, 1e300, 0.2)).all()
+    corner = look_up(table, LEFT_EDGE, LOWER_EDGE, 0.2, 0.0)
+    np.testing.assert_array_equal(look_up(table, -math.inf, -1e300, 0.2, 0.0), corner)
+    assert np.isfinite(look_up(table, math.inf, 1e300, 0.2, 0.0)).all()
     for lost in ((math.nan, 0.0, 0.2), (1.0, math.nan, 0.2), (1.0, 0.0, math.nan)):
-        assert len(look_up(table, *lost)) == 4  # whatever it says, it reads nothing outside the table
+        assert len(look_up(table, *lost, 0.0)) == 4  # whatever it says, it reads nothing outside the table

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from rich.console import Console
 
 from benchmarks.evidence.advice_evidence import evidence
 from replaybench.data.errors import UserError
+from replaybench.envs.interface.angles import short_way
+from replaybench.envs.interface.plant import Params, Vector
 from replaybench.envs.ode.magman import Magman
 from replaybench.envs.ode.pendulum import PendulumDCSC
 from replaybench.envs.registry import make_plant
@@ -27,6 +31,7 @@ from replaybench.experiments.advice.rules import Candidate, candidates, rules, s
 from replaybench.experiments.advice.traits import Traits, authority, authority_of, decay_of, symmetry_of
 from replaybench.experiments.cli import main
 from replaybench.experiments.results.dataset import add_scores
+from replaybench.experiments.results.references import NONE_BEATS_RANDOM
 from replaybench.experiments.results.results_file import write_results
 from replaybench.experiments.training.study import Study
 from replaybench.replay.strategies.notation import parse
@@ -99,7 +104,7 @@ def test_authority_is_the_share_of_a_known_linear_plant() -> None:
     rng = np.random.Generator(np.random.PCG64(0))
     states, actions = rng.normal(0, 2, (5000, 2)), rng.uniform(-1, 1, (5000, 1))
     changes = states @ np.array([[-0.1, 0.3], [0.0, -0.2]]) + actions @ np.array([[0.0, 0.5]])
-    assert authority(states, actions, changes, (False, False)) == pytest.approx(0.5 / np.sqrt(3), rel=0.05)
+    assert authority(states, actions, changes) == pytest.approx(0.5 / np.sqrt(3), rel=0.05)
 
 
 def test_actions_move_plants_less_at_higher_rates() -> None:
@@ -112,6 +117,46 @@ def test_a_pendulum_that_hangs_is_its_mirror_image_and_magman_is_not() -> None:
     assert symmetric is not None
     assert lopsided is not None
     assert symmetric < 1e-6 < lopsided
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turns(PendulumDCSC):
+    """A pendulum that hangs where its angle jumps by a turn."""
+
+    name = "Turns"
+    initial_state = (-math.pi, 0.0)
+    reference_state = (0.0, 0.0)
+
+    @staticmethod
+    def rhs(x: Vector, u: Vector, p: Params) -> tuple[float, float]:
+        return x[1], 2.0 * math.sin(x[0]) - 0.05 * x[1] + 0.3 * u[0]
+
+    @staticmethod
+    def reward(x: Vector, u: Vector, x_next: Vector, event: int, p: Params) -> float:
+        return -float(abs(x_next[0]) + 0.1 * abs(x_next[1]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class InRadians(Turns):
+    """The same, with an angle that is not divided by π."""
+
+    name = "InRadians"
+    state_scale = (1.0, 30.0)
+    observation_limit = (5.0, 3.0)
+
+
+def test_a_turn_is_as_long_as_the_plant_says() -> None:
+    for plant in (Turns(), InRadians()):
+        symmetry = symmetry_of(plant, 50.0)
+        assert symmetry is not None
+        assert symmetry < 1e-6
+    assert authority_of(InRadians(), 50.0) == pytest.approx(authority_of(Turns(), 50.0))
+
+
+def test_differences_of_periodic_states_go_the_short_way() -> None:
+    """Of an angle in units of 3 rad: a turn is 2π/3 units. The second state is a length."""
+    found = short_way(np.array([[2.0, 2.0], [-0.1, -9.0], [1.1, 0.0]]), (True, False), (3.0, 1.0))
+    np.testing.assert_allclose(found, [[2.0 - 2 * np.pi / 3, 2.0], [-0.1, -9.0], [1.1 - 2 * np.pi / 3, 0.0]])
 
 
 def test_decay_is_read_from_settings() -> None:
@@ -293,6 +338,68 @@ def test_capacities_hold_a_batch_and_what_is_proposed_fits(tmp_path: Path, monke
         assert {parse(name).retention.capacity for name in tried} <= {None, 200}
         assert advice.chosen.capacity == (200 if memory else None)
         assert any("did best, and does not fit" in each for each in advice.changes) == bool(memory)
+
+
+def test_capacities_can_matter_in_the_run() -> None:
+    """Of 2,000 experiences: what is asked for if it is fewer, else half of them, within the memory, but a batch."""
+    found = [
+        procedure.room_of(asked, 2000, 16, memory) for asked, memory in ((500, 0), (2000, 0), (9000, 0), (9000, 400))
+    ]
+    assert found == [500, 1000, 1000, 400]
+    assert procedure.room_of(500, 2000, 800, 0) == 800
+
+
+def test_without_an_answer_of_the_rule_half_of_the_run_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 10,000 slots all probes of 8,000 steps would be the same run."""
+    tried: list[str] = []
+
+    def run(study: Study, folder: Path, *_: Any) -> Any:
+        tried.extend(study.strategies)
+        data = made(folder, strategies=study.strategies)
+        return data.isel(episode=slice(0, 40), greedy_episode=slice(0, 4))
+
+    monkeypatch.setattr(procedure, "run", run)
+    monkeypatch.setattr(procedure, "planned", lambda *_: Budget(episodes=40, probes=8))
+    monkeypatch.setattr(procedure, "ninety_percent", lambda *_: None)
+    question = Question(
+        plant="PendulumDCSC", learner="DDPG", frequency=50.0, noise=0.0, seeds=6, root_seed=0, minutes=1.0
+    )
+    advice = procedure.advise(question, tmp_path, 1, Console(quiet=True))
+    assert {parse(name).retention.capacity for name in tried} == {None, 4000, 2000}
+    assert any("tried with 4000 experiences; the 90 % rule gives none" in each for each in advice.cautions)
+
+
+@pytest.mark.parametrize(("capacity", "judged"), [(12_000, False), (11_999, True)])
+def test_runs_that_forgot_nothing_are_not_judged(capacity: int, judged: bool, tmp_path: Path) -> None:
+    """12,000 experiences were collected: a buffer that holds them is FULL by another name."""
+    made(tmp_path)
+    (tmp_path / "study.toml").write_text(f"capacity = {capacity}")
+    (advice,) = advise_from(tmp_path, None, 0, None, None)
+    assert ("FIFO[Uniform]" in {each.name for each in advice.probes}) == judged
+    assert any(each.startswith("not judged") and "FIFO[Uniform]" in each for each in advice.cautions) != judged
+
+
+@pytest.mark.parametrize("solved", [True, False], ids=["with μ_r", "without"])
+def test_where_nothing_beats_random_control_nothing_is_proposed(
+    solved: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = made(tmp_path)
+    data["reward"] -= 3.0
+    data["reference_zero"] = data["reference_random"] - 0.5
+    if not solved:
+        data["reference_dp"][:] = np.nan
+    add_scores(data)
+    write_results(tmp_path / "results.nc", data)
+    assert call("advise", tmp_path) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"{NONE_BEATS_RANDOM}, so no strategy is proposed likely causes, in order 1. the discount" in told
+    assert "best single run" not in told
+    assert "doing nothing -0.500" in told
+    assert call("advise", tmp_path, "--format", "json") == 0
+    (record,) = json.loads(capsys.readouterr().out)
+    assert (record["strategy"], record["capacity"], record["headline"]) == (None, None, NONE_BEATS_RANDOM)
+    assert record["references"]["random control"] == 0
+    assert all(each["score"] < -1 for each in record["tried"])
 
 
 def test_of_a_run_nothing_is_proposed_that_does_not_fit(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from rich.console import Console
@@ -24,6 +24,7 @@ import replaybench
 from replaybench.data.errors import UserError
 from replaybench.data.logs.log import Log, read_log
 from replaybench.data.records.record import read_record, write_record
+from replaybench.envs.interface.angles import wrap
 from replaybench.envs.interface.engine import Engine
 from replaybench.envs.interface.plant import Params, Plant, Vector
 from replaybench.envs.ode.magman import TRACK_HIGH, Magman
@@ -34,7 +35,7 @@ from replaybench.envs.registry import make_plant
 from replaybench.experiments.exchange.columns import parse_columns
 from replaybench.experiments.exchange.empty_cells import Missing
 from replaybench.experiments.exchange.logs_to_buffer import convert
-from replaybench.experiments.exchange.summary import action_dimensions, summary_table, warnings_about, wrap
+from replaybench.experiments.exchange.summary import action_dimensions, summary_table, warnings_about
 from replaybench.experiments.inspection.state_visits import Visits, plant_axes
 
 EXAMPLES = Path(__file__).parents[3] / "replaybench" / "examples"
@@ -434,6 +435,8 @@ def test_the_example_recording_is_what_its_script_writes(tmp_path: Path) -> None
 
 @settings(max_examples=200)
 @given(st.floats(-1e6, 1e6))
+@example(math.nextafter(math.pi, 0.0))
+@example(math.nextafter(-math.pi, -4.0))
 def test_wrapping_keeps_the_angle_and_its_range(angle: float) -> None:
     wrapped = float(wrap(np.array([angle]))[0])
     assert -math.pi <= wrapped < math.pi

@@ -40,7 +40,7 @@ class PERprop(Sampling):
     alpha: float = 0.6
     epsilon: float = 1e-6
     feedback = ("td_error",)
-    steady = True
+    by_place = steady = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha < np.inf:

@@ -36,6 +36,7 @@ class ERE(Sampling):
     phase: int | None = None
     reverse: bool = False
     feedback: ClassVar[tuple[str, ...]] = ("phase",)
+    by_place = True
     importance_undefined = "all draws of a batch have equal chances, so all its weights would be equal"
 
     def __post_init__(self) -> None:
