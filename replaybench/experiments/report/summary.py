@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -131,11 +132,8 @@ def _conclusion(material: Material, plant: int, standings: dict[Point, list[Stan
     name, overall = plant_name(material.plants[plant]), over_points(material, plant)
     data = material.data.isel(plant=plant)
     vain, causes = no_learning(data)
-    why = (
-        [f"Likely causes, in order: {'; '.join(f'({i}) {cause}' for i, cause in enumerate(causes, 1))}."]
-        if causes
-        else []
-    )
+    numbered = "; ".join(f"({place}) {cause}" for place, cause in enumerate(causes, 1))
+    why = [re.sub(r"-(?=\d)", "−", f"Likely causes, in order: {numbered}.")] if causes else []
     learnt = {point: standings[point] for point in points if not material.unbeaten(point)}
     if not learnt and vain:
         return Conclusion(name, vain, [*_beside_references(material, points, standings), *why], plant)
@@ -176,8 +174,13 @@ def _headline(material: Material, overall: Overall) -> tuple[str, list[str]]:
     assert close.behind is not None
     same = [one.series.label for one in others if one.behind is not None and one.behind.same]
     tied = [one.series.label for one in others if one.behind is not None and not one.behind.sure]
+    reason = why_same(material.data.isel(plant=first.plant))
+    if len(same) == len(others):
+        everyone = listed([best.series.label, *same])
+        reached = f"Seed by seed they reached {unit} {worded(best.score)}{where} ({amount(best.seeds, 'seed')})"
+        return f"Nothing to compare: {everyone} came to the same scores", [f"{reached}: {reason}."]
     sentences = [f"{best.series.label} scored highest: {unit} {worded(best.score)}{where}, n = {best.seeds} seeds."]
-    sentences.append(_against(close, close.behind, why_same(material.data.isel(plant=first.plant))))
+    sentences.append(_against(close, close.behind, reason))
     behind = [one for one in others[1:] if one.behind is not None and one.behind.sure]
     if behind:
         told = some([f"{one.series.label} by {_short(one.behind)}" for one in behind if one.behind], 4)

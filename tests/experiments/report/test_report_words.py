@@ -93,6 +93,10 @@ def test_equal_scores_are_called_equal(tmp_path: Path) -> None:
     headline, text = conclusion(tmp_path / "same.nc")
     assert headline == "No clear winner: FIFO[Uniform] and FULL[PER] came to the same scores"
     assert "FULL[PER] came to the very same scores, seed by seed: equal rewards in all episodes" in text
+    write_results(tmp_path / "all.nc", data.isel(strategy=[0, 1]))
+    headline, text = conclusion(tmp_path / "all.nc")
+    assert headline == "Nothing to compare: FIFO[Uniform] and FULL[PER] came to the same scores"
+    assert "highest" not in text
     material = read_material(tmp_path / "same.nc")
     (table,) = scores_section(material, {point: at_point(material, point) for point in material.points()}).tables
     assert [row.cells[-2] for row in table.rows][:3] == ["best", "same scores", table.rows[2].cells[-2]]

@@ -207,7 +207,8 @@ def _digits(material: Material, standings: dict[Point, list[Standing]], plant: i
     levels = [
         row.mu if material.normalised(point) else row.reward for point in mine for row in material.references(point)
     ]
-    return max(decimals(levels), *scores), max(map(needed_digits, leads), default=2)
+    digits = max(decimals(levels), *scores)
+    return digits, min(digits + 1, max(map(needed_digits, leads), default=2))
 
 
 def _behind(lead: Lead | None, digits: int) -> str:
