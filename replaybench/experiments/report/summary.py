@@ -229,7 +229,12 @@ def _chance(lead: Lead) -> str:
 
 
 def _by_condition(material: Material, standings: dict[Point, list[Standing]]) -> list[str]:
-    """Say who was best where."""
+    """Say who was best where, of conditions in which not all came to the same scores."""
+    standings = {
+        point: ranked
+        for point, ranked in standings.items()
+        if len(ranked) < 2 or not all(one.behind and one.behind.same for one in ranked[1:])
+    }
     if len(standings) < 2:
         return []
     best = {point: ranked[0].series.label for point, ranked in standings.items() if ranked}
