@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from replaybench.baselines.references import normalise
 from replaybench.data.numerics import VERSION
+from replaybench.data.quantities import decimals
 from replaybench.experiments.figures.learning_curves import learning_curve
 from replaybench.experiments.figures.style import PALETTE, RAW_LABELS, Series, plant_name
 from replaybench.experiments.offline.scores import OfflineScores, read_scores
@@ -69,7 +70,8 @@ def _curves(scores: OfflineScores, plant: str) -> Section:
 
     rewards = {name: float(getattr(found, name.removeprefix("reference_"))) for name in _LINES}
     levels = {name: float(scale(reward)) for name, reward in rewards.items() if np.isfinite(reward)}
-    traces = reference_traces(levels, last)
+    digits = decimals([*levels.values(), *np.ravel(scale(whole)).tolist()])
+    traces = reference_traces(levels, last, digits)
     names = []
     for (name, values), color in zip(scores.levels().items(), PALETTE[1:], strict=False):
         level = float(np.nanmean(scale(values)))
@@ -79,7 +81,7 @@ def _curves(scores: OfflineScores, plant: str) -> Section:
     if len(whole):
         curve = learning_curve(scale(whole), window=1)
         series = Series("", scores.label, scores.label, PALETTE[0], "o", "-", "")
-        traces += curve_traces({}, series, curve._replace(episode=scores.updates.astype(np.float64)))
+        traces += curve_traces({}, series, curve._replace(episode=scores.updates.astype(np.float64)), digits)
     figure = new_figure(traces, "updates", MU if usable else RAW_LABELS[found.episode_metric], hovermode="x")
     title = f"{plant}, {found.frequency:g} Hz, noise {found.noise:g}"
     lead = "Greedy episodes: the mean over learners and its band. Grey lines are random control (dashed)"
