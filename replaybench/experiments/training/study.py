@@ -181,7 +181,8 @@ class Study:
         with_phases(parsed.at(frequency), settings, made.steps_per_episode(frequency), every)
         start = self.start.get(learner)
         if start is not None:
-            start = start.checked(kind, settings, make_task(made, frequency, self.discount, self.observe), frequency)
+            task = make_task(made, frequency, self.discount, self.observe)
+            start = start.checked(kind, settings, task, frequency, self.seeds)
         return Cell(
             sources=sources_of(kind, parsed),
             plant=plant,

@@ -15,7 +15,7 @@ from replaybench.controllers.policies.policy import policy_facts
 from replaybench.controllers.registry import load_learner
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.errors import UserError
-from replaybench.data.formats.policy_file import write_policy
+from replaybench.data.formats.policy_file import read_policy, write_policy
 from replaybench.data.records.record import write_record
 from replaybench.experiments.cli import main
 from replaybench.experiments.exchange.policy_export import ExportForm, export_policy
@@ -50,6 +50,17 @@ def test_the_best_members_policy_in_c_with_units_and_cost(tmp_path: Path, capsys
         command = told.partition("try it")[2].strip()
         done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=True)
         assert "16 actions: 16 equal" in done.stdout
+
+
+@pytest.mark.parametrize("form", ["c", "torch", "onnx"])
+def test_a_diverged_member_is_not_exported(form: ExportForm, tmp_path: Path) -> None:
+    path = stored(tmp_path)
+    facts, weights = read_policy(path)
+    weights["actor.0.bias"][0] = np.nan
+    write_policy(path, weights, facts)
+    with pytest.raises(UserError, match="member 0 .* NaN or infinite"):
+        export_policy(path, 0, form, tmp_path / "out.h" if form == "c" else None, None, None)
+    assert sorted(found.name for found in tmp_path.iterdir()) == ["policy.safetensors", "scores.h5"]
 
 
 def test_what_a_program_takes_and_gives_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
