@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,9 @@ from replaybench.data.errors import UserError, no_such_file
 from replaybench.data.formats.documents import parse_json
 
 FORMAT = "replaybench policy 1"
+
+_MAY_BE_INFINITE: Final = "observation.bound"
+"""The bound of normalised observations, where a learner does not clip them."""
 
 
 def write_policy(path: Path, weights: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> None:
@@ -69,7 +72,10 @@ def members_in(path: Path, weights: Mapping[str, NDArray[Any]]) -> int:
 
 def failed_members(weights: Mapping[str, NDArray[Any]]) -> list[int]:
     """Return the members with a weight that is NaN or infinite: their training diverged."""
-    finite = [np.isfinite(array).all(axis=tuple(range(1, array.ndim))) for array in weights.values()]
+    broken = {
+        name: np.isnan(array) if name == _MAY_BE_INFINITE else ~np.isfinite(array) for name, array in weights.items()
+    }
+    finite = [~found.any(axis=tuple(range(1, found.ndim))) for found in broken.values()]
     return [member for member, sound in enumerate(map(all, zip(*finite, strict=False))) if not sound]
 
 

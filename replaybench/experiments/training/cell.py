@@ -321,6 +321,7 @@ def write_buffer(path: Path, run: CellRun, compressed: bool = False) -> None:
         "frequency": cell.frequency,
         "noise": cell.noise,
         "observe": cell.observe,
+        **cell.make_plant().described_signals(cell.observe),
         **replay_facts(replay),
         "cell": dataclasses.asdict(cell),
         "reward_final": run.reward[:, -last_episodes(cell.episodes, cell.update_every > 0) :].mean(axis=1).tolist(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -74,6 +75,22 @@ def test_what_a_program_takes_and_gives_is_told(tmp_path: Path, capsys: pytest.C
     assert "allocation" not in told  # that is said of C
 
 
+def test_models_hold_names_units_scale_and_rate(tmp_path: Path) -> None:
+    import onnx
+    import torch
+
+    path = stored(tmp_path)
+    export_policy(path, 0, "onnx", None, None, None)
+    found = {entry.key: json.loads(entry.value) for entry in onnx.load(tmp_path / "policy.onnx").metadata_props}
+    angle = {"name": "angle", "unit": "rad", "center": 0.0, "scale": np.pi, "periodic": True}
+    voltage = {"name": "voltage", "unit": "V", "center": 0.0, "scale": 3.0}
+    assert found == {"frequency": 50.0, "states": [angle], "actions": [voltage]}
+    export_policy(path, 0, "torch", None, None, None)
+    extra: dict[str, str] = {"policy.json": ""}
+    torch.export.load(tmp_path / "policy.pt2", extra_files=extra)
+    assert json.loads(extra["policy.json"]) == found
+
+
 def test_a_folder_that_no_sweep_wrote_names_its_files(tmp_path: Path) -> None:
     path = stored(tmp_path)
     with pytest.raises(
@@ -142,6 +159,6 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
     for name in ("7.h", "int.h", "-.h"):
         with pytest.raises(UserError, match="is no name; choose --output"):
             export_policy(path, 0, "c", tmp_path / name, None, None)
-    with pytest.raises(UserError, match="observes angle, which Magman does not have"):
+    with pytest.raises(UserError, match="state of Magman to observe"):
         export_policy(path, 0, "c", None, "Magman", None)
     assert not list(tmp_path.glob("*.h"))
