@@ -15,11 +15,11 @@ from replaybench.envs.interface.plant import Vector
 LARGEST_BOUND: Final = 1e6
 """Observations whose bounds are wider are as good as unbounded: they are taken as they are."""
 
-UNBOUNDED: Final = (
-    "its actions are unbounded; register it with bounds, as in additional_wrappers=(TransformAction.wrapper_spec("
+TO_BOUND: Final = (
+    "register it with bounds, as in additional_wrappers=(TransformAction.wrapper_spec("
     "func=lambda action: action, action_space=Box(-1, 1, (1,))),) for one action"
 )
-"""Gymnasium's ClipAction and RescaleAction do not bound the actions of such a task."""
+"""How actions get bounds: Gymnasium's ClipAction and RescaleAction give none to unbounded ones."""
 
 LARGEST_SEEN: Final = 1e6
 """Beyond this an unbounded observation is shown at this value, so that the observation space is finite."""
@@ -62,7 +62,7 @@ def action_range(name: str, space: Space[Any]) -> ActionRange:
     if not np.issubdtype(box.dtype, np.floating):
         raise UserError(f"{name}: its actions are whole numbers ({box.dtype}) in a Box; {supported}")
     if not (abs(box.low) < LARGEST_BOUND).all() or not (abs(box.high) < LARGEST_BOUND).all():
-        raise UserError(f"{name}: {UNBOUNDED}")
+        raise UserError(f"{name}: its actions are unbounded; {TO_BOUND}")
     return ActionRange(_floats(box.low), _floats(box.high))
 
 

@@ -100,20 +100,15 @@ def table(run: Positional[Path], baseline: str | None = None) -> int:
         run: Run folder, or a results file (.nc) by itself.
         baseline: Strategy that the others are compared with; the study's first if not given.
     """
-    from replaybench.data.formats.run_folder import runs_within
     from replaybench.experiments.command_line.console import make_console
     from replaybench.experiments.results.comparison_tables import comparison_tables
     from replaybench.experiments.results.dataset import without_rewards
     from replaybench.experiments.results.results_file import read_results
     from replaybench.experiments.results.tables import noise_tables, score_tables
 
-    console, path = make_console(), run / "results.nc" if run.is_dir() else run
-    if run.is_dir() and not path.is_file():
-        wanted = f"{run} holds no results.nc; run `replaybench sweep` into it first, or name another run folder"
-        raise UserError(runs_within(run) or wanted)
-    data = read_results(path)
+    console, data = make_console(), read_results(run)
     if not (scores := score_tables(data)):
-        raise without_rewards(path, data, "a table needs")
+        raise without_rewards(run, data, "a table needs")
     for shown in (*scores, *comparison_tables(data, baseline), *noise_tables(data)):
         console.print(shown)
     return 0

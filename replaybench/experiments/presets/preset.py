@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
-from replaybench.data.configuration import build
+from replaybench.data.configuration import build, merged
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.formats.documents import read_toml
-from replaybench.experiments.training.study import Study
+from replaybench.experiments.training.study import Study, changed
 
 Scale = Literal["quick", "standard", "paper"]
 """How much of a figure is run: enough to see that it works, enough to decide, or what the paper ran."""
@@ -83,16 +83,16 @@ class Preset:
     paper: Paper
     figure: Figure
 
-    def study(self, scale: Scale) -> Study:
-        """Return the figure's study at a scale."""
-        return build(Study, self._table(scale), f"{self.name} at scale {scale}")
+    def study(self, scale: Scale, changes: Mapping[str, Any] | None = None) -> Study:
+        """Return the figure's study at a scale, with changed keys."""
+        return build(Study, changed(self._table(scale), changes or {}), f"{self.name} at scale {scale}")
 
     def _table(self, scale: Scale) -> dict[str, Any]:
         """Merge paper, figure and scale; tables of learners and plants are merged entry by entry."""
         layers = (self.paper.study, self.figure.study, self.paper.scales[scale], self.figure.scales.get(scale, {}))
         table: dict[str, Any] = {"name": self.name.replace("/", "-")}
         for layer in layers:
-            table = _merged(table, layer)
+            table = merged(table, layer)
         return table
 
     def reductions(self, scale: Scale) -> list[str]:
@@ -107,15 +107,6 @@ class Preset:
         plants = {plant for grid in there.grids() for plant in grid.plants}
         own = [text for plant, texts in self.paper.reduced_on.items() if plant in plants for text in texts]
         return list(dict.fromkeys((*said, *self.paper.reduced, *own, *self.figure.reduced)))
-
-
-def _merged(table: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table with another's values in place of its own, inner tables merged alike."""
-    merged = dict(table)
-    for key, value in layer.items():
-        before = merged.get(key)
-        merged[key] = _merged(before, value) if isinstance(before, Mapping) and isinstance(value, Mapping) else value
-    return merged
 
 
 def preset_names() -> list[str]:

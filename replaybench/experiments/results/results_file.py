@@ -24,6 +24,7 @@ from replaybench.data.atomic import atomic_path
 from replaybench.data.bounds import HERTZ, NOISE, Within
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError, no_such_file, shown
+from replaybench.data.formats.run_folder import runs_within
 from replaybench.data.records.compression import DEFLATE_LIMIT
 from replaybench.data.records.record import is_record, read_header
 from replaybench.envs.interface.plant import EpisodeMetric
@@ -117,10 +118,18 @@ _RENAMED: Final = {"told_by": "episode_metric"}
 def read_results(path: Path | str) -> xr.Dataset:
     """Read results whole, their checksum verified before the HDF5 library sees them.
 
+    Args:
+        path: a results file, or the run folder that it lies in.
+
     Raises:
         UserError: the file is missing, damaged or foreign, or holds something else than results.
     """
     path = Path(path)
+    if path.is_dir():
+        wanted = f"{path} holds no results.nc; run `replaybench sweep` into it first, or name another run folder"
+        if not (path / "results.nc").is_file():
+            raise UserError(runs_within(path) or wanted)
+        path /= "results.nc"
     if not path.is_file() and path.name != "results.nc":
         raise no_such_file(path)
     if not path.is_file():

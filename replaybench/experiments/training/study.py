@@ -19,16 +19,16 @@ from typing import Any, Final, Literal
 from replaybench.baselines.grid_choice import Rule
 from replaybench.controllers.agent import Actions
 from replaybench.controllers.device import check_name
-from replaybench.controllers.registry import load_learner, spelled
+from replaybench.controllers.registry import LEARNERS, algorithm_of, load_learner, spelled
 from replaybench.data.bounds import Count, Hertz, Noise, RootSeed, Seeds, Whole
-from replaybench.data.configuration import build, check_bounds
+from replaybench.data.configuration import build, check, merged
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.formats.documents import read_toml
 from replaybench.data.numerics import NUMERICS_VERSION
 from replaybench.envs.interface.checks import seen_states
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import with_equations
-from replaybench.envs.registry import PLANTS, make_plant
+from replaybench.envs.registry import GYMNASIUM, PLANTS, make_plant
 from replaybench.experiments.training.bundled import study_file
 from replaybench.experiments.training.learning_task import make_task
 from replaybench.experiments.training.schedule import with_phases
@@ -57,6 +57,7 @@ class Grid:
     frequency: tuple[Hertz, ...] = ()
 
     def __post_init__(self) -> None:
+        check(self, "[[grid]]")
         _spell(self)
 
 
@@ -109,10 +110,9 @@ class Study:
     start: dict[str, Start] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check(self, f"study {self.name!r}")
         check_name(self.device)
         _spell(self)
-        for table in (self, *self.grid):
-            check_bounds(table, f"study {self.name!r}")
         if not self.name.isprintable() or not self.name or {"/", "\\"} & set(self.name) or self.name.startswith("."):
             raise UserError(f"study name {self.name!r} must be usable as a folder name")
         grids = self.grids()
@@ -124,10 +124,11 @@ class Study:
                     raise UserError(f"study {self.name!r}: [{kind}.{name}] must be a table of settings, not {table!r}")
         for name in self.start:
             _known("start", name, named["learner"])
-        for grid in self.grids():
+        for grid in grids:
             for axis in AXES:
                 if not getattr(grid, axis) and axis != "frequency":
                     raise UserError(f"study {self.name!r}: {axis} is empty; list at least one")
+            _check_names(grid)
 
     def grids(self) -> list[Grid]:
         """Return the grids, what they leave out filled in from the study."""
@@ -235,6 +236,18 @@ def _known(table: str, name: str, names: Collection[str]) -> None:
         raise unknown(f"name in table [{table}]:", name, names)
 
 
+def _check_names(grid: Grid) -> None:
+    """Refuse misspelt names; users' files and modules are not imported for this."""
+    for plant in grid.plants:
+        if not plant.startswith(GYMNASIUM):
+            PLANTS.check(plant)
+    for learner in grid.learners:
+        LEARNERS.check(algorithm_of(learner))
+    for strategy in grid.strategies:
+        if ".py:" not in strategy:
+            parse(strategy, from_file=True)
+
+
 def _spell(table: Grid | Study) -> None:
     """Give names of plants and learners the letters' case under which they are registered, so that cells are the same.
 
@@ -331,7 +344,7 @@ class Cell:
 
 
 def read_study(path: Path | str, overrides: Mapping[str, Any] | None = None) -> Study:
-    """Read a study file, or one that comes with the package by its name; `overrides` replace its top-level values.
+    """Read a study file, or one that comes with the package by its name; `overrides` change its keys.
 
     Raises:
         UserError: the file is missing, is not TOML, or holds a key or value that means nothing.
@@ -339,7 +352,20 @@ def read_study(path: Path | str, overrides: Mapping[str, Any] | None = None) -> 
     path = study_file(Path(path))
     table = read_toml(path)
     table.setdefault("name", path.stem)
-    return build(Study, {**table, **(overrides or {})}, str(path))
+    return build(Study, changed(table, overrides or {}), str(path))
+
+
+def changed(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a study's table with changed keys, tables within it entry by entry; a single value stands for a list.
+
+    A changed axis is that of all grids.
+    """
+    lists = {key: [value] for key, value in changes.items() if key in AXES and not isinstance(value, list | tuple)}
+    result = merged(table, {**changes, **lists})
+    for grid in result["grid"] if isinstance(result.get("grid"), list) else ():
+        for axis in set(AXES) & set(changes) if isinstance(grid, dict) else ():
+            grid.pop(axis, None)
+    return result
 
 
 def axis_values(cells: list[Cell]) -> Iterator[tuple[str, list[Any]]]:
