@@ -68,13 +68,16 @@ def check(settings: Any, where: str) -> None:
         object.__setattr__(settings, name, _convert(value, hint, f"{where}: {name}", False))
 
 
-def merged(table: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table with another's values in place of its own, inner tables merged alike."""
-    result = dict(table)
-    for key, value in layer.items():
-        before = result.get(key)
-        result[key] = merged(before, value) if isinstance(before, Mapping) and isinstance(value, Mapping) else value
-    return result
+def merged(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table with changes, table within table; of another `form` a table keeps nothing."""
+    if changes.get("form", table.get("form")) != table.get("form"):
+        return dict(changes)
+    found = dict(table)
+    for name, value in changes.items():
+        inner = found.get(name)
+        both = isinstance(value, Mapping) and isinstance(inner, Mapping)
+        found[name] = merged(inner, value) if both and inner is not None else value
+    return found
 
 
 @functools.cache  # a run has thousands of cells

@@ -76,6 +76,8 @@ def figures(
     run: Positional[Path],
     style: Literal["screen", "paper"] = "screen",
     format: Literal["pdf", "png", "svg"] | None = None,
+    axis: Literal["episodes", "steps"] = "episodes",
+    overlay: tuple[str, ...] = (),
     output: Path | None = None,
 ) -> int:
     """Draw the figures of a sweep again: for a screen, or for print in a journal's columns.
@@ -84,12 +86,15 @@ def figures(
         run: Run folder.
         style: For a screen, with title and caption; or on paper: without, 89 or 183 mm wide, fonts embedded.
         format: Kind of file; PNG and SVG for screens and PDF for paper if not given.
+        axis: What learning curves are drawn over: training episodes (or rounds), or environment steps.
+        overlay: Learning curves from elsewhere to draw with them, over environment steps, as LABEL=FILE:
+            Stable-Baselines3's monitor.csv, or a CSV with columns step and return. Files of one label are runs.
         output: Folder to write into; figures in the run folder, and there figures/paper, if not given.
     """
     from replaybench.experiments.command_line.console import make_console
     from replaybench.experiments.figures.command import show_figures
 
-    show_figures(make_console(), run, style, format, output)
+    show_figures(make_console(), run, style, format, output, axis == "steps", overlay)
     return 0
 
 

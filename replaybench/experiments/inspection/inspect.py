@@ -240,15 +240,19 @@ def _strategies() -> Table:
 
 
 def _learners() -> Table:
-    from replaybench.controllers.registry import LEARNERS, load_learner
+    from replaybench.controllers.registry import LEARNERS, SB3, load_learner
+    from replaybench.controllers.setting_words import SETTING_WORDS
 
     table = Table(title="Learners", box=box.SIMPLE_HEAD)
-    for heading in ("name", "settings", ""):
+    for heading in ("name", "setting", "what it is"):
         table.add_column(heading)
     for name in LEARNERS:
         kind, config = load_learner(name)
-        settings = "\n".join(f"{key} = {value}" for key, value in _flat(dataclasses.asdict(config())).items())
-        table.add_row(name, settings, _first_line(kind))
+        also = f"; also {name}:sb3, with Stable-Baselines3's defaults" if name in SB3 else ""
+        table.add_row(name, "", f"{_first_line(kind).removesuffix('.')}{also}")
+        for key, value in _flat(dataclasses.asdict(config())).items():
+            table.add_row("", escape(f"{key} = {value}"), SETTING_WORDS.get(key, ""))
+        table.add_section()
     return table
 
 

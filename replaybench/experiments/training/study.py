@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 from replaybench.baselines.grid_choice import Rule
 from replaybench.controllers.agent import Actions
 from replaybench.controllers.device import check_name
-from replaybench.controllers.registry import LEARNERS, algorithm_of, load_learner, spelled
+from replaybench.controllers.registry import LEARNERS, algorithm_of, load_learner, spelled, variant_settings
 from replaybench.data.bounds import Count, Hertz, Noise, RootSeed, Seeds, Whole
 from replaybench.data.configuration import build, check, merged
 from replaybench.data.errors import UserError, unknown
@@ -166,7 +166,8 @@ class Study:
         every = made.update_every if self.update_every is None else self.update_every
         seen_states(made.name, made.state_names, self.observe)
         kind, config = load_learner(learner)
-        settings = build(config, self.learner.get(learner, {}), f"[learner.{learner}]")
+        table = merged(variant_settings(learner), self.learner.get(learner, {}))
+        settings = build(config, table, f"[learner.{learner}]")
         parsed = parse(strategy)
         if parsed.synth is not None:
             with_equations(made, str(parsed))
