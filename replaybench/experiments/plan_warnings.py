@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from replaybench.controllers.registry import load_learner
+from replaybench.data.cache import why_not_kept
 from replaybench.data.configuration import build
 from replaybench.experiments.training.schedule import updates_after
 from replaybench.experiments.training.study import Cell
@@ -28,7 +29,8 @@ def plan_warnings(cells: Sequence[Cell]) -> list[str]:
     loud = (
         [f"noise {noise:g}: that is more than half the range of every signal, which drowns in it"] if noise > 1 else []
     )
-    return [*dict.fromkeys(line for cell in points for line in _in_vain(cell) or _unfaded(cell)), *loud]
+    uncached = [found] if (found := why_not_kept()) else []
+    return [*dict.fromkeys(line for cell in points for line in _in_vain(cell) or _unfaded(cell)), *loud, *uncached]
 
 
 def _table(cell: Cell, part: str = "") -> str:

@@ -98,24 +98,31 @@ def figures(
     return 0
 
 
-def table(run: Positional[Path], baseline: str | None = None) -> int:
+def table(run: Positional[Path], baseline: str | None = None, output: Path | None = None) -> int:
     """Print the tables of a sweep again: scores, how strategies compare with one of them, seed by seed, noise.
 
     Args:
         run: Run folder, or a results file (.nc) by itself.
         baseline: Strategy that the others are compared with; the study's first if not given.
+        output: File (.csv, .parquet) to write the scores to as well, a row a cell, its blocks of seeds together.
     """
+    from replaybench.data.formats.column_file import check_columns_file, write_columns
     from replaybench.experiments.command_line.console import make_console
     from replaybench.experiments.results.comparison_tables import comparison_tables
     from replaybench.experiments.results.dataset import without_rewards
     from replaybench.experiments.results.results_file import read_results
-    from replaybench.experiments.results.tables import noise_tables, score_tables
+    from replaybench.experiments.results.tables import noise_tables, score_columns, score_tables
 
+    if output is not None:
+        check_columns_file(output)
     console, data = make_console(), read_results(run)
     if not (scores := score_tables(data)):
         raise without_rewards(run, data, "a table needs")
     for shown in (*scores, *comparison_tables(data, baseline), *noise_tables(data)):
         console.print(shown)
+    if output is not None:
+        write_columns(output, score_columns(data))
+        print(f"table    {output}")
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -64,13 +65,16 @@ def export_policy(
     print(f"policy   {target} ({target.stat().st_size / 1e3:.1f} kB), member {chosen} ({why})")
     print(f"rate     {policy.facts['policy']['frequency']:g} Hz")
     if origin.plant and made is None:
-        print(f"units    not known: its plant is in a Python file; --plant {origin.plant} if you trust that file")
+        own = shlex.quote(origin.plant)
+        print(f"units    not known: its plant is in a Python file; --plant {own} if you trust that file")
     print(f"stored   {cost.parameters:,} numbers, {4 * cost.parameters / 1e3:.1f} kB of constants")
     print(f"a step   {cost.multiply_adds:,} multiply-adds; tanh, divisions and roots: {cost.functions:,}")
     if form == "c":
         memory = f", {4 * remembered:,} bytes of memory kept between steps" if remembered else ""
         print(f"memory   {4 * cost.scratch:,} bytes of stack{memory}, no allocation")
-        print(f"try it   cc -std=c99 -D{name.upper()}_MAIN -x c {target} -o {name}_test -lm && ./{name}_test")
+        print(
+            f"try it   cc -std=c99 -D{name.upper()}_MAIN -x c {shlex.quote(str(target))} -o {name}_test -lm && ./{name}_test"
+        )
     else:
         states, memory = policy.agent.task.observation_size, f", memory [N, {remembered}]" if remembered else ""
         print(f"takes    observation [N, {states}], normalised as the learner's{memory}")

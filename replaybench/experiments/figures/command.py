@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -44,7 +45,9 @@ def show_figures(
         UserError: the run holds no results, or is damaged.
     """
     if run.is_file():
-        raise UserError(f"{run} is a file; figures are drawn from its run folder: replaybench figures {run.parent}")
+        raise UserError(
+            f"{run} is a file; figures are drawn from its run folder: replaybench figures {shlex.quote(str(run.parent))}"
+        )
     folder, look, others = RunFolder(run), LOOKS[style], read_others(overlay)
     if not folder.results.is_file() and not any(folder.path.glob("cells/*/scores.h5")):
         raise UserError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,7 +114,9 @@ def read_recording(
         UserError: the file is damaged, is no buffer, has no such recording, or does not fit its plant.
     """
     if path.suffix.lower() in SUFFIXES:
-        raise UserError(f"{path} is a log; make a buffer of it first: replaybench import {path} --plant …")
+        raise UserError(
+            f"{path} is a log; make a buffer of it first: replaybench import {shlex.quote(str(path))} --plant …"
+        )
     with open_buffer(path) as file:
         return _read(file, plant_name, whole, member)
 
@@ -122,7 +125,9 @@ def _read(file: BufferFile, plant_name: str | None, whole: bool, member: int | N
     path, facts = file.path, file.facts
     named, frequency = file.fact("plant"), file.fact("frequency")
     if plant_name is None and not is_installed(named):
-        raise UserError(f"{path} names the plant {named!r}; if you trust that file, say so with --plant {named}")
+        raise UserError(
+            f"{path} names the plant {named!r}; if you trust that file, say so with --plant {shlex.quote(named)}"
+        )
     if plant_name is not None and called(plant_name) != called(named):
         raise UserError(f"{path} was recorded on {shown(named)}, not on {plant_name}; leave --plant out")
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import math
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -134,7 +135,9 @@ def read_results(path: Path | str) -> xr.Dataset:
     if not path.is_file() and path.name != "results.nc":
         raise no_such_file(path)
     if not path.is_file():
-        raise UserError(f"no such file: {path}; replaybench sweep STUDY --output {path.parent} makes it")
+        raise UserError(
+            f"no such file: {path}; replaybench sweep STUDY --output {shlex.quote(str(path.parent))} makes it"
+        )
     content = path.read_bytes()
     body, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
     if hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest() != digest:
