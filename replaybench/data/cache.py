@@ -33,8 +33,8 @@ def why_not_kept() -> str:
             return ""
     except OSError as error:
         return (
-            f"the cache folder {folder} cannot be written ({error.strerror}): kernels are compiled and references solved "
-            "in every process again; set REPLAYBENCH_CACHE to another folder"
+            f"the cache folder {folder} cannot be written ({error.strerror}): kernels are compiled and references "
+            "solved in every process again; set REPLAYBENCH_CACHE to another folder"
         )
 
 

@@ -72,9 +72,8 @@ def export_policy(
     if form == "c":
         memory = f", {4 * remembered:,} bytes of memory kept between steps" if remembered else ""
         print(f"memory   {4 * cost.scratch:,} bytes of stack{memory}, no allocation")
-        print(
-            f"try it   cc -std=c99 -D{name.upper()}_MAIN -x c {shlex.quote(str(target))} -o {name}_test -lm && ./{name}_test"
-        )
+        written = shlex.quote(str(target))
+        print(f"try it   cc -std=c99 -D{name.upper()}_MAIN -x c {written} -o {name}_test -lm && ./{name}_test")
     else:
         states, memory = policy.agent.task.observation_size, f", memory [N, {remembered}]" if remembered else ""
         print(f"takes    observation [N, {states}], normalised as the learner's{memory}")

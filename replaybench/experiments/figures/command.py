@@ -45,9 +45,8 @@ def show_figures(
         UserError: the run holds no results, or is damaged.
     """
     if run.is_file():
-        raise UserError(
-            f"{run} is a file; figures are drawn from its run folder: replaybench figures {shlex.quote(str(run.parent))}"
-        )
+        there = shlex.quote(str(run.parent))
+        raise UserError(f"{run} is a file; figures are drawn from its run folder: replaybench figures {there}")
     folder, look, others = RunFolder(run), LOOKS[style], read_others(overlay)
     if not folder.results.is_file() and not any(folder.path.glob("cells/*/scores.h5")):
         raise UserError(
