@@ -13,11 +13,11 @@ from replaybench.data.numerics import VERSION
 
 if TYPE_CHECKING:
     from replaybench.baselines.fuzzy_q_iteration import solve as solve
-    from replaybench.controllers.policies.policy import load_policy as load_policy
     from replaybench.envs.foreign.python_plant import PythonPlant as PythonPlant
     from replaybench.envs.ode.plant import OdePlant as OdePlant
     from replaybench.envs.population import PopulationEnv as PopulationEnv
     from replaybench.envs.registry import make_plant as make_plant
+    from replaybench.experiments.inspection.finding import load_policy as load_policy
     from replaybench.experiments.results.results_file import read_results as open_results
     from replaybench.experiments.sweep import sweep as sweep
     from replaybench.experiments.training.study import Study as Study
@@ -37,7 +37,7 @@ _PLACES = {
     "Replay": "replay.buffer:Replay",
     "StrategyReplayBuffer": "replay.sb3.buffer:StrategyReplayBuffer",
     "Study": "experiments.training.study:Study",
-    "load_policy": "controllers.policies.policy:load_policy",
+    "load_policy": "experiments.inspection.finding:load_policy",
     "load_replay": "replay.files.buffer_file:load_replay",
     "make_plant": "envs.registry:make_plant",
     "open_results": "experiments.results.results_file:read_results",

@@ -28,6 +28,43 @@ LEARNERS: Final = Registry(
 """The module of a learner holds its configuration, `<class>Config`, too."""
 
 
+_SB3: Final = {"batch_size": 256, "replays_per_experience": 256.0, "tau": 0.005}
+_SB3_NETWORKS: Final[dict[str, Any]] = {
+    "actor_hidden": [400, 300],
+    "critic_hidden": [400, 300],
+    "actor_rate": 1e-3,
+    "critic_rate": 1e-3,
+    "exploration": {"form": "gaussian", "sigma": 0.1, "clip": True},
+}
+SB3: Final[dict[str, dict[str, Any]]] = {
+    "DDPG": {**_SB3, **_SB3_NETWORKS, "action_layer": 0},
+    "TD3": {**_SB3, **_SB3_NETWORKS},
+    "SAC": {
+        **_SB3,
+        "actor_hidden": [256, 256],
+        "critic_hidden": [256, 256],
+        "actor_rate": 3e-4,
+        "critic_rate": 3e-4,
+        "temperature_rate": 3e-4,
+    },
+}
+"""Settings of the variants `DDPG:sb3`, `TD3:sb3` and `SAC:sb3`: Stable-Baselines3's defaults, one update a step."""
+
+
+def variant_settings(name: str) -> dict[str, Any]:
+    """Return the settings of a variant that comes with the package; none for any other name.
+
+    Raises:
+        UserError: there is no such variant of this learner.
+    """
+    algorithm = algorithm_of(name)
+    if name[len(algorithm) :] != ":sb3" or algorithm.endswith(".py"):
+        return {}
+    if algorithm not in SB3:
+        raise UserError(f"{algorithm} has no variant sb3, which {', '.join(SB3)} have; choose another label")
+    return SB3[algorithm]
+
+
 def algorithm_of(name: str) -> str:
     """Return what is before the label of a variant: `DDPG` of `DDPG:decay`, `own.py:Mine` of `own.py:Mine:decay`."""
     path, separator, rest = name.partition(".py:")

@@ -24,6 +24,20 @@ def cache_dir() -> Path:
     return Path(os.path.expanduser("~")) / ".cache" / "replaybench"
 
 
+def why_not_kept() -> str:
+    """Return why nothing can be kept in the folder, and the remedy, for people; empty if it can be written."""
+    folder = cache_dir()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return ""
+    except OSError as error:
+        return (
+            f"the cache folder {folder} cannot be written ({error.strerror}): kernels are compiled and references "
+            "solved in every process again; set REPLAYBENCH_CACHE to another folder"
+        )
+
+
 def store_text(path: Path, text: str) -> bool:
     """Write `text` to `path` atomically unless it holds that text already.
 

@@ -52,22 +52,32 @@ def build(kind: type[T], table: Mapping[str, Any], where: str, *, others: bool =
         raise (UserError(f"{where}: {error}") if others else error) from None
 
 
-def check_bounds(settings: Any, where: str) -> None:
-    """Check those fields of a dataclass whose hints are bounds, for one that was not made by `build`.
+def check(settings: Any, where: str) -> None:
+    """Check the fields of a frozen dataclass that was not made by `build`, and give them its types: tuples for lists.
+
+    Text and numbers where a list is due are lists of one.
 
     Raises:
-        UserError: a number is beyond its bounds.
+        UserError: a value has the wrong type or is beyond its bounds.
     """
-    schema: Any = type(settings)
-    hints = _hints(schema)
-    for field in dataclasses.fields(settings):
-        value, hint = getattr(settings, field.name), hints[field.name]
-        if field.init and value is not None and _has_bounds(hint):
-            _convert(value, hint, f"{where}: {field.name}", False)
+    schema: Any = type(settings)  # mypy takes no type of types for hashable
+    for name in _keys(schema):
+        value, hint = getattr(settings, name), _hints(schema)[name]
+        if typing.get_origin(hint) is tuple and isinstance(value, str | int | float):
+            value = (value,)
+        object.__setattr__(settings, name, _convert(value, hint, f"{where}: {name}", False))
 
 
-def _has_bounds(hint: Any) -> bool:
-    return hasattr(hint, "__metadata__") or any(map(_has_bounds, typing.get_args(hint)))
+def merged(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table with changes, table within table; of another `form` a table keeps nothing."""
+    if changes.get("form", table.get("form")) != table.get("form"):
+        return dict(changes)
+    found = dict(table)
+    for name, value in changes.items():
+        inner = found.get(name)
+        both = isinstance(value, Mapping) and isinstance(inner, Mapping)
+        found[name] = merged(inner, value) if both and inner is not None else value
+    return found
 
 
 @functools.cache  # a run has thousands of cells
@@ -111,6 +121,8 @@ def _convert(value: Any, hint: Any, where: str, others: bool) -> Any:
         if len(list(kinds)) != len(value):
             raise UserError(f"{where} must have {len(inner)} entries, not {len(value)}")
         return tuple(_convert(entry, kind, where, others) for entry, kind in zip(value, kinds, strict=True))
+    if _is_table(hint) and isinstance(value, hint):
+        return value
     if _is_table(hint) or origin in (dict, Mapping):
         if not isinstance(value, Mapping):
             raise UserError(f"{where} must be a table, not {shown(value)}")

@@ -65,12 +65,17 @@ class Registry(Mapping[str, type[Any]]):
         Raises:
             UserError: there is none, or it cannot be imported.
         """
+        self.check(name)
         if name in self.own:
             return _imported(self.own[name])
         if place := in_file(name):
             return class_in_file(place, self.kind, self.base_class, self.derive_from)
-        if name in self.offered:
-            return self._offered(self.offered[name])
+        return self._offered(self.offered[name])
+
+    def check(self, name: str) -> None:
+        """Raise `UserError` for a name that can be none of these; a class in a user's file may be missing there."""
+        if name in self.own or in_file(name) or name in self.offered:
+            return
         if name.endswith(".py"):
             raise without_class(name, self.kind)
         if there := class_here(name):

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import gymnasium.vector
 import numpy as np
 from gymnasium.error import ResetNeeded
 from gymnasium.spaces import Box
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 _STARTS: Final[dict[Role, str]] = {"training": "initial state", "evaluation": "evaluation initial state"}
 _LARGEST_NORMAL: Final = 9.0  # a stream's normal draws cannot exceed √(106 ln 2) = 8.6
+_AUTORESET: Final = getattr(gymnasium.vector, "AutoresetMode", None)  # Gymnasium 1.0 has none
 _OF_SIGNALS: Final = ("action", "observation", "true_state", "sensor_error", "actuator_error")
 
 
@@ -73,7 +75,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012 (as Gymnasium declares it)
-        "autoreset_mode": AutoresetMode.DISABLED,
+        "autoreset_mode": _AUTORESET and _AUTORESET.DISABLED,
         "render_modes": ["rgb_array"],
         "render_fps": 50,
     }

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from replaybench.controllers.registry import load_learner
+from replaybench.data.cache import why_not_kept
 from replaybench.data.configuration import build
 from replaybench.experiments.training.schedule import updates_after
 from replaybench.experiments.training.shared_cells import never_fills, same_contents, same_runs
@@ -29,10 +30,12 @@ def plan_warnings(cells: Sequence[Cell]) -> list[str]:
     loud = (
         [f"noise {noise:g}: that is more than half the range of every signal, which drowns in it"] if noise > 1 else []
     )
+    uncached = [found] if (found := why_not_kept()) else []
     in_vain = [line for cell in points for line in _in_vain(cell) or _unfaded(cell)]
     return [
         *dict.fromkeys((*in_vain, *(line for group in same_contents(points) for line in _never_full(group)))),
         *loud,
+        *uncached,
     ]
 
 

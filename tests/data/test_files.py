@@ -17,6 +17,7 @@ import pytest
 
 from replaybench.data import memory
 from replaybench.data.atomic import atomic_folder, atomic_path, write_text
+from replaybench.data.cache import why_not_kept
 from replaybench.data.errors import UserError, nearest, no_such_file, unknown
 from replaybench.data.formats.policy_file import read_policy, write_policy
 from replaybench.data.records.record import read_record, write_record
@@ -180,3 +181,11 @@ def test_memory_that_only_caches_files_is_available(tmp_path: Path, monkeypatch:
     assert memory.available_memory() == 400
     (tmp_path / "memory.max").write_text("max")
     assert memory.available_memory() > 400
+
+
+def test_a_cache_that_cannot_be_written_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPLAYBENCH_CACHE", str(tmp_path / "cache"))
+    assert not why_not_kept()
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("REPLAYBENCH_CACHE", str(tmp_path / "file" / "cache"))
+    assert "set REPLAYBENCH_CACHE" in why_not_kept()

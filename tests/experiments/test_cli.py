@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ import xarray as xr
 import replaybench
 from replaybench.controllers.registry import LEARNERS
 from replaybench.controllers.setting import LearnerSetting
+from replaybench.data.errors import UserError
 from replaybench.data.formats.policy_file import read_policy
 from replaybench.data.records.record import read_record
 from replaybench.envs.ode.pendulum import Pendulum
@@ -469,6 +471,7 @@ def test_what_was_exported_beside_a_policy_is_no_damage(run: Path, capsys: pytes
 
 def test_the_interface_takes_paths_as_text(run: Path) -> None:
     assert replaybench.open_results(f"{run / 'results.nc'}").equals(replaybench.open_results(run / "results.nc"))
+    assert replaybench.open_results(run).equals(replaybench.open_results(run / "results.nc"))
     assert replaybench.read_study(f"{run / 'study.toml'}") == replaybench.read_study(run / "study.toml")
     buffer = next(run.glob("cells/*/buffer.h5"))
     assert len(replaybench.load_replay(f"{buffer}").members) == len(replaybench.load_replay(buffer).members)
@@ -712,3 +715,68 @@ def test_replay_of_a_runs_cell_with_changed_settings(
     assert call("replay", *chosen, "--evaluation-noise", "0.02", "--output", tmp_path / "noisy") == 0
     told = capsys.readouterr().out
     assert "online" not in told, "that was measured under another noise"
+
+
+def test_a_run_folders_policy_is_loaded_by_what_it_is(run: Path) -> None:
+    with pytest.raises(UserError, match=r"4 cells .* plant = PendulumDCSC or Magman; strategy = 'FIFO\[Uniform\]'"):
+        replaybench.load_policy(run)
+    policy = replaybench.load_policy(run, plant="Magman", strategy="FULL[PER]", seed=2)
+    assert (policy.facts["cell"]["plant"], policy.facts["cell"]["strategy"]) == ("Magman", "FULL[PER]")
+    path = run / "cells" / policy.facts["id"] / "policy.safetensors"
+    seen = np.zeros(len(policy.facts["cell"]["observe"]) or policy.agent.task.observation_size, np.float32)
+    np.testing.assert_array_equal(policy.predict(seen)[0], replaybench.load_policy(path, 2).predict(seen)[0])
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_buffers_and_tables_are_written_for_other_programs(
+    suffix: str, run: Path, buffers: dict[tuple[str, str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pandas: Any = pytest.importorskip("pandas")
+    read = pandas.read_csv if suffix == ".csv" else pandas.read_parquet
+    steps, scores = tmp_path / f"steps{suffix}", tmp_path / f"scores{suffix}"
+    path = buffers["PendulumDCSC", "FULL[PER]"]
+    assert call("export", path, steps, "--member", 1) == 0
+    header, arrays = read_record(path, "buffer")
+    found, count = read(steps), int(arrays["count"][1])
+    order = np.argsort(arrays["serial"][1, :count])
+    angle, voltage = header.facts["states"][0], header.facts["actions"][0]
+    assert (angle["name"], angle["unit"], voltage["unit"]) == ("angle", "rad", "V")
+    for column, name, array in (
+        ("angle [rad]", angle, arrays["observation"][1, order, 0]),
+        ("voltage [V]", voltage, arrays["action"][1, order, 0]),
+    ):
+        physical = name["center"] + name["scale"] * array.astype(float)
+        np.testing.assert_allclose(found[column], physical, rtol=1e-12, err_msg=column)
+    assert set(found["recording"]) == {1}
+    assert "exists already" in refused(capsys, "export", path, steps)
+    assert "leave --output out" in refused(capsys, "export", path, tmp_path / f"x{suffix}", "--output", tmp_path)
+    assert call("table", run, "--output", scores) == 0
+    rows, data = read(scores), replaybench.open_results(run)
+    assert len(rows) == 4
+    for _, row in rows.iterrows():
+        point = {axis: row[axis] for axis in ("plant", "learner", "strategy", "noise", "frequency")}
+        assert row["mu_final_mean"] == pytest.approx(float(data["mu_final_mean"].sel(point)))
+        assert row["seeds"] == 3
+    assert "must end in .csv or .parquet" in refused(capsys, "table", run, "--output", "x.xls")
+
+
+def test_keys_of_a_study_are_changed_by_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("sweep", "demo", "--dry-run", "--output", tmp_path / "x", "--set", "noise=0.05", "learner.DDPG.tau=0.5")
+    assert call(*words, "plants=Magman", "episodes=20") == 0
+    told = capsys.readouterr().out
+    assert "0.05" in told
+    assert "Pendulum" not in told
+    assert "leave one out" in refused(capsys, "sweep", "demo", "--seeds", 2, "--set", "seeds=3")
+    assert "did you mean seeds" in refused(capsys, "sweep", "demo", "--set", "sceds=3")
+    assert "--output" in refused(capsys, "reproduce", "debruin2018/fig12", "--set", "seeds=2")
+
+
+def test_curves_from_elsewhere_are_drawn_over_environment_steps(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monitor = tmp_path / "monitor.csv"
+    monitor.write_text('#{"t_start": 1}\nr,l,t\n-3e4,200,1\n-2e4,200,2\n')
+    told = refused(capsys, "figures", run, "--overlay", f"SB3={monitor}")
+    assert "one plant" in told
+    assert "LABEL=FILE" in refused(capsys, "figures", run, "--overlay", f"{monitor}")
+    assert call("figures", run, "--axis", "steps", "--format", "png", "--output", tmp_path / "drawn") == 0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,8 +20,8 @@ _OPSET: Final = 17
 """The first that has layer normalisation."""
 
 
-def write_torch_program(policy: Policy, path: Path) -> None:
-    """Write a policy as `torch.export.save` does, for any number of observations at a time."""
+def write_torch_program(policy: Policy, path: Path, about: Mapping[str, Any]) -> None:
+    """Write a policy as `torch.export.save` does, for any number of observations at a time; `about` as policy.json."""
     module = TorchPolicy(policy.agent.policy_form(), statistics_of(policy.agent)).eval()
     several = torch.export.Dim("observations")
     given = [torch.zeros(2, policy.agent.task.observation_size)]
@@ -28,12 +29,18 @@ def write_torch_program(policy: Policy, path: Path) -> None:
     shapes = {name: {0: several} for name, _ in zip(("observation", "memory"), given, strict=False)}
     program = torch.export.export(module, tuple(given), dynamic_shapes=shapes)
     content = io.BytesIO()  # of a path that does not end in .pt2, as temporary ones do not, it prints a warning
-    torch.export.save(program, content)
+    torch.export.save(program, content, extra_files={"policy.json": json.dumps(about)})
     path.write_bytes(content.getvalue())
 
 
-def onnx_model(policy: Policy, origin: Sequence[str]) -> Any:
-    """Return a policy as an ONNX model: `observation` `[N, S]` to `action` `[N, A]`, and memories `[N, H]` with one."""
+def onnx_model(policy: Policy, origin: Sequence[str], about: Mapping[str, Any]) -> Any:
+    """Return a policy as an ONNX model: `observation` `[N, S]` to `action` `[N, A]`, and memories `[N, H]` with one.
+
+    Args:
+        policy: of any learner.
+        origin: lines on where it comes from.
+        about: metadata, as JSON each.
+    """
     import onnx
 
     graph = _Graph(policy)
@@ -41,6 +48,7 @@ def onnx_model(policy: Policy, origin: Sequence[str]) -> Any:
         graph.finished(), opset_imports=[onnx.helper.make_opsetid("", _OPSET)], producer_name="replaybench"
     )
     model.doc_string = "\n".join(origin)
+    onnx.helper.set_model_props(model, {key: json.dumps(value) for key, value in about.items()})
     model.ir_version = 8  # of that opset; runtimes refuse later ones than they know
     onnx.checker.check_model(model, full_check=True)
     return model

@@ -21,7 +21,7 @@ from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.bounds import Hertz, Name, Within
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError
-from replaybench.data.formats.policy_file import members_in, read_policy
+from replaybench.data.formats.policy_file import read_policy, take_members
 from replaybench.data.user_code.user_file import imports_only
 
 Float32Array = NDArray[np.float32]
@@ -143,14 +143,14 @@ def load_policy(path: Path | str, member: int = 0, learner: str | None = None) -
     path = Path(path)
     facts, weights = read_policy(path)
     known = build(PolicyFacts, facts, f"the facts of {path}", others=True).policy
-    members_in(path, weights, member)
+    chosen = take_members(path, weights, [member])
     try:
         with imports_only(learner):
             kind, config = load_learner(learner or known.learner)
         task = Task(**dataclasses.asdict(known.task))
         setting = LearnerSetting(task, 0, [member], known.frequency)
         agent: Agent = kind(build(config, known.settings, "its settings"), setting)
-        agent.load_weights({name: array[member : member + 1] for name, array in weights.items()})
+        agent.load_weights(chosen)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     return Policy(agent, facts)

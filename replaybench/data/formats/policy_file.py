@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,9 @@ from replaybench.data.errors import UserError, no_such_file
 from replaybench.data.formats.documents import parse_json
 
 FORMAT = "replaybench policy 1"
+
+_MAY_BE_INFINITE: Final = "observation.bound"
+"""The bound of normalised observations, where a learner does not clip them."""
 
 
 def write_policy(path: Path, weights: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> None:
@@ -56,18 +59,43 @@ def read_policy(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     return parse_json(metadata.get("facts", ""), f"{path} is damaged: its facts are no JSON object"), weights
 
 
-def members_in(path: Path, weights: Mapping[str, NDArray[Any]], member: int = 0) -> int:
+def members_in(path: Path, weights: Mapping[str, NDArray[Any]]) -> int:
     """Return how many members the weights of a policy file are of.
 
     Raises:
-        UserError: they are none of members, or `member` is not among them.
+        UserError: they are none of members.
     """
     if not weights or any(array.ndim == 0 or array.dtype.kind not in "fiu" for array in weights.values()):
         raise UserError(f"{path} holds no weights of members")
-    members = min(map(len, weights.values()))
-    if not 0 <= member < members:
-        raise UserError(f"{path} holds members 0 to {members - 1}, not {member}")
-    return members
+    return min(map(len, weights.values()))
+
+
+def failed_members(weights: Mapping[str, NDArray[Any]]) -> list[int]:
+    """Return the members with a weight that is NaN or infinite: their training diverged."""
+    broken = {
+        name: np.isnan(array) if name == _MAY_BE_INFINITE else ~np.isfinite(array) for name, array in weights.items()
+    }
+    finite = [~found.any(axis=tuple(range(1, found.ndim))) for found in broken.values()]
+    return [member for member, sound in enumerate(map(all, zip(*finite, strict=False))) if not sound]
+
+
+def take_members(path: Path, weights: Mapping[str, NDArray[Any]], members: Collection[int]) -> dict[str, NDArray[Any]]:
+    """Return the weights of some members, in the order given: every use of a stored policy begins here.
+
+    Raises:
+        UserError: the file has no such member, or one has weights that are NaN or infinite.
+    """
+    count = members_in(path, weights)
+    for member in members:
+        if not 0 <= member < count:
+            raise UserError(f"{path} holds members 0 to {count - 1}, not {member}")
+    if failed := sorted(set(members) & set(failed_members(weights))):
+        numbers = ", ".join(map(str, failed))
+        raise UserError(
+            f"{path}: member {numbers} has weights that are NaN or infinite, as its training diverged; "
+            "name another member"
+        )
+    return {name: array[list(members)] for name, array in weights.items()}
 
 
 def digest(facts: str, weights: Mapping[str, NDArray[Any]]) -> str:

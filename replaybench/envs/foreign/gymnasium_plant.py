@@ -21,7 +21,7 @@ from replaybench.data.errors import UserError, nearest, unknown
 from replaybench.data.user_code.source_hash import made_of
 from replaybench.data.user_code.user_file import import_file, import_module, located
 from replaybench.envs.foreign.engine import Step, StepwiseEngine
-from replaybench.envs.foreign.gymnasium_spaces import action_range, handed_over, normalisation
+from replaybench.envs.foreign.gymnasium_spaces import TO_BOUND, action_range, handed_over, normalisation
 from replaybench.envs.interface.engine import Engine
 from replaybench.envs.interface.plant import Plant, Vector
 from replaybench.envs.mujoco.model import quiet
@@ -203,7 +203,18 @@ def _make(name: str, spec: EnvSpec) -> Environment:
             return gymnasium.make(spec, max_episode_steps=-1, disable_env_checker=True)
     except Exception as error:
         # Whatever a task's constructor raises, most often for want of a simulator, is the user's to mend.
-        raise UserError(f"{name} cannot be made: {type(error).__name__}: {_first_line(error)}") from error
+        reason = f"{type(error).__name__}: {_first_line(error)}{_needed(spec, error)}"
+        raise UserError(f"{name} cannot be made: {reason}") from error
+
+
+def _needed(spec: EnvSpec, error: Exception) -> str:
+    """Return the remedy: how to bound actions, or the command that installs what a task of Gymnasium itself lacks."""
+    if isinstance(error, ValueError | AssertionError) and "RescaleAction" in [w.name for w in spec.additional_wrappers]:
+        return f"; RescaleAction takes bounded actions: {TO_BOUND}"
+    module = str(spec.entry_point).partition(":")[0].split(".")
+    if not isinstance(error, ImportError) or module[:2] != ["gymnasium", "envs"]:
+        return ""
+    return f"; pip install 'gymnasium[{module[2].replace('_', '-')}]'"
 
 
 def _first_line(error: Exception) -> str:

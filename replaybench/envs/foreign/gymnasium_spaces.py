@@ -15,6 +15,12 @@ from replaybench.envs.interface.plant import Vector
 LARGEST_BOUND: Final = 1e6
 """Observations whose bounds are wider are as good as unbounded: they are taken as they are."""
 
+TO_BOUND: Final = (
+    "register it with bounds, as in additional_wrappers=(TransformAction.wrapper_spec("
+    "func=lambda action: action, action_space=Box(-1, 1, (1,))),) for one action"
+)
+"""How actions get bounds: Gymnasium's ClipAction and RescaleAction give none to unbounded ones."""
+
 LARGEST_SEEN: Final = 1e6
 """Beyond this an unbounded observation is shown at this value, so that the observation space is finite."""
 
@@ -48,12 +54,15 @@ def action_range(name: str, space: Space[Any]) -> ActionRange:
         return _choices(name, np.array([space.start]), np.array([space.n]))
     if isinstance(space, MultiDiscrete) and space.nvec.ndim == 1:
         return _choices(name, space.start, space.nvec)
-    supported = "supported are a one-dimensional Box (a flat vector of numbers), Discrete and MultiDiscrete"
+    supported = (
+        "supported are a one-dimensional Box (a flat vector of numbers), Discrete and MultiDiscrete; "
+        "Gymnasium's wrapper TransformAction can turn one of these into it"
+    )
     box = _vector(name, "action", space, supported)
     if not np.issubdtype(box.dtype, np.floating):
         raise UserError(f"{name}: its actions are whole numbers ({box.dtype}) in a Box; {supported}")
     if not (abs(box.low) < LARGEST_BOUND).all() or not (abs(box.high) < LARGEST_BOUND).all():
-        raise UserError(f"{name}: its actions are unbounded; register it with the wrapper ClipAction or RescaleAction")
+        raise UserError(f"{name}: its actions are unbounded; {TO_BOUND}")
     return ActionRange(_floats(box.low), _floats(box.high))
 
 
@@ -82,7 +91,10 @@ def normalisation(name: str, space: Space[Any]) -> tuple[Floats, Floats, Floats]
     Raises:
         UserError: it is no flat vector of numbers.
     """
-    box = _vector(name, "observation", space, "supported is a one-dimensional Box (a flat vector of numbers)")
+    supported = "supported is a one-dimensional Box (a flat vector of numbers)"
+    if space.is_np_flattenable:
+        supported += "; register it with additional_wrappers=(FlattenObservation.wrapper_spec(),)"
+    box = _vector(name, "observation", space, supported)
     low, high = box.low.astype(np.float64), box.high.astype(np.float64)
     bounded = (abs(low) < LARGEST_BOUND) & (abs(high) < LARGEST_BOUND) & (low < high)
     center = np.where(bounded, (np.where(bounded, low, 0) + np.where(bounded, high, 0)) / 2, 0.0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, get_args
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from replaybench.data.errors import UserError, shown, unknown
-from replaybench.envs.interface.checks import whole_steps
+from replaybench.envs.interface.checks import seen_states, whole_steps
 from replaybench.envs.interface.declarations import SHARE, check_range, check_scalar, check_tuple
 from replaybench.envs.interface.engine import Engine
 
@@ -210,6 +210,24 @@ class Plant:
         """Return the middle and the half width, each `[A]`, of the physical action range."""
         low, high = np.array(self.action_low, np.float64), np.array(self.action_high, np.float64)
         return (high + low) / 2, (high - low) / 2
+
+    def described_signals(self, observe: Sequence[str] = ()) -> dict[str, list[dict[str, Any]]]:
+        """Return what files say of the observed states and the actions: physical = center + scale · stored number."""
+        keys = ("name", "unit", "center", "scale")
+        middle, half = self.action_range()
+        columns = (
+            (self.state_names, self.state_units, map(float, self.state_center), map(float, self.state_scale)),
+            (self.action_names, self.action_units, middle.tolist(), half.tolist()),
+        )
+        states, actions = ([dict(zip(keys, row, strict=True)) for row in zip(*each, strict=True)] for each in columns)
+        for state, periodic in zip(states, self.periodic, strict=True):
+            state["periodic"] = bool(periodic)
+        for action, choices in zip(actions, self.action_choices, strict=False):
+            action["choices"] = choices
+        return {
+            "states": [states[row] for row in seen_states(self.name, self.state_names, observe)],
+            "actions": actions,
+        }
 
     def episode_score(self, total: NDArray[np.float64], steps: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return what reports say `[M]` of episodes of so many `steps` `[M]`, whose rewards add up to `total` `[M]`."""

@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from replaybench.data.atomic import write_text
-from replaybench.data.errors import UserError
+from replaybench.data.errors import UserError, unknown
 from replaybench.experiments.claims.claim import Claim, Claims, claim_files, read_claims
 from replaybench.experiments.claims.evidence import Evidence, Finding, find, read_evidence
 from replaybench.experiments.claims.verdict import Verdict, Word, judge
@@ -33,12 +33,19 @@ _STYLES: Final[dict[Word, str]] = {
 
 
 def show_claims(
-    console: Console, paths: Sequence[Path], papers: Sequence[str], output: Path | None, figure: Path | None
+    console: Console,
+    paths: Sequence[Path],
+    papers: Sequence[str],
+    output: Path | None,
+    figure: Path | None,
+    claim: str | None = None,
 ) -> None:
     """Judge the claims of papers by runs, print a table a paper; write all as JSON, and draw it, where asked.
 
+    With the name of a `claim`, only that one is shown; it is judged among all of its paper.
+
     Raises:
-        UserError: a run cannot be read, a paper is not known, or a file to write is there already.
+        UserError: a run cannot be read, a paper or claim is not known, or a file to write is there already.
     """
     if output is not None:
         refuse_existing(output)
@@ -48,11 +55,19 @@ def show_claims(
         check_figure(figure)
     runs = [read_evidence(path) for path in paths]
     families = [read_claims(name) for name in papers or claim_files()]
+    if claim is not None:
+        names = {each.id for family in families for each in family.claim}
+        if claim not in names:
+            raise unknown("claim", claim, names)
     records: list[dict[str, Any]] = []
     words: Counter[Word] = Counter()
     drawn = []
     for family in families:
         verdicts, findings = judged(family, runs)
+        chosen = [place for place, each in enumerate(family.claim) if claim in (None, each.id)]
+        if not chosen:
+            continue
+        verdicts, findings = [verdicts[place] for place in chosen], [findings[place] for place in chosen]
         words.update(verdict.word for verdict in verdicts)
         drawn.append((family, verdicts))
         if not runs or any(findings):

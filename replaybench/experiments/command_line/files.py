@@ -79,11 +79,12 @@ def export(
     frequency: Hertz | None = None,
     seed: Whole | None = None,
 ) -> int:
-    """Write the whole episodes of a stored buffer as a Minari dataset.
+    """Write the whole episodes of a stored buffer as a Minari dataset, or all its steps as a table.
 
     Args:
         buffer: Buffer file made by `sweep` or `import`; or run folder, of which the options below choose a cell.
-        dataset: Id of the dataset, for example replaybench/pendulum/full-per-v0.
+        dataset: Id of the dataset, for example replaybench/pendulum/full-per-v0; or table to write (.csv, .parquet),
+            a row a step in physical units.
         member: Recording to write, from 0; all of them if not given.
         plant: The buffer's plant; needed only where it is one of your own (path/to/file.py:ClassName).
         output: Folder of Minari datasets; $MINARI_DATASETS_PATH, else ~/.minari/datasets, if not given.

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import itertools
+import re
 import tomllib
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from replaybench.data.bounds import Within
 from replaybench.data.configuration import UNIONS
@@ -16,6 +17,10 @@ from replaybench.data.errors import UserError, shown, unknown
 
 if TYPE_CHECKING:
     from replaybench.envs.interface.plant import Parameter
+
+
+_DOTS: Final = re.compile(r'\.(?=(?:[^"]*"[^"]*")*[^"]*$)')
+"""Dots outside quotes."""
 
 
 def plant_parameters(words: list[str], command: Callable[..., int]) -> dict[str, str]:
@@ -156,13 +161,17 @@ def parameter_values(parameters: Sequence[str]) -> dict[str, Parameter]:
 def setting_values(entries: Sequence[str]) -> dict[str, Any]:
     """Parse NAME=VALUE entries as a study's tables hold them; `exploration.first_amplitude` is one of a table within.
 
+    A name with dots of its own stands in quotes, as in `plant."own.py:Tank".area`.
+
     Raises:
         UserError: an entry has no such form, or is given twice.
     """
     settings: dict[str, Any] = {}
     for entry in entries:
         name, equals, text = entry.partition("=")
-        *tables, key = name.replace("-", "_").split(".")
+        first, *middle = (part.strip('"') for part in _DOTS.split(name))
+        names = [part.replace("-", "_") for part in (first, *middle[-1:])]
+        *tables, key = [names[0], *middle[:-1], *names[1:]]  # learners' names keep their dashes
         if not (equals and key and all(tables)):
             raise UserError(f"--set takes NAME=VALUE, as in tau=0.005, not {shown(entry)}")
         table = settings

@@ -9,6 +9,7 @@ from tyro.conf import Positional
 
 from replaybench.data.bounds import Seconds, Workers
 from replaybench.data.errors import UserError
+from replaybench.experiments.command_line.options import setting_values
 from replaybench.experiments.command_line.running import run_study
 
 
@@ -17,6 +18,7 @@ def reproduce(
     list: bool = False,
     time: bool = False,
     scale: Literal["quick", "standard", "paper"] = "standard",
+    set: tuple[str, ...] = (),
     output: Path | None = None,
     workers: Workers | None = None,
     cluster: str | None = None,
@@ -35,6 +37,7 @@ def reproduce(
         time: With --list: try cells of kinds that were never timed here first, for seconds each (minutes in all).
         scale: How much to run: quick shows that it works, standard decides claims of large effects, paper is what the
             paper ran.
+        set: Changed keys of its study, as in --set seeds=8 learner.DDPG.tau=0.005; needs --output.
         output: Run folder; runs/<preset>-<scale> if not given.
         workers: Worker processes; one per core if not given.
         cluster: Address of a Dask scheduler (tcp://host:8786) to run the cells on instead.
@@ -55,9 +58,13 @@ def reproduce(
         raise UserError("--time goes with --list; a single preset is timed by --dry-run")
     if preset is None:
         raise UserError("name a figure to reproduce; `replaybench reproduce --list` shows all there are")
-    found = read_preset(preset)
-    study, folder = found.study(scale), output or folder_of(found, scale)
+    found, changes = read_preset(preset), setting_values(set)
+    if changes and output is None and not dry_run:
+        raise UserError("--set makes another study of the preset; name its run folder with --output")
+    study, folder = found.study(scale, changes), output or folder_of(found, scale)
     announce(console, found, scale)
+    if set:
+        console.print(f"changed: {', '.join(set)}", markup=False, highlight=False)
     if not dry_run and (taken := take_over(study, folder)):
         print(f"{taken} finished cell(s) taken from folders beside {folder}")
     return run_study(console, study, folder, workers, cluster, checkpoint_seconds, dry_run, measure=measure)
@@ -66,6 +73,7 @@ def reproduce(
 def claims(
     runs: Positional[tuple[Path, ...]] = (),
     paper: str | None = None,
+    claim: str | None = None,
     output: Path | None = None,
     figure: Path | None = None,
 ) -> int:
@@ -76,11 +84,12 @@ def claims(
     Args:
         runs: Run folders, of presets or of studies with cells under the same settings.
         paper: Judge the claims of this paper only, for example debruin2018.
+        claim: Show this claim only, by its name, which stands in front of each.
         output: File to write the verdicts to as well, as JSON.
         figure: File (.png, .svg or .pdf) to draw effects and verdicts into.
     """
     from replaybench.experiments.claims.show import show_claims
     from replaybench.experiments.command_line.console import make_console
 
-    show_claims(make_console(), runs, () if paper is None else (paper,), output, figure)
+    show_claims(make_console(), runs, () if paper is None else (paper,), output, figure, claim)
     return 0

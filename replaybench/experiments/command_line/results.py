@@ -76,6 +76,8 @@ def figures(
     run: Positional[Path],
     style: Literal["screen", "paper"] = "screen",
     format: Literal["pdf", "png", "svg"] | None = None,
+    axis: Literal["episodes", "steps"] = "episodes",
+    overlay: tuple[str, ...] = (),
     output: Path | None = None,
 ) -> int:
     """Draw the figures of a sweep again: for a screen, or for print in a journal's columns.
@@ -84,12 +86,15 @@ def figures(
         run: Run folder.
         style: For a screen, with title and caption; or on paper: without, 89 or 183 mm wide, fonts embedded.
         format: Kind of file; PNG and SVG for screens and PDF for paper if not given.
+        axis: What learning curves are drawn over: training episodes (or rounds), or environment steps.
+        overlay: Learning curves from elsewhere to draw with them, over environment steps, as LABEL=FILE:
+            Stable-Baselines3's monitor.csv, or a CSV with columns step and return. Files of one label are runs.
         output: Folder to write into; figures in the run folder, and there figures/paper, if not given.
     """
     from replaybench.experiments.command_line.console import make_console
     from replaybench.experiments.figures.command import show_figures
 
-    show_figures(make_console(), run, style, format, output)
+    show_figures(make_console(), run, style, format, output, axis == "steps", overlay)
     return 0
 
 
@@ -97,6 +102,7 @@ def table(
     run: Positional[Path],
     baseline: str | None = None,
     compare: Literal["strategy", "learner", "noise", "frequency", "plant"] | None = None,
+    output: Path | None = None,
 ) -> int:
     """Print the tables of a sweep again: scores, how cells compare along an axis of the study, seed by seed, noise.
 
@@ -104,23 +110,25 @@ def table(
         run: Run folder, or a results file (.nc) by itself.
         baseline: What the others are compared with, e.g. a strategy; the study's first if not given.
         compare: Axis along which cells are compared; strategies if not given, or the first axis that varies.
+        output: File (.csv, .parquet) to write the scores to as well, a row a cell, its blocks of seeds together.
     """
-    from replaybench.data.formats.run_folder import runs_within
+    from replaybench.data.formats.column_file import check_columns_file, write_columns
     from replaybench.experiments.command_line.console import make_console
     from replaybench.experiments.results.comparison_tables import comparison_tables
     from replaybench.experiments.results.dataset import without_rewards
     from replaybench.experiments.results.results_file import read_results
-    from replaybench.experiments.results.tables import noise_tables, score_tables
+    from replaybench.experiments.results.tables import noise_tables, score_columns, score_tables
 
-    console, path = make_console(), run / "results.nc" if run.is_dir() else run
-    if run.is_dir() and not path.is_file():
-        wanted = f"{run} holds no results.nc; run `replaybench sweep` into it first, or name another run folder"
-        raise UserError(runs_within(run) or wanted)
-    data = read_results(path)
+    if output is not None:
+        check_columns_file(output)
+    console, data = make_console(), read_results(run)
     if not (scores := score_tables(data)):
-        raise without_rewards(path, data, "a table needs")
+        raise without_rewards(run, data, "a table needs")
     for shown in (*scores, *comparison_tables(data, baseline, compare), *noise_tables(data)):
         console.print(shown)
+    if output is not None:
+        write_columns(output, score_columns(data))
+        print(f"table    {output}")
     return 0
 
 

@@ -27,6 +27,7 @@ def sweep(
     buffers: Literal["final", "compressed", "none"] | None = None,
     seeds: Seeds | None = None,
     episodes: Count | None = None,
+    set: tuple[str, ...] = (),
     checkpoint_seconds: Seconds = 60.0,
     dry_run: bool = False,
     measure: bool = True,
@@ -47,6 +48,7 @@ def sweep(
         buffers: Whether to keep each cell's replay buffer, as it is or packed (slower); overrides the study.
         seeds: Number of seeds; overrides the study.
         episodes: Number of episodes, or of rounds as long as one (see update_every); overrides the study.
+        set: Changed keys of the study, as in --set capacity=5000 learner.DDPG.tau=0.005 'noise=[0, 0.02]'.
         checkpoint_seconds: Least time between the checkpoints of a running cell; changes no numbers.
         dry_run: Print the cells and what they need in time, memory and disk; run nothing.
         measure: With --dry-run, measure how fast kinds of cells are that are new here, at most 5 s each.
@@ -60,8 +62,11 @@ def sweep(
 
     if quiet and progress:
         raise UserError("--quiet prints no progress; leave --progress out")
-    given = {"buffers": buffers, "seeds": seeds, "episodes": episodes}
-    read = read_study(study, {key: value for key, value in given.items() if value is not None})
+    options = {"buffers": buffers, "seeds": seeds, "episodes": episodes}
+    given, changes = {key: value for key, value in options.items() if value is not None}, setting_values(set)
+    if twice := [key for key in given if key in changes]:
+        raise UserError(f"--set gives {twice[0]}, which --{twice[0]} gives, too; leave one out")
+    read = read_study(study, {**given, **changes})
     folder = output or Path("runs") / read.name
     console = make_console(quiet=not dry_run and (quiet or progress == "json"))
     return run_study(
@@ -201,7 +206,7 @@ def replay(
 
     file, member = find_recording(
         buffer, None, plant=plant, learner=from_learner, strategy=from_strategy, noise=noise, frequency=frequency,
-        seed=seed, options={"learner": "from-learner", "strategy": "from-strategy"},
+        seed=seed, options={"learner": "--from-learner", "strategy": "--from-strategy"},
     )  # fmt: skip
     changes = Changes(setting_values(set), discount, evaluation_noise)
     show_replay(

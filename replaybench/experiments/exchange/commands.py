@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from replaybench.data.errors import UserError
+from replaybench.data.formats.column_file import COLUMN_SUFFIXES, check_columns_file, write_columns
 from replaybench.data.logs.text import TextOptions
 from replaybench.data.records.record import write_record
 from replaybench.data.user_code.user_file import canonical
@@ -21,6 +22,8 @@ from replaybench.experiments.commands import refuse_existing
 from replaybench.experiments.exchange.empty_cells import Missing
 from replaybench.experiments.exchange.recording import Arrays
 from replaybench.experiments.exchange.summary import Summary, summary_table
+from replaybench.experiments.exchange.whole_episodes import step_columns
+from replaybench.experiments.offline.recording import read_recording
 
 _DATASET: Final = "minari:"
 
@@ -99,8 +102,18 @@ def _check_target(path: Path) -> None:
 def show_export(
     console: Console, buffer: Path, dataset_id: str, member: int | None, plant: str | None, output: Path | None
 ) -> None:
-    """Write the whole episodes of a buffer file as a Minari dataset and say what was written."""
-    from replaybench.experiments.exchange.minari_export import export_buffer
+    """Write the whole episodes of a buffer file as a Minari dataset, or its steps as a table."""
+    from replaybench.experiments.exchange.minari_export import chosen_recordings, export_buffer
+
+    if (table := Path(dataset_id)).suffix.lower() in COLUMN_SUFFIXES:
+        if output is not None:
+            raise UserError(f"--output is for Minari datasets; {table} is the file to write, leave --output out")
+        check_columns_file(table)
+        recording = read_recording(buffer, plant)
+        columns = step_columns(recording, chosen_recordings(recording, member))
+        write_columns(table, columns)
+        print(f"table    {table} ({len(columns['step'])} steps, recordings: {len(set(columns['recording']))})")
+        return
 
     with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
         task = bar.add_task("episodes", total=None)

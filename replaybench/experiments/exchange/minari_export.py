@@ -69,7 +69,7 @@ def export_buffer(
     if recording.facts.observe:
         seen = ", ".join(recording.facts.observe)
         raise UserError(f"{path} holds {seen} only; a dataset of {recording.plant.name} needs all states")
-    chosen = _choose(recording, member)
+    chosen = chosen_recordings(recording, member)
     limit = _limit(recording)
     whole = [pieces for index in chosen for pieces in whole_episodes(recording, index, limit)]
     stored = sum(len(recording.orders[index]) for index in chosen)
@@ -102,7 +102,7 @@ def export_buffer(
     return Exported(folder, len(whole), steps, stored - steps, low, high)
 
 
-def _choose(recording: Recording, member: int | None) -> list[int]:
+def chosen_recordings(recording: Recording, member: int | None) -> list[int]:
     """Return places among the sound recordings."""
     if member is None:
         return list(range(len(recording.members)))

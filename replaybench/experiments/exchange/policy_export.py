@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -15,7 +17,9 @@ from replaybench.controllers.policies.policy import Policy, load_policy
 from replaybench.data.atomic import atomic_path, write_text
 from replaybench.data.errors import UserError
 from replaybench.data.numerics import VERSION
-from replaybench.envs.registry import is_installed, stored_plant
+from replaybench.envs.interface.checks import seen_states
+from replaybench.envs.interface.plant import Plant
+from replaybench.envs.registry import stored_plant
 from replaybench.experiments.commands import refuse_existing
 from replaybench.experiments.exchange.stored_policy import Origin, best_member, origin_of
 
@@ -43,28 +47,33 @@ def export_policy(
     policy = load_policy(path, chosen, learner)
     origin = origin_of(path, policy)
     lines = _told(origin, policy, chosen)
+    made = _plant(origin, plant)
     if form == "c":
-        source = c_source(policy, name, lines, _units(origin, plant))
+        source = c_source(policy, name, lines, None if made is None else _units(made, origin.observe))
         write_text(target, source.text)
     else:
         from replaybench.controllers.policies.exported_program import onnx_model, write_torch_program
 
+        about: dict[str, Any] = {"frequency": policy.facts["policy"]["frequency"]}
+        about |= {} if made is None else made.described_signals(origin.observe)
         with atomic_path(target) as temporary:
             if form == "torch":
-                write_torch_program(policy, temporary)
+                write_torch_program(policy, temporary, about)
             else:
-                temporary.write_bytes(onnx_model(policy, lines).SerializeToString())
+                temporary.write_bytes(onnx_model(policy, lines, about).SerializeToString())
     cost, remembered = cost_of(policy.agent.policy_form()), memory_of(policy.agent.policy_form())
     print(f"policy   {target} ({target.stat().st_size / 1e3:.1f} kB), member {chosen} ({why})")
     print(f"rate     {policy.facts['policy']['frequency']:g} Hz")
+    if origin.plant and made is None:
+        own = shlex.quote(origin.plant)
+        print(f"units    not known: its plant is in a Python file; --plant {own} if you trust that file")
     print(f"stored   {cost.parameters:,} numbers, {4 * cost.parameters / 1e3:.1f} kB of constants")
     print(f"a step   {cost.multiply_adds:,} multiply-adds; tanh, divisions and roots: {cost.functions:,}")
     if form == "c":
         memory = f", {4 * remembered:,} bytes of memory kept between steps" if remembered else ""
         print(f"memory   {4 * cost.scratch:,} bytes of stack{memory}, no allocation")
-        if origin.plant and plant is None and not is_installed(origin.plant):
-            print(f"units    not known: its plant is in a Python file; --plant {origin.plant} if you trust that file")
-        print(f"try it   cc -std=c99 -D{name.upper()}_MAIN -x c {target} -o {name}_test -lm && ./{name}_test")
+        written = shlex.quote(str(target))
+        print(f"try it   cc -std=c99 -D{name.upper()}_MAIN -x c {written} -o {name}_test -lm && ./{name}_test")
     else:
         states, memory = policy.agent.task.observation_size, f", memory [N, {remembered}]" if remembered else ""
         print(f"takes    observation [N, {states}], normalised as the learner's{memory}")
@@ -103,15 +112,14 @@ def _told(origin: Origin, policy: Policy, member: int) -> list[str]:
     return lines
 
 
-def _units(origin: Origin, plant: str | None) -> Units | None:
-    """Return the units of the plant's signals; None where only the file names the Python file that it is in."""
-    made = stored_plant(origin.plant, plant, origin.parameters) if plant or origin.plant else None
-    if made is None:
-        return None
-    names = list(made.state_names)
-    if unknown := [name for name in origin.observe if name not in names]:
-        raise UserError(f"the policy observes {', '.join(unknown)}, which {made.name} does not have")
-    rows = [names.index(name) for name in origin.observe] or list(range(len(names)))
+def _plant(origin: Origin, plant: str | None) -> Plant | None:
+    """Return the policy's plant; None where only the file names the Python file that it is in."""
+    return stored_plant(origin.plant, plant, origin.parameters) if plant or origin.plant else None
+
+
+def _units(made: Plant, observe: Sequence[str]) -> Units:
+    """Return the units of the plant's signals."""
+    rows = seen_states(made.name, made.state_names, observe)
     center, scale, limit = (
         np.array(values, np.float64)[rows] for values in (made.state_center, made.state_scale, made.observation_limit)
     )

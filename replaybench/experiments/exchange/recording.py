@@ -74,6 +74,7 @@ def recording_facts(
         "plant_fingerprint": plant.fingerprint(),
         "frequency": frequency,
         "noise": noise,
+        **plant.described_signals(),
         "strategy": None,
         "fields": step_fields(len(plant.state_names), len(plant.action_names)),
         "version": VERSION,

@@ -6,14 +6,15 @@ an episode of which one step is missing is left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError
 from replaybench.data.formats.minari_dataset import Episode
+from replaybench.envs.interface.checks import seen_states
 from replaybench.experiments.offline.recording import Recording
 from replaybench.replay.storage.episode_starts import episode_and_step
 
@@ -48,6 +49,42 @@ def whole_episodes(recording: Recording, index: int, limit: int | None) -> Itera
         in_order = np.array_equal(place, np.arange(len(mine))) and not terminated[:-1].any()
         if ended and in_order and np.array_equal(observation[1:], follows[:-1]):
             yield member, mine
+
+
+def step_columns(recording: Recording, indices: Sequence[int]) -> dict[str, list[Any]]:
+    """Return all stored steps as columns by name, in physical units, a row each in the order of collection.
+
+    Args:
+        recording: the buffer file.
+        indices: places among its sound recordings.
+    """
+    plant, arrays = recording.plant, recording.arrays
+    seen = seen_states(plant.name, plant.state_names, recording.facts.observe)
+    center, scale = (np.array(values, np.float64)[seen] for values in (plant.state_center, plant.state_scale))
+    columns: dict[str, list[Any]] = {}
+    for index in indices:
+        member, slots = recording.members[index], recording.orders[index]
+        episode, step = _places(recording, member, slots)
+        rows: dict[str, Any] = {
+            "recording": np.full(len(slots), member),
+            "serial": arrays["serial"][member, slots],
+            "episode": episode,
+            "step": step,
+            "time [s]": step / recording.frequency,
+        }
+        for prefix, name in (("", "observation"), ("next ", "next_observation")):
+            states = center + scale * arrays[name][member, slots]
+            rows |= {
+                f"{prefix}{plant.state_names[place]} [{plant.state_units[place]}]": states[:, column]
+                for column, place in enumerate(seen)
+            }
+        actions = plant.denormalise_action(arrays["action"][member, slots])
+        names = zip(plant.action_names, plant.action_units, strict=True)
+        rows |= {f"{name} [{unit}]": actions[:, column] for column, (name, unit) in enumerate(names)}
+        rows |= {name: arrays[name][member, slots, 0] for name in ("reward", "terminated")}
+        for name, values in rows.items():
+            columns.setdefault(name, []).extend(values.tolist())
+    return columns
 
 
 def _places(recording: Recording, member: int, slots: Slots) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:

@@ -52,13 +52,20 @@ from replaybench.experiments.training.study import Cell
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from replaybench.experiments.figures.other_curves import OtherCurve
     from replaybench.experiments.offline.scores import OfflineScores
 
 Floats = NDArray[np.float64]
 
 
 def draw_figures(
-    data: xr.Dataset, folder: RunFolder, cells: Sequence[Cell], look: Look = SCREEN, output: Path | None = None
+    data: xr.Dataset,
+    folder: RunFolder,
+    cells: Sequence[Cell],
+    look: Look = SCREEN,
+    output: Path | None = None,
+    in_steps: bool = False,
+    others: Sequence[OtherCurve] = (),
 ) -> list[Path]:
     """Draw all figures of a sweep.
 
@@ -68,6 +75,8 @@ def draw_figures(
         cells: cells of the study; without any, policies are not drawn.
         look: what they are for. Those for print have their captions in `captions.txt` beside them.
         output: where to write; the run's folder of figures if not given.
+        in_steps: whether learning curves are drawn over environment steps.
+        others: curves from elsewhere, which are drawn over the learning curves.
 
     Returns:
         The path of each; on screens, of the PNG files, beside which are SVG files of the same names.
@@ -80,7 +89,8 @@ def draw_figures(
             if not mine["reward"].notnull().any():
                 continue
             for kind, draw in _DRAWN.items():
-                figure = draw(mine, folder, cells)
+                curves = kind == "learning_curves"
+                figure = learning_curves(mine, in_steps, others) if curves else draw(mine, folder, cells)
                 if figure is not None:
                     drawn.append(save(figure, output, f"{kind}-{name}"))
                     captions.append(f"{drawn[-1].name}: {caption_of(figure)}\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal
@@ -16,6 +17,7 @@ from replaybench.data.formats.documents import read_toml
 from replaybench.data.formats.run_folder import RunFolder, runs_within
 from replaybench.data.user_code.user_file import ImportRefusedError, imports_only
 from replaybench.experiments.figures.all_figures import draw_figures
+from replaybench.experiments.figures.other_curves import read_others
 from replaybench.experiments.figures.style import PAPER, SCREEN
 from replaybench.experiments.results.dataset import assemble, without_rewards
 from replaybench.experiments.results.results_file import read_results
@@ -25,15 +27,24 @@ LOOKS: Final = {"screen": SCREEN, "paper": PAPER}
 Kind = Literal["pdf", "png", "svg"]
 
 
-def show_figures(console: Console, run: Path, style: str, kind: Kind | None, output: Path | None) -> None:
+def show_figures(
+    console: Console,
+    run: Path,
+    style: str,
+    kind: Kind | None,
+    output: Path | None,
+    in_steps: bool = False,
+    overlay: Sequence[str] = (),
+) -> None:
     """Draw the figures of a run folder, and say where they are.
 
     Raises:
         UserError: the run holds no results, or is damaged.
     """
     if run.is_file():
-        raise UserError(f"{run} is a file; figures are drawn from its run folder: replaybench figures {run.parent}")
-    folder, look = RunFolder(run), LOOKS[style]
+        there = shlex.quote(str(run.parent))
+        raise UserError(f"{run} is a file; figures are drawn from its run folder: replaybench figures {there}")
+    folder, look, others = RunFolder(run), LOOKS[style], read_others(overlay)
     if not folder.results.is_file() and not any(folder.path.glob("cells/*/scores.h5")):
         raise UserError(
             runs_within(run)
@@ -44,7 +55,10 @@ def show_figures(console: Console, run: Path, style: str, kind: Kind | None, out
         look = dataclasses.replace(look, formats=(kind,))
     cells = _cells(console, folder)
     data = read_results(folder.results) if folder.results.is_file() else _of_finished_cells(console, folder, cells)
-    drawn = draw_figures(data, folder, cells, look, output or folder.figures / ("paper" if look.columns else "."))
+    if others and (several := [axis for axis in ("plant", "noise", "frequency") if data.sizes[axis] > 1]):
+        raise UserError(f"--overlay needs results of one plant, noise and rate; {run} has several ({several[0]})")
+    place = output or folder.figures / ("paper" if look.columns else ".")
+    drawn = draw_figures(data, folder, cells, look, place, in_steps, others)
     if not drawn:
         raise without_rewards(folder.results, data, "figures need")
     for path in drawn:

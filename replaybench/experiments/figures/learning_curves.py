@@ -31,11 +31,13 @@ from replaybench.experiments.figures.style import (
     say,
     whole_numbers,
 )
-from replaybench.experiments.results.dataset import counted_in, episode_metric, in_rounds, mu_r, runs_there
+from replaybench.experiments.results.dataset import counted_in, episode_metric, in_rounds, mu_r, runs_there, steps_done
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from replaybench.experiments.figures.other_curves import OtherCurve
 
 Floats = NDArray[np.float64]
 
@@ -43,7 +45,10 @@ _RESAMPLES: Final = 1000
 _MOST_POINTS: Final = 600
 _MOST_GREEDY: Final = 20
 _FLOOR: Final = -0.5  # μ_r of early episodes may be far below; curves that end there are shown whole
+STEPS_LABEL: Final = "environment steps of a run"
 EPISODE_LABELS: Final = ("training episode", "round of training")
+OTHERS: Final = ("#000000", "#7f7f7f", "#8c564b")
+"""Colours of curves from elsewhere."""
 CROWDED: Final = 5
 """Series beyond which bands cannot be told apart."""
 _ROOM, _MOST_ROOM = 0.025, 0.28
@@ -90,17 +95,23 @@ def learning_curve(rewards: Floats, window: int, most: int | None = None) -> Cur
     return Curve(episode, mean, (low, high))
 
 
-def learning_curves(data: xr.Dataset) -> Figure:
+def learning_curves(data: xr.Dataset, in_steps: bool = False, others: Sequence[OtherCurve] = ()) -> Figure:
     """Draw one plant's mean reward over the training episodes: noise down, control rate across.
 
     Args:
         data: dataset of one plant.
+        in_steps: whether the axis is that of environment steps.
+        others: curves from elsewhere, to be drawn over them where there is one panel; in environment steps.
     """
     window, series = smoothing_window(data.sizes["episode"]), all_series(data)
+    in_steps = in_steps or bool(others)
     noises, rates = data["noise"].values.tolist(), data["frequency"].values.tolist()
     rows, columns = len(noises), len(rates)
     width = panel_width(columns)
-    labels = [one.label for one in series] + [label for label, _ in REFERENCES.values()]
+    overlaid = [
+        Series("", "", other.label, OTHERS[place % len(OTHERS)], "", "--", "") for place, other in enumerate(others)
+    ]
+    labels = [one.label for one in (*series, *overlaid)] + [label for label, _ in REFERENCES.values()]
     title = f"{plant_name(str(data['plant'].item()))}: learning curves"
     height = 0.66 * width if rows == 1 else max(1.9, 0.52 * width)
     height = max(height * rows + 0.3, legend_height(labels))
@@ -109,7 +120,10 @@ def learning_curves(data: xr.Dataset) -> Figure:
     panels = figure.subplots(rows, columns, squeeze=False, sharex=True)
     usable = np.isfinite(mu_r(data, data["reference_dp"]).transpose("noise", "frequency").values)
     for (row, column), axes in np.ndenumerate(panels):
-        _draw_panel(axes, data.isel(noise=row, frequency=column), series, window, bool(usable[row, column]))
+        here = data.isel(noise=row, frequency=column)
+        _draw_panel(axes, here, series, window, bool(usable[row, column]), in_steps)
+        for one, other in zip(overlaid, others, strict=True):
+            draw_curve(axes, one, other.scaled(here, bool(usable[row, column])))
         axes.set_title(condition(noises[row], rates[column]), color=GREY)
     drawn = np.array([[bool(axes.lines) for axes in row] for row in panels])
     for row, column in np.argwhere(drawn).tolist():
@@ -119,7 +133,7 @@ def learning_curves(data: xr.Dataset) -> Figure:
         else:
             axes.tick_params(labelleft=False)
         if not drawn[row + 1 :, column].any():
-            axes.set_xlabel(EPISODE_LABELS[in_rounds(data)])
+            axes.set_xlabel(STEPS_LABEL if in_steps else EPISODE_LABELS[in_rounds(data)])
             axes.tick_params(labelbottom=True)
     _share_view([panels[place] for place in zip(*np.nonzero(drawn & usable), strict=True)])
     known = {
@@ -132,7 +146,7 @@ def learning_curves(data: xr.Dataset) -> Figure:
     for place, panel in known.items():
         if not usable[place]:
             shown |= draw_references([panel])
-    add_legend(figure, [*_legend(series), *reference_handles(shown)])
+    add_legend(figure, [*_legend(series), *_legend(overlaid), *reference_handles(shown)])
     return figure
 
 
@@ -172,9 +186,14 @@ def _scaled(data: xr.Dataset, reward: xr.DataArray, normalised: bool) -> Floats:
     return values
 
 
-def _draw_panel(axes: Axes, data: xr.Dataset, series: Sequence[Series], window: int, normalised: bool) -> None:
+def _draw_panel(
+    axes: Axes, data: xr.Dataset, series: Sequence[Series], window: int, normalised: bool, in_steps: bool
+) -> None:
     """Draw the curves of one noise and control rate."""
-    failed, crowded, episodes = [], len(series) > CROWDED, data.sizes["episode"]
+    failed, crowded = [], len(series) > CROWDED
+    counted = np.arange(data.sizes["episode"] + 1.0)
+    done = {one.label: steps_done(data, one.where) if in_steps else counted for one in series}
+    episodes = max(float(ends[-1]) for ends in done.values())
     room = min(_ROOM, _MOST_ROOM / (len(series) + 1.5))
     axes.set_xlim(0, episodes * (1.01 + crowded * room * (len(series) + 1.5)))
     for index, one in enumerate(series):
@@ -185,14 +204,17 @@ def _draw_panel(axes: Axes, data: xr.Dataset, series: Sequence[Series], window: 
             failed.append(f"{(present & ~whole).sum()} of {present.sum()} {one.label}")
         if not whole.any():
             continue
-        draw_curve(axes, one, learning_curve(rewards[whole], window), not crowded)
+        curve = learning_curve(rewards[whole], window)
+        curve = curve._replace(episode=np.interp(curve.episode, counted, done[one.label]))
+        draw_curve(axes, one, curve, not crowded)
         if crowded:
             _draw_end(axes, one, rewards[whole][:, -window:], episodes * (1.01 + room * (index + 1.5)))
             continue
         stride = _greedy_stride(greedy.shape[1])
         # The series take turns, so that their circles do not cover each other.
         picked = slice(stride - 1 - index * stride // len(series), None, stride)
-        _draw_greedy(axes, one, data["greedy_episode"].values[picked], greedy[whole][:, picked].mean(axis=0))
+        at = np.interp(data["greedy_episode"].values[picked], counted, done[one.label])
+        _draw_greedy(axes, one, at, greedy[whole][:, picked].mean(axis=0))
     if not axes.lines:
         axes.axis("off")
         say(axes, "all runs failed" if failed else "no results")
@@ -219,7 +241,7 @@ def draw_curve(axes: Axes, series: Series, curve: Curve, banded: bool = True) ->
         axes.fill_between(curve.episode, *curve.band, color=series.color, alpha=0.18, linewidth=0, zorder=2)
 
 
-def _draw_greedy(axes: Axes, series: Series, episode: NDArray[np.int64], mean: Floats) -> None:
+def _draw_greedy(axes: Axes, series: Series, episode: Floats, mean: Floats) -> None:
     axes.plot(
         *(episode, mean), linestyle="none", marker="o", markersize=2.8, markerfacecolor="white",
         markeredgecolor=series.color, markeredgewidth=0.7, label=f"greedy {series.label}", zorder=4,

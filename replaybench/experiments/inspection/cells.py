@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import itertools
 import math
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,7 +75,7 @@ class Choice:
     """What singles out a cell of a run, as a user says it; None leaves an axis open.
 
     Attributes:
-        options: what the command calls its options for axes, where that is not the axis's name.
+        options: what the caller's options for axes are, where they are not `--` and the axis's name.
     """
 
     plant: str | None = None
@@ -91,7 +92,7 @@ class Choice:
 
     def option(self, axis: str) -> str:
         """Return the option of an axis."""
-        return f"--{self.options.get(axis, axis)}"
+        return self.options.get(axis, f"--{axis}")
 
 
 def chosen_file(path: Path, choice: Choice, names: Sequence[str] = ("buffer",)) -> tuple[Path, int | None]:
@@ -174,6 +175,7 @@ def _only(path: Path, cells: Sequence[Cell], choice: Choice) -> Cell:
     if not several:
         raise UserError(f"{path} holds no cells yet; run its sweep first")
     remedies = "; ".join(
-        f"{choice.option(axis)} {' or '.join(values[:4])}{' …' * (len(values) > 4)}" for axis, values in several.items()
+        f"{choice.option(axis)} {' or '.join(map(shlex.quote, values[:4]))}{' …' * (len(values) > 4)}"
+        for axis, values in several.items()
     )
     raise UserError(f"{len(cells)} cells of {path} fit; say which: {remedies}")

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from replaybench.data.errors import UserError
 from replaybench.data.formats.documents import read_toml
-from replaybench.data.formats.policy_file import read_policy
+from replaybench.data.formats.policy_file import failed_members, members_in, read_policy
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.records.record import is_record, open_record, read_header
 from replaybench.experiments.inspection.array_table import array_row, check_buffer, parts
@@ -81,9 +81,13 @@ def _show_one(console: Console, path: Path, verify: bool) -> None:
         _show_results(console, path)
     elif path.suffix == ".safetensors":
         facts, weights = read_policy(path)
+        members_in(path, weights)
         _show(
             console, path, "policy", facts, [array_row(name, array.shape, [array]) for name, array in weights.items()]
         )
+        if failed := failed_members(weights):
+            numbers = ", ".join(map(str, failed))
+            console.print(f"warning: unusable, weights are NaN or infinite: member {numbers}", soft_wrap=True)
     elif path.is_file() and not is_record(path):
         if path.suffix != ".h5":
             raise UserError(f"{path}: inspect opens .h5, .safetensors and .nc files, and run folders")
@@ -236,15 +240,19 @@ def _strategies() -> Table:
 
 
 def _learners() -> Table:
-    from replaybench.controllers.registry import LEARNERS, load_learner
+    from replaybench.controllers.registry import LEARNERS, SB3, load_learner
+    from replaybench.controllers.setting_words import SETTING_WORDS
 
     table = Table(title="Learners", box=box.SIMPLE_HEAD)
-    for heading in ("name", "settings", ""):
+    for heading in ("name", "setting", "what it is"):
         table.add_column(heading)
     for name in LEARNERS:
         kind, config = load_learner(name)
-        settings = "\n".join(f"{key} = {value}" for key, value in _flat(dataclasses.asdict(config())).items())
-        table.add_row(name, settings, _first_line(kind))
+        also = f"; also {name}:sb3, with Stable-Baselines3's defaults" if name in SB3 else ""
+        table.add_row(name, "", f"{_first_line(kind).removesuffix('.')}{also}")
+        for key, value in _flat(dataclasses.asdict(config())).items():
+            table.add_row("", escape(f"{key} = {value}"), SETTING_WORDS.get(key, ""))
+        table.add_section()
     return table
 
 

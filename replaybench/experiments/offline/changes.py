@@ -23,15 +23,3 @@ class Changes:
 
 
 NO_CHANGES: Final = Changes()
-
-
-def merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with changes, table within table; of another `form` a table keeps nothing."""
-    if changes.get("form", settings.get("form")) != settings.get("form"):
-        return dict(changes)
-    found = dict(settings)
-    for name, value in changes.items():
-        inner = found.get(name)
-        both = isinstance(value, Mapping) and isinstance(inner, Mapping)
-        found[name] = merged(inner, value) if both and inner is not None else value
-    return found

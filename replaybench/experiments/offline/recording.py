@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,7 +114,9 @@ def read_recording(
         UserError: the file is damaged, is no buffer, has no such recording, or does not fit its plant.
     """
     if path.suffix.lower() in SUFFIXES:
-        raise UserError(f"{path} is a log; make a buffer of it first: replaybench import {path} --plant …")
+        raise UserError(
+            f"{path} is a log; make a buffer of it first: replaybench import {shlex.quote(str(path))} --plant …"
+        )
     with open_buffer(path) as file:
         return _read(file, plant_name, whole, member)
 

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from replaybench.baselines.reference_controllers import run_episode
 from replaybench.controllers.agent import Actions, Agent
 from replaybench.controllers.memory.memory import FIELD
-from replaybench.controllers.registry import load_learner
+from replaybench.controllers.registry import load_learner, variant_settings
 from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.configuration import build
+from replaybench.data.configuration import build, merged
 from replaybench.data.errors import UserError
 from replaybench.envs.population import PopulationEnv
-from replaybench.experiments.offline.changes import NO_CHANGES, Changes, merged
+from replaybench.experiments.offline.changes import NO_CHANGES, Changes
 from replaybench.experiments.offline.recording import Recording
 from replaybench.experiments.training.cell import stored_fields
 from replaybench.experiments.training.loop import update_once
@@ -75,7 +75,7 @@ def replay_offline(
     """
     plant, members = recording.plant, range(learners)
     kind, config = load_learner(learner)
-    settings = merged(recording.settings(learner), changes.settings)
+    settings = merged(merged(recording.settings(learner), variant_settings(learner)), changes.settings)
     configured = build(config, settings, f"settings of {learner} for {recording.path}")
     actions = Actions(plant.name, len(plant.action_names), plant.action_choices)
     kind.check(configured, actions, strategy.refer is not None)

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
-from replaybench.data.configuration import build
+from replaybench.data.configuration import build, merged
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.formats.documents import read_toml
 from replaybench.envs.registry import missing
-from replaybench.experiments.training.study import Study
+from replaybench.experiments.training.study import Study, changed
 from replaybench.replay.strategies.notation import parse
 
 Scale = Literal["quick", "standard", "paper"]
@@ -86,16 +86,16 @@ class Preset:
     paper: Paper
     figure: Figure
 
-    def study(self, scale: Scale) -> Study:
-        """Return the figure's study at a scale."""
-        return build(Study, self._table(scale), f"{self.name} at scale {scale}")
+    def study(self, scale: Scale, changes: Mapping[str, Any] | None = None) -> Study:
+        """Return the figure's study at a scale, with changed keys."""
+        return build(Study, changed(self._table(scale), changes or {}), f"{self.name} at scale {scale}")
 
     def _table(self, scale: Scale) -> dict[str, Any]:
         """Merge paper, figure and scale; tables of learners and plants are merged entry by entry."""
         layers = (self.paper.study, self.figure.study, self.paper.scales[scale], self.figure.scales.get(scale, {}))
         table: dict[str, Any] = {"name": self.name.replace("/", "-")}
         for layer in layers:
-            table = _merged(table, layer)
+            table = merged(table, layer)
         return table
 
     @property
@@ -130,15 +130,6 @@ def _schedules(here: Study, there: Study) -> Iterator[str]:
         yield "schedules are compressed into the shorter run"
 
 
-def _merged(table: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table with another's values in place of its own, inner tables merged alike."""
-    merged = dict(table)
-    for key, value in layer.items():
-        before = merged.get(key)
-        merged[key] = _merged(before, value) if isinstance(before, Mapping) and isinstance(value, Mapping) else value
-    return merged
-
-
 def preset_names() -> list[str]:
     """Return the names of all presets, papers in order of their names, figures by their numbers."""
     files = [path for path in FOLDER.glob("*/*.toml") if path.name != _PAPER and path.stem[0] != "_"]
@@ -170,7 +161,7 @@ def _figure_table(path: Path) -> dict[str, Any]:
     """Read a figure's file; its values replace those of the file of the same paper that it is `like`."""
     table = read_toml(path)
     other = table.pop("like", None)
-    return table if other is None else _merged(_figure_table(path.with_name(f"{other}.toml")), table)
+    return table if other is None else merged(_figure_table(path.with_name(f"{other}.toml")), table)
 
 
 def _no_preset(name: str, known: list[str]) -> UserError:

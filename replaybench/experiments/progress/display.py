@@ -43,8 +43,7 @@ class Display:
         self._cells = {cell.id: cell for cell in todo}
         self._tally, self._journal = Tally(cells, todo, workers), Journal()
         self._listeners: list[Listener] = []
-        if tensorboard is not None:
-            self._listeners.append(TensorBoard(tensorboard, self._cells))
+        self._board = TensorBoard(tensorboard, self._cells) if tensorboard is not None else None
         self._file = JournalFile(folder.progress)
         shown = form or ("none" if console.quiet else "bar" if console.is_terminal else "lines")
         if shown == "bar":
@@ -62,6 +61,8 @@ class Display:
     def __exit__(self, *_: object) -> None:
         for listener in self._listeners:
             listener.close()
+        if self._board is not None:
+            self._board.close()
         self._pulse.close()
         self._file.close()
 
@@ -75,6 +76,8 @@ class Display:
         self._tally.note(key, told)
         if heard := self._journal.round(key, told, self._cells[key].episodes):
             self._tell(heard)
+            if self._board is not None:
+                self._board.write(key, told, heard["reward"])
 
     def reference(self, cell: Cell, found: Reference) -> None:
         """Pass on what the scores of cells like this one are measured against."""
@@ -86,6 +89,8 @@ class Display:
         """Tell that a cell is complete, whether or not it ever told of itself."""
         if key in self._cells:  # and not one that shares another's runs
             self._tally.finish(key)
+            if self._board is not None:
+                self._board.finish(key)
         self._tell(event("complete", cell=key))
 
     def end(self, status: int) -> None:

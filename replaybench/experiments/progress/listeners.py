@@ -13,6 +13,7 @@ from replaybench.data.errors import UserError
 from replaybench.data.quantities import duration
 from replaybench.experiments.progress.journal import Event, line
 from replaybench.experiments.progress.plain_lines import LINE_SECONDS, PlainLines
+from replaybench.experiments.progress.round import Round
 from replaybench.experiments.progress.tally import Tally
 from replaybench.experiments.training.study import Cell
 
@@ -87,7 +88,9 @@ class JsonLines:
 
 
 class TensorBoard:
-    """TensorBoard event files, a folder for each cell: rewards and failed runs over rounds.
+    """TensorBoard event files, a folder for each cell: rewards, greedy rewards, metrics, failed runs over steps.
+
+    Steps are environment steps of a member.
 
     Raises:
         UserError: the extra is not installed.
@@ -102,20 +105,22 @@ class TensorBoard:
         self._folder, self._cells = folder, cells
         self._writers: dict[str, Any] = {}
 
-    def hear(self, told: Event, tally: Tally) -> None:
-        """Write a cell's round; a cell that is complete is closed."""
-        key = told.get("cell", "")
-        if told["event"] == "round":
-            if key not in self._writers:
-                label = "".join(c if c.isalnum() or c in "-.[]()+" else "_" for c in self._cells[key].label)
-                self._writers[key] = self._make(f"{self._folder / f'{label}-{key[:6]}'}")
-            for name in ("reward", "failed"):
-                if told[name] is not None:
-                    self._writers[key].add_scalar(name, told[name], told["done"])
-        elif told["event"] == "complete" and key in self._writers:
+    def write(self, key: str, told: Round, reward: float | None) -> None:
+        """Write a cell's round, with the mean `reward` since the last one that was written."""
+        if key not in self._writers:
+            label = "".join(c if c.isalnum() or c in "-.[]()+" else "_" for c in self._cells[key].label)
+            self._writers[key] = self._make(f"{self._folder / f'{label}-{key[:6]}'}")
+        values = {"reward": reward, "failed": told.failed, "episode": told.done, **dict(told.latest)}
+        for name, value in values.items():
+            if value is not None:
+                self._writers[key].add_scalar(name, value, round(told.steps))
+
+    def finish(self, key: str) -> None:
+        """Close a cell that is complete."""
+        if key in self._writers:
             self._writers.pop(key).close()
 
     def close(self) -> None:
         """Write what is still held."""
-        for writer in self._writers.values():
-            writer.close()
+        for key in list(self._writers):
+            self.finish(key)

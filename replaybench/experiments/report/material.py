@@ -16,9 +16,8 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from replaybench.data.errors import UserError
 from replaybench.data.formats.documents import read_json, read_toml
-from replaybench.data.formats.run_folder import RunFolder, runs_within
+from replaybench.data.formats.run_folder import RunFolder
 from replaybench.experiments.figures.style import Series, all_series
 from replaybench.experiments.results.dataset import AXES, last_of, mu_r, runs_there, the_last, without_rewards
 from replaybench.experiments.results.references import ReferenceRow, reference_rows, unbeaten
@@ -178,11 +177,8 @@ def read_material(path: Path) -> Material:
         UserError: it is neither, holds no results yet, or is damaged.
     """
     folder = RunFolder(path) if path.is_dir() else RunFolder(path.parent) if path.name == "results.nc" else None
-    results = path if path.is_file() else path / "results.nc"
-    if path.is_dir() and not results.is_file():
-        wanted = f"{path} holds no results.nc; run `replaybench sweep` into it first, or name a results file"
-        raise UserError(runs_within(path) or wanted)
-    data = read_results(results).sortby(["noise", "frequency"])
+    results = path / "results.nc" if path.is_dir() else path
+    data = read_results(path).sortby(["noise", "frequency"])
     axes = ("plant", "noise", "frequency", "learner", "strategy", "seed", "episode")
     rewards = data["reward"].transpose(*axes)
     if not rewards.notnull().any():

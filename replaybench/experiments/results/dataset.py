@@ -78,6 +78,7 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
     data["max_substep"].values[:] = [
         getattr(plants[name].make_plant(), "max_substep", np.nan) for name in coordinates["plant"]
     ]
+    _blank(data, "whole_steps", ("plant", "frequency"), "steps of a whole episode, or round, of a member")
     _blank(data, "reward", (*AXES, "seed", "episode"), "told of training episodes: mean reward per step, or return")
     _blank(data, "reward_greedy", (*AXES, "seed", "greedy_episode"), "the same of greedy episodes")
     _blank(data, "episode_steps", (*AXES, "seed", "episode"), "mean number of steps of training episodes")
@@ -98,6 +99,7 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
         point = tuple(places[axis][getattr(cell, axis)] for axis in AXES)
         block = (*point, places["block"][cell.first_member])
         data.variables["cell"].values[block] = cell.id
+        data.variables["whole_steps"].values[point[0], point[-1]] = cell.steps_per_episode
         path = folders[cell.id] / "scores.h5"
         if path.is_file():
             try:
@@ -260,6 +262,28 @@ def the_last(data: xr.Dataset, of: str = "") -> str:
 def last_of(data: xr.Dataset) -> int:
     """Return how many of one plant's last training episodes, or rounds, make the final score."""
     return last_episodes(data.sizes["episode"], in_rounds(data))
+
+
+def steps_done(data: xr.Dataset, where: Mapping[str, str] | None = None) -> NDArray[np.float64]:
+    """Return the environment steps of a member after 0, 1, … training episodes, or rounds, `[E + 1]`.
+
+    Args:
+        data: results of one plant, noise and control rate.
+        where: learner and strategy, over whose runs the lengths of episodes are averaged; all of them if not given.
+
+    Raises:
+        UserError: the results do not say how long rounds are.
+    """
+    if in_rounds(data):
+        if "whole_steps" not in data:
+            raise UserError("these results do not say how long rounds are; run the sweep again to write them anew")
+        each = np.full(data.sizes["episode"], float(data["whole_steps"].item()))
+    else:
+        runs = data["episode_steps"].sel(where or {}).transpose(..., "episode").values
+        runs = runs.reshape(-1, data.sizes["episode"])
+        whole = runs[np.isfinite(runs).all(axis=1)]
+        each = whole.mean(axis=0) if len(whole) else np.ones(data.sizes["episode"])
+    return np.concatenate([[0.0], np.cumsum(each)])
 
 
 def lengths_vary(data: xr.Dataset) -> bool:

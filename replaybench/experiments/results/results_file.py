@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import math
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from replaybench.data.atomic import atomic_path
 from replaybench.data.bounds import HERTZ, NOISE, OneLine, Within
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError, no_such_file, shown
+from replaybench.data.formats.run_folder import runs_within
 from replaybench.data.memory import available_memory
 from replaybench.data.quantities import gigabytes
 from replaybench.data.records.array_check import attribute, own_item
@@ -65,6 +67,7 @@ _FORMS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     **{name: (axes, _NUMBER) for name, axes in _NEEDED.items()},
     "episode_metric": (("plant",), _TEXT),
     "update_every": (("plant",), _WHOLE),
+    "whole_steps": (("plant", "frequency"), _NUMBER),
     "episode_steps": ((*AXES, "seed", "episode"), _NUMBER),
     "reward_evaluation": ((*AXES, "seed", "evaluation_step"), _NUMBER),
     "replayed_noise": ((*AXES, "seed", "signal"), _NUMBER),
@@ -124,14 +127,24 @@ _RENAMED: Final = {"told_by": "episode_metric"}
 def read_results(path: Path | str) -> xr.Dataset:
     """Read results whole, their checksum verified before the HDF5 library sees them.
 
+    Args:
+        path: a results file, or the run folder that it lies in.
+
     Raises:
         UserError: the file is missing, damaged or foreign, or holds something else than results.
     """
     path = Path(path)
+    if path.is_dir():
+        wanted = f"{path} holds no results.nc; run `replaybench sweep` into it first, or name another run folder"
+        if not (path / "results.nc").is_file():
+            raise UserError(runs_within(path) or wanted)
+        path /= "results.nc"
     if not path.is_file() and path.name != "results.nc":
         raise no_such_file(path)
     if not path.is_file():
-        raise UserError(f"no such file: {path}; replaybench sweep STUDY --output {path.parent} makes it")
+        raise UserError(
+            f"no such file: {path}; replaybench sweep STUDY --output {shlex.quote(str(path.parent))} makes it"
+        )
     content = path.read_bytes()
     body, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
     if hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest() != digest:

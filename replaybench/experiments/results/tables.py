@@ -12,7 +12,7 @@ from replaybench.baselines.references import no_score
 from replaybench.data.quantities import decimals, fixed
 from replaybench.data.user_code.user_file import shortened
 from replaybench.experiments.inspection.fitted_table import FittedTable
-from replaybench.experiments.results.dataset import episode_metric, last_of, lengths_vary, runs_there, the_last
+from replaybench.experiments.results.dataset import AXES, episode_metric, last_of, lengths_vary, runs_there, the_last
 from replaybench.experiments.results.references import no_learning, reference_rows
 from replaybench.experiments.results.statistics import Interval, interval
 
@@ -168,3 +168,19 @@ def _points(data: xr.Dataset) -> list[tuple[Any, ...]]:
 def _interval(cell: xr.Dataset, name: str) -> Interval:
     mean, low, high = (float(cell[f"{name}_{bound}"]) for bound in ("mean", "low", "high"))
     return Interval(mean, low, high, degenerate=low == high)
+
+
+def score_columns(data: xr.Dataset) -> dict[str, list[Any]]:
+    """Return the scores of all cells that were run as columns by name, a row each, with what they are measured by."""
+    there = runs_there(data).any("seed").transpose(*AXES)
+    names = [name for name in data.data_vars if set(data[name].dims) == set(AXES)]
+    names += [name for name in data.data_vars if str(name).startswith("reference_") and data[name].ndim]
+    places = np.argwhere(there.values)
+    columns: dict[str, list[Any]] = {
+        axis: data[axis].values[places[:, number]].tolist() for number, axis in enumerate(AXES)
+    }
+    columns["seeds"] = runs_there(data).sum("seed").transpose(*AXES).values[tuple(places.T)].tolist()
+    for name in names:
+        values = data[name].broadcast_like(there).transpose(*AXES).values
+        columns[str(name)] = values[tuple(places.T)].tolist()
+    return columns

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -164,7 +164,22 @@ class CellRun:
         """Return what there is to tell of the last round."""
         latest = self.reward[:, self.episode - 1]
         sound = np.isfinite(latest)
-        return Round(self.episode, float(latest[sound].mean()) if sound.any() else np.nan, int((~sound).sum()))
+        reward = float(latest[sound].mean()) if sound.any() else np.nan
+        return Round(self.episode, reward, int((~sound).sum()), self._steps_done(), tuple(self._evaluated()))
+
+    def _steps_done(self) -> float:
+        """Return the environment steps of a member so far, mean over members."""
+        if self.cell.update_every:
+            return float(self.episode * self.env.steps_per_episode)
+        return float(np.nansum(self.episode_steps[:, : self.episode], axis=1).mean())
+
+    def _evaluated(self) -> Iterator[tuple[str, float]]:
+        """Yield what the last greedy episode and the metrics at that time came to, means over sound members."""
+        point = self.episode // self.cell.greedy_every - 1
+        for name, values in {"reward_greedy": self.reward_greedy, **self.metrics}.items() if point >= 0 else ():
+            column = values[:, point]
+            if (sound := np.isfinite(column)).any():
+                yield name if name == "reward_greedy" else f"metric_{name}", float(column[sound].mean())
 
     def _act_and_learn(self) -> None:
         """Run a round of steps; update phases follow every `update_every` steps of the run, wherever the round ends."""
@@ -335,6 +350,7 @@ def write_buffer(path: Path, run: CellRun, compressed: bool = False) -> None:
         "frequency": cell.frequency,
         "noise": cell.noise,
         "observe": cell.observe,
+        **cell.make_plant().described_signals(cell.observe),
         **replay_facts(replay),
         "cell": dataclasses.asdict(cell),
         "reward_final": run.reward[:, -last_episodes(cell.episodes, cell.update_every > 0) :].mean(axis=1).tolist(),

@@ -20,7 +20,7 @@ from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.bounds import Name, Whole
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError
-from replaybench.data.formats.policy_file import digest, members_in, read_policy
+from replaybench.data.formats.policy_file import digest, members_in, read_policy, take_members
 from replaybench.data.user_code.user_file import located
 
 Weights = dict[str, NDArray[np.generic]]
@@ -56,22 +56,31 @@ class Start:
                 does not fit; says what it was learned with then.
         """
         facts, stored = self._read()
-        members = members_in(located(Path(self.policy)), stored, self.member or 0)
-        chosen = [(seed if self.member is None else self.member) % members for seed in seeds]
+        weights = self._take(stored, seeds)
         try:
-            agent.load_weights({name: array[chosen] for name, array in stored.items()})
+            agent.load_weights(weights)
         except UserError as error:
             known = build(PolicyFacts, facts, f"the facts of {self.policy}", others=True).policy
             raise UserError(f"{self.policy}: {error}{_differences(known, agent)}") from None
 
-    def checked(self, kind: type[Any], settings: Any, task: Task, frequency: float) -> Start:
+    def _take(self, stored: Weights, seeds: Iterable[int]) -> Weights:
+        """Return the weights that these seeds begin with."""
+        path = Path(self.policy)
+        if self.member is not None:
+            return take_members(path, stored, [self.member for _ in seeds])
+        members = members_in(path, stored)
+        return take_members(path, stored, [seed % members for seed in seeds])
+
+    def checked(self, kind: type[Any], settings: Any, task: Task, frequency: float, seeds: int) -> Start:
         """Return the same with its content noted, once a learner of this `kind` has proved to take its weights.
 
         Raises:
-            UserError: as `load_into`.
+            UserError: as `load_into`, for any of so many seeds.
         """
         self.load_into(kind(settings, LearnerSetting(task, 0, [0], frequency)), [0])
-        return dataclasses.replace(self, content=digest("", self._read()[1]))
+        stored = self._read()[1]
+        self._take(stored, range(seeds))
+        return dataclasses.replace(self, content=digest("", stored))
 
     def _read(self) -> tuple[dict[str, Any], Weights]:
         """Return the facts of one file, and the weights of all."""

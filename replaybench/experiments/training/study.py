@@ -19,9 +19,9 @@ from typing import Any, Final, Literal
 from replaybench.baselines.grid_choice import Rule
 from replaybench.controllers.agent import Actions
 from replaybench.controllers.device import check_name
-from replaybench.controllers.registry import load_learner, spelled
+from replaybench.controllers.registry import LEARNERS, algorithm_of, load_learner, spelled, variant_settings
 from replaybench.data.bounds import Count, Discount, Hertz, Name, Noise, RootSeed, Seeds, Whole
-from replaybench.data.configuration import build, check_bounds
+from replaybench.data.configuration import build, check, merged
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.formats.documents import read_toml
 from replaybench.data.numerics import NUMERICS_VERSION
@@ -30,7 +30,7 @@ from replaybench.data.user_code.user_file import canonical, names_from
 from replaybench.envs.interface.checks import seen_states
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import with_equations
-from replaybench.envs.registry import PLANTS, make_plant
+from replaybench.envs.registry import GYMNASIUM, PLANTS, make_plant
 from replaybench.experiments.training.bundled import study_file
 from replaybench.experiments.training.learning_task import make_task
 from replaybench.experiments.training.schedule import with_phases
@@ -65,6 +65,7 @@ class Grid:
     discount: tuple[Discount, ...] = ()
 
     def __post_init__(self) -> None:
+        check(self, "[[grid]]")
         _spell(self)
 
 
@@ -128,14 +129,13 @@ class Study:
     start: dict[str, Start] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check(self, f"study {self.name!r}")
         check_name(self.device)
         tables: tuple[Study | Grid, ...] = (self, *self.grid)
         for table in tables:
             _spell(table, self.folder)
         if isinstance(self.discount, int | float):
             object.__setattr__(self, "discount", (float(self.discount),))
-        for table in tables:
-            check_bounds(table, f"study {self.name!r}")
         if not self.name.isprintable() or not self.name or {"/", "\\"} & set(self.name) or self.name.startswith("."):
             raise UserError(f"study name {self.name!r} must be usable as a folder name")
         grids = self.grids()
@@ -147,10 +147,11 @@ class Study:
                     raise UserError(f"study {self.name!r}: [{kind}.{name}] must be a table of settings, not {table!r}")
         for name in self.start:
             _known("start", name, named["learner"])
-        for grid in self.grids():
+        for grid in grids:
             for axis in AXES:
                 if not getattr(grid, axis) and axis not in ("frequency", "discount"):
                     raise UserError(f"study {self.name!r}: {axis} is empty; list at least one")
+            _check_names(grid)
 
     def grids(self) -> list[Grid]:
         """Return the grids, what they leave out filled in from the study."""
@@ -213,7 +214,7 @@ class Study:
         every = made.update_every if self.update_every is None else self.update_every
         seen_states(made.name, made.state_names, self.observe)
         kind, config = load_learner(learner)
-        _, table = _own_discount(config, self.learner.get(learner, {}))
+        _, table = _own_discount(config, merged(variant_settings(learner), self.learner.get(learner, {})))
         settings = build(config, table, f"[learner.{learner}]")
         parsed = parse(strategy)
         if parsed.synth is not None:
@@ -236,7 +237,8 @@ class Study:
         mode = self.discount if isinstance(self.discount, str) else "fixed"
         start = self.start.get(learner)
         if start is not None:
-            start = start.checked(kind, settings, make_task(made, frequency, mode, self.observe), frequency)
+            task = make_task(made, frequency, mode, self.observe)
+            start = start.checked(kind, settings, task, frequency, self.seeds)
         return Cell(
             sources=made_of(kind, *map(type, parsed.terms)),
             plant=plant,
@@ -297,6 +299,18 @@ def _own_discount(config: Any, table: Mapping[str, Any]) -> tuple[dict[str, Any]
 def _known(table: str, name: str, names: Collection[str]) -> None:
     if name not in names:
         raise unknown(f"name in table [{table}]:", name, names)
+
+
+def _check_names(grid: Grid) -> None:
+    """Refuse misspelt names; users' files and modules are not imported for this."""
+    for plant in grid.plants:
+        if not plant.startswith(GYMNASIUM):
+            PLANTS.check(plant)
+    for learner in grid.learners:
+        LEARNERS.check(algorithm_of(learner))
+    for strategy in grid.strategies:
+        if ".py:" not in strategy:
+            parse(strategy)
 
 
 def _spell(table: Grid | Study, folder: str = "") -> None:
@@ -416,7 +430,7 @@ class Cell:
 
 
 def read_study(path: Path | str, overrides: Mapping[str, Any] | None = None) -> Study:
-    """Read a study file, or one that comes with the package by its name; `overrides` replace its top-level values.
+    """Read a study file, or one that comes with the package by its name; `overrides` change its keys.
 
     Raises:
         UserError: the file is missing, is not TOML, or holds a key or value that means nothing.
@@ -426,7 +440,24 @@ def read_study(path: Path | str, overrides: Mapping[str, Any] | None = None) -> 
     table.setdefault("name", path.stem)
     if isinstance(folder := table.get("folder", ""), str):
         table["folder"] = str((path.parent / folder).resolve())
-    return build(Study, {**table, **(overrides or {})}, str(path))
+    return build(Study, changed(table, overrides or {}), str(path))
+
+
+def changed(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a study's table with changed keys, tables within it entry by entry; a single value stands for a list.
+
+    A changed axis is that of all grids.
+    """
+    lists = {
+        key: [value]
+        for key, value in changes.items()
+        if key in AXES and key != "discount" and not isinstance(value, list | tuple)
+    }
+    result = merged(table, {**changes, **lists})
+    for grid in result["grid"] if isinstance(result.get("grid"), list) else ():
+        for axis in set(AXES) & set(changes) if isinstance(grid, dict) else ():
+            grid.pop(axis, None)
+    return result
 
 
 def reference_cells(cells: Iterable[Cell]) -> dict[tuple[str, float, float], Cell]:

@@ -53,7 +53,7 @@ def due(policy: Policy) -> NDArray[np.float32]:
 def test_in_torch(case: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = policy_of(case)
     monkeypatch.setattr(logging.getLogger("torch"), "propagate", True)
-    write_torch_program(policy, tmp_path / "p.partial")
+    write_torch_program(policy, tmp_path / "p.partial", {})
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
     (tmp_path / "p.partial").rename(tmp_path / "p.pt2")
     program = torch.export.load(tmp_path / "p.pt2").module()
@@ -72,7 +72,7 @@ def test_in_torch(case: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, m
 def test_in_onnx(case: str) -> None:
     runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     policy = policy_of(case)
-    session = runtime.InferenceSession(onnx_model(policy, ["test"]).SerializeToString())
+    session = runtime.InferenceSession(onnx_model(policy, ["test"], {"frequency": 50.0}).SerializeToString())
     found, memory = [], None
     for observation in STEPS:
         given = {"observation": observation}

@@ -88,6 +88,18 @@ def test_stochastic_policies_sample(tmp_path: Path) -> None:
         assert not np.array_equal(drawn[0], greedy), learner
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_diverged_member_is_refused_and_named(value: float, tmp_path: Path) -> None:
+    agent, path = stored("TD3", tmp_path)
+    weights = {name: array.copy() for name, array in agent.weights().items()}
+    weights["actor.0.bias"][1, 2] = value
+    write_policy(path, weights, {"policy": policy_facts("TD3", agent, 50.0)})
+    for load in (replaybench.load_policy, load_torch_policy):
+        with pytest.raises(UserError, match="member 1 .* NaN or infinite"):
+            load(path, 1)
+        load(path, 2)
+
+
 def test_what_is_wrong_is_said_in_a_line(tmp_path: Path) -> None:
     _, path = stored("TD3", tmp_path)
     with pytest.raises(UserError, match="members 0 to 2, not 3"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, Tuple
 from gymnasium.utils.env_checker import check_env
-from gymnasium.wrappers import RescaleAction
+from gymnasium.wrappers import ClipAction, FlattenObservation, RescaleAction, TransformAction
 
 from replaybench.data.errors import UserError
 from replaybench.data.streams import Stream
@@ -250,7 +251,7 @@ REFUSED = [
     ({"observation": Tuple((VECTOR,))}, {}, "its observation is of kind Tuple"),
     ({"observation": Discrete(5)}, {}, "its observation is of kind Discrete"),
     ({"action": Dict({"a": VECTOR})}, {}, "its action is of kind Dict; supported are a one-dimensional Box"),
-    ({"action": Box(-np.inf, np.inf, (2,))}, {}, "its actions are unbounded; register it with the wrapper ClipAction"),
+    ({"action": Box(-np.inf, np.inf, (2,))}, {}, "its actions are unbounded; register it with bounds"),
     ({"action": Box(0, 3, (2,), np.int64)}, {}, "its actions are whole numbers (int64) in a Box; supported are"),
     ({}, {"max_episode_steps": None}, "has no time limit; register it with max_episode_steps"),
     ({"colour": "red"}, {}, "cannot be made: TypeError: "),
@@ -264,6 +265,57 @@ def test_what_cannot_be_controlled_is_refused_in_one_line(registered: Any, kwarg
         make_plant(name)
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith(name)
+
+
+class Odd(gymnasium.Env[Any, Any]):
+    """A task with whatever spaces."""
+
+    def __init__(self, observation: gymnasium.Space[Any], action: gymnasium.Space[Any]) -> None:
+        self.observation_space, self.action_space = observation, action
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self.observation_space.sample(), 0.0, False, False, {}
+
+
+UNBOUNDED = Box(-np.inf, np.inf, (1,))
+
+
+@pytest.mark.parametrize(
+    ("observation", "action", "wrappers"),
+    [
+        (VECTOR, UNBOUNDED, ()),
+        (VECTOR, UNBOUNDED, (ClipAction.wrapper_spec(),)),
+        (VECTOR, UNBOUNDED, (RescaleAction.wrapper_spec(min_action=-1.0, max_action=1.0),)),
+        (Dict({"a": VECTOR, "b": Discrete(3)}), Discrete(2), ()),
+        (Tuple((VECTOR,)), Discrete(2), ()),
+        (Discrete(5), Discrete(2), ()),
+    ],
+)
+def test_the_advice_of_a_refusal_works(registered: Any, observation: Any, action: Any, wrappers: Any) -> None:
+    kwargs = {"observation": observation, "action": action}
+    with pytest.raises(UserError) as caught:
+        make_plant(registered("Advice-v0", entry_point=Odd, kwargs=kwargs, additional_wrappers=wrappers))
+    written = re.search(r"additional_wrappers=(\(.*,\))", str(caught.value))
+    assert written is not None
+    known = {"Box": Box, "FlattenObservation": FlattenObservation, "TransformAction": TransformAction}
+    advised = eval(written.group(1), known)
+    name = registered("Advised-v0", entry_point=Odd, kwargs=kwargs, additional_wrappers=advised)
+    env = PopulationEnv(name, 2)
+    env.reset()
+    env.step(np.zeros(env.action_space.shape, np.float32))
+    env.close()
+
+
+def test_what_a_task_of_gymnasiums_lacks_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gymnasium.envs.mujoco.half_cheetah_v5", None)
+    _plant_of.cache_clear()
+    with pytest.raises(UserError, match=re.escape("pip install 'gymnasium[mujoco]'")):
+        make_plant("gymnasium:HalfCheetah-v5")
 
 
 @pytest.mark.parametrize(

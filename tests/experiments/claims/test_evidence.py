@@ -303,3 +303,15 @@ def test_one_seed_is_said_to_tell_nothing(tmp_path: Path) -> None:
         Claims(paper="A paper", claim=(CLAIM,)), [read_evidence(store(tmp_path / "run", seeds=1))]
     )
     assert (verdict.word, show.still_needed(verdict)) == ("undecided", "one seed tells nothing")
+
+
+def test_one_claim_is_shown_by_its_name(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    claims = (CLAIM, replace(CLAIM, id="another", statement="something else"))
+    monkeypatch.setattr(show, "read_claims", lambda name: Claims(paper="A paper", claim=claims))
+    show.show_claims(Console(width=160), [], ["a"], None, None, "another")
+    told = capsys.readouterr().out
+    assert "something else" in told
+    assert CLAIM.id not in told
+    assert "1 claims" in told
+    with pytest.raises(UserError, match="unknown claim 'anothr'; did you mean another"):
+        show.show_claims(Console(), [], ["a"], None, None, "anothr")

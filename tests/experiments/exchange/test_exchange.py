@@ -303,6 +303,8 @@ def test_someone_elses_dataset_is_taken_as_normalised_and_checked(root: Path) ->
         convert_dataset("theirs-v0", Pendulum())
     arrays, facts, summary = convert_dataset("theirs-v0", Pendulum(), frequency=50.0)
     assert (arrays["observation"].shape, facts["frequency"], facts["noise"]) == ((1, 20, 2), 50.0, None)
+    assert [state["unit"] for state in facts["states"]] == ["rad", "rad/s"]
+    assert facts["actions"] == [{"name": "voltage", "unit": "V", "center": 0.0, "scale": 3.0}]
     assert "replaybench did not write this dataset" in summary.warnings[0]
 
 

@@ -17,7 +17,7 @@ from replaybench.controllers.policies.policy import policy_facts
 from replaybench.controllers.registry import load_learner
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.errors import UserError
-from replaybench.data.formats.policy_file import write_policy
+from replaybench.data.formats.policy_file import read_policy, write_policy
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.records.record import write_record
 from replaybench.experiments.cli import main
@@ -56,6 +56,17 @@ def test_the_best_members_policy_in_c_with_units_and_cost(tmp_path: Path, capsys
         assert "16 actions: 16 equal" in done.stdout
 
 
+@pytest.mark.parametrize("form", ["c", "torch", "onnx"])
+def test_a_diverged_member_is_not_exported(form: ExportForm, tmp_path: Path) -> None:
+    path = stored(tmp_path)
+    facts, weights = read_policy(path)
+    weights["actor.0.bias"][0] = np.nan
+    write_policy(path, weights, facts)
+    with pytest.raises(UserError, match="member 0 .* NaN or infinite"):
+        export_policy(path, 0, form, tmp_path / "out.h" if form == "c" else None, None, None)
+    assert sorted(found.name for found in tmp_path.iterdir()) == ["policy.safetensors", "scores.h5"]
+
+
 def test_what_a_program_takes_and_gives_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = stored(tmp_path)
     write_record(tmp_path / "scores.h5", "scores", {}, {"reward_greedy": np.zeros((3, 0))})
@@ -65,6 +76,22 @@ def test_what_a_program_takes_and_gives_is_told(tmp_path: Path, capsys: pytest.C
     assert "takes    observation [N, 1]" in told
     assert "gives    action [N, 1]" in told
     assert "allocation" not in told  # that is said of C
+
+
+def test_models_hold_names_units_scale_and_rate(tmp_path: Path) -> None:
+    import onnx
+    import torch
+
+    path = stored(tmp_path)
+    export_policy(path, 0, "onnx", None, None, None)
+    found = {entry.key: json.loads(entry.value) for entry in onnx.load(tmp_path / "policy.onnx").metadata_props}
+    angle = {"name": "angle", "unit": "rad", "center": 0.0, "scale": np.pi, "periodic": True}
+    voltage = {"name": "voltage", "unit": "V", "center": 0.0, "scale": 3.0}
+    assert found == {"frequency": 50.0, "states": [angle], "actions": [voltage]}
+    export_policy(path, 0, "torch", None, None, None)
+    extra: dict[str, str] = {"policy.json": ""}
+    torch.export.load(tmp_path / "policy.pt2", extra_files=extra)
+    assert json.loads(extra["policy.json"]) == found
 
 
 def test_a_folder_that_no_sweep_wrote_names_its_files(tmp_path: Path) -> None:
@@ -135,7 +162,7 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
     for name in ("7.h", "int.h", "-.h"):
         with pytest.raises(UserError, match="is no name; choose --output"):
             export_policy(path, 0, "c", tmp_path / name, None, None)
-    with pytest.raises(UserError, match="observes angle, which Magman does not have"):
+    with pytest.raises(UserError, match="state of Magman to observe"):
         export_policy(path, 0, "c", None, "Magman", None)
     assert not list(tmp_path.glob("*.h"))
 

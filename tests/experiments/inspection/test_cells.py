@@ -33,7 +33,7 @@ def run(tmp_path: Path) -> Path:
 def test_the_remedy_is_an_option_of_the_command(
     command: str, learner: str, strategy: str, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = f"say which: {learner} DDPG or TD3; {strategy} FULL[Uniform] or FIFO[PER]; --noise 0 or 0.02"
+    told = f"say which: {learner} DDPG or TD3; {strategy} 'FULL[Uniform]' or 'FIFO[PER]'; --noise 0 or 0.02"
     given = f"{strategy} chooses among the cells of a run folder"
     for words, said in (((run,), told), ((run / "study.toml", strategy, "FIFO[PER]"), given)):
         with pytest.raises(SystemExit) as ended:

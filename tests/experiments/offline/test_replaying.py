@@ -10,13 +10,14 @@ import pytest
 
 from replaybench.controllers.agent import Agent
 from replaybench.controllers.algorithms.ddpg import DDPG
+from replaybench.data.configuration import merged
 from replaybench.data.errors import UserError
 from replaybench.data.logs.log import Log
 from replaybench.data.records.record import write_record
 from replaybench.envs.registry import make_plant
 from replaybench.experiments.exchange.logs_to_buffer import convert
 from replaybench.experiments.offline import replaying
-from replaybench.experiments.offline.changes import Changes, merged
+from replaybench.experiments.offline.changes import Changes
 from replaybench.experiments.offline.recording import Recording, read_recording
 from replaybench.experiments.offline.replaying import offer, replay_offline
 from replaybench.experiments.training.cell import run_cell

@@ -297,10 +297,11 @@ def test_tensorboard_events_are_what_was_told(tmp_path: Path, cells: list[Cell])
     from tensorboardX.proto.event_pb2 import Event
     from tensorboardX.record_writer import masked_crc32c
 
-    board, tally = TensorBoard(tmp_path, {cell.id: cell for cell in cells}), Tally(cells, cells, 1)
-    for told in rewards(cells[0], -160, -90):
-        board.hear(told, tally)
-    board.hear(event("complete", cell=cells[0].id), tally)
+    board = TensorBoard(tmp_path, {cell.id: cell for cell in cells})
+    told = Round(10, steps=2000.0, latest=(("reward_greedy", -20.0), ("metric_q", 3.0)))
+    board.write(cells[0].id, told, -160.0)
+    board.write(cells[0].id, Round(20, steps=4000.0), -90.0)
+    board.finish(cells[0].id)
     board.close()
     [file] = tmp_path.glob("*/events.out.tfevents.*")
     content = file.read_bytes()
@@ -312,21 +313,22 @@ def test_tensorboard_events_are_what_was_told(tmp_path: Path, cells: list[Cell])
         found = Event.FromString(data)
         seen += [(value.tag, found.step, value.simple_value) for value in found.summary.value]
         content = content[16 + length :]
-    assert [each for each in seen if each[0] == "reward"] == [("reward", 10, -160.0), ("reward", 20, -90.0)]
+    assert [each for each in seen if each[0] == "reward"] == [("reward", 2000, -160.0), ("reward", 4000, -90.0)]
+    assert {("reward_greedy", 2000, -20.0), ("metric_q", 2000, 3.0), ("episode", 4000, 20.0)} < set(seen)
 
 
 def test_tensorboards_own_reader_reads_the_events(tmp_path: Path, cells: list[Cell]) -> None:
     reader = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator", reason="TensorBoard is not installed"
     )
-    board, tally = TensorBoard(tmp_path, {cell.id: cell for cell in cells}), Tally(cells, cells, 1)
-    for told in rewards(cells[0], -160, -90):
-        board.hear(told, tally)
+    board = TensorBoard(tmp_path, {cell.id: cell for cell in cells})
+    for done, reward in ((10, -160.0), (20, -90.0)):
+        board.write(cells[0].id, Round(done, steps=200.0 * done), reward)
     board.close()
     [folder] = tmp_path.iterdir()
     seen = reader.EventAccumulator(str(folder))
     seen.Reload()
-    assert [(each.step, each.value) for each in seen.Scalars("reward")] == [(10, -160.0), (20, -90.0)]
+    assert [(each.step, each.value) for each in seen.Scalars("reward")] == [(2000, -160.0), (4000, -90.0)]
 
 
 def test_time_left_is_known_between_two_cells_too(folder: RunFolder, cells: list[Cell]) -> None:

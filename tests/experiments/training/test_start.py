@@ -158,6 +158,17 @@ def test_blocks_of_a_run_are_taken_together(tmp_path: Path) -> None:
         study(start={"policy": f"{tmp_path / 'cells'}"}).cells()
 
 
+def test_a_diverged_member_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    path = learned(tmp_path)
+    facts, weights = read_policy(path)
+    weights["actor.0.bias"][2] = np.nan
+    write_policy(path, weights, facts)
+    with pytest.raises(UserError, match="member 2 .* NaN or infinite"):
+        study(start={"policy": f"{path}"}, seeds=3).cells()
+    study(start={"policy": f"{path}"}, seeds=2).cells()
+    study(start={"policy": f"{path}", "member": 1}, seeds=3).cells()
+
+
 def test_what_does_not_fit_is_refused_before_anything_runs(tmp_path: Path) -> None:
     path = learned(tmp_path)
     start = {"policy": f"{path}"}

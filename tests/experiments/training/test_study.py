@@ -14,8 +14,10 @@ import pytest
 from replaybench.baselines.fuzzy_q_iteration import reference_discount
 from replaybench.baselines.references import kept_at
 from replaybench.controllers.algorithms.ddpg import DDPGConfig
+from replaybench.controllers.registry import SB3
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError
+from replaybench.experiments.command_line.options import setting_values
 from replaybench.experiments.plan_warnings import plan_warnings
 from replaybench.experiments.study_text import resolved, write_toml
 from replaybench.experiments.training.cell import make_agent
@@ -366,3 +368,61 @@ def test_the_discount_that_looks_the_farthest_decides_the_references(tmp_path: P
     plants = [cell.make_plant() for cell in cells]
     assert reference_discount(chosen["Pendulum", 50.0, 0.0].make_plant(), 50.0) == 0.99
     assert len({kept_at(plant, 50.0, 0.0, None) for plant in plants}) == len(set(plants)) == 3
+
+
+def test_from_python_one_name_or_number_stands_for_a_list() -> None:
+    short: Any = {"plants": "Pendulum", "strategies": ["FULL[PER]"], "noise": 0, "observe": "angle"}
+    whole: Any = {"plants": ("Pendulum",), "strategies": ("FULL[PER]",), "noise": (0.0,), "observe": ("angle",)}
+    assert Study(name="x", **short) == Study(name="x", **whole)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"plants": "Pendulm"}, "unknown plant 'Pendulm'"),
+        ({"learners": ["DDGP"]}, "unknown learner 'DDGP'"),
+        ({"strategies": "FIFO[Unifrom]"}, "unknown sampling strategy 'Unifrom'"),
+        ({"plants": (object(),)}, "plants must be text"),
+        ({"seeds": "3"}, "seeds must be a whole number"),
+        ({"buffers": "no"}, "buffers must be one of"),
+    ],
+)
+def test_what_is_wrong_is_refused_at_construction(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        Study(**{"name": "x", "plants": "Pendulum", "strategies": "FULL[PER]", **changes})
+
+
+def test_names_in_files_are_not_imported_at_construction(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("raise SystemExit('it ran')\n")
+    name = f"{tmp_path / 'mine.py'}:X"
+    Study(name="x", plants=(name,), learners=(name,), strategies=(f"{name}[Uniform]",))
+
+
+def test_a_changed_axis_is_that_of_all_grids(tmp_path: Path) -> None:
+    path = write(
+        tmp_path, BASE + "[[grid]]\nnoise = [0.0, 0.02]\nfrequency = [50]\n[learner.DDPG]\ntau = 0.5\nclip = 1.0\n"
+    )
+    changes = setting_values(("noise=0.1", "strategies=FULL[PER]", "learner.DDPG.tau=0.1", "capacity=5000"))
+    [cell] = read_study(path, changes).cells()
+    assert (cell.noise, cell.frequency, cell.strategy, cell.capacity) == (0.1, 50.0, "FULL[PER]", 5000)
+    assert (cell.settings["tau"], cell.settings["clip"]) == (0.1, 1.0)
+
+
+def test_names_with_dots_stand_in_quotes() -> None:
+    found = setting_values(('plant."own.py:Tank".wall-area=2', "learner.V-RACER.batch-size=8"))
+    assert found == {"plant": {"own.py:Tank": {"wall_area": 2}}, "learner": {"V-RACER": {"batch_size": 8}}}
+
+
+@pytest.mark.parametrize("learner", SB3)
+def test_variants_like_stable_baselines3_update_once_a_step(learner: str) -> None:
+    name = f"{learner}:sb3"
+    words: dict[str, Any] = {"plants": "Pendulum", "strategies": "FULL[PER]", "learners": name}
+    [cell] = Study(name="x", **words, learner={name: {"tau": 0.1}}).cells()
+    assert cell.settings["replays_per_experience"] == cell.settings["batch_size"] == 256
+    assert cell.settings["tau"] == 0.1
+
+
+def test_a_learner_without_such_a_variant_says_so() -> None:
+    words: dict[str, Any] = {"plants": "Pendulum", "strategies": "FULL[PER]", "learners": "DQN:sb3"}
+    with pytest.raises(UserError, match="DQN has no variant sb3"):
+        Study(name="x", **words).cells()

@@ -1,0 +1,71 @@
+"""Curves from elsewhere: how they are read, and where they lie over a sweep's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from drawn_studies import DP, RANDOM, results
+
+from replaybench.data.errors import UserError
+from replaybench.experiments.figures.learning_curves import STEPS_LABEL, learning_curves
+from replaybench.experiments.figures.other_curves import read_others
+
+MONITOR = '#{"t_start": 1.0, "env_id": "None"}\nr,l,t\n-20,2,0.1\n-40,4,0.2\n-30,3,0.3\n'
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_stable_baselines3s_monitor_and_plain_csv_are_read(tmp_path: Path) -> None:
+    monitor = write(tmp_path / "monitor.csv", MONITOR)
+    plain = write(tmp_path / "plain.csv", "\ufeffSeed,Step,Return\n1,0,-5\n\n1,100,-4\n")
+    first, second = read_others([f"SB3={monitor}", f"SB3={monitor}", f"own=a={plain}".replace("own=a=", "own=")])
+    assert [len(first.runs), len(second.runs)] == [2, 1]
+    steps, returns, lengths = first.runs[0]
+    assert (steps.tolist(), returns.tolist()) == ([2.0, 6.0, 9.0], [-20.0, -40.0, -30.0])
+    assert lengths is not None
+    assert (second.runs[0][0].tolist(), second.runs[0][1].tolist()) == ([0.0, 100.0], [-5.0, -4.0])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a,b\n1,2\n", "no column 'step'"),
+        ("step,return\n", "no row of data"),
+        ("step,return\n1,x\n", "'x' is no finite number"),
+        ("step,return\n1\n", "is no finite number"),
+        ("step,return\n5,1\n3,1\n", "do not ascend"),
+        ("", "no column"),
+    ],
+)
+def test_other_files_are_refused_in_a_line(text: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=words):
+        read_others([f"x={write(tmp_path / 'x.csv', text)}"])
+
+
+def test_they_are_drawn_in_the_unit_of_the_panel_over_steps(tmp_path: Path) -> None:
+    data, _, _ = results(tmp_path)
+    here = data.sel(plant="PendulumDCSC")
+    # An episode of 10 steps whose mean reward is half-way between random control and dynamic programming.
+    middle = 10 * (RANDOM + DP) / 2
+    file = write(tmp_path / "monitor.csv", "r,l,t\n" + f"{middle},10,1\n" * 3)
+    (axes,) = learning_curves(here, others=read_others([f"SB3={file}"])).axes
+    assert axes.get_xlabel() == STEPS_LABEL
+    [drawn] = [line for line in axes.lines if line.get_label() == "SB3"]
+    np.testing.assert_allclose(np.asarray(drawn.get_ydata()), 0.5)
+    x = np.asarray(drawn.get_xdata())
+    assert (x[0], x[-1]) == (10.0, 30.0)
+
+
+def test_own_curves_lie_at_the_steps_after_their_episodes(tmp_path: Path) -> None:
+    data, _, _ = results(tmp_path)
+    here = data.sel(plant="PendulumDCSC")
+    by_episode, by_steps = (learning_curves(here, in_steps).axes[0] for in_steps in (False, True))
+    lengths = here["episode_steps"].values[np.isfinite(here["episode_steps"].values)]
+    assert np.ptp(lengths) == 0, "episodes of this plant are of one length"
+    mine, theirs = (np.asarray(axes.lines[0].get_xdata(), float) for axes in (by_episode, by_steps))
+    np.testing.assert_allclose(theirs, mine * lengths[0])
