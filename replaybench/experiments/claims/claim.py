@@ -16,7 +16,6 @@ from replaybench.data.configuration import build
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.formats.documents import read_toml
 from replaybench.experiments.presets.preset import read_preset
-from replaybench.experiments.results.bootstrap import Statistic
 from replaybench.experiments.training.study import Cell
 
 FOLDER: Final = Path(__file__).parent
@@ -41,8 +40,7 @@ class Claim:
         minus: cells.
         where: axes that all of these cells share.
         level: number that the contrast is compared with, 0 where cells are compared with each other.
-        measure: of each run, "final" (μ_final), "best" (μ_max), "rise" (episodes until μ_r >= 0.8, of whose
-            differences the interquartile mean is taken), "greedy" (mean
+        measure: of each run, "final" (μ_final), "best" (μ_max), "rise" (episodes until μ_r >= 0.8), "greedy" (mean
             μ_r of the last greedy episodes), "reward" (mean reward, or return, of the last training episodes), "noise
             SIGNAL" (mean noise of a signal in replayed experiences in units of its mean, their table 6) or "metric
             NAME" (mean over the last tenth of what a learner tells of itself).
@@ -75,14 +73,6 @@ class Claim:
             raise UserError(f"claim {self.id}: relevance must be more than 0, not {self.relevance}")
         if not self.plus:
             raise UserError(f"claim {self.id}: plus is empty")
-
-    @property
-    def statistic(self) -> Statistic:
-        """What is taken of the paired differences.
-
-        A run that never rises counts as long as it is, so that a mean of times tells of the length of the runs.
-        """
-        return "interquartile mean" if self.measure == "rise" else "mean"
 
     def cells(self) -> tuple[list[Cell], list[Cell]]:
         """Return the cells of `plus` and `minus`, the first block of seeds of each, at paper scale.
