@@ -11,7 +11,7 @@ from replaybench.data.errors import UserError
 from replaybench.data.formats.documents import read_json, read_toml
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.experiments.study_text import resolved, write_toml
-from replaybench.experiments.training.study import Cell, Study
+from replaybench.experiments.training.study import SINCE, Cell, Study
 
 _MOST_CHANGES: Final = 4
 
@@ -21,7 +21,7 @@ def replaced(folder: RunFolder, study: Study, cells: Sequence[Cell]) -> str | No
     if not folder.study.is_file():
         return None
     try:
-        before = dict(_flat(read_toml(folder.study)))
+        before = SINCE | dict(_flat(read_toml(folder.study)))
     except UserError as error:
         changes = [str(error)]
     else:

@@ -166,7 +166,7 @@ def test_lazy_imports_and_those_for_types_are_counted(tmp_path: Path) -> None:
 
 MOST_MODULES = 14
 """In a folder; more is a list, not an architecture."""
-MOST_LINES = 360
+MOST_LINES = 500
 
 
 def crowded(root: Path) -> dict[str, int]:

@@ -182,18 +182,18 @@ class ACER(Learner):
         return self.normaliser.rewards.restored(self.value_network(self.seen(observation))[:, :, 0])
 
     def metrics(self, stored: Mapping[str, Floats]) -> dict[str, NDArray[Any]]:
-        """Return the mean D_KL(average ‖ policy) over stored steps and the share of them with ρ > c, `[M]` each."""
+        """Return mean D_KL(μ‖π) over stored steps, μ the behaviour, and the share of them with ρ > c, `[M]` each."""
         column = {name: array[:, :: self.segment] for name, array in stored.items()}
         width, members = self.task.action_size, len(self._noise)
         observation = column["observation"].reshape(members, -1, self.task.observation_size)
         action, behaviour = (column[name].reshape(members, -1, width) for name in ("action", "behaviour_mean"))
-        mean, average = self.policy(observation), self.average(self.seen(observation))
+        mean = self.policy(observation)
         # Padding: an action that was sampled differs from its mean.
         own = (action != behaviour).any(axis=2)
         steps = np.maximum(own.sum(axis=1), 1)
         double = 2.0 * self.config.sigma**2
         log_rho = ((action - behaviour) ** 2 - (action - mean) ** 2).sum(axis=2) / double
-        kl = ((mean - average) ** 2).sum(axis=2) / double
+        kl = ((mean - behaviour) ** 2).sum(axis=2) / double
         truncated = log_rho > math.log(self.config.truncate_at)
         return {
             "kl": np.where(own, kl, 0).sum(axis=1) / steps,

@@ -183,7 +183,7 @@ class ACERDiscrete(Learner):
         return self.normaliser.rewards.restored((self.probability(observation) * q).sum(axis=2))
 
     def metrics(self, stored: Mapping[str, Floats]) -> dict[str, NDArray[Any]]:
-        """Return, over stored steps, mean D_KL(average ‖ policy), share with ρ > c, mean entropy (nats), `[M]` each."""
+        """Return over stored steps mean D_KL(behaviour ‖ policy), share with ρ > c, mean entropy (nats), `[M]` each."""
         members, n = len(self._uniform), len(self.table)
         column = {name: array[:, :: self.segment] for name, array in stored.items()}
         observation = column["observation"].reshape(members, -1, self.task.observation_size)
@@ -194,11 +194,11 @@ class ACERDiscrete(Learner):
         own = behaviour.sum(axis=2) > 0.5
         steps = np.maximum(own.sum(axis=1), 1)
         pi, log_pi = _softmax(self._logits(observation))
-        pi_average, log_average = _softmax(self.average(self.seen(observation)))
         chosen = choice.astype(np.int64)
         done = np.take_along_axis(pi, chosen, axis=2)[:, :, 0]
         truncated = done > self.config.truncate_at * np.take_along_axis(behaviour, chosen, axis=2)[:, :, 0]
-        kl = (pi_average * (log_average - log_pi)).sum(axis=2)
+        mu = behaviour.astype(np.float64)
+        kl = (mu * (np.log(np.where(mu > 0, mu, 1)) - log_pi)).sum(axis=2)
         entropy = -(pi * log_pi).sum(axis=2)
         found = {"kl": kl, "ratio_truncated": truncated, "entropy": entropy}
         return {name: np.where(own, values, 0).sum(axis=1) / steps for name, values in found.items()}

@@ -7,7 +7,7 @@ Claims are data: one TOML file a paper beside this file. The cells that a claim 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -19,8 +19,9 @@ from replaybench.experiments.presets.preset import read_preset
 from replaybench.experiments.training.study import Cell
 
 FOLDER: Final = Path(__file__).parent
-PLAIN_MEASURES: Final = ("final", "best", "rise", "greedy", "reward")
+PLAIN_MEASURES: Final = ("final", "best", "rise", "greedy", "reward", "whole", "evaluation")
 MEASURED_BY_NAME: Final = ("noise", "metric")
+MEASURED_BY_STEPS: Final = ("last", "evaluation")
 AXES: Final = ("plant", "learner", "strategy", "noise", "frequency")
 
 
@@ -36,12 +37,16 @@ class Claim:
         source: section, figure or table of the paper.
         statement: what is claimed, in our words.
         preset: whose cells are compared, as in debruin2018/fig12.
-        plus: cells, each by the axes (plant, learner, strategy, noise, frequency) that tell it from others.
+        plus: cells, each by the axes (plant, learner, strategy, noise, frequency) that tell it from others, and by the
+            `preset` if it is of another one.
         minus: cells.
         where: axes that all of these cells share.
         level: number that the contrast is compared with, 0 where cells are compared with each other.
         measure: of each run, "final" (μ_final), "best" (μ_max), "rise" (episodes until μ_r >= 0.8), "greedy" (mean
-            μ_r of the last greedy episodes), "reward" (mean reward, or return, of the last training episodes), "noise
+            μ_r of the last greedy episodes), "reward" (mean reward, or return, of the last training episodes), "whole"
+            (of all training episodes), "last STEPS" (of those in the last steps, "last 200000"), "evaluation" (mean
+            reward, or return, of all evaluations without exploration), "evaluation STEPS" (of those in the last
+            steps), "noise
             SIGNAL" (mean noise of a signal in replayed experiences in units of its mean, their table 6) or "metric
             NAME" (mean over the last tenth of what a learner tells of itself).
         logarithm: compare log10 of the measure, orders of magnitude; what is below 1e-6 counts as that.
@@ -67,8 +72,10 @@ class Claim:
 
     def __post_init__(self) -> None:
         kind, _, name = self.measure.partition(" ")
-        if self.measure not in PLAIN_MEASURES and (kind not in MEASURED_BY_NAME or not name):
-            raise unknown(f"claim {self.id}: measure", self.measure, (*PLAIN_MEASURES, *MEASURED_BY_NAME))
+        named = (kind in MEASURED_BY_NAME and name) or (kind in MEASURED_BY_STEPS and name.isdecimal() and int(name))
+        if self.measure not in PLAIN_MEASURES and not named:
+            known = (*PLAIN_MEASURES, *MEASURED_BY_NAME, *(f"{kind} 200000" for kind in MEASURED_BY_STEPS))
+            raise unknown(f"claim {self.id}: measure", self.measure, known)
         if not self.relevance > 0:
             raise UserError(f"claim {self.id}: relevance must be more than 0, not {self.relevance}")
         if not self.plus:
@@ -80,8 +87,7 @@ class Claim:
         Raises:
             UserError: the preset holds none such, or several.
         """
-        first = _first_cells(self.preset)
-        return [self._cell(first, named) for named in self.plus], [self._cell(first, named) for named in self.minus]
+        return [self._cell(named) for named in self.plus], [self._cell(named) for named in self.minus]
 
     @property
     def in_scores(self) -> bool:
@@ -106,14 +112,16 @@ class Claim:
         """Yield by which axes each cell of the claim is named, without looking for it."""
         yield from ({**self.where, **named} for named in (*self.plus, *self.minus))
 
-    def _cell(self, cells: Sequence[Cell], named: Mapping[str, Any]) -> Cell:
+    def _cell(self, named: Mapping[str, Any]) -> Cell:
         axes = {**self.where, **named}
+        preset = axes.pop("preset", self.preset)
+        cells = _first_cells(preset)
         for axis in axes:
             if axis not in AXES:
                 raise unknown(f"claim {self.id}: axis", axis, AXES)
         found = [cell for cell in cells if all(getattr(cell, axis) == value for axis, value in axes.items())]
         if len(found) != 1:
-            raise UserError(f"claim {self.id}: {axes} names {len(found)} cells of {self.preset}, not one")
+            raise UserError(f"claim {self.id}: {axes} names {len(found)} cells of {preset}, not one")
         return found[0]
 
 

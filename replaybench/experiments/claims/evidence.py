@@ -141,7 +141,10 @@ class Evidence:
         for key in _STUDY_WIDE:
             if self.study.get(key) != _plain(getattr(cell, key)):
                 yield key
-        if parse(cell.strategy).room(self.study.get("capacity", 0)) != cell.capacity:
+        strategy = parse(cell.strategy)
+        if strategy.anneals and self.study.get("horizon_steps", 0) != cell.horizon_steps:
+            yield "horizon_steps"
+        if strategy.room(self.study.get("capacity", 0)) != cell.capacity:
             yield "capacity"
         told = self.data.coords.get("update_every")
         if (0 if told is None else int(told.sel(plant=cell.plant))) != cell.update_every:
@@ -189,6 +192,17 @@ def measured(evidence: Evidence, cell: Cell, measure: str) -> Floats:
     last = last_of(data)
     if kind in ("final", "best", "rise"):
         found = data[score_key(kind)]
+    elif kind in ("whole", "last"):
+        rounds = max(1, int(name) // cell.steps_per_episode) if name else data.sizes["episode"]
+        found = data["reward"].isel(episode=slice(-rounds, None)).mean("episode", skipna=False)
+    elif kind == "evaluation":
+        if "reward_evaluation" not in data:
+            return np.full(data.sizes["seed"], np.nan)
+        steps = data["evaluation_step"].values
+        there = steps <= data.sizes["episode"] * cell.steps_per_episode
+        if name:
+            there &= steps > data.sizes["episode"] * cell.steps_per_episode - int(name)
+        found = data["reward_evaluation"][..., there].mean("evaluation_step", skipna=False)
     elif kind == "reward":
         found = data["reward"].isel(episode=slice(-last, None)).mean("episode", skipna=False)
     elif kind == "greedy":

@@ -1,7 +1,8 @@
 """What a preset is: one published figure or table as a study, at a scale of the reader's choice.
 
 Presets lie in folders beside this file, one a paper: `paper.toml` holds what all of its studies share and what each
-scale changes, every other file one figure. Settings are a study's own keys, so whatever a study can say a preset can.
+scale changes, every other file one figure. A file may be `like` another of its paper: the other's value holds where it
+has none. A file whose name begins with `_` is there for that alone. Settings are a study's own keys.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from typing import Any, Final, Literal, get_args
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.formats.documents import read_toml
+from replaybench.envs.registry import missing
 from replaybench.experiments.training.study import Study
+from replaybench.replay.strategies.notation import parse
 
 Scale = Literal["quick", "standard", "paper"]
 """How much of a figure is run: enough to see that it works, enough to decide, or what the paper ran."""
@@ -95,6 +98,12 @@ class Preset:
             table = _merged(table, layer)
         return table
 
+    @property
+    def missing(self) -> str:
+        """The command that installs what its plants lack here; empty if they lack nothing."""
+        plants = (plant for grid in self.study("paper").grids() for plant in grid.plants)
+        return next((command for plant in plants if (command := missing(plant))), "")
+
     def reductions(self, scale: Scale) -> list[str]:
         """Say how the study at a scale is less than what the paper ran, or other."""
         here, there = self.study(scale), self.study("paper")
@@ -102,11 +111,23 @@ class Preset:
         for key, unit in (("seeds", "seeds"), ("episodes", "episodes")):
             if getattr(here, key) < getattr(there, key):
                 said.append(f"{getattr(here, key)} {unit} instead of {getattr(there, key)}")
+        said += _schedules(here, there)
         if there.seeds < (printed := self.figure.seeds or self.paper.seeds):
             said.append(f"{there.seeds} seeds at paper scale, where the paper has {printed}")
         plants = {plant for grid in there.grids() for plant in grid.plants}
         own = [text for plant, texts in self.paper.reduced_on.items() if plant in plants for text in texts]
         return list(dict.fromkeys((*said, *self.paper.reduced, *own, *self.figure.reduced)))
+
+
+def _schedules(here: Study, there: Study) -> Iterator[str]:
+    """Say where schedules (λ of AER, η of ERE, β of IS) get in shorter runs."""
+    cells = here.cells()
+    steps = here.episodes * max(cell.steps_per_episode for cell in cells)
+    horizon = max(cell.horizon_steps for cell in cells)
+    if steps < horizon:
+        yield f"schedules take {horizon:,} steps, of which a run has {steps:,}"
+    elif not horizon and here.episodes < there.episodes and any(parse(cell.strategy).anneals for cell in cells):
+        yield "schedules are compressed into the shorter run"
 
 
 def _merged(table: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,7 +141,7 @@ def _merged(table: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any
 
 def preset_names() -> list[str]:
     """Return the names of all presets, papers in order of their names, figures by their numbers."""
-    files = [path for path in FOLDER.glob("*/*.toml") if path.name != _PAPER]
+    files = [path for path in FOLDER.glob("*/*.toml") if path.name != _PAPER and path.stem[0] != "_"]
     return [f"{path.parent.name}/{path.stem}" for path in sorted(files, key=_order)]
 
 
@@ -142,7 +163,14 @@ def read_preset(name: str) -> Preset:
     name = known[name.casefold()]
     path = FOLDER / f"{name}.toml"
     paper = build(Paper, read_toml(path.with_name(_PAPER)), str(path.with_name(_PAPER)))
-    return Preset(name, paper, build(Figure, read_toml(path), str(path)))
+    return Preset(name, paper, build(Figure, _figure_table(path), str(path)))
+
+
+def _figure_table(path: Path) -> dict[str, Any]:
+    """Read a figure's file; its values replace those of the file of the same paper that it is `like`."""
+    table = read_toml(path)
+    other = table.pop("like", None)
+    return table if other is None else _merged(_figure_table(path.with_name(f"{other}.toml")), table)
 
 
 def _no_preset(name: str, known: list[str]) -> UserError:

@@ -10,6 +10,7 @@ from typing import Final
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress, track
 from rich.table import Table
 
@@ -43,18 +44,24 @@ def show_presets(console: Console, scale: Scale, workers: int, time: bool) -> No
     """
     plans = [(preset, preset.study(scale)) for preset in presets()]
     watched = track(plans, "planning", console=console, transient=True, disable=not console.is_terminal)
-    needs = [plan(study, RunFolder(folder_of(preset, scale)), workers) for preset, study in watched]
-    cells = {cell.id: cell for needed in needs for cell in needed.cells}
+    needs = [
+        None if preset.missing else plan(study, RunFolder(folder_of(preset, scale)), workers)
+        for preset, study in watched
+    ]
+    cells = {cell.id: cell for needed in needs if needed for cell in needed.cells}
     if time:
         _time(console, list(cells.values()), workers)
     table = Table(title=f"presets at scale {scale}, on {workers} worker(s) of this machine", box=box.SIMPLE_HEAD)
     for heading in ("preset", "figure", "compares", "cells", "time", "memory"):
         table.add_column(heading, overflow="fold", no_wrap=heading in ("preset", "time", "memory"))
     for (preset, study), needed in zip(plans, needs, strict=True):
+        figure = preset.figure
+        if needed is None:
+            table.add_row(preset.name, figure.figure, figure.shows, f"needs {escape(preset.missing)}", "?", "?")
+            continue
         points = {cell.kind[:-1] for cell in needed.cells}  # blocks of seeds are no cells of their own here
         what = f"{len(points)} of {study.seeds} seeds"
         takes = _duration(needed.cells, workers)
-        figure = preset.figure
         table.add_row(preset.name, figure.figure, figure.shows, what, takes or "?", gigabytes(needed.memory_bytes))
     papers = {preset.name.partition("/")[0]: preset.paper.title for preset, _ in plans}
     total = _duration(list(cells.values()), workers)

@@ -42,6 +42,7 @@ AXIS_LABELS: Final = {
     "block": ("first seed of the cell", "1"),
     "episode": ("number of the training episode, or round, from 1", "1"),
     "greedy_episode": ("number of the training episode that a greedy one follows", "1"),
+    "evaluation_step": ("number of training steps after which policies were evaluated", "1"),
     "signal": ("name of a state or action", ""),
 }
 """What the axes of results are, and in which units; names have none."""
@@ -81,6 +82,10 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
     for name, meaning in ORIGINS.items():
         blank = np.full(data["seconds"].shape, "", object)
         data.coords[name] = data["seconds"].dims, blank, {"long_name": meaning}
+    if evaluations := max(map(_evaluations, cells)):
+        data.coords["evaluation_step"] = np.arange(1, evaluations + 1) * cells[0].evaluate_every_steps
+        meaning = "the same of policies without exploration, mean over the episodes of an evaluation"
+        _blank(data, "reward_evaluation", (*AXES, "seed", "evaluation_step"), meaning)
     if any(cell.replayed_noise for cell in cells):
         data.coords["signal"] = list(dict.fromkeys(name for cell in cells for name in _signals(cell)))
         _blank(data, "replayed_noise", (*AXES, "seed", "signal"), "mean absolute noise in replayed experiences")
@@ -100,6 +105,8 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
             _check_scores(path, cell, arrays)
             for name in ("reward", "reward_greedy", "episode_steps"):
                 data.variables[name].values[point][runs] = arrays[name]
+            if evaluations := _evaluations(cell):
+                data.variables["reward_evaluation"].values[point][runs, :evaluations] = arrays["reward_evaluation"]
             for name in (name for name in arrays if name.startswith("metric_")):
                 if name not in data:
                     meaning = f"{name.removeprefix('metric_')} that the learner tells of itself"
@@ -122,11 +129,18 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
     return data
 
 
+def _evaluations(cell: Cell) -> int:
+    every = cell.evaluate_every_steps
+    return cell.steps_per_episode * cell.episodes // every if every else 0
+
+
 def _check_scores(path: Path, cell: Cell, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Refuse a score file whose arrays are not those of its cell."""
     greedy = (cell.members, cell.episodes // cell.greedy_every)
     due = dict.fromkeys(("reward", "episode_steps"), (cell.members, cell.episodes)) | {"reward_greedy": greedy}
     due |= {name: greedy for name in arrays if name.startswith("metric_")}
+    if evaluations := _evaluations(cell):
+        due["reward_evaluation"] = (cell.members, evaluations)
     if "replayed_noise" in arrays:
         due["replayed_noise"] = (cell.members, len(_signals(cell)))
     for name, shape in due.items():

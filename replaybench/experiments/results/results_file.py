@@ -36,7 +36,7 @@ _TEXT, _WHOLE, _NUMBER = "text", "whole numbers", "numbers"
 _AXIS_KINDS: Final = {
     **dict.fromkeys(("plant", "learner", "strategy", "signal"), _TEXT),
     **dict.fromkeys(("noise", "frequency"), _NUMBER),
-    **dict.fromkeys(("seed", "block", "episode", "greedy_episode"), _WHOLE),
+    **dict.fromkeys(("seed", "block", "episode", "greedy_episode", "evaluation_step"), _WHOLE),
 }
 _RANGES: Final = {
     "noise": NOISE,
@@ -44,7 +44,7 @@ _RANGES: Final = {
     "seed": Within(0),
     "block": Within(0),
     "update_every": Within(0),
-    **dict.fromkeys(("episode", "greedy_episode"), Within(1)),
+    **dict.fromkeys(("episode", "greedy_episode", "evaluation_step"), Within(1)),
     **dict.fromkeys(("failed", "dead", "censored"), Within(0)),
 }
 _NEEDED: Final = {
@@ -62,6 +62,7 @@ _FORMS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "episode_metric": (("plant",), _TEXT),
     "update_every": (("plant",), _WHOLE),
     "episode_steps": ((*AXES, "seed", "episode"), _NUMBER),
+    "reward_evaluation": ((*AXES, "seed", "evaluation_step"), _NUMBER),
     "replayed_noise": ((*AXES, "seed", "signal"), _NUMBER),
     "reference_rule": (("plant",), _TEXT),
     "reference_grid": (("plant", "frequency"), _TEXT),

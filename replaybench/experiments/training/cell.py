@@ -74,6 +74,7 @@ class CellRun:
             NaN where not run or failed.
         episode_steps: float64 `[M, E]`, how long these episodes were, their mean.
         reward_greedy: float64 `[M, ⌊E / greedy_every⌋]`, what the plant tells of the greedy episodes.
+        reward_evaluation: float64 `[M, V]`, the mean over the episodes of each evaluation; V = 0 if there are none.
         metrics: what the learner tells of itself at the same times, by name, float64 of the same shape.
     """
 
@@ -102,12 +103,16 @@ class CellRun:
             self.agent.window,
         )
         self.phases = steps * cell.episodes // cell.update_every if cell.update_every else cell.episodes
-        self.updates_per_phase = updates_after(cell.update_every or steps, steps, self.strategy, self.agent)
+        steps_apart = cell.update_every or steps
+        self.horizon = cell.horizon_steps / steps_apart if cell.horizon_steps else float(self.phases)
+        self.updates_per_phase = updates_after(steps_apart, steps, self.strategy, self.agent)
         self.episodes = LiveEpisodes(self.env, self.strategy.sampling.needs_state)
         self.snapshots = Snapshots(plant, cell.frequency, self.agent, cell.members, cell.episodes, cell.observe)
         self.episode = 0
         self.reward, self.episode_steps = (np.full((cell.members, cell.episodes), np.nan) for _ in range(2))
         self.reward_greedy = np.full((cell.members, cell.episodes // cell.greedy_every), np.nan)
+        evaluations = steps * cell.episodes // cell.evaluate_every_steps if cell.evaluate_every_steps else 0
+        self.reward_evaluation = np.full((cell.members, evaluations), np.nan)
         self.metrics = {name: np.full_like(self.reward_greedy, np.nan) for name in self.agent.metric_names}
 
     def advance(self) -> None:
@@ -129,7 +134,17 @@ class CellRun:
                 for name, values in self.metrics.items():
                     values[:, point] = told[name]
         self.episode += 1
+        self._evaluate()
         self.snapshots.look(self.episode, self.agent, self.replay)
+
+    def _evaluate(self) -> None:
+        """Evaluate the policies without exploration, if as many steps are done as are asked for between evaluations."""
+        every, steps = self.cell.evaluate_every_steps, self.env.steps_per_episode
+        done = self.episode * steps
+        if every and done // every > (done - steps) // every:
+            policy = self.agent.greedy()
+            scores = [run_episode(policy, self.evaluation) for _ in range(self.cell.evaluation_episodes)]
+            self.reward_evaluation[:, done // every - 1] = np.mean(scores, axis=0)
 
     def told(self) -> Round:
         """Return what there is to tell of the last round."""
@@ -174,8 +189,8 @@ class CellRun:
         self.episodes.forget_seen()
 
     def _progress(self, phase: int) -> float:
-        """Return how far the run is, 0 to 1, in a phase counted from 0."""
-        return phase / max(1, self.phases - 1)
+        """Return how far schedules are, 0 to 1, in a phase counted from 0."""
+        return min(1.0, phase / max(1.0, self.horizon - 1))
 
     def close(self) -> None:
         """End the plants' processes, if they have any."""
@@ -214,6 +229,8 @@ class CellRun:
         """Return what has been measured so far, by name: rewards, lengths, and metrics under `metric_…`."""
         metrics = {f"metric_{name}": values for name, values in self.metrics.items()}
         measured = {"reward": self.reward, "reward_greedy": self.reward_greedy, "episode_steps": self.episode_steps}
+        if self.reward_evaluation.size:
+            measured["reward_evaluation"] = self.reward_evaluation
         return {**measured, **metrics}
 
 

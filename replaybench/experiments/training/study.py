@@ -43,6 +43,9 @@ Buffers = Literal["final", "compressed", "none"]
 _NAMED: Final = {"plant": ("plant",), "learner": ("learner", "start")}
 """The tables of a study whose keys are names of this kind."""
 
+SINCE: Final = {"horizon_steps": 0, "evaluate_every_steps": 0, "evaluation_episodes": 10}
+"""Keys that studies have had since cells were first stored, with what holds where they are not given."""
+
 AXES = ("plants", "learners", "strategies", "noise", "frequency")
 
 
@@ -67,6 +70,10 @@ class Study:
     `noise` is the standard deviation of sensor and actuator noise in normalised units, `frequency` the control rate
     in Hz, each plant's own if empty, `capacity` the buffer size, in experiences, of bounded retentions that have none
     of their own (`FIFO(5000)`).
+    `horizon_steps` is the number of steps of a member over which schedules run (λ of AER, η of ERE, β of IS), 0 for as
+    many as the run has; what a run does after them is at the schedules' end.
+    After every `evaluate_every_steps` steps of a member, at the end of the round in which they are done, its policy is
+    evaluated without exploration in `evaluation_episodes` episodes, of which nothing is learned; 0 for never.
     `discount = "fixed"` keeps the plant's discount at every rate, `"horizon"` keeps its horizon in seconds and scales
     rewards alike (de Bruin et al. 2018, 6.4).
     `update_every` is the number of steps after which learners are updated, 0 for after each episode; each plant's own
@@ -98,6 +105,9 @@ class Study:
     block: Count = 50
     capacity: Count = 10_000
     greedy_every: Count = 10
+    horizon_steps: Whole = 0
+    evaluate_every_steps: Whole = 0
+    evaluation_episodes: Count = 10
     discount: Literal["fixed", "horizon"] = "fixed"
     reference: Rule | None = None
     buffers: Buffers = "final"
@@ -174,6 +184,11 @@ class Study:
                 f"study {self.name!r}: update_every = {every} is more than the {steps} steps of a run, which would "
                 "learn nothing; lower it, or raise episodes"
             )
+        if self.evaluate_every_steps and not steps // self.episodes <= self.evaluate_every_steps <= steps:
+            raise UserError(
+                f"study {self.name!r}: evaluate_every_steps must be at least the {steps // self.episodes} steps of an "
+                f"episode and at most the {steps} of a run, not {self.evaluate_every_steps}; 0 for no evaluations"
+            )
         actions = Actions(made.name, len(made.action_names), made.action_choices)
         kind.check(settings, actions, parsed.refer is not None)
         kind.check_runs_on(self.device, settings, parsed.refer is not None)
@@ -200,6 +215,9 @@ class Study:
             greedy_every=self.greedy_every,
             update_every=every,
             discount=self.discount,
+            horizon_steps=self.horizon_steps if parsed.anneals else 0,
+            evaluate_every_steps=self.evaluate_every_steps,
+            evaluation_episodes=self.evaluation_episodes if self.evaluate_every_steps else SINCE["evaluation_episodes"],
             replayed_noise=self.replayed_noise,
             observe=self.observe,
             device=self.device,
@@ -252,6 +270,7 @@ class Cell:
     """One grid point for one block of seeds: all that decides its numbers, in plain values.
 
     Attributes:
+        horizon_steps: steps over which schedules run, 0 for those of the run, or where the strategy has no schedule.
         sources: what others' code learner and strategy are made of; empty if they come with the package.
     """
 
@@ -274,6 +293,9 @@ class Cell:
     replayed_noise: bool = False
     observe: tuple[str, ...] = ()
     device: str = "cpu"
+    horizon_steps: Whole = 0
+    evaluate_every_steps: Whole = 0
+    evaluation_episodes: Count = 10
     sources: str = ""
     start: Start | None = None
     numerics: int = NUMERICS_VERSION
@@ -284,6 +306,9 @@ class Cell:
         settings = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
         if not self.sources:
             del settings["sources"]
+        for key, before in SINCE.items():
+            if settings[key] == before:
+                del settings[key]
         if self.start is None:
             del settings["start"]
         else:  # wherever the file lies

@@ -45,6 +45,11 @@ class Strategy:
         return self.weighting or self.sampling.weighting
 
     @property
+    def anneals(self) -> bool:
+        """Whether sampling or weights may depend on the progress of the run."""
+        return not (self.sampling.steady and (self.weights is None or self.weights.steady))
+
+    @property
     def in_turn(self) -> bool:
         """Whether slots are filled and overwritten in turn, so that their order is that of age."""
         return self.retention.in_turn and (self.synth is None or self.synth.refresh == 1)

@@ -261,15 +261,13 @@ def test_value_and_metrics_by_hand() -> None:
     """Zero policies are uniform: entropy ln 9, V the mean of Q; done with μ = 0.01 < (1/9)/10 is truncated."""
     agent = ACERDiscrete(ACERDiscreteConfig(**{**SMALL, "segment": 2}), LearnerSetting(TASK, 0, range(1)))
     agent.policy_network.parameters[:] = 0
-    agent.average.parameters[:] = 0
-    agent.average.parameters[0, -N] = np.log(2)  # the bias of the first choice: probabilities (2, 1, …)/10
     x = np.ones((1, 2, 2, S), np.float32)
     np.testing.assert_allclose(agent.value(x[:, 0]), agent.critic(x[:, 0]).mean(axis=2), rtol=1e-5)
     behaviour = np.zeros((1, 2, 2, N), np.float32)
     behaviour[:, :, 0, 0], behaviour[:, :, 0, 1:] = 0.01, 0.99 / 8
     found = agent.metrics({"observation": x, "behaviour": behaviour, "choice": np.zeros((1, 2, 2, 1), np.float32)})
     np.testing.assert_allclose(found["entropy"], np.log(9), rtol=1e-6)
-    np.testing.assert_allclose(found["kl"], 0.2 * np.log(0.2 * 9) + 0.8 * np.log(0.1 * 9), rtol=1e-4)
+    np.testing.assert_allclose(found["kl"], 0.01 * np.log(0.09) + 0.99 * np.log(0.99 / 8 * 9), rtol=1e-4)
     np.testing.assert_array_equal(found["ratio_truncated"], 1.0)
 
 

@@ -46,7 +46,7 @@ def store(folder: Path, strategies: tuple[str, ...] = tuple(ENDS), seeds: int = 
     study = replace(read_preset(PRESET).study("quick"), strategies=strategies, plants=("PendulumDCSC",), **changed)
     data = made_results(
         ["PendulumDCSC"], ["DDPG"], list(strategies), [0.0], [50.0], seeds=seeds, episodes=200,
-        ends=lambda plant, learner, strategy, noise, rate: ENDS[strategies[strategy]],
+        ends=lambda plant, learner, strategy, noise, rate: ENDS.get(strategies[strategy], 0.5),
     )  # fmt: skip
     folder.mkdir()
     (folder / "study.toml").write_text(write_toml(resolved(study, study.cells())), encoding="utf-8")
@@ -97,6 +97,15 @@ def test_seeds_of_other_root_seeds_count_too(tmp_path: Path) -> None:
 )
 def test_cells_under_other_settings_are_no_evidence(changed: dict[str, Any], tmp_path: Path) -> None:
     assert find(CLAIM, [read_evidence(store(tmp_path / "run", **changed))]) is None
+
+
+@pytest.mark.parametrize(("strategy", "held"), [("FULL[PER+IS]", False), ("FULL[PER]", True)])
+def test_a_schedule_over_other_steps_is_no_evidence_where_there_is_one(
+    strategy: str, held: bool, tmp_path: Path
+) -> None:
+    run = read_evidence(store(tmp_path / "run", (strategy,), horizon_steps=10**6))
+    (cell, *_) = replace(read_preset(PRESET).study("paper"), strategies=(strategy,), plants=("PendulumDCSC",)).cells()
+    assert run.holds(cell) == held
 
 
 def test_a_parameter_that_came_after_a_run_counts_as_its_default(tmp_path: Path) -> None:
@@ -150,11 +159,29 @@ def test_measures(tmp_path: Path) -> None:
         "rise": data["rise_time"],
         "reward": data["reward"][:, -100:].mean("episode"),
         "greedy": data["reward_greedy"][:, -10:].mean("greedy_episode") + 2,
+        "whole": data["reward"].mean("episode"),
+        "last 1000": data["reward"][:, -5:].mean("episode"),
     }
     for measure, values in expected.items():
         np.testing.assert_allclose(measured(run, plus[0], measure), values, err_msg=measure)
-    for missing in ("noise angle", "metric kl"):
+    for missing in ("noise angle", "metric kl", "evaluation"):
         assert np.isnan(measured(run, plus[0], missing)).all()
+
+
+def test_evaluations_are_measured_over_the_whole_run_and_over_its_last_steps(tmp_path: Path) -> None:
+    run = read_evidence(store(tmp_path / "run"))
+    values = np.broadcast_to(np.arange(8.0), (*run.data["reward"].shape[:-1], 8))
+    dims = (*run.data["reward"].dims[:-1], "evaluation_step")
+    data = run.data.assign(reward_evaluation=(dims, values)).assign_coords(evaluation_step=np.arange(1, 9) * 5000)
+    (plus,), _ = CLAIM.cells()
+    told = [measured(replace(run, data=data), plus, name)[0] for name in ("evaluation", "evaluation 15000")]
+    assert told == [3.5, 6.0], "200 episodes of 200 steps"
+
+
+@pytest.mark.parametrize("measure", ["last", "last many", "last 0", "evaluation x", "whole 5", "mean"])
+def test_measures_that_mean_nothing_are_refused(measure: str) -> None:
+    with pytest.raises(UserError, match="measure"):
+        replace(CLAIM, measure=measure)
 
 
 def test_metrics_and_noise_are_measured_in_their_units(tmp_path: Path) -> None:

@@ -13,7 +13,9 @@ from scipy import stats
 from replaybench.controllers.algorithms.ddpg import DDPG
 from replaybench.controllers.learner import Learner
 from replaybench.data.errors import UserError
+from replaybench.data.records.record import read_record
 from replaybench.experiments.progress.round import Round
+from replaybench.experiments.results.dataset import assemble
 from replaybench.experiments.training.cell import CellRun, run_cell
 from replaybench.experiments.training.study import Cell, Study
 
@@ -63,6 +65,46 @@ def test_a_checkpoint_of_another_cell_is_refused(tmp_path: Path) -> None:
     run_cell(make_cell(), tmp_path, "none", report=lambda episode: False)
     with pytest.raises(UserError, match="checkpoint"):
         run_cell(make_cell(root_seed=5), tmp_path, "none")
+
+
+@pytest.mark.parametrize("every", [0, 50])
+def test_schedules_run_over_as_many_steps_as_asked(every: int) -> None:
+    """A run of 4 episodes whose schedules take 6 is the beginning of a run of 6; beyond them they stay at their end."""
+    changes = {"strategies": ("FIFO[AER(4, 1)]",), "learners": ("TD3",), "update_every": every}
+    told = {}
+    for episodes, horizon in ((6, 0), (4, 1200), (4, 0), (6, 600)):
+        run = CellRun(make_cell(episodes=episodes, horizon_steps=horizon, **changes))
+        while run.episode < episodes:
+            run.advance()
+        told[episodes, horizon] = run.reward
+    assert np.array_equal(told[4, 1200], told[6, 0][:, :4])
+    assert not np.array_equal(told[4, 0], told[6, 0][:, :4])
+    assert np.isfinite(told[6, 600]).all()
+
+
+def test_evaluations_are_stored_and_change_no_training(tmp_path: Path) -> None:
+    """Each is the mean of its episodes, and those that a stopped run has had are there when it goes on."""
+    asked: dict[str, Any] = {"evaluate_every_steps": 500, "evaluation_episodes": 4}
+    plain, cell = make_cell(episodes=6), make_cell(episodes=6, **asked)
+    told = {}
+    for name, each in (("plain", plain), ("whole", cell)):
+        assert run_cell(each, tmp_path / name, "final")
+        told[name] = read_record(tmp_path / name / "scores.h5", "scores")[1]
+    assert not run_cell(cell, tmp_path / "parts", "final", report=until(4))
+    assert run_cell(cell, tmp_path / "parts", "final")
+    assert_equal_files(tmp_path / "whole", tmp_path / "parts")
+    assert np.array_equal(told["plain"]["reward"], told["whole"]["reward"])
+    assert "reward_evaluation" not in told["plain"]
+    evaluations = assemble([cell], {}, {cell.id: tmp_path / "whole"})["reward_evaluation"]
+    assert evaluations["evaluation_step"].values.tolist() == [500, 1000]
+    assert np.array_equal(evaluations.values.squeeze(), told["whole"]["reward_evaluation"])
+    assert (told["whole"]["reward_evaluation"] != told["whole"]["reward"][:, [2, 4]]).all()
+
+
+@pytest.mark.parametrize("every", [199, 10**6])
+def test_evaluations_more_often_than_episodes_end_or_never_are_refused(every: int) -> None:
+    with pytest.raises(UserError, match="evaluate_every_steps"):
+        make_cell(evaluate_every_steps=every)
 
 
 def test_every_experience_is_replayed_as_often_as_asked() -> None:

@@ -128,12 +128,19 @@ def test_whatever_changes_numbers_changes_the_identity(tmp_path: Path) -> None:
     assert len(set(ids)) == len(ids)
     same: list[dict[str, Any]] = [
         {"name": "b"},
+        {"horizon_steps": 10**6},  # nothing is annealed here
         {"buffers": "none"},
         {"learner": {"DDPG": {"tau": 0.01}}},
         {"learner": {"DDPG": {"exploration": {"form": "process"}}}},
         {"strategies": ("fifo[uniform]",)},
     ]
     assert {dataclasses.replace(study, **change).cells()[0].id for change in same} == {ids[0]}
+
+
+@pytest.mark.parametrize("strategy", ["FIFO[AER]", "FIFO[ERE]", "FIFO[PERprop+IS(0.4, 1)]", "FIFO[Annealed]"])
+def test_over_how_many_steps_schedules_run_is_part_of_a_cell_that_has_one(strategy: str) -> None:
+    study = Study(name="a", plants=("Pendulum",), learners=("SAC",), strategies=(strategy,), seeds=2, episodes=10)
+    assert dataclasses.replace(study, horizon_steps=10**6).cells()[0].id != study.cells()[0].id
 
 
 def test_an_edited_plant_file_is_another_cell(tmp_path: Path) -> None:

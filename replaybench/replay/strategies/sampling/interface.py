@@ -71,6 +71,8 @@ class Sampling(Term, ABC):
     """Whether draws know neither of each other nor of the update, so that a few batches can be drawn as one."""
     lasting: ClassVar[bool] = False
     """Whether `calls` hold while experiences arrive between the updates: they read counts when they are made."""
+    steady: ClassVar[bool] = False
+    """Whether draws do not depend on the progress of the run."""
     importance_undefined: ClassVar[str] = ""
     """Why importance weights of these draws make no sense; empty if they do."""
 
@@ -79,7 +81,7 @@ class Sampling(Term, ABC):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        for promise in ("independent", "lasting"):  # about a class's own draws: not inherited
+        for promise in ("independent", "lasting", "steady"):  # about a class's own draws: not inherited
             setattr(cls, promise, vars(cls).get(promise, False))
 
     @property

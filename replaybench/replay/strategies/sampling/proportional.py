@@ -41,7 +41,7 @@ class PERprop(Sampling):
     alpha: float = 0.6
     epsilon: float = 1e-6
     feedback = ("td_error",)
-    lasting = True
+    lasting = steady = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha < np.inf:

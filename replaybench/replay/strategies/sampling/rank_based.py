@@ -32,7 +32,7 @@ class PER(Sampling):
     alpha: float = 0.7
     orders = ("td_error",)
     feedback = ("td_error",)
-    lasting = True
+    lasting = steady = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha < np.inf:

@@ -28,13 +28,14 @@ class ERE(Sampling):
     With `phase` every K = `phase` updates of the run are one, whenever they are done; else phases are the schedule's.
     η moves linearly from `eta` to `last` over the run. N is the buffer's size; a FULL buffer has none, so there N is
     what it stores. c_min is min(5000, N/200) unless given: the paper's 5000 for its buffer of 10⁶. c_k is rounded
-    down and clipped to what is stored.
+    down and clipped to what is stored. With `reverse` a phase goes the other way, from the newest to all (section 4.2).
     """
 
     eta: float = 0.996
     c_min: int | None = None
     last: float = 1.0
     phase: int | None = None
+    reverse: bool = False
     feedback: ClassVar[tuple[str, ...]] = ("phase",)
     importance_undefined = "all draws of a batch have equal chances, so all its weights would be equal"
 
@@ -63,6 +64,8 @@ class ERE(Sampling):
         k, updates = context.update + 1, context.updates_in_phase
         if self.phase is not None:
             k, updates = context.updates_before % self.phase + 1, self.phase
+        if self.reverse:
+            k = updates + 1 - k
         share = eta ** (k * 1000 / updates)
         if capacity is not None:
             least = min(5000.0, capacity / 200) if self.c_min is None else float(self.c_min)

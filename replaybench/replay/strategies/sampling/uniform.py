@@ -20,7 +20,7 @@ from replaybench.replay.strategies.view import BufferView, Context
 class Uniform(Sampling):
     """Every stored experience with equal chance, with replacement."""
 
-    independent = lasting = True
+    independent = lasting = steady = True
     importance_undefined = "its draws have equal chances, so all weights would be 1"
 
     def start(self, view: BufferView) -> RunningSampling:

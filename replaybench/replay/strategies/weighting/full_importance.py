@@ -39,6 +39,10 @@ class FIS(Weighting):
         if not 0 <= self.beta <= 1:
             raise UserError(f"FIS({self.beta:g}): the exponent must lie in [0, 1]")
 
+    @property
+    def steady(self) -> bool:
+        return True
+
     def start(self, view: BufferView) -> RunningWeighting:
         return _RunningFIS(self.beta, view)
 

@@ -36,6 +36,10 @@ class IS(Weighting):
         if not (0 <= self.first <= 1 and 0 <= self.last <= 1):
             raise UserError(f"IS({self.first:g}→{self.last:g}): both exponents must lie in [0, 1]")
 
+    @property
+    def steady(self) -> bool:
+        return self.first == self.last
+
     def start(self, view: BufferView) -> RunningWeighting:
         return _RunningIS(self)
 

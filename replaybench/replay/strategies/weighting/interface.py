@@ -64,6 +64,11 @@ class Weighting(Term, ABC):
         super().__init_subclass__()
         cls.lasting = vars(cls).get("lasting", False)  # a promise about a class's own weights is not inherited
 
+    @property
+    def steady(self) -> bool:
+        """Whether weights do not depend on the progress of the run."""
+        return False
+
     @abstractmethod
     def start(self, view: BufferView) -> RunningWeighting:
         """Return the running form."""

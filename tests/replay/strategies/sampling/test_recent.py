@@ -10,6 +10,7 @@ from buffers import chi_square, fill, make, saved
 
 from replaybench.data.errors import UserError
 from replaybench.replay.buffer import Replay
+from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.sampling.proportional import PERprop
 from replaybench.replay.strategies.sampling.recent import ERE
 from replaybench.replay.strategies.sampling.recent_proportional import EREPER
@@ -42,6 +43,11 @@ def test_eta_moves_to_one() -> None:
     c = [schedule(ERE(0.996), 1_000_000, 1000, progress)[499] for progress in (0.0, 0.5, 1.0)]
     assert c == [int(1e6 * 0.996**500), int(1e6 * 0.998**500), 1_000_000]
     assert schedule(ERE(0.99, last=0.99), 1_000_000, 10, 1.0)[0] == int(1e6 * 0.99**100)
+
+
+def test_the_reverse_order_goes_from_the_newest_to_all() -> None:
+    np.testing.assert_array_equal(schedule(ERE(reverse=True), 10**6, 100), schedule(ERE(), 10**6, 100)[::-1])
+    assert str(parse("FIFO[ERE(phase=1000, reverse=true)]")) == "FIFO[ERE(phase=1000, reverse=true)]"
 
 
 def test_the_least_range_goes_with_the_capacity() -> None:
