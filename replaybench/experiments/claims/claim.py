@@ -87,7 +87,12 @@ class Claim:
         Raises:
             UserError: the preset holds none such, or several.
         """
-        return [self._cell(named) for named in self.plus], [self._cell(named) for named in self.minus]
+        cells = [self._cell(named) for named in (*self.plus, *self.minus)]
+        return cells[: len(self.plus)], cells[len(self.plus) :]
+
+    def presets(self) -> list[str]:
+        """Return the preset of each cell, of those of `plus` first."""
+        return [place.get("preset", self.preset) for place in self.places()]
 
     @property
     def in_scores(self) -> bool:

@@ -109,8 +109,8 @@ class Evidence:
         """Say why a cell of the run's own preset is no evidence; empty if it is."""
         if _place(cell) not in self.places:
             return f"{cell.plant}, {cell.learner}, {cell.strategy} is not in {self.path.name}"
-        differences = list(self.differences(cell))
-        return f"{self.path.name} has another {differences[0]}" if differences else ""
+        difference = next(self.differences(cell), "")
+        return difference and f"{self.path.name}: {'' if difference.startswith('version') else 'another '}{difference}"
 
     def version(self, cell: Cell) -> int:
         """Return the version of the numerics of the run's cell at the same place; of several blocks the oldest."""
@@ -125,7 +125,7 @@ class Evidence:
         for each in CORRECTIONS:
             mine = cell.learner.partition(":")[0] == each.learner and re.search(each.strategy, cell.strategy)
             if mine and self.version(cell) < each.version:
-                yield f"version of the numerics, {self.version(cell)}, in which {each.mistake}"
+                yield f"version {self.version(cell)} of the numerics, in which {each.mistake}"
         learner, plant = (self.study.get(kind, {}) for kind in ("learner", "plant"))
         theirs = learner.get(cell.learner, {})
         yield from (
@@ -144,7 +144,9 @@ class Evidence:
         strategy = parse(cell.strategy)
         if strategy.anneals and self.study.get("horizon_steps", 0) != cell.horizon_steps:
             yield "horizon_steps"
-        if strategy.room(self.study.get("capacity", 0)) != cell.capacity:
+        capacity, steps = strategy.room(self.study.get("capacity", 0)), self.episodes * cell.steps_per_episode
+        # Buffers that never fill are the same, but for ERE, whose ranges are parts of the largest size.
+        if capacity != cell.capacity and (min(capacity, cell.capacity) < steps or "ERE" in cell.strategy):
             yield "capacity"
         told = self.data.coords.get("update_every")
         if (0 if told is None else int(told.sel(plant=cell.plant))) != cell.update_every:
@@ -257,11 +259,13 @@ def find(claim: Claim, runs: Sequence[Evidence]) -> Finding | None:
 
 
 def why_not(claim: Claim, runs: Sequence[Evidence]) -> str:
-    """Say why a run of a claim's own preset is no evidence for it; empty if it is, or if there is no such run."""
-    for run in runs:
-        if run.study.get("name") == claim.preset.replace("/", "-"):
-            reasons = (run.shortcoming(cell) for cells in claim.cells() for cell in cells)
-            return next((reason for reason in reasons if reason), "")
+    """Say why runs of a claim's own presets are no evidence for it; empty if they are, or if there are no such runs."""
+    own = {str(run.study.get("name")): run for run in runs}
+    plus, minus = claim.cells()
+    for preset, cell in zip(claim.presets(), (*plus, *minus), strict=True):
+        run = own.get(preset.replace("/", "-"))
+        if run is not None and (reason := run.shortcoming(cell)):
+            return reason
     return ""
 
 

@@ -142,7 +142,7 @@ def test_a_cell_whose_learner_was_corrected_since_is_no_evidence(tmp_path: Path)
         plus=({"strategy": strategies[0]},), minus=({"strategy": strategies[2]},),
     )  # fmt: skip
     assert find(claim, [run]) is None
-    assert "version of the numerics, 7" in why_not(
+    assert "version 7 of the numerics" in why_not(
         claim, [replace(run, study={**run.study, "name": "novati2019-fig1"})]
     )
     (folder / "provenance.json").write_text(json.dumps({"cells": {"a": {"cell": {"numerics": 8}}}}))
