@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.flow.drafting_sigma import WINDOW, moving
-from benchmarks.tables.stored import cell, cells, facts, made, runs
+from benchmarks.tables.stored import cell, cells, facts, made, results, runs
 from benchmarks.tables.text import captioned, number, spread, table
 
 
@@ -20,6 +20,7 @@ _DRAFTING = (
     ("DDPG", "FIFO[Uniform+ReFER]"),
     ("NAF", "FIFO[Uniform+ReFER]"),
     ("DDPG", "FIFO[Uniform]"),
+    ("DDPG:correlated", "FIFO[Uniform]"),
     ("ACER", "FIFO[Uniform]"),
 )
 INSIDE, LOST = 200, -60.0
@@ -29,6 +30,8 @@ INSIDE, LOST = 200, -60.0
 def _drafting() -> dict[str, str]:
     study, rows, found = "novati2019-fig6", [], {}
     for learner, strategy in _DRAFTING:
+        if learner not in results(study)["learner"].values:
+            continue
         one = found[learner, strategy] = cell(study, learner=learner, strategy=strategy)
         sound = np.isfinite(one.data["reward"].values).all(axis=1)
         steps, late = one.data["episode_steps"].values[sound], one.late(one.last)[sound]

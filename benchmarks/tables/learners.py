@@ -118,18 +118,18 @@ def _refer() -> dict[str, str]:
         rows.append([
             f"{found.plant}, {found.learner}" if first else "",
             RULES[found.strategy],
-            ", ".join(map(significant, parts)),
+            ", ".join(map(significant, parts)) if np.isfinite(parts).all() else "–",
             significant(float(divergence.mean())),
             f"{number(share.mean(), 3)}, {number(100 * (share > FAR).mean(), 0)} %" if known else "–",
             _mu(found, 2),
             number(found["dead"], 0),
         ])  # fmt: skip
     caption = (
-        f"{runs(studies[0])}, N = 20,000, DDPG {made(studies[0])}, V-RACER {made(studies[1])}. D_KL(μ‖π) over the "
+        f"{runs(studies[0])}, N = 20,000, DDPG {made(studies[0])}, others {made(studies[1])}. D_KL(μ‖π) over the "
         "stored experiences by a fresh forward pass, "
         f"looked at every {every} episodes: mean over seeds and the looks of each hundred episodes, and over all "
         f"looks. Far: mean share of far-policy steps, and in how many of all looks it is above D = {FAR}. DDPG "
-        "explores with σ = 0.2."
+        "explores with σ = 0.2, DDPG:correlated by correlated noise, whose density is not known."
     )
     headings = ("plant, learner", "replay", "D_KL by hundred episodes", "all", "far", "μ_final [95 %]", "dead")
 

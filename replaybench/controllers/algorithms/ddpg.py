@@ -84,8 +84,8 @@ class DDPGConfig:
 class DDPG(DeterministicLearner):
     """M independent actor-critic pairs with target networks.
 
-    With ReF-ER, which needs Gaussian exploration, Rule 1 masks the critic's errors; the actor's gradient does not
-    depend on stored actions and is only weighed by Rule 2.
+    With ReF-ER, which needs Gaussian exploration, far-policy samples add nothing to the critic's gradient, and to the
+    actor's only the penalty of Rule 2 (Novati & Koumoutsakos 2019, eq. 10; Rule 1 clips both gradients, section 4).
     """
 
     several_at_once = greedy_by_form = True
@@ -187,7 +187,8 @@ def _update(
         evaluate(critic.network, m, critic.tape, s_tm1, pi, q_tm1)
         beta = rules.beta[m]
         for b in range(batch):
-            d_q[b, 0] = kind(-beta / batch) * x.actor_weight[row, b]
+            used = gives_gradient(rho[row, b], rules)
+            d_q[b, 0] = kind(-beta / batch) * x.actor_weight[row, b] if used else kind(0)
         differentiate(critic.network, m, critic.tape, d_q, False, d_pi)
         if rules.pull:
             divergence_gradient(pi, sigmas, x.mu_mean[row], x.mu_log_sigma[row], rules.mu_pi, d_mean, d_log_sigma)

@@ -75,7 +75,7 @@ class SAC(Learner):
     """M independent actors with twin critics and, in the first version, a value network; the policy itself explores."""
 
     several_at_once = greedy_by_form = True
-    metric_names = ("temperature",)
+    metric_names: tuple[str, ...] = ("temperature",)
     networks: dict[str, PopulationMLP]
 
     def __init__(self, config: SACConfig, setting: LearnerSetting) -> None:

@@ -144,9 +144,9 @@ class Evidence:
         strategy = parse(cell.strategy)
         if strategy.anneals and self.study.get("horizon_steps", 0) != cell.horizon_steps:
             yield "horizon_steps"
-        capacity, steps = strategy.room(self.study.get("capacity", 0)), self.episodes * cell.steps_per_episode
-        # Buffers that never fill are the same, but for ERE, whose ranges are parts of the largest size.
-        if capacity != cell.capacity and (min(capacity, cell.capacity) < steps or "ERE" in cell.strategy):
+        room, run = strategy.room(self.study.get("capacity", 0)), cell.steps_per_episode * self.episodes
+        uniform = strategy.sampling.independent and strategy.weights is None
+        if room != cell.capacity and not (uniform and min(room, cell.capacity) >= run):  # else it is never full
             yield "capacity"
         told = self.data.coords.get("update_every")
         if (0 if told is None else int(told.sel(plant=cell.plant))) != cell.update_every:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from replaybench.controllers.agent import Task
 from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
@@ -148,6 +149,54 @@ def test_far_policy_samples_have_no_influence_under_rule_1(kind: Any, config: An
         agent.update(drawn)
         found.append(agent.networks["critic" if kind is DDPG else "network"].parameters)
     np.testing.assert_array_equal(*found)
+
+
+def outputs_of(weights: dict[str, torch.Tensor], x: torch.Tensor, action: torch.Tensor | None = None) -> torch.Tensor:
+    """Evaluate one member's MLP of DDPG's default shape; the action enters the critic's second layer."""
+    last = len(weights) // 2 - 1
+    for layer in range(last + 1):
+        if layer == 1 and action is not None:
+            x = torch.cat([x, action], dim=1)
+        x = x @ weights[f"n.{layer}.weight"] + weights[f"n.{layer}.bias"]
+        x = torch.relu(x) if layer < last else x
+    return torch.tanh(x) if action is None else x[:, 0]
+
+
+@pytest.mark.parametrize("refer", [ReFER1(c=1.0), Both(c=1.0, beta=0.3), ReFER2(beta=0.3)])
+@pytest.mark.parametrize("far_samples", [0, B // 2, B])
+def test_ddpg_descends_equation_10_by_automatic_differentiation(refer: Any, far_samples: int) -> None:
+    """The critic's gradient and the actor's, with none, half and all of a batch far-policy."""
+    config = DDPGConfig(batch_size=B, exploration=GaussianNoise(sigma=0.3))
+    agent, drawn = DDPG(config, LearnerSetting(TASK, 0, range(1), dtype=np.float64, refer=refer)), batch(3)
+    drawn = SimpleNamespace(**{
+        name: {field: column[:1] for field, column in value.items()} if name == "columns" else value[:1]
+        for name, value in vars(drawn).items()
+    })  # fmt: skip
+    drawn.columns["behaviour_mean"][:] = agent.policy(drawn.observation) + 1e-2
+    drawn.columns["behaviour_mean"][0, :far_samples] += 1.0
+    drawn.action[:] = drawn.columns["behaviour_mean"]
+
+    def leaves(network: Any) -> dict[str, torch.Tensor]:
+        named = network.named_weights("n").items()
+        return {name: torch.tensor(array[0].copy(), requires_grad=True) for name, array in named}
+
+    arrays = drawn.observation, drawn.action, drawn.next_observation, drawn.reward, drawn.columns["behaviour_mean"]
+    x, action, x_next, reward, mu = (torch.tensor(array[0]) for array in arrays)
+    actor, critic = leaves(agent.actor), leaves(agent.critic)
+    near = torch.arange(B) >= far_samples if 1 in refer.rules else torch.ones(B, dtype=torch.bool)
+    beta = agent.refer.beta[0]
+    with torch.no_grad():  # target networks begin as copies
+        q_next = outputs_of(critic, x_next, outputs_of(actor, x_next))
+    delta = TASK.reward_scale * reward[:, 0] + TASK.discount * q_next - outputs_of(critic, x, action)
+    (near * delta**2).mean().backward()
+    rho = agent.update(drawn)["rho"][0]
+    assert ((rho >= 2) | (rho <= 0.5)).sum() == far_samples
+    pi, updated = outputs_of(actor, x), leaves(agent.critic)
+    penalty = ((pi - mu) ** 2).sum(dim=1) / (2 * 0.3**2) if 2 in refer.rules else torch.zeros(B, dtype=x.dtype)
+    (-beta * near * outputs_of(updated, x, pi) + (1 - beta) * penalty).mean().backward()
+    for network, leaf in ((agent.critic, critic), (agent.actor, actor)):
+        expected = torch.cat([torch.ravel(leaf[name].grad) for name in network.named_weights("n")])  # type: ignore[arg-type]
+        np.testing.assert_allclose(network.gradient[0], expected, rtol=1e-7, atol=1e-10)
 
 
 @pytest.mark.parametrize(("kind", "config"), LEARNERS)

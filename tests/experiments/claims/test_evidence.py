@@ -99,6 +99,18 @@ def test_cells_under_other_settings_are_no_evidence(changed: dict[str, Any], tmp
     assert find(CLAIM, [read_evidence(store(tmp_path / "run", **changed))]) is None
 
 
+@pytest.mark.parametrize(
+    ("strategy", "capacity", "held"),
+    [("FIFO[Uniform]", 40_000, True), ("FIFO[Uniform]", 39_999, False), ("FIFO[PER]", 40_000, False)],
+)
+def test_sizes_of_buffers_that_are_never_full_are_no_difference(
+    strategy: str, capacity: int, held: bool, tmp_path: Path
+) -> None:
+    run = read_evidence(store(tmp_path / "run", (strategy,), capacity=capacity))
+    study = replace(read_preset(PRESET).study("paper"), strategies=(strategy,), plants=("PendulumDCSC",))
+    assert run.holds(replace(study, capacity=10**6).cells()[0]) == held, "200 episodes of 200 steps"
+
+
 @pytest.mark.parametrize(("strategy", "held"), [("FULL[PER+IS]", False), ("FULL[PER]", True)])
 def test_a_schedule_over_other_steps_is_no_evidence_where_there_is_one(
     strategy: str, held: bool, tmp_path: Path

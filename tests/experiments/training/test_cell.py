@@ -82,6 +82,18 @@ def test_schedules_run_over_as_many_steps_as_asked(every: int) -> None:
     assert np.isfinite(told[6, 600]).all()
 
 
+@pytest.mark.parametrize("strategy", ["FIFO[Uniform]", "FIFO[Uniform+ReFER]"])
+def test_the_size_of_a_buffer_that_is_never_full_changes_nothing(strategy: str) -> None:
+    told = []
+    for capacity in (1000, 5000):
+        cell = make_cell(strategies=(strategy,), learners=("V-RACER",), capacity=capacity, episodes=5)
+        run = CellRun(cell)
+        while run.episode < 5:
+            run.advance()
+        told.append(run.reward)
+    assert np.array_equal(*told)
+
+
 def test_evaluations_are_stored_and_change_no_training(tmp_path: Path) -> None:
     """Each is the mean of its episodes, and those that a stopped run has had are there when it goes on."""
     asked: dict[str, Any] = {"evaluate_every_steps": 500, "evaluation_episodes": 4}
