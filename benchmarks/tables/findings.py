@@ -247,10 +247,11 @@ def _limited() -> str:
 
 def _variants() -> str:
     """Count comparisons of variants of prioritised replay with uniform replay."""
-    found = [verdict for verdict, _ in judged_papers()["panahi2024"][1]]
+    found = [verdict for verdict, _ in judged_papers()["panahi2024"][1] if verdict.effect.n]
     sure = sum(verdict.word == "reproduced" for verdict in found)
-    most = max(verdict.effect.estimate for verdict in found)
-    return f"of {len(found)} comparisons none ends better by more than {number(most, 3)}, {sure} surely not by 0.05"
+    most = number(max(verdict.effect.estimate for verdict in found), 3)
+    told = f"in none of {len(found)} comparisons the typical run ends better by more than {most}"
+    return f"{told}, in {sure} significantly less than 0.05"
 
 
 def _told(one: np.ndarray, other: np.ndarray, digits: int = 3, statistic: Statistic = "mean") -> str:
