@@ -174,7 +174,7 @@ def _missing() -> str:
     rows = []
     for preset, claims in found.items():
         reasons = dict.fromkeys(why_not(claim, evidence()) for claim in claims)
-        named = {}
+        named: dict[str, tuple[str, Cell]] = {}
         for claim in claims:
             plus, minus = claim.cells()
             named |= {cell.id: (own, cell) for own, cell in zip(claim.presets(), (*plus, *minus), strict=True)}
