@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.tables import claims_picture, pages
+from benchmarks.tables import claims_picture, coverage, pages
 from benchmarks.tables.marks import filled, names, unmarked
 from benchmarks.tables.text import number, significant
+from replaybench.experiments.presets.preset import preset_names
 
 MEASUREMENT = re.compile(
     r"−\d+\.?\d* \[|\d \[[−\d]|\d+(\.\d+)?× (as|faster|slower|cheaper)|\d (updates|steps|actions|items|M)?/s\b"
@@ -24,6 +25,16 @@ def test_pages_are_as_the_stored_files_say(page: Path) -> None:
 
 def test_the_pictures_of_claims_show_what_their_tables_say() -> None:
     assert not claims_picture.outdated(), "run `make tables`"
+
+
+def test_every_preset_of_the_five_papers_is_on_the_page_of_coverage() -> None:
+    named = {
+        paper: {entry for entries in found.values() for entry in entries} for paper, found in coverage.parts().items()
+    }
+    for preset in preset_names():
+        paper = preset.partition("/")[0]
+        assert preset in named.get(paper, {preset}), f"add {preset} to benchmarks/tables/coverage.toml"
+    assert set(named) == {"debruin2018", "novati2019", "wang2017", "sun2020", "wang2019"}
 
 
 def test_every_text_is_shown_somewhere() -> None:

@@ -1,7 +1,7 @@
 """Do intervals and tests of few runs hold what they say? Drawn scores of which the truth is known, many thousand times.
 
-`python benchmarks/evidence/interval_coverage.py` stores `results/coverage.json`, from which the table on the page of
-results is made; it takes one or two minutes of a core.
+`python benchmarks/evidence/interval_coverage.py` stores `results/coverage.json`, from which the tables on the page of
+statistics are made; it takes five minutes of a core.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from replaybench.data.provenance import this_code
-from replaybench.experiments.results.bootstrap import Statistic, bootstrap
+from replaybench.experiments.results.bootstrap import Statistic, bootstrap, weights
 from replaybench.experiments.results.distribution import assured, assured_share, improvements
 from replaybench.experiments.results.sign_flips import flipped, surpassed
 
 STORED: Final = Path(__file__).resolve().parents[1] / "results" / "coverage.json"
 SIZES: Final = (5, 10, 25, 50)
+JUDGED: Final = (8, 16, 50)
 REPETITIONS: Final = 1000
 _CHUNK: Final = 250
 _SHARED: Final = 0.5
@@ -133,8 +134,73 @@ def _share_above(quantile: Quantile, levels: Floats) -> Floats:
     return 1.0 - np.searchsorted(quantile(grid), levels) / grid.size
 
 
+def _rarely_collapsed(chance: Floats) -> Floats:
+    """2 % of runs end near 0, the others near 0.9."""
+    collapsed = chance < 0.02
+    typical = _steady(np.where(collapsed, 0.5, (chance - 0.02) / 0.98))
+    return np.where(collapsed, 0.05 * ndtri(np.clip(chance / 0.02, 1e-9, 1 - 1e-9)), typical)
+
+
+def _steady(chance: Floats) -> Floats:
+    """Runs that end near 0.9."""
+    return 0.9 + 0.04 * ndtri(np.clip(chance, 1e-9, 1 - 1e-9))
+
+
+CONTRASTS: Final[dict[str, tuple[Quantile, Quantile]]] = {
+    "normal − normal": (_normal, _normal),
+    "skewed − normal": (_skewed, _normal),
+    "skewed − skewed": (_skewed, _skewed),
+    "2 % collapse − none": (_rarely_collapsed, _steady),
+    "2 % collapse − 2 % collapse": (_rarely_collapsed, _rarely_collapsed),
+}
+"""Two strategies' scores of which differences are judged."""
+
+
+def verdicts(one: Quantile, other: Quantile, size: int, repetitions: int, seed: int = 40) -> dict[str, float]:
+    """Return how often a claim's test and interval are wrong together about so many seeds, and how often they decide.
+
+    Wrong is to call an effect more, or less, than it truly is: every false verdict calls an effect more than zero, or
+    less than the smallest effect of interest, where it is just that. Decided are claims of more whose true effect is
+    one standard deviation of a typical difference, and twice the smallest effect of interest.
+    """
+    ((many, others),) = chunks(1_000_000, 1, seed)
+    population = (one(many) - other(others))[0]
+    quarters = np.quantile(population, [0.25, 0.75])
+    middle = population[(population >= quarters[0]) & (population <= quarters[1])].mean()
+    true: dict[Statistic, float] = {"interquartile mean": float(middle), "mean": float(population.mean())}
+    step = float(np.ptp(quarters)) / 1.349
+    found: dict[str, list[Floats]] = {}
+    for chances, other_chances in chunks(size, repetitions, seed):
+        differences = one(chances) - other(other_chances)
+        for statistic, truth_of in true.items():
+            beyond = differences - truth_of
+            low, high = bootstrap(beyond, statistic).interval()
+            found.setdefault(f"{statistic}: more, wrongly", []).append((_each(beyond, statistic) < 0.05) & (low > 0))
+            found.setdefault(f"{statistic}: less, wrongly", []).append((_each(-beyond, statistic) < 0.05) & (high < 0))
+            decided = (_each(beyond + step, statistic) < 0.05) & (low + step > 0)
+            for each in ("mean", statistic):
+                decided &= _estimates(beyond + step, each) >= step / 2
+            found.setdefault(f"{statistic}: decided", []).append(decided)
+    return {name: float(np.concatenate(values).mean()) for name, values in found.items()}
+
+
+def _each(differences: Floats, statistic: Statistic) -> Floats:
+    """Return the p value of each sample `[R, n]`: all flips of all samples would take gigabytes."""
+    return np.array([float(surpassed(sample, statistic)) for sample in differences])
+
+
+def _estimates(samples: Floats, statistic: Statistic) -> Floats:
+    estimates: Floats = np.sort(samples, axis=-1) @ weights(samples.shape[-1], statistic)
+    return estimates
+
+
 def main() -> None:
     began = time.process_time()
+    judged = [
+        {"scores": name, "runs": size, **verdicts(*both, size, REPETITIONS // 2)}
+        for name, both in CONTRASTS.items()
+        for size in JUDGED
+    ]
     rows = [
         {"scores": name, "runs": size, **simulate(quantile, size, REPETITIONS)}
         for name, quantile in SCORES.items()
@@ -148,6 +214,7 @@ def main() -> None:
         "shared": _SHARED,
         "core_seconds": round(time.process_time() - began, 1),
         "rows": rows,
+        "verdicts": judged,
     }
     STORED.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     print(f"{STORED}: {told['core_seconds']} s")

@@ -1,107 +1,89 @@
-"""Which published claims hold in the runs that are stored."""
+"""Verdicts on published claims by all stored runs."""
 
 from __future__ import annotations
 
 import functools
+import statistics
 from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from benchmarks.tables.stored import RESULTS, cells, facts, made, runs
 from benchmarks.tables.text import captioned, listed, number, table
-from replaybench.experiments.claims.claim import Claims, claim_files, read_claims
-from replaybench.experiments.claims.evidence import Finding, read_evidence
+from replaybench.controllers.registry import algorithm_of
+from replaybench.experiments.claims.claim import Claim, Claims, claim_files, read_claims
+from replaybench.experiments.claims.evidence import Evidence, Finding, read_evidence, why_not
 from replaybench.experiments.claims.show import expected, judged, still_needed
 from replaybench.experiments.claims.verdict import Verdict
-from replaybench.experiments.presets.preset import preset_names, read_preset
+from replaybench.experiments.presets.preset import Scale, preset_names, read_preset
 from replaybench.experiments.results.effects import p_text
+from replaybench.experiments.training.study import Cell
 
-STUDIES: Final = (
-    "expl-zero",
-    "fedus2020-capacity",
-    "debruin2018-fig3",
-    "debruin2018-fig5",
-    "debruin2018-fig7",
-    "debruin2018-fig8",
-    "debruin2018-fig9",
-    "debruin2018-fig10",
-    "debruin2018-fig11",
-    "debruin2018-fig12",
-    "debruin2018-fig13",
-    "debruin2018-fig14",
-    "debruin2018-fig15",
-    "debruin2018-fig18",
-    "debruin2018-fig19",
-    "debruin2018-fig20",
-    "debruin2018-fig21",
-    "debruin2018-table6",
-    "separation",
-    "novati2019-fig1",
-    "novati2019-fig1mujoco",
-    "novati2019-fig3",
-    "novati2019-fig3mujoco",
-    "novati2019-fig4",
-    "novati2019-fig4mujoco",
-    "novati2019-fig6",
-    "refer-million",
-    "panahi2024-variants",
-    "sun2020-fig3",
-    "sun2020-fig4",
-    "sun2020-fig6",
-    "sun2020-small",
-    "wang2017-fig3",
-    "wang2017-fig4",
-    "wang2019-small",
-    "wang2019-table1",
-)
-"""Stored runs with cells that claims compare."""
-WORDS: Final = ("reproduced", "contradicted", "undecided")
+WORDS: Final = ("reproduced", "contradicted", "smaller than relevant", "undecided", "not run")
+BEFORE: Final = "claims_before.json"
+"""Verdicts before claims were judged by interquartile means: word, mean effect and seeds, by claim."""
+RESTATED: Final = {
+    "debruin2018.pendulum-low-rate-diversity": "restated: the paper says diversity, of states or of actions",
+    "debruin2018.pendulum-fis-does-not-help-tde": "restated: the paper says that it does not help",
+    "debruin2018.per-alpha-hastens": "replaced: it was the contrast of `pendulum-per-hastens-full`, counted twice",
+    "novati2019.pendulum-vracer-distance-is-held": "replaced: the paper says this of ACER, not of the mask alone",
+    "novati2019.magman-vracer-distance-is-held": "replaced: the paper says this of ACER, not of the mask alone",
+    "wang2019.cheetah-per-does-not-help": "replaced: the paper finds a gain near the end of training (section 4.3)",
+}
+"""Claims that did not say what their paper says."""
 
-Judged = list[tuple[Verdict, Finding]]
+Judged = list[tuple[Verdict, Finding | None]]
 
 
 def texts() -> dict[str, str]:
     tables = {f"claims.{name}": _claims(found) for name, (_, found) in judged_papers().items()}
-    return {"claims": _overview(), "claims.runs": _runs(), "claims.said": _said(), **tables}
+    told = {"claims": _overview(), "claims.runs": _runs(), "claims.said": _said(), "claims.missing": _missing()}
+    return {**told, "claims.changed": _changed(), "claims.before": _before(), **tables}
+
+
+@functools.cache
+def evidence() -> list[Evidence]:
+    """Return all stored runs that have results and their study."""
+    return [read_evidence(path) for path in sorted(RESULTS.glob("*/results.nc"))]
 
 
 @functools.cache
 def judged_papers() -> dict[str, tuple[Claims, Judged]]:
-    """Return the claims of every paper of which some were run, and what these say."""
-    evidence = [read_evidence(RESULTS / study) for study in STUDIES]
-    papers = {}
-    for name in claim_files():
-        family = read_claims(name)
-        pairs = zip(*judged(family, evidence), strict=True)
-        if found := [(verdict, finding) for verdict, finding in pairs if finding is not None]:
-            papers[name] = family, found
-    return papers
+    """Return the claims of every paper with verdicts by all stored runs."""
+    families = {name: read_claims(name) for name in claim_files()}
+    return {name: (family, list(zip(*judged(family, evidence()), strict=True))) for name, family in families.items()}
 
 
-def _counts(found: Judged) -> list[int]:
-    words = Counter(verdict.word for verdict, _ in found)
-    return [words[word] for word in WORDS]
+def _counts(words: Iterable[str]) -> list[int]:
+    counted = Counter(words)
+    return [counted[word] for word in WORDS]
 
 
 def _overview() -> str:
     """Count verdicts by paper."""
-    lines = [(family.paper, len(family.claim), *_counts(found)) for family, found in judged_papers().values()]
-    rows = [[paper, *map(str, (said, sum(counts), *counts))] for paper, said, *counts in lines]
-    rows.append(["all", *(str(sum(line)) for line in zip(*((r[1], sum(r[2:]), *r[2:]) for r in lines), strict=True))])
-    return table(("paper", "claims", "run", *WORDS), rows)
+    lines = {family.paper: _counts(verdict.word for verdict, _ in found) for family, found in judged_papers().values()}
+    lines["all"] = [sum(column) for column in zip(*lines.values(), strict=True)]
+    return table(("paper", "claims", *WORDS), [[name, *map(str, (sum(line), *line))] for name, line in lines.items()])
 
 
 def _said() -> str:
-    counts = [sum(column) for column in zip(*(_counts(found) for _, found in judged_papers().values()), strict=True)]
-    written = sum(len(read_claims(name).claim) for name in claim_files())
+    counts = _counts(verdict.word for _, found in judged_papers().values() for verdict, _ in found)
     verdicts = listed([f"{count} {word}" for count, word in zip(counts, WORDS, strict=True)])
-    return f"{sum(counts)} of {written} claims are judged: {verdicts}"
+    return f"of {sum(counts)} claims {verdicts}"
+
+
+def _used() -> list[str]:
+    """Return the names of the runs on which verdicts rest."""
+    found = (finding for _, pairs in judged_papers().values() for _, finding in pairs if finding is not None)
+    return sorted({run for finding in found for run in finding.runs})
 
 
 def _runs() -> str:
-    """Say what each of the runs is, and what it took."""
+    """Describe each run on which verdicts rest, and its cost."""
     presets = {name.replace("/", "-"): name for name in preset_names()}
     rows = []
-    for study in STUDIES:
+    for study in _used():
         preset = read_preset(presets[study]) if study in presets else None
         ran = facts(f"{study}/provenance.json").get("cells", {}).values()
         minutes = sum(cell["seconds"] for cell in ran) / 60 if all("seconds" in cell for cell in ran) else float("nan")
@@ -113,29 +95,146 @@ def _runs() -> str:
             number(minutes, 0),
             made(study),
         ])  # fmt: skip
-    folders = " ".join(f"benchmarks/results/{study}" for study in STUDIES)
-    caption = f"`replaybench claims {folders}`. Minutes are of one core, which other work shared."
+    caption = (
+        f"`replaybench claims benchmarks/results/*/results.nc`: of {len(evidence())} stored runs, those with "
+        "cells that claims compare. Minutes are of one core, which other work shared."
+    )
     return captioned(caption, table(("run", "what", "cells", "runs of each", "minutes", "made"), rows))
 
 
 def _claims(found: Judged) -> str:
-    """Tell of each claim of a paper."""
-    headings = ("claim", "source", "expected", "effect [95 %]", "n", "run, episodes", "p", "p!", "verdict")
+    """Show each claim of a paper."""
+    headings = ("claim", "source", "expected", "effect [95 %]", "mean", "n", "run, episodes", "p", "p!", "verdict")
     return table(headings, [_row(*pair) for pair in found])
 
 
-def _row(verdict: Verdict, finding: Finding) -> list[str]:
+def _row(verdict: Verdict, finding: Finding | None) -> list[str]:
+    claim = [verdict.claim.statement, verdict.claim.source, expected(verdict.claim)]
+    if finding is None:
+        return [*claim, "–", "–", "0", f"`{verdict.claim.preset}`", "", "", verdict.word]
     low, high = verdict.effect.interval()
-    effect = f"{number(verdict.effect.estimate, 3)} [{number(low, 3)}, {number(high, 3)}]"
     word = f"undecided; {still_needed(verdict)}" if verdict.word == "undecided" else verdict.word
     return [
-        verdict.claim.statement,
-        verdict.claim.source,
-        expected(verdict.claim),
-        effect,
+        *claim,
+        f"{number(verdict.effect.estimate, 3)} [{number(low, 3)}, {number(high, 3)}]",
+        number(_mean(verdict), 3),
         str(verdict.effect.n),
         f"{' '.join(f'`{run}`' for run in finding.runs)}, {finding.episodes:,}",
         p_text(verdict.supports),
         p_text(verdict.refutes),
-        word,
+        word.replace("-", "−") if verdict.split else word,
     ]
+
+
+def _mean(verdict: Verdict) -> float:
+    return replace(verdict.effect, statistic="mean").estimate
+
+
+def _before() -> str:
+    """Count the verdicts before."""
+    counts = _counts(word for word, *_ in facts(BEFORE).values())
+    return listed([f"{count} {word}" for count, word in zip(counts, WORDS, strict=True) if count])
+
+
+def _changed() -> str:
+    """Show each claim whose verdict is another than before, and why."""
+    before = facts(BEFORE)
+    now = {f"{name}.{v.claim.id}": v for name, (_, found) in judged_papers().items() for v, _ in found}
+    rows = []
+    for name, (word, effect, seeds) in before.items():
+        verdict = now.get(name)
+        after = verdict.word if verdict is not None else "–"
+        if after != word:
+            rows.append([f"`{name}`", word, after, _reason(name, verdict, effect, seeds)])
+    return table(("claim", "before", "now", "why"), rows)
+
+
+def _reason(name: str, verdict: Verdict | None, effect: float, seeds: int) -> str:
+    if verdict is None or name in RESTATED:
+        return RESTATED[name]
+    if verdict.word == "not run":
+        return f"to be run again: {why_not(verdict.claim, evidence()) or 'no stored run has its cells'}"
+    told = f"{seeds} seeds, now {verdict.effect.n}; " if verdict.effect.n != seeds else ""
+    if verdict.word == "smaller than relevant":
+        return f"{told}significantly as the paper says, and less than {verdict.claim.relevance:g}"
+    return (
+        f"{told}mean {number(_mean(verdict), 3)}, interquartile mean {number(verdict.effect.estimate, 3)}"
+        if verdict.claim.measure != "rise" or not told
+        else told.removesuffix("; ")
+    )
+
+
+def _missing() -> str:
+    """Show for each preset which claims no run decides, what they lack, and the time of their cells."""
+    found: dict[str, list[Claim]] = {}
+    for _, pairs in judged_papers().values():
+        for verdict, finding in pairs:
+            if finding is None:
+                found.setdefault(verdict.claim.preset, []).append(verdict.claim)
+    rows = []
+    for preset, claims in found.items():
+        reasons = dict.fromkeys(why_not(claim, evidence()) for claim in claims)
+        named: dict[str, tuple[str, Cell]] = {}
+        for claim in claims:
+            plus, minus = claim.cells()
+            named |= {cell.id: (own, cell) for own, cell in zip(claim.presets(), (*plus, *minus), strict=True)}
+        hours = [_hours(*each) for each in named.values()]
+        rows.append([
+            f"`{preset}`",
+            listed([f"`{claim.id}`" for claim in claims]),
+            "; ".join(filter(None, reasons)) or "never run",
+            number(sum(hours), 1),
+        ])  # fmt: skip
+    caption = (
+        "Core hours of the cells that these claims compare, at scale standard (on plants that it leaves out, at scale "
+        "paper), by the time that stored runs of the same learner took a step."
+    )
+    return captioned(caption, table(("preset", "claims", "why", "core hours"), rows))
+
+
+def _hours(preset: str, cell: Cell) -> float:
+    """Return the core hours of all seeds of a cell."""
+    scales: tuple[Scale, ...] = "standard", "paper"
+    for scale in scales:
+        mine = [each for each in _preset_cells(preset, scale) if _point(each) == _point(cell)]
+        if mine:
+            steps = sum(each.members * each.episodes * each.steps_per_episode for each in mine)
+            return steps * _step_seconds(preset, cell) / 3600
+    return float("nan")
+
+
+@functools.cache
+def _preset_cells(preset: str, scale: Scale) -> list[Cell]:
+    return read_preset(preset).study(scale).cells()
+
+
+def _point(cell: Cell) -> tuple[str | float, ...]:
+    return cell.plant, cell.learner, cell.strategy, cell.noise, cell.frequency
+
+
+def _step_seconds(preset: str, cell: Cell) -> float:
+    """Return the median time of a step of one learner: in the preset's own run, on the plant, or in all stored runs."""
+    algorithm = algorithm_of(cell.learner).removesuffix("-discrete")
+    keys = (preset.replace("/", "-"), algorithm), (algorithm, cell.plant), (algorithm,)
+    return next((statistics.median(_rates()[key]) for key in keys if key in _rates()), float("nan"))
+
+
+@functools.cache
+def _rates() -> dict[tuple[str, ...], list[float]]:
+    """Return seconds of a step in stored runs, by run and algorithm, by algorithm and plant, and by algorithm."""
+    found: dict[tuple[str, ...], list[float]] = {}
+    lengths = {
+        (cell.plant, cell.frequency): cell.steps_per_episode
+        for preset in preset_names()
+        for cell in _preset_cells(preset, "standard")
+    }
+    for run in evidence():
+        for told in facts(f"{run.path.name}/provenance.json").get("cells", {}).values():
+            cell = told.get("cell", {})
+            steps = lengths.get((cell.get("plant"), cell.get("frequency")))
+            if steps is not None and "seconds" in told:
+                rate = told["seconds"] / (steps * cell["members"] * cell["episodes"])
+                algorithm = algorithm_of(cell["learner"])
+                for key in ((run.path.name, algorithm), (algorithm, cell["plant"]), (algorithm,)):
+                    found.setdefault(key, []).append(rate)
+    return found

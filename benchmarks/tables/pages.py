@@ -8,6 +8,7 @@ from pathlib import Path
 from benchmarks.tables import (
     advice,
     claims,
+    coverage,
     drafting,
     drafting_memory,
     endurance,
@@ -35,6 +36,7 @@ PAGES = (ROOT / "README.md", ROOT / "benchmarks/README.md", *sorted((ROOT / "doc
 MODULES = (
     advice,
     claims,
+    coverage,
     drafting,
     drafting_memory,
     transfer,

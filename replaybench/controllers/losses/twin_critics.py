@@ -72,7 +72,7 @@ def fit_twins(
 ) -> None:  # fmt: skip
     """Do one step of member m's critics, on a row of x, for the losses coefficient · mean_b w_b (y_b − Q_i(s_b, a_b))².
 
-    `delta` `[B]` becomes ½ (|δ₁| + |δ₂|), δ before the step (Wang & Ross 2019, section 4.3).
+    `delta` `[B]` becomes ½ (|δ₁| + |δ₂|), δ before the step (Wang & Ross 2019, section 3.3).
     """
     batch = y.shape[0]
     kind = y.dtype.type

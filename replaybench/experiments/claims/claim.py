@@ -16,7 +16,6 @@ from replaybench.data.configuration import build
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.formats.documents import read_toml
 from replaybench.experiments.presets.preset import read_preset
-from replaybench.experiments.results.bootstrap import Statistic
 from replaybench.experiments.training.study import Cell
 
 FOLDER: Final = Path(__file__).parent
@@ -43,8 +42,7 @@ class Claim:
         minus: cells.
         where: axes that all of these cells share.
         level: number that the contrast is compared with, 0 where cells are compared with each other.
-        measure: of each run, "final" (μ_final), "best" (μ_max), "rise" (episodes until μ_r >= 0.8, of whose
-            differences the interquartile mean is taken), "greedy" (mean
+        measure: of each run, "final" (μ_final), "best" (μ_max), "rise" (episodes until μ_r >= 0.8), "greedy" (mean
             μ_r of the last greedy episodes), "reward" (mean reward, or return, of the last training episodes), "whole"
             (of all training episodes), "last STEPS" (of those in the last steps, "last 200000"), "evaluation" (mean
             reward, or return, of all evaluations without exploration), "evaluation STEPS" (of those in the last
@@ -83,21 +81,18 @@ class Claim:
         if not self.plus:
             raise UserError(f"claim {self.id}: plus is empty")
 
-    @property
-    def statistic(self) -> Statistic:
-        """What is taken of the paired differences.
-
-        A run that never rises counts as long as it is, so that a mean of times tells of the length of the runs.
-        """
-        return "interquartile mean" if self.measure == "rise" else "mean"
-
     def cells(self) -> tuple[list[Cell], list[Cell]]:
         """Return the cells of `plus` and `minus`, the first block of seeds of each, at paper scale.
 
         Raises:
             UserError: the preset holds none such, or several.
         """
-        return [self._cell(named) for named in self.plus], [self._cell(named) for named in self.minus]
+        cells = [self._cell(named) for named in (*self.plus, *self.minus)]
+        return cells[: len(self.plus)], cells[len(self.plus) :]
+
+    def presets(self) -> list[str]:
+        """Return the preset of each cell, of those of `plus` first."""
+        return [place.get("preset", self.preset) for place in self.places()]
 
     @property
     def in_scores(self) -> bool:

@@ -10,8 +10,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,9 +22,10 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError
-from replaybench.data.formats.documents import read_toml
+from replaybench.data.formats.documents import read_json, read_toml
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.experiments.claims.claim import AXES, Claim
+from replaybench.experiments.results.bootstrap import Statistic
 from replaybench.experiments.results.dataset import last_of, mu_r, runs_there, score_key
 from replaybench.experiments.results.effects import Effect, paired
 from replaybench.experiments.results.results_file import read_results
@@ -31,6 +34,29 @@ from replaybench.replay.strategies.notation import parse
 
 Floats = NDArray[np.float64]
 
+
+@dataclass(frozen=True)
+class Correction:
+    """A learner's mistake that was mended; cells that it computed before are no evidence.
+
+    Attributes:
+        learner: name of the learner, of all its variants.
+        strategy: what is found in the names of the strategies that are concerned, a regular expression.
+        version: first version of the numerics without the mistake.
+        mistake: what it did.
+    """
+
+    learner: str
+    strategy: str
+    version: int
+    mistake: str
+
+
+CORRECTIONS: Final = (
+    Correction("DDPG", r"\+ReFER(?!-2)", 8, "Rule 1 did not clip the actor's gradients of far-policy samples"),
+)
+STATISTIC: Final[Statistic] = "interquartile mean"
+"""What is taken of a claim's paired differences."""
 _STUDY_WIDE: Final = ("discount", "observe", "device")
 """Keys of a study file that decide a cell's numbers and are the same in both."""
 _LEAST: Final = 1e-6
@@ -42,11 +68,17 @@ _ALIKE: Final = 1e-3
 
 @dataclass(frozen=True)
 class Evidence:
-    """The results of one run, with the settings that made them."""
+    """The results of one run, with the settings that made them.
+
+    Attributes:
+        numerics: version of the numerics by which each cell was computed, by the cell's id, where the run's folder
+            says so; else it is that of the results.
+    """
 
     path: Path
     data: xr.Dataset
     study: Mapping[str, Any]
+    numerics: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def root_seed(self) -> int:
@@ -58,15 +90,42 @@ class Evidence:
         """Episodes of each run."""
         return self.data.sizes["episode"]
 
+    @cached_property
+    def axes(self) -> dict[str, list[Any]]:
+        """Values of each axis."""
+        return {axis: self.data[axis].values.tolist() for axis in AXES}
+
+    @cached_property
+    def places(self) -> set[tuple[Any, ...]]:
+        """Places on the axes at which there are results."""
+        there = runs_there(self.data).any("seed").transpose(*AXES).values
+        return {tuple(self.axes[axis][i] for axis, i in zip(AXES, at, strict=True)) for at in np.argwhere(there)}
+
     def holds(self, cell: Cell) -> bool:
         """Tell whether a cell's results are there, under the same settings."""
-        place = {axis: getattr(cell, axis) for axis in AXES}
-        if any(place[axis] not in self.data[axis].values.tolist() for axis in AXES):
-            return False
-        return bool(runs_there(self.data).sel(place).any()) and not list(self.differences(cell))
+        return _place(cell) in self.places and not list(self.differences(cell))
+
+    def shortcoming(self, cell: Cell) -> str:
+        """Say why a cell of the run's own preset is no evidence; empty if it is."""
+        if _place(cell) not in self.places:
+            return f"{cell.plant}, {cell.learner}, {cell.strategy} is not in {self.path.name}"
+        difference = next(self.differences(cell), "")
+        return difference and f"{self.path.name}: {'' if difference.startswith('version') else 'another '}{difference}"
+
+    def version(self, cell: Cell) -> int:
+        """Return the version of the numerics of the run's cell at the same place; of several blocks the oldest."""
+        told = int(self.data.attrs["numerics_version"])
+        if "cell" not in self.data.coords:
+            return told
+        ids = self.data["cell"].sel({axis: getattr(cell, axis) for axis in AXES}).values.ravel().tolist()
+        return min(self.numerics.get(each, told) for each in ids)
 
     def differences(self, cell: Cell) -> Iterator[str]:
-        """Yield the names of the settings in which the run's cell at the same place is another."""
+        """Yield the names of the settings in which the run's cell at the same place is another, and mended mistakes."""
+        for each in CORRECTIONS:
+            mine = cell.learner.partition(":")[0] == each.learner and re.search(each.strategy, cell.strategy)
+            if mine and self.version(cell) < each.version:
+                yield f"version {self.version(cell)} of the numerics, in which {each.mistake}"
         learner, plant = (self.study.get(kind, {}) for kind in ("learner", "plant"))
         theirs = learner.get(cell.learner, {})
         yield from (
@@ -97,6 +156,10 @@ class Evidence:
             yield "update_every"
 
 
+def _place(cell: Cell) -> tuple[Any, ...]:
+    return tuple(getattr(cell, axis) for axis in AXES)
+
+
 def read_evidence(path: Path) -> Evidence:
     """Read a run folder, or a folder that holds its `study.toml` and `results.nc`.
 
@@ -112,7 +175,18 @@ def read_evidence(path: Path) -> Evidence:
     named = all(isinstance(table, dict) and all(isinstance(t, dict) for t in table.values()) for table in tables)
     if not named or not all(isinstance(study.get(key, 0), int) for key in ("root_seed", "capacity")):
         raise UserError(f"{folder.study} is no study that `sweep` wrote")
-    return Evidence(folder.path, read_results(folder.results), study)
+    return Evidence(folder.path, read_results(folder.results), study, _numerics(folder))
+
+
+def _numerics(folder: RunFolder) -> dict[str, int]:
+    """Return the version of the numerics of each cell, by its id, of those cells of which it is known."""
+    cells = read_json(folder.provenance).get("cells") if folder.provenance.is_file() else None
+    versions = {}
+    for key, told in cells.items() if isinstance(cells, dict) else ():
+        cell = told.get("cell") if isinstance(told, dict) else None
+        if isinstance(cell, dict) and isinstance(version := cell.get("numerics"), int):
+            versions[key] = version
+    return versions
 
 
 def measured(evidence: Evidence, cell: Cell, measure: str) -> Floats:
@@ -172,9 +246,8 @@ def find(claim: Claim, runs: Sequence[Evidence]) -> Finding | None:
     Cells may come from several runs if these have the same root seed and length. Of several lengths the longest
     counts, and there the seeds of all root seeds.
     """
-    known = [{axis: set(run.data[axis].values.tolist()) for axis in AXES} for run in runs]
     for place in claim.places():  # without the names that a claim is about there is no need to make its cells
-        if not any(all(value in axes[axis] for axis, value in place.items() if axis in axes) for axes in known):
+        if not any(all(value in run.axes.get(axis, [value]) for axis, value in place.items()) for run in runs):
             return None
     found = [
         each for key in sorted({(run.root_seed, run.episodes) for run in runs}) if (each := _of(claim, runs, *key))
@@ -185,7 +258,18 @@ def find(claim: Claim, runs: Sequence[Evidence]) -> Finding | None:
         return None
     differences = np.concatenate([each.effect.differences for each in pooled])
     names = tuple(dict.fromkeys(name for each in pooled for name in each.runs))
-    return Finding(Effect(differences, claim.statistic), longest, sum(each.failed for each in pooled), names)
+    return Finding(Effect(differences, STATISTIC), longest, sum(each.failed for each in pooled), names)
+
+
+def why_not(claim: Claim, runs: Sequence[Evidence]) -> str:
+    """Say why runs of a claim's own presets are no evidence for it; empty if they are, or if there are no such runs."""
+    own = {str(run.study.get("name")): run for run in runs}
+    plus, minus = claim.cells()
+    for preset, cell in zip(claim.presets(), (*plus, *minus), strict=True):
+        run = own.get(preset.replace("/", "-"))
+        if run is not None and (reason := run.shortcoming(cell)):
+            return reason
+    return ""
 
 
 def _of(claim: Claim, runs: Sequence[Evidence], root_seed: int, episodes: int) -> Finding | None:
@@ -200,7 +284,7 @@ def _of(claim: Claim, runs: Sequence[Evidence], root_seed: int, episodes: int) -
         _check_scale([(cell, run) for cell, (_, _, run) in zip((*plus, *minus), samples, strict=True)])
     seeds = min(len(sample) for sample, _, _ in samples)
     values = [sample[:seeds] for sample, _, _ in samples]
-    effect = paired(values[: len(plus)], values[len(plus) :], claim.level, claim.statistic)
+    effect = paired(values[: len(plus)], values[len(plus) :], claim.level, STATISTIC)
     names = tuple(dict.fromkeys(run.path.name for _, _, run in samples))
     failed = sum(failed for _, failed, _ in samples)
     return Finding(effect, episodes, failed, names) if effect.n or failed else None

@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 LOOKS: Final[dict[Word, tuple[str, str]]] = {
     "reproduced": ("o", PALETTE[2]),
     "contradicted": ("X", PALETTE[1]),
+    "smaller than relevant": ("s", PALETTE[0]),
     "undecided": ("d", "0.55"),
 }
 """Marker and colour of a verdict."""
 _CAPTION: Final = (
-    "Differences of paired seeds (means, of rise times interquartile means) with 95 % BCa intervals, in units of what "
-    "would matter in practice (dashed); what is claimed to be more, or less, lies to the right, "
-    "what is claimed to be no more, or no different, within the band."
+    "Interquartile means of the differences of paired seeds, with 95 % BCa intervals, in units of the smallest effect "
+    "of interest (dashed). Where a claim says more, or less, that is to the right. "
+    "Where it says no more, or no different, that is the band."
 )
 _WIDTH: Final = 8.8
 _LETTERS: Final = 72
@@ -54,7 +55,7 @@ def claims_figure(families: Sequence[tuple[Claims, Sequence[Verdict]]]) -> Figur
     for axes, (paper, verdicts) in zip(panels, papers, strict=True):
         axes.set_title(paper, loc="left", weight="bold")
         _draw(axes, verdicts)
-    panels[-1].set_xlabel("effect, in units of what would matter (logarithmic beyond ±1)")
+    panels[-1].set_xlabel("effect, in units of the smallest effect of interest (logarithmic beyond ±1)")
     return figure
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ from replaybench.experiments.results.effects import p_text
 _STYLES: Final[dict[Word, str]] = {
     "reproduced": "green",
     "contradicted": "red",
+    "smaller than relevant": "cyan",
     "undecided": "yellow",
     "not run": "dim",
 }
@@ -98,7 +100,7 @@ def _table(family: Claims, verdicts: Sequence[Verdict], findings: Sequence[Findi
     """Return a paper's claims: those that were run with what came out, or all of them without."""
     shown = [pair for pair in zip(verdicts, findings, strict=True) if everything or pair[1] is not None]
     caption = (
-        "effects: mean differences of paired seeds (of rise times the interquartile mean) with 95 % BCa intervals; p, "
+        "effects: interquartile means of the differences of paired seeds with 95 % BCa intervals; p, "
         "the chance of such runs if the claim were false, and if it were true (!), by flipped signs, Holm's over all "
         "claims of a paper"
     )
@@ -162,6 +164,8 @@ def still_needed(verdict: Verdict) -> str:
         return "one seed tells nothing" if verdict.effect.n else "no seed is left to compare"
     if verdict.effect.sd == 0:
         return "the runs are alike"
+    if verdict.split:
+        return f"few runs make the mean, {replace(verdict.effect, statistic='mean').estimate:+.3g}"
     return f"{more} more seed{'s' if more > 1 else ''}" if more else "too near to tell"
 
 

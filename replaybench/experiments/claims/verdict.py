@@ -1,7 +1,12 @@
-"""From effects to verdicts: reproduced, contradicted, undecided, or not run."""
+"""From effects to verdicts: reproduced, contradicted, smaller than relevant, undecided, or not run.
+
+An effect is the interquartile mean of paired differences, which a few collapsed runs do not move. A verdict needs a
+test and an interval, and the mean of all runs on the same side of the smallest effect of interest.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
@@ -9,17 +14,24 @@ from typing import Final, Literal
 import numpy as np
 
 from replaybench.experiments.claims.claim import Claim
-from replaybench.experiments.results.effects import SIGNIFICANT, Effect, holm, seeds_to_tell
+from replaybench.experiments.results.effects import MOST_SEEDS, SIGNIFICANT, Effect, holm, seeds_to_tell
 
-Word = Literal["reproduced", "contradicted", "undecided", "not run"]
+Word = Literal["reproduced", "contradicted", "smaller than relevant", "undecided", "not run"]
 
 NOTHING: Final = Effect(np.empty(0))
-_SWAPPED: Final[dict[Word, Word]] = {"reproduced": "contradicted", "contradicted": "reproduced"}
+_OF_A_DENIAL: Final[dict[Word, Word]] = {
+    "reproduced": "contradicted",
+    "contradicted": "reproduced",
+    "smaller than relevant": "reproduced",
+}
+"""The verdict of a claim with a "not", by the verdict of the claim that it denies."""
+_ONE_SIDED: Final = 0.84
+"""Quantile of the normal distribution: a mean is above its bound in four of five studies."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What runs say of a claim.
+    """The verdict of some runs on a claim.
 
     Attributes:
         effect: the contrast that the claim is about, its sign as measured.
@@ -36,18 +48,23 @@ class Verdict:
     word: Word
     more_seeds: int | None = 0
 
+    @property
+    def split(self) -> bool:
+        """Whether the effect is relevant by its interquartile mean and not by its mean, or the other way round."""
+        return self.effect.n > 0 and len(_relevant(self.claim, self.effect)) > 1
+
 
 def judge(claims: Sequence[Claim], effects: Sequence[Effect | None]) -> list[Verdict]:
     """Judge the claims of one family, with the errors of all its tests controlled together.
 
-    A claim that there is more is supported if there is surely more than nothing, and at least a relevant amount as
-    measured; it is refuted if there is surely less than a relevant amount. With "not more" it is the other way round.
-    A claim of no difference is supported if the difference surely lies within the bounds of relevance (two one-sided
-    tests, Schuirmann 1987), and refuted if it is surely not zero, and relevant as measured. An effect of None was not
-    run; it counts in the family all the same, so that no verdict depends on what else was run.
+    A claim that there is more is reproduced if there is significantly more than nothing, and a relevant amount as
+    measured. If there is significantly less than a relevant amount, it is contradicted, or, where that is
+    significantly more than nothing, smaller than relevant. With "not more" it is the other way round. A claim of no
+    difference is reproduced if the difference lies significantly within the bounds of relevance (two one-sided tests,
+    Schuirmann 1987), and contradicted if it is significantly different from zero, and relevant as measured.
 
-    Sure is what test and 95 % interval both say: of few seeds intervals hold too little, and where the differences lie
-    askew, as about a level or by single dead runs, the test sees too much.
+    Significant is what the test (p < 0.05) and the 95 % interval both show. An effect of None was not run; it counts
+    in the family all the same, so that no verdict depends on what else was run.
     """
     pairs = list(zip(claims, effects, strict=True))
     chances = [(1.0, 1.0) if effect is None else _chances(claim, effect) for claim, effect in pairs]
@@ -66,18 +83,28 @@ def judge(claims: Sequence[Claim], effects: Sequence[Effect | None]) -> list[Ver
 def _word(claim: Claim, effect: Effect, supports: float, refutes: float) -> Word:
     if claim.denies:
         word = _word(claim.denied(), effect, refutes, supports)
-        return _SWAPPED.get(word, word)
-    relevant, least = _size(claim, effect) >= claim.relevance, claim.relevance
+        return _OF_A_DENIAL.get(word, word)
+    sides, least = _relevant(claim, effect), claim.relevance
     low, high = _along(claim, effect).interval()
     if claim.expects == "same":
         as_claimed, otherwise = -least < low and high < least, not low <= 0 <= high
     else:
         as_claimed, otherwise = low > 0, high < least
-    if supports < SIGNIFICANT and as_claimed and relevant == (claim.expects != "same"):
+    supported, refuted = supports < SIGNIFICANT and as_claimed, refutes < SIGNIFICANT and otherwise
+    if supported and sides == {claim.expects != "same"}:
         return "reproduced"
-    if refutes < SIGNIFICANT and otherwise and relevant == (claim.expects == "same"):
-        return "contradicted"
+    if refuted and sides == {claim.expects == "same"}:
+        return "smaller than relevant" if supported else "contradicted"
     return "undecided"
+
+
+def _relevant(claim: Claim, effect: Effect) -> set[bool]:
+    """Return whether an effect is relevant, by its interquartile mean and by its mean.
+
+    Of rise times only by the first: a run that never rises counts as long as it is, so that a mean depends on that.
+    """
+    ways = (effect,) if claim.measure == "rise" else (effect, replace(effect, statistic="mean"))
+    return {_size(claim, each) >= claim.relevance for each in ways}
 
 
 def _chances(claim: Claim, effect: Effect) -> tuple[float, float]:
@@ -115,11 +142,13 @@ def _trust(claim: Claim, effect: Effect) -> float:
 def _more_seeds(claim: Claim, effect: Effect, tests: int) -> int | None:
     """Return how many more seeds would decide a claim at this effect and spread, as one of so many.
 
-    A relevant effect has to be told from zero, one that is not relevant from what would be.
+    A relevant effect must be significant, and its estimate relevant again; one that is not relevant must be
+    significantly smaller than that.
     """
     if effect.sd == 0:
         return None
-    size = _size(claim, effect)
-    distance = size if size >= claim.relevance else claim.relevance - size
-    needed = seeds_to_tell(effect.sd, distance, tests)
-    return None if needed is None else max(1, needed - effect.n)
+    size, spare = _size(claim, effect), abs(_size(claim, effect) - claim.relevance)
+    needed = seeds_to_tell(effect.sd, size if size >= claim.relevance else spare, tests)
+    if needed is None or spare == 0 or (again := math.ceil((_ONE_SIDED * effect.sd / spare) ** 2)) > MOST_SEEDS:
+        return None
+    return max(1, max(needed, again) - effect.n)

@@ -26,7 +26,9 @@ SIGNIFICANT: Final = 0.05
 FEWEST_SEEDS: Final = 6
 """With five no test by flipped signs can say p < 0.05."""
 _POWER: Final = 0.8
-_MOST_SEEDS: Final = 9999
+MOST_SEEDS: Final = 9999
+_MANY: Final = 40
+"""From so many seeds on, a permutation test has a p value at every level."""
 
 
 @dataclass(frozen=True)
@@ -85,18 +87,33 @@ def p_text(p: float) -> str:
 
 
 def seeds_to_tell(sd: float, distance: float, tests: int = 1) -> int | None:
-    """Return how many seeds tell a mean with this spread of seeds from what lies at a distance, four times in five.
+    """Return how many seeds separate a mean from a value at a distance in four of five studies.
 
-    None where they would be more than 9,999, or the spread is not known.
+    It is the power of Student's t test at the level that signs of so few seeds can reach: a permutation test of seven
+    paired differences has no p value between 1/128 and 2/128. None where it takes more than 9,999 seeds, or where the
+    spread is not known.
 
     Args:
+        sd: standard deviation of the paired differences.
         tests: size of the family whose errors are controlled together, of which this test may be the strictest.
     """
     strictest = SIGNIFICANT / (2 * tests)
     errors = NormalDist().inv_cdf(1 - strictest) + NormalDist().inv_cdf(_POWER)
-    if not (distance > 0 and math.isfinite(sd)) or errors * sd / distance > math.sqrt(_MOST_SEEDS):
+    if not (distance > 0 and math.isfinite(sd)) or errors * sd / distance > math.sqrt(MOST_SEEDS):
         return None
-    return max(math.ceil(-math.log2(strictest)), math.ceil((errors * sd / distance) ** 2))
+    seeds = max(math.ceil(-math.log2(strictest)), math.ceil((errors * sd / distance) ** 2))
+    while sd > 0 and _power(seeds, distance / sd, strictest) < _POWER:
+        seeds += 1
+    return seeds
+
+
+def _power(seeds: int, distance: float, level: float) -> float:
+    """Return the power of a one-sided paired test, at a distance in standard deviations."""
+    from scipy.special import nctdtr, stdtrit
+
+    if seeds < _MANY:
+        level = math.floor(level * 2**seeds) / 2**seeds
+    return 1.0 - float(nctdtr(seeds - 1, distance * math.sqrt(seeds), stdtrit(seeds - 1, 1.0 - level)))
 
 
 def paired(

@@ -17,9 +17,10 @@ from replaybench.data.errors import UserError
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.experiments.claims import show
 from replaybench.experiments.claims.claim import Claim, Claims
-from replaybench.experiments.claims.evidence import find, measured, read_evidence
+from replaybench.experiments.claims.evidence import find, measured, read_evidence, why_not
 from replaybench.experiments.presets.preset import read_preset
 from replaybench.experiments.presets.reproduce import take_over
+from replaybench.experiments.results.bootstrap import interquartile_mean
 from replaybench.experiments.results.dataset import add_scores
 from replaybench.experiments.results.results_file import write_results
 from replaybench.experiments.study_text import resolved, write_toml
@@ -131,6 +132,33 @@ def test_a_parameter_that_came_after_a_run_counts_as_its_default(tmp_path: Path)
     assert list(otherwise.differences(cell)) == ["plant.PendulumDCSC.damping"]
 
 
+def test_a_cell_whose_learner_was_corrected_since_is_no_evidence(tmp_path: Path) -> None:
+    """By the version of its own cell where the folder says so: a run may hold cells of several versions."""
+    strategies = ("FIFO[Uniform+ReFER]", "FIFO[Uniform+ReFER-2]", "FIFO[Uniform]")
+    study = replace(read_preset("novati2019/fig1").study("quick"), plants=("PendulumDCSC",), strategies=strategies)
+    cells = {cell.strategy: cell for cell in study.cells() if cell.learner == "DDPG" and not cell.first_member}
+    data = made_results(
+        ["PendulumDCSC"], ["DDPG"], list(strategies), [0.0], [50.0], seeds=8, episodes=200, ends=lambda *at: 0.5
+    )
+    axes = ("plant", "learner", "strategy", "noise", "frequency", "block")
+    data = data.assign_coords(block=[0], cell=(axes, np.array(["a", "b", "c"])[None, None, :, None, None, None]))
+    data.attrs["numerics_version"] = 7
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "study.toml").write_text(write_toml(resolved(study, study.cells())), encoding="utf-8")
+    write_results(folder / "results.nc", data)
+    run = read_evidence(folder)
+    assert [run.holds(cells[strategy]) for strategy in strategies] == [False, True, True], "Rule 1 alone was corrected"
+    claim = replace(
+        CLAIM, preset="novati2019/fig1", where={"plant": "PendulumDCSC", "learner": "DDPG"},
+        plus=({"strategy": strategies[0]},), minus=({"strategy": strategies[2]},),
+    )  # fmt: skip
+    assert find(claim, [run]) is None
+    assert "version 7 of the numerics" in why_not(claim, [replace(run, study={**run.study, "name": "novati2019-fig1"})])
+    (folder / "provenance.json").write_text(json.dumps({"cells": {"a": {"cell": {"numerics": 8}}}}))
+    assert read_evidence(folder).holds(cells[strategies[0]])
+
+
 def test_measures(tmp_path: Path) -> None:
     run = read_evidence(store(tmp_path / "run"))
     plus, _ = CLAIM.cells()
@@ -189,7 +217,7 @@ def test_orders_of_magnitude_are_compared_where_a_claim_says_so(tmp_path: Path) 
     values = [measured(run, cell, "best") for cell in (plus, minus)]
     found = find(best, [run])
     assert found is not None
-    assert found.effect.estimate == pytest.approx(np.mean(np.log10(values[0]) - np.log10(values[1])))
+    assert found.effect.estimate == pytest.approx(interquartile_mean(np.log10(values[0]) - np.log10(values[1])))
     rewards = find(replace(best, measure="reward"), [run])
     assert rewards is None, "rewards are negative"
     kl = np.array([8.9e-16, 0.0, 1e-3])

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cells import advanced
 from rich.console import Console
 
 from replaybench.data.formats.run_folder import RunFolder
@@ -22,7 +23,6 @@ from replaybench.experiments.training import shared_cells
 from replaybench.experiments.training.cell import run_cell
 from replaybench.experiments.training.study import Study
 from replaybench.replay.strategies.notation import parse
-from tests.helpers.cells import advanced
 
 RETENTIONS = ("FIFO", "FULL", "Resv", "Expl", "TDE", "FIFO(3000)")
 

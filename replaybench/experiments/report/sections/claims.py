@@ -36,8 +36,8 @@ def claims_section(material: Material) -> Section:
     told = ", ".join(f"{number} {word}" for word, number in words.items())
     lead = (
         f"Of {count} published claims that this version of replaybench knows, {len(run)} can be judged by cells of "
-        f"this study, which have the settings of the paper: {told}. Effects are mean differences of paired seeds, of "
-        "rise times interquartile means; p values are adjusted for all of a paper's claims, run or not (Holm 1979). "
+        f"this study, which have the settings of the paper: {told}. Effects are interquartile means of the differences "
+        "of paired seeds; p values are adjusted for all of a paper's claims, run or not (Holm 1979). "
         "Verdicts are of these runs, as long as they are: the last column says how long the paper's were."
     )
     rows = [_row(material, family, verdict, finding) for family, verdict, finding in run]

@@ -1,4 +1,4 @@
-"""ERE+PER: proportional priorities among the newest experiences (Wang & Ross 2019, section 4 and Algorithm 2).
+"""ERE+PER: proportional priorities among the newest experiences (Wang & Ross 2019, section 3.4 and Algorithm 2).
 
 Priorities are summed in order of age, so that the newest c_k are a range of a sum tree: a range of the ring of slots,
 which may pass its end, or the tail of an age log.
