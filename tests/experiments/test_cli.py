@@ -190,7 +190,7 @@ def test_a_study_that_comes_along_runs_by_its_name(
     assert "demo: 15 cells" in capsys.readouterr().out
     (tmp_path / "demo").rmdir()
     (tmp_path / "demo").write_text('plants = ["Magman"]\nstrategies = ["FULL[PER]"]\n')
-    assert call("sweep", "demo", "--dry-run") == 0
+    assert call("sweep", "demo", "--dry-run", "--no-measure") == 0
     assert "demo: 1 cell," in capsys.readouterr().out
     assert "demo, partial" in refused(capsys, "sweep", "dmeo", "--dry-run")
 

@@ -24,7 +24,7 @@ def reproduce(
     cluster: str | None = None,
     checkpoint_seconds: Seconds = 60.0,
     dry_run: bool = False,
-    measure: bool = True,
+    no_measure: bool = False,
 ) -> int:
     """Run a published figure or table as a study, for example debruin2018/fig12.
 
@@ -43,7 +43,7 @@ def reproduce(
         cluster: Address of a Dask scheduler (tcp://host:8786) to run the cells on instead.
         checkpoint_seconds: Least time between the checkpoints of a running cell; changes no numbers.
         dry_run: Print the cells and what they need in time, memory and disk; run nothing.
-        measure: With --dry-run, measure how fast kinds of cells are that are new here, at most 5 s each.
+        no_measure: With --dry-run, do not measure how fast kinds of cells are that are new here (at most 5 s each).
     """
     from replaybench.experiments.command_line.console import make_console
     from replaybench.experiments.presets.preset import read_preset
@@ -67,7 +67,7 @@ def reproduce(
         console.print(f"changed: {', '.join(set)}", markup=False, highlight=False)
     if not dry_run and (taken := take_over(study, folder)):
         print(f"{taken} finished cell(s) taken from folders beside {folder}")
-    return run_study(console, study, folder, workers, cluster, checkpoint_seconds, dry_run, measure=measure)
+    return run_study(console, study, folder, workers, cluster, checkpoint_seconds, dry_run, measure=not no_measure)
 
 
 def claims(

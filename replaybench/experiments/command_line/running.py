@@ -30,7 +30,7 @@ def sweep(
     set: tuple[str, ...] = (),
     checkpoint_seconds: Seconds = 60.0,
     dry_run: bool = False,
-    measure: bool = True,
+    no_measure: bool = False,
     progress: Literal["bar", "lines", "json"] | None = None,
     tensorboard: bool = False,
     quiet: bool = False,
@@ -51,7 +51,7 @@ def sweep(
         set: Changed keys of the study, as in --set capacity=5000 learner.DDPG.tau=0.005 'noise=[0, 0.02]'.
         checkpoint_seconds: Least time between the checkpoints of a running cell; changes no numbers.
         dry_run: Print the cells and what they need in time, memory and disk; run nothing.
-        measure: With --dry-run, measure how fast kinds of cells are that are new here, at most 5 s each.
+        no_measure: With --dry-run, do not measure how fast kinds of cells are that are new here (at most 5 s each).
         progress: A live line, a plain line every 30 s, or a JSON object for each event and nothing else; a live line in
             a terminal and plain ones elsewhere if not given.
         tensorboard: Write TensorBoard event files too, into the run folder.
@@ -70,7 +70,7 @@ def sweep(
     folder = output or Path("runs") / read.name
     console = make_console(quiet=not dry_run and (quiet or progress == "json"))
     return run_study(
-        console, read, folder, workers, cluster, checkpoint_seconds, dry_run, measure=measure, progress=progress,
+        console, read, folder, workers, cluster, checkpoint_seconds, dry_run, measure=not no_measure, progress=progress,
         tensorboard=tensorboard,
     )  # fmt: skip
 

@@ -261,7 +261,7 @@ def _dataset(
         {key: value for key, value in told.items() if isinstance(value, str | int | float)},
     )
     label_axes(data)
-    for name, unit in (("seconds", "s"), ("memory", "B")):
+    for name, unit in (("seconds", "s"), ("memory", "B"), ("max_substep", "s")):
         if name in data:
             data[name].attrs["units"] = unit
     return data
