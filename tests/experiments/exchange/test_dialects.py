@@ -160,7 +160,7 @@ def test_heads_of_instruments_are_understood(name: str, text: str, tmp_path: Pat
     arrays, summary = imported(written(tmp_path, text, name), Pendulum())
     assert (arrays["count"].item(), summary.frequency) == (2, 50.0)
     assert any("angular velocity in rad/s" in note for note in summary.warnings)
-    (told,) = refusal(written(tmp_path, text.replace("rad/s", "deg/s"), name), Pendulum())
+    told, *_ = refusal(written(tmp_path, text.replace("rad/s", "deg/s"), name), Pendulum())
     assert "is in deg/s, Pendulum has angular velocity in rad/s" in told
 
 
