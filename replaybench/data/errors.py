@@ -40,12 +40,13 @@ class Problems(list[str]):
         except UserError as error:
             self += [line for line in map(str, error.args) if line not in self]
 
-    def raise_any(self, path: Path) -> None:
-        """Raise one `UserError` about a file that names all problems, if there are any."""
+    def raise_any(self, path: Path, notes: Iterable[str] = ()) -> None:
+        """Raise one `UserError` about a file that names all problems, if there are any, and how it was read."""
+        told = [f"  note: {note}" for note in notes]
         if len(self) == 1:
-            raise UserError(f"{path}: {self[0]}")
+            raise UserError(f"{path}: {self[0]}", *told)
         if self:
-            raise UserError(f"{path} has {len(self)} problems:", *(f"  {line}" for line in self))
+            raise UserError(f"{path} has {len(self)} problems:", *(f"  {line}" for line in self), *told)
 
 
 def unknown(kind: str, name: str, valid: Iterable[str], forms: Iterable[str] = ()) -> UserError:

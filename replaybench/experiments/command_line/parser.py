@@ -94,7 +94,7 @@ def _unfolded(text: str) -> str:
     return re.sub(r"\n {8,}(?=\S)", " ", text)
 
 
-_WRITTEN: Final = {"parameters": "NAME=VALUE …", "columns": "NAME=COLUMN …", "set": "NAME=VALUE …"}
+_WRITTEN: Final = {"parameters": "NAME=VALUE …", "columns": "NAME=COLUMN …", "na": "WORD …", "set": "NAME=VALUE …"}
 """Options that take several values in a form of their own."""
 
 

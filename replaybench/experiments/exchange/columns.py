@@ -53,7 +53,7 @@ def match_columns(log: Log, plant: Plant, columns: Mapping[str, str], problems: 
     stated = _stated(columns, names, titles, problems)
     mapping = dict[str, str]()
     absent = list[str]()
-    for name in names:
+    for name in (name for name in names if stated.get(name) != ""):
         with problems.collected():
             column = stated.get(name) or _called(log, name, units.get(name), titles)
             if column is None:
@@ -91,20 +91,21 @@ def match_columns(log: Log, plant: Plant, columns: Mapping[str, str], problems: 
 def _stated(
     columns: Mapping[str, str], names: Sequence[str], titles: Sequence[str], problems: Problems
 ) -> dict[str, str]:
-    """Return the column that the user states for a name, both as the plant and the log spell them."""
+    """Return the column that the user states for a name, as the plant and the log spell them; empty if it is none."""
     by_fold = {_fold(name): name for name in names}
     stated = dict[str, str]()
     for name, column in columns.items():
         with problems.collected():
             if _fold(name) not in by_fold:
                 raise unknown("state or action", name, names)
+            if by_fold[_fold(name)] in stated:
+                raise UserError(f"--columns names {by_fold[_fold(name)]} twice; say which column it is once")
+            stated[by_fold[_fold(name)]] = ""  # what is stated wrongly is one problem
             if column not in titles:
                 alike = [title for title in titles if _fold(title) == _fold(column)]
                 if len(alike) != 1:
                     raise unknown("column", column, titles)
                 column = alike[0]
-            if by_fold[_fold(name)] in stated:
-                raise UserError(f"--columns names {by_fold[_fold(name)]} twice; say which column it is once")
             stated[by_fold[_fold(name)]] = column
     return stated
 

@@ -80,7 +80,7 @@ def convert(
     rows, inferred, lenient = log.rows, frequency is None, missing != "refuse"
     if rows < 2:
         problems.append(f"the log has {rows or 'no'} row{'' if rows == 1 else 's'} of data; a step takes two")
-        problems.raise_any(log.path)
+        problems.raise_any(log.path, log.notes)
     with problems.collected():
         log = set_apart(log, mapping, frequency, lenient)
     rate = math.nan
@@ -107,7 +107,7 @@ def convert(
         if name in mapping:
             with problems.collected():
                 log.column(mapping[name], starts)
-    problems.raise_any(log.path)
+    problems.raise_any(log.path, log.notes)
 
     first = np.flatnonzero(starts)
     x, u, x_next = state[first], action[first], state[first + 1]

@@ -160,7 +160,7 @@ def test_heads_of_instruments_are_understood(name: str, text: str, tmp_path: Pat
     arrays, summary = imported(written(tmp_path, text, name), Pendulum())
     assert (arrays["count"].item(), summary.frequency) == (2, 50.0)
     assert any("angular velocity in rad/s" in note for note in summary.warnings)
-    (told,) = refusal(written(tmp_path, text.replace("rad/s", "deg/s"), name), Pendulum())
+    told, *_ = refusal(written(tmp_path, text.replace("rad/s", "deg/s"), name), Pendulum())
     assert "is in deg/s, Pendulum has angular velocity in rad/s" in told
 
 
@@ -182,6 +182,7 @@ def test_all_problems_of_a_file_are_one_message(tmp_path: Path) -> None:
         "04.03.2026 06:00:03;0;0;1;7\n"
     )
     head, *lines = refusal(written(tmp_path, text, encoding="cp1252"), Pendulum())
+    assert "read as cp1252" in lines[5]  # which may be the cause of others
     assert head.endswith("log.csv has 5 problems:")
     for told in (
         "line 6 has 5 values, but the header in line 2 has 4",
@@ -205,6 +206,12 @@ def test_no_column_of_a_signal_is_taken_for_time(tmp_path: Path) -> None:
     named, _ = imported(written(tmp_path, f"X_Value,t,u\n{rows}"), Heater(), {"T": "t"})
     np.testing.assert_array_equal(named["observation"], arrays["observation"])
     assert "no column is called time" in refusal(written(tmp_path, f"k,T,u\n{rows}"), Heater())[0]
+
+
+def test_what_is_stated_wrongly_is_one_problem(tmp_path: Path) -> None:
+    path = written(tmp_path, "time,temp,u\n0,20,0\n1,20,0\n")
+    (told,) = refusal(path, Heater(), columns={"T": "tmp"})
+    assert "unknown column 'tmp'; did you mean temp" in told
 
 
 def test_a_column_means_one_thing(tmp_path: Path) -> None:
