@@ -90,7 +90,7 @@ def test_resolved_study_reads_back_the_same(tmp_path: Path) -> None:
     assert again.plant["Pendulum"]["mass"] == 5.5e-2
 
 
-@pytest.mark.parametrize("variant", ['DDPG:a"b', "DDPG:a\nb", "DDPG:a\\b"])
+@pytest.mark.parametrize("variant", ['DDPG:a"b', "DDPG:a\\b"])
 def test_whatever_a_variant_is_called_it_reads_back(tmp_path: Path, variant: str) -> None:
     name = json.dumps(variant)
     text = f"{BASE}learners = [{name}]\n[learner.{name}]\nexploration = {{ decay_episodes = 500 }}\n"
@@ -240,7 +240,7 @@ def test_the_file_of_a_plant_has_its_place_beside_the_study(tmp_path: Path, monk
         (BASE + "[plant.Pendulum]\nname = 1.0\n", "unknown parameter of Pendulum 'name'"),
         (BASE.replace('"x"', '"a\\u0000b"'), "usable as a folder name"),
         (BASE.replace('"x"', '"a\\u001b[31m"'), "usable as a folder name"),
-        (BASE.replace("Pendulum", "a\\u0000.py:Mine"), "no plant file"),
+        (BASE.replace("Pendulum", "a\\u0000.py:Mine"), "control character"),
         (BASE.replace("Pendulum", "gymnasium:..x:X-v0"), "the module ..x cannot be imported"),
         (BASE + "frequency = [1e9]\n", "frequency must be above 0 and at most 100000 Hz"),
         (BASE + "block = 1000000000000000000000000000000\n", "block must be at least 1"),
