@@ -25,11 +25,12 @@ from replaybench.experiments.advice.probes import (
     run,
     stored_study,
 )
-from replaybench.experiments.advice.proposal import Advice, cautions_of, changes_of, choose, probes_of, scores_of
+from replaybench.experiments.advice.proposal import Advice, Probe, cautions_of, changes_of, choose, probes_of, scores_of
 from replaybench.experiments.advice.rules import RETENTIONS, SAMPLINGS, Candidate, candidates
 from replaybench.experiments.advice.show import as_record, print_advice
 from replaybench.experiments.advice.traits import Traits, authority_of, decay_of, symmetry_of
 from replaybench.experiments.results.dataset import runs_there
+from replaybench.experiments.results.references import no_learning
 from replaybench.experiments.results.results_file import read_results
 from replaybench.replay.strategies.notation import parse
 
@@ -57,8 +58,9 @@ def advise(question: Question, folder: Path, workers: int, console: Console) -> 
     first = run(study, folder / "1-full", workers, console)
     here = condition(first, question.plant, question.learner, question.noise, question.frequency)
     collected = experiences(here, plant)
-    capacity = _capacity(here, collected)
-    asked = rounded(capacity.steps) if capacity is not None else _ROOM
+    assert collected is not None
+    length, capacity = _run_length(collected), _capacity(here, collected)
+    asked = rounded(capacity.steps if capacity is not None else length // 2)
     traits = Traits(
         noise=question.noise,
         authority=authority_of(plant, question.frequency),
@@ -66,8 +68,9 @@ def advise(question: Question, folder: Path, workers: int, console: Console) -> 
         symmetry=symmetry_of(plant, question.frequency),
         memory=question.memory / asked if question.memory else float("inf"),
     )
-    room = max(batch, min(asked, question.memory or asked))
+    room = room_of(asked, length, batch, question.memory)
     ranked = [each for each in candidates(traits) if each.strategy() != FULL]
+    ranked = [each for each in ranked if each.retention == "FULL" or room < _most(collected)]
     if question.memory:
         ranked = [each for each in ranked if each.retention != "FULL" or question.memory >= _most(collected)]
     picked = ranked[: budget.probes]
@@ -222,17 +225,21 @@ def _conclude(
     capacity: Capacity | None,
     tried: Sequence[tuple[str, str, str, int | None]],
 ) -> Advice:
-    """Compare what was tried, and propose one that fits into the memory; without the `plant` less is known.
+    """Compare what was tried, and propose one that fits into the memory, or none if none beats random control.
+
+    Without the `plant` less is known.
 
     Raises:
-        UserError: none does.
+        UserError: none fits.
     """
     here = condition(data, question.plant, question.learner, question.noise, question.frequency)
     scores, unit = scores_of(here)
     judged = {(each.retention, each.sampling): each for each in candidates(traits)}
     done, collected = runs_there(here), experiences(here, plant)
     missing = {name: int((~done.sel(strategy=name)).sum()) for name in scores}
-    probes = probes_of(scores, missing, [(judged[kept, drawn], name, room) for kept, drawn, name, room in tried])
+    never = [each for each in tried if collected is not None and _never_full(collected, *each[2:])]
+    others = [each for each in tried if each not in never]
+    probes = probes_of(scores, missing, [(judged[kept, drawn], name, room) for kept, drawn, name, room in others])
     sizes = {each.name: each.capacity or _most(collected) for each in probes}
     affordable = [each for each in probes if not question.memory or sizes[each.name] <= question.memory]
     if not affordable:
@@ -240,7 +247,9 @@ def _conclude(
             f"nothing that was run on {question.plant} fits into --memory {question.memory}, the least keeps "
             f"{min(sizes.values()):.0f}; raise it, or run FIFO({question.memory})[Uniform] there too"
         )
-    chosen = choose(affordable)
+    place = {axis: [here[axis].item()] for axis in ("learner", "noise", "frequency")}
+    headline, causes = no_learning(data.sel(plant=question.plant, **place))
+    chosen = None if headline else choose(affordable)
     return Advice(
         plant=question.plant,
         frequency=question.frequency,
@@ -253,9 +262,48 @@ def _conclude(
         capacity=capacity,
         probes=probes,
         chosen=chosen,
-        changes=changes_of(traits, probes, affordable, chosen, capacity),
-        cautions=cautions_of(capacity, chosen, question.seeds, episodes, traits, counted=collected is not None),
+        changes=[] if chosen is None else changes_of(traits, probes, affordable, chosen, capacity),
+        cautions=[
+            *cautions_of(capacity, chosen, question.seeds, episodes, traits, counted=collected is not None),
+            *_about_capacities(capacity, probes, [name for _, _, name, _ in never]),
+        ],
+        headline=headline,
+        causes=causes,
     )
+
+
+def _never_full(collected: xr.DataArray, name: str, capacity: int | None) -> bool:
+    """Return whether a buffer of this capacity had room for all that each run of a strategy collected."""
+    return capacity is not None and capacity >= float(collected.sel(strategy=name).sum("episode").max())
+
+
+def _about_capacities(capacity: Capacity | None, probes: Sequence[Probe], never: Sequence[str]) -> list[str]:
+    """Say which runs are not judged because they forgot nothing, and where a capacity is not the 90 % rule's."""
+    said = []
+    if never:
+        said.append(
+            f"not judged, because their capacity holds the whole run, as FULL does: {', '.join(never)}; "
+            "run them longer, or with a smaller capacity"
+        )
+    sizes = sorted({each.capacity for each in probes if each.capacity is not None})
+    if sizes and (capacity is None or rounded(capacity.steps) > sizes[-1]):
+        asked = "gives none" if capacity is None else f"asks for {rounded(capacity.steps)}"
+        said.append(f"retentions that forget were tried with {sizes[-1]} experiences; the 90 % rule {asked}")
+    return said
+
+
+def room_of(asked: int, collected: int, batch: int, memory: int) -> int:
+    """Return a capacity at which a run of so many `collected` experiences overwrites some.
+
+    That is what is `asked` for, half of the run where that would keep everything; within the memory, but a batch.
+    """
+    room = asked if asked < collected else rounded(collected // 2)
+    return max(batch, min(room, memory or room))
+
+
+def _run_length(collected: xr.DataArray) -> int:
+    """Return how many experiences a run of FULL[Uniform] collects, the median of seeds."""
+    return int(collected.sel(strategy=FULL).sum("episode").median())
 
 
 def _most(collected: xr.DataArray | None) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
@@ -15,9 +14,6 @@ from replaybench.experiments.advice.recorded import capacity_of, curves, decay
 from replaybench.experiments.advice.rules import candidates
 from replaybench.experiments.advice.traits import Traits, authority_of, symmetry_of
 from replaybench.experiments.offline.recording import Recording, read_recording
-
-_ROOM: Final = 10_000
-
 
 def advise_on_buffer(path: Path, plant: str | None, memory: int, noise: float | None) -> Advice:
     """Advise by what a buffer file holds.
@@ -36,7 +32,7 @@ def advise_on_buffer(path: Path, plant: str | None, memory: int, noise: float | 
         raise UserError(f"--memory {memory} is smaller than a batch of {batch}; ask for {batch} or more")
     rewards, steps = curves(recording)
     capacity = capacity_of(rewards, steps)
-    asked = rounded(capacity.steps) if capacity is not None else _ROOM
+    asked = None if capacity is None else rounded(capacity.steps)
     authority = symmetry = None
     with contextlib.suppress(UserError):  # a dataset's rate may be none that the plant can have
         authority = authority_of(recording.plant, recording.frequency)
@@ -46,14 +42,14 @@ def advise_on_buffer(path: Path, plant: str | None, memory: int, noise: float | 
         authority=authority,
         decay=decay(recording),
         symmetry=symmetry,
-        memory=memory / asked if memory and capacity is not None else float("inf"),
+        memory=memory / asked if memory and asked is not None else float("inf"),
     )
-    room = max(batch, min(asked, memory or asked))
     collected = int(recording.arrays["collected"][recording.members].max())
+    room = max(batch, min(size for size in (asked, memory, collected) if size))
     ranked = [
         Probe(each, each.strategy(room), None if each.retention == "FULL" else room, np.empty(0), None, 1.0)
         for each in candidates(traits)
-        if each.retention != "FULL" or not memory or memory >= collected
+        if (not memory or memory >= collected if each.retention == "FULL" else room < collected)
     ]
     return Advice(
         plant=recording.plant.name,
@@ -73,6 +69,7 @@ def advise_on_buffer(path: Path, plant: str | None, memory: int, noise: float | 
             f"nothing was tried; `replaybench advise --plant {plant or recording.facts.plant}` tries them",
             *_about_the_file(recording, noise),
             *_about_the_curve(recording, rewards.shape[1], capacity),
+            *_about_capacities(collected, room, asked),
             *_about_traits(traits),
         ],
     )
@@ -103,6 +100,17 @@ def _about_the_curve(recording: Recording, episodes: int, capacity: Capacity | N
     else:
         why = "its episodes do not surely get better"
     return [f"the 90 % rule says nothing: {why}"]
+
+
+def _about_capacities(collected: int, room: int, asked: int | None) -> list[str]:
+    """Say why retentions that forget are left out, where they would forget nothing."""
+    if room < collected:
+        return []
+    why = "gives no capacity" if asked is None else f"asks for {asked}"
+    return [
+        f"retentions that forget are left out: the 90 % rule {why}, and all {collected} experiences are kept; with "
+        f"--memory below {collected} they are ranked, too"
+    ]
 
 
 def _about_traits(traits: Traits) -> list[str]:

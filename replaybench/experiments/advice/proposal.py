@@ -67,9 +67,10 @@ class Advice:
         capacity: what the learning curve, of FULL[Uniform] or of a recording, says; None where nothing was learned.
         probes: all that was tried, the best first.
         ranked: where nothing was tried, what could be, those with most votes first.
-        chosen: the one that is proposed.
+        chosen: the one that is proposed; None where no learner beats random control.
         changes: what would change the proposal, in sentences.
         cautions: what the advice does not rest on, in sentences.
+        headline, causes: where nothing is proposed, that no learner beats random control, and likely causes in order.
     """
 
     plant: str
@@ -82,17 +83,20 @@ class Advice:
     traits: Traits
     capacity: Capacity | None
     probes: Sequence[Probe]
-    chosen: Probe
+    chosen: Probe | None
     changes: Sequence[str]
     cautions: Sequence[str]
     ranked: Sequence[Probe] = ()
+    headline: str = ""
+    causes: Sequence[str] = ()
 
 
 def scores_of(data: xr.Dataset) -> tuple[dict[str, Floats], str]:
     """Return the final scores `[seed]` of one condition by strategy that was run, and what they are.
 
     All have the same seeds, NaN where a run failed or was not done. Without μ_r, 0 is the random controller, or the
-    worst single run where that is not known either, and 1 the best single run.
+    worst single run where that is not known either, and 1 the best single run. Where no run beats the random
+    controller, they are rewards less that controller's.
 
     Args:
         data: dataset of one plant, learner, noise and rate.
@@ -110,7 +114,9 @@ def scores_of(data: xr.Dataset) -> tuple[dict[str, Floats], str]:
     if not np.isfinite(low):  # of a sweep that was stopped before its references, or random control that diverges
         low, least = min(single, default=0.0), "worst single run"
     high = max(single, default=low)
-    span = high - low if high > low else 1.0
+    if not high > low:
+        return {name: values - low for name, values in by_name.items()}, f"final reward above {least}, {low:.4g}"
+    span = high - low
     return {name: (values - low) / span for name, values in by_name.items()}, f"0 = {least}, 1 = best single run"
 
 
@@ -206,7 +212,7 @@ def _edge(rule: Rule, value: float, parts: set[str]) -> str:
 
 
 def cautions_of(
-    capacity: Capacity | None, chosen: Probe, seeds: int, episodes: int, traits: Traits, counted: bool = True
+    capacity: Capacity | None, chosen: Probe | None, seeds: int, episodes: int, traits: Traits, counted: bool = True
 ) -> list[str]:
     """Say what the advice does not rest on; `counted`: whether it is known how many experiences there were."""
     said = []
@@ -217,11 +223,11 @@ def cautions_of(
             f"{episodes} episodes are too few for the 90 % rule, so that the capacity is not its own; --episodes "
             f"{LEAST_EPISODES} or more"
         )
-    elif capacity is None:
+    elif capacity is None and chosen is not None:
         said.append("FULL[Uniform] learned nothing here, or next to nothing: run longer before trusting this")
     if seeds < _FEW:
         said.append(f"intervals of {seeds} seeds hold less than they say (docs/statistics.md); use 10 or more")
-    if chosen.beyond is not None and not chosen.chance < SIGNIFICANT:
+    if chosen is not None and chosen.beyond is not None and not chosen.chance < SIGNIFICANT:
         said.append(f"{chosen.name} is not surely better than FULL[Uniform] (p = {chosen.chance:.2f})")
     if traits.symmetry is None:
         said.append(

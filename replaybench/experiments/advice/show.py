@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Final
 
 from rich import box
@@ -20,22 +21,43 @@ _FIRST: Final = 6
 
 
 def print_advice(console: Console, advice: Advice) -> None:
-    """Print what is advised, the reasons with their evidence, what was tried, and what would change it."""
+    """Print what is advised, the reasons with their evidence, what was tried, and what would change it.
+
+    Where no learner beats random control that is printed instead of a proposal, with likely causes.
+    """
 
     def line(text: str, style: str = "") -> None:
         console.print(Text(text, style=style), soft_wrap=False)
 
     chosen = advice.chosen
-    line(
-        f"{advice.plant}, {advice.frequency:g} Hz, noise {advice.noise:g}, {advice.learner}: use {chosen.name}", "bold"
-    )
-    line(f"capacity: {_capacity_words(advice)}")
+    where = f"{advice.plant}, {advice.frequency:g} Hz, noise {advice.noise:g}, {advice.learner}"
+    if chosen is None:
+        line(f"{where}: {advice.headline}, so no strategy is proposed", "bold")
+        line("likely causes, in order", "bold")
+        for place, cause in enumerate(advice.causes, 1):
+            line(f"  {place}. {cause}")
+    else:
+        line(f"{where}: use {chosen.name}", "bold")
+        line(f"capacity: {_capacity_words(advice, chosen)}")
     if advice.capacity is not None:
         found = advice.capacity
         line(
             f"the 90 % rule (section 9.1): the learning curve is at nine tenths of {found.start:.4g} … "
             f"{found.final:.4g} after {found.steps} of {found.stored} experiences; {found.state}"
         )
+    if chosen is not None:
+        _print_reasons(line, advice, chosen)
+    console.print(_table(advice) if advice.probes else _ranking(advice))
+    if advice.changes:
+        line("what would change it", "bold")
+    for said in advice.changes:
+        line(f"  {said}")
+    for said in advice.cautions:
+        line(f"caution: {said}", "yellow")
+
+
+def _print_reasons(line: Callable[..., None], advice: Advice, chosen: Probe) -> None:
+    """Print which rules speak for and against the proposal, with their evidence."""
     line("reasons", "bold")
     for verb, rules in (("for", chosen.candidate.for_), ("against", chosen.candidate.against)):
         for rule in rules:
@@ -48,16 +70,9 @@ def print_advice(console: Console, advice: Advice) -> None:
                 line(f"      stored: {_evidence_words(name)}", "dim")
     if not (chosen.candidate.for_ or chosen.candidate.against):
         line(f"  no rule speaks for or against it{': it did best' if advice.probes else ''}")
-    console.print(_table(advice) if advice.probes else _ranking(advice))
-    line("what would change it", "bold")
-    for said in advice.changes:
-        line(f"  {said}")
-    for said in advice.cautions:
-        line(f"caution: {said}", "yellow")
 
 
-def _capacity_words(advice: Advice) -> str:
-    chosen = advice.chosen
+def _capacity_words(advice: Advice, chosen: Probe) -> str:
     if chosen.candidate.retention == "FULL":
         if advice.capacity is None:
             return "all experiences"
@@ -114,13 +129,15 @@ def as_record(advice: Advice) -> dict[str, Any]:
         "learner": advice.learner,
         "episodes": advice.episodes,
         "seeds": advice.seeds,
-        "strategy": advice.chosen.name,
-        "capacity": advice.chosen.capacity,
+        "strategy": None if advice.chosen is None else advice.chosen.name,
+        "capacity": None if advice.chosen is None else advice.chosen.capacity,
+        "headline": advice.headline,
+        "causes": list(advice.causes),
         "ninety_percent": None if advice.capacity is None else _plain(vars(advice.capacity)),
         "traits": _plain(vars(advice.traits)),
         "reasons": [
-            *(_reason(rule, advice, True) for rule in advice.chosen.candidate.for_),
-            *(_reason(rule, advice, False) for rule in advice.chosen.candidate.against),
+            *(_reason(rule, advice, True) for rule in (advice.chosen.candidate.for_ if advice.chosen else ())),
+            *(_reason(rule, advice, False) for rule in (advice.chosen.candidate.against if advice.chosen else ())),
         ],
         "unit": advice.unit,
         "tried": [_tried(probe) for probe in advice.probes],
