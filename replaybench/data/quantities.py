@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Literal
 
 
 def shown_number(value: float) -> str:
@@ -12,12 +13,25 @@ def shown_number(value: float) -> str:
 
 
 def decimals(values: Iterable[float], least: int = 2) -> int:
-    """Return with how many decimals quantities of one unit are written, so that small ones are not all 0.00.
+    """Return with how many decimals quantities of one unit are written beside each other.
 
-    Three significant digits of the largest, and `least` where that is 0.1 or more.
+    Three significant digits of the largest, `least` where that is 0.1 or more, and up to four further where a smaller
+    one would be written as 0. Give it all that is printed: what is left out may read -0.00.
     """
-    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
-    return max(least, min(9, 2 - math.floor(math.log10(largest)))) if 0 < largest < 0.1 else least
+    sizes = [abs(value) for value in values if value and math.isfinite(value)]
+    if not sizes:
+        return least
+    digits = max(least, 2 - math.floor(math.log10(max(sizes)))) if max(sizes) < 0.1 else least
+    first = next(
+        place for place in range(digits, digits + 5) if min(sizes) >= 0.5 * 10.0**-place or place == digits + 4
+    )
+    return min(9, first)
+
+
+def fixed(value: float, digits: int, sign: Literal["", "+"] = "") -> str:
+    """Write a number with so many decimals, with its sign if asked for; one that is not 0 is not written as 0."""
+    text = f"{value:{sign}.{digits}f}"
+    return text if float(text) or not value else f"{value:{sign}.1e}"
 
 
 def gigabytes(count: int) -> str:

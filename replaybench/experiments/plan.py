@@ -19,6 +19,7 @@ from replaybench.data.memory import available_memory
 from replaybench.data.quantities import gigabytes
 from replaybench.envs.registry import make_plant
 from replaybench.experiments.training.cell import CellRun
+from replaybench.experiments.training.shared_cells import shared
 from replaybench.experiments.training.study import Cell, Study
 from replaybench.replay.buffer import Replay
 
@@ -28,10 +29,16 @@ _PROBE_CAPACITY = 10_000
 
 @dataclass(frozen=True)
 class Plan:
-    """What a sweep would do: its open cells, and what they need."""
+    """What a sweep would do: its open cells, and what they need.
+
+    Attributes:
+        open: cells that are computed.
+        shared: by id, the unfinished cells that are the same runs as another, and that other.
+    """
 
     cells: list[Cell]
     open: list[Cell]
+    shared: dict[str, Cell]
     memory_bytes: int
     disk_bytes: int
 
@@ -43,14 +50,15 @@ def plan(study: Study, folder: RunFolder, workers: int) -> Plan:
         UserError: a cell cannot be run, or what it is measured against would take hours.
     """
     cells = study.cells()
-    todo = [cell for cell in cells if not (folder.cell(cell.id) / "scores.h5").is_file()]
+    same = shared(cells, folder)
+    todo = [c for c in cells if c.id not in same and not (folder.cell(c.id) / "scores.h5").is_file()]
     built: dict[str, Replay] = {}
     sizes = sorted(for_each(todo, lambda cell: _cell_bytes(cell, _buffer(cell, built))), reverse=True)
     disk = sum(size for size in sizes) if study.buffers != "none" else 0
     # While a cell runs, its checkpoint holds its buffer too.
     disk += sum(sizes[:workers]) + (50 << 20)
     tasks = sorted(sizes + _reference_sizes(study, cells), reverse=True)
-    return Plan(cells, todo, sum(tasks[:workers]) + min(workers, len(tasks)) * _WORKER_BYTES, disk)
+    return Plan(cells, todo, same, sum(tasks[:workers]) + min(workers, len(tasks)) * _WORKER_BYTES, disk)
 
 
 def _reference_sizes(study: Study, cells: Sequence[Cell]) -> list[int]:

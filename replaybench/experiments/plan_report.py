@@ -41,6 +41,8 @@ def show_plan(console: Console, study: Study, folder: Path, workers: int, cluste
     points: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in todo.cells:
         points.setdefault(cell.kind[:-1], []).append(cell)
+    if todo.shared:
+        title += f", {len(todo.shared)} of the same runs as others"
     open_ids = {cell.id for cell in todo.open}
     short = {axis: shortened(getattr(cell, axis) for cell in todo.cells) for axis in _NAMES}
     further = len(points) - _MOST_ROWS
@@ -48,6 +50,8 @@ def show_plan(console: Console, study: Study, folder: Path, workers: int, cluste
     table = FittedTable(_HEADINGS, _NAMES, _RIGHT, _DROPPABLE, title=title, caption=caption)
     for blocks in itertools.islice(points.values(), _MOST_ROWS):
         at = reached(RunFolder(folder), blocks[0]) if len(blocks) == 1 and blocks[0].id in open_ids else ""
+        same = todo.shared.get(blocks[0].id)
+        at = f"same runs as {same.strategy}" if same else at
         table.add(*_row(blocks, short, sum(cell.id in open_ids for cell in blocks), at))
     console.print(table)
     check_room(todo, folder)
@@ -70,10 +74,12 @@ def _row(blocks: Sequence[Cell], short: Mapping[str, Mapping[str, str]], missing
 
     Args:
         short: by axis and name, what a name is written as.
-        at: where a single unfinished cell goes on, if that is not at its beginning.
+        at: where a single unfinished cell goes on, if that is not at its beginning, or whose runs it shares.
     """
     cell, count = blocks[0], len(blocks)
-    state = {0: "complete", count: f"to run, {at}" if at else "to run"}.get(missing, f"{missing} of {count} to run")
+    state = {0: at or "complete", count: f"to run, {at}" if at else "to run"}.get(
+        missing, f"{missing} of {count} to run"
+    )
     numbers = (f"{cell.noise:g}", f"{cell.frequency:g}", str(sum(each.members for each in blocks)), str(cell.episodes))
     every = "every step" if cell.update_every == 1 else f"every {cell.update_every} steps"
     schedule = every if cell.update_every else "each episode"

@@ -10,6 +10,7 @@ from typing import Any, Final
 from replaybench.controllers.registry import load_learner
 from replaybench.data.configuration import build
 from replaybench.experiments.training.schedule import updates_after
+from replaybench.experiments.training.shared_cells import never_fills, same_contents, same_runs
 from replaybench.experiments.training.study import Cell
 from replaybench.replay.strategies.notation import parse
 
@@ -23,12 +24,34 @@ def plan_warnings(cells: Sequence[Cell]) -> list[str]:
     Args:
         cells: cells of one study.
     """
-    points = {cell.kind[:-1]: cell for cell in cells}.values()
+    points = list({cell.kind[:-1]: cell for cell in cells}.values())
     noise = max((cell.noise for cell in cells), default=0.0)
     loud = (
         [f"noise {noise:g}: that is more than half the range of every signal, which drowns in it"] if noise > 1 else []
     )
-    return [*dict.fromkeys(line for cell in points for line in _in_vain(cell) or _unfaded(cell)), *loud]
+    in_vain = [line for cell in points for line in _in_vain(cell) or _unfaded(cell)]
+    return [
+        *dict.fromkeys((*in_vain, *(line for group in same_contents(points) for line in _never_full(group)))),
+        *loud,
+    ]
+
+
+def _never_full(group: Sequence[Cell]) -> list[str]:
+    """Warn of strategies that keep the same because buffers never fill, or of a retention that never acts."""
+    retentions = {cell.strategy: parse(cell.strategy).retention for cell in group}
+    names, first = list(retentions), group[0]
+    if len(names) < 2 and (retentions[first.strategy].in_turn or not never_fills(first)):
+        return []
+    rooms = dict.fromkeys(f"{cell.capacity:,}" for cell in group if retentions[cell.strategy].bounded)
+    steps = first.steps_per_episode * first.episodes
+    same = f"{names[0]} keeps every experience, as FULL does"
+    if len(names) > 1:
+        same = f"{', '.join(names[:-1])} and {names[-1]} keep the same experiences"
+        same += ": they are the same runs, and computed once" if len(same_runs(group)) == 1 else ""
+    return [
+        f"buffers never fill: a run has {steps:,} steps, buffers have room for {' and '.join(rooms)}, so {same}; raise "
+        f"episodes, or set a capacity below {steps:,}"
+    ]
 
 
 def _table(cell: Cell, part: str = "") -> str:

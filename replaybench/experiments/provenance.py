@@ -32,24 +32,41 @@ def read_stints(path: Path, facts: Mapping[str, Any]) -> tuple[Stint, ...]:
 
 
 def write_provenance(folder: RunFolder, name: str, cells: Sequence[Cell], complete: bool) -> None:
-    """Write who computed each cell, finished or under way, and who wrote the results; seconds are sums over cells."""
-    stints = {cell.id: _stints_so_far(folder.cell(cell.id)) for cell in cells}
-    everyone = [stint for own in stints.values() for stint in own]
+    """Write who computed each cell, finished or under way, and who wrote the results.
+
+    Seconds are sums over the cells that were computed: one that shares another's runs names it.
+    """
+    told = {cell.id: _so_far(folder.cell(cell.id)) for cell in cells}
+    everyone = [stint for shared, own in told.values() if not shared for stint in own]
     facts = {
         "study": name,
         "complete": complete,
         "started": min((stint.started for stint in everyone), default=None),
         "seconds": round(sum(stint.seconds for stint in everyone), 3),
         "written": {"at": utc_now(), "argv": sys.argv[1:], **dataclasses.asdict(this_code())},
-        "cells": {cell.id: {"cell": dataclasses.asdict(cell), **stint_facts(stints[cell.id])} for cell in cells},
+        "cells": {
+            cell.id: {
+                "cell": dataclasses.asdict(cell),
+                **({"shared_from": told[cell.id][0]} if told[cell.id][0] else {}),
+                **stint_facts(told[cell.id][1]),
+            }
+            for cell in cells
+        },
     }
     write_text(folder.provenance, json.dumps(facts, indent=2) + "\n")
 
 
-def _stints_so_far(cell: Path) -> tuple[Stint, ...]:
-    """Return the stints of a cell up to its end or its last checkpoint, none before that."""
+def shared_from(facts: Mapping[str, Any]) -> str:
+    """Return the id of the cell that was computed in place of one, by the facts of its files; empty for most."""
+    source = facts.get("shared_from")
+    return source if isinstance(source, str) and source.isprintable() else ""
+
+
+def _so_far(cell: Path) -> tuple[str, tuple[Stint, ...]]:
+    """Return whose runs a cell shares, and its stints up to its end or its last checkpoint; none before that."""
     for name in ("scores", "checkpoint"):
         path = cell / f"{name}.h5"
         with contextlib.suppress(UserError):  # not there; damage is told of where the file is needed
-            return read_stints(path, read_header(path, name).facts)
-    return ()
+            facts = read_header(path, name).facts
+            return shared_from(facts), read_stints(path, facts)
+    return "", ()

@@ -29,6 +29,7 @@ from replaybench.experiments.snapshots.solved import Solved, solved_surfaces, wr
 from replaybench.experiments.study_changes import replaced
 from replaybench.experiments.study_text import resolved, write_toml
 from replaybench.experiments.training.cluster import check_cluster, run_on_cluster
+from replaybench.experiments.training.shared_cells import share
 from replaybench.experiments.training.study import Cell, Study
 from replaybench.experiments.training.tasks import Job, Run, run_cell_task, store_files
 from replaybench.experiments.training.workers import leave_if_imported, run_locally
@@ -142,10 +143,15 @@ def run_sweep(
         tasks = _jobs(study, points, todo.open, folder if cluster is None else None, checkpoint_seconds)
         by_name = {f"{point}": cell for point, cell in points.items()}
         references: dict[str, Reference] = {}
+        twins: dict[str, list[Cell]] = {}
+        for cell in todo.cells:
+            if (source := todo.shared.get(cell.id)) is not None:
+                twins.setdefault(source.id, []).append(cell)
         status, fault = 0, None
         run: Run = partial(run_locally, workers) if cluster is None else partial(run_on_cluster, cluster)
         events = folder.path / "tensorboard" if tensorboard else None
-        with Display(folder, study.name, todo.cells, todo.open, workers, console, progress, events) as display:
+        computed = [cell for cell in todo.cells if cell.id not in todo.shared]
+        with Display(folder, study.name, computed, todo.open, workers, console, progress, events) as display:
 
             def finish(key: str, result: Any) -> None:
                 if key in by_name:
@@ -156,8 +162,16 @@ def run_sweep(
                     return
                 store_files(folder.cell(key), result)
                 display.complete(key)
+                share_all(key)
+
+            def share_all(key: str) -> None:
+                for twin in twins.get(key, ()):
+                    share(todo.shared[twin.id], twin, folder)
+                    display.complete(twin.id)
 
             try:
+                for key in twins.keys() - {cell.id for cell in todo.open}:  # finished by an earlier sweep
+                    share_all(key)
                 run(tasks, display.advance, finish)
             except Interrupted as interruption:
                 status = interruption.status

@@ -93,12 +93,17 @@ def figures(
     return 0
 
 
-def table(run: Positional[Path], baseline: str | None = None) -> int:
-    """Print the tables of a sweep again: scores, how strategies compare with one of them, seed by seed, noise.
+def table(
+    run: Positional[Path],
+    baseline: str | None = None,
+    compare: Literal["strategy", "learner", "noise", "frequency", "plant"] | None = None,
+) -> int:
+    """Print the tables of a sweep again: scores, how cells compare along an axis of the study, seed by seed, noise.
 
     Args:
         run: Run folder, or a results file (.nc) by itself.
-        baseline: Strategy that the others are compared with; the study's first if not given.
+        baseline: What the others are compared with, e.g. a strategy; the study's first if not given.
+        compare: Axis along which cells are compared; strategies if not given, or the first axis that varies.
     """
     from replaybench.data.formats.run_folder import runs_within
     from replaybench.experiments.command_line.console import make_console
@@ -114,7 +119,7 @@ def table(run: Positional[Path], baseline: str | None = None) -> int:
     data = read_results(path)
     if not (scores := score_tables(data)):
         raise without_rewards(path, data, "a table needs")
-    for shown in (*scores, *comparison_tables(data, baseline), *noise_tables(data)):
+    for shown in (*scores, *comparison_tables(data, baseline, compare), *noise_tables(data)):
         console.print(shown)
     return 0
 

@@ -20,7 +20,7 @@ from replaybench.experiments.figures.style import (
     plant_name,
     share_x,
 )
-from replaybench.experiments.results.comparison_tables import Comparison, baseline_of, compared, scaled
+from replaybench.experiments.results.comparison_tables import Comparison, first_comparison, scaled
 from replaybench.experiments.results.dataset import episode_metric, the_last
 from replaybench.experiments.results.effects import SIGNIFICANT
 
@@ -32,15 +32,19 @@ if TYPE_CHECKING:
 def paired_differences(data: xr.Dataset) -> Figure | None:
     """Draw by how much each strategy of one plant is ahead of the study's first; None where nothing is compared.
 
+    Where strategies do not vary these are learners, noise levels or rates.
+
     Args:
         data: dataset of one plant.
     """
-    baseline = baseline_of(data, None)
-    rows = [row for row in compared(data, baseline) if row.effect is not None and row.effect.n > 1]
+    rows, baseline, axis = first_comparison(data) or ([], "", "strategy")
+    rows = [row for row in rows if row.effect is not None and row.effect.n > 1]
     places = list(dict.fromkeys((row.noise, row.frequency) for row in rows))
     if not places:
         return None
-    series = [one for one in all_series(data) if one.strategy != baseline]
+    drawn = {(row.learner, row.strategy) for row in rows}
+    series = [one for one in all_series(data) if (one.learner, one.strategy) in drawn]
+    baseline = {"noise": f"noise {baseline}", "frequency": f"{baseline} Hz"}.get(axis, baseline)
     across = panels_across(len(places))
     down = -(-len(places) // across)
     height = 0.75 + 0.24 * len(series)
@@ -48,6 +52,8 @@ def paired_differences(data: xr.Dataset) -> Figure | None:
     caption += (
         "seeds (marks) with 95 % BCa intervals; filled where p < 0.05 (flipped signs, Holm within a panel). n: pairs."
     )
+    if any(row.same for row in rows):
+        caption += " Same runs: equal rewards in all episodes, as of buffers that never fill."
     figure = new_figure(
         panel_width(across) * across + 0.062 * max(len(one.label) for one in series),
         height * down,
@@ -85,6 +91,9 @@ def _draw(axes: Axes, rows: list[Comparison], series: list[Series], most: int) -
         place = next(i for i, one in enumerate(series) if (one.learner, one.strategy) == (row.learner, row.strategy))
         one, effect = series[place], row.effect
         assert effect is not None
+        if row.same:
+            axes.text(0, place, " same runs", va="center", color=GREY, size=8)
+            continue
         ends = effect.interval()
         if np.isfinite(ends).all():
             axes.plot(ends, (place, place), color=one.color, linewidth=1.6, zorder=2)

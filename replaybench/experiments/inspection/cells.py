@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from replaybench.data.formats.documents import read_json
 from replaybench.data.formats.run_folder import RunFolder, runs_within
 from replaybench.data.records.record import read_header
 from replaybench.envs.registry import PLANTS
+from replaybench.experiments.provenance import shared_from
 from replaybench.experiments.training.study import Cell
 from replaybench.replay.strategies.notation import parse
 
@@ -108,14 +110,16 @@ def chosen_file(path: Path, choice: Choice, names: Sequence[str] = ("buffer",)) 
             )
         return path, None
     folder = RunFolder(path)
-    cell = _only(path, _fitting(path, cells_of(folder), choice), choice)
+    cells = cells_of(folder)
+    cell = _only(path, _fitting(path, cells, choice), choice)
     member = None if choice.seed is None else choice.seed - cell.first_member
-    for name in names:
-        for suffix in (".h5", ".safetensors"):
-            file = folder.cell(cell.id) / f"{name}{suffix}"
-            if file.is_file():
-                return file, member
-    finished = (folder.cell(cell.id) / "scores.h5").is_file()
+    scores = folder.cell(cell.id) / "scores.h5"
+    finished = scores.is_file()
+    source = shared_from(read_header(scores, "scores").facts) if finished else ""
+    places = [folder.cell(cell.id), *(folder.cell(other.id) for other in cells if other.id == source)]
+    for name, suffix, place in itertools.product(names, (".h5", ".safetensors"), places):
+        if (file := place / f"{name}{suffix}").is_file():
+            return file, member
     why = "its study keeps none (buffers)" if finished else "it is not finished; run the sweep again to continue"
     raise UserError(f"cell {cell.id} of {path} ({cell.label}) has no {names[0]} file: {why}")
 

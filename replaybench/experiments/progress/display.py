@@ -83,7 +83,8 @@ class Display:
 
     def complete(self, key: str) -> None:
         """Tell that a cell is complete, whether or not it ever told of itself."""
-        self._tally.finish(key)
+        if key in self._cells:  # and not one that shares another's runs
+            self._tally.finish(key)
         self._tell(event("complete", cell=key))
 
     def end(self, status: int) -> None:

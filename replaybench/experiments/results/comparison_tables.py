@@ -1,20 +1,24 @@
-"""Tables of how strategies compare with one of them, seed by seed, and of what means of few runs hide."""
+"""Tables of how strategies, learners or conditions compare, seed by seed, and of what means of few runs hide."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import contextlib
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError, unknown
-from replaybench.data.quantities import decimals
+from replaybench.data.quantities import decimals, fixed
 from replaybench.data.user_code.user_file import shortened
 from replaybench.experiments.inspection.fitted_table import FittedTable
-from replaybench.experiments.results.dataset import episode_metric, last_of, mu_r, runs_there, the_last
+from replaybench.experiments.results.dataset import episode_metric, mu_r, runs_there, the_last
 from replaybench.experiments.results.distribution import assured, assured_share, improvement, middle
 from replaybench.experiments.results.effects import SIGNIFICANT, Effect, holm, p_text, paired, seeds_to_tell
+from replaybench.experiments.results.references import final_rewards
 from replaybench.experiments.results.sign_flips import flipped
 from replaybench.experiments.results.statistics import Interval
 
@@ -23,15 +27,23 @@ Floats = NDArray[np.float64]
 ASSURED = 0.9
 """Share of further runs that a bound is told for, where there are runs enough."""
 
+Axis = Literal["strategy", "learner", "noise", "frequency", "plant"]
+COMPARED: Final[tuple[Axis, ...]] = ("strategy", "learner", "noise", "frequency", "plant")
+"""Axes along which cells are compared: the first along which there is anything to compare, unless one is asked for."""
+_MOST_NAMED: Final = 4
+
 
 class Comparison(NamedTuple):
-    """One learner under one strategy at one noise and rate.
+    """One cell, and how it compares with the one that has the baseline's value on the compared axis.
 
     Attributes:
         scores: final scores `[S]` of the seeds that were run, NaN where a run failed.
-        effect: seed by seed, how much better than the baseline; None for that itself.
-        chance: p value of no difference, by flipped signs, within its condition (Holm 1979).
+        effect: seed by seed, how much better than the baseline; None for that itself, and where there is nothing to
+            compare with.
+        chance: p value of no difference, by flipped signs, within its family (Holm 1979).
         better: the chance that a run is better than one of the baseline.
+        same: whether the rewards of all episodes are the baseline's, as where buffers never fill; no test then.
+        plant: its name.
     """
 
     learner: str
@@ -42,6 +54,8 @@ class Comparison(NamedTuple):
     effect: Effect | None
     chance: float
     better: Interval | None
+    same: bool = False
+    plant: str = ""
 
     @property
     def failed(self) -> int:
@@ -51,9 +65,7 @@ class Comparison(NamedTuple):
 
 def final_scores(data: xr.Dataset) -> xr.DataArray:
     """Return one plant's final scores, NaN where a run failed: μ_final, final rewards where there is no μ_r."""
-    reward = data["reward"].isel(episode=slice(-last_of(data), None)).mean("episode", skipna=False)
-    whole = (abs(data["reward"]) < np.inf).all("episode")
-    return data["mu_final"].where(scaled(data), reward.where(whole)).transpose("noise", "frequency", ...)
+    return data["mu_final"].where(scaled(data), final_rewards(data)).transpose("noise", "frequency", ...)
 
 
 def scaled(data: xr.Dataset) -> xr.DataArray:
@@ -61,121 +73,202 @@ def scaled(data: xr.Dataset) -> xr.DataArray:
     return mu_r(data, data["reference_dp"]).notnull()
 
 
-def baseline_of(data: xr.Dataset, strategy: str | None) -> str:
-    """Return with which strategy the others are compared: the one that is asked for, else the study's first.
+def baseline_of(data: xr.Dataset, asked: str | None, axis: Axis = "strategy") -> str:
+    """Return the value on an axis that others are compared with: the one that is asked for, else the study's first.
 
     Raises:
         UserError: it was not run.
     """
-    names = [str(name) for name in data["strategy"].values]
-    if strategy is None:
+    names = [_name(value) for value in data[axis].values]
+    if asked is None:
         return names[0]
-    from replaybench.replay.strategies.notation import parse
+    if axis == "strategy":
+        from replaybench.replay.strategies.notation import parse
 
-    asked = str(parse(strategy))
+        asked = str(parse(asked))
+    elif axis in ("noise", "frequency"):
+        with contextlib.suppress(ValueError):
+            asked = _name(float(asked))
     if asked not in names:
-        raise unknown("strategy of this run:", asked, names)
+        raise unknown(f"{axis} of this run:", asked, names)
     return asked
 
 
-def compared(data: xr.Dataset, baseline: str) -> list[Comparison]:
-    """Compare one plant's learners and strategies with the baseline strategy under the same learner.
+def _name(value: Any) -> str:
+    return str(value) if isinstance(value, str) else f"{value:g}"
+
+
+def compared(data: xr.Dataset, baseline: str, axis: Axis = "strategy") -> list[Comparison]:
+    """Compare the cells of one plant, or of all, with those that differ in having the baseline's value on one axis.
 
     Cells share their seeds, so differences are taken seed by seed, over seeds on which neither failed. The tests of
-    one noise and rate are one family.
+    one noise and rate are one family; of one noise where rates are compared, and so on. Rewards without μ_r have one
+    scale within a plant and rate only.
     """
-    scores = final_scores(data).transpose("noise", "frequency", "learner", "strategy", "seed")
-    run = runs_there(data).transpose(*scores.dims)
-    rows = []
-    for i, noise in enumerate(data["noise"].values):
-        for j, frequency in enumerate(data["frequency"].values):
-            family = []
-            for k, learner in enumerate(data["learner"].values):
-                of = {str(name): scores.values[i, j, k, n] for n, name in enumerate(data["strategy"].values)}
-                for n, (strategy, mine) in enumerate(of.items()):
-                    there = run.values[i, j, k, n]
-                    if not there.any():
-                        continue
-                    effect = better = None
-                    if strategy != baseline:
-                        found = paired([mine], [of[baseline]])
-                        effect, better = (found, improvement(mine, of[baseline])) if found.n else (None, None)
-                    point = str(learner), strategy, float(noise), float(frequency)
-                    family.append(Comparison(*point, mine[there], effect, 1.0, better))
-            chances = iter(holm([float(flipped(row.effect.differences)) for row in family if row.effect is not None]))
-            rows += [row if row.effect is None else row._replace(chance=next(chances)) for row in family]
-    return rows
+    plants = [data] if "plant" not in data.dims else [data.isel(plant=i) for i in range(data.sizes["plant"])]
+    cells = ("noise", "frequency", "learner", "strategy")
+    scores = np.stack([final_scores(one).transpose(*cells, "seed").values for one in plants])
+    run = np.stack([runs_there(one).transpose(*cells, "seed").values for one in plants])
+    rewards = np.stack([one["reward"].transpose(*cells, "seed", "episode").values for one in plants])
+    known = np.stack([scaled(one).transpose("noise", "frequency").values for one in plants])
+    values = [np.atleast_1d(data["plant"].values), *(data[name].values for name in cells)]
+    along = ("plant", *cells).index(axis)
+    first = [_name(value) for value in values[along]].index(baseline)
+    families: dict[tuple[int, ...], list[Comparison]] = {}
+    for place in np.ndindex(run.shape[:-1]):
+        there, base = run[place], (*place[:along], first, *place[along + 1 :])
+        if not there.any():
+            continue
+        found, better, same = None, None, False
+        one_scale = known[place[:3]] or (place[0] == base[0] and place[2] == base[2])
+        if place != base and one_scale and known[place[:3]] == known[base[:3]]:
+            effect = paired([scores[place]], [scores[base]])
+            if effect.n:
+                found, better = effect, improvement(scores[place], scores[base])
+                same = np.array_equal(rewards[place], rewards[base], equal_nan=True)
+        plant, noise, frequency, learner, strategy = (each[i] for each, i in zip(values, place, strict=True))
+        point = str(learner), str(strategy), float(noise), float(frequency)
+        row = Comparison(*point, scores[place][there], found, 1.0, better, same, str(plant))
+        families.setdefault(base[:3], []).append(row)
+    return [row for family in families.values() for row in _adjusted(family)]
 
 
-def comparison_tables(data: xr.Dataset, strategy: str | None = None) -> list[FittedTable]:
-    """Return a table per plant that compares all strategies with one of them, else with the first that was run there.
+def _adjusted(family: list[Comparison]) -> Iterator[Comparison]:
+    """Yield the rows of a family with their p values; the same runs are no test."""
+    tested = [row.effect.differences for row in family if row.effect is not None and not row.same]
+    chances = iter(holm([float(flipped(differences)) for differences in tested]))
+    for row in family:
+        yield row if row.effect is None or row.same else row._replace(chance=next(chances))
+
+
+def comparison_tables(data: xr.Dataset, baseline: str | None = None, axis: Axis | None = None) -> list[FittedTable]:
+    """Return a table per plant that compares its cells along one axis, seed by seed; of plants, one table.
+
+    Args:
+        data: dataset of `results.assemble`.
+        baseline: the value that others are compared with; the first that was run there if not given.
+        axis: strategies if not given; where they do not vary, the first of learner, noise, frequency and plant that
+            does.
 
     Raises:
-        UserError: there is no such strategy.
+        UserError: there is no such value, or nothing to compare with it.
     """
-    tables = []
-    for plant in data["plant"].values:
-        mine = data.sel(plant=plant)
-        run = runs_there(mine)
-        here = mine.sel(strategy=run.any([axis for axis in run.dims if axis != "strategy"]))
-        if not here.sizes["strategy"]:
-            continue
-        baseline = baseline_of(here if strategy is None else data, strategy)
-        rows = compared(mine, baseline)
-        if any(row.effect is not None for row in rows):
-            tables.append(_table(mine, rows, baseline))
-    if strategy is not None and not tables:
-        raise UserError(f"nothing was run beside {baseline_of(data, strategy)} that it could be compared with")
+    if baseline is not None:
+        axis = axis or ("learner" if baseline in data["learner"].values else "strategy")
+        baseline = baseline_of(data, baseline, axis)
+    parts = [(data.sel(plant=plant), (axis,) if axis else COMPARED[:-1]) for plant in data["plant"].values]
+    if axis == "plant":
+        parts = [(data, ("plant",))]
+    found = [(part, first_comparison(part, axes, baseline)) for part, axes in parts]
+    if axis is None and not any(each for _, each in found):
+        found = [(data, first_comparison(data, ("plant",)))]
+    tables = [_table(part, *each) for part, each in found if each is not None]
+    if axis is not None and not tables:
+        value = baseline or baseline_of(data, None, axis)
+        varied = ", ".join(name for name in COMPARED if data[name].size > 1) or "nothing"
+        raise UserError(
+            f"nothing was run beside {value} that it could be compared with, {axis} by {axis}; what varies "
+            f"there: {varied}"
+        )
     return tables
 
 
-def _table(data: xr.Dataset, rows: list[Comparison], baseline: str) -> FittedTable:
-    several = data.sizes["learner"] > 1
-    names = ["learner", "strategy"] if several else ["strategy"]
-    learners, strategies = (shortened(data[axis].values.tolist()) for axis in ("learner", "strategy"))
+def first_comparison(
+    data: xr.Dataset, axes: Sequence[Axis] = COMPARED[:-1], baseline: str | None = None
+) -> tuple[list[Comparison], str, Axis] | None:
+    """Return the comparisons along the first of these axes that has any, with the baseline; None if none has.
+
+    Args:
+        data: dataset of one plant, or of all.
+        baseline: as of `baseline_of`, of what was run there.
+    """
+    for axis in axes:
+        run = runs_there(data)
+        here = data[axis].values[np.atleast_1d(run.any([other for other in run.dims if other != axis]).values)]
+        if here.size:
+            value = baseline or _name(here[0])
+            rows = compared(data, value, axis)
+            if any(row.effect is not None for row in rows):
+                return rows, value, axis
+    return None
+
+
+_CAPTION: Final = (
+    "differences are of paired seeds, with BCa intervals; p, by flipped signs, is Holm's within {family}, and "
+    "is the test: not whether intervals overlap; seeds: where p leaves it open, how many would tell, as the only test, "
+    "if the difference is what it is here. IQM: mean of the middle half of the runs; P(better): the chance that a run "
+    "beats one of the other; reach: what so many of further runs will, 95 % sure; of too few runs for that, the worst, "
+    "and in brackets how many of further runs will reach it"
+)
+
+
+def _table(data: xr.Dataset, rows: list[Comparison], baseline: str, axis: Axis) -> FittedTable:
+    named: list[Axis] = [name for name in ("plant", "learner", "strategy") if data[name].size > 1 or name == "strategy"]
+    short = {name: shortened(np.atleast_1d(data[name].values).tolist()) for name in named}
+    value = {"noise": f"noise {baseline}", "frequency": f"{baseline} Hz"}.get(axis, baseline)
     nearly = f"{100 * ASSURED:g} % reach"
-    numbers = ("n", "failed", "IQM [95 %]", f"− {strategies[baseline]} [95 %]", "p", "seeds", "P(better)", nearly)
-    known = scaled(data)
-    has_scores = {(row.noise, row.frequency): bool(known.sel(noise=row.noise, frequency=row.frequency)) for row in rows}
-    raw = decimals(score for row in rows if not has_scores[row.noise, row.frequency] for score in row.scores.tolist())
-    measured = set(has_scores.values())
-    measures = ["μ_final"] if True in measured else []
-    measures += [episode_metric(data)] if False in measured else []
+    beyond = f"− {short.get(axis, {}).get(baseline, value)} [95 %]"
+    numbers = ("n", "failed", "IQM [95 %]", beyond, "p", "seeds", "P(better)", nearly)
+    plants = [data] if "plant" not in data.dims else [data.isel(plant=i) for i in range(data.sizes["plant"])]
+    known = {str(one["plant"].item()): scaled(one) for one in plants}
+    on_scale = [bool(known[row.plant].sel(noise=row.noise, frequency=row.frequency)) for row in rows]
+    middles = [middle(row.scores) for row in rows]
+    digits = {}
+    for part in set(on_scale):
+        mine = [pair for pair, scale in zip(zip(rows, middles, strict=True), on_scale, strict=True) if scale == part]
+        digits[part] = decimals(x for row, mid in mine for x in (mid.mean, mid.low, mid.high, row.scores.min()))
+    measures = ["μ_final"] if True in on_scale else []
+    measures += dict.fromkeys(episode_metric(one) for one in plants) if False in on_scale else []
+    family = {"noise": "a rate", "frequency": "a noise"}.get(axis, "a noise and rate")
+    whose = "all plants" if axis == "plant" else data["plant"].item()
     table = FittedTable(
-        ("Hz", "noise", *names, *numbers),
-        names,
+        ("Hz", "noise", *named, *numbers),
+        named,
         ("Hz", "noise", *numbers),
         droppable=("failed", "seeds", nearly, "P(better)"),
-        title=f"{data['plant'].item()}: {' or '.join(measures)} of {the_last(data)}, compared with {baseline}",
-        caption="differences are of paired seeds, with BCa intervals; p, by flipped signs, is Holm's within a noise "
-        "and rate, and is the test: not whether intervals overlap; seeds: where p leaves it open, how many would "
-        "tell, as the only test, if the difference is what it is here. IQM: mean of the middle half of the runs; "
-        "P(better): the chance that a run beats one of the other; reach: what so many of further runs will, 95 % "
-        "sure; of too few runs for that, the worst, and in brackets how many of further runs will reach it",
+        title=f"{whose}: {' or '.join(measures)} of {the_last(plants[0])}, compared with {value}",
+        caption="\n".join([*_notes(data, rows, baseline, axis), _CAPTION.format(family=family)]),
     )
-    for row in rows:
-        digits = 2 if has_scores[row.noise, row.frequency] else raw
-        label = [learners[row.learner]] if several else []
+    for row, found, scale in zip(rows, middles, on_scale, strict=True):
         table.add(
             f"{row.frequency:g}",
             f"{row.noise:g}",
-            *label,
-            strategies[row.strategy],
+            *(short[name][getattr(row, name)] for name in named),
             f"{len(row.scores) - row.failed}",
             f"{row.failed}",
-            middle(row.scores).text(digits),
-            *(_told(row, digits + 1) if row.effect is not None else ("", "", "", "")),
-            _reach(row.scores, digits),
+            found.text(digits[scale]),
+            *_told(row, digits[scale] + 1),
+            _reach(row.scores, digits[scale]),
         )
     return table
 
 
+def _notes(data: xr.Dataset, rows: list[Comparison], baseline: str, axis: Axis) -> Iterator[str]:
+    """Explain the same runs and blanks, and name the other axes along which cells can be compared."""
+    if any(row.same for row in rows):
+        shared = "shared_from" in data.coords and (data["shared_from"] != "").any()
+        filled = "their buffers never filled, so that retention decided nothing"
+        yield f"same runs: {filled if shared else 'equal rewards in all episodes, as of buffers that never fill'}"
+    blank = [row for row in rows if row.effect is None and _name(getattr(row, axis)) != baseline]
+    if blank:
+        who = dict.fromkeys(
+            " ".join(_name(getattr(row, name)) for name in COMPARED[:2] if name != axis) for row in blank
+        )
+        told = ", ".join(itertools.islice(who, _MOST_NAMED)) + (" …" if len(who) > _MOST_NAMED else "")
+        scale = ", or on another scale" if axis in ("frequency", "plant") else ""
+        yield f"blank: {baseline} was not run with {told}{scale}; --baseline chooses another"
+    varied = [name for name in COMPARED if name != axis and data[name].size > 1]
+    if varied:
+        yield f"other comparisons: --compare {' or '.join(varied)}"
+
+
 def _told(row: Comparison, digits: int) -> tuple[str, str, str, str]:
-    assert row.effect is not None
-    assert row.better is not None
+    if row.effect is None or row.better is None or row.same:
+        return "same runs" if row.same else "", "", "", ""
     low, high = row.effect.interval()
-    ends = f" [{low:+.{digits}f}, {high:+.{digits}f}]" if np.isfinite(low) else " (not sure)"
-    return f"{row.effect.estimate:+.{digits}f}{ends}", p_text(row.chance), _seeds(row), f"{row.better.mean:.2f}"
+    alone = " (one pair)" if row.effect.n == 1 else " (no spread)"
+    ends = f" [{fixed(low, digits, '+')}, {fixed(high, digits, '+')}]" if np.isfinite(low) else alone
+    return f"{fixed(row.effect.estimate, digits, '+')}{ends}", p_text(row.chance), _seeds(row), f"{row.better.mean:.2f}"
 
 
 def _seeds(row: Comparison) -> str:

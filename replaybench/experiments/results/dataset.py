@@ -24,7 +24,7 @@ from replaybench.data.errors import UserError
 from replaybench.data.numerics import NUMERICS_VERSION, VERSION
 from replaybench.data.provenance import Stint
 from replaybench.data.records.record import read_record
-from replaybench.experiments.provenance import read_stints
+from replaybench.experiments.provenance import read_stints, shared_from
 from replaybench.experiments.results.statistics import interval, last_episodes, score
 from replaybench.experiments.training.study import Cell, axis_values
 
@@ -108,7 +108,7 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
             if "replayed_noise" in arrays:
                 columns = [list(data.coords["signal"].values).index(name) for name in _signals(cell)]
                 data.variables["replayed_noise"].values[point][runs, columns] = arrays["replayed_noise"]
-            _add_origin(data, block, stints)
+            _add_origin(data, block, stints, shared_from(header.facts))
     add_references(data, references)
     add_scores(data)
     label_axes(data)
@@ -140,14 +140,20 @@ ORIGINS = {
     "commit": "git commit of the code, -dirty where it was changed; of all processes that computed the cell",
     "processor": "model name of the processor, of all of them",
     "target": "the processor that kernels were compiled for, of all of them",
+    "shared_from": "id of the cell that was computed in place of one that is the same runs, as buffers never filled",
 }
 
 
-def _add_origin(data: xr.Dataset, block: tuple[int, ...], stints: Sequence[Stint]) -> None:
-    """Say of the cell at a place who computed it; what its stints share is said once."""
-    data.variables["seconds"].values[block] = sum(stint.seconds for stint in stints)
-    known = [stint.memory for stint in stints if stint.memory is not None]
-    data.variables["memory"].values[block] = max(known, default=np.nan)
+def _add_origin(data: xr.Dataset, block: tuple[int, ...], stints: Sequence[Stint], shared: str) -> None:
+    """Say of the cell at a place who computed it; what its stints share is said once.
+
+    Time and memory count once, for the cell that was computed, and not for those that have `shared` its runs.
+    """
+    data.variables["shared_from"].values[block] = shared
+    if not shared:
+        data.variables["seconds"].values[block] = sum(stint.seconds for stint in stints)
+        known = [stint.memory for stint in stints if stint.memory is not None]
+        data.variables["memory"].values[block] = max(known, default=np.nan)
     codes = [stint.code for stint in stints]
     commits = [f"{code.commit or 'unknown'}{'-dirty' * bool(code.dirty)}" for code in codes]
     told = {"commit": commits, "processor": [c.processor for c in codes], "target": [c.target for c in codes]}

@@ -3,75 +3,60 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from replaybench.baselines.references import no_score
-from replaybench.data.quantities import decimals
+from replaybench.data.quantities import decimals, fixed
 from replaybench.data.user_code.user_file import shortened
 from replaybench.experiments.inspection.fitted_table import FittedTable
-from replaybench.experiments.results.dataset import episode_metric, last_of, lengths_vary, mu_r, runs_there, the_last
+from replaybench.experiments.results.dataset import episode_metric, last_of, lengths_vary, runs_there, the_last
+from replaybench.experiments.results.references import no_learning, reference_rows
 from replaybench.experiments.results.statistics import Interval, interval
-
-UNDER_NOISE: Final = {
-    "reference_dp_mean": "DP, mean episode",
-    "reference_dp_averaged": "DP, values averaged over the noise",
-    "reference_dp_observer": "DP, on a model observer",
-}
-"""Dynamic programming under noise: on average (μ_r = 1 is its best of many episodes), and where it knows the noise."""
 
 
 def score_tables(data: xr.Dataset) -> list[FittedTable]:
-    """Return a table per plant of all cells that have results."""
-    tables: dict[str, FittedTable] = {}
-    digits: dict[str, int] = {}
-    labels = _labels(data)
-    for plant, frequency, noise, learner, strategy in _points(data):
-        cell = data.sel(plant=plant, frequency=frequency, noise=noise, learner=learner, strategy=strategy)
-        if not runs_there(cell).any():
-            continue
-        mine = data.sel(plant=plant)
-        if plant not in tables:
-            tables[plant], digits[plant] = _empty_table(mine), _digits(mine)
-        last = last_of(mine)
-        whole = np.isfinite(cell["reward"].values).all(axis=1)  # as for μ_final
-        final = cell["reward"].values[whole, -last:]
-        greedy = cell["reward_greedy"].values[whole][:, data["greedy_episode"].values > data.sizes["episode"] - last]
-        censored = int(cell["censored"])
-        tables[plant].add(
-            f"{float(frequency):g}",
-            f"{float(noise):g}",
-            *labels[learner, strategy],
-            _mean(final, digits[plant]),
-            _mean(greedy, digits[plant]),
-            *([_mean(cell["episode_steps"].values[whole, -last:], 0)] if lengths_vary(mine) else []),
-            str(_interval(cell, "mu_final")),
-            _mean(cell["mu_max_mean"].values),
-            _mean(cell["rise_time_mean"].values, 0) + (f" ({censored} never)" if censored else ""),
-            f"{int(cell['dead'])}/{int(cell['failed'])}",
-        )
-    for plant, table in tables.items():
-        _add_under_noise(table, data.sel(plant=plant), digits[plant])
-    return list(tables.values())
+    """Return a table per plant of all cells that have results, each condition's references below its learners."""
+    return [
+        table for plant in data["plant"].values if (table := _score_table(data.sel(plant=plant), _labels(data))).rows
+    ]
 
 
-def _add_under_noise(table: FittedTable, data: xr.Dataset, digits: int) -> None:
-    """Add, below the learners of one plant, what dynamic programming does under noise: its greedy reward and μ_r."""
+def _score_table(data: xr.Dataset, labels: dict[tuple[Any, Any], list[str]]) -> FittedTable:
+    table, names, last = _empty_table(data), _names(data), last_of(data)
+    late = data["greedy_episode"].values > data.sizes["episode"] - last
+    steps = lengths_vary(data)
+    rows: list[tuple[list[str], float, float, list[str]]] = []  # names, the two rewards, what stands behind them
     for rate, noise in itertools.product(data["frequency"].values, data["noise"].values):
         here = data.sel(frequency=rate, noise=noise)
-        for name, label in UNDER_NOISE.items():
-            if name in here and np.isfinite(here[name]) and here[name] != here["reference_dp"]:
-                steps = [""] if lengths_vary(data) else []
-                scores = _mean(here[name].values, digits), *steps, _mean(mu_r(here, here[name]).values)
-                called = [*[""] * (len(_names(data)) - 1), label]
-                table.add(f"{rate:g}", f"{noise:g}", *called, "", *scores, *([""] * 3))
-
-
-def _digits(data: xr.Dataset) -> int:
-    """Return with how many decimals one plant's rewards are written."""
-    return decimals(data["reward"].isel(episode=slice(-last_of(data), None)).mean("episode").values.ravel())
+        if not runs_there(here).any():
+            continue
+        where = [f"{float(rate):g}", f"{float(noise):g}"]
+        for learner, strategy in labels:
+            cell = here.sel(learner=learner, strategy=strategy)
+            if not runs_there(cell).any():
+                continue
+            whole = np.isfinite(cell["reward"].values).all(axis=1)  # as for μ_final
+            censored = int(cell["censored"])
+            told = [
+                *([_mean(cell["episode_steps"].values[whole, -last:], 0)] if steps else []),
+                str(_interval(cell, "mu_final")),
+                _mean(cell["mu_max_mean"].values),
+                _mean(cell["rise_time_mean"].values, 0) + (f" ({censored} never)" if censored else ""),
+                f"{int(cell['dead'])}/{int(cell['failed'])}",
+            ]
+            final, greedy = cell["reward"].values[whole, -last:], cell["reward_greedy"].values[whole][:, late]
+            rows.append(([*where, *labels[learner, strategy]], _average(final), _average(greedy), told))
+        for label, reward, mu in reference_rows(here):
+            called = [*where, *[""] * (len(names) - 1), label]
+            rows.append((called, reward, np.nan, [*[""] * steps, "" if np.isnan(mu) else f"{mu:.2f}", *[""] * 3]))
+    digits = decimals(value for _, *rewards, _ in rows for value in rewards)
+    for called, reward, greedy, told in rows:
+        reference = len(told) and told[-1] == ""
+        table.add(*called, _written(reward, digits), "" if reference else _written(greedy, digits), *told)
+    return table
 
 
 def noise_tables(data: xr.Dataset) -> list[FittedTable]:
@@ -100,10 +85,19 @@ def noise_tables(data: xr.Dataset) -> list[FittedTable]:
     return list(tables.values())
 
 
+def _average(values: Any) -> float:
+    """Return the mean of what there is, NaN of nothing."""
+    there = values[~np.isnan(values)]
+    return float(there.mean()) if there.size else np.nan
+
+
+def _written(value: float, digits: int) -> str:
+    return "–" if np.isnan(value) else fixed(value, digits)
+
+
 def _mean(values: Any, digits: int = 2) -> str:
     """Write the mean of what there is."""
-    there = values[~np.isnan(values)]
-    return f"{there.mean():.{digits}f}" if there.size else "–"
+    return _written(_average(values), digits)
 
 
 def reference_notes(data: xr.Dataset) -> list[str]:
@@ -132,6 +126,11 @@ def _empty_table(data: xr.Dataset) -> FittedTable:
     if not np.isfinite(data["reference_dp"]).any():
         scale = "no μ_r, because there is no dynamic programming to compare with"
     over = the_last(data).removeprefix("the ")
+    headline, causes = no_learning(data)
+    headline += "; " * bool(headline)
+    causes = (
+        ["likely causes, in order:", *(f"{place}. {cause}" for place, cause in enumerate(causes, 1))] if causes else []
+    )
     names = _names(data)
     first = ("Hz", "noise", *names, "return" if episode_metric(data) == "return" else "reward", "greedy")
     steps = ["steps"] if lengths_vary(data) else []
@@ -141,8 +140,8 @@ def _empty_table(data: xr.Dataset) -> FittedTable:
         names=names,
         right=[heading for heading in headings if heading not in names],
         droppable=("rise 0.8", "dead/failed", "μ_max", *steps, "greedy"),
-        title=f"{data['plant'].item()}: mean over seeds, μ_final [95 %] ({scale})",
-        caption="\n".join(reference_notes(data)),
+        title=f"{data['plant'].item()}: {headline}mean over seeds, μ_final [95 %] ({scale})",
+        caption="\n".join([*causes, *reference_notes(data)]),
     )
 
 

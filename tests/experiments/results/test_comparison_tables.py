@@ -18,7 +18,7 @@ from replaybench.data.provenance import Stopwatch, stint_facts
 from replaybench.data.records.record import write_record
 from replaybench.experiments.figures.paired_differences import paired_differences
 from replaybench.experiments.figures.performance_profiles import performance_profiles
-from replaybench.experiments.results.comparison_tables import compared, comparison_tables
+from replaybench.experiments.results.comparison_tables import Axis, compared, comparison_tables
 from replaybench.experiments.results.dataset import assemble
 from replaybench.experiments.training.study import Study
 
@@ -117,6 +117,10 @@ def test_figures_show_the_pairs_and_the_share_of_all_runs(tmp_path: Path) -> Non
     assert heights == pytest.approx([1.0, 5 / 6, 1.0])  # a failed run is above nothing
 
 
+def joined(one: xr.Dataset, other: xr.Dataset, axis: str) -> xr.Dataset:
+    return xr.concat([one, other], axis, data_vars="minimal", coords="minimal", compat="override")
+
+
 def shown(data: xr.Dataset, baseline: str | None) -> str:
     printed = io.StringIO()
     for table in comparison_tables(data, baseline):
@@ -140,3 +144,68 @@ def test_a_run_that_failed_before_any_reward_is_there(tmp_path: Path) -> None:
         data[name].loc[{"strategy": "FULL[PER]", "seed": 4}] = np.nan
     rows = {row.strategy: row for row in compared(data.sel(plant="PendulumDCSC"), STRATEGIES[0])}
     assert (rows["FULL[PER]"].failed, len(rows["FULL[PER]"].scores)) == (2, 6)
+
+
+def test_learners_are_compared_where_strategies_do_not_vary(tmp_path: Path) -> None:
+    data = results(tmp_path, SCALED)
+    data = data.rename(learner="strategy", strategy="learner").assign_coords(strategy=["FIFO[PER]"])
+    told = shown(data, None)
+    assert "compared with FIFO[Uniform]" in told  # the name of a learner here
+    assert re.search(r"FULL\[PER\] .* \+0\.05.* 0\.125 ", told)
+    figure = paired_differences(data.sel(plant="PendulumDCSC"))
+    assert figure is not None
+    assert len(figure.axes[0].get_yticklabels()) == 2
+    assert "compared with Resv[Uniform]" in shown(data, "Resv[Uniform]")
+
+
+@pytest.mark.parametrize(
+    ("axis", "values"), [("noise", [0.0, 0.1]), ("frequency", [50.0, 100.0]), ("plant", ["a", "b"])]
+)
+@pytest.mark.parametrize("reference", [SCALED, RAW])
+def test_conditions_are_compared_as_far_as_scores_have_one_scale(
+    tmp_path: Path, axis: Axis, values: list[float], reference: Reference
+) -> None:
+    one = results(tmp_path, reference, STRATEGIES[:1])
+    other = one.copy(deep=True)
+    for name in ("reward", "mu_final"):
+        other[name] = other[name] + (1.0 if reference is RAW or name == "reward" else 0.01)
+    data = joined(one.assign_coords({axis: values[:1]}), other.assign_coords({axis: values[1:]}), axis)
+    if reference is RAW and axis != "noise":
+        with pytest.raises(UserError, match="what varies there"):
+            comparison_tables(data, axis=axis)
+        return
+    (table,) = comparison_tables(data) if axis != "plant" else comparison_tables(data, axis=axis)
+    told = dict(zip(table.headings, map(str, table.rows[1]), strict=True))
+    (difference,) = [text for heading, text in told.items() if heading.startswith("−")]
+    assert difference.startswith("+1.000" if reference is RAW else "+0.010")
+    assert told["p"] == "0.031"
+
+
+def test_the_same_runs_are_no_difference(tmp_path: Path) -> None:
+    """Nor a test: the others' p values are as if they were not there. What is blank has a note."""
+    data = results(tmp_path, SCALED)
+    rows = {row.strategy: row for row in compared(data.sel(plant="PendulumDCSC"), STRATEGIES[0])}
+    for name in ("reward", "mu_final"):
+        data[name].loc[{"strategy": "Resv[Uniform]"}] = data[name].sel(strategy="FIFO[Uniform]")
+    same = {row.strategy: row for row in compared(data.sel(plant="PendulumDCSC"), STRATEGIES[0])}
+    assert (rows["FULL[PER]"].chance, same["FULL[PER]"].chance) == (2 / 16, 1 / 16)
+    assert [same[name].same for name in STRATEGIES] == [False, False, True]
+    told = shown(data, None)
+    assert re.search(r"Resv\[Uniform\] .* same runs ", told)
+    assert "as of buffers that never fill" in told
+    assert "blank" not in told
+    data["shared_from"].loc[{"strategy": "Resv[Uniform]"}] = "another"
+    assert "their buffers never filled" in shown(data, None)
+    figure = paired_differences(data.sel(plant="PendulumDCSC"))
+    assert figure is not None
+    assert [text.get_text() for text in figure.axes[0].texts] == [" same runs"]
+
+
+def test_what_has_nothing_to_compare_with_has_a_note(tmp_path: Path) -> None:
+    data = results(tmp_path, SCALED)
+    other = data.copy(deep=True).assign_coords(learner=["SAC"])
+    for name in ("reward", "episode_steps", "mu_final"):
+        other[name].loc[{"strategy": STRATEGIES[0]}] = np.nan
+    told = shown(joined(data, other, "learner"), None)
+    assert "blank: FIFO[Uniform] was not run with SAC" in told
+    assert "other comparisons: --compare learner" in told

@@ -21,6 +21,7 @@ from replaybench.experiments import rescoring
 from replaybench.experiments.commands import reference_table
 from replaybench.experiments.rescoring import rescore
 from replaybench.experiments.results.dataset import add_scores, assemble
+from replaybench.experiments.results.references import NONE_BEATS_RANDOM, beats_random, no_learning
 from replaybench.experiments.results.results_file import read_results, write_results
 from replaybench.experiments.results.tables import score_tables
 from replaybench.experiments.training.study import Study
@@ -157,8 +158,57 @@ def test_rewards_of_failed_runs_are_in_no_mean(tmp_path: Path) -> None:
 def test_small_rewards_are_told_apart(tmp_path: Path) -> None:
     """Of a plant that squares centimetres in m, all were 0.00."""
     data = finished(tmp_path, NO_GRID)
-    data["reward"][:] = data["reward"] * 1e-5
+    for name in ("reward", "reward_greedy", "reference_random", "reference_zero", "reference_lqr"):
+        data[name][:] = data[name] * 1e-5
     add_scores(data)
     mean = float(data["reward"].mean())
     assert -0.002 < mean < -0.0005
-    assert f" {mean:.6f} " in shown(data)
+    assert f" {mean:.5f} " in shown(data)
+    assert " -0.00157 " in shown(data)
+
+
+def test_references_have_decimals_enough(tmp_path: Path) -> None:
+    """Those of learners hid that dynamic programming loses anything."""
+    assert " -0.003 " in shown(finished(tmp_path, dataclasses.replace(GOOD, dp=-0.0034, dp_mean=-0.0034)))
+
+
+def test_every_reference_is_a_row(tmp_path: Path) -> None:
+    lines = shown(finished(tmp_path, GOOD)).splitlines()
+    told = {
+        name: next(line for line in lines if name in line).split()[-2:]
+        for name in ("random control", "nothing", "linear")
+    }
+    assert told == {
+        "random control": ["-160.00", "0.00"],
+        "nothing": ["-157.00", "0.02"],
+        "linear": ["-140.00", "0.14"],
+    }
+    assert "dynamic programming" not in "".join(line for line in shown(finished(tmp_path, NO_GRID)).splitlines()[3:-1])
+
+
+def test_a_table_is_headed_by_that_no_learner_beats_random_control(tmp_path: Path) -> None:
+    """With likely causes in order, the first of which is how far the discount looks."""
+    data = finished(tmp_path, GOOD)
+    assert "beats random" not in shown(data)
+    data["reference_random"][:] = -20.0
+    data["discount"] = ("plant", "learner", "frequency"), np.full((1, 1, 1), 0.99)
+    headline, causes = no_learning(data.isel(plant=0))
+    assert headline == NONE_BEATS_RANDOM
+    assert shown(data).split("\n")[0].count(headline)
+    assert [cause.split(":")[0] for cause in causes] == ["the discount", "the length of the run", "exploration"]
+    assert "looks 2.0 s ahead, an episode takes 4.0 s: plausible" in causes[0]
+    for gamma, verdict in ((0.8, "not far enough"), (0.999, "too far"), (1.0, "to its end and beyond")):
+        data["discount"][:] = gamma
+        assert verdict in no_learning(data.isel(plant=0))[1][0]
+    assert "below random control" in causes[2]
+    data["reward_greedy"][:] = -10.0
+    assert "10.00 above random control, explore less" in no_learning(data.isel(plant=0))[1][2]
+    data["reference_random"][:] = np.nan
+    assert no_learning(data.isel(plant=0)) == ("", [])
+
+
+def test_runs_that_failed_are_no_learners_that_random_control_beats() -> None:
+    failed = np.full(3, np.nan)
+    assert not beats_random(failed, -1.0)
+    assert beats_random(np.array([0.0, np.nan]), -1.0)
+    assert not beats_random(np.array([-1.0, -1.0]), -1.0)

@@ -54,7 +54,8 @@ def condition_map(data: xr.Dataset) -> Figure | None:
     of = f" of {data.sizes['episode']:,}" if last_of(data) < data.sizes["episode"] else ""
     caption = f"Mean differences of paired seeds in {MU} of {the_last(data, 'training')}{of}"
     caption += f", exploration included. Bold: p < {SIGNIFICANT:g} (flipped signs, Holm "
-    caption += f"within a condition). Strategies in the order of their means. {room}"
+    caption += "within a condition). " + "Same: equal rewards in all episodes. " * any(row.same for row in rows)
+    caption += f"Strategies in the order of their means. {room}"
     caption += f"n = {' to '.join(map(str, dict.fromkeys((pairs[0], pairs[-1]))))} pairs."
     figure = new_figure(
         0.062 * max(map(len, names.values())) + max(3.6, 0.6 * len(places) * len(learners)) + 1.4,
@@ -90,7 +91,8 @@ def _draw(axes: Axes, rows: list[Comparison], strategies: list[str], places: lis
         sizes[y, x] = size = row.effect.estimate
         sure = row.chance < SIGNIFICANT
         color, weight = ink(size, "0.1" if sure else "0.3"), "bold" if sure else "normal"
-        axes.text(x, y, signed(size), ha="center", va="center", size=7, color=color, weight=weight)
+        told = "same" if row.same else signed(size)
+        axes.text(x, y, told, ha="center", va="center", size=7, color=color, weight=weight)
     image = draw_squares(axes, sizes, upward=False)
     noises, rates = zip(*places, strict=True)
     varied = {name: values for name, values in {"noise": noises, "Hz": rates}.items() if len(set(values)) > 1}

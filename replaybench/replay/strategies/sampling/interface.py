@@ -71,6 +71,8 @@ class Sampling(Term, ABC):
     """Whether draws know neither of each other nor of the update, so that a few batches can be drawn as one."""
     lasting: ClassVar[bool] = False
     """Whether `calls` hold while experiences arrive between the updates: they read counts when they are made."""
+    by_place: ClassVar[bool] = False
+    """Whether draws depend on the buffer's capacity, or on where experiences lie in it, if only by rounding."""
     importance_undefined: ClassVar[str] = ""
     """Why importance weights of these draws make no sense; empty if they do."""
 

@@ -41,6 +41,7 @@ class PERprop(Sampling):
     alpha: float = 0.6
     epsilon: float = 1e-6
     feedback = ("td_error",)
+    by_place = True
     lasting = True
 
     def __post_init__(self) -> None:

@@ -36,6 +36,7 @@ class ERE(Sampling):
     last: float = 1.0
     phase: int | None = None
     feedback: ClassVar[tuple[str, ...]] = ("phase",)
+    by_place = True
     importance_undefined = "all draws of a batch have equal chances, so all its weights would be equal"
 
     def __post_init__(self) -> None:
