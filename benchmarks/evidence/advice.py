@@ -54,6 +54,7 @@ def asked(study: Study, plant: str, noise: float) -> Advice:
 
 def judged(study: Study, judges: xr.Dataset, advice: Advice) -> dict[str, Any]:
     """Run what was advised on the judges' seeds, and set it beside the best of the twelve."""
+    assert advice.chosen is not None, advice.headline
     grid = Grid(plants=(advice.plant,), noise=(advice.noise,), strategies=(advice.chosen.name,))
     chosen = dataclasses.replace(study, name="chosen", plants=(), strategies=(), grid=(grid,))
     own = sweep(chosen, RUNS / f"{plant_name(advice.plant)}-chosen")
@@ -70,7 +71,7 @@ def judged(study: Study, judges: xr.Dataset, advice: Advice) -> dict[str, Any]:
         coords="minimal",
         compat="override",
     )
-    scores, unit = scores_of(both)
+    scores, _, unit = scores_of(both)
     advised = np.nan_to_num(scores.pop("advised"))
     means = {name: float(np.nan_to_num(values).mean()) for name, values in scores.items()}
     best = max(means, key=lambda name: means[name])
@@ -83,9 +84,9 @@ def judged(study: Study, judges: xr.Dataset, advice: Advice) -> dict[str, Any]:
         "score": float(advised.mean()),
         "best": best,
         "best_score": means[best],
-        "behind": behind.mean,
+        "behind": behind.estimate,
         "interval": list(behind.interval()),
-        "near": behind.mean <= NEAR,
+        "near": behind.estimate <= NEAR,
         "strategies": means,
         "capacity": None if advice.capacity is None else advice.capacity.steps,
         "unit": unit,

@@ -233,7 +233,7 @@ def _conclude(
         UserError: none fits.
     """
     here = condition(data, question.plant, question.learner, question.noise, question.frequency)
-    scores, unit = scores_of(here)
+    scores, known, unit = scores_of(here)
     judged = {(each.retention, each.sampling): each for each in candidates(traits)}
     done, collected = runs_there(here), experiences(here, plant)
     missing = {name: int((~done.sel(strategy=name)).sum()) for name in scores}
@@ -247,8 +247,14 @@ def _conclude(
             f"nothing that was run on {question.plant} fits into --memory {question.memory}, the least keeps "
             f"{min(sizes.values()):.0f}; raise it, or run FIFO({question.memory})[Uniform] there too"
         )
-    place = {axis: [here[axis].item()] for axis in ("learner", "noise", "frequency")}
-    headline, causes = no_learning(data.sel(plant=question.plant, **place))
+    headline, causes = no_learning(
+        data.sel(
+            plant=question.plant,
+            learner=[question.learner],
+            noise=[question.noise],
+            frequency=[question.frequency],
+        )
+    )
     chosen = None if headline else choose(affordable)
     return Advice(
         plant=question.plant,
@@ -267,6 +273,7 @@ def _conclude(
             *cautions_of(capacity, chosen, question.seeds, episodes, traits, counted=collected is not None),
             *_about_capacities(capacity, probes, [name for _, _, name, _ in never]),
         ],
+        known=known,
         headline=headline,
         causes=causes,
     )

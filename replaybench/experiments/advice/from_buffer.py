@@ -15,6 +15,7 @@ from replaybench.experiments.advice.rules import candidates
 from replaybench.experiments.advice.traits import Traits, authority_of, symmetry_of
 from replaybench.experiments.offline.recording import Recording, read_recording
 
+
 def advise_on_buffer(path: Path, plant: str | None, memory: int, noise: float | None) -> Advice:
     """Advise by what a buffer file holds.
 

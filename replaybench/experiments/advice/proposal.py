@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from replaybench.experiments.advice.traits import Traits
 from replaybench.experiments.results.comparison_tables import final_scores, scaled
 from replaybench.experiments.results.dataset import runs_there
 from replaybench.experiments.results.effects import SIGNIFICANT, Effect, holm, paired
+from replaybench.experiments.results.references import reference_rows
 from replaybench.experiments.results.sign_flips import flipped
 
 Floats = NDArray[np.float64]
@@ -64,6 +65,7 @@ class Advice:
     Attributes:
         plant, frequency, noise, learner, episodes, seeds: what it was found with.
         unit: what scores are.
+        known: scores of the controllers that learn nothing, by name.
         capacity: what the learning curve, of FULL[Uniform] or of a recording, says; None where nothing was learned.
         probes: all that was tried, the best first.
         ranked: where nothing was tried, what could be, those with most votes first.
@@ -87,37 +89,52 @@ class Advice:
     changes: Sequence[str]
     cautions: Sequence[str]
     ranked: Sequence[Probe] = ()
+    known: Mapping[str, float] = field(default_factory=dict)
     headline: str = ""
     causes: Sequence[str] = ()
 
 
-def scores_of(data: xr.Dataset) -> tuple[dict[str, Floats], str]:
-    """Return the final scores `[seed]` of one condition by strategy that was run, and what they are.
+class Scores(NamedTuple):
+    """Final scores of one condition.
 
-    All have the same seeds, NaN where a run failed or was not done. Without μ_r, 0 is the random controller, or the
-    worst single run where that is not known either, and 1 the best single run. Where no run beats the random
-    controller, they are rewards less that controller's.
-
-    Args:
-        data: dataset of one plant, learner, noise and rate.
+    Attributes:
+        of: by strategy that was run, `[seed]`; all have the same seeds, NaN where a run failed or was not done.
+        known: of the controllers that learn nothing, by name.
+        unit: what scores are.
     """
-    data = data.expand_dims(["noise", "frequency", "learner"]).transpose("noise", "frequency", "learner", ...)
+
+    of: dict[str, Floats]
+    known: dict[str, float]
+    unit: str
+
+
+def scores_of(here: xr.Dataset) -> Scores:
+    """Return the final scores of one plant, learner, noise and rate.
+
+    Without μ_r, 0 is the random controller, or the worst single run where that is not known either, and 1 the best
+    single run. Where no run beats the random controller, scores are rewards less that controller's.
+    """
+    data = here.expand_dims(["noise", "frequency", "learner"]).transpose("noise", "frequency", "learner", ...)
     found = final_scores(data).isel(noise=0, frequency=0, learner=0)
     run = runs_there(data).isel(noise=0, frequency=0, learner=0)
     by_name = {
         str(name): found.sel(strategy=name).values for name in data["strategy"].values if run.sel(strategy=name).any()
     }
+    known = reference_rows(here)
     if bool(scaled(data).values.all()):
-        return by_name, "μ_r (0 = random, 1 = dynamic programming)"
-    low, least = float(data["reference_random"].values.item()), "random"
+        return Scores(by_name, {row.label: row.mu for row in known}, "μ_r (0 = random, 1 = dynamic programming)")
+    low, least = float(here["reference_random"]), "random control"
     single = [float(value) for values in by_name.values() for value in values if np.isfinite(value)]
     if not np.isfinite(low):  # of a sweep that was stopped before its references, or random control that diverges
-        low, least = min(single, default=0.0), "worst single run"
+        low, least = min(single, default=0.0), "the worst single run"
     high = max(single, default=low)
-    if not high > low:
-        return {name: values - low for name, values in by_name.items()}, f"final reward above {least}, {low:.4g}"
-    span = high - low
-    return {name: (values - low) / span for name, values in by_name.items()}, f"0 = {least}, 1 = best single run"
+    beaten = high > low
+    span = high - low if beaten else 1.0
+    return Scores(
+        {name: (values - low) / span for name, values in by_name.items()},
+        {row.label: (row.reward - low) / span for row in known},
+        f"0 = {least}, 1 = best single run" if beaten else f"final reward less that of {least}, {low:.4g}",
+    )
 
 
 def probes_of(

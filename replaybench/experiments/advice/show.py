@@ -98,7 +98,10 @@ def _table(advice: Advice) -> Table:
     for probe in advice.probes:
         failed = probe.failed
         votes = f"{probe.candidate.votes:+d}"
-        table.add_row(Text(probe.name), votes, f"{probe.mean:.3f}", f"{failed}", *_difference(probe))
+        table.add_row(Text(probe.name), votes, f"{probe.mean:z.3f}", f"{failed}", *_difference(probe))
+    table.add_section()
+    for label, score in advice.known.items():
+        table.add_row(label, "", f"{score:z.3f}", "", "", "")
     return table
 
 
@@ -116,8 +119,8 @@ def _difference(probe: Probe) -> tuple[str, str]:
     if probe.beyond is None or not probe.beyond.n:
         return "", ""
     low, high = probe.beyond.interval()
-    ends = f" [{low:+.3f}, {high:+.3f}]" if math.isfinite(low) else ""
-    return f"{probe.beyond.estimate:+.3f}{ends}", p_text(probe.chance)
+    ends = f" [{low:+z.3f}, {high:+z.3f}]" if math.isfinite(low) else ""
+    return f"{probe.beyond.estimate:+z.3f}{ends}", p_text(probe.chance)
 
 
 def as_record(advice: Advice) -> dict[str, Any]:
@@ -140,6 +143,7 @@ def as_record(advice: Advice) -> dict[str, Any]:
             *(_reason(rule, advice, False) for rule in (advice.chosen.candidate.against if advice.chosen else ())),
         ],
         "unit": advice.unit,
+        "references": dict(advice.known),
         "tried": [_tried(probe) for probe in advice.probes],
         "ranked": [{"strategy": each.name, "votes": each.candidate.votes} for each in advice.ranked],
         "changes": list(advice.changes),
