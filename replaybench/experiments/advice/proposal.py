@@ -126,7 +126,7 @@ def scores_of(here: xr.Dataset) -> Scores:
     low, least = float(here["reference_random"]), "random control"
     single = [float(value) for values in by_name.values() for value in values if np.isfinite(value)]
     if not np.isfinite(low):  # of a sweep that was stopped before its references, or random control that diverges
-        low, least = min(single, default=0.0), "the worst single run"
+        low, least = min(single, default=0.0), "worst single run"
     high = max(single, default=low)
     beaten = high > low
     span = high - low if beaten else 1.0

@@ -31,6 +31,7 @@ from replaybench.experiments.advice.rules import Candidate, candidates, rules, s
 from replaybench.experiments.advice.traits import Traits, authority, authority_of, decay_of, symmetry_of
 from replaybench.experiments.cli import main
 from replaybench.experiments.results.dataset import add_scores
+from replaybench.experiments.results.references import NONE_BEATS_RANDOM
 from replaybench.experiments.results.results_file import write_results
 from replaybench.experiments.training.study import Study
 from replaybench.replay.strategies.notation import parse
@@ -337,6 +338,68 @@ def test_capacities_hold_a_batch_and_what_is_proposed_fits(tmp_path: Path, monke
         assert {parse(name).retention.capacity for name in tried} <= {None, 200}
         assert advice.chosen.capacity == (200 if memory else None)
         assert any("did best, and does not fit" in each for each in advice.changes) == bool(memory)
+
+
+def test_capacities_can_matter_in_the_run() -> None:
+    """Of 2,000 experiences: what is asked for if it is fewer, else half of them, within the memory, but a batch."""
+    found = [
+        procedure.room_of(asked, 2000, 16, memory) for asked, memory in ((500, 0), (2000, 0), (9000, 0), (9000, 400))
+    ]
+    assert found == [500, 1000, 1000, 400]
+    assert procedure.room_of(500, 2000, 800, 0) == 800
+
+
+def test_without_an_answer_of_the_rule_half_of_the_run_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 10,000 slots all probes of 8,000 steps would be the same run."""
+    tried: list[str] = []
+
+    def run(study: Study, folder: Path, *_: Any) -> Any:
+        tried.extend(study.strategies)
+        data = made(folder, strategies=study.strategies)
+        return data.isel(episode=slice(0, 40), greedy_episode=slice(0, 4))
+
+    monkeypatch.setattr(procedure, "run", run)
+    monkeypatch.setattr(procedure, "planned", lambda *_: Budget(episodes=40, probes=8))
+    monkeypatch.setattr(procedure, "ninety_percent", lambda *_: None)
+    question = Question(
+        plant="PendulumDCSC", learner="DDPG", frequency=50.0, noise=0.0, seeds=6, root_seed=0, minutes=1.0
+    )
+    advice = procedure.advise(question, tmp_path, 1, Console(quiet=True))
+    assert {parse(name).retention.capacity for name in tried} == {None, 4000, 2000}
+    assert any("tried with 4000 experiences; the 90 % rule gives none" in each for each in advice.cautions)
+
+
+@pytest.mark.parametrize(("capacity", "judged"), [(12_000, False), (11_999, True)])
+def test_runs_that_forgot_nothing_are_not_judged(capacity: int, judged: bool, tmp_path: Path) -> None:
+    """12,000 experiences were collected: a buffer that holds them is FULL by another name."""
+    made(tmp_path)
+    (tmp_path / "study.toml").write_text(f"capacity = {capacity}")
+    (advice,) = advise_from(tmp_path, None, 0, None, None)
+    assert ("FIFO[Uniform]" in {each.name for each in advice.probes}) == judged
+    assert any(each.startswith("not judged") and "FIFO[Uniform]" in each for each in advice.cautions) != judged
+
+
+@pytest.mark.parametrize("solved", [True, False], ids=["with μ_r", "without"])
+def test_where_nothing_beats_random_control_nothing_is_proposed(
+    solved: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = made(tmp_path)
+    data["reward"] -= 3.0
+    data["reference_zero"] = data["reference_random"] - 0.5
+    if not solved:
+        data["reference_dp"][:] = np.nan
+    add_scores(data)
+    write_results(tmp_path / "results.nc", data)
+    assert call("advise", tmp_path) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"{NONE_BEATS_RANDOM}, so no strategy is proposed likely causes, in order 1. the discount" in told
+    assert "best single run" not in told
+    assert "doing nothing -0.500" in told
+    assert call("advise", tmp_path, "--format", "json") == 0
+    (record,) = json.loads(capsys.readouterr().out)
+    assert (record["strategy"], record["capacity"], record["headline"]) == (None, None, NONE_BEATS_RANDOM)
+    assert record["references"]["random control"] == 0
+    assert all(each["score"] < -1 for each in record["tried"])
 
 
 def test_of_a_run_nothing_is_proposed_that_does_not_fit(tmp_path: Path) -> None:

@@ -75,6 +75,21 @@ def test_what_does_not_fit_is_not_proposed(tmp_path: Path, learned: Arrays) -> N
     assert advise_on_buffer(path, None, 100, None).traits.memory == pytest.approx(100 / (20 * STEPS))
 
 
+def test_a_capacity_that_holds_the_whole_log_is_not_proposed(tmp_path: Path, learned: Arrays) -> None:
+    """Neither where the 90 % rule has no answer, nor where it asks for the whole log."""
+    whole, path = EPISODES * STEPS, tmp_path / "b.h5"
+    late = learned | {"reward": learned["reward"] * 0 - 1}
+    late["reward"][:, : whole - STEPS] = -10 + np.linspace(0, 0.1, whole - STEPS)[:, None]
+    for arrays in (learned | {"collected": learned["collected"]}, late, without(learned, "episode")):
+        for memory in (0, whole, whole - 1):
+            found = advise_on_buffer(buffer(path, arrays), None, memory, None)
+            assert all((each.capacity or 0) < whole for each in found.ranked)
+    for arrays in (late, without(learned, "episode")):
+        found = advise_on_buffer(buffer(path, arrays), None, 0, None)
+        assert {each.candidate.retention for each in found.ranked} == {"FULL"}
+        assert any("retentions that forget are left out" in each for each in found.cautions)
+
+
 def said_of(path: Path, **asked: Any) -> tuple[Any, str]:
     found = advise_on_buffer(path, **{"plant": None, "memory": 0, "noise": None} | asked)
     return found, " ".join(found.cautions)
