@@ -24,14 +24,13 @@ from replaybench.data.errors import UserError
 from replaybench.data.formats.policy_file import write_policy
 from replaybench.data.numerics import VERSION
 from replaybench.data.quantities import decimals, duration
-from replaybench.data.records.record import write_record
 from replaybench.data.user_code.user_file import faults_told
 from replaybench.envs.interface.plant import Parameter, Plant
 from replaybench.envs.ode.plant import OdePlant, with_equations
 from replaybench.envs.registry import make_plant
 from replaybench.experiments.offline.changes import Changes
+from replaybench.experiments.offline.scores import OfflineScores
 from replaybench.experiments.progress.plain_lines import plain_lines
-from replaybench.experiments.results.statistics import interval
 from replaybench.replay.strategies.notation import parse
 
 _LEAST_LEARNERS = 8
@@ -165,7 +164,7 @@ def show_replay(
 ) -> None:
     """Train offline from a buffer file, print and store how that compares with online learning and DP."""
     from replaybench.experiments.figures.all_figures import draw_offline
-    from replaybench.experiments.offline.recording import read_recording
+    from replaybench.experiments.offline.recording import read_recording, recorded_rewards
     from replaybench.experiments.offline.replaying import replay_offline
     from replaybench.experiments.results.extrapolation import extrapolation
 
@@ -218,22 +217,11 @@ def show_replay(
         progress.update(task, description="references")
         found = reference(recording.plant, recording.frequency, noise)
     facts = recording.facts
-    title = f"{recording.plant.name}, {recording.frequency:g} Hz: {metric_words(found)}, mean over learners [95 %]"
-    table = Table(title=title, box=box.SIMPLE_HEAD)
-    for heading in ("learning", "reward", "μ_r"):
-        table.add_column(heading, justify="left" if heading == "learning" else "right")
-    online = []
+    online = {}
     if noise == recording.noise:  # else they are not on one scale
         chosen = slice(None) if member is None else slice(member, member + 1)
         kinds = {"online": facts.reward_greedy, "online, exploring": facts.reward_final}
-        online = [(kind, rewards[chosen], facts.strategy) for kind, rewards in kinds.items() if rewards]
-    digits = decimals([found.random, found.dp, *outcome.reward[:, -1].tolist()])
-    for kind, rewards, named in online:
-        _add_scores(table, f"{kind}: {named}", np.array(rewards, float), found, digits)
-    _add_scores(table, f"offline: {label}, {updates} updates", outcome.reward[:, -1], found, digits)
-    if np.isfinite(found.dp):
-        table.add_row("dynamic programming", f"{found.dp:.{digits}f}", _score(found.dp, found))
-    console.print(table)
+        online = {f"{kind}: {facts.strategy}": rewards[chosen] for kind, rewards in kinds.items() if rewards}
     about = {
         "buffer": str(path),
         "strategy": "streamed" if stream else str(strategy),
@@ -251,11 +239,12 @@ def show_replay(
     }
     described = {"policy": policy_facts(learner, outcome.agent, recording.frequency)}
     write_policy(folder / "policy.safetensors", outcome.agent.weights(), {**about, **described})
-    write_record(
-        folder / "scores.h5", "offline scores", about, {"updates": outcome.updates, "reward_greedy": outcome.reward}
-    )
-    for drawn in draw_offline(outcome.updates, outcome.reward, found, online, label, folder):
-        print(f"figure   {drawn}")
+    told = OfflineScores(about, outcome.updates, outcome.reward, recorded_rewards(recording), online, found)
+    _print_offline(console, told)
+    drawn = draw_offline(told, folder)
+    told.write(folder / "scores.h5")
+    for figure in drawn:
+        print(f"figure   {figure}")
     print(f"policy   {folder / 'policy.safetensors'}")
     print(f"scores   {folder / 'scores.h5'}")
     if beyond := extrapolation(recording, outcome.agent, learners, updates):
@@ -280,9 +269,18 @@ def metric_words(found: Reference) -> str:
     return "return" if found.episode_metric == "return" else "mean reward per step"
 
 
-def _add_scores(table: Table, label: str, rewards: NDArray[np.float64], found: Reference, digits: int) -> None:
-    """Add a row of rewards, with so many decimals, and the scores that they are."""
-    table.add_row(escape(label), interval(rewards).text(digits), str(interval(np.asarray(normalise(rewards, found)))))
+def _print_offline(console: Console, told: OfflineScores) -> None:
+    """Print what offline learners reach, next to the recording itself and to controllers that learn nothing."""
+    found = told.reference
+    title = f"{found.plant}, {found.frequency:g} Hz: {metric_words(found)}, mean over learners [95 %]"
+    table = Table(title=title, box=box.SIMPLE_HEAD)
+    for heading in ("", "reward", "μ_r"):
+        table.add_column(heading, justify="right" if heading else "left")
+    for name, reward, score in told.rows():
+        table.add_row(escape(name), reward, score)
+    console.print(table)
+    for headline in told.headlines():
+        console.print(f"warning: {headline[0].lower()}{headline[1:]}", style="yellow", highlight=False)
 
 
 def refuse_existing(path: Path, option: str = "--output") -> None:

@@ -10,10 +10,10 @@ import numpy as np
 from replaybench.data.errors import UserError
 from replaybench.experiments.advice.ninety_percent import LEAST_EPISODES, Capacity, rounded
 from replaybench.experiments.advice.proposal import Advice, Probe, capacity_change, edges_of
-from replaybench.experiments.advice.recorded import capacity_of, curves, decay
+from replaybench.experiments.advice.recorded import capacity_of, decay
 from replaybench.experiments.advice.rules import candidates
 from replaybench.experiments.advice.traits import Traits, authority_of, symmetry_of
-from replaybench.experiments.offline.recording import Recording, read_recording
+from replaybench.experiments.offline.recording import Recording, curves, read_recording
 
 
 def advise_on_buffer(path: Path, plant: str | None, memory: int, noise: float | None) -> Advice:

@@ -19,26 +19,6 @@ _ENDS: Final = 10
 """The first and the last of so many parts of it say how far exploration decayed."""
 
 
-def curves(recording: Recording) -> tuple[Floats, NDArray[np.int64]]:
-    """Return rewards and lengths of whole episodes `[recordings, E]`, as many as all have.
-
-    E = 0 where the file does not say which steps an episode has, or does not hold all that was collected.
-    """
-    arrays, found = recording.arrays, []
-    for m, order in zip(recording.members, recording.orders, strict=True):
-        if len(order) < arrays["collected"][m] or "episode" not in arrays:
-            return np.empty((1, 0)), np.empty((1, 0), np.int64)
-        episode = arrays["episode"][m, order].astype(np.int64)
-        begins = np.flatnonzero(np.diff(episode, prepend=-1))
-        lengths = np.diff(begins, append=len(order))
-        sums = np.add.reduceat(arrays["reward"][m, order, 0].astype(np.float64), begins)
-        whole = len(begins) - ("episode_begins" in arrays and not arrays["episode_begins"][m])
-        found.append((recording.plant.episode_score(sums, lengths)[:whole], lengths[:whole]))
-    fewest = min(len(lengths) for _, lengths in found)
-    rewards, steps = (np.stack([curve[:fewest] for curve in each]) for each in zip(*found, strict=True))
-    return rewards, steps
-
-
 def capacity_of(rewards: Floats, steps: NDArray[np.int64]) -> Capacity | None:
     """Apply the 90 % rule to episodes `[recordings, E]` of which the first twentieth is where learning began.
 

@@ -107,7 +107,7 @@ def _table(advice: Advice) -> Table:
 
 def _ranking(advice: Advice) -> Table:
     """Return what would be tried first, where nothing was."""
-    table = Table(title="by rules alone, the first of all", box=box.SIMPLE_HEAD)
+    table = Table(title="by rules alone", box=box.SIMPLE_HEAD)
     table.add_column("strategy")
     table.add_column("votes", justify="right")
     for each in advice.ranked[:_FIRST]:

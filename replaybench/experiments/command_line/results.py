@@ -15,7 +15,7 @@ def report(run: Positional[Path], output: Path | None = None) -> int:
     """Write a sweep's results as one HTML page: what won and how sure that is, then figures to choose from.
 
     Args:
-        run: Run folder, or a results file (.nc) by itself.
+        run: Run folder, or a results file (.nc) by itself; or folder that `replay` wrote.
         output: File to write; report.html in the run folder if not given.
     """
     from replaybench.experiments.report.command import show_report

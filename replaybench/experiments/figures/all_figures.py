@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from replaybench.baselines.references import Reference, normalise
+from replaybench.baselines.references import normalise
 from replaybench.data.atomic import write_text
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.experiments.figures.episode_lengths import length_curves
@@ -51,6 +51,8 @@ from replaybench.experiments.training.study import Cell
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from replaybench.experiments.offline.scores import OfflineScores
 
 Floats = NDArray[np.float64]
 
@@ -128,45 +130,21 @@ def remove_figures(folder: RunFolder) -> None:
     (folder.figures / "paper" / "captions.txt").unlink(missing_ok=True)
 
 
-def draw_offline(
-    updates: NDArray[np.int64],
-    rewards: Floats,
-    reference: Reference,
-    online: Sequence[tuple[str, Sequence[float] | None, str | None]],
-    strategy: str,
-    folder: Path,
-) -> list[Path]:
-    """Draw how well a population that learns from a stored buffer controls its plant.
-
-    Args:
-        updates: updates done at each evaluation `[K]`.
-        rewards: what the plant tells of greedy episodes of each learner `[learners, K]`.
-        reference: what rewards are measured against.
-        online: label, rewards of the runs, and strategy of those that filled the buffer; nothing where not known.
-        strategy: what the learners replay.
-        folder: where to write.
-
-    Returns:
-        The path of the PNG file.
-    """
+def draw_offline(scores: OfflineScores, folder: Path) -> list[Path]:
+    """Draw how well a population that learns from a stored buffer controls its plant; return the path of the PNG."""
     with style():
-        return [save(offline_curve(updates, rewards, reference, online, strategy), folder, "offline")]
+        return [save(offline_curve(scores), folder, "offline")]
 
 
-def offline_curve(
-    updates: NDArray[np.int64],
-    rewards: Floats,
-    reference: Reference,
-    online: Sequence[tuple[str, Sequence[float] | None, str | None]],
-    strategy: str,
-) -> Figure:
+def offline_curve(scores: OfflineScores) -> Figure:
     """Return the figure of `draw_offline`."""
+    updates, rewards, reference, strategy = scores.updates, scores.reward, scores.reference, scores.label
 
     def scale(reward: Any) -> Floats:
         return normalise(reward, reference) if reference.usable else np.asarray(reward, np.float64)
 
     offline = Series("", strategy, f"offline: {strategy}", PALETTE[0], "o", "-", "")
-    levels = [(f"{label}: {name}", scale(values)) for label, values, name in online if values]
+    levels = [(label, scale(values)) for label, values in scores.levels().items()]
     labels = [offline.label, *(label for label, _ in levels), *(label for label, _ in REFERENCES.values())]
     whole = scale(rewards[np.isfinite(rewards).all(axis=1)])
     caption = f"Greedy episodes, {condition(reference.noise, reference.frequency)}: "

@@ -163,3 +163,42 @@ def _is_finite(record: Record, member: int, stored: int, fields: list[str]) -> b
     """Tell whether a recording holds neither NaN nor infinity, a part of it at a time."""
     parts = (slice(start, min(start + _PART_ROWS, stored)) for start in range(0, stored, _PART_ROWS))
     return all(np.isfinite(record.read(name, member, rows)).all() for rows in parts for name in fields)
+
+
+def curves(recording: Recording) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return rewards and lengths of whole episodes `[recordings, E]`, as many as all have.
+
+    E = 0 where the file does not say which steps an episode has, or does not hold all that was collected.
+    """
+    arrays, found = recording.arrays, []
+    for m, order in zip(recording.members, recording.orders, strict=True):
+        if len(order) < arrays["collected"][m] or "episode" not in arrays:
+            return np.empty((1, 0)), np.empty((1, 0), np.int64)
+        episode = arrays["episode"][m, order].astype(np.int64)
+        begins = np.flatnonzero(np.diff(episode, prepend=-1))
+        lengths = np.diff(begins, append=len(order))
+        sums = np.add.reduceat(arrays["reward"][m, order, 0].astype(np.float64), begins)
+        whole = len(begins) - ("episode_begins" in arrays and not arrays["episode_begins"][m])
+        found.append((recording.plant.episode_score(sums, lengths)[:whole], lengths[:whole]))
+    fewest = min(len(lengths) for _, lengths in found)
+    rewards, steps = (np.stack([curve[:fewest] for curve in each]) for each in zip(*found, strict=True))
+    return rewards, steps
+
+
+def recorded_rewards(recording: Recording) -> NDArray[np.float64]:
+    """Return what the plant tells of the recorded episodes, the mean of each recording; none where it is not known.
+
+    Rewards per step are known of every recording, returns of episodes only where all that was collected is stored.
+    """
+    whole = curves(recording)[0] if recording.arrays else np.empty((1, 0))
+    if whole.size:
+        return np.asarray(whole.mean(axis=1))
+    if recording.plant.episode_metric == "return":
+        return np.empty(0)
+    with open_buffer(recording.path) as file:
+        parts = ((m, range(0, int(file.count[m]), _PART_ROWS)) for m in recording.members)
+        sums = [
+            sum(float(file.record.read("reward", m, slice(at, at + _PART_ROWS)).sum(dtype=np.float64)) for at in starts)
+            for m, starts in parts
+        ]
+        return np.asarray(np.array(sums) / file.count[recording.members])

@@ -11,7 +11,7 @@ from replaybench.data.errors import UserError
 
 
 def show_report(run: Path, output: Path | None) -> None:
-    """Write the report of a run and print where it is.
+    """Write the report of a run, or of an offline replay, and print where it is.
 
     Raises:
         UserError: the run holds no results, there is a file of that name, or libraries that reports need are missing.
@@ -21,11 +21,13 @@ def show_report(run: Path, output: Path | None) -> None:
             raise UserError(f"a report needs {library}; pip install 'replaybench[report]'")
     from replaybench.experiments.commands import refuse_existing
     from replaybench.experiments.report.assembly import make_report
+    from replaybench.experiments.report.offline import make_offline_report
 
     if output is not None:  # the page in the run folder is written anew as the run goes on
         refuse_existing(output)
     target = output or (run if run.is_dir() else run.parent) / "report.html"
     began = time.perf_counter()
-    html = make_report(run)
+    offline = run / "scores.h5"
+    html = make_offline_report(offline) if offline.is_file() else make_report(run)
     write_text(target, html)
     print(f"report   {target} ({len(html.encode()) / 1e6:.1f} MB, {time.perf_counter() - began:.0f} s)")

@@ -28,6 +28,7 @@ from replaybench.experiments.figures.paired_differences import paired_difference
 from replaybench.experiments.figures.responses import response
 from replaybench.experiments.figures.score_bars import score_bars
 from replaybench.experiments.figures.style import PAPER, all_series, broken, file_names, new_figure, save, style
+from replaybench.experiments.offline.scores import OfflineScores
 from replaybench.experiments.results.dataset import assemble
 from replaybench.experiments.results.statistics import median_seed
 from replaybench.experiments.snapshots import solved
@@ -239,8 +240,10 @@ def test_weights_of_other_networks_are_refused() -> None:
 def test_an_offline_curve_is_one_figure(tmp_path: Path, learners: int) -> None:
     rng = np.random.Generator(np.random.PCG64(1))
     rewards = rng.normal(-50.0, 3.0, (learners, 4))
-    online = [("online", [-30.0, -35.0], "FIFO[Uniform]"), ("online, exploring", None, None)]
-    paths = draw_offline(np.arange(4) * 100, rewards, USABLE, online, "FULL[PER]", tmp_path)
+    about = {"learner": "DDPG", "strategy": "FULL[PER]", "buffer": "rig.h5"}
+    online = {"online: FIFO[Uniform]": [-30.0, -35.0]}
+    scores = OfflineScores(about, np.arange(4) * 100, rewards, np.array([-40.0]), online, USABLE)
+    paths = draw_offline(scores, tmp_path)
     assert drawn_kinds(paths) == {"offline.png"}
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,7 +81,8 @@ def _panel(material: Material, point: Point, standings: list[Standing], window: 
         if not len(runs):
             continue
         curve = learning_curve(runs, window, most)
-        traces += _curve(material, one, curve)
+        learner, strategy = material.place(one)
+        traces += curve_traces({"learner": learner, "strategy": strategy}, one, curve)
         mean = curve.mean
         lowest.append(float(mean.min()))
         highest.append(float(mean.max()))
@@ -90,7 +92,7 @@ def _panel(material: Material, point: Point, standings: list[Standing], window: 
     low, high = min([floor, *late, *levels.values()]), max([*highest, *levels.values()], default=1.0)
     room = 0.06 * (high - low) or 0.5
     figure = new_figure(
-        [*_references(levels, data.sizes["episode"]), *traces],
+        [*reference_traces(levels, data.sizes["episode"]), *traces],
         EPISODE_LABELS[in_rounds(data)],
         MU if normalised else RAW_LABELS[episode_metric(data)],
         yaxis={"range": [low - room, high + room]},
@@ -101,17 +103,19 @@ def _panel(material: Material, point: Point, standings: list[Standing], window: 
     return Panel(title, _words(title, standings, normalised), figure, point._asdict())
 
 
-def _curve(material: Material, series: Series, curve: Curve) -> list[Trace]:
-    """Return the band of a series, if there are several runs, and its mean over the middles of its windows."""
-    learner, strategy = material.place(series)
+def curve_traces(meta: Mapping[str, Any], series: Series, curve: Curve) -> list[Trace]:
+    """Return the band of a series, if there are several runs, and its mean over the middles of its windows.
+
+    Args:
+        meta: what the page's filters choose it by.
+    """
     step = float(curve.episode[1] - curve.episode[0]) if len(curve.episode) > 1 else 1.0
     common = {"type": "scatter", "x0": float(curve.episode[0]), "dx": step}
-    common |= {"meta": {"learner": learner, "strategy": strategy}}
+    common |= {"meta": meta}
     found: list[Trace] = []
     if curve.band is not None:
         low, high = curve.band
-        meta = {"learner": learner, "strategy": strategy, "band": CROWDED}
-        edge = {**common, "meta": meta, "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
+        edge = {**common, "meta": {**meta, "band": CROWDED}, "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
         found.append({**edge, "y": small(low)})
         found.append({**edge, "y": small(high), "fill": "tonexty", "fillcolor": faded(series.color)})
     found.append(
@@ -137,12 +141,12 @@ def _levels(material: Material, point: Point, normalised: bool) -> dict[str, flo
     return found
 
 
-def _references(levels: dict[str, float], episodes: int) -> list[Trace]:
-    """Return a grey line for each reference, named where it ends."""
+def reference_traces(levels: Mapping[str, float], last: int) -> list[Trace]:
+    """Return a grey line for each reference, from 0 to the `last` episode or update."""
     return [
         {
             "type": "scatter",
-            "x": [0, episodes],
+            "x": [0, last],
             "y": [level, level],
             "mode": "lines",
             "line": {"color": REFERENCE, "width": 1, "dash": "solid" if name == "reference_dp" else "4px,3px"},
