@@ -1,11 +1,12 @@
 """What a sweep endures, counted: kills at random moments, disks that fill, a cluster that falls apart, long runs.
 
-    ENDURANCE_KILLS=100 python -m benchmarks.endurance kills disk cluster
+    ENDURANCE_KILLS=100 ENDURANCE_FORGED=5000 python -m benchmarks.endurance kills disk cluster forged
 
 `endurance.toml` is a study of a little of everything. It is run once in peace; then it is killed, starved and robbed of
 its workers, continued each time by the same command, and compared with the run in peace: rewards, scores, buffers and
-policies must be the same bit for bit. Sections `coordination`, `index`, `growth` and `recording` measure what sweeps
-cost besides acting and learning, and `plans` whether dry runs tell how long they take.
+policies must be the same bit for bit. Section `forged` reads files as a stranger could send them. Sections
+`coordination`, `index`, `growth` and `recording` measure what sweeps cost besides acting and learning, and `plans`
+whether dry runs tell how long they take.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.endurance.forging import read_forged
 from benchmarks.endurance.sweep_costs import coordination, growth, index, plans, recording
 from benchmarks.endurance.sweeping import LIMIT_SECONDS, MIXED, command, count, sweep
 from benchmarks.speed.timings import Timing, main
 
 KILLS = int(os.environ.get("ENDURANCE_KILLS", "100"))
+FORGED = int(os.environ.get("ENDURANCE_FORGED", "5000"))
 _LONGEST = 6.0
 """Seconds within which a kill comes, of the start or of the sweep's first word: enough to learn a while and write."""
 _LIMITS = (1 << 9, 1 << 11, 1 << 13, 1 << 15)
@@ -207,6 +210,16 @@ def cluster() -> Iterator[Timing]:
     yield Timing("files and variables that differ after a cluster's losses", wrong, "", most=0)
 
 
+def forged() -> Iterator[Timing]:
+    """Read files of every kind that a run holds, damaged, or forged with their checksums in order."""
+    with in_peace() as (room, whole):
+        found = read_forged(whole, room, FORGED)
+    more = {"read": found["read"], "refused": found["refused"]}
+    yield Timing("damaged and forged files", found["loud"] + sum(more.values()), "files", least=FORGED, more=more)
+    yield Timing("forged files that ended a process or gave a traceback", found["loud"], "", most=0)
+    yield Timing("forged files that ran Python files which they named", found["ran"], "", most=0)
+
+
 if __name__ == "__main__":
-    sections = (kills, disk, cluster, coordination, index, growth, recording, plans)
+    sections = (kills, disk, forged, cluster, coordination, index, growth, recording, plans)
     main("endurance.py", {section.__name__: section for section in sections}, "python -m benchmarks.endurance")

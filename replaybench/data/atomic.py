@@ -1,4 +1,8 @@
-"""Atomic writing: a file appears whole under its name, or not at all, whatever interrupts the writer."""
+"""Atomic writing: a file appears whole under its name, or not at all, whatever interrupts the writer.
+
+Temporary files and folders are new ones under names that nobody can foresee, so that no link which a stranger left in
+a folder is written through.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,14 @@ import errno
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from replaybench.data.errors import UserError
 
+_PARTIAL = ".partial"
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EPERM, errno.EEXIST, errno.EISDIR, errno.ENOTEMPTY}
 
@@ -24,11 +30,14 @@ def atomic_path(path: Path) -> Iterator[Path]:
     Raises:
         UserError: the disk is full or the folder cannot be written; what was at `path` is untouched.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(_PARTIAL, f".{path.name}.", path.parent)
+        temporary = Path(name)
+        os.close(descriptor)
         yield temporary
-        temporary.chmod(0o666 & ~_umask())  # safetensors makes its files private
+        temporary.chmod(0o666 & ~_umask())
         _sync(temporary)
         os.replace(temporary, path)
         _sync(path.parent)
@@ -36,8 +45,9 @@ def atomic_path(path: Path) -> Iterator[Path]:
         _explain(error, path)
         raise
     finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -47,10 +57,11 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     Raises:
         UserError: the disk is full, or `path` cannot be written or exists already.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.mkdir()
+        temporary = Path(tempfile.mkdtemp(_PARTIAL, f".{path.name}.", path.parent))
+        temporary.chmod(0o777 & ~_umask())
         yield temporary
         for inner in (*temporary.rglob("*"), temporary):
             _sync(inner)
@@ -60,7 +71,8 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         _explain(error, path)
         raise
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _explain(error: Exception, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Bounds on numbers that users and files give: part of a field's or an option's type, in one place for all of them.
+"""Bounds on numbers and names that users and files give: part of the type of a field or an option, in one place.
 
 `Seeds = Annotated[int, Within(1, 100_000)]`: studies, command line and facts of files that hold `Seeds` refuse the same
 numbers. The bounds are those that only a slip of the finger, or a forged file, passes.
@@ -7,6 +7,7 @@ numbers. The bounds are those that only a slip of the finger, or a forged file, 
 from __future__ import annotations
 
 import math
+import unicodedata
 from dataclasses import dataclass
 from typing import Annotated, Final
 
@@ -32,6 +33,21 @@ class Within:
         high = "" if math.isinf(self.high) else f" and at most {self.high:.10g}"
         raise UserError(f"{what} must be {low}{high}{self.unit and ' '}{self.unit}, not {shown(value)}")
 
+
+@dataclass(frozen=True)
+class OneLine:
+    """Text without control characters and line breaks, which patterns, terminals and tables take for something else."""
+
+    def check(self, value: str, what: str) -> None:
+        """Raise `UserError`, naming `what`, for any other text."""
+        if any(unicodedata.category(each) in ("Cc", "Zl", "Zp") for each in value):
+            raise UserError(f"{what} holds a control character or line break: {shown(value)}; names are one line")
+
+
+Bound = Within | OneLine
+
+Name = Annotated[str, OneLine()]
+"""A name of a plant, learner or strategy, or of one of their signals."""
 
 Count = Annotated[int, Within(1)]
 """A number of things of which there is at least one."""

@@ -13,7 +13,7 @@ import typing
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeVar
 
-from replaybench.data.bounds import Within
+from replaybench.data.bounds import Bound
 from replaybench.data.errors import UserError, shown, unknown
 
 T = TypeVar("T")
@@ -95,7 +95,7 @@ def _convert(value: Any, hint: Any, where: str, others: bool) -> Any:
     if origin is typing.Annotated:
         converted = _convert(value, inner[0], where, others)
         for bound in hint.__metadata__:
-            if isinstance(bound, Within):
+            if isinstance(bound, Bound):
                 bound.check(converted, where)
         return converted
     if origin is typing.Literal:

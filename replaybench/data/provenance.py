@@ -17,11 +17,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import llvmlite.binding
 from numba.core import config
 
+from replaybench.data.bounds import Within
 from replaybench.data.memory import forget_peak, peak_memory
 
 LIBRARIES: Final = (
@@ -65,8 +66,8 @@ class Stint:
 
     code: Code
     started: str
-    seconds: float
-    memory: int | None = None
+    seconds: Annotated[float, Within(0, 1e12, "s")]
+    memory: Annotated[int, Within(0, 2**63 - 1, "bytes")] | None = None
 
 
 class Stopwatch:

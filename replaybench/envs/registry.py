@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.registry import Registry
-from replaybench.data.user_code.user_file import IN_FILE, in_file
+from replaybench.data.user_code.user_file import IN_FILE, ImportRefusedError, imports_only, in_file
 
 if TYPE_CHECKING:
     from replaybench.envs.interface.plant import Parameter, Plant
@@ -90,6 +91,21 @@ def is_installed(name: str) -> bool:
     """
     registered = name.startswith(GYMNASIUM) and ":" not in name.removeprefix(GYMNASIUM)
     return registered or PLANTS.spelled(name) in PLANTS
+
+
+def stored_plant(stored: str, given: str | None, parameters: Mapping[str, Parameter]) -> Plant | None:
+    """Return the plant that a file names, or that the user gives in its place.
+
+    None where making it would run code that only the file names.
+
+    Raises:
+        UserError: as `make_plant`.
+    """
+    try:
+        with imports_only(given):
+            return make_plant(given or stored, **parameters)
+    except ImportRefusedError:
+        return None
 
 
 def missing(name: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from replaybench.data.errors import UserError, unknown
+from replaybench.data.user_code.user_file import imports_only
 from replaybench.experiments.address_space import check_address_space
 from replaybench.experiments.command_line.advising import advise
 from replaybench.experiments.command_line.files import export, import_log, inspect
@@ -47,6 +48,10 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "examples": examples,
 }
 
+_RUNS_STUDIES = ("sweep", "reproduce")
+"""Commands that may import whatever the study names that they are told to run."""
+_NAMES = ("name", "plant", "learner", "strategy", "from_learner", "from_strategy")
+"""Arguments by which a user names what other commands may import."""
 
 DESCRIPTION = """Which experiences should a learning controller keep, and which should it replay?
 
@@ -60,8 +65,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     prepare_streams()
     try:
-        with stopping_raises():
-            sys.exit(_run(words))
+        with stopping_raises(to_the_end=arguments is None):
+            status = _run(words)
+            sys.stdout.flush()
+        sys.exit(status)
     except UserError as error:
         _fail(2, str(error))
     except BrokenPipeError:
@@ -98,7 +105,10 @@ def _run(words: list[str]) -> int:
         words = together(words, COMMANDS[words[0]])
     command = parse(words, COMMANDS, DESCRIPTION)
     check_address_space()
-    return command()
+    if words[0] in _RUNS_STUDIES:
+        return command()
+    with imports_only(*(command.keywords.get(name) for name in _NAMES)):
+        return command()
 
 
 if __name__ == "__main__":

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +23,7 @@ from replaybench.baselines.references import Reference, no_score, normalise, ref
 from replaybench.controllers.policies.policy import policy_facts
 from replaybench.controllers.registry import spelled
 from replaybench.data.errors import UserError
-from replaybench.data.formats.policy_file import write_policy
+from replaybench.data.formats.policy_file import read_policy, write_policy
 from replaybench.data.numerics import VERSION
 from replaybench.data.quantities import decimals, duration
 from replaybench.data.user_code.user_file import faults_told
@@ -178,13 +180,30 @@ def show_replay(
     label = f"{learner}, {'streamed' if stream else strategy}"
     where = f"{path.parent.name}-{path.stem}" if path.stem == "buffer" else path.stem
     folder = output or Path("runs") / f"replay-{where}-{_file_name(label)}-{updates}"
-    refuse_existing(folder / "scores.h5")
+    policy, scores = folder / "policy.safetensors", folder / "scores.h5"
+    refuse_existing(scores)
     recording = read_recording(path, plant, whole=not stream, member=member)
     noise = recording.noise if changes.noise is None else changes.noise
     if recording.changed:
         console.print(f"warning: {recording.plant.name} has changed since this buffer was filled", markup=False)
     if recording.failed:
         console.print(f"warning: {recording.failed} recording(s) hold NaN or infinity and are left out", markup=False)
+    about = {
+        "buffer": str(path),
+        "strategy": "streamed" if stream else str(strategy),
+        "learner": learner,
+        "updates": updates,
+        "plant": recording.facts.plant,
+        "parameters": recording.facts.parameters,
+        "frequency": recording.frequency,
+        "noise": noise,
+        "recording": member,
+        "settings": dict(changes.settings),
+        "discount": changes.discount,
+        "root_seed": root_seed,
+        "version": VERSION,
+    }
+    _check_unfinished(policy, about)
     check_effort(recording.plant, recording.frequency, noise)
     learners = seeds or max(len(recording.members), _LEAST_LEARNERS)
     begin, done = time.monotonic(), 0
@@ -222,38 +241,32 @@ def show_replay(
         chosen = slice(None) if member is None else slice(member, member + 1)
         kinds = {"online": facts.reward_greedy, "online, exploring": facts.reward_final}
         online = {f"{kind}: {facts.strategy}": rewards[chosen] for kind, rewards in kinds.items() if rewards}
-    about = {
-        "buffer": str(path),
-        "strategy": "streamed" if stream else str(strategy),
-        "learner": learner,
-        "updates": updates,
-        "plant": facts.plant,
-        "parameters": facts.parameters,
-        "frequency": recording.frequency,
-        "noise": noise,
-        "recording": member,
-        "settings": dict(changes.settings),
-        "discount": changes.discount,
-        "root_seed": root_seed,
-        "version": VERSION,
-    }
-    described = {"policy": policy_facts(learner, outcome.agent, recording.frequency)}
-    write_policy(folder / "policy.safetensors", outcome.agent.weights(), {**about, **described})
     told = OfflineScores(about, outcome.updates, outcome.reward, recorded_rewards(recording), online, found)
     _print_offline(console, told)
+    beyond = extrapolation(recording, outcome.agent, learners, updates)
+    described = {"policy": policy_facts(learner, outcome.agent, recording.frequency)}
+    write_policy(policy, outcome.agent.weights(), {**about, **described})
     drawn = draw_offline(told, folder)
-    told.write(folder / "scores.h5")
+    told.write(scores)  # last: its presence says that all is written
     for figure in drawn:
         print(f"figure   {figure}")
-    print(f"policy   {folder / 'policy.safetensors'}")
-    print(f"scores   {folder / 'scores.h5'}")
-    if beyond := extrapolation(recording, outcome.agent, learners, updates):
+    print(f"policy   {policy}")
+    print(f"scores   {scores}")
+    if beyond:
         console.print(
             f"warning: {beyond.words(learner, bool(recording.plant.action_choices))}",
             markup=False,
             highlight=False,
             soft_wrap=True,
         )
+
+
+def _check_unfinished(policy: Path, about: Mapping[str, Any]) -> None:
+    """Refuse a policy that is there already, unless the same command wrote it and was stopped before its end."""
+    if policy.exists():
+        facts, _ = read_policy(policy)
+        if {name: facts.get(name) for name in about} != json.loads(json.dumps(about)):
+            refuse_existing(policy)
 
 
 def _of_updates(done: int, updates: int, seconds: float) -> str:

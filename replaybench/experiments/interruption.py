@@ -42,8 +42,11 @@ def exit_status(cause: KeyboardInterrupt) -> int:
 
 
 @contextlib.contextmanager
-def stopping_raises() -> Iterator[None]:
+def stopping_raises(to_the_end: bool = False) -> Iterator[None]:
     """Let Ctrl-C and SIGTERM raise in the main thread; SIGTERM once, for what `timeout` sends twice is meant once.
+
+    Where the block is all that the process does, `to_the_end`, both are ignored after it: what is left is to say how it
+    ended.
 
     A library may make another error of what was raised within it, as Matplotlib does of an interruption while it draws:
     that error is raised as the interruption that it was. What is raised within a callback of a C library is lost, as it
@@ -80,7 +83,7 @@ def stopping_raises() -> Iterator[None]:
         _thread.interrupt_main(signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
 
     before = sys.unraisablehook
-    with _handlers({signal.SIGINT: stop, signal.SIGTERM: stop}):
+    with _handlers({signal.SIGINT: stop, signal.SIGTERM: stop}, to_the_end):
         sys.unraisablehook = again
         try:
             yield
@@ -131,7 +134,9 @@ class _Repeated:
 
 
 @contextlib.contextmanager
-def _handlers(wanted: dict[signal.Signals, Callable[[int, FrameType | None], None]]) -> Iterator[None]:
+def _handlers(
+    wanted: dict[signal.Signals, Callable[[int, FrameType | None], None]], ignore_after: bool = False
+) -> Iterator[None]:
     """Handle signals for a while; those that are ignored, as in a shell's background, stay so."""
     before = {}
     if threading.current_thread() is threading.main_thread():
@@ -143,4 +148,4 @@ def _handlers(wanted: dict[signal.Signals, Callable[[int, FrameType | None], Non
         yield
     finally:
         for number, known in before.items():
-            signal.signal(number, known)
+            signal.signal(number, signal.SIG_IGN if ignore_after else known)

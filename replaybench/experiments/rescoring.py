@@ -13,8 +13,8 @@ import xarray as xr
 
 from replaybench.baselines.grid_choice import Rule
 from replaybench.baselines.references import reference
-from replaybench.data.errors import UserError
-from replaybench.envs.registry import is_installed, make_plant
+from replaybench.data.user_code.user_file import imports_only
+from replaybench.envs.registry import make_plant
 from replaybench.experiments.results.dataset import add_references, add_scores
 
 
@@ -34,9 +34,8 @@ def rescore(
     """
     found = {}
     for plant in data["plant"].values.tolist():
-        if plant not in (parameters or {}) and not is_installed(plant):
-            raise UserError(f"results name the plant {plant!r}; if you trust that file, say so with parameters")
-        made = make_plant(plant, **(parameters or {}).get(plant, {}))
+        with imports_only(*(parameters or {})):
+            made = make_plant(plant, **(parameters or {}).get(plant, {}))
         there = data["reward"].sel(plant=plant).notnull().any(["learner", "strategy", "seed", "episode"])
         for noise in data["noise"].values.tolist():
             for frequency in data["frequency"].values.tolist():

@@ -12,6 +12,7 @@ import pytest
 from replaybench.controllers.registry import LEARNERS, load_learner
 from replaybench.data.errors import UserError
 from replaybench.data.registry import Registry
+from replaybench.data.user_code.user_file import imports_only
 from replaybench.envs.registry import PLANTS, is_installed, make_plant
 from replaybench.experiments.training.study import Study
 from replaybench.replay.strategies.notation import parse
@@ -78,7 +79,8 @@ def test_what_an_installed_package_offers_goes_by_its_name() -> None:
     assert "Kept" in RETENTIONS
     assert "Kept" not in SAMPLINGS
     assert list(ENTRIES) == ["Drop", "Synth"]
-    strategy = parse("kept[Drawn+ReFER]", from_file=True)
+    with imports_only():
+        strategy = parse("kept[Drawn+ReFER]")
     assert str(strategy) == "Kept[Drawn+ReFER]"
     assert type(strategy.sampling).__module__ == "offering"
     kind, config = load_learner("Mine:variant")

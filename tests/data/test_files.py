@@ -8,13 +8,15 @@ import os
 import struct
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from replaybench.data import memory
-from replaybench.data.atomic import atomic_path, write_text
+from replaybench.data.atomic import atomic_folder, atomic_path, write_text
 from replaybench.data.errors import UserError, nearest, no_such_file, unknown
 from replaybench.data.formats.policy_file import read_policy, write_policy
 from replaybench.data.records.record import read_record, write_record
@@ -103,6 +105,28 @@ def test_policies_round_trip_and_damage_is_found(tmp_path: Path) -> None:
     path.write_bytes(raw[:-5])
     with pytest.raises(UserError, match="damaged"):
         read_policy(path)
+
+
+@pytest.mark.parametrize("make", [atomic_path, atomic_folder])
+def test_no_planted_link_is_written_through(make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("x")
+    names = set()
+    for _ in range(2):
+        with pytest.raises(RuntimeError), make(tmp_path / "report.html") as temporary:
+            names.add(temporary.name)
+            raise RuntimeError
+    assert len(names) == 2  # nobody foresees them
+    assert all(str(os.getpid()) not in name for name in names)
+    monkeypatch.setattr(tempfile, "_get_candidate_names", lambda: iter(["seen", "free"]))
+    planted = tmp_path / ".report.html.seen.partial"
+    planted.symlink_to(precious)
+    with make(tmp_path / "report.html") as temporary:
+        assert temporary.name == ".report.html.free.partial"
+        if make is atomic_path:
+            temporary.write_text("new")
+    assert precious.read_text() == "x"
+    assert planted.is_symlink()
 
 
 def test_unwritable_folder_is_one_line(tmp_path: Path) -> None:

@@ -273,6 +273,23 @@ def test_a_stopped_replay_says_that_it_begins_anew(
     assert not (tmp_path / "off").exists()
 
 
+def test_a_replay_that_was_stopped_while_it_wrote_replaces_what_it_left(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    words = ("replay", next(run.glob("cells/*/buffer.h5")), "--seeds", 2, "--output", tmp_path / "off")
+    with monkeypatch.context() as patch:
+        patch.setattr("replaybench.experiments.figures.all_figures.draw_offline", stopped)
+        assert call(*words, "--updates", 10) == 130
+    assert [path.name for path in (tmp_path / "off").iterdir()] == ["policy.safetensors"]
+    capsys.readouterr()
+    assert "policy.safetensors exists already" in refused(capsys, *words, "--updates", 11)  # it is another's
+    assert call(*words, "--updates", 10) == 0
+    assert (tmp_path / "off" / "scores.h5").is_file()
+
+
 def test_dry_run_runs_nothing(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("sweep", run.parent / "study.toml", "--output", tmp_path / "none", "--dry-run") == 0
     told = capsys.readouterr().out

@@ -11,7 +11,8 @@ import time
 
 import pytest
 
-from replaybench.experiments.interruption import Terminated, interruptions, stopping_raises
+from replaybench.experiments.interruption import Interrupted, Terminated, interruptions, stopping_raises
+from replaybench.experiments.training import workers
 
 MEANT = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated}
 
@@ -120,6 +121,32 @@ def test_two_ctrl_c_at_once_are_one() -> None:
         assert told.value.__context__ is None
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("sent", MEANT)
+def test_an_interruption_while_workers_end_is_not_forgotten(
+    sent: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = signal.signal(sent, signal.default_int_handler)
+    monkeypatch.setattr(workers._Crew, "close", lambda crew: os.kill(os.getpid(), sent))
+    try:
+        with pytest.raises(Interrupted) as told:
+            workers.run_locally(1, [], lambda key, told: None, lambda key, result: None)
+        assert told.value.status == 128 + sent
+    finally:
+        signal.signal(sent, before)
+
+
+@pytest.mark.parametrize("sent", MEANT)
+def test_what_comes_after_the_end_changes_nothing(sent: signal.Signals) -> None:
+    code = (
+        f"import os, signal, sys; signal.signal({int(sent)}, signal.default_int_handler)\n"
+        "from replaybench.experiments import cli\n"
+        f"sys.exit = lambda status: (os.kill(os.getpid(), {int(sent)}), print('end'))\n"
+        "sys.argv[1:] = ['--version']; cli.main()"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr, ended.stdout.splitlines()[-1]) == (0, "", "end")
 
 
 def test_an_interruption_during_imports_is_one_word() -> None:

@@ -16,13 +16,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from replaybench.controllers.agent import Agent, Task
 from replaybench.controllers.memory.learner import RememberingLearner
-from replaybench.controllers.registry import algorithm_of, load_learner
+from replaybench.controllers.registry import load_learner
 from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.bounds import Hertz, Within
+from replaybench.data.bounds import Hertz, Name, Within
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError
 from replaybench.data.formats.policy_file import members_in, read_policy
-from replaybench.data.user_code.user_file import in_file
+from replaybench.data.user_code.user_file import imports_only
 
 Float32Array = NDArray[np.float32]
 
@@ -55,7 +55,7 @@ class TaskForm:
 class StoredPolicy:
     """What a policy file says of its learner."""
 
-    learner: str
+    learner: Name
     settings: dict[str, Any]
     task: TaskForm
     frequency: Hertz
@@ -144,11 +144,9 @@ def load_policy(path: Path | str, member: int = 0, learner: str | None = None) -
     facts, weights = read_policy(path)
     known = build(PolicyFacts, facts, f"the facts of {path}", others=True).policy
     members_in(path, weights, member)
-    name = known.learner
-    if learner is None and in_file(algorithm_of(name)):
-        raise UserError(f"{path} names the learner {name!r}; if you trust that file, say so with learner={name!r}")
     try:
-        kind, config = load_learner(learner or name)
+        with imports_only(learner):
+            kind, config = load_learner(learner or known.learner)
         task = Task(**dataclasses.asdict(known.task))
         setting = LearnerSetting(task, 0, [member], known.frequency)
         agent: Agent = kind(build(config, known.settings, "its settings"), setting)

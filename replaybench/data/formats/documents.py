@@ -1,16 +1,19 @@
 """TOML and JSON from files: read to plain tables, or refused in one line.
 
 What a parser raises beside its own errors is a stranger's doing as well: nesting without end is a `RecursionError`, a
-number of thousands of digits a plain `ValueError`.
+number of thousands of digits a plain `ValueError`. A number such as 1e400, which would become infinite, is refused, and
+halves of characters (lone surrogates), which neither figures nor files can hold, are written as escapes.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import tomllib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from replaybench.data.errors import UserError
 
@@ -24,7 +27,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     Raises:
         UserError: it is missing or damaged.
     """
-    return _parse(tomllib.loads, _text(path, "TOML"), f"{path} is not valid TOML")
+    return _parse(partial(tomllib.loads, parse_float=_number), _text(path, "TOML"), f"{path} is not valid TOML")
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -34,7 +37,8 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def parse_json(text: str | bytes, fault: str) -> dict[str, Any]:
     """Return the JSON object that a text holds; `fault` begins the error if it holds none."""
-    return _parse(json.loads, text, fault)
+    found = _parse(partial(json.loads, parse_float=_number, parse_int=_whole_number), text, fault)
+    return cast(dict[str, Any], _writable(found))
 
 
 def _text(path: Path, form: str) -> str:
@@ -58,6 +62,30 @@ def _parse(parser: Callable[[Any], Any], text: str | bytes, fault: str) -> dict[
     if _depth(found) > DEEPEST:
         raise UserError(f"{fault}: it is nested more than {DEEPEST} levels deep")
     return found
+
+
+def _number(text: str) -> float:
+    """Return the number that a text stands for; infinite only where it says so."""
+    value = float(text)
+    if math.isinf(value) and "inf" not in text:
+        raise ValueError(f"the number {text[:20]} is too large")
+    return value
+
+
+def _whole_number(text: str) -> int:
+    _number(text)
+    return int(text)
+
+
+def _writable(value: Any) -> Any:
+    """Return what JSON held, the lone surrogates in its texts as escapes."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode(errors="backslashreplace").decode()
+    if isinstance(value, list):
+        return [_writable(entry) for entry in value]
+    if isinstance(value, dict):
+        return {_writable(key): _writable(entry) for key, entry in value.items()}
+    return value
 
 
 def _depth(table: dict[str, Any]) -> int:

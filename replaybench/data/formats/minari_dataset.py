@@ -7,6 +7,8 @@ link to other files, so a dataset from a stranger is opened here as plain HDF5, 
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import re
@@ -22,6 +24,7 @@ from numpy.typing import NDArray
 from replaybench.data.atomic import atomic_folder
 from replaybench.data.errors import UserError
 from replaybench.data.logs.table import Budget
+from replaybench.data.records.array_check import own_item
 
 if TYPE_CHECKING:
     from gymnasium.envs.registration import EnvSpec
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
 _ID: Final = re.compile(r"([A-Za-z0-9_][-\w]*/)*[A-Za-z0-9_][-\w]*-v\d+", re.ASCII)
 _ARRAYS: Final = ("observations", "actions", "rewards", "terminations", "truncations")
+_FILE: Final = "main_data.hdf5"
 _LARGEST_METADATA: Final = 1 << 24
 
 
@@ -104,7 +108,11 @@ def write_dataset(
         data = temporary.resolve() / "data"  # Minari's get_size() fails on a relative path
         storage = MinariStorage.new(data, observation_space, action_space, env_spec)
         storage.update_metadata({"dataset_id": dataset_id, "minari_version": minari.__version__, **metadata})
+        # Episodes are put together in memory: HDF5 crashes at exit when a disk takes no more of a file that it holds.
+        storage._file_path = content = io.BytesIO()
         storage.update_episodes(buffers())
+        (data / _FILE).write_bytes(content.getbuffer())
+        storage.update_metadata({"dataset_size": storage.get_size()})
     _mark_namespaces(folder, dataset_id)
 
 
@@ -124,7 +132,7 @@ def read_dataset(folder: Path) -> tuple[dict[str, Any], list[Episode]]:
         metadata = _metadata(data / "metadata.json")
         if metadata.get("data_format", "hdf5") != "hdf5":
             raise UserError(f"{folder} is stored as {metadata['data_format']!r}; only Minari's default, hdf5, is read")
-        with h5py.File(data / "main_data.hdf5", "r") as file:
+        with h5py.File(_plain_file(data / _FILE), "r") as file:
             budget = Budget(folder)
             episodes = [_episode(folder, file, number, budget) for number in range(int(metadata["total_episodes"]))]
     except UserError:
@@ -136,8 +144,15 @@ def read_dataset(folder: Path) -> tuple[dict[str, Any], list[Episode]]:
     return metadata, episodes
 
 
+def _plain_file(path: Path) -> Path:
+    """Return a path that is a file: a pipe, which might never answer, is not opened."""
+    if not path.is_file():
+        raise ValueError(f"{path.name} is missing")
+    return path
+
+
 def _metadata(path: Path) -> dict[str, Any]:
-    if path.stat().st_size > _LARGEST_METADATA:
+    if _plain_file(path).stat().st_size > _LARGEST_METADATA:
         raise ValueError(f"{path.name} is larger than {_LARGEST_METADATA >> 20} MiB")
     found = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(found, dict):
@@ -147,14 +162,13 @@ def _metadata(path: Path) -> dict[str, Any]:
 
 def _episode(folder: Path, file: Any, number: int, budget: Budget) -> Episode:
     where, name = f"{folder}: episode {number}", f"episode_{number}"
-    if not isinstance(file.get(name, getlink=True), h5py.HardLink):
+    group = own_item(file, name)
+    if not isinstance(group, h5py.Group):
         raise UserError(f"{where} is missing, or a link to elsewhere, which is not followed")
-    group = file[name]
     arrays = {}
     for name in _ARRAYS:
-        item = group[name]
-        plain = isinstance(item, h5py.Dataset) and isinstance(group.get(name, getlink=True), h5py.HardLink)
-        if not plain or item.is_virtual or item.external or item.dtype.kind not in "biuf":
+        item = own_item(group, name)
+        if not isinstance(item, h5py.Dataset) or item.dtype.kind not in "biuf":
             raise UserError(f"{where} has no plain numbers as {name}; only vectors of numbers are read")
         budget.take_dataset(item)
         arrays[name] = item[...]
@@ -176,5 +190,5 @@ def _mark_namespaces(folder: Path, dataset_id: str) -> None:
 
     for above in folder.parents[: dataset_id.count("/")]:
         mark = above / NAMESPACE_METADATA_FILENAME
-        if not mark.exists():
-            mark.write_text("{}")
+        with contextlib.suppress(FileExistsError), mark.open("x") as file:  # no link is followed
+            file.write("{}")

@@ -15,6 +15,7 @@ import numpy as np
 from replaybench.data.logs import matlab_variables
 from replaybench.data.logs.matlab_variables import Value, Variables
 from replaybench.data.logs.table import Budget, printable
+from replaybench.data.records.array_check import attribute, own_item
 
 HDF5_MARK: Final = b"\x89HDF\r\n\x1a\n"
 
@@ -50,8 +51,8 @@ def _members(group: Any, budget: Budget, depth: int) -> Variables:
         if name.startswith("#"):  # what cells and objects refer to
             continue
         budget.name()
-        plain = isinstance(group.get(name, getlink=True), h5py.HardLink)
-        found[printable(name)] = _value(group[name], budget, depth) if plain else _ELSEWHERE
+        item = own_item(group, name)
+        found[printable(name)] = _ELSEWHERE if item is None else _value(item, budget, depth)
     return found
 
 
@@ -71,8 +72,6 @@ def _value(item: Any, budget: Budget, depth: int) -> Value:
         return matlab_variables.EMPTY
     if kind not in _NUMERIC:
         return matlab_variables.STRUCT_ARRAY if kind == "struct" else matlab_variables.an_object(kind)
-    if item.is_virtual or item.external:
-        return _ELSEWHERE
     if item.dtype.names:
         return matlab_variables.COMPLEX
     if h5py.check_ref_dtype(item.dtype):
@@ -84,5 +83,5 @@ def _value(item: Any, budget: Budget, depth: int) -> Value:
 
 
 def _class_of(item: Any) -> str:
-    told = item.attrs.get("MATLAB_class", b"")
+    told = attribute(item, "MATLAB_class") if "MATLAB_class" in item.attrs else b""
     return printable(told.decode("latin-1") if isinstance(told, bytes) else str(told))

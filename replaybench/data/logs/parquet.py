@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,14 @@ def read_parquet(path: Path) -> Table:
     unusable: dict[str, str] = {}
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            schema, rows = file.schema_arrow, file.metadata.num_rows
+            schema, groups = (
+                file.schema_arrow,
+                [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)],
+            )
+            rows = max(file.metadata.num_rows, sum(group.num_rows for group in groups))
+            unpacked = Counter[str]()
+            for column in (group.column(i) for group in groups for i in range(group.num_columns)):
+                unpacked[column.path_in_schema] += column.total_uncompressed_size
             refuse_doubles(path, schema.names)
             for field in schema:
                 budget.name()
@@ -36,7 +44,7 @@ def read_parquet(path: Path) -> Table:
                 if not _is_number(pyarrow.types, field.type):
                     unusable[name] = f"it holds {field.type}, not numbers"
                     continue
-                budget.take(8 * rows)
+                budget.take(max(8 * rows, unpacked[field.name]))
                 columns[name] = _floats(pyarrow, file.read([field.name], use_threads=False).column(field.name))
     except (pyarrow.ArrowException, OSError) as error:
         raise UserError(f"{path} cannot be read as Parquet: {str(error).splitlines()[0]}") from error

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError
+from replaybench.data.memory import available_memory
 
 MAX_BYTES: Final = 1 << 30
 """Bytes of float64 numbers that one log may hold, whatever it declares."""
@@ -46,13 +47,15 @@ class Budget:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._bytes, self._variables = MAX_BYTES, MAX_VARIABLES
+        # Libraries hold a column several times while they unpack it.
+        self._most = self._bytes = min(MAX_BYTES, available_memory() // 4)
+        self._variables = MAX_VARIABLES
 
     def take(self, size: int) -> None:
         """Grant `size` bytes, or raise `UserError`."""
         self._bytes -= size
         if self._bytes < 0:
-            raise UserError(f"{self.path} holds more than {MAX_BYTES / 2**30:.3g} GiB of numbers; split it into logs")
+            raise UserError(f"{self.path} holds more than {self._most / 2**30:.3g} GiB of numbers; split it into logs")
 
     def take_dataset(self, dataset: Any) -> None:
         """Grant an HDF5 dataset's numbers as float64, if there is room for one of its chunks, or raise `UserError`.

@@ -54,8 +54,8 @@ def plain_arrays(path: Path, file: h5py.File, end: int) -> dict[str, Stored]:
     """
     arrays, claimed = {}, 0
     for name in file:
-        link, dataset = file.get(name, getlink=True), file.get(name)
-        reason = next(_reasons(link, dataset), None)
+        dataset = own_item(file, name)
+        reason = next(_reasons(dataset), None)
         stored = None if reason else _stored(dataset)
         if stored is None or stored.address + (0 if stored.chunk_rows else _bytes(stored)) > end:
             reason = reason or "claims more data than the file holds"
@@ -67,12 +67,32 @@ def plain_arrays(path: Path, file: h5py.File, end: int) -> dict[str, Stored]:
     return arrays
 
 
-def _reasons(link: Any, dataset: Any) -> Iterator[str]:
+def own_item(group: Any, name: str) -> Any:
+    """Return what a group of an HDF5 file holds under a name; None for a link, or for numbers in other files.
+
+    Those are not even opened: what they lead to may be any file, or one that never answers.
+    """
+    if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+        return None
+    item = group[name]
+    return None if isinstance(item, h5py.Dataset) and (item.is_virtual or item.external) else item
+
+
+def attribute(item: Any, name: str) -> Any:
+    """Return an attribute of an HDF5 item that is a single value; a list might name one long text a million times.
+
+    Raises:
+        ValueError: it holds several values.
+    """
+    if math.prod(item.attrs.get_id(name).shape or ()) != 1:
+        raise ValueError(f"its attribute {name!r} is no single value")
+    return item.attrs[name]
+
+
+def _reasons(dataset: Any) -> Iterator[str]:
     """Say what is wrong with an entry of the file, cheapest first."""
-    if not isinstance(link, h5py.HardLink) or not isinstance(dataset, h5py.Dataset):
-        yield "is linked or no array"
-    if dataset.is_virtual or dataset.external:
-        yield "is kept in other files"
+    if not isinstance(dataset, h5py.Dataset):
+        yield "is linked, kept in other files or no array"
     if dataset.dtype.kind not in "biuf" or not _usual(dataset):
         yield "is not numeric"
     if not dataset.chunks and dataset.id.get_create_plist().get_layout() != h5py.h5d.CONTIGUOUS:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from replaybench.data.atomic import atomic_path
 from replaybench.data.errors import UserError, no_such_file, unknown
 from replaybench.data.formats.documents import parse_json
-from replaybench.data.records.array_check import Stored, plain_arrays
+from replaybench.data.records.array_check import Stored, attribute, plain_arrays
 from replaybench.data.records.array_writer import Column, fill
 from replaybench.data.records.compression import unpack
 from replaybench.data.records.layout import lay_out
@@ -76,10 +76,10 @@ class Record:
     def __init__(self, path: Path, sealed: SealedFile, view: SealedView, file: h5py.File) -> None:
         self.path, self.sealed, self._view = path, sealed, view
         self._stored = plain_arrays(path, file, HEAD + sealed.length)
-        facts = parse_json(str(file.attrs["facts"]), f"{path} is not a plain record: its facts are no JSON object")
+        facts = parse_json(str(attribute(file, "facts")), f"{path} is not a plain record: its facts are no JSON object")
         shapes = {name: stored.shape for name, stored in self._stored.items()}
         dtypes = {name: stored.dtype.str for name, stored in self._stored.items()}
-        self.header = Header(str(file.attrs["kind"]), facts, shapes, dtypes)
+        self.header = Header(str(attribute(file, "kind")), facts, shapes, dtypes)
 
     def read(self, name: str, member: int | None = None, rows: slice | None = None) -> NDArray[Any]:
         """Read an array or a part of it; only the 128 KiB blocks (or packed chunks) that it lies in are touched.

@@ -1,16 +1,23 @@
-"""Classes in users' files, named `path/to/file.py:ClassName`: plants, strategies and learners alike."""
+"""Classes in users' files, named `path/to/file.py:ClassName`: plants, strategies and learners alike.
+
+Here, and nowhere else, a name becomes an import. Inside `imports_only` just the given names may: files come from
+strangers, and opening a file never executes code that it names.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import importlib.util
 import inspect
 import os
 import re
+import shlex
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NamedTuple
@@ -22,8 +29,10 @@ from replaybench.data.user_code.source_hash import of_a_package
 IN_FILE: Final = "path/to/file.py:ClassName"
 """How a class in a user's file is named."""
 
-_NAME: Final = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)\Z")
+_NAME: Final = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)\Z", re.DOTALL)
 _IN_TEXT: Final = re.compile(r"[^()*·+\[\]]+\.py:(\w+)")
+_ALLOWED: Final[ContextVar[frozenset[str] | None]] = ContextVar("names that may be imported", default=None)
+"""None allows every name: a script, a study to run."""
 
 _MOST_FILES: Final = 100
 """Files of a folder in which a name is looked for."""
@@ -38,6 +47,48 @@ class InFile(NamedTuple):
 
     path: Path
     class_name: str
+
+
+class ImportRefusedError(UserError):
+    """A name would import a file or module that the user did not name."""
+
+
+@contextmanager
+def imports_only(*texts: str | None) -> Iterator[None]:
+    """Allow the block to import only what these texts name; an inner block never allows more than an outer one.
+
+    Args:
+        texts: plants, learners or strategies as the user names them; None names nothing.
+    """
+    written = [text for text in texts if text is not None]
+    named = frozenset(_key(name) for text in written for name in (text, *map(_matched, _IN_TEXT.finditer(text))))
+    outer = _ALLOWED.get()
+    token = _ALLOWED.set(named if outer is None else named & outer)
+    try:
+        yield
+    finally:
+        _ALLOWED.reset(token)
+
+
+def check_import(name: str, kind: str) -> None:
+    """Raise `ImportRefusedError` if a name must not be imported here; the message says how to allow it."""
+    allowed = _ALLOWED.get()
+    if allowed is not None and _key(name) not in allowed:
+        option = kind if kind in ("plant", "learner") else "strategy"
+        raise ImportRefusedError(
+            f"{kind} {name!r} would run a Python file or module that only a file names; if you trust that file, say so "
+            f"with --{option} {shlex.quote(name)} (from Python: {option}=…)"
+        )
+
+
+def _matched(match: re.Match[str]) -> str:
+    return match[0].strip()
+
+
+def _key(name: str) -> str:
+    """Return what names of one class have in common: `./mine.py:Mine` and `mine.py:Mine` are one."""
+    place = in_file(name)
+    return f"{os.path.abspath(place.path)}:{place.class_name}" if place else name
 
 
 def in_file(name: str) -> InFile | None:
@@ -89,7 +140,7 @@ def class_in_file(place: InFile, kind: str, base: type, derive_from: str = "") -
     Raises:
         UserError: there is no such file or class, it cannot be imported, or the class is of another kind.
     """
-    classes = vars(import_file(place.path, kind))
+    classes = vars(import_file(place.path, kind, f"{place.path}:{place.class_name}"))
     if place.class_name not in classes:
         mine = [
             name
@@ -130,33 +181,48 @@ def _check_methods(mine: type, place: InFile) -> None:
             ) from None
 
 
-def import_file(path: Path, kind: str) -> ModuleType:
-    """Import a user's file as a module; an edited file is another module, so that it is read again.
+def import_module(module: str, kind: str, name: str) -> None:
+    """Import an installed module for the `name` that begins with it.
 
     Raises:
+        UserError: it must not be imported here, or cannot be.
+    """
+    check_import(name, kind)
+    try:
+        importlib.import_module(module)
+    except Exception as error:  # whatever a stranger's module raises, or a name that can be none
+        raise UserError(f"{name}: the module {module} cannot be imported: {said(error)}") from error
+
+
+def import_file(path: Path, kind: str, name: str) -> ModuleType:
+    """Import a user's file as a module for the `name` that it stands in; an edited file is another module.
+
+    Raises:
+        ImportRefusedError: it must not be imported here.
         UserError: there is no such file, or it cannot be imported; the line is named. Or it would be given another
             folder's module in place of one beside it.
     """
+    check_import(name, kind)
     if not path.is_file():
         where = "" if path.is_absolute() else f" in {Path.cwd()}, where this runs"
         raise UserError(f"no {kind} file {str(path)!r}{where}; give the path of a Python file that exists")
     written, path = path, path.resolve()
     content = hashlib.sha256(str(path).encode() + b"\0" + path.read_bytes()).hexdigest()[:16]
-    name = f"replaybench_{kind}_{path.stem}_{content}"
-    _IMPORTED.setdefault(name, written)
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=None)  # no package: one file
+    own = f"replaybench_{kind}_{path.stem}_{content}"
+    _IMPORTED.setdefault(own, written)
+    if own in sys.modules:
+        return sys.modules[own]
+    spec = importlib.util.spec_from_file_location(own, path, submodule_search_locations=None)  # no package: one file
     if spec is None or spec.loader is None:
         raise UserError(f"{str(path)!r} cannot be imported; give a Python file")
     module = importlib.util.module_from_spec(spec)
     refuse_other_modules(path, of_a_package)
-    sys.modules[name] = module
+    sys.modules[own] = module
     sys.path.insert(0, os.fspath(path.parent))  # as when the file is run: it may import its neighbours
     try:
         spec.loader.exec_module(module)
     except BaseException as error:
-        del sys.modules[name]
+        del sys.modules[own]
         if isinstance(error, UserError | KeyboardInterrupt):
             raise
         raise UserError(f"{kind} file {path} cannot be imported: {reason(error, path)}") from error

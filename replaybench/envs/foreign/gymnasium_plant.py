@@ -7,7 +7,6 @@ choices; everything else is refused with the reason. The task's own time limit i
 from __future__ import annotations
 
 import contextlib
-import importlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -20,7 +19,7 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from replaybench.data.errors import UserError, nearest, unknown
 from replaybench.data.user_code.source_hash import made_of
-from replaybench.data.user_code.user_file import import_file
+from replaybench.data.user_code.user_file import import_file, import_module
 from replaybench.envs.foreign.engine import Step, StepwiseEngine
 from replaybench.envs.foreign.gymnasium_spaces import action_range, handed_over, normalisation
 from replaybench.envs.interface.engine import Engine
@@ -175,12 +174,9 @@ def _spec(name: str) -> EnvSpec:
     """Find how a task is registered, after importing the module or file in front of its id."""
     module, _, identifier = name.partition(":")[2].rpartition(":")
     if module.endswith(".py"):
-        import_file(Path(module), "plant")
+        import_file(Path(module), "plant", name)
     elif module:
-        try:
-            importlib.import_module(module)
-        except Exception as error:  # whatever a stranger's module raises, or a name that can be none
-            raise UserError(f"{name}: the module {module} cannot be imported: {_first_line(error)}") from error
+        import_module(module, "plant", name)
     if identifier not in gymnasium.registry:
         raise _no_such_task(identifier)
     return gymnasium.registry[identifier]

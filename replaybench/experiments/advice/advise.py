@@ -13,8 +13,9 @@ from rich.console import Console
 
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.formats.run_folder import RunFolder
+from replaybench.data.user_code.user_file import imports_only
 from replaybench.envs.interface.plant import Plant
-from replaybench.envs.registry import is_installed, make_plant
+from replaybench.envs.registry import make_plant, stored_plant
 from replaybench.experiments.advice.ninety_percent import Capacity, ninety_percent, rounded, surely_improves
 from replaybench.experiments.advice.probes import (
     LEAST_EPISODES,
@@ -115,8 +116,8 @@ def advise_from(
         run = data["reward"].sel(strategy=FULL).notnull().any(["seed", "episode"])
         for name, learner, level, rate in _places(run):
             if noise in (None, level) and frequency in (None, rate) and plant in (None, name):
-                load = plant is not None or is_installed(name)
-                found.append(_advise_stored(data, table, memory, name, learner, level, rate, load))
+                known = stored_plant(name, plant, _part(table, "plant", name))
+                found.append(_advise_stored(data, table, memory, known, name, learner, level, rate))
     if not found:
         raise UserError(
             f"{path} holds no finished {FULL} there, from whose curve advice begins; run it, or use --plant"
@@ -140,15 +141,14 @@ def _advise_stored(
     data: xr.Dataset,
     table: dict[str, Any],
     memory: int,
+    known: Plant | None,
     plant: str,
     learner: str,
     noise: float,
     rate: float,
-    load: bool,
 ) -> Advice:
     """Advise by one condition of stored results."""
     here = condition(data, plant, learner, noise, rate)
-    known = make_plant(plant, **_part(table, "plant", plant)) if load else None
     capacity = _capacity(here, experiences(here, known))
     settings = _part(table, "learner", learner)
     traits = Traits(
@@ -203,7 +203,8 @@ def _tried(names: Sequence[str], room: int | None) -> list[tuple[str, str, str, 
     found = []
     for name in names:
         try:
-            strategy = parse(name, from_file=True)
+            with imports_only():
+                strategy = parse(name)
         except UserError:  # of a user's file, which looking at results must not run, or not known here
             continue
         whole, own = str(strategy), strategy.retention.capacity

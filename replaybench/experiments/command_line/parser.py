@@ -20,8 +20,8 @@ from replaybench.data.errors import UserError
 from replaybench.experiments.command_line.options import is_positional, kinds_and_bounds
 
 
-def parse(words: Sequence[str], commands: Mapping[str, Callable[..., int]], description: str) -> Callable[[], int]:
-    """Return the command that `words` name, with its arguments.
+def parse(words: Sequence[str], commands: Mapping[str, Callable[..., int]], description: str) -> functools.partial[int]:
+    """Return the command that `words` name, with its arguments as keywords.
 
     Raises:
         UserError: they cannot be read; what the parser says in a box becomes one line.
@@ -30,7 +30,7 @@ def parse(words: Sequence[str], commands: Mapping[str, Callable[..., int]], desc
     told = io.StringIO()
     try:
         with contextlib.redirect_stderr(told), contextlib.redirect_stdout(_BriefUsage(sys.stdout, commands)):
-            found: Callable[[], int] = tyro.extras.subcommand_cli_from_dict(
+            found = tyro.extras.subcommand_cli_from_dict(
                 {name: _later(command) for name, command in commands.items()},
                 prog="replaybench",
                 description=description,
@@ -42,7 +42,8 @@ def parse(words: Sequence[str], commands: Mapping[str, Callable[..., int]], desc
             raise
         help_text = f"replaybench {words[0]} --help" if words[0] in commands else "replaybench --help"
         raise UserError(f"{_one_line(told.getvalue())}; see {help_text}") from None
-    return found
+    call: functools.partial[int] = found.call
+    return call
 
 
 class _BriefUsage(io.TextIOBase):
@@ -65,7 +66,7 @@ class _BriefUsage(io.TextIOBase):
         return self._to.encoding
 
 
-def _later(command: Callable[..., int]) -> type[Callable[[], int]]:
+def _later(command: Callable[..., int]) -> type[Any]:
     """Return what takes a command's arguments and does not run it yet, described as its help is to read.
 
     A class and not a function: what functions stand for the parser asks a library that takes longer to import than
@@ -74,10 +75,7 @@ def _later(command: Callable[..., int]) -> type[Callable[[], int]]:
 
     class Later:
         def __init__(self, *arguments: Any, **named: Any) -> None:
-            self._call = functools.partial(command, *arguments, **named)
-
-        def __call__(self) -> int:
-            return self._call()
+            self.call = functools.partial(command, **inspect.signature(command).bind(*arguments, **named).arguments)
 
     hints, signature = _readable_hints(command), inspect.signature(command)
     described = [each.replace(annotation=hints[name]) for name, each in signature.parameters.items()]

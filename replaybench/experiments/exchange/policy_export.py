@@ -15,7 +15,7 @@ from replaybench.controllers.policies.policy import Policy, load_policy
 from replaybench.data.atomic import atomic_path, write_text
 from replaybench.data.errors import UserError
 from replaybench.data.numerics import VERSION
-from replaybench.envs.registry import is_installed, make_plant
+from replaybench.envs.registry import is_installed, stored_plant
 from replaybench.experiments.commands import refuse_existing
 from replaybench.experiments.exchange.stored_policy import Origin, best_member, origin_of
 
@@ -105,9 +105,9 @@ def _told(origin: Origin, policy: Policy, member: int) -> list[str]:
 
 def _units(origin: Origin, plant: str | None) -> Units | None:
     """Return the units of the plant's signals; None where only the file names the Python file that it is in."""
-    if not (plant or origin.plant) or (plant is None and not is_installed(origin.plant)):
+    made = stored_plant(origin.plant, plant, origin.parameters) if plant or origin.plant else None
+    if made is None:
         return None
-    made = make_plant(plant or origin.plant, **origin.parameters)
     names = list(made.state_names)
     if unknown := [name for name in origin.observe if name not in names]:
         raise UserError(f"the policy observes {', '.join(unknown)}, which {made.name} does not have")

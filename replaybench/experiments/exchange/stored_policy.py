@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from replaybench.controllers.policies.policy import Policy
+from replaybench.data.bounds import Name
 from replaybench.data.configuration import build
 from replaybench.data.formats.policy_file import read_policy
 from replaybench.data.records.record import read_record
@@ -18,11 +19,11 @@ from replaybench.data.records.record import read_record
 class Origin:
     """What a policy file says of where the policy comes from: of its cell, or of the buffer it was learned from."""
 
-    plant: str = ""
+    plant: Name = ""
     parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
-    observe: tuple[str, ...] = ()
-    learner: str = ""
-    strategy: str = ""
+    observe: tuple[Name, ...] = ()
+    learner: Name = ""
+    strategy: Name = ""
     noise: float = 0.0
     first_member: int = 0
 

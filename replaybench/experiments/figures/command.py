@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import xarray as xr
 from rich.console import Console
@@ -16,6 +14,7 @@ from replaybench.baselines.references import reference
 from replaybench.data.errors import UserError
 from replaybench.data.formats.documents import read_toml
 from replaybench.data.formats.run_folder import RunFolder, runs_within
+from replaybench.data.user_code.user_file import ImportRefusedError, imports_only
 from replaybench.experiments.figures.all_figures import draw_figures
 from replaybench.experiments.figures.style import PAPER, SCREEN
 from replaybench.experiments.results.dataset import assemble, without_rewards
@@ -24,8 +23,6 @@ from replaybench.experiments.training.study import Cell, read_study
 
 LOOKS: Final = {"screen": SCREEN, "paper": PAPER}
 Kind = Literal["pdf", "png", "svg"]
-_OTHERS_CODE: Final = re.compile(r"\.py:\w|^gymnasium:.*:")
-"""A name in a Python file, or a task that a module registers, which would be imported."""
 
 
 def show_figures(console: Console, run: Path, style: str, kind: Kind | None, output: Path | None) -> None:
@@ -68,28 +65,19 @@ def _of_finished_cells(console: Console, folder: RunFolder, cells: Sequence[Cell
     return assemble(cells, known, {cell.id: folder.cell(cell.id) for cell in cells})
 
 
-def _texts(value: Any) -> Iterator[str]:
-    """Yield every text in a table as TOML means it: an escaped character must not hide what it says."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from itertools.chain(*map(_texts, value), *map(_texts, value.values()))
-    elif isinstance(value, list):
-        yield from itertools.chain(*map(_texts, value))
-
-
 def _cells(console: Console, folder: RunFolder) -> Sequence[Cell]:
     """Return the cells whose policies are to be drawn; none where they cannot be known, or by others' code only."""
     if not folder.study.is_file():
         console.print("the study file is gone from the run folder: policies are not drawn", highlight=False)
         return ()
-    if any(_OTHERS_CODE.search(text) for text in _texts(read_toml(folder.study))):
-        console.print(
-            "its study names Python files: policies are not drawn; `replaybench sweep` draws them", markup=False
-        )
-        return ()
+    read_toml(folder.study)  # one that is damaged is an error
     try:
-        return read_study(folder.study).cells()
+        with imports_only():
+            return read_study(folder.study).cells()
+    except ImportRefusedError:
+        told = "its study names Python files: policies are not drawn; `replaybench sweep` draws them"
+        console.print(told, markup=False)
+        return ()
     except UserError as error:  # of an older version, whose settings had other names
         console.print(f"policies are not drawn, for its study cannot be run here: {error}", markup=False)
         return ()

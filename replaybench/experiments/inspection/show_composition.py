@@ -8,7 +8,7 @@ from rich.console import Console
 
 from replaybench.data.errors import UserError
 from replaybench.envs.interface.plant import Plant
-from replaybench.envs.registry import is_installed, make_plant
+from replaybench.envs.registry import stored_plant
 from replaybench.experiments.inspection.buffer_pieces import BufferPieces
 from replaybench.experiments.inspection.composition import measure
 from replaybench.experiments.inspection.composition_report import composition_tables
@@ -60,18 +60,16 @@ def _known_plant(file: BufferFile, plant_name: str | None) -> tuple[Plant | None
         UserError: the plant that the user names is not there or does not fit.
     """
     facts, states = file.facts, file.facts.fields.get("observation", 0)
-    named = plant_name or facts.plant or ""
-    if plant_name is None and not is_installed(named):
-        return None, None
+    named = facts.plant or ""
     try:
-        plant = make_plant(named, **facts.parameters)
-        axes = plant_axes(plant)
+        plant = stored_plant(named, plant_name, facts.parameters)
+        axes = None if plant is None else plant_axes(plant)
     except (UserError, ArithmeticError) as error:
         if plant_name is not None:
             raise UserError(f"{plant_name} does not fit {file.path}: {error}") from None
         return None, None
-    if axes is None or len(axes) != states:
-        if plant_name is not None:
+    if plant is None or axes is None or len(axes) != states:
+        if plant is not None and plant_name is not None:
             raise UserError(f"{file.path} holds {states} states, {plant_name} has {len(plant.state_names)}")
         return None, None
     return plant, axes

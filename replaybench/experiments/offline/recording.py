@@ -15,10 +15,10 @@ from replaybench.controllers.registry import algorithm_of
 from replaybench.data.errors import UserError, shown
 from replaybench.data.logs.log import SUFFIXES
 from replaybench.data.records.record import Record
-from replaybench.data.user_code.user_file import called
+from replaybench.data.user_code.user_file import called, imports_only
 from replaybench.envs.interface.checks import seen_states
 from replaybench.envs.interface.plant import Plant
-from replaybench.envs.registry import is_installed, make_plant
+from replaybench.envs.registry import make_plant
 from replaybench.experiments.offline.unit_steps import as_steps
 from replaybench.experiments.training.learning_task import make_task
 from replaybench.replay.buffer import step_fields
@@ -121,12 +121,11 @@ def read_recording(
 def _read(file: BufferFile, plant_name: str | None, whole: bool, member: int | None) -> Recording:
     path, facts = file.path, file.facts
     named, frequency = file.fact("plant"), file.fact("frequency")
-    if plant_name is None and not is_installed(named):
-        raise UserError(f"{path} names the plant {named!r}; if you trust that file, say so with --plant {named}")
     if plant_name is not None and called(plant_name) != called(named):
         raise UserError(f"{path} was recorded on {shown(named)}, not on {plant_name}; leave --plant out")
     try:
-        plant = make_plant(plant_name or named, **facts.parameters)
+        with imports_only(plant_name):
+            plant = make_plant(plant_name or named, **facts.parameters)
         seen_states(plant.name, plant.state_names, facts.observe)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None

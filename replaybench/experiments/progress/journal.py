@@ -100,12 +100,11 @@ class JournalReader:
 
     def news(self) -> Iterator[Event]:
         """Yield the events since the last call."""
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._offset)
-                content = file.read()
-        except FileNotFoundError:
+        if not self._path.is_file():
             return
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            content = file.read()
         whole, _, _ = content.rpartition(b"\n")
         self._offset += len(whole) + bool(whole)
         for text in whole.splitlines():

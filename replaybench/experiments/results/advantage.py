@@ -16,6 +16,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError
+from replaybench.data.user_code.user_file import imports_only
 from replaybench.experiments.results.comparison_tables import final_scores, scaled
 from replaybench.experiments.results.dataset import runs_there
 from replaybench.experiments.results.effects import SIGNIFICANT, holm
@@ -89,8 +90,8 @@ def by_capacity(strategies: list[str]) -> dict[int | None, dict[str, str]]:
     """
     parsed = {}
     for name in strategies:
-        with contextlib.suppress(UserError):
-            parsed[name] = parse(name, from_file=True).retention
+        with contextlib.suppress(UserError), imports_only():
+            parsed[name] = parse(name).retention
     groups: dict[int | None, dict[str, str]] = {}
     for capacity in dict.fromkeys(retention.capacity for retention in parsed.values() if retention.bounded):
         groups[capacity] = {

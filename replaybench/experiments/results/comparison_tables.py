@@ -85,7 +85,7 @@ def baseline_of(data: xr.Dataset, asked: str | None, axis: Axis = "strategy") ->
     if axis == "strategy":
         from replaybench.replay.strategies.notation import parse
 
-        asked = str(parse(asked))
+        asked = asked if asked in names else str(parse(asked))
     elif axis in ("noise", "frequency"):
         with contextlib.suppress(ValueError):
             asked = _name(float(asked))

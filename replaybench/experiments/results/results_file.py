@@ -21,15 +21,19 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from replaybench.data.atomic import atomic_path
-from replaybench.data.bounds import HERTZ, NOISE, Within
+from replaybench.data.bounds import HERTZ, NOISE, OneLine, Within
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError, no_such_file, shown
+from replaybench.data.memory import available_memory
+from replaybench.data.quantities import gigabytes
+from replaybench.data.records.array_check import attribute, own_item
 from replaybench.data.records.compression import DEFLATE_LIMIT
 from replaybench.data.records.record import is_record, read_header
 from replaybench.envs.interface.plant import EpisodeMetric
 from replaybench.experiments.results.dataset import AXES, ORIGINS, SCORES, label_axes, score_key
 
 _DIGEST_BYTES: Final = 32
+_MOST_TEXT: Final = 1 << 28
 _FILTERS: Final = {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32}
 _TEXT, _WHOLE, _NUMBER = "text", "whole numbers", "numbers"
 
@@ -135,13 +139,17 @@ def read_results(path: Path | str) -> xr.Dataset:
         raise UserError(f"{path} is damaged, or not a file that replaybench wrote: its checksum does not match")
     with _one_line(path), h5py.File(io.BytesIO(body), "r") as file:
         mine = [key for key in file.attrs if not str(key).startswith("_") and key not in _NAMES.values()]
-        told = {str(key): _plain(file.attrs[key]) for key in mine}
+        told = {str(key): _plain(attribute(file, key)) for key in mine}
         build(ResultsFacts, told, f"the attributes of {path}", others=True)
-        arrays = {_RENAMED.get(name, name): _array(path, file, name) for name in file}
+        datasets = {name: _checked(path, file, name) for name in file}
+        asked, free = sum(map(_most_bytes, datasets.values())), available_memory()
+        if asked > free:
+            raise UserError(f"{path} unpacks to {gigabytes(asked)}, {gigabytes(free)} are free")
+        arrays = {_RENAMED.get(name, name): _array(path, dataset, len(body)) for name, dataset in datasets.items()}
         meanings = {
-            _RENAMED.get(name, name): {"long_name": str(_plain(file[name].attrs["long_name"]))}
-            for name in file
-            if "long_name" in file[name].attrs
+            _RENAMED.get(name, name): {"long_name": str(_plain(attribute(dataset, "long_name")))}
+            for name, dataset in datasets.items()
+            if "long_name" in dataset.attrs
         }
     return _dataset(path, told, arrays, meanings)
 
@@ -163,10 +171,10 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic | np.ndarray) and value.size == 1 else value
 
 
-def _array(path: Path, file: Any, name: str) -> Labelled:
-    """Read an array with the names of its axes."""
-    dataset = file[name] if isinstance(file.get(name, getlink=True), h5py.HardLink) else None
-    if not isinstance(dataset, h5py.Dataset) or dataset.is_virtual or dataset.external or dataset.shape is None:
+def _checked(path: Path, file: Any, name: str) -> Any:
+    """Return a dataset that is what results hold; nothing of it is read."""
+    dataset = own_item(file, name)
+    if not isinstance(dataset, h5py.Dataset) or dataset.shape is None:
         raise UserError(f"{path}: {name!r} is linked or no array")
     plist = dataset.id.get_create_plist()
     if {plist.get_filter(number)[0] for number in range(plist.get_nfilters())} - _FILTERS:
@@ -176,10 +184,33 @@ def _array(path: Path, file: Any, name: str) -> Labelled:
     text = h5py.check_string_dtype(dataset.dtype)
     if text is None and dataset.dtype.kind not in "iuf":
         raise UserError(f"{path}: {name!r} holds neither numbers nor text")
+    return dataset
+
+
+def _most_bytes(dataset: Any) -> int:
+    """Return the bytes that an array takes, its texts aside; HDF5 unpacks whole chunks, which may be larger."""
+    count: int = math.prod(dataset.shape) + math.prod(dataset.chunks or (0,))
+    return count * max(8, int(dataset.dtype.itemsize))
+
+
+def _array(path: Path, dataset: Any, length: int) -> Labelled:
+    """Read an array, from a file of so many bytes, with the names of its axes."""
+    name = str(dataset.name).strip("/")
     axes = (name,) if dataset.is_scale and dataset.ndim == 1 else tuple(_axis(dataset, i) for i in range(dataset.ndim))
-    if text is not None:
-        return axes, np.array(dataset.asstr()[()], np.str_)
+    if h5py.check_string_dtype(dataset.dtype) is not None:
+        return axes, _texts(path, dataset, length)
     return axes, np.asarray(dataset[()])
+
+
+def _texts(path: Path, dataset: Any, length: int) -> NDArray[np.str_]:
+    """Read texts, which are at most as long as their file, and each of which a file may hold once and name often."""
+    texts, most = dataset.asstr(), 0
+    if dataset.size * length > _MOST_TEXT:  # else all at once
+        for place in np.ndindex(dataset.shape):
+            most = max(most, len(texts[place]))
+            if 4 * most * dataset.size > _MOST_TEXT:
+                raise UserError(f"{path}: {dataset.name!r} unpacks to more than {_MOST_TEXT >> 20} MiB of text")
+    return np.array(texts[()], np.str_)
 
 
 def _axis(dataset: Any, number: int) -> str:
@@ -225,6 +256,8 @@ def _check_axis(path: Path, name: str, axes: tuple[str, ...], values: NDArray[An
     empty = not values.size and name != "greedy_episode"  # a run may be too short for one
     if axes != (name,) or empty or len(np.unique(values)) != values.size:
         raise UserError(f"{path}: {name} is no axis with a different label at every place")
+    for label in values.tolist() if _kind(values) == _TEXT else ():
+        OneLine().check(label, f"{path}: {name}")
     return values.size
 
 

@@ -17,7 +17,7 @@ from replaybench.controllers.agent import Agent, Task
 from replaybench.controllers.policies.policy import PolicyFacts, StoredPolicy
 from replaybench.controllers.registry import algorithm_of, name_of
 from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.bounds import Whole
+from replaybench.data.bounds import Name, Whole
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError
 from replaybench.data.formats.policy_file import digest, members_in, read_policy
@@ -90,9 +90,9 @@ class Start:
 class CellFacts:
     """What a policy file says of its cell, as far as it tells grid points and blocks of seeds apart."""
 
-    plant: str
-    learner: str
-    strategy: str
+    plant: Name
+    learner: Name
+    strategy: Name
     noise: float
     frequency: float
     first_member: Whole

@@ -20,7 +20,7 @@ from replaybench.baselines.grid_choice import Rule
 from replaybench.controllers.agent import Actions
 from replaybench.controllers.device import check_name
 from replaybench.controllers.registry import load_learner, spelled
-from replaybench.data.bounds import Count, Hertz, Noise, RootSeed, Seeds, Whole
+from replaybench.data.bounds import Count, Hertz, Name, Noise, RootSeed, Seeds, Whole
 from replaybench.data.configuration import build, check_bounds
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.formats.documents import read_toml
@@ -50,9 +50,9 @@ AXES = ("plants", "learners", "strategies", "noise", "frequency")
 class Grid:
     """One full grid of a study; what is left out is taken from the study's own lists."""
 
-    plants: tuple[str, ...] = ()
-    learners: tuple[str, ...] = ()
-    strategies: tuple[str, ...] = ()
+    plants: tuple[Name, ...] = ()
+    learners: tuple[Name, ...] = ()
+    strategies: tuple[Name, ...] = ()
     noise: tuple[Noise, ...] = ()
     frequency: tuple[Hertz, ...] = ()
 
@@ -85,9 +85,9 @@ class Study:
     """
 
     name: str
-    plants: tuple[str, ...] = ()
-    learners: tuple[str, ...] = ("DDPG",)
-    strategies: tuple[str, ...] = ()
+    plants: tuple[Name, ...] = ()
+    learners: tuple[Name, ...] = ("DDPG",)
+    strategies: tuple[Name, ...] = ()
     noise: tuple[Noise, ...] = (0.0,)
     frequency: tuple[Hertz, ...] = ()
     grid: tuple[Grid, ...] = ()
@@ -102,7 +102,7 @@ class Study:
     reference: Rule | None = None
     buffers: Buffers = "final"
     replayed_noise: bool = False
-    observe: tuple[str, ...] = ()
+    observe: tuple[Name, ...] = ()
     device: str = "cpu"
     learner: dict[str, Any] = field(default_factory=dict)
     plant: dict[str, Any] = field(default_factory=dict)
@@ -255,12 +255,12 @@ class Cell:
         sources: what others' code learner and strategy are made of; empty if they come with the package.
     """
 
-    plant: str
+    plant: Name
     parameters: dict[str, Any]
     fingerprint: str
-    learner: str
+    learner: Name
     settings: dict[str, Any]
-    strategy: str
+    strategy: Name
     noise: float
     frequency: float
     first_member: int
@@ -272,7 +272,7 @@ class Cell:
     update_every: int
     discount: str
     replayed_noise: bool = False
-    observe: tuple[str, ...] = ()
+    observe: tuple[Name, ...] = ()
     device: str = "cpu"
     sources: str = ""
     start: Start | None = None

@@ -42,21 +42,28 @@ def run_locally(count: int, tasks: Sequence[Job], watch: Watch, finish: Finish) 
     """Run tasks in `count` processes of one thread each.
 
     Raises:
-        Interrupted: on Ctrl-C or SIGTERM, after cells under way have written their checkpoints.
+        Interrupted: on Ctrl-C or SIGTERM, after cells under way have written their checkpoints; also where it comes
+            while workers end, their tasks done.
         KeyboardInterrupt: on a second Ctrl-C, at once.
         UserError: a task's worker died time and again. As after any failure of a task, others write checkpoints first.
     """
-    crew = _Crew(tasks, watch, finish)
-    with interruptions() as seen, contextlib.closing(crew):
-        fault = None
-        try:
-            while crew.unfinished and not seen:
-                crew.hand_out(count)
-                crew.listen()
-        except Exception as error:
-            fault = error
-        if not (crew.unfinished or fault):
-            return
+    with interruptions() as seen:
+        with contextlib.closing(_Crew(tasks, watch, finish)) as crew:
+            _run(crew, count, seen)
+        if seen:
+            raise Interrupted(seen[0])
+
+
+def _run(crew: _Crew, count: int, seen: list[KeyboardInterrupt]) -> None:
+    """Run a crew's tasks to their end, or to checkpoints where an interruption is seen or a task fails."""
+    fault = None
+    try:
+        while crew.unfinished and not seen:
+            crew.hand_out(count)
+            crew.listen()
+    except Exception as error:
+        fault = error
+    if crew.unfinished or fault:
         if crew.stop() and not fault:
             print("stopping: what is under way comes to its next checkpoint first", file=sys.stderr, flush=True)
         asked = 0 if fault else 1  # a second one counts from the first on, also while the line above is printed

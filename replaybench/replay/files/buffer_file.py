@@ -16,6 +16,7 @@ from replaybench.data.errors import UserError
 from replaybench.data.memory import available_memory
 from replaybench.data.quantities import gigabytes
 from replaybench.data.records.record import Record
+from replaybench.data.user_code.user_file import imports_only
 from replaybench.replay.buffer import Replay
 from replaybench.replay.files.buffer_schema import BufferFile, open_buffer
 from replaybench.replay.storage.episode_starts import numbering
@@ -112,7 +113,8 @@ def load_replay(
         capacity = file.fact("capacity")
         _check_room(file, len(wanted), capacity)
         try:
-            parsed = parse(file.fact("strategy"), from_file=True) if strategy is None else parse(strategy)
+            with imports_only(strategy):
+                parsed = parse(file.fact("strategy") if strategy is None else strategy)
             replay = Replay(
                 parsed.at(facts.frequency or 50.0),
                 {name: facts.fields[name] for name in facts.order or facts.fields},

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.bounds import Count, Hertz, Noise, RootSeed, Whole, Within
+from replaybench.data.bounds import Count, Hertz, Name, Noise, RootSeed, Whole, Within
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError
 from replaybench.data.records.record import Record, open_record
@@ -48,7 +48,7 @@ _NEEDED: Final = ("serial", "count", "collected", "offers")
 class Origin:
     """What matters to others of the cell that filled a buffer."""
 
-    learner: str
+    learner: Name
     settings: dict[str, Any]
     discount: Literal["fixed", "horizon"] = "fixed"
 
@@ -60,13 +60,13 @@ class BufferFacts:
     fields: dict[str, Width]
     order: tuple[str, ...] = ()
     source: str | None = None
-    plant: str | None = None
+    plant: Name | None = None
     parameters: dict[str, float | str] = field(default_factory=dict)
     plant_fingerprint: str | None = None
     frequency: Hertz | None = None
     noise: Noise | None = None
-    observe: tuple[str, ...] = ()
-    strategy: str | None = None
+    observe: tuple[Name, ...] = ()
+    strategy: Name | None = None
     unit: Unit = STEP
     capacity: Count | None = None
     batch_size: Width | None = None

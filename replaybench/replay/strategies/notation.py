@@ -46,21 +46,17 @@ class _Written(NamedTuple):
     arguments: tuple[str, ...]
 
 
-def parse(text: str, *, from_file: bool = False) -> Strategy:
+def parse(text: str) -> Strategy:
     """Parse a strategy.
-
-    Args:
-        text: the notation.
-        from_file: the text comes from a file, whose word is not enough to run a Python file.
 
     Raises:
         UserError: the text does not parse (the message shows where), a name or number is wrong, or the parts do not
             go together.
     """
     try:
-        return _parse(text, from_file)
+        return _parse(text)
     except UserError:
-        if (path := _signs_in_path(text)) and not from_file:
+        if path := _signs_in_path(text):
             raise UserError(
                 f"strategy {text!r}: the path {path!r} has a sign in it that strategies are written with, one of "
                 f"{' '.join(_SIGNS)}; rename the file or its folder"
@@ -68,14 +64,12 @@ def parse(text: str, *, from_file: bool = False) -> Strategy:
         raise
 
 
-def _parse(text: str, from_file: bool) -> Strategy:
+def _parse(text: str) -> Strategy:
     opening = text.find("[")
     if opening < 0 or not text.rstrip().endswith("]"):
         raise UserError(f"strategy {text!r} is not of the form Retention[Sampling], e.g. {_whole(text)}")
     *before, last = (_written(part, text) for part in re.split(r"[*·]", text[:opening]))
     first, *behind = (_written(part, text) for part in text.rstrip()[opening + 1 : -1].split("+"))
-    if from_file and any(in_file(term.name) for term in (*before, last, first, *behind)):
-        raise UserError(f"strategy {text!r} runs a Python file; if you trust it, name it yourself, as strategy")
     entries = [_read(ENTRIES, term) for term in before]
     retention = _read(RETENTIONS, last)
     sampling, behind = _read_sampling(first, behind)

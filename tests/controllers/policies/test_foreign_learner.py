@@ -39,7 +39,7 @@ def test_a_policy_runs_no_python_file_that_was_not_named(tmp_path: Path, variant
     write_policy(path, agent.weights(), {"policy": policy_facts(name, agent, 50.0)})
     own.write_text(f"{SOURCE}Path({str(marker)!r}).touch()\n")  # a stranger's, with whatever he likes
     for load in (replaybench.load_policy, load_torch_policy):
-        with pytest.raises(UserError, match=r"names the learner .*own\.py:Mine.*say so with learner="):
+        with pytest.raises(UserError, match=r"own\.py:Mine.*say so with --learner"):
             load(path)
         assert not marker.exists()
     states = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)

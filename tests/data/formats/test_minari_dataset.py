@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import sys
 import warnings
 from collections.abc import Callable
@@ -171,7 +174,7 @@ def claim(file: Any) -> None:
         (replace("rewards", np.zeros(4)), r"episode 0 of 4 steps has observations of shape \(6, 2\)"),
         (replace("actions", np.zeros((5, 1, 1))), r"has actions of shape \(5, 1, 1\)"),
         (replace("actions", h5py.SoftLink("/episode_1/actions")), r"has no plain numbers as actions"),
-        (replace("actions", h5py.ExternalLink("/etc/passwd", "/x")), r"is damaged, or no Minari dataset"),
+        (replace("actions", h5py.ExternalLink("/etc/passwd", "/x")), r"no plain numbers as actions"),
         (replace("rewards", ["text"]), r"has no plain numbers as rewards"),
         (with_file(claim), r"holds more than 1 GiB of numbers"),
     ],
@@ -216,6 +219,48 @@ def test_no_damage_gives_a_traceback(root: Path, monkeypatch: pytest.MonkeyPatch
         read_dataset(folder)
     except UserError as error:
         assert "\n" not in str(error)
+
+
+FULL_DISK = """
+import resource, sys
+import numpy as np
+from pathlib import Path
+from gymnasium.spaces import Box
+from replaybench.data.errors import UserError
+from replaybench.data.formats.minari_dataset import Episode, write_dataset
+arrays = np.ones((2001, 9), np.float32), np.ones((2000, 1), np.float32), np.ones(2000, np.float32)
+episode = Episode(*arrays, *np.zeros((2, 2000), bool), {})
+spaces = Box(-1, 1, (9,), np.float32), Box(-1, 1, (1,), np.float32)
+resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
+try:
+    write_dataset(Path(sys.argv[1]) / "a" / "rig-v0", "a/rig-v0", [episode] * 3, *spaces, None, {})
+except UserError as error:
+    sys.exit(str(error))
+"""
+
+
+def test_a_full_disk_is_one_line(root: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", FULL_DISK, str(root)], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "no room to write" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not list((root / "a").iterdir())
+
+
+def test_a_link_to_a_pipe_is_not_opened(root: Path) -> None:
+    folder = write([episode(5)])
+    os.mkfifo(root / "pipe")
+    with h5py.File(folder / "data" / "main_data.hdf5", "r+") as data:
+        del data["episode_0/actions"]
+        data["episode_0/actions"] = h5py.ExternalLink(str(root / "pipe"), "/x")
+    signal.alarm(10)  # ends the tests rather than never
+    with pytest.raises(UserError, match="no plain numbers as actions"):
+        read_dataset(folder)
+    (folder / "data" / "main_data.hdf5").unlink()
+    os.mkfifo(folder / "data" / "main_data.hdf5")
+    with pytest.raises(UserError, match="is damaged, or no Minari dataset"):
+        read_dataset(folder)
+    signal.alarm(0)
 
 
 def test_an_episode_that_links_to_another_file_is_not_read(root: Path) -> None:

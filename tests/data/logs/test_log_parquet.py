@@ -95,6 +95,16 @@ def test_what_is_no_parquet_log_is_refused(tmp_path: Path, monkeypatch: pytest.M
         read_log(save(path, time=TIME))
 
 
+def test_a_column_has_to_fit_as_it_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of some hundred bytes may hold pages of gigabytes, for few rows."""
+    pages = pa.table({"x": pa.array([Decimal(1)] * 1000, pa.decimal128(30))})
+    pq.write_table(pages, tmp_path / "a.parquet", use_dictionary=False, compression="zstd")
+    assert (tmp_path / "a.parquet").stat().st_size < 1000
+    monkeypatch.setattr(table, "MAX_BYTES", 10_000)
+    with pytest.raises(UserError, match=r"holds more than .* GiB of numbers"):
+        read_log(tmp_path / "a.parquet")
+
+
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_no_damage_gives_a_traceback(tmp_path: Path, data: st.DataObject) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import subprocess
 import sys
 import zlib
@@ -18,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from replaybench.data.errors import UserError
+from replaybench.data.records.array_check import own_item
 from replaybench.data.records.compression import pack
 from replaybench.data.records.record import is_record, open_record, read_header, read_record, write_record
 from replaybench.data.records.sealed_file import BLOCK, HEAD, SealedFile, seal
@@ -305,6 +307,23 @@ def tricked(path: Path, trick: str) -> None:
         elif trick == "sparse":
             file.create_dataset("x", (1 << 50,), "f4")
     seal(path)
+
+
+def test_what_links_lead_to_is_not_even_opened(tmp_path: Path) -> None:
+    """A pipe that nobody writes into would never answer."""
+    os.mkfifo(tmp_path / "pipe")
+    layout = h5py.VirtualLayout((4,), "f4", maxshape=(None,))
+    endless = slice(0, h5py.h5s.UNLIMITED)
+    layout[endless] = h5py.VirtualSource(tmp_path / "pipe", "x", (4,), maxshape=(None,))[endless]
+    with h5py.File(tmp_path / "links.h5", "w") as file:
+        file["external"] = h5py.ExternalLink(str(tmp_path / "pipe"), "x")
+        file["soft"] = h5py.SoftLink("/external")
+        file.create_virtual_dataset("virtual", layout)
+        file["own"] = np.zeros(3)
+    signal.alarm(10)  # ends the tests rather than never
+    with h5py.File(tmp_path / "links.h5") as file:
+        assert [name for name in [*file, "missing"] if own_item(file, name) is not None] == ["own"]
+    signal.alarm(0)
 
 
 TRICKS: tuple[str, ...] = (

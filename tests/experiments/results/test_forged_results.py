@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from replaybench.data.errors import UserError
 from replaybench.data.provenance import Stopwatch, stint_facts
 from replaybench.data.records.record import write_record
 from replaybench.experiments.cli import main
+from replaybench.experiments.results import results_file
 from replaybench.experiments.results.dataset import AXES, assemble, describe
 from replaybench.experiments.results.results_file import read_results, write_results
 from replaybench.experiments.results.tables import noise_tables, score_tables
@@ -129,6 +131,39 @@ EDITS: dict[str, Edit] = {
     "dates": told(units="days since 2000-01-01", scale_factor="x", _FillValue=[1, 2], dtype="bool", long_name=5),
     "no axes": lambda file, name: [file[name].attrs.pop(key, None) for key in ("DIMENSION_LIST", "CLASS", "NAME")],
 }
+
+
+def repeated(file: Any, name: str) -> None:
+    """Name one long text many times, as a file can without growing: its elements are 16 bytes each."""
+    del file[name]
+    file.create_dataset(name, data=["x" * 30_000, *["y"] * 20_000], dtype=h5py.string_dtype())
+
+
+def test_one_text_that_is_named_many_times_is_not_unpacked(sound: Path, tmp_path: Path) -> None:
+    forge(sound, tmp_path / "r.nc", repeated, "commit")
+    body = bytearray((tmp_path / "r.nc").read_bytes()[:-32])
+    with h5py.File(io.BytesIO(body), "r") as file:
+        start, size = file["commit"].id.get_offset(), file["commit"].size
+    body[start : start + 16 * size] = body[start : start + 16] * size
+    (tmp_path / "r.nc").write_bytes(body + hashlib.blake2b(body, digest_size=32).digest())
+    began = time.monotonic()
+    with pytest.raises(UserError, match="unpacks to more than 256 MiB of text"):
+        read_results(tmp_path / "r.nc")
+    assert time.monotonic() - began < 5.0
+
+
+def test_a_list_of_texts_in_an_attribute_is_not_unpacked(sound: Path, tmp_path: Path) -> None:
+    forge(sound, tmp_path / "r.nc", lambda file: file.attrs.update(title=["x" * 1000] * 60))
+    with pytest.raises(UserError, match="no single value"):
+        read_results(tmp_path / "r.nc")
+
+
+def test_results_that_do_not_fit_into_memory_are_not_unpacked(sound: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results_file, "available_memory", lambda: 1000)
+    with pytest.raises(UserError, match="unpacks to .*, .* are free"):
+        read_results(sound)
+
+
 ARRAYS = (
     *(
         "plant",
