@@ -22,10 +22,8 @@ def decimals(values: Iterable[float], least: int = 2) -> int:
     if not sizes:
         return least
     digits = max(least, 2 - math.floor(math.log10(max(sizes)))) if max(sizes) < 0.1 else least
-    first = next(
-        place for place in range(digits, digits + 5) if min(sizes) >= 0.5 * 10.0**-place or place == digits + 4
-    )
-    return min(9, first)
+    first = math.ceil(-math.log10(2 * min(sizes)))  # where the smallest is not 0
+    return min(9, max(digits, min(first, digits + 4)))
 
 
 def fixed(value: float, digits: int, sign: Literal["", "+"] = "") -> str:

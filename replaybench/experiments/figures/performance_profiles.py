@@ -78,6 +78,7 @@ def performance_profiles(data: xr.Dataset) -> Figure | None:
             alike.append(axes)
         axes.set_xlabel(MU if normalised else RAW_LABELS[episode_metric(data)])
         axes.grid(color="0.92", linewidth=0.7)
+        axes.locator_params(axis="x", nbins=5)  # small differences have long numbers
     share_x(alike)
     for axes in panels[len(places) :]:
         axes.axis("off")

@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from replaybench.experiments.figures.style import GREY
+from replaybench.experiments.results.references import LABELS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
 
-REFERENCES: Final[dict[str, tuple[str, Any]]] = {
-    "reference_dp": ("dynamic programming", "-"),
-    "reference_dp_averaged": ("the same, values averaged over the noise", (0, (8, 1.5))),
-    "reference_dp_observer": ("the same, on a model observer", (0, (8, 1.5, 1, 1.5))),
-    "reference_lqr": ("linear-quadratic regulator", (0, (5, 2))),
-    "reference_zero": ("doing nothing", (0, (1, 1.5))),
-    "reference_random": ("random actions", (0, (5, 1.5, 1, 1.5))),
+_DASHES: Final[dict[str, Any]] = {
+    "reference_dp": "-",
+    "reference_dp_averaged": (0, (8, 1.5)),
+    "reference_dp_observer": (0, (8, 1.5, 1, 1.5)),
+    "reference_lqr": (0, (5, 2)),
+    "reference_zero": (0, (1, 1.5)),
+    "reference_random": (0, (5, 1.5, 1, 1.5)),
 }
+REFERENCES: Final = {name: (LABELS[name], dashes) for name, dashes in _DASHES.items()}
 _ALWAYS: Final = ("reference_random", "reference_dp")
 _REACH: Final = 0.5
 """Views grow upwards by this part of their height, if a reference is there; below lies what is of no use."""
@@ -72,6 +74,16 @@ def _draw(panel: MeasuredAxes, levels: Mapping[str, float]) -> None:
             look: dict[str, Any] = {"size": 7, "color": GREY, "transform": panel.axes.transAxes, "zorder": 5}
             place = (0.02, 0.98, "above: " + text.strip()) if above else (0.02, 0.03, "below: " + text.strip())
             panel.axes.text(*place, ha="left", va="top" if above else "bottom", **look)
+
+
+def draw_beside_bars(axes: Axes, group: int, width: float, levels: Mapping[str, float]) -> set[str]:
+    """Draw the references of a group of bars across it, two of them always, others in view; return those drawn."""
+    low, high = axes.get_ylim()
+    drawn = {name for name, level in levels.items() if name in REFERENCES and (name in _ALWAYS or low <= level <= high)}
+    for name in drawn:
+        ends = group - width / 2, group + width / 2
+        axes.plot(ends, (levels[name], levels[name]), linestyle=REFERENCES[name][1], zorder=3.5, **_LINE)
+    return drawn
 
 
 def reference_handles(names: set[str]) -> list[Line2D]:

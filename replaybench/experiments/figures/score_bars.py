@@ -13,6 +13,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from replaybench.experiments.figures.reference_lines import REFERENCES, draw_beside_bars, reference_handles
 from replaybench.experiments.figures.style import (
     GREY,
     MU,
@@ -26,6 +27,7 @@ from replaybench.experiments.figures.style import (
     plant_name,
 )
 from replaybench.experiments.results.dataset import counted_in, episode_metric, last_of, mu_r, runs_there, the_last
+from replaybench.experiments.results.references import no_learning, reference_rows
 from replaybench.experiments.results.statistics import DEAD_LEVEL, RISE_LEVEL, interval
 
 if TYPE_CHECKING:
@@ -70,7 +72,8 @@ def score_bars(data: xr.Dataset) -> Figure:
     bars = len(series) * len(places)
     width = min(13.0, max(3.4, 0.9 + 0.3 * bars + 0.3 * len(places)))
     across = _GROUP_WIDTH * (width - 0.9) / max(1, bars)
-    labels = [one.label for one in series]
+    labels = [one.label for one in series] + [label for label, _ in REFERENCES.values()]
+    references: set[str] = set()
     figure = new_figure(
         width + legend_width(labels),
         max(1.8 * len(rows) + 0.4, legend_height(labels)),
@@ -86,9 +89,13 @@ def score_bars(data: xr.Dataset) -> Figure:
                 text = _counts(data.sel(one.where).isel(noise=place[0], frequency=place[1]), name)
                 _count_above(axes, x, text, across)
         for group, place in enumerate(places):
+            if name in ("mu_final", "raw_final") and (name == "mu_final") == usable[place]:
+                rows_here = reference_rows(data.isel(noise=place[0], frequency=place[1]))
+                levels = {row.name: row.mu if usable[place] else row.reward for row in rows_here}
+                references |= draw_beside_bars(axes, group, 0.98, levels)
             if name != "raw_final" and not usable[place]:
                 axes.text(group, 0.5, f"no {MU}", transform=axes.get_xaxis_transform(), ha="center", color=GREY)
-        if name.startswith("mu"):
+        if name == "mu_max":
             axes.axhline(1, **LEVEL)
         axes.axhline(0, color="0.4", linewidth=0.8, zorder=1)
         axes.grid(axis="y", color="0.92", linewidth=0.7)
@@ -98,7 +105,7 @@ def score_bars(data: xr.Dataset) -> Figure:
             axes.yaxis.get_major_locator().set_params(integer=True)
     axes.set_xlim(-0.5, len(places) - 0.5)
     axes.set_xticks(range(len(places)), _group_names(data, places))
-    add_legend(figure, _patches(series))
+    add_legend(figure, [*_patches(series), *reference_handles(references)])
     return figure
 
 
@@ -152,7 +159,8 @@ def _count_above(axes: Axes, x: float, text: str, room: float) -> None:
 
 def _bars_caption(data: xr.Dataset, rows: Sequence[str]) -> str:
     """Say what bars, lines, dots and numbers are, as far as there are any."""
-    caption = "Training episodes, exploration included."
+    headline, _ = no_learning(data)
+    caption = f"{headline}. " * bool(headline) + "Training episodes, exploration included."
     if runs_there(data).sum("seed").max() > 1:
         caption += " Bars: means over runs; lines: 95 % bootstrap intervals; dots: single runs."
     else:

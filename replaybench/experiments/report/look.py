@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.data.quantities import decimals, fixed
 from replaybench.experiments.figures.style import DASHES, MARKERS, PALETTE, Series
 from replaybench.experiments.results.statistics import Interval
 
@@ -125,6 +126,29 @@ class Section:
     listings: Sequence[Listing] = ()
 
 
+REFERENCE_DASHES: Final = {
+    "reference_random": "4px,3px",
+    "reference_zero": "1px,3px",
+    "reference_lqr": "8px,3px",
+    "reference_dp": "solid",
+}
+"""References that figures of rewards show as grey lines."""
+REFERENCE_WORDS: Final = (
+    "Grey lines, where known and near: random control (dashed), doing nothing (dotted), the linear-quadratic regulator "
+    "(long dashes) and dynamic programming (solid), under the same noise and rate"
+)
+
+
+def in_reach(levels: Mapping[str, float], low: float, high: float) -> dict[str, float]:
+    """Return the references that a view from `low` to `high` should hold: two of them always, others where near."""
+    always, reach = ("reference_random", "reference_dp"), high - low
+    return {
+        name: level
+        for name, level in levels.items()
+        if name in REFERENCE_DASHES and (name in always or low - reach <= level <= high + reach)
+    }
+
+
 def plain(text: str) -> str:
     """Return a text that Plotly shows as it is."""
     return html.escape(text, quote=False)
@@ -206,7 +230,7 @@ def new_figure(
 
 def number(value: float, digits: int = 2) -> str:
     """Write a number for people."""
-    return "–" if not np.isfinite(value) else f"{value:.{digits}f}".replace("-", "−")
+    return "–" if not np.isfinite(value) else fixed(value, digits).replace("-", "−")
 
 
 def worded(found: Interval, digits: int | None = None) -> str:
@@ -217,9 +241,7 @@ def worded(found: Interval, digits: int | None = None) -> str:
 
 
 def needed_digits(found: Interval) -> int:
-    """Return how many digits tell the bounds of an interval apart."""
+    """Return how many digits tell the bounds of an interval apart, and write none that is not 0 as 0."""
+    digits = decimals((found.mean, found.low, found.high), least=2 if abs(found.mean) < 10 else 1)
     width = found.high - found.low
-    digits = 2 if not width > 0 else min(4, max(2 if abs(found.mean) < 10 else 1, -math.floor(math.log10(width))))
-    while digits < 4 and any(bound and not round(bound, digits) for bound in (found.low, found.high)):
-        digits += 1  # a bound that is not 0 is not written as 0
-    return digits
+    return max(digits, min(max(4, digits), -math.floor(math.log10(width)))) if width > 0 else digits

@@ -21,6 +21,7 @@ from replaybench.data.formats.documents import read_json, read_toml
 from replaybench.data.formats.run_folder import RunFolder, runs_within
 from replaybench.experiments.figures.style import Series, all_series
 from replaybench.experiments.results.dataset import AXES, last_of, mu_r, runs_there, the_last, without_rewards
+from replaybench.experiments.results.references import ReferenceRow, reference_rows, unbeaten
 from replaybench.experiments.results.results_file import read_results
 from replaybench.experiments.results.statistics import Interval, interval
 
@@ -111,6 +112,22 @@ class Material:
         place = (*point, *self.place(series))
         found: Floats = source[place][self.there[place]]
         return found
+
+    @cached_property
+    def _unbeaten(self) -> list[NDArray[np.bool_]]:
+        return [unbeaten(self.data.isel(plant=plant)) for plant in range(len(self.plants))]
+
+    def unbeaten(self, point: Point) -> bool:
+        """Tell whether no learner beats random control at a condition."""
+        return bool(self._unbeaten[point.plant][point.noise, point.frequency])
+
+    def references(self, point: Point) -> list[ReferenceRow]:
+        """Return the references that are known at a condition."""
+        return reference_rows(self.data.isel(point._asdict()))
+
+    def levels(self, point: Point) -> dict[str, float]:
+        """Return the references that are known at a condition by name, on its scale."""
+        return {row.name: row.mu if self.normalised(point) else row.reward for row in self.references(point)}
 
     def normalised(self, point: Point) -> bool:
         """Tell whether μ_r is defined at a condition, where some run may have a score."""

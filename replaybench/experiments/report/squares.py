@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from plotly.colors import sample_colorscale
 
+from replaybench.data.quantities import decimals
 from replaybench.experiments.figures.style import luminance
 from replaybench.experiments.report.look import MU, Figure, new_figure, number, plain
 from replaybench.experiments.report.material import Material
@@ -76,6 +77,7 @@ def square_figure(
         span: values of the darkest and the lightest colour.
     """
     low, high = span
+    digits = decimals(one.value for one in squares)
     traces = [
         {
             "type": "heatmap",
@@ -90,7 +92,7 @@ def square_figure(
             "showscale": False,
             "xgap": 2,
             "ygap": 2,
-            "text": [[number(one.value)]],
+            "text": [[number(one.value, digits)]],
             "texttemplate": "%{text}",
             "textfont": {"color": _ink(one.value, low, high)},
             "hovertemplate": f"{plain(one.told)}<extra></extra>",

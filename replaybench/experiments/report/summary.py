@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 
+from replaybench.data.quantities import decimals
 from replaybench.experiments.figures.style import plant_name
 from replaybench.experiments.report.comparison import Lead, Overall, Standing, over_points
 from replaybench.experiments.report.look import MU, number, worded
 from replaybench.experiments.report.material import Material, Point
 from replaybench.experiments.results.dataset import counted_in, episode_metric
 from replaybench.experiments.results.effects import FEWEST_SEEDS
+from replaybench.experiments.results.references import no_learning, why_same
 from replaybench.experiments.results.statistics import DEAD_LEVEL, Interval
 
+_MOST_CONDITIONS: Final = 3
 NARROW: Final = 0.02
 """A lead in μ_r that may be real and matters little."""
 
@@ -126,9 +130,31 @@ def _conclusion(material: Material, plant: int, standings: dict[Point, list[Stan
     if not points:
         return None
     name, overall = plant_name(material.plants[plant]), over_points(material, plant)
+    data = material.data.isel(plant=plant)
+    vain, causes = no_learning(data)
+    numbered = "; ".join(f"({place}) {cause}" for place, cause in enumerate(causes, 1))
+    why = [re.sub(r"-(?=\d)", "−", f"Likely causes, in order: {numbered}.")] if causes else []
+    learnt = {point: standings[point] for point in points if not material.unbeaten(point)}
+    if not learnt and vain:
+        return Conclusion(name, vain, [*_beside_references(material, points, standings), *why], plant)
     headline, sentences = _headline(material, overall)
-    sentences += _by_condition(material, {point: standings[point] for point in points})
-    return Conclusion(name, headline, sentences, plant)
+    sentences += _by_condition(material, learnt)
+    return Conclusion(name, headline, [*sentences, *([f"{vain}."] if vain else []), *why], plant)
+
+
+def _beside_references(
+    material: Material, points: Sequence[Point], standings: dict[Point, list[Standing]]
+) -> list[str]:
+    """Say what learners and references come to where no learner beats random control, and that none is ahead."""
+    told = []
+    for point in points[:_MOST_CONDITIONS]:
+        means = [float(np.nanmean(material.final(point, one.series, raw=True))) for one in standings[point]]
+        references = material.references(point)
+        digits = decimals([*means, *(row.reward for row in references)])
+        beside = listed([f"{row.label} {number(row.reward, digits)}" for row in references])
+        spread = " to ".join(dict.fromkeys((number(min(means), digits), number(max(means), digits))))
+        told.append(f"At {material.condition(point)} learners end at {spread}; {beside}.")
+    return [*told, "So these runs do not say which strategy or learner is better."]
 
 
 def _headline(material: Material, overall: Overall) -> tuple[str, list[str]]:
@@ -148,8 +174,13 @@ def _headline(material: Material, overall: Overall) -> tuple[str, list[str]]:
     assert close.behind is not None
     same = [one.series.label for one in others if one.behind is not None and one.behind.same]
     tied = [one.series.label for one in others if one.behind is not None and not one.behind.sure]
+    reason = why_same(material.data.isel(plant=first.plant))
+    if len(same) == len(others):
+        everyone = listed([best.series.label, *same])
+        reached = f"Seed by seed they reached {unit} {worded(best.score)}{where} ({amount(best.seeds, 'seed')})"
+        return f"Nothing to compare: {everyone} came to the same scores", [f"{reached}: {reason}."]
     sentences = [f"{best.series.label} scored highest: {unit} {worded(best.score)}{where}, n = {best.seeds} seeds."]
-    sentences.append(_against(close, close.behind))
+    sentences.append(_against(close, close.behind, reason))
     behind = [one for one in others[1:] if one.behind is not None and one.behind.sure]
     if behind:
         told = some([f"{one.series.label} by {_short(one.behind)}" for one in behind if one.behind], 4)
@@ -170,12 +201,12 @@ def _short(lead: Lead) -> str:
     return number(lead.difference.mean, 3 if lead.difference.mean < NARROW else 2)
 
 
-def _against(close: Standing, lead: Lead) -> str:
-    """Say how far the best is ahead of the next one."""
+def _against(close: Standing, lead: Lead, reason: str) -> str:
+    """Say how far the best is ahead of the next one; `reason` is why equal scores are equal."""
     if not lead.pairs:
         return f"The next best is {close.series.label}, with {worded(close.score)}; no seed finished under both."
     if lead.same:
-        return f"{close.series.label} came to the very same scores, seed by seed."
+        return f"{close.series.label} came to the very same scores, seed by seed: {reason}."
     if (gap := lead.difference).mean < 0:
         behind = Interval(-gap.mean, -gap.high, -gap.low, gap.degenerate)
         text = f"On the {amount(lead.pairs, 'seed')} that both finished it is behind the next best, "
@@ -198,7 +229,12 @@ def _chance(lead: Lead) -> str:
 
 
 def _by_condition(material: Material, standings: dict[Point, list[Standing]]) -> list[str]:
-    """Say who was best where."""
+    """Say who was best where, of conditions in which not all came to the same scores."""
+    standings = {
+        point: ranked
+        for point, ranked in standings.items()
+        if len(ranked) < 2 or not all(one.behind and one.behind.same for one in ranked[1:])
+    }
     if len(standings) < 2:
         return []
     best = {point: ranked[0].series.label for point, ranked in standings.items() if ranked}

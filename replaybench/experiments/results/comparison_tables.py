@@ -18,7 +18,7 @@ from replaybench.experiments.inspection.fitted_table import FittedTable
 from replaybench.experiments.results.dataset import episode_metric, mu_r, runs_there, the_last
 from replaybench.experiments.results.distribution import assured, assured_share, improvement, middle
 from replaybench.experiments.results.effects import SIGNIFICANT, Effect, holm, p_text, paired, seeds_to_tell
-from replaybench.experiments.results.references import final_rewards
+from replaybench.experiments.results.references import final_rewards, why_same
 from replaybench.experiments.results.sign_flips import flipped
 from replaybench.experiments.results.statistics import Interval
 
@@ -246,9 +246,7 @@ def _table(data: xr.Dataset, rows: list[Comparison], baseline: str, axis: Axis) 
 def _notes(data: xr.Dataset, rows: list[Comparison], baseline: str, axis: Axis) -> Iterator[str]:
     """Explain the same runs and blanks, and name the other axes along which cells can be compared."""
     if any(row.same for row in rows):
-        shared = "shared_from" in data.coords and (data["shared_from"] != "").any()
-        filled = "their buffers never filled, so that retention decided nothing"
-        yield f"same runs: {filled if shared else 'equal rewards in all episodes, as of buffers that never fill'}"
+        yield f"same runs: {why_same(data)}"
     blank = [row for row in rows if row.effect is None and _name(getattr(row, axis)) != baseline]
     if blank:
         who = dict.fromkeys(

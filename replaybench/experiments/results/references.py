@@ -36,8 +36,9 @@ _MOST_NAMED: Final = 3
 
 
 class ReferenceRow(NamedTuple):
-    """A reference at one noise and rate: its name, its reward, and its μ_r (NaN where there is none)."""
+    """A reference at one noise and rate: its name in results and in tables, its reward, and its μ_r (NaN without)."""
 
+    name: str
     label: str
     reward: float
     mu: float
@@ -52,13 +53,20 @@ def beats_random(final: Floats, random: float) -> bool:
     return bool(np.isnan(random) or (finite.size and finite.mean() > random))
 
 
+def why_same(data: xr.Dataset) -> str:
+    """Say why cells with equal rewards in all episodes have them."""
+    if "shared_from" in data.coords and (data["shared_from"] != "").any():
+        return "their buffers never filled, so that retention decided nothing"
+    return "equal rewards in all episodes, as of buffers that never fill"
+
+
 def reference_rows(here: xr.Dataset) -> list[ReferenceRow]:
     """Return the references that are known of one plant at one noise and rate, each value once."""
     best, found = float(here["reference_dp"]), []
     for name, label in LABELS.items():
         reward = float(here[name]) if name in here else np.nan
         if np.isfinite(reward) and (name == "reference_dp" or not (label.startswith("DP") and reward == best)):
-            found.append(ReferenceRow(label, reward, float(mu_r(here, here[name]))))
+            found.append(ReferenceRow(name, label, reward, float(mu_r(here, here[name]))))
     return found
 
 

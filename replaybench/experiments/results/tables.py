@@ -49,7 +49,7 @@ def _score_table(data: xr.Dataset, labels: dict[tuple[Any, Any], list[str]]) -> 
             ]
             final, greedy = cell["reward"].values[whole, -last:], cell["reward_greedy"].values[whole][:, late]
             rows.append(([*where, *labels[learner, strategy]], _average(final), _average(greedy), told))
-        for label, reward, mu in reference_rows(here):
+        for _, label, reward, mu in reference_rows(here):
             called = [*where, *[""] * (len(names) - 1), label]
             rows.append((called, reward, np.nan, [*[""] * steps, "" if np.isnan(mu) else f"{mu:.2f}", *[""] * 3]))
     digits = decimals(value for _, *rewards, _ in rows for value in rewards)

@@ -30,6 +30,7 @@ from replaybench.data.formats.policy_file import write_policy
 from replaybench.data.numerics import VERSION
 from replaybench.data.provenance import Stint, Stopwatch, stint_facts
 from replaybench.data.records.record import Record, open_record, write_record
+from replaybench.data.user_code.source_hash import made_of
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.population import PopulationEnv
 from replaybench.experiments.progress.round import Report, Round
@@ -41,7 +42,6 @@ from replaybench.experiments.training.learning_task import make_task
 from replaybench.experiments.training.loop import training_episode, training_steps, update_phase
 from replaybench.experiments.training.plant_model import PlantModel
 from replaybench.experiments.training.schedule import updates_after, with_phases
-from replaybench.experiments.training.sources import sources_of
 from replaybench.experiments.training.strides import learning_stride
 from replaybench.experiments.training.study import Buffers, Cell
 from replaybench.replay.buffer import Replay, step_fields
@@ -238,7 +238,7 @@ def make_agent(cell: Cell, plant: Plant) -> Agent:
     task = make_task(plant, cell.frequency, cell.discount, cell.observe)
     settings = build(config, cell.settings, f"settings of {cell.learner}")
     strategy = parse(cell.strategy)
-    if sources_of(learner, strategy) != cell.sources:
+    if made_of(learner, *map(type, strategy.terms)) != cell.sources:
         raise UserError(f"{cell.learner} or {strategy} is not what this cell was made for; its source has changed")
     setting = LearnerSetting(task, cell.root_seed, cell.seeds, cell.frequency, refer=strategy.refer, device=cell.device)
     agent: Agent = learner(settings, setting)

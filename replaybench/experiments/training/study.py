@@ -25,6 +25,7 @@ from replaybench.data.configuration import build, check_bounds
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.formats.documents import read_toml
 from replaybench.data.numerics import NUMERICS_VERSION
+from replaybench.data.user_code.source_hash import made_of
 from replaybench.envs.interface.checks import seen_states
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import with_equations
@@ -32,7 +33,6 @@ from replaybench.envs.registry import PLANTS, make_plant
 from replaybench.experiments.training.bundled import study_file
 from replaybench.experiments.training.learning_task import make_task
 from replaybench.experiments.training.schedule import with_phases
-from replaybench.experiments.training.sources import sources_of
 from replaybench.experiments.training.start import Start
 from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.strategy import Strategy
@@ -183,7 +183,7 @@ class Study:
         if start is not None:
             start = start.checked(kind, settings, make_task(made, frequency, self.discount, self.observe), frequency)
         return Cell(
-            sources=sources_of(kind, parsed),
+            sources=made_of(kind, *map(type, parsed.terms)),
             plant=plant,
             parameters={f.name: getattr(made, f.name) for f in dataclasses.fields(made)},
             fingerprint=fingerprint,
@@ -252,7 +252,8 @@ class Cell:
     """One grid point for one block of seeds: all that decides its numbers, in plain values.
 
     Attributes:
-        sources: what others' code learner and strategy are made of; empty if they come with the package.
+        sources: others' code that learner and strategy are made of; empty if they come with the package. Results are
+            stale once it has changed.
     """
 
     plant: Name

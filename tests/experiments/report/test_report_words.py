@@ -22,6 +22,7 @@ from replaybench.experiments.report import assembly
 from replaybench.experiments.report.assembly import make_report
 from replaybench.experiments.report.command import show_report
 from replaybench.experiments.report.comparison import at_point, lead, over_points
+from replaybench.experiments.report.look import number
 from replaybench.experiments.report.material import Point, read_material
 from replaybench.experiments.report.page import LARGEST
 from replaybench.experiments.report.sections.responses import responses_section
@@ -92,7 +93,50 @@ def test_equal_scores_are_called_equal(tmp_path: Path) -> None:
     write_results(tmp_path / "same.nc", data)
     headline, text = conclusion(tmp_path / "same.nc")
     assert headline == "No clear winner: FIFO[Uniform] and FULL[PER] came to the same scores"
-    assert "FULL[PER] came to the very same scores, seed by seed." in text
+    assert "FULL[PER] came to the very same scores, seed by seed: equal rewards in all episodes" in text
+    write_results(tmp_path / "all.nc", data.isel(strategy=[0, 1]))
+    headline, text = conclusion(tmp_path / "all.nc")
+    assert headline == "Nothing to compare: FIFO[Uniform] and FULL[PER] came to the same scores"
+    assert "highest" not in text
+    material = read_material(tmp_path / "same.nc")
+    (table,) = scores_section(material, {point: at_point(material, point) for point in material.points()}).tables
+    assert [row.cells[-2] for row in table.rows][:3] == ["best", "same scores", table.rows[2].cells[-2]]
+
+
+def test_where_no_learner_beats_random_control_that_is_the_headline(tmp_path: Path) -> None:
+    """Nobody scored highest then. Of two conditions one may be so; what is said of the other stands."""
+    data = read_results(study(tmp_path, -0.5, -0.8))
+    data["discount"] = ("plant", "learner", "frequency"), np.full((1, 1, 2), 0.8)
+    data["reference_lqr"] = data["reference_random"] + 0.5
+    write_results(tmp_path / "vain.nc", data)
+    headline, text = conclusion(tmp_path / "vain.nc")
+    assert headline == "No learner beats random control"
+    assert "learners end at −2.68 to −2.43; random control −2.00, linear-quadratic regulator −1.50 and dynamic" in text
+    assert "highest" not in text
+    assert 0 < text.index("the discount") < text.index("the length of the run") < text.index("exploration")
+    page = unescape(make_report(tmp_path / "vain.nc"))
+    assert ">not above random control<" in page
+    assert ">best<" not in page
+    assert re.search("random control</td>.*>0.00<", page)
+    data["reward"].loc[{"frequency": 50.0}] += 1.0
+    add_scores(data)
+    write_results(tmp_path / "partly.nc", data)
+    headline, text = conclusion(tmp_path / "partly.nc")
+    assert not headline.startswith("No learner")
+    assert "No learner beats random control at noise 0, 100 Hz." in text
+
+
+def test_small_rewards_and_references_are_not_written_as_0(tmp_path: Path) -> None:
+    data = read_results(study(tmp_path, 0.8, 0.3))
+    data["reference_dp"][:] = np.nan
+    for name in ("reward", "reference_random"):
+        data[name] *= 1e-4
+    data["reference_lqr"] = data["reference_random"] / 1000
+    add_scores(data)
+    write_results(tmp_path / "small.nc", data.isel(frequency=[0]))
+    page = unescape(make_report(tmp_path / "small.nc"))
+    assert not re.search(r"−0\.0+(?!\d)", page[page.index("<main") :])
+    assert (number(-0.0004), number(-0.4)) == ("−4.0e−04", "−0.40")
 
 
 def test_runs_that_failed_at_once_are_counted(tmp_path: Path) -> None:
@@ -126,7 +170,7 @@ def test_without_a_common_scale_that_is_said_and_rise_times_say_who_never_rose(t
         row.cells[-1]
         for row in scores_section(material, {p: at_point(material, p) for p in material.points()}).tables[0].rows
     ]
-    assert set(rises) == {"60 (8 never)"}
+    assert set(rises) == {"60 (8 never)", ""}, "references have no rise"
     data["reference_dp"][:] = np.nan
     add_scores(data)
     write_results(tmp_path / "raw.nc", data)
@@ -182,7 +226,7 @@ def test_plants_without_a_reference_are_scored_by_what_they_tell(tmp_path: Path)
     text = unescape(make_report(tmp_path / "mixed.nc"))
     assert "FIFO[Uniform] scored highest: return −1." in text
     assert "The mean of all 60 training episodes or the last 6 training rounds of each run" in text
-    assert "on the scale μᵣ they are 0 and 1." in text
+    assert "on the scale μᵣ the first and the last are 0 and 1." in text
     write_results(tmp_path / "alone.nc", data.isel(plant=[1], frequency=[0]))
     assert "on the scale μᵣ" not in make_report(tmp_path / "alone.nc")
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.records.record import read_record
@@ -16,8 +17,9 @@ from replaybench.experiments.inspection.cells import Choice, chosen_file
 from replaybench.experiments.plan import plan
 from replaybench.experiments.plan_warnings import plan_warnings
 from replaybench.experiments.results.results_file import read_results
-from replaybench.experiments.sweep import sweep
+from replaybench.experiments.sweep import run_sweep
 from replaybench.experiments.training import shared_cells
+from replaybench.experiments.training.cell import run_cell
 from replaybench.experiments.training.study import Study
 from replaybench.replay.strategies.notation import parse
 from tests.helpers.cells import advanced
@@ -73,11 +75,12 @@ def test_one_is_computed_and_its_results_stand_under_each_name(tmp_path: Path) -
     """Also those that are asked for later; an own computation of the other would have the same numbers."""
     folder = RunFolder(tmp_path / "run")
     first = make_study("Resv[Uniform]")
-    sweep(first, folder.path, workers=1)
+    run_cell(first.cells()[0], folder.cell(first.cells()[0].id), "final")
     study = make_study("FIFO[Uniform]", "Resv[Uniform]", "TDE[Uniform]")
     source, own = first.cells()[0], study.cells()[0]
     assert plan(study, folder, 1).open == []
-    data = sweep(study, folder.path, workers=1)
+    quiet: dict[str, Any] = {"checkpoint_seconds": 60.0, "console": Console(quiet=True), "figures": lambda *_: []}
+    data = run_sweep(study, folder.path, 1, None, **quiet).data
     assert np.isfinite(data["reward"]).all()
     assert data["shared_from"].values.ravel().tolist() == [source.id, "", source.id]
     assert np.isfinite(data["seconds"].values.ravel()).tolist() == [False, True, False]
@@ -87,7 +90,9 @@ def test_one_is_computed_and_its_results_stand_under_each_name(tmp_path: Path) -
     np.testing.assert_array_equal(arrays["reward"], advanced(own).reward)
     told = json.loads(folder.provenance.read_text())
     assert told["cells"][own.id]["shared_from"] == source.id
-    assert told["seconds"] == pytest.approx(sum(stint["seconds"] for stint in told["cells"][source.id]["stints"]))
+    assert told["seconds"] == pytest.approx(
+        sum(stint["seconds"] for stint in told["cells"][source.id]["stints"]), abs=1e-3
+    )
     buffer, _ = chosen_file(folder.path, Choice(strategy="FIFO[Uniform]"))
     assert buffer == folder.cell(source.id) / "buffer.h5"
     policy, _ = chosen_file(folder.path, Choice(strategy="FIFO[Uniform]"), ("policy",))

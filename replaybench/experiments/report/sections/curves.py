@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.data.quantities import decimals
 from replaybench.experiments.figures.learning_curves import (
     CROWDED,
     EPISODE_LABELS,
@@ -15,30 +16,32 @@ from replaybench.experiments.figures.learning_curves import (
     learning_curve,
     smoothing_window,
 )
-from replaybench.experiments.figures.reference_lines import REFERENCES
 from replaybench.experiments.figures.style import RAW_LABELS, Series, plant_name
 from replaybench.experiments.report.comparison import Standing
 from replaybench.experiments.report.look import (
     MU,
     REFERENCE,
+    REFERENCE_DASHES,
+    REFERENCE_WORDS,
     Panel,
     Section,
     Trace,
     dash,
     faded,
+    in_reach,
     new_figure,
     number,
     plain,
     small,
 )
 from replaybench.experiments.report.material import Material, Point
-from replaybench.experiments.results.dataset import counted_in, episode_metric, in_rounds, mu_r
+from replaybench.experiments.results.dataset import counted_in, episode_metric, in_rounds
+from replaybench.experiments.results.references import LABELS
 
 _MOST_POINTS: Final = 160
 _NUMBERS: Final = 100_000
 """Numbers of all curves together; a study of very many cells has fewer points in each."""
 _FLOOR: Final = -0.5
-_SHOWN: Final = ("reference_random", "reference_dp")
 
 Floats = NDArray[np.float64]
 
@@ -65,15 +68,17 @@ def curves_section(material: Material, standings: dict[Point, list[Standing]]) -
                 f"; more than {CROWDED} would cover each other, so there are none until fewer curves are chosen above"
             )
     lead += ". Failed runs are not drawn."
-    grey = "Grey lines, where known: random control (dashed) and dynamic programming, under the same noise and rate"
-    grey += f"; on the scale {MU} they are 0 and 1." if any(map(material.normalised, standings)) else "."
+    grey = REFERENCE_WORDS
+    grey += (
+        f"; on the scale {MU} the first and the last are 0 and 1." if any(map(material.normalised, standings)) else "."
+    )
     return Section("curves", "Learning curves", [lead, grey], panels)
 
 
 def _panel(material: Material, point: Point, standings: list[Standing], window: int, most: int) -> Panel:
     data = material.data.isel(plant=point.plant)
     normalised = material.normalised(point)
-    traces: list[Trace] = []
+    drawn: list[tuple[Series, Curve]] = []
     lowest, highest, late = [], [], []
     for one in material.series:
         runs = material.runs(point, one, normalised)
@@ -81,18 +86,22 @@ def _panel(material: Material, point: Point, standings: list[Standing], window: 
         if not len(runs):
             continue
         curve = learning_curve(runs, window, most)
-        learner, strategy = material.place(one)
-        traces += curve_traces({"learner": learner, "strategy": strategy}, one, curve)
+        drawn.append((one, curve))
         mean = curve.mean
         lowest.append(float(mean.min()))
         highest.append(float(mean.max()))
         late.append(float(mean[-max(1, len(mean) // 5) :].min()))
-    levels = _levels(material, point, normalised)
     floor = max(_FLOOR, min(lowest, default=0.0)) if normalised else min(lowest, default=0.0)
+    levels = in_reach(material.levels(point), min([floor, *late]), max(highest, default=1.0))
     low, high = min([floor, *late, *levels.values()]), max([*highest, *levels.values()], default=1.0)
     room = 0.06 * (high - low) or 0.5
+    digits = decimals([*lowest, *highest, *late, *levels.values()])
+    traces: list[Trace] = []
+    for one, curve in drawn:
+        learner, strategy = material.place(one)
+        traces += curve_traces({"learner": learner, "strategy": strategy}, one, curve, digits)
     figure = new_figure(
-        [*reference_traces(levels, data.sizes["episode"]), *traces],
+        [*reference_traces(levels, data.sizes["episode"], digits), *traces],
         EPISODE_LABELS[in_rounds(data)],
         MU if normalised else RAW_LABELS[episode_metric(data)],
         yaxis={"range": [low - room, high + room]},
@@ -100,14 +109,15 @@ def _panel(material: Material, point: Point, standings: list[Standing], window: 
         hovermode="x",
     )
     title = f"{plant_name(material.plants[point.plant])}, {material.condition(point)}"
-    return Panel(title, _words(title, standings, normalised), figure, point._asdict())
+    return Panel(title, _words(title, standings, normalised, digits), figure, point._asdict())
 
 
-def curve_traces(meta: Mapping[str, Any], series: Series, curve: Curve) -> list[Trace]:
+def curve_traces(meta: Mapping[str, Any], series: Series, curve: Curve, digits: int) -> list[Trace]:
     """Return the band of a series, if there are several runs, and its mean over the middles of its windows.
 
     Args:
         meta: what the page's filters choose it by.
+        digits: decimals that are shown of it.
     """
     step = float(curve.episode[1] - curve.episode[0]) if len(curve.episode) > 1 else 1.0
     common = {"type": "scatter", "x0": float(curve.episode[0]), "dx": step}
@@ -125,23 +135,13 @@ def curve_traces(meta: Mapping[str, Any], series: Series, curve: Curve) -> list[
             "mode": "lines" if len(curve.mean) > 2 else "lines+markers",
             "line": {"color": series.color, "width": 1.8, "dash": dash(series)},
             "name": plain(series.label),
-            "hovertemplate": "%{y:.2f}",
+            "hovertemplate": f"%{{y:.{digits}f}}",
         }
     )
     return found
 
 
-def _levels(material: Material, point: Point, normalised: bool) -> dict[str, float]:
-    here = material.data.isel(plant=point.plant, noise=point.noise, frequency=point.frequency)
-    found = {}
-    for name in _SHOWN:
-        level = float(mu_r(here, here[name]) if normalised else here[name])
-        if np.isfinite(level):
-            found[name] = level
-    return found
-
-
-def reference_traces(levels: Mapping[str, float], last: int) -> list[Trace]:
+def reference_traces(levels: Mapping[str, float], last: int, digits: int) -> list[Trace]:
     """Return a grey line for each reference, from 0 to the `last` episode or update."""
     return [
         {
@@ -149,18 +149,18 @@ def reference_traces(levels: Mapping[str, float], last: int) -> list[Trace]:
             "x": [0, last],
             "y": [level, level],
             "mode": "lines",
-            "line": {"color": REFERENCE, "width": 1, "dash": "solid" if name == "reference_dp" else "4px,3px"},
-            "hoverinfo": "skip",
-            "name": REFERENCES[name][0],
+            "line": {"color": REFERENCE, "width": 1, "dash": REFERENCE_DASHES[name]},
+            "hovertemplate": f"%{{y:.{digits}f}}",
+            "name": LABELS[name],
         }
         for name, level in levels.items()
     ]
 
 
-def _words(title: str, standings: list[Standing], normalised: bool) -> str:
+def _words(title: str, standings: list[Standing], normalised: bool, digits: int) -> str:
     """Say what the curves come to."""
     kind = f"final {MU}" if normalised else "final reward"
     if not standings:
         return f"Learning curves of {title}: all runs failed."
-    ends = "; ".join(f"{one.series.label} {number(one.score.mean)}" for one in standings)
+    ends = "; ".join(f"{one.series.label} {number(one.score.mean, digits)}" for one in standings)
     return f"Learning curves of {title}. By {kind}, best first: {ends}."

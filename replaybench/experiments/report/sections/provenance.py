@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from replaybench.data.quantities import decimals
 from replaybench.experiments.figures.style import plant_name
 from replaybench.experiments.report.look import Listing, Row, Section, Table, number
 from replaybench.experiments.report.material import Material
@@ -46,6 +47,8 @@ def _told(value: Any) -> str:
 def _references(material: Material) -> Table:
     """List what scores are measured against at each condition."""
     data, rows = material.data, []
+    ends = [f"reference_{name}" for name in ("random", "dp")]
+    digits = decimals((value for name in ends for value in data[name].values.ravel()), least=3)
     for point in material.points():
         here = data.isel(point._asdict())
         grid = str(here["reference_grid"].item()) if "reference_grid" in data else ""
@@ -55,7 +58,7 @@ def _references(material: Material) -> Table:
             grid or "–",
             f"{data['noise'].values[point.noise]:g}",
             f"{data['frequency'].values[point.frequency]:g}",
-            *(number(float(here[f"reference_{name}"]), 3) for name in ("random", "dp")),
+            *(number(float(here[name]), digits) for name in ends),
             f"{100 * change:.2f} %" if np.isfinite(change) else "–",
         ]
         rows.append(Row(cells, point._asdict()))

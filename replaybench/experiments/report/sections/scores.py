@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from replaybench.data.quantities import decimals
 from replaybench.data.user_code.user_file import shortened
 from replaybench.experiments.figures.style import RAW_LABELS, Series, plant_name
 from replaybench.experiments.report.comparison import Lead, Standing
@@ -13,12 +15,15 @@ from replaybench.experiments.report.look import (
     INK,
     MU,
     REFERENCE,
+    REFERENCE_DASHES,
+    REFERENCE_WORDS,
     Panel,
     Row,
     Section,
     Table,
     Trace,
     faded,
+    in_reach,
     needed_digits,
     new_figure,
     number,
@@ -41,6 +46,7 @@ def scores_section(material: Material, standings: dict[Point, list[Standing]]) -
     lead = f"The mean of {material.late} of each run, exploration included."
     if material.data.sizes["seed"] > 1:
         lead += " A dot is a seed, the large mark their mean, the line its 95 % interval."
+    lead += f" {REFERENCE_WORDS}."
     there = {point: ranked for point, ranked in standings.items() if ranked}
     spans = _spans(material, there)
     panels = [_panel(material, point, ranked, spans[_unit(material, point)]) for point, ranked in there.items()]
@@ -59,7 +65,9 @@ def _spans(material: Material, standings: dict[Point, list[Standing]]) -> dict[t
         finals = np.concatenate([material.final(point, one.series) for one in ranked])
         unit = _unit(material, point)
         low, high = found.get(unit, (np.inf, 1.0 if material.normalised(point) else -np.inf))
-        found[unit] = min(low, float(np.nanmin(finals))), max(high, float(np.nanmax(finals)))
+        low, high = min(low, float(np.nanmin(finals))), max(high, float(np.nanmax(finals)))
+        levels = in_reach(material.levels(point), low, high).values() if not unit[1] else ()
+        found[unit] = min(low, *levels, low), max(high, *levels, high)
     return found
 
 
@@ -77,7 +85,7 @@ def _panel(material: Material, point: Point, ranked: list[Standing], span: tuple
         height=76 + 30 * len(ranked),
         xaxis={"showgrid": True, "range": [low - room, high + room]},
         yaxis={"type": "category", "showgrid": False},
-        shapes=[_upright(level) for level in (0, 1) if normalised],
+        shapes=[_upright(level, name) for name, level in in_reach(material.levels(point), *span).items()],
     )
     title = f"{plant_name(material.plants[point.plant])}, {material.condition(point)}"
     told = "; ".join(f"{one.series.label} {worded(one.score)}, {one.seeds} seeds" for one in ranked)
@@ -120,9 +128,9 @@ def _marks(material: Material, point: Point, standing: Standing) -> list[Trace]:
     return [dots, mean] if len(runs) > 1 else [mean]
 
 
-def _upright(level: float) -> dict[str, Any]:
+def _upright(level: float, name: str) -> dict[str, Any]:
     """Return a grey line at a reference."""
-    line = {"color": REFERENCE, "width": 1, "dash": "4px,3px"}
+    line = {"color": REFERENCE, "width": 1, "dash": REFERENCE_DASHES[name]}
     return {
         "type": "line",
         "x0": level,
@@ -152,9 +160,10 @@ def _table(material: Material, standings: dict[Point, list[Standing]]) -> Table:
     ]
     rows = []
     names = shortened(material.plants)
-    digits = {plant: _digits(standings, plant) for plant in range(len(material.plants))}
+    digits = {plant: _digits(material, standings, plant) for plant in range(len(material.plants))}
     for point, ranked in standings.items():
         best = ranked[0].series if ranked else None
+        first = "not above random control" if material.unbeaten(point) else "best"
         by_series = {one.series: one for one in ranked}
         for one in [standing.series for standing in ranked] + [one for one in material.series if one not in by_series]:
             if not material.started(point, one):
@@ -162,18 +171,26 @@ def _table(material: Material, standings: dict[Point, list[Standing]]) -> Table:
             learner, strategy = material.place(one)
             standing = by_series.get(one)
             cells = [
-                *([names[material.plants[point.plant]]] if several else []),
-                f"{material.data['noise'].values[point.noise]:g}",
-                f"{material.data['frequency'].values[point.frequency]:g}",
+                *_where(material, point, names if several else {}),
                 one.label,
                 str(standing.seeds if standing else 0),
                 str(material.count("failed", point, one)),
                 worded(standing.score, digits[point.plant][0]) if standing else "–",
-                "best" if one is best else _behind(standing.behind if standing else None, digits[point.plant][1]),
+                first if one is best else _behind(standing.behind if standing else None, digits[point.plant][1]),
                 _rise(material, point, one),
             ]
             rows.append(Row(cells, {**point._asdict(), "learner": learner, "strategy": strategy}))
+        for reference in material.references(point):
+            level = reference.mu if material.normalised(point) else reference.reward
+            told = reference.label, "", "", number(level, digits[point.plant][0]), "", ""
+            rows.append(Row([*_where(material, point, names if several else {}), *told], point._asdict(), "reference"))
     return Table("All cells, the best of each condition first", heads, rows, 4 if several else 3)
+
+
+def _where(material: Material, point: Point, plants: Mapping[str, str]) -> list[str]:
+    """Return the first cells of a row: the plant's name, where there are several, noise and rate."""
+    noise, rate = material.data["noise"].values[point.noise], material.data["frequency"].values[point.frequency]
+    return [*([plants[material.plants[point.plant]]] if plants else []), f"{noise:g}", f"{rate:g}"]
 
 
 def _rise(material: Material, point: Point, series: Series) -> str:
@@ -182,16 +199,22 @@ def _rise(material: Material, point: Point, series: Series) -> str:
     return f"{mean} ({never} never)" if never else mean
 
 
-def _digits(standings: dict[Point, list[Standing]], plant: int) -> tuple[int, int]:
-    """Return with how many digits all scores of a plant are written, and all that others are behind."""
-    shown = [one for point, ranked in standings.items() if point.plant == plant for one in ranked]
-    leads = [one.behind.difference for one in shown if one.behind is not None and one.behind.pairs]
-    scores = [one.score for one in shown]
-    return max(map(needed_digits, scores), default=2), max(map(needed_digits, leads), default=2)
+def _digits(material: Material, standings: dict[Point, list[Standing]], plant: int) -> tuple[int, int]:
+    """Return with how many digits scores and references of a plant are written, and all that others are behind."""
+    mine = {point: ranked for point, ranked in standings.items() if point.plant == plant}
+    leads = [one.behind.difference for ranked in mine.values() for one in ranked if one.behind and one.behind.pairs]
+    scores = [needed_digits(one.score) for ranked in mine.values() for one in ranked]
+    levels = [
+        row.mu if material.normalised(point) else row.reward for point in mine for row in material.references(point)
+    ]
+    digits = max(decimals(levels), *scores)
+    return digits, min(digits + 1, max(map(needed_digits, leads), default=2))
 
 
 def _behind(lead: Lead | None, digits: int) -> str:
     """Write a difference with as many digits as the others of its column; one that may be chance is marked."""
     if lead is None or not lead.pairs:
         return "–"
+    if lead.same:
+        return "same scores"
     return f"{worded(lead.difference, digits)}{'' if lead.sure else ' (not sure)'}"
