@@ -241,17 +241,18 @@ def show_replay(
         chosen = slice(None) if member is None else slice(member, member + 1)
         kinds = {"online": facts.reward_greedy, "online, exploring": facts.reward_final}
         online = {f"{kind}: {facts.strategy}": rewards[chosen] for kind, rewards in kinds.items() if rewards}
-    described = {"policy": policy_facts(learner, outcome.agent, recording.frequency)}
-    write_policy(policy, outcome.agent.weights(), {**about, **described})
     told = OfflineScores(about, outcome.updates, outcome.reward, recorded_rewards(recording), online, found)
     _print_offline(console, told)
+    beyond = extrapolation(recording, outcome.agent, learners, updates)
+    described = {"policy": policy_facts(learner, outcome.agent, recording.frequency)}
+    write_policy(policy, outcome.agent.weights(), {**about, **described})
     drawn = draw_offline(told, folder)
     told.write(scores)  # last: its presence says that all is written
     for figure in drawn:
         print(f"figure   {figure}")
-    print(f"policy   {folder / 'policy.safetensors'}")
-    print(f"scores   {folder / 'scores.h5'}")
-    if beyond := extrapolation(recording, outcome.agent, learners, updates):
+    print(f"policy   {policy}")
+    print(f"scores   {scores}")
+    if beyond:
         console.print(
             f"warning: {beyond.words(learner, bool(recording.plant.action_choices))}",
             markup=False,

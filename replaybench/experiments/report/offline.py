@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +15,23 @@ from replaybench.data.quantities import decimals
 from replaybench.experiments.figures.learning_curves import learning_curve
 from replaybench.experiments.figures.style import PALETTE, RAW_LABELS, Series, plant_name
 from replaybench.experiments.offline.scores import OfflineScores, read_scores
-from replaybench.experiments.report.look import MU, Panel, Row, Section, Table, new_figure, plain
+from replaybench.experiments.report.look import (
+    MU,
+    REFERENCE_DASHES,
+    REFERENCE_WORDS,
+    Panel,
+    Row,
+    Section,
+    Table,
+    in_reach,
+    new_figure,
+    plain,
+)
 from replaybench.experiments.report.page import Page, render
 from replaybench.experiments.report.sections.curves import curve_traces, reference_traces
 from replaybench.experiments.report.summary import Conclusion, Summary, amount
 
 Floats = NDArray[np.float64]
-
-_LINES: Final = ("reference_random", "reference_dp")
 
 
 def make_offline_report(path: Path) -> str:
@@ -68,9 +76,11 @@ def _curves(scores: OfflineScores, plant: str) -> Section:
     def scale(reward: Floats | float) -> Floats:
         return normalise(reward, found) if usable else np.asarray(reward)
 
-    rewards = {name: float(getattr(found, name.removeprefix("reference_"))) for name in _LINES}
-    levels = {name: float(scale(reward)) for name, reward in rewards.items() if np.isfinite(reward)}
-    digits = decimals([*levels.values(), *np.ravel(scale(whole)).tolist()])
+    rewards = {name: float(getattr(found, name.removeprefix("reference_"))) for name in REFERENCE_DASHES}
+    finite = scale(whole).ravel()
+    known = {name: float(scale(reward)) for name, reward in rewards.items() if np.isfinite(reward)}
+    levels = in_reach(known, finite.min(initial=np.inf), finite.max(initial=-np.inf)) if len(whole) else known
+    digits = decimals([*levels.values(), *finite])
     traces = reference_traces(levels, last, digits)
     names = []
     for (name, values), color in zip(scores.levels().items(), PALETTE[1:], strict=False):
@@ -84,7 +94,6 @@ def _curves(scores: OfflineScores, plant: str) -> Section:
         traces += curve_traces({}, series, curve._replace(episode=scores.updates.astype(np.float64)), digits)
     figure = new_figure(traces, "updates", MU if usable else RAW_LABELS[found.episode_metric], hovermode="x")
     title = f"{plant}, {found.frequency:g} Hz, noise {found.noise:g}"
-    lead = "Greedy episodes: the mean over learners and its band. Grey lines are random control (dashed)"
-    lead += " and dynamic programming." if "reference_dp" in levels else "."
+    lead = f"Greedy episodes: the mean over learners and its band. {REFERENCE_WORDS}."
     lead += f" Coloured lines: {'; '.join(names)}." if names else ""
     return Section("curves", "Learning curve", [lead], [Panel(title, f"Rewards over updates of {title}.", figure, {})])

@@ -86,7 +86,7 @@ def test_the_table_holds_the_street_at_its_nodes() -> None:
 
 def test_reading_between_the_nodes_costs_little() -> None:
     rows = points(4000)
-    error = np.array([np.subtract(look_up(wake_table(), *row, 0.0), at(*row)) for row in rows])
+    error = np.array([np.subtract(look_up(wake_table(), x, y, phase, 0.0), at(x, y, phase)) for x, y, phase in rows])
     assert np.sqrt((error[:, :2] ** 2).mean()) < 0.006
     assert np.sqrt((error[:, 2:] ** 2).mean()) < 0.03
 

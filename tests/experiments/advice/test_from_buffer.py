@@ -59,10 +59,10 @@ def test_the_curve_is_that_of_the_episodes_in_their_order(tmp_path: Path, learne
 def test_noise_is_the_files_unless_it_is_told(tmp_path: Path, learned: Arrays) -> None:
     path = buffer(tmp_path / "b.h5", learned, noise=None)
     quiet = advise_on_buffer(path, None, 0, None)
-    assert (quiet.traits.noise, quiet.chosen.name.endswith("[PER]")) == (0.0, True)
+    assert (quiet.traits.noise, str(quiet.chosen and quiet.chosen.name).endswith("[PER]")) == (0.0, True)
     assert any("--noise" in said for said in quiet.cautions)
     noisy = advise_on_buffer(path, None, 0, 0.02)
-    assert (noisy.traits.noise, noisy.chosen.name.endswith("[PER]")) == (0.02, False)
+    assert (noisy.traits.noise, str(noisy.chosen and noisy.chosen.name).endswith("[PER]")) == (0.02, False)
     assert not any("--noise" in said for said in noisy.cautions)
 
 

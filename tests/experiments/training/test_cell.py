@@ -70,7 +70,7 @@ def test_a_checkpoint_of_another_cell_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("every", [0, 50])
 def test_schedules_run_over_as_many_steps_as_asked(every: int) -> None:
     """A run of 4 episodes whose schedules take 6 is the beginning of a run of 6; beyond them they stay at their end."""
-    changes = {"strategies": ("FIFO[AER(4, 1)]",), "learners": ("TD3",), "update_every": every}
+    changes: dict[str, Any] = {"strategies": ("FIFO[AER(4, 1)]",), "learners": ("TD3",), "update_every": every}
     told = {}
     for episodes, horizon in ((6, 0), (4, 1200), (4, 0), (6, 600)):
         run = CellRun(make_cell(episodes=episodes, horizon_steps=horizon, **changes))
@@ -91,7 +91,7 @@ def test_the_size_of_a_buffer_that_is_never_full_changes_nothing(strategy: str) 
         while run.episode < 5:
             run.advance()
         told.append(run.reward)
-    assert np.array_equal(*told)
+    assert np.array_equal(told[0], told[1])
 
 
 def test_evaluations_are_stored_and_change_no_training(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def _panel(material: Material, point: Point, standings: list[Standing], window: 
     low, high = min([floor, *late, *levels.values()]), max([*highest, *levels.values()], default=1.0)
     room = 0.06 * (high - low) or 0.5
     digits = decimals([*lowest, *highest, *late, *levels.values()])
-    traces = []
+    traces: list[Trace] = []
     for one, curve in drawn:
         learner, strategy = material.place(one)
         traces += curve_traces({"learner": learner, "strategy": strategy}, one, curve, digits)
@@ -117,6 +117,7 @@ def curve_traces(meta: Mapping[str, Any], series: Series, curve: Curve, digits: 
 
     Args:
         meta: what the page's filters choose it by.
+        digits: decimals that are shown of it.
     """
     step = float(curve.episode[1] - curve.episode[0]) if len(curve.episode) > 1 else 1.0
     common = {"type": "scatter", "x0": float(curve.episode[0]), "dx": step}
