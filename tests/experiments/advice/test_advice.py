@@ -39,7 +39,7 @@ from replaybench.replay.strategies.notation import parse
 QUIET = Traits(noise=0.0, authority=0.2, decay=1.0, symmetry=1.0, memory=np.inf)
 
 
-def chosen_name(advice: Any) -> str | None:
+def chosen_name(advice: Any) -> Any:
     return advice.chosen and advice.chosen.name
 
 
