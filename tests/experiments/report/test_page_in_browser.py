@@ -217,12 +217,13 @@ def test_seconds_of_cells_follow_filters(page: Any) -> None:
 
 def test_tables_follow_the_filters(page: Any) -> None:
     reset(page)
-    rows = page.locator("#scores tbody tr:not([hidden])")
-    assert rows.count() == 40
+    rows = page.locator("#scores tbody tr:not([hidden]):not(.reference)")
+    references = page.locator("#scores tbody tr.reference:not([hidden])")
+    assert (rows.count(), references.count()) == (40, 4 * 2)
     page.locator("input[name=learner]").first.uncheck()
     page.locator("input[name=strategy]").first.uncheck()
     page.locator("select[name=noise]").select_option(label="0")
-    assert rows.count() == 8
+    assert (rows.count(), references.count()) == (8, 2 * 2), "references are of no learner"
 
 
 def test_a_hostile_name_is_text(page: Any) -> None:
