@@ -21,7 +21,7 @@ from replaybench.experiments.training.study import Cell
 FOLDER: Final = Path(__file__).parent
 PLAIN_MEASURES: Final = ("final", "best", "rise", "greedy", "reward", "whole", "evaluation")
 MEASURED_BY_NAME: Final = ("noise", "metric")
-MEASURED_BY_STEPS: Final = ("last", "evaluation")
+MEASURED_BY_STEPS: Final = ("first", "last", "evaluation")
 AXES: Final = ("plant", "learner", "strategy", "noise", "frequency")
 
 
@@ -43,12 +43,12 @@ class Claim:
         where: axes that all of these cells share.
         level: number that the contrast is compared with, 0 where cells are compared with each other.
         measure: of each run, "final" (μ_final), "best" (μ_max), "rise" (episodes until μ_r >= 0.8), "greedy" (mean
-            μ_r of the last greedy episodes), "reward" (mean reward, or return, of the last training episodes), "whole"
-            (of all training episodes), "last STEPS" (of those in the last steps, "last 200000"), "evaluation" (mean
-            reward, or return, of all evaluations without exploration), "evaluation STEPS" (of those in the last
-            steps), "noise
-            SIGNAL" (mean noise of a signal in replayed experiences in units of its mean, their table 6) or "metric
-            NAME" (mean over the last tenth of what a learner tells of itself).
+            μ_r of the last greedy episodes), "reward" (mean reward, or
+            return, of the last training episodes), "whole" (of all training episodes), "first STEPS" or "last STEPS"
+            (of those in these steps, "last 200000"), "evaluation" (mean reward, or return, of all evaluations without
+            exploration), "evaluation STEPS" (of those in the last steps), "noise SIGNAL" (mean noise of a signal in
+            replayed experiences in units of its mean, their table 6) or "metric NAME" (mean over the last tenth of what
+            a learner tells of itself).
         logarithm: compare log10 of the measure, orders of magnitude; what is below 1e-6 counts as that.
         expects: what the paper says of the contrast: it is "more" than zero, "less", "not more", "not less", or the
             "same" within `relevance`.

@@ -197,9 +197,10 @@ def measured(evidence: Evidence, cell: Cell, measure: str) -> Floats:
     last = last_of(data)
     if kind in ("final", "best", "rise"):
         found = data[score_key(kind)]
-    elif kind in ("whole", "last"):
+    elif kind in ("whole", "first", "last"):
         rounds = max(1, int(name) // cell.steps_per_episode) if name else data.sizes["episode"]
-        found = data["reward"].isel(episode=slice(-rounds, None)).mean("episode", skipna=False)
+        which = slice(rounds) if kind == "first" else slice(-rounds, None)
+        found = data["reward"].isel(episode=which).mean("episode", skipna=False)
     elif kind == "evaluation":
         if "reward_evaluation" not in data:
             return np.full(data.sizes["seed"], np.nan)

@@ -170,6 +170,7 @@ def test_measures(tmp_path: Path) -> None:
         "reward": data["reward"][:, -100:].mean("episode"),
         "greedy": data["reward_greedy"][:, -10:].mean("greedy_episode") + 2,
         "whole": data["reward"].mean("episode"),
+        "first 1000": data["reward"][:, :5].mean("episode"),
         "last 1000": data["reward"][:, -5:].mean("episode"),
     }
     for measure, values in expected.items():
