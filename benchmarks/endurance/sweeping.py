@@ -10,7 +10,8 @@ from pathlib import Path
 MIXED = Path(__file__).with_name("endurance.toml")
 """A study of a little of everything."""
 WORKERS = int(os.environ.get("ENDURANCE_WORKERS", "2"))
-LIMIT_SECONDS = 600.0
+LIMIT_SECONDS = 3600.0
+"""What a sweep of seconds never takes, be the machine ever so busy."""
 
 
 def command(study: Path, folder: Path, *more: object) -> list[str]:
