@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from replaybench.baselines.effort import check_effort, reference_bytes
 from replaybench.baselines.references import kept_at
@@ -19,6 +19,7 @@ from replaybench.data.memory import available_memory
 from replaybench.data.quantities import gigabytes
 from replaybench.data.user_code.user_file import names_from
 from replaybench.envs.registry import make_plant
+from replaybench.experiments.snapshots.times import snapshot_rounds
 from replaybench.experiments.training.cell import CellRun
 from replaybench.experiments.training.shared_cells import shared
 from replaybench.experiments.training.study import Cell, Study, reference_cells
@@ -26,6 +27,12 @@ from replaybench.replay.buffer import Replay
 
 _WORKER_BYTES = 400 << 20  # an interpreter with the compiled kernels loaded
 _PROBE_CAPACITY = 10_000
+_PACKED: Final = 0.6
+"""Share of its size that a compressed buffer takes, as measured on the package's own plants."""
+_RECORD_BYTES: Final = 24 << 10
+"""Headers and facts of a cell's files."""
+_FIGURE_BYTES: Final = (500_000, 180_000)
+"""Figures of a plant, and of each of its grid points."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,7 @@ class Plan:
 
     Attributes:
         open: cells that are computed.
+        disk_bytes, most_disk_bytes: in the end, and at most on the way there.
         shared: by id, the unfinished cells that are the same runs as another, and that other.
     """
 
@@ -42,6 +50,16 @@ class Plan:
     shared: dict[str, Cell]
     memory_bytes: int
     disk_bytes: int
+    most_disk_bytes: int
+
+
+class _Probe(NamedTuple):
+    """What was seen of a run of one member: its buffer, bytes of its policy and of a snapshot, number of metrics."""
+
+    replay: Replay
+    policy_bytes: int
+    snapshot_bytes: int
+    metrics: int
 
 
 def plan(study: Study, folder: RunFolder, workers: int) -> Plan:
@@ -58,13 +76,18 @@ def _plan(study: Study, folder: RunFolder, workers: int) -> Plan:
     cells = study.cells()
     same = shared(cells, folder)
     todo = [c for c in cells if c.id not in same and not (folder.cell(c.id) / "scores.h5").is_file()]
-    built: dict[str, Replay] = {}
-    sizes = sorted(for_each(todo, lambda cell: _cell_bytes(cell, _buffer(cell, built))), reverse=True)
-    disk = sum(size for size in sizes) if study.buffers != "none" else 0
+    built: dict[str, _Probe] = {}
+    sizes = sorted(for_each(todo, lambda cell: _cell_bytes(cell, _probe(cell, built).replay)), reverse=True)
+    kept = {"final": 1.0, "compressed": _PACKED, "none": 0.0}[study.buffers]
+    disk = int(kept * sum(sizes)) + sum(for_each(todo, lambda cell: _beside_bytes(cell, _probe(cell, built))))
+    if todo:
+        points = {cell.kind[:-1] for cell in cells}
+        disk += _FIGURE_BYTES[0] * len({cell.plant for cell in cells}) + _FIGURE_BYTES[1] * len(points)
     # While a cell runs, its checkpoint holds its buffer too.
-    disk += sum(sizes[:workers]) + (50 << 20)
+    most = disk + sum(sizes[:workers])
     tasks = sorted(sizes + _reference_sizes(study, cells), reverse=True)
-    return Plan(cells, todo, same, sum(tasks[:workers]) + min(workers, len(tasks)) * _WORKER_BYTES, disk)
+    memory = sum(tasks[:workers]) + min(workers, len(tasks)) * _WORKER_BYTES
+    return Plan(cells, todo, same, memory, disk, most)
 
 
 def _reference_sizes(study: Study, cells: Sequence[Cell]) -> list[int]:
@@ -78,8 +101,8 @@ def _reference_sizes(study: Study, cells: Sequence[Cell]) -> list[int]:
     return sizes
 
 
-def _buffer(cell: Cell, built: dict[str, Replay]) -> Replay:
-    """Return a small buffer like those of the cell, and keep it in `built` for cells that differ in numbers only.
+def _probe(cell: Cell, built: dict[str, _Probe]) -> _Probe:
+    """Return a small run like that of the cell, and keep it in `built` for cells that differ in numbers only.
 
     A whole run of one member is built around it, so that parts which do not go together are refused now.
     """
@@ -89,7 +112,9 @@ def _buffer(cell: Cell, built: dict[str, Replay]) -> Replay:
         capacity = min(cell.capacity, _PROBE_CAPACITY)
         small = dataclasses.replace(cell, members=1, episodes=1, capacity=capacity, device="cpu")
         with contextlib.closing(CellRun(small)) as run:
-            built[key] = run.replay
+            policy = sum(array.nbytes for array in run.agent.weights().values())
+            snapshot = sum(array.nbytes for array in run.snapshots.arrays().values()) // len(snapshot_rounds(1))
+            built[key] = _Probe(run.replay, policy, snapshot, len(run.metrics))
             run.replay.state_dict()  # what files could not hold is told now
     return built[key]
 
@@ -104,6 +129,13 @@ def _cell_bytes(cell: Cell, buffer: Replay) -> int:
     return cell.members * slots * (4 * unit * buffer.columns.width + beside)
 
 
+def _beside_bytes(cell: Cell, probe: _Probe) -> int:
+    """Bytes of what a cell stores beside its buffer; results hold the scores once more."""
+    scores = 8 * cell.members * (2 * cell.episodes + (1 + probe.metrics) * (cell.episodes // cell.greedy_every))
+    snapshots = len(snapshot_rounds(cell.episodes)) * probe.snapshot_bytes
+    return cell.members * probe.policy_bytes + 2 * scores + snapshots + _RECORD_BYTES
+
+
 def check_room(plan: Plan, folder: Path, local: bool = True) -> None:
     """Refuse a sweep that will not fit; memory counts only where the cells run on this machine.
 
@@ -114,9 +146,9 @@ def check_room(plan: Plan, folder: Path, local: bool = True) -> None:
     while not there.exists():
         there = there.parent
     disk, memory = shutil.disk_usage(there).free, available_memory()
-    if plan.disk_bytes > disk:
+    if plan.most_disk_bytes > disk:
         raise UserError(
-            f"this sweep needs about {gigabytes(plan.disk_bytes)} on disk, {folder} has {gigabytes(disk)} free; "
+            f"this sweep needs about {gigabytes(plan.most_disk_bytes)} on disk, {folder} has {gigabytes(disk)} free; "
             "use --buffers none, fewer episodes, or another --output"
         )
     if local and plan.memory_bytes > memory:

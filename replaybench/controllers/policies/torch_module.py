@@ -25,6 +25,10 @@ class TorchPolicy(nn.Module):
         statistics: by which observations are normalised.
     """
 
+    table: Tensor
+    mean: Tensor
+    scale: Tensor
+
     def __init__(self, form: PolicyForm, statistics: Statistics | None) -> None:
         super().__init__()
         shape, weights = head_of(form), weights_of(form)
@@ -59,7 +63,7 @@ class TorchPolicy(nn.Module):
         """Return the greedy actions, and what is remembered then where something is."""
         seen = observation
         if self.normalised:
-            seen = ((seen - self.get_buffer("mean")) * self.get_buffer("scale")).clamp(-self.bound, self.bound)
+            seen = ((seen - self.mean) * self.scale).clamp(-self.bound, self.bound)
         if not self.memory:
             return self._actions(self.layers(seen))
         if memory is None:
@@ -82,8 +86,7 @@ class TorchPolicy(nn.Module):
     def _actions(self, results: Tensor) -> Tensor:
         outputs = results[..., self.first : self.first + self.width]
         if self.discrete:
-            chosen: Tensor = self.get_buffer("table")[outputs.argmax(-1)]
-            return chosen
+            return self.table[outputs.argmax(-1)]
         if self.squash == "tanh":
             return torch.tanh(outputs)
         return outputs.clamp(-1.0, 1.0) if self.squash == "clip" else outputs

@@ -340,7 +340,7 @@ def test_one_claim_is_shown_by_its_name(capsys: pytest.CaptureFixture[str], monk
     show.show_claims(Console(width=160), [], ["a"], None, None, "another")
     told = capsys.readouterr().out
     assert "something else" in told
-    assert CLAIM.id not in told
+    assert CLAIM.statement not in told
     assert "1 claims" in told
     with pytest.raises(UserError, match="unknown claim 'anothr'; did you mean another"):
         show.show_claims(Console(), [], ["a"], None, None, "anothr")
