@@ -28,7 +28,7 @@ from replaybench.replay.buffer import Replay
 _WORKER_BYTES = 400 << 20  # an interpreter with the compiled kernels loaded
 _PROBE_CAPACITY = 10_000
 _PACKED: Final = 0.6
-"""Share of its size that a compressed buffer takes, as measured on the package's own plants."""
+"""Share of its size that a compressed buffer is assumed to take."""
 _RECORD_BYTES: Final = 24 << 10
 """Headers and facts of a cell's files."""
 _FIGURE_BYTES: Final = (500_000, 180_000)
