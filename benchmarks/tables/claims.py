@@ -36,6 +36,7 @@ RESTATED: Final = {
 Judged = list[tuple[Verdict, Finding | None]]
 
 
+@functools.cache
 def texts() -> dict[str, str]:
     tables = {f"claims.{name}": _claims(found) for name, (_, found) in judged_papers().items()}
     told = {"claims": _overview(), "claims.runs": _runs(), "claims.said": _said(), "claims.missing": _missing()}
@@ -157,11 +158,11 @@ def _reason(name: str, verdict: Verdict | None, effect: float, seeds: int) -> st
     told = f"{seeds} seeds, now {verdict.effect.n}; " if verdict.effect.n != seeds else ""
     if verdict.word == "smaller than relevant":
         return f"{told}significantly as the paper says, and less than {verdict.claim.relevance:g}"
-    return (
-        f"{told}mean {number(_mean(verdict), 3)}, interquartile mean {number(verdict.effect.estimate, 3)}"
-        if verdict.claim.measure != "rise" or not told
-        else told.removesuffix("; ")
-    )
+    if verdict.claim.measure == "rise":
+        paper = name.partition(".")[0]
+        then = sum(each.startswith(f"{paper}.") for each in facts(BEFORE))
+        return f"{told}one of {len(judged_papers()[paper][1])} claims of the paper, before of {then}"
+    return f"{told}mean {number(_mean(verdict), 3)}, interquartile mean {number(verdict.effect.estimate, 3)}"
 
 
 def _missing() -> str:

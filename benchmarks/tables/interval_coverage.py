@@ -77,7 +77,8 @@ def _verdicts(rows: list[dict[str, Any]]) -> str:
     caption = (
         "500 samples of each size. How often test and interval together call an effect larger, or smaller, than it is, "
         "and how often a claim of more is reproduced whose effect is one standard deviation of a typical difference, "
-        "and twice the smallest effect of interest. One claim alone: with many claims of a paper errors are rarer."
+        "and twice the smallest effect of interest. One claim alone; with many claims of a paper, errors are rarer "
+        "still."
     )
     headings = ("scores", "seeds", *(f"{way}: {name.split(',')[0]}" for way in ways for name in told))
     return captioned(caption, table(headings, shown))
