@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from replaybench.baselines.references import normalise
 from replaybench.data.atomic import write_text
 from replaybench.data.formats.run_folder import RunFolder
+from replaybench.experiments.figures.curves import learning_curve
 from replaybench.experiments.figures.episode_lengths import length_curves
 from replaybench.experiments.figures.learner_metrics import metric_curves
-from replaybench.experiments.figures.learning_curves import draw_curve, learning_curve, learning_curves
+from replaybench.experiments.figures.learning_curves import draw_curve, learning_curves
 from replaybench.experiments.figures.maps.advantage_map import advantage_map
 from replaybench.experiments.figures.maps.condition_map import condition_map
 from replaybench.experiments.figures.paired_differences import paired_differences
@@ -52,7 +53,7 @@ from replaybench.experiments.training.study import Cell
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from replaybench.experiments.figures.other_curves import OtherCurve
+    from replaybench.experiments.figures.curves import OtherCurve
     from replaybench.experiments.offline.scores import OfflineScores
 
 Floats = NDArray[np.float64]

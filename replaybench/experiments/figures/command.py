@@ -17,7 +17,7 @@ from replaybench.data.formats.documents import read_toml
 from replaybench.data.formats.run_folder import RunFolder, runs_within
 from replaybench.data.user_code.user_file import ImportRefusedError, imports_only
 from replaybench.experiments.figures.all_figures import draw_figures
-from replaybench.experiments.figures.other_curves import read_others
+from replaybench.experiments.figures.curves import read_others
 from replaybench.experiments.figures.style import PAPER, SCREEN
 from replaybench.experiments.results.dataset import assemble, without_rewards
 from replaybench.experiments.results.results_file import read_results

@@ -7,13 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
-from replaybench.experiments.figures.learning_curves import (
-    CROWDED,
-    EPISODE_LABELS,
-    draw_curve,
-    learning_curve,
-    smoothing_window,
-)
+from replaybench.experiments.figures.curves import learning_curve, smoothing_window
+from replaybench.experiments.figures.learning_curves import CROWDED, EPISODE_LABELS, draw_curve
 from replaybench.experiments.figures.style import (
     GREY,
     add_legend,

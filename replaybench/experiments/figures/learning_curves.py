@@ -8,12 +8,13 @@ references allow it, and raw otherwise, said on the axis. Failed runs have no cu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from replaybench.experiments.figures.curves import Curve, OtherCurve, learning_curve, smoothing_window
 from replaybench.experiments.figures.reference_lines import REFERENCES, MeasuredAxes, draw_references, reference_handles
 from replaybench.experiments.figures.style import (
     GREY,
@@ -37,12 +38,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from replaybench.experiments.figures.other_curves import OtherCurve
-
 Floats = NDArray[np.float64]
 
-_RESAMPLES: Final = 1000
-_MOST_POINTS: Final = 600
 _MOST_GREEDY: Final = 20
 _FLOOR: Final = -0.5  # μ_r of early episodes may be far below; curves that end there are shown whole
 STEPS_LABEL: Final = "environment steps of a run"
@@ -53,46 +50,6 @@ CROWDED: Final = 5
 """Series beyond which bands cannot be told apart."""
 _ROOM, _MOST_ROOM = 0.025, 0.28
 """What the interval of one series takes beside the curves, and what all of them do at most, as parts of the run."""
-
-
-class Curve(NamedTuple):
-    """A mean learning curve `[P]` over the middles of its windows, with its 95 % band: None for a single run."""
-
-    episode: Floats
-    mean: Floats
-    band: tuple[Floats, Floats] | None
-
-
-def moving_mean(rewards: Floats, window: int) -> Floats:
-    """Return the mean of every whole window along the last axis, `[..., E]` → `[..., E - window + 1]`."""
-    # Not by a running sum: one huge reward would take the digits of all that come after it.
-    found: Floats = np.lib.stride_tricks.sliding_window_view(rewards, window, axis=-1).mean(axis=-1)
-    return found
-
-
-def smoothing_window(episodes: int) -> int:
-    """Return the odd number of episodes to average over: about a sixtieth of the run, at most 25."""
-    return min(25, 1 + 2 * (episodes // 120))
-
-
-def learning_curve(rewards: Floats, window: int, most: int | None = None) -> Curve:
-    """Average runs `[N, E]` over windows of episodes and over runs; the band is a percentile bootstrap over runs.
-
-    Args:
-        most: points of the curve, if there would be more; as dense as can be seen in print if not given.
-    """
-    smooth = moving_mean(rewards, window)
-    episode = np.arange(smooth.shape[1], dtype=np.float64) + (window + 1) / 2
-    stride = max(1, min(window // 2, smooth.shape[1] // _MOST_POINTS))  # denser points would show nothing more
-    stride = max(stride, -(-smooth.shape[1] // most) if most else 1)
-    smooth, episode = smooth[:, ::stride], episode[::stride]
-    runs = len(smooth)
-    mean: Floats = smooth.mean(axis=0)
-    if runs < 2:
-        return Curve(episode, mean, None)
-    draws = np.random.Generator(np.random.PCG64(0)).multinomial(runs, np.full(runs, 1 / runs), _RESAMPLES)
-    low, high = np.percentile(draws @ smooth / runs, (2.5, 97.5), axis=0)
-    return Curve(episode, mean, (low, high))
 
 
 def learning_curves(data: xr.Dataset, in_steps: bool = False, others: Sequence[OtherCurve] = ()) -> Figure:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from replaybench.baselines.references import normalise
 from replaybench.data.numerics import VERSION
 from replaybench.data.quantities import decimals
-from replaybench.experiments.figures.learning_curves import learning_curve
+from replaybench.experiments.figures.curves import learning_curve
 from replaybench.experiments.figures.style import PALETTE, RAW_LABELS, Series, plant_name
 from replaybench.experiments.offline.scores import OfflineScores, read_scores
 from replaybench.experiments.report.look import (

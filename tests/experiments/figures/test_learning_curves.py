@@ -10,12 +10,8 @@ import numpy as np
 import pytest
 from drawn_studies import DP, RANDOM, USABLE, line, results, told
 
-from replaybench.experiments.figures.learning_curves import (
-    learning_curve,
-    learning_curves,
-    moving_mean,
-    smoothing_window,
-)
+from replaybench.experiments.figures.curves import learning_curve, moving_mean, smoothing_window
+from replaybench.experiments.figures.learning_curves import learning_curves
 
 
 def test_references_that_know_the_noise_are_lines_in_view(tmp_path: Path) -> None:

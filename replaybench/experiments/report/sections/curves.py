@@ -9,13 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.quantities import decimals
-from replaybench.experiments.figures.learning_curves import (
-    CROWDED,
-    EPISODE_LABELS,
-    Curve,
-    learning_curve,
-    smoothing_window,
-)
+from replaybench.experiments.figures.curves import Curve, learning_curve, smoothing_window
+from replaybench.experiments.figures.learning_curves import CROWDED, EPISODE_LABELS
 from replaybench.experiments.figures.style import RAW_LABELS, Series, plant_name
 from replaybench.experiments.report.comparison import Standing
 from replaybench.experiments.report.look import (

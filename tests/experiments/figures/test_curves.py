@@ -9,8 +9,8 @@ import pytest
 from drawn_studies import DP, RANDOM, results
 
 from replaybench.data.errors import UserError
+from replaybench.experiments.figures.curves import read_others
 from replaybench.experiments.figures.learning_curves import STEPS_LABEL, learning_curves
-from replaybench.experiments.figures.other_curves import read_others
 
 MONITOR = '#{"t_start": 1.0, "env_id": "None"}\nr,l,t\n-20,2,0.1\n-40,4,0.2\n-30,3,0.3\n'
 

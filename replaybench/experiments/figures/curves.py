@@ -1,4 +1,4 @@
-"""Learning curves from elsewhere, to be drawn over those of a sweep: Stable-Baselines3's `monitor.csv`, or any CSV.
+"""Smoothed learning curves with bands over runs; also from elsewhere: Stable-Baselines3's `monitor.csv`, or any CSV.
 
 A CSV needs a row of names with `step` (environment steps so far) and `return` (sum of an episode's rewards).
 """
@@ -9,21 +9,62 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError, no_such_file, shown
-from replaybench.experiments.figures.learning_curves import Curve, learning_curve, moving_mean, smoothing_window
 from replaybench.experiments.results.dataset import episode_metric, mu_r
 
 Floats = NDArray[np.float64]
 
+_RESAMPLES: Final = 1000
+_MOST_POINTS: Final = 600
 _POINTS: Final = 200
 _LARGEST: Final = 100_000_000
 """Bytes of a file that are read at most."""
+
+
+class Curve(NamedTuple):
+    """A mean learning curve `[P]` over the middles of its windows, with its 95 % band: None for a single run."""
+
+    episode: Floats
+    mean: Floats
+    band: tuple[Floats, Floats] | None
+
+
+def moving_mean(rewards: Floats, window: int) -> Floats:
+    """Return the mean of every whole window along the last axis, `[..., E]` → `[..., E - window + 1]`."""
+    # Not by a running sum: one huge reward would take the digits of all that come after it.
+    found: Floats = np.lib.stride_tricks.sliding_window_view(rewards, window, axis=-1).mean(axis=-1)
+    return found
+
+
+def smoothing_window(episodes: int) -> int:
+    """Return the odd number of episodes to average over: about a sixtieth of the run, at most 25."""
+    return min(25, 1 + 2 * (episodes // 120))
+
+
+def learning_curve(rewards: Floats, window: int, most: int | None = None) -> Curve:
+    """Average runs `[N, E]` over windows of episodes and over runs; the band is a percentile bootstrap over runs.
+
+    Args:
+        most: points of the curve, if there would be more; as dense as can be seen in print if not given.
+    """
+    smooth = moving_mean(rewards, window)
+    episode = np.arange(smooth.shape[1], dtype=np.float64) + (window + 1) / 2
+    stride = max(1, min(window // 2, smooth.shape[1] // _MOST_POINTS))  # denser points would show nothing more
+    stride = max(stride, -(-smooth.shape[1] // most) if most else 1)
+    smooth, episode = smooth[:, ::stride], episode[::stride]
+    runs = len(smooth)
+    mean: Floats = smooth.mean(axis=0)
+    if runs < 2:
+        return Curve(episode, mean, None)
+    draws = np.random.Generator(np.random.PCG64(0)).multinomial(runs, np.full(runs, 1 / runs), _RESAMPLES)
+    low, high = np.percentile(draws @ smooth / runs, (2.5, 97.5), axis=0)
+    return Curve(episode, mean, (low, high))
 
 
 @dataclass(frozen=True)
