@@ -24,7 +24,6 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import torch
@@ -32,7 +31,6 @@ import torch
 from replaybench.data.errors import UserError
 from replaybench.data.provenance import this_code
 from replaybench.data.records.record import open_record, write_record
-from replaybench.experiments.training import loop
 from replaybench.experiments.training.cell import CellRun
 from replaybench.experiments.training.study import Cell, Study
 from replaybench.replay.batch import ReplayBatch
@@ -128,10 +126,9 @@ def require(condition: bool, what: str) -> None:
 
 
 def advance(run: CellRun, watched: Watched) -> None:
-    """Run an episode batch by batch, which can be watched; the resumed run goes through its phases in one call."""
+    """Run an episode; every so often its annotations are checked."""
     watched.watch = run.episode % EVERY == EVERY - 1
-    with mock.patch.object(loop, "_update_in_turn", return_value=False):
-        run.advance()
+    run.advance()
 
 
 def resumed(run: CellRun, cell: Cell) -> CellRun:

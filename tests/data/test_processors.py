@@ -25,7 +25,7 @@ VECTORISED = {
 }
 """Functions for which NumPy has, or had in some release, codes of its own for a processor's vectors."""
 
-BY_C_LIBRARY = {"ndtr", "ndtri"}
+BY_C_LIBRARY = {"ndtr", "ndtri", "nctdtr", "stdtrit"}
 """Of `scipy.special`, those that call the C library's functions and not NumPy's."""
 
 PROGRAM = """

@@ -642,7 +642,7 @@ def test_a_cell_is_found_by_what_it_is(run: Path, tmp_path: Path, capsys: pytest
     assert "member 2" in capsys.readouterr().out
     told = refused(capsys, "inspect", run, *one)
     assert "2 cells of" in told
-    assert "--strategy FIFO[Uniform] or FULL[PER]" in told
+    assert "--strategy 'FIFO[Uniform]' or 'FULL[PER]'" in told
     assert "no cell of seed 7; there is 0–2" in refused(capsys, "inspect", run, *one, "--seed", "7")
     assert "no cell of noise 0.02; there is 0" in refused(capsys, "inspect", run, "--noise", "0.02")
     file = next(run.glob("cells/*/buffer.h5"))

@@ -19,7 +19,7 @@ from replaybench.data.configuration import build
 from replaybench.data.errors import UserError
 from replaybench.data.formats.policy_file import read_policy, write_policy
 from replaybench.data.records.record import read_record, write_record
-from replaybench.data.user_code.user_file import ImportRefusedError, imports_only
+from replaybench.data.user_code.user_file import ImportRefusedError, imports_only, names_from
 from replaybench.envs.registry import make_plant
 from replaybench.experiments import cli
 from replaybench.experiments.results.results_file import read_results, write_results
@@ -88,6 +88,18 @@ def test_what_the_user_names_is_imported(tmp_path: Path, monkeypatch: pytest.Mon
         parse("FIFO[evil.py:Foo]")
     assert (tmp_path / "ran").exists()
     with imports_only(None), imports_only("evil.py:Foo"), pytest.raises(ImportRefusedError):  # never more than outside
+        make_plant("evil.py:Foo")
+
+
+def test_a_file_beside_a_study_is_not_the_one_that_the_user_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Paths count from the study's folder first; the user meant the file where the command runs."""
+    folder = tmp_path / "got"
+    stranger(folder)
+    (tmp_path / "evil.py").write_text("class Foo: pass\n")
+    monkeypatch.chdir(tmp_path)
+    with watched(folder), imports_only("evil.py:Foo"), names_from(str(folder)), pytest.raises(ImportRefusedError):
         make_plant("evil.py:Foo")
 
 

@@ -26,6 +26,7 @@ from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
+from replaybench.data.kernels import elementwise
 from replaybench.data.streams import next_double
 
 Doubles = NDArray[np.float64]
@@ -198,7 +199,7 @@ class ACERDiscrete(Learner):
         done = np.take_along_axis(pi, chosen, axis=2)[:, :, 0]
         truncated = done > self.config.truncate_at * np.take_along_axis(behaviour, chosen, axis=2)[:, :, 0]
         mu = behaviour.astype(np.float64)
-        kl = (mu * (np.log(np.where(mu > 0, mu, 1)) - log_pi)).sum(axis=2)
+        kl = (mu * (elementwise.log(np.where(mu > 0, mu, 1)) - log_pi)).sum(axis=2)
         entropy = -(pi * log_pi).sum(axis=2)
         found = {"kl": kl, "ratio_truncated": truncated, "entropy": entropy}
         return {name: np.where(own, values, 0).sum(axis=1) / steps for name, values in found.items()}

@@ -18,7 +18,7 @@ def reproduce(
     list: bool = False,
     time: bool = False,
     scale: Literal["quick", "standard", "paper"] = "standard",
-    set: tuple[str, ...] = (),
+    set: tuple[str, ...] | None = None,
     output: Path | None = None,
     workers: Workers | None = None,
     cluster: str | None = None,
@@ -58,7 +58,7 @@ def reproduce(
         raise UserError("--time goes with --list; a single preset is timed by --dry-run")
     if preset is None:
         raise UserError("name a figure to reproduce; `replaybench reproduce --list` shows all there are")
-    found, changes = read_preset(preset), setting_values(set)
+    found, changes = read_preset(preset), setting_values(set or ())
     if changes and output is None and not dry_run:
         raise UserError("--set makes another study of the preset; name its run folder with --output")
     study, folder = found.study(scale, changes), output or folder_of(found, scale)

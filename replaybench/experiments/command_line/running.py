@@ -27,7 +27,7 @@ def sweep(
     buffers: Literal["final", "compressed", "none"] | None = None,
     seeds: Seeds | None = None,
     episodes: Count | None = None,
-    set: tuple[str, ...] = (),
+    set: tuple[str, ...] | None = None,
     checkpoint_seconds: Seconds = 60.0,
     dry_run: bool = False,
     no_measure: bool = False,
@@ -63,7 +63,7 @@ def sweep(
     if quiet and progress:
         raise UserError("--quiet prints no progress; leave --progress out")
     options = {"buffers": buffers, "seeds": seeds, "episodes": episodes}
-    given, changes = {key: value for key, value in options.items() if value is not None}, setting_values(set)
+    given, changes = {key: value for key, value in options.items() if value is not None}, setting_values(set or ())
     if twice := [key for key in given if key in changes]:
         raise UserError(f"--set gives {twice[0]}, which --{twice[0]} gives, too; leave one out")
     read = read_study(study, {**given, **changes})
@@ -166,7 +166,7 @@ def replay(
     capacity: Count | None = None,
     seeds: Seeds | None = None,
     root_seed: RootSeed = 0,
-    set: tuple[str, ...] = (),
+    set: tuple[str, ...] | None = None,
     discount: Discount | None = None,
     evaluation_noise: Noise | None = None,
     from_learner: str | None = None,
@@ -208,7 +208,7 @@ def replay(
         buffer, None, plant=plant, learner=from_learner, strategy=from_strategy, noise=noise, frequency=frequency,
         seed=seed, options={"learner": "--from-learner", "strategy": "--from-strategy"},
     )  # fmt: skip
-    changes = Changes(setting_values(set), discount, evaluation_noise)
+    changes = Changes(setting_values(set or ()), discount, evaluation_noise)
     show_replay(
         make_console(),
         file,

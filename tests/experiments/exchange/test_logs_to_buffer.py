@@ -101,6 +101,7 @@ def test_the_buffer_file_holds_the_recorded_steps(tmp_path: Path) -> None:
         "log": "rig.npz",
         "fields": {"observation": 2, "action": 1, "reward": 1, "next_observation": 2, "terminated": 1},
         "columns": {"angle": "angle", "angular velocity": "angular_velocity", "voltage": "voltage"},
+        **plant.described_signals(),
         "version": replaybench.__version__,
     }
     assert (summary.rows, summary.transitions, summary.episodes, summary.inferred) == (120, 119, 1, True)

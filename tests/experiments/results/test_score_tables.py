@@ -134,7 +134,7 @@ def test_rescoring_runs_no_python_file_that_was_not_named(tmp_path: Path) -> Non
     own, marker = tmp_path / "own.py", tmp_path / "ran"
     own.write_text(f"from pathlib import Path\nPath({str(marker)!r}).touch()\n")
     results = finished(tmp_path, GOOD).assign_coords(plant=[f"{own}:Mine"])
-    with pytest.raises(UserError, match=r"results name the plant .*own\.py:Mine.* with parameters"):
+    with pytest.raises(UserError, match=r"own\.py:Mine.* would run a Python file"):
         rescore(results)
     assert not marker.exists()
     with pytest.raises(UserError, match="unknown plant in"):

@@ -130,7 +130,8 @@ def test_a_run_that_began_with_a_policy_is_no_evidence_for_one_that_did_not(tmp_
     table = {"start": {"DDPG": dataclasses.asdict(started.start)}}
 
     def told(run: dict[str, Any], cell: Cell) -> list[str]:
-        data = xr.Dataset(coords={"update_every": ("plant", [0]), "plant": ["PendulumDCSC"]})
+        coords = {"update_every": ("plant", [0]), "plant": ["PendulumDCSC"], "episode": [1, 2]}
+        data = xr.Dataset(coords=coords)
         differences = Evidence(tmp_path, data, run).differences(cell)
         return [name for name in differences if name.startswith("start")]
 
