@@ -118,8 +118,10 @@ def _readable_hints(command: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _union(hint: Any) -> Any:
-    """Return `X | None` as `Optional[X]`, which the parser understands without a slow import (see `_later`)."""
-    return typing.Union.__getitem__(typing.get_args(hint)) if isinstance(hint, types.UnionType) else hint
+    """Return `X | None` as `Union[None, X]`, which the parser understands without a slow import (see `_later`)."""
+    if not isinstance(hint, types.UnionType):
+        return hint
+    return typing.Union.__getitem__(tuple(sorted(typing.get_args(hint), key=lambda kind: kind is not types.NoneType)))
 
 
 def _metavar(name: str, hint: Any) -> str:
