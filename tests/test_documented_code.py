@@ -42,6 +42,7 @@ NOT_RUN = {
     "replaybench reproduce": "`test_reproduce.py` runs one of the presets",
     "replaybench watch ": "`test_progress.py` watches a run",
     "make ": "targets of the Makefile, which `.ci/run` uses and `test_docs.py` looks up",
+    "tensorboard ": "a viewer that serves until it is stopped",
     "pip install": "`test_packaging.py` builds and installs the wheel",
     "eval ": "`test_packaging.py` asks for the completion script",
     "replaybench --tyro-print-completion": "`test_packaging.py` asks for the completion script",

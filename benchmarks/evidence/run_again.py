@@ -51,10 +51,13 @@ def replace(stored: RunFolder, new: RunFolder) -> None:
                 old[name].loc[point] = found[name].sel(point).transpose(*old[name].sel(point).dims).values
     add_scores(old)
     facts, newer = (json.loads(folder.provenance.read_text(encoding="utf-8")) for folder in (stored, new))
-    kept = {cell: told for cell, told in facts["cells"].items() if cell in old["cell"].values}
+    others = {cell: told for cell, told in facts["cells"].items() if cell in old["cell"].values}
     write_results(stored.results, old)
-    write_text(stored.provenance, json.dumps({**facts, "cells": {**kept, **newer["cells"]}}, indent=2) + "\n")
+    write_text(stored.provenance, json.dumps({**facts, "cells": {**others, **newer["cells"]}}, indent=2) + "\n")
+    kept = set(stored.path.glob("figures/*"))
     draw_figures(old, stored, read_study(stored.study).cells())
+    for figure in set(stored.path.glob("figures/*")) - kept:  # not shown in any document
+        figure.unlink()
 
 
 def main(study: str, learner: str, strategy: tuple[str, ...], work: Path, workers: int = 1) -> None:
