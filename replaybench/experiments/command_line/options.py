@@ -117,7 +117,8 @@ def together(words: Sequence[str], command: Callable[..., int]) -> list[str]:
         option, equals, value = word.partition("=")
         option = option.replace("_", "-")
         hint = hints.get(option[2:].replace("-", "_"))
-        if option in found and hint is not bool and typing.get_origin(hint) is not tuple:
+        several = any(typing.get_origin(kind) is tuple for kind in kinds_and_bounds(hint)[0])
+        if option in found and hint is not bool and not several:
             raise UserError(f"{option} is given twice; leave one out")
         found.setdefault(option, []).extend([value] if equals else [])
     return [word for option, values in found.items() for word in ([option] if option else []) + values]
