@@ -95,11 +95,6 @@ class OdePlant(Plant):
         super().__init_subclass__(**kwargs)
         _compile_functions(cls)
 
-    @property
-    def may_terminate(self) -> bool:
-        """Whether an episode may end before its time: `terminated` is not the one that says never."""
-        return self.terminated is not OdePlant.terminated
-
     def params(self) -> Params:
         """Return the parameter values in the order of the fields: the functions' argument `p`."""
         return tuple(getattr(self, field.name) for field in fields(self))

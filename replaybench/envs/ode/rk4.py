@@ -55,10 +55,6 @@ class Equations(Protocol):
     def max_substep(self) -> float:
         """Longest Runge-Kutta step [s]."""
 
-    @property
-    def may_terminate(self) -> bool:
-        """Whether `terminated` may ever be true."""
-
     def params(self) -> tuple[float, ...]:
         """Return the functions' argument `p`."""
 
