@@ -47,6 +47,14 @@ class Table:
     notes: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, values: Iterable[tuple[str, Floats | str]], dates: Iterable[str] = ()) -> Table:
+        """Return the table of named columns and, where text stands for one, the reasons why there is none."""
+        named = dict(values)
+        columns = {name: value for name, value in named.items() if not isinstance(value, str)}
+        unusable = {name: value for name, value in named.items() if isinstance(value, str)}
+        return cls(columns, unusable, dates=frozenset(dates))
+
 
 class Budget:
     """Counts down what a file may still hold, before memory is given to what it declares."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 import h5py
 
 from replaybench.data.records.array_writer import Column, piece_of
 from replaybench.data.records.compression import LEVEL, chunk_rows, pack
-from replaybench.data.records.two_threads import in_order
 
 
 def lay_out(file: h5py.File, arrays: Mapping[str, Column], packed: bool) -> list[tuple[int, Column]]:
@@ -49,7 +49,6 @@ def _write_packed(file: h5py.File, name: str, array: Column, rows: int) -> None:
         compression="gzip",
         compression_opts=LEVEL,
     )
-    corners = [(member, start) for member in range(array.shape[0]) for start in range(0, array.shape[1], rows)]
-    parts = (piece_of(array, (member, slice(start, min(start + rows, array.shape[1])))) for member, start in corners)
-    for corner, packed in zip(corners, in_order(lambda part: pack(part, rows), parts), strict=True):
-        dataset.id.write_direct_chunk((*corner, *(0 for _ in array.shape[2:])), packed)
+    for member, start in itertools.product(range(array.shape[0]), range(0, array.shape[1], rows)):
+        part = piece_of(array, (member, slice(start, min(start + rows, array.shape[1]))))
+        dataset.id.write_direct_chunk((member, start, *(0 for _ in array.shape[2:])), pack(part, rows))

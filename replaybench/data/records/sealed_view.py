@@ -36,16 +36,13 @@ class SealedView(io.RawIOBase):
         return self._place
 
     def readinto(self, buffer: Any) -> int:
-        """Fill the whole buffer; what HDF5 reads of the head, in search of its own mark, are zeros.
-
-        No threads here: HDF5's lock is held, and a thread that collects garbage may wait for it.
-        """
+        """Fill the whole buffer; what HDF5 reads of the head, in search of its own mark, are zeros."""
         out = memoryview(buffer).cast("B")
         try:
             head = min(max(0, HEAD - self._place), len(out))
             out[:head] = bytes(head)
             if rest := out[head:]:
-                self._sealed.read(self._place + head - HEAD, rest, threads=False)
+                self._sealed.read(self._place + head - HEAD, rest)
         except BaseException as error:
             self.fault = self.fault or error
             raise

@@ -1,9 +1,8 @@
-"""Ties by age: where a slot has its key in the order, if equal keys are told apart by the age of what has them.
+"""Ties by age: positions of slots in the order, if of equal keys the newest occupant's is first.
 
-The tree orders equal keys by position. Where positions are slots that says nothing. Here each new occupant takes the
-next position down from the last, so that of equal keys the newest comes first and the oldest last. When none is left,
-those in use move up in their order, and the tree is built anew. With a quarter of the positions spare this costs a
-fraction of a microsecond per occupant, and 10 bytes a slot.
+The tree orders equal keys by position. Here each new occupant takes the next position down from the last. When none is
+left, those in use move up in their order, and the tree is built anew. A quarter of the positions is spare, which costs
+10 bytes a slot.
 """
 
 from __future__ import annotations
@@ -64,10 +63,10 @@ def slot_at(state: OrderState, m: int, position: int) -> int:
 
 
 @kernel
-def positions_of(state: OrderState, first: int, slots: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the positions of `slots` `[M, B]` of the members from `first` on, −1 for slots below 0 and absent ones."""
+def positions_of(state: OrderState, slots: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the positions of `slots` `[M, B]`, −1 for slots below 0 and absent ones."""
     positions = np.empty(slots.shape, np.int64)
     for m in range(slots.shape[0]):
         for b in range(slots.shape[1]):
-            positions[m, b] = position_of(state, first + m, slots[m, b]) if slots[m, b] >= 0 else -1
+            positions[m, b] = position_of(state, m, slots[m, b]) if slots[m, b] >= 0 else -1
     return positions

@@ -1,9 +1,8 @@
-"""Many draws and many new keys at a time, for `rank_order`: results as one by one, but sooner.
+"""Many draws and many new keys at a time, for `rank_order`: the same results as one by one, but faster.
 
-Out of cache, the time goes into waiting for rows. So a batch goes down the tree together, level by level, and asks
-for the rows that it will need. Updates come in chunks that pass through three stages, each one chunk behind the last:
-ask for the images, find the leaves and ask for them, change them. The third stage changes what the second has found
-as it stands, unless nodes were split or merged meanwhile, or would have to be.
+Out of cache, the time goes into waiting for rows. So a batch descends together, level by level, and asks for the rows
+that it will need. Updates come in chunks that pass through three stages: ask for the images; find the leaves and ask
+for them; change them. A chunk is looked up again where nodes were split or merged meanwhile.
 """
 
 from __future__ import annotations
@@ -165,7 +164,7 @@ def _carry_out(state: OrderState, plan: Indices) -> None:
 
 
 @kernel
-def _update(state: OrderState, first: int, positions: Indices, keys: NDArray[np.float32]) -> None:
+def _update(state: OrderState, positions: Indices, keys: NDArray[np.float32]) -> None:
     plans = np.empty((2, *_PLAN), np.int64)
     width, parts = state.image.shape[1], -(-positions.shape[1] // _CHUNK)
     chunks = positions.shape[0] * parts
@@ -173,37 +172,25 @@ def _update(state: OrderState, first: int, positions: Indices, keys: NDArray[np.
         row, start = turn // parts, turn % parts * _CHUNK
         if turn < chunks:
             for b in range(start, min(start + _CHUNK, positions.shape[1])):
-                request(state.image, (first + row) * width + max(positions[row, b], 0))
+                request(state.image, row * width + max(positions[row, b], 0))
         if 0 < turn <= chunks:
             row, start = (turn - 1) // parts, (turn - 1) % parts * _CHUNK
-            _make_plan(state, first + row, positions[row], keys[row], start, plans[turn & 1])
+            _make_plan(state, row, positions[row], keys[row], start, plans[turn & 1])
         if turn > 1:
             _carry_out(state, plans[1 - (turn & 1)])
 
 
 @kernel
-def _update_slots(state: OrderState, first: int, slots: Indices, keys: NDArray[np.float32]) -> None:
-    """Do `order_update_all` for the members from `first` on."""
-    borrowed = borrow(state)
-    if state.position_of.shape[1]:
-        _update(borrowed, first, positions_of(borrowed, first, slots), keys)
-    else:  # positions are slots, and a copy would cost as much as the update
-        _update(borrowed, first, slots, keys)
-
-
-@kernel
-def order_update(state: OrderState, m: int, slots: Indices, keys: NDArray[np.float32]) -> None:
-    """Do `order_set` for each of `slots[B]` and `keys[B]` in turn, skipping slots below 0.
+def order_update_all(state: OrderState, slots: Indices, keys: NDArray[np.float32]) -> None:
+    """Give each of `slots[M, B]` in turn its new `keys[M, B]`, skipping slots below 0.
 
     Where ties go by age, slots that are not in the order are skipped too.
     """
-    _update_slots(state, m, slots.reshape((1, slots.size)), keys.reshape((1, keys.size)))
-
-
-@kernel
-def order_update_all(state: OrderState, slots: Indices, keys: NDArray[np.float32]) -> None:
-    """Do `order_update` for all members, `slots[M, B]` and `keys[M, B]`; no member waits for its first rows."""
-    _update_slots(state, 0, slots, keys)
+    borrowed = borrow(state)
+    if state.position_of.shape[1]:
+        _update(borrowed, positions_of(borrowed, slots), keys)
+    else:  # positions are slots, and a copy would cost as much as the update
+        _update(borrowed, slots, keys)
 
 
 @kernel
@@ -215,4 +202,4 @@ def order_arrive_all(state: OrderState, slots: Indices, keys: NDArray[np.float32
         for m in range(slots.size):
             if slots[m] >= 0:
                 positions[m, 0] = take_position(borrowed, m, slots[m])
-    _update(borrowed, 0, positions, keys.reshape((keys.size, 1)))
+    _update(borrowed, positions, keys.reshape((keys.size, 1)))

@@ -1,8 +1,7 @@
-"""An exact order over buffer slots: which slot has rank r, and which rank has slot s, after any single change.
+"""An exact order over buffer slots: which slot has rank r, after any change of a key.
 
-Rank-based replay draws the slot at a rank, retention takes victims from the other end; ranks are always current,
-nothing is re-sorted now and then. This file knows slots and float32 keys, nothing of what they stand for. Ties go by
-lower slot, or by age, the newest first (`rank_ages`).
+Rank-based replay draws the slot at a rank, retention takes victims from the other end. Ranks are always current. This
+file handles slots and float32 keys only. Ties go by lower slot, or by age, the newest first (`rank_ages`).
 
 **Structure**: one B+-tree per member over 64-bit entries `image(key) << 32 | position`, all distinct; ascending entries
 are descending keys, ties by lower position. A leaf is a row of 48 entries. An inner node holds for each of up to 32
@@ -14,13 +13,8 @@ but the root stays at least 14/32 or 23/48 full whatever happens, which bounds m
 key included. Random updates take 18; as a full node first shares with its neighbour, a fill in sorted order (all keys
 +inf) takes 14.
 
-**Why**, in ns per update, medians of interleaved calls on one core of an AMD EPYC (Zen 5), 32 members of 1e5, out of
-cache, batches of 256: 250 with loops over rows of 64 and four ways down the tree, two to ask for rows and two to
-change them; 102 with vectors of fixed length, images asked for in advance and the way down remembered; 86 with stages
-that overlap; 75 with rows of 48 and 32. Leaves of 64 and 32 took 10 and 16 more, at 1e6 43 and 15 more; leaves of 16
-are split too often. Of 1e4 in cache an update takes 46, and took 148. Drawing takes 13 (59 one by one). Proportional
-priorities (`priority_sums`) take 52 to draw and 23 to update. `benchmarks/speed/bench_order.py` measures growth,
-victims and memory.
+**Why**: an update takes 75 ns out of cache (AMD EPYC, Zen 5, 32 members of 1e5); plain loops over rows of 64 take 250.
+`benchmarks/speed/bench_order.py` measures growth, victims and memory.
 """
 
 from __future__ import annotations
@@ -32,11 +26,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from replaybench.data.kernel import kernel
 from replaybench.data.records.lazy_column import LazyColumn
-from replaybench.replay.orders.node_vectors import INNER, LEAF, borrow, count_before, count_leaf
+from replaybench.replay.orders.node_vectors import INNER, LEAF, borrow, count_before
 from replaybench.replay.orders.rank_ages import position_of, positions_for, slot_at, take_position
 from replaybench.replay.orders.rank_batch import order_arrive_all as order_arrive_all
 from replaybench.replay.orders.rank_batch import order_select_many as order_select_many
-from replaybench.replay.orders.rank_batch import order_update as order_update
 from replaybench.replay.orders.rank_batch import order_update_all as order_update_all
 from replaybench.replay.orders.rank_tree import (
     HEIGHT,
@@ -49,11 +42,8 @@ from replaybench.replay.orders.rank_tree import (
     USED,
     OrderState,
     build,
-    column_of,
-    entry_of,
     image_of,
     inner_row,
-    leaf_row,
     place,
     rows,
 )
@@ -92,22 +82,6 @@ def order_select(state: OrderState, m: int, rank: int) -> int:
         within = np.int32(within - borrowed.before[m, node, i])
         node = int(borrowed.child[m, node, i])
     return slot_at(borrowed, m, int(np.int64(borrowed.leaf[m, node, within] & np.uint64(0xFFFF_FFFF))))
-
-
-@kernel
-def order_rank(state: OrderState, m: int, slot: int) -> int:
-    """Return the rank of a slot, -1 if it is absent."""
-    borrowed, position = borrow(state), position_of(state, m, slot)
-    if position < 0:
-        return -1
-    image = borrowed.image[m, position]
-    entry, node, rank = entry_of(image, position), int(borrowed.head[m, ROOT]), 0
-    for _ in range(borrowed.head[m, HEIGHT]):
-        i = column_of(borrowed, inner_row(borrowed, m, node), entry)
-        rank += borrowed.before[m, node, i]
-        node = int(borrowed.child[m, node, i])
-    rank += int(count_leaf(borrowed.leaf, leaf_row(borrowed, m, node), entry)) - 1
-    return rank if image else -1
 
 
 @kernel

@@ -26,8 +26,8 @@ def offer(offered: Bools, count: Indices, capacity: int, offers: Indices, slots:
 
 
 @kernel
-def still_there(serial: NDArray[np.uint32], idx: Indices, drawn: NDArray[np.uint32], live: Indices) -> None:
-    """Copy idx `[M, B]`, with −1 where the slot has another occupant than the one drawn, or had none."""
+def mask_evicted(serial: NDArray[np.uint32], idx: Indices, drawn: NDArray[np.uint32], live: Indices) -> None:
+    """Copy slots idx `[M, B]`, with −1 where the slot has another occupant than the one drawn, or had none."""
     for m in range(idx.shape[0]):
         for b in range(idx.shape[1]):
             live[m, b] = idx[m, b] if serial[m, idx[m, b]] == drawn[m, b] > 0 else -1

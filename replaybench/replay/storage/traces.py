@@ -118,9 +118,7 @@ class Traces:
 
     def of(self, idx: Slots) -> Values:
         """Return the numbers `[M, B, K]` of the steps in slots `idx` `[M, B]`."""
-        numbers = np.empty((*idx.shape, self.values.shape[2]), np.float32)
-        _gather(self.values, idx, numbers)
-        return numbers
+        return np.take_along_axis(self.values, idx[:, :, None], axis=1)
 
     def state_dict(self, stored: int) -> dict[str, NDArray[Any]]:
         """Return numbers and links of the first `stored` slots, as views."""
@@ -158,14 +156,6 @@ class Traces:
         rule: Any = self.rule
         if hasattr(rule, "loaded"):
             rule.loaded(self.values, count)
-
-
-@kernel
-def _gather(values: Values, idx: Slots, numbers: Values) -> None:
-    for m in range(idx.shape[0]):
-        for b in range(idx.shape[1]):
-            for k in range(values.shape[2]):
-                numbers[m, b, k] = values[m, idx[m, b], k]
 
 
 @kernel

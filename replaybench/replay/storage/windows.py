@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from replaybench.data.kernel import kernel
 from replaybench.replay.storage.columns import Columns
-from replaybench.replay.storage.traces import Bools, Links, Slots, Values
+from replaybench.replay.storage.traces import Bools, Links, Slots, Traces, Values
 
 Floats = NDArray[np.float32]
 
@@ -53,13 +53,13 @@ class OnlyLinks:
     ) -> None: ...
 
 
-def windows(columns: Columns, previous: Links, idx: Slots, steps: int) -> Window:
-    """Return the windows of at most `steps` steps that end in slots idx `[M, B]`; `previous` `[M, N]` links them."""
+def windows(columns: Columns, traces: Traces, idx: Slots, steps: int) -> Window:
+    """Return the windows of at most `steps` steps that end in slots idx `[M, B]`."""
     seen, kept = columns.spans["observation"], columns.spans.get(MEMORY, slice(0, 0))
     observation = np.zeros((*idx.shape, steps, seen.stop - seen.start), np.float32)
     length = np.empty(idx.shape, np.int64)
     memory = np.empty((*idx.shape, kept.stop - kept.start), np.float32)
-    _gather(columns.rows, previous, idx, seen.start, kept.start, observation, length, memory)
+    _gather(columns.rows, traces.previous, idx, seen.start, kept.start, observation, length, memory)
     return Window(observation, length, memory)
 
 

@@ -87,19 +87,6 @@ def test_an_error_of_zero_can_still_be_drawn(alpha: float) -> None:
     np.testing.assert_allclose(saved(replay)["priority"], least, rtol=1e-6)
 
 
-def test_a_loaded_buffer_draws_as_the_one_that_was_saved() -> None:
-    one, two = (make("FIFO[PERprop]", members=2, capacity=8, batch=4) for _ in range(2))
-    fill(one, 20)
-    for _ in range(10):
-        batch = one.sample()
-        one.annotate(batch, {"td_error": (1.0 + batch.idx).astype(np.float32)})
-    two.load_state_dict(saved(one))
-    for _ in range(10):
-        first, second = one.sample(), two.sample()
-        np.testing.assert_array_equal(first.idx, second.idx)
-        np.testing.assert_array_equal(first.probability, second.probability)
-
-
 @pytest.mark.parametrize("wrong", [-1.0, np.inf, np.nan])
 def test_priorities_by_which_nothing_can_be_drawn_are_refused(wrong: float) -> None:
     replay = make("FIFO[PERprop]", capacity=8)

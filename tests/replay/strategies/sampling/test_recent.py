@@ -11,9 +11,7 @@ from buffers import chi_square, fill, make, saved
 from replaybench.data.errors import UserError
 from replaybench.replay.buffer import Replay
 from replaybench.replay.strategies.notation import parse
-from replaybench.replay.strategies.sampling.proportional import PERprop
 from replaybench.replay.strategies.sampling.recent import ERE
-from replaybench.replay.strategies.sampling.recent_proportional import EREPER
 from replaybench.replay.strategies.view import Context
 
 
@@ -74,19 +72,6 @@ def test_a_phase_of_its_own_goes_on_over_those_of_the_schedule() -> None:
     np.testing.assert_array_equal(c, np.r_[whole, whole, whole[:500]])
 
 
-def test_a_buffer_counts_the_updates_of_a_phase_also_when_it_was_saved() -> None:
-    ere = "ERE(0.9995, c_min=1, last=0.9995, phase=5)"
-    one, c = make(f"FIFO[{ere}]", 200, 60, 16), schedule(ERE(0.9995, 1, 0.9995), 60, 5)
-    fill(one, 75)
-    for number in range(13):
-        if number == 7:
-            two = make(f"FIFO[{ere}]", 200, 60, 16)
-            two.load_state_dict(saved(one))
-            one = two
-        fill(one, 1, number)
-        assert ages(one, one.sample(Context(0, 1)).idx).max() == c[number % 5] - 1
-
-
 def test_figure_1_in_closed_form() -> None:
     """N = 10⁶, K = 1000, B = 256, η = 0.996: the newest is drawn about 10,000 times as often as the oldest.
 
@@ -103,19 +88,6 @@ def test_figure_1_in_closed_form() -> None:
     ratio = draws[0] / draws[c[0] - 1]
     assert ratio == pytest.approx((0.996**-1000 - 1) / (1 / 0.996 - 1), rel=1e-4)
     assert 1e4 < ratio < 1.4e4
-
-
-def test_figure_1_other_settings() -> None:
-    """A larger η or c_min favours older ones; c_min = N gives uniform sampling."""
-    size, updates, batch = 1_000_000, 1000, 256
-
-    def draws(eta: float, c_min: int) -> np.ndarray:
-        return expected_draws(schedule(ERE(eta, c_min), size, updates), size, batch)
-
-    old = slice(500_000, 900_000)
-    assert draws(0.994, 5000)[old].sum() < draws(0.996, 5000)[old].sum() < draws(0.999, 5000)[old].sum()
-    assert draws(0.996, 5000)[0] > draws(0.996, 100_000)[0] > draws(0.996, 500_000)[0]
-    np.testing.assert_allclose(draws(0.996, size), updates * batch / size)
 
 
 def ages(replay: Replay, idx: np.ndarray) -> np.ndarray:
@@ -202,17 +174,6 @@ def test_a_huge_error_that_is_older_than_the_window_leaves_it_alone(retention: s
     np.testing.assert_allclose(batch.weight, raw / raw.max(axis=1, keepdims=True), rtol=1e-6)
 
 
-def test_order_of_age_survives_saving() -> None:
-    one, two = (make("Resv[ERE(0.99)+PER]", 2, 30) for _ in range(2))
-    fill(one, 100)
-    one.annotate(one.sample(), {"td_error": np.full((2, 8), 3, np.float32)})
-    two.load_state_dict({name: array.copy() for name, array in one.state_dict().items()})
-    for number in range(200):
-        for replay in (one, two):
-            fill(replay, 1, number)
-        np.testing.assert_array_equal(one.sample(Context(2, 9)).idx, two.sample(Context(2, 9)).idx)
-
-
 def test_an_annotation_of_a_member_without_experiences_changes_nothing() -> None:
     """Its rows of zeros were never stored: no priority, and no trace in what its first experience gets."""
     for text in ("Resv[ERE+PER]", "FIFO[ERE+PER]", "FIFO[PERprop]"):
@@ -239,13 +200,3 @@ def test_a_c_min_beyond_all_that_is_stored_leaves_uniform_sampling(capacity: int
 def test_parameters_are_checked(wrong: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="ERE"):
         ERE(**wrong)
-
-
-def test_what_it_asks_of_the_learner_and_costs() -> None:
-    plain, prioritised = ERE(), EREPER(priorities=PERprop())
-    assert (plain.feedback, prioritised.feedback) == (("phase",), ("phase", "td_error"))
-    assert [plain.slot_bytes(in_turn) for in_turn in (True, False)] == [0, 15]
-    assert [prioritised.slot_bytes(in_turn) for in_turn in (True, False)] == [6, 21]
-    assert "equal chances" in plain.importance_undefined
-    assert prioritised.importance_undefined == ""
-    ERE(eta=1.0, c_min=1, last=1.0)
