@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError
+from replaybench.data.kernel import kernel
 from replaybench.replay.arrays import Floats, Indices
 from replaybench.replay.batch import ReplayBatch
 from replaybench.replay.fitness import check_fits, check_told
@@ -21,8 +22,6 @@ from replaybench.replay.own_strategies import check_drawn, check_remembered, cho
 from replaybench.replay.storage.columns import Columns, gather, write
 from replaybench.replay.storage.episode_starts import EpisodeStarts
 from replaybench.replay.storage.noise_tally import FIELDS, NoiseTally
-from replaybench.replay.storage.order_keys import arriving_keys, stored_keys
-from replaybench.replay.storage.slots import mask_evicted, offer
 from replaybench.replay.storage.traces import TraceRule, Traces
 from replaybench.replay.storage.units import STEP, Assembly, Unit, mean_over_steps
 from replaybench.replay.storage.windows import OnlyLinks, windows
@@ -355,3 +354,55 @@ class Replay:
             if ((~np.isnan(keys)).sum(axis=1) != self.count).any():
                 raise ValueError(f"its {name} does not rank as many experiences as it stores")
             order.load_keys(keys, serial)
+
+
+@kernel
+def offer(offered: Bools, count: Indices, capacity: int, offers: Indices, slots: Indices) -> bool:
+    """Count offers; fill in the next free slot of those who offer, −2 where there is none, −1 for the others.
+
+    Returns whether retention has to choose.
+    """
+    full = False
+    for m in range(slots.size):
+        offers[m] += offered[m]
+        slots[m] = -1 if not offered[m] else count[m] if count[m] < capacity else -2
+        full |= slots[m] == -2
+    return full
+
+
+@kernel
+def mask_evicted(serial: NDArray[np.uint32], idx: Indices, drawn: NDArray[np.uint32], live: Indices) -> None:
+    """Copy slots idx `[M, B]`, with −1 where the slot has another occupant than the one drawn, or had none."""
+    for m in range(idx.shape[0]):
+        for b in range(idx.shape[1]):
+            live[m, b] = idx[m, b] if serial[m, idx[m, b]] == drawn[m, b] > 0 else -1
+
+
+def arriving_keys(
+    metric: str, experience: Mapping[str, NDArray[Any]], row: Floats, columns: Columns, assembly: Assembly | None
+) -> Floats:
+    """Return a metric of new occupants, whose columns are `row` `[M, steps · width]`: float32 `[M]`."""
+    if metric not in columns.spans:
+        given = experience.get(metric)
+        return np.full(len(row), np.inf, np.float32) if given is None else np.asarray(given[:, 0], np.float32)
+    steps = row.reshape(len(row), -1, columns.width)[:, :, columns.spans[metric].start]
+    if assembly is None:
+        return np.ascontiguousarray(steps[:, 0])
+    return mean_over_steps(steps[:, None], assembly.filled[:, None].astype(np.uint16))[:, 0]
+
+
+def stored_keys(
+    metric: str,
+    state: Mapping[str, NDArray[Any]],
+    columns: Columns,
+    assembly: Assembly | None,
+    count: NDArray[np.int64],
+) -> Floats:
+    """Return a metric of what a buffer's state holds, float32 `[M, n]`, of `count` `[M]` experiences each."""
+    keys = np.asarray(state[metric], np.float32)
+    if metric in columns.fields:
+        steps = keys[..., 0]
+        keys = steps if assembly is None else mean_over_steps(steps, np.asarray(state["length"]))
+        keys = np.where(np.isnan(keys), np.inf, keys)
+        keys = np.where(np.arange(keys.shape[1]) < count[:, None], keys, np.nan).astype(np.float32)
+    return keys

@@ -38,7 +38,7 @@ ROOT, HEIGHT, SIZE, CHANGES, FREE, USED, TAKEN = 0, 1, 2, 3, 5, 7, 9
 class OrderState(NamedTuple):
     """The arrays of M members with C slots and P positions each, as kernels take them: L leaves and I inner nodes.
 
-    Positions are slots, unless ties go by age (`replaybench.replay.orders.rank_ages`).
+    Positions are slots, unless ties go by age (`replaybench.replay.orders.rank_order`).
 
     Attributes:
         image: uint32 `[M, P]`, the key at each position as `image_of` writes it, 0 where there is none.
