@@ -261,15 +261,3 @@ def test_a_link_to_a_pipe_is_not_opened(root: Path) -> None:
     with pytest.raises(UserError, match="is damaged, or no Minari dataset"):
         read_dataset(folder)
     signal.alarm(0)
-
-
-def test_a_chunk_is_unpacked_whole_and_has_to_fit(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = write([episode(5)])
-    with h5py.File(folder / "data" / "main_data.hdf5", "r+") as file:
-        del file["episode_0/rewards"]
-        chunked = {"maxshape": (None,), "chunks": (1 << 17,), "compression": "gzip"}
-        file.create_dataset("episode_0/rewards", data=np.zeros(5), **chunked)
-    assert len(read_dataset(folder)[1]) == 1
-    monkeypatch.setattr(table, "MAX_BYTES", 1 << 19)
-    with pytest.raises(UserError, match="holds more than"):
-        read_dataset(folder)

@@ -376,31 +376,6 @@ def test_nothing_of_a_phase_stays_in_the_model(tmp_path: Path) -> None:
         assert np.isfinite(keys).any()
 
 
-@pytest.mark.parametrize("kind", [StrategyDDPG, StrategyTD3, StrategySAC])
-def test_td_errors_come_back_to_the_experiences_that_were_drawn(kind: type[StrategyLearner]) -> None:
-    settings: dict[str, Any] = {"target_policy_noise": 0.0} if kind is StrategyTD3 else {}
-    if kind is StrategySAC:
-        settings = {"ent_coef": 0.0}
-    model = learner(kind, "FIFO[PER]", learning_rate=0.0, tau=0.0, gradient_steps=1, **settings)
-    if kind is StrategySAC:  # makes its actor deterministic, so that the target can be computed again
-        with torch.no_grad():
-            model.actor.log_std.weight.zero_()
-            model.actor.log_std.bias.fill_(-20)
-    model.learn(75)
-    buffer = model.strategy_buffer
-    keys = buffer.replay.orders["td_error"].keys(75)[0]
-    seen = np.flatnonzero(np.isfinite(keys))
-    assert 16 <= len(seen) < 75
-    batch = buffer._get_samples(seen)
-    with torch.no_grad():
-        actor = model.actor if kind is StrategySAC else model.actor_target
-        q = torch.cat(model.critic_target(batch.next_observations, actor(batch.next_observations)), dim=1)
-        target = batch.rewards + (1 - batch.dones) * model.gamma * q.min(dim=1, keepdim=True).values
-        critics = torch.cat(model.critic(batch.observations, batch.actions), dim=1)
-    expected = (target - critics).abs().mean(dim=1).numpy()
-    np.testing.assert_allclose(keys[seen], expected, rtol=1e-4)
-
-
 def test_attention_gets_its_state_progress_and_learning_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     env = DummyVecEnv([lambda: gymnasium.make("Pendulum-v1")] * 2)
     for normalised in (False, True):

@@ -118,9 +118,3 @@ def test_the_attended_state_is_needed() -> None:
     fields = {name: width for name, width in FIELDS.items() if name != "observation"}
     with pytest.raises(UserError, match="selects by observation"):
         Replay(replay.strategy, fields, 8, 0, range(1), 4)
-
-
-@pytest.mark.parametrize("wrong", [{"first": 0.5}, {"first": np.inf}, {"alpha": 0.0}, {"alpha": 1.5}])
-def test_parameters_are_checked(wrong: dict[str, float]) -> None:
-    with pytest.raises(UserError, match="AER"):
-        AER(**wrong)

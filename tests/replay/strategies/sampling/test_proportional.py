@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 from buffers import chi_square, fill, make, saved
 
-from replaybench.data.errors import UserError
 from replaybench.replay.buffer import Replay
-from replaybench.replay.strategies.sampling.proportional import PERprop
 
 
 def annotate_all(replay: Replay, errors: np.ndarray) -> None:
@@ -95,9 +93,3 @@ def test_priorities_by_which_nothing_can_be_drawn_are_refused(wrong: float) -> N
     state["priority"][0, 3] = wrong
     with pytest.raises(ValueError, match="negative or not finite"):
         replay.load_state_dict(state)
-
-
-def test_parameters_are_checked() -> None:
-    for wrong in ({"alpha": -1}, {"alpha": np.nan}, {"epsilon": 0.0}, {"epsilon": np.inf}):
-        with pytest.raises(UserError, match="finite number"):
-            PERprop(**wrong)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from buffers import chi_square, fill, make, saved
 
-from replaybench.data.errors import UserError
 from replaybench.replay.buffer import Replay
 from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.sampling.recent import ERE
@@ -124,28 +123,6 @@ def ere_text(ere: ERE) -> str:
     return f"ERE({ere.eta}, c_min={ere.c_min}, last={ere.last})"
 
 
-@pytest.mark.parametrize("retention", ["FIFO", "Resv", "FULL"])
-def test_priorities_inside_the_newest(retention: str) -> None:
-    """ERE+PER draws the newest c_k only, among them in proportion to priority."""
-    members, size, newest = 300, 40, 25
-    replay = make(f"{retention}[ERE(0.0001, c_min={newest}, last=0.0001)+PER(1.0)]", members, size, 32)
-    fill(replay, 40 if retention == "FULL" else 55)
-    weights = np.linspace(1, 4, size)
-    for _ in range(30):
-        batch = replay.sample()
-        replay.annotate(batch, {"td_error": weights[ages(replay, batch.idx)].astype(np.float32)})
-    replay.batch_size = 1
-    expected = weights[:newest] / weights[:newest].sum()
-    counts = np.zeros(size)
-    for _ in range(100):
-        batch = replay.sample()
-        age = ages(replay, batch.idx)
-        counts += np.bincount(age.ravel(), minlength=size)
-        np.testing.assert_allclose(batch.probability, expected[np.minimum(age, newest - 1)], rtol=1e-5)
-    assert not counts[newest:].any()
-    chi_square(counts[:newest], 100 * members * expected)
-
-
 @pytest.mark.parametrize("retention", ["FIFO", "FULL", "Resv"])
 @pytest.mark.parametrize("old", [1e28, 1e30])
 def test_a_huge_error_that_is_older_than_the_window_leaves_it_alone(retention: str, old: float) -> None:
@@ -192,11 +169,3 @@ def test_an_annotation_of_a_member_without_experiences_changes_nothing() -> None
 def test_a_c_min_beyond_all_that_is_stored_leaves_uniform_sampling(capacity: int | None) -> None:
     newest = ERE(c_min=10**23).newest(Context(), capacity, np.array([1, 20, 100]))
     np.testing.assert_array_equal(newest, [1, 20, 100])
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"eta": 0.0}, {"eta": 1.1}, {"last": 0.0}, {"eta": np.nan}, {"c_min": 0}, {"phase": 1}]
-)
-def test_parameters_are_checked(wrong: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match="ERE"):
-        ERE(**wrong)
