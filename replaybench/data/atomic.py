@@ -1,7 +1,6 @@
 """Atomic writing: a file appears whole under its name, or not at all, whatever interrupts the writer.
 
-Temporary files and folders are new ones under names that nobody can foresee, so that no link which a stranger left in
-a folder is written through.
+Temporary files have random names, so that no link that was left in a folder is written through.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Transcendental functions of whole arrays by the C library: the same numbers on more processors than NumPy's.
 
-NumPy has codes of its own for these, for AVX2 and for AVX-512, and falls back on the C library's elsewhere: which of
-them runs depends on the processor (and on what a virtual machine shows of it), and with that the last place of what is
+NumPy chooses between codes of its own and the C library's by the processor, which changes the last place of what is
 drawn, simulated and learned. In compiled code these are calls of the C library. Its float32 functions give the same
-bits with fused multiply-adds and without; in float64 the last place may differ where a processor has none (before
-2013). NumPy's own stay for what shows and judges results; a test reads the source for others.
+bits on all processors; in float64 the last place may differ without fused multiply-adds (before 2013). NumPy's own are
+for figures and statistics only; a test reads the source for others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What every reader of logs returns, and the bounds that all of them keep.
-
-A reader knows one kind of file; it must not know what a column means, nor which of the columns is time.
-"""
+"""The table that every reader of logs returns, and the bounds that all of them keep."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Records: the project's one kind of HDF5 file, for buffers, checkpoints, scores and solutions.
 
 A record is a flat set of named arrays and one JSON object of facts, in a sealed HDF5 file (docs/buffer-format.md).
-The HDF5 library lays the file out and finds things in it; the numbers themselves go past it, in pieces when written
-and, when read, only the rows asked for. It sees no byte that was not verified, because damaged metadata can crash it.
+The HDF5 library lays the file out; numbers are written past it, in pieces, and only the rows asked for are read. The
+library reads verified bytes only, because damaged metadata can crash it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Compression = Literal["gzip"] | None
 
 @dataclass(frozen=True)
 class Header:
-    """What a record says of itself: its kind (`buffer`, `checkpoint`, …), its facts and its arrays' shapes."""
+    """A record's kind (`buffer`, `checkpoint`, …), its facts and its arrays' shapes and types."""
 
     kind: str
     facts: dict[str, Any]
@@ -70,7 +70,7 @@ class Record:
     """An open record; made by `open_record`, for one thread.
 
     Attributes:
-        header: what the record says of itself.
+        header: kind, facts, shapes.
         sealed: the file below, which counts the bytes that were read.
     """
 
@@ -167,7 +167,7 @@ def open_record(path: Path, kind: str | None = None) -> Iterator[Record]:
 
 
 def read_header(path: Path, kind: str | None = None) -> Header:
-    """Read what a record says of itself, verified; raises as `open_record`."""
+    """Read a record's header, verified; raises as `open_record`."""
     with open_record(path, kind) as record:
         return record.header
 

@@ -2,7 +2,6 @@
 
 A sealed file is a 512-byte head, the content, and a table with the SHA-256 of each 128 KiB block of the content. The
 head holds the length of the content and the SHA-256 of itself and the table, so no bit anywhere can change unseen.
-This file knows bytes; what they mean it must not know.
 """
 
 from __future__ import annotations

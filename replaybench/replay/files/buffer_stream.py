@@ -1,8 +1,7 @@
 """`BufferStream`: replay from a buffer file that does not fit into memory.
 
 It is block-shuffled, not uniform over the buffer: at any time, batches come from a few contiguous blocks of each
-member's slots. Over a pass every experience is nevertheless replayed equally often in the mean. It knows files and
-chance; no strategy applies, as ranks and sums of what is not in memory are not to be had.
+member's slots. Over a pass every experience is replayed equally often in the mean. No strategy applies.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The tree under `replaybench.replay.orders.rank_order`: nodes of sorted entries, split and merged on the way down.
 
-The module docstring there says what the structure is and why. This file knows positions, entries and nodes; what has
-its key at a position is the order's business. `leaf` tells in all functions which kind of node is meant.
+In all functions `leaf` is true for leaves and false for inner nodes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Numbers per stored step that a learner derives along its episode: a value, an importance weight, a return.
 
-They lie in an array of their own, beside the columns, so that a sweep along an episode reads a few bytes per step and
-not whole rows; links lead from each step to its neighbours wherever retention has put them. This file knows when steps
-come and go and which follow each other; what the numbers mean is the learner's `TraceRule`.
+They have an array of their own, so that a sweep along an episode reads a few bytes per step. Links lead from each step
+to its neighbours wherever retention has put them. The learner's `TraceRule` computes the numbers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """What led to a replayed step: the steps of its episode that end with it, as far as they are still stored.
 
-Learners with a memory need them. They are found along the links that `Traces` keeps between stored steps, so that every
-retention and every sampling goes with them: a window is shorter where its episode began, or where a step of it was
-never kept or has been evicted.
+Recurrent policies need them. They are found along the links between stored steps, under every retention and sampling: a
+window is shorter where its episode began, or where a step of it was never stored or has been evicted.
 """
 
 from __future__ import annotations
