@@ -1,7 +1,7 @@
 """What machine code is made of: the content of files, and what compiles them.
 
-Numba's own on-disk cache checks only the file of the cached function; a kernel would go on using old versions of what it
-takes from other files. Here the cache folder is named by the content of every file that the kernel's imports can reach.
+Numba's own on-disk cache checks only the file of the cached function; a kernel would go on using old versions of what
+it takes from other files. Here the cache folder is named by the content of every file that its imports can reach.
 """
 
 from __future__ import annotations

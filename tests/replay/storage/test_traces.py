@@ -21,6 +21,7 @@ from replaybench.data.errors import UserError
 from replaybench.data.records.record import read_record, write_record
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.files.buffer_file import load_replay, replay_arrays, replay_facts
+from replaybench.replay.storage.traces import Traces
 from replaybench.replay.storage.units import episode
 from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.registry import RETENTIONS
@@ -290,3 +291,9 @@ def test_names_must_be_their_own(names: tuple[str, ...]) -> None:
     rule.names = names  # type: ignore[assignment]
     with pytest.raises(ValueError, match="names of their own"):
         Replay(parse("FIFO[Uniform]"), FIELDS, 90, 0, range(1), 2, traces=rule)
+
+
+def test_bytes_per_slot_are_those_of_its_arrays() -> None:
+    traces = Traces(ReturnRule(), MEMBERS, 10)
+    arrays = (traces.values, traces.previous, traces.next)
+    assert traces.slot_bytes == sum(array.nbytes for array in arrays) / MEMBERS / 10 == 24

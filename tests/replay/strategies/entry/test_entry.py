@@ -164,3 +164,46 @@ def test_which_slots_are_synthetic_is_kept_only_where_they_are_renewed() -> None
     assert plain.synth.synthetic.shape == (2, 0)
     assert renewed.synth.synthetic.shape == (2, 40)
     assert ("synthetic" in plain.state_dict(), "synthetic" in renewed.state_dict()) == (False, True)
+
+
+def test_kinds_of_synthetic_experiences() -> None:
+    replay = build("Synth(state=0.2, action=0.3)*FIFO[Uniform]", 500, 40)
+    offer(replay, 40)
+    of_state, of_action = kinds(replay)
+    count = np.array([of_state.sum(), of_action.sum()])
+    chi_square(np.r_[count, 20_000 - count.sum()], np.array([4_000, 6_000, 10_000]))
+
+
+def test_synthetic_experiences_are_what_model_and_policy_say() -> None:
+    replay = build("Synth(state=0.3, action=0.3)*FIFO[Uniform]", 20, 40)
+    offer(replay, 40)
+    of_state, of_action = kinds(replay)
+    made, column = of_state | of_action, replay.columns.column
+    s, a = column("observation"), column("action")
+    np.testing.assert_array_equal(a[of_state], s[of_state][:, :1] / 2)
+    np.testing.assert_array_equal(s[of_action], 5)
+    np.testing.assert_array_equal(column("next_observation")[made], s[made] * 2)
+    np.testing.assert_array_equal(column("reward")[made], a[made])
+    np.testing.assert_array_equal(column("terminated")[made][:, 0], s[made][:, 1] > 0.5)
+    np.testing.assert_array_equal(column("exploration")[of_state][:, 0], abs(s[of_state][:, 1]) + 20)
+    np.testing.assert_array_equal(column("exploration")[of_action][:, 0], abs(a[of_action][:, 0]) + 10)
+    assert set(column("terminated")[of_state].ravel()) == {0.0, 1.0}
+    for name, value in REAL.items():
+        assert (column(name)[~made] == value).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Drop(1.0)", "[0, 1)"),
+        ("Drop(-0.1)", "[0, 1)"),
+        ("Synth", "e.g. Synth(state=0.1)"),
+        ("Synth(state=1.5)", "probability"),
+        ("Synth(state=0.6, action=0.6)", "sum lies in (0, 1]"),
+        ("Synth(state=0.6, refresh=2)", "refresh is a probability"),
+    ],
+)
+def test_shares_are_probabilities(text: str, words: str) -> None:
+    with pytest.raises(UserError) as caught:
+        parse(f"{text}*FIFO[Uniform]")
+    assert words in str(caught.value)

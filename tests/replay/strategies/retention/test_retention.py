@@ -7,6 +7,7 @@ import pytest
 from buffers import chi_square, fill, make, saved, set_errors
 from naive import rank_segments
 
+from replaybench.data.errors import UserError
 from replaybench.replay.buffer import Replay
 from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.registry import RETENTIONS
@@ -119,3 +120,11 @@ def test_where_all_metrics_are_equal_the_newest_stay(text: str) -> None:
 def test_every_retention_says_whether_it_is_bounded() -> None:
     assert [name for name, kind in RETENTIONS.items() if not kind().bounded] == ["FULL"]
     assert [name for name, kind in RETENTIONS.items() if kind().in_turn] == ["FIFO", "FULL"]
+
+
+@pytest.mark.parametrize(
+    "text", ["TDE(-1)", "TDE(nan)", "Expl(inf)", "TDE(1, segments=0)", "TDE(1, segments=2.5)", "Expl(1, segments=all)"]
+)
+def test_parameters_are_checked(text: str) -> None:
+    with pytest.raises(UserError, match="α must be|segments"):
+        parse(f"{text}[Uniform]")

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from buffers import chi_square, fill, make, saved
 
+from replaybench.data.errors import UserError
 from replaybench.replay.buffer import Replay
+from replaybench.replay.strategies.sampling.proportional import PERprop
 
 
 def annotate_all(replay: Replay, errors: np.ndarray) -> None:
@@ -93,3 +95,22 @@ def test_priorities_by_which_nothing_can_be_drawn_are_refused(wrong: float) -> N
     state["priority"][0, 3] = wrong
     with pytest.raises(ValueError, match="negative or not finite"):
         replay.load_state_dict(state)
+
+
+def test_a_loaded_buffer_draws_as_the_one_that_was_saved() -> None:
+    one, two = (make("FIFO[PERprop]", members=2, capacity=8, batch=4) for _ in range(2))
+    fill(one, 20)
+    for _ in range(10):
+        batch = one.sample()
+        one.annotate(batch, {"td_error": (1.0 + batch.idx).astype(np.float32)})
+    two.load_state_dict(saved(one))
+    for _ in range(10):
+        first, second = one.sample(), two.sample()
+        np.testing.assert_array_equal(first.idx, second.idx)
+        np.testing.assert_array_equal(first.probability, second.probability)
+
+
+def test_parameters_are_checked() -> None:
+    for wrong in ({"alpha": -1}, {"alpha": np.nan}, {"epsilon": 0.0}, {"epsilon": np.inf}):
+        with pytest.raises(UserError, match="finite number"):
+            PERprop(**wrong)

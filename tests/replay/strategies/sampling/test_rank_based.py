@@ -7,6 +7,9 @@ import pytest
 from buffers import chi_square, fill, make, set_errors
 from naive import rank_segments
 
+from replaybench.data.errors import UserError
+from replaybench.replay.strategies.sampling.rank_based import PER
+
 
 @pytest.mark.parametrize(("alpha", "count"), [(0.7, 50), (0.0, 50), (2.0, 50), (0.7, 8)])
 def test_draws_follow_the_stratified_distribution(alpha: float, count: int) -> None:
@@ -70,3 +73,16 @@ def test_a_change_of_batch_size_cuts_anew() -> None:
         batch = replay.sample()
         for slot, ranks in zip(batch.idx[0], rank_segments(0.7, 100, 20), strict=True):
             assert slot in ranks
+
+
+def test_unused_experiences_come_first() -> None:
+    replay = make("FULL[PER]", capacity=200, batch=8)
+    fill(replay, 100)
+    set_errors(replay, np.r_[np.linspace(1, 2, 99), np.inf][None])
+    assert replay.sample().idx[0, 0] == 99
+
+
+@pytest.mark.parametrize("alpha", [-0.1, np.nan, np.inf])
+def test_the_exponent_is_checked(alpha: float) -> None:
+    with pytest.raises(UserError, match="finite number"):
+        PER(alpha)

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 from buffers import chi_square, fill, make, saved
 
+from replaybench.data.errors import UserError
 from replaybench.replay.buffer import Replay
 from replaybench.replay.strategies.notation import parse
+from replaybench.replay.strategies.sampling.proportional import PERprop
 from replaybench.replay.strategies.sampling.recent import ERE
+from replaybench.replay.strategies.sampling.recent_proportional import EREPER
 from replaybench.replay.strategies.view import Context
 
 
@@ -169,3 +172,45 @@ def test_an_annotation_of_a_member_without_experiences_changes_nothing() -> None
 def test_a_c_min_beyond_all_that_is_stored_leaves_uniform_sampling(capacity: int | None) -> None:
     newest = ERE(c_min=10**23).newest(Context(), capacity, np.array([1, 20, 100]))
     np.testing.assert_array_equal(newest, [1, 20, 100])
+
+
+def test_a_buffer_counts_the_updates_of_a_phase_also_when_it_was_saved() -> None:
+    ere = "ERE(0.9995, c_min=1, last=0.9995, phase=5)"
+    one, c = make(f"FIFO[{ere}]", 200, 60, 16), schedule(ERE(0.9995, 1, 0.9995), 60, 5)
+    fill(one, 75)
+    for number in range(13):
+        if number == 7:
+            two = make(f"FIFO[{ere}]", 200, 60, 16)
+            two.load_state_dict(saved(one))
+            one = two
+        fill(one, 1, number)
+        assert ages(one, one.sample(Context(0, 1)).idx).max() == c[number % 5] - 1
+
+
+def test_order_of_age_survives_saving() -> None:
+    one, two = (make("Resv[ERE(0.99)+PER]", 2, 30) for _ in range(2))
+    fill(one, 100)
+    one.annotate(one.sample(), {"td_error": np.full((2, 8), 3, np.float32)})
+    two.load_state_dict({name: array.copy() for name, array in one.state_dict().items()})
+    for number in range(200):
+        for replay in (one, two):
+            fill(replay, 1, number)
+        np.testing.assert_array_equal(one.sample(Context(2, 9)).idx, two.sample(Context(2, 9)).idx)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"eta": 0.0}, {"eta": 1.1}, {"last": 0.0}, {"eta": np.nan}, {"c_min": 0}, {"phase": 1}]
+)
+def test_parameters_are_checked(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="ERE"):
+        ERE(**wrong)
+
+
+def test_what_it_asks_of_the_learner_and_costs() -> None:
+    plain, prioritised = ERE(), EREPER(priorities=PERprop())
+    assert (plain.feedback, prioritised.feedback) == (("phase",), ("phase", "td_error"))
+    assert [plain.slot_bytes(in_turn) for in_turn in (True, False)] == [0, 15]
+    assert [prioritised.slot_bytes(in_turn) for in_turn in (True, False)] == [6, 21]
+    assert "equal chances" in plain.importance_undefined
+    assert prioritised.importance_undefined == ""
+    ERE(eta=1.0, c_min=1, last=1.0)

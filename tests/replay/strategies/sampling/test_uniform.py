@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from buffers import chi_square, fill, make
+from buffers import chi_square, fill, make, saved
 
 from replaybench.replay.strategies.sampling.attentive import AER
 from replaybench.replay.strategies.sampling.proportional import PERprop
@@ -28,3 +28,11 @@ def test_what_only_draws_keeps_nothing_per_slot() -> None:
     for sampling in (Uniform(), PER(), AER()):
         assert sampling.slot_bytes(in_turn=True) == sampling.slot_bytes(in_turn=False) == 0
     assert PERprop().slot_bytes(in_turn=True) == 5  # a float32, and a byte of sums
+
+
+def test_draws_are_a_members_own_and_go_on_after_saving() -> None:
+    one, two = (make("FIFO[Uniform]", members=3) for _ in range(2))
+    fill(one, 32)
+    assert len({tuple(row) for row in one.sample().idx.tolist()}) == 3
+    two.load_state_dict(saved(one))
+    np.testing.assert_array_equal(one.sample().idx, two.sample().idx)

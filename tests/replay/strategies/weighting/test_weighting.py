@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,11 @@ import pytest
 from buffers import fill, make, saved, set_errors
 from scipy.stats import binom
 
+from replaybench.data.errors import UserError
 from replaybench.replay.buffer import Replay
 from replaybench.replay.strategies.view import Context
-from replaybench.replay.strategies.weighting.full_importance import binomial_tails
+from replaybench.replay.strategies.weighting.full_importance import FIS, binomial_tails
+from replaybench.replay.strategies.weighting.importance import IS
 
 
 @pytest.mark.parametrize(("progress", "beta"), [(0.0, 0.5), (0.5, 0.75), (1.0, 1.0)])
@@ -158,3 +161,26 @@ def test_binomial_tails(n: int, mean: float) -> None:
 def test_binomial_tails_of_the_nearly_certain(n: int, p: float) -> None:
     expected = binom(n, min(p, 1.0)).sf(np.arange(13) - 1)
     np.testing.assert_allclose(binomial_tails(n, p, 12), expected, rtol=1e-9, atol=1e-13)
+
+
+def test_the_exponent_of_replay_weights() -> None:
+    replay, weighting, context = full_buffer("FIS(0.5)")
+    weighting.replays[:] = 3
+    np.testing.assert_allclose(replay.sample(context).weight, np.sqrt(1.113), atol=5e-4)
+
+
+def test_fewer_updates_than_a_lifetime_has() -> None:
+    """400 offers to a buffer of 8 before the first update: n, at least 1, is not rounded to 0."""
+    replay = make("FIFO[Uniform+FIS]", capacity=8, batch=4)
+    fill(replay, 400)
+    assert np.isfinite(replay.sample().weight).all()
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [(lambda: IS(1.2), "[0, 1]"), (lambda: IS(0.5, -0.1), "[0, 1]"), (lambda: FIS(2.0), "[0, 1]")],
+)
+def test_exponents_are_bounded(build: Callable[[], object], words: str) -> None:
+    with pytest.raises(UserError) as caught:
+        build()
+    assert words in str(caught.value)
