@@ -1,7 +1,6 @@
 """Atomic writing: a file appears whole under its name, or not at all, whatever interrupts the writer.
 
-Temporary files and folders are new ones under names that nobody can foresee, so that no link which a stranger left in
-a folder is written through.
+Temporary files have random names, so that no link that was left in a folder is written through.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from replaybench.data.errors import UserError
@@ -24,55 +23,44 @@ _DENIED = {errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EPERM, errno.EEXIST, 
 
 
 @contextmanager
-def atomic_path(path: Path) -> Iterator[Path]:
-    """Yield a temporary path in the same folder; on success it is flushed to disk and renamed to `path`.
+def atomic_path(path: Path, *, folder: bool = False) -> Iterator[Path]:
+    """Yield a temporary file, or folder, beside `path`; on success it is flushed to disk and renamed to `path`.
 
     Raises:
-        UserError: the disk is full or the folder cannot be written; what was at `path` is untouched.
+        UserError: the disk is full, the place cannot be written, or a folder is there already; what was at `path` is
+            untouched.
     """
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(_PARTIAL, f".{path.name}.", path.parent)
-        temporary = Path(name)
-        os.close(descriptor)
+        if folder:
+            temporary = Path(tempfile.mkdtemp(_PARTIAL, f".{path.name}.", path.parent))
+        else:
+            descriptor, name = tempfile.mkstemp(_PARTIAL, f".{path.name}.", path.parent)
+            temporary = Path(name)
+            os.close(descriptor)
         yield temporary
-        temporary.chmod(0o666 & ~_umask())
-        _sync(temporary)
-        os.replace(temporary, path)
+        mask = os.umask(0o077)
+        os.umask(mask)
+        temporary.chmod((0o777 if folder else 0o666) & ~mask)
+        for inner in (*(temporary.rglob("*") if folder else ()), temporary):
+            _sync(inner)
+        (os.rename if folder else os.replace)(temporary, path)
         _sync(path.parent)
     except Exception as error:
         _explain(error, path)
         raise
     finally:
-        if temporary is not None:
+        if temporary is not None and folder:
+            shutil.rmtree(temporary, ignore_errors=True)
+        elif temporary is not None:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
 
 
-@contextmanager
-def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yield a new, hidden folder beside `path`; on success it is flushed to disk and renamed to `path`.
-
-    Raises:
-        UserError: the disk is full, or `path` cannot be written or exists already.
-    """
-    temporary = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(_PARTIAL, f".{path.name}.", path.parent))
-        temporary.chmod(0o777 & ~_umask())
-        yield temporary
-        for inner in (*temporary.rglob("*"), temporary):
-            _sync(inner)
-        os.rename(temporary, path)
-        _sync(path.parent)
-    except Exception as error:
-        _explain(error, path)
-        raise
-    finally:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
+def atomic_folder(path: Path) -> AbstractContextManager[Path]:
+    """Do the same for a new folder, which must not exist yet."""
+    return atomic_path(path, folder=True)
 
 
 def _explain(error: Exception, path: Path) -> None:
@@ -100,12 +88,6 @@ def write_text(path: Path, text: str) -> None:
     """Write a text file atomically."""
     with atomic_path(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
 
 
 def _sync(path: Path) -> None:

@@ -1,7 +1,7 @@
 """Where generated files that can always be made again are kept, and how one is written there.
 
-Kernels and dynamic-programming solutions live here. Nothing in the folder is a result: deleting it costs only
-the time to compute it again, so a folder that cannot be written is never an error.
+Kernels and dynamic-programming solutions: deleting the folder costs only the time to compute them again, so a folder
+that cannot be written is never an error.
 """
 
 from __future__ import annotations

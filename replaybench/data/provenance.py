@@ -1,7 +1,7 @@
 """Who computed something: the code and its state, the libraries, the processor, when, and for how long.
 
-A cell may be computed in several stints, each by another process, after another commit, or on another machine; each
-says for itself what it was, and what is written about a finished one is never touched again.
+A cell may be computed in several sessions, by other processes, after other commits, or on other machines; each has a
+record of its own, which is never changed once it is finished.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a learner is given to replay; it says nothing of the strategy that drew it."""
+"""A batch for a learner."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from replaybench.replay.storage.windows import Window
 
 @dataclass(frozen=True)
 class ReplayBatch:
-    """One drawn batch: named columns `[M, B, width]`, and what the strategy says about each sample.
+    """One drawn batch: named columns `[M, B, width]`, and the strategy's numbers for each sample.
 
-    Where the unit of replay is several steps, columns are `[M, B, steps, width]` and `length` `[M, B]` tells how many
-    of the steps are the unit's own; the others are zero. All arrays are overwritten by the next `sample`.
+    Where the unit of replay is several steps, columns are `[M, B, steps, width]`, and of each unit only the first
+    `length` `[M, B]` steps are not zero. All arrays are overwritten by the next `sample`.
 
     Drawn for U successive updates at once, it has M·U rows in the place of M: row m·U + u is for update u of member m.
 
@@ -46,7 +46,7 @@ class ReplayBatch:
 
     @property
     def observation(self) -> Floats:
-        """What was seen, `[M, B, S]`."""
+        """Observation, `[M, B, S]`."""
         return self.columns["observation"]
 
     @property

@@ -1,7 +1,7 @@
 """`Replay`: a population's experience buffer under one strategy.
 
-It owns the columns, the rank orders, the retention and the sampling, and only it writes: strategies never touch each
-other, and learners never know which strategy runs; they return annotations for the samples they were given.
+It owns columns, rank orders, retention and sampling, and only it writes. Strategies do not depend on each other, and
+learners do not depend on the strategy: they return annotations for the samples they were given.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError
+from replaybench.data.kernel import kernel
 from replaybench.replay.arrays import Floats, Indices
 from replaybench.replay.batch import ReplayBatch
-from replaybench.replay.batch_room import BatchRoom
 from replaybench.replay.fitness import check_fits, check_told
 from replaybench.replay.orders.rank_order import RankOrder, order_arrive_all, order_update_all
-from replaybench.replay.own_strategies import check_drawn, check_remembered, choose_slots
-from replaybench.replay.storage.columns import Columns, write
+from replaybench.replay.own_strategies import check_drawn, check_remembered, choose_slots, ours
+from replaybench.replay.storage.columns import Columns, gather, write
 from replaybench.replay.storage.episode_starts import EpisodeStarts
 from replaybench.replay.storage.noise_tally import FIELDS, NoiseTally
-from replaybench.replay.storage.order_keys import arriving_keys, stored_keys
-from replaybench.replay.storage.slots import offer, still_there
 from replaybench.replay.storage.traces import TraceRule, Traces
 from replaybench.replay.storage.units import STEP, Assembly, Unit, mean_over_steps
-from replaybench.replay.storage.windows import OnlyLinks, Window, windows
+from replaybench.replay.storage.windows import OnlyLinks, windows
 from replaybench.replay.strategies.entry.drop import RunningDrop
 from replaybench.replay.strategies.entry.synth import Model, RunningSynth
+from replaybench.replay.strategies.sampling.draws import Draws
+from replaybench.replay.strategies.sampling.interface import RunningSampling
 from replaybench.replay.strategies.strategy import Strategy
 from replaybench.replay.strategies.view import BufferView, Context
 from replaybench.replay.strategies.weighting.interface import Usage
 
 Bools = NDArray[np.bool_]
-_AT_ONCE_BYTES: Final = 1 << 20  # about how much is drawn at once, so that it is in cache when it is learned from
+_AT_ONCE_BYTES: Final = 1 << 20  # drawn ahead at most, so that it is in cache when it is learned from
 
 
 def step_fields(observation_size: int, action_size: int) -> dict[str, int]:
@@ -48,20 +48,43 @@ def step_fields(observation_size: int, action_size: int) -> dict[str, int]:
     }
 
 
+class _BatchArrays:
+    """The arrays of a member's batches for U successive updates: row m·U + u is for update u of member m.
+
+    Attributes:
+        draws: slots and chances `[M·U, B]`, rate factor `[M·U]`; joint: the same slots and chances as `[M, U·B]`.
+        serial, weight, ones: `[M·U, B]`.
+        columns: named views `[M·U, B, …]` of what `gather` fetches.
+        muted: whether some weights and factors are 0, because a member has nothing stored.
+    """
+
+    def __init__(self, columns: Columns, batch: int, updates: int) -> None:
+        members, shape = len(columns.serial), (len(columns.serial) * updates, batch)
+        self.updates, self.muted, wide = updates, False, (members, updates * batch)
+        self.draws = Draws(np.zeros(shape, np.int64), np.ones(shape), np.ones(shape[0], np.float32))
+        self.joint = Draws(self.draws.idx.reshape(wide), self.draws.probability.reshape(wide), self.draws.rate_factor)
+        self.serial, self.weight, self.ones = np.zeros(shape, np.uint32), np.ones(shape, "f4"), np.ones(shape, "f4")
+        rows = np.zeros((*shape, columns.rows.shape[2]), np.float32)
+        self.columns, self._wide = columns.views(rows), (rows.reshape(*wide, -1), self.serial.reshape(wide))
+
+    def fetch(self, columns: Columns) -> None:
+        gather(columns.rows, columns.serial, self.joint.idx, *self._wide)
+
+
 class Replay:
     """Experience buffers of M members.
 
     Args:
-        strategy: what enters, is kept, is replayed.
+        strategy: entry, retention, sampling and weighting.
         fields: width of each stored field.
-        capacity: steps that each member has room for; for FULL at least all that will be offered. A unit of n steps
-            takes the room of n, a shorter one at the end of an episode too.
+        capacity: steps that each member has room for; for FULL at least all that will be offered. Every unit takes the
+            room of its longest.
         root, members: seed of the study and member numbers.
         batch_size: B.
         unit: what is stored, ranked, evicted and drawn as one.
-        model: what `Synth` needs to know of plant and policy.
+        model: plant and policy, for `Synth`.
         traces: what the learner derives along episodes, if anything; of single steps only.
-        window: with each sample come the steps of its episode that end with it, so many at most; of single steps only.
+        window: most steps of its episode that come with a sample and end with it; of single steps only.
 
     Attributes:
         slots: slots of each member, one for a unit.
@@ -113,6 +136,8 @@ class Replay:
         self.sampling = strategy.sampling.start(view)
         check_told(strategy, self.sampling)
         self.weighting = strategy.weights.start(view) if strategy.weights else None
+        self._annotates = type(self.sampling).annotate is not RunningSampling.annotate
+        self._foreign = not ours(self.sampling)
         noise = [fields[name] for name in FIELDS if name in fields]
         self.noise = NoiseTally(m, *noise) if len(noise) == len(FIELDS) and self.assembly is None else None
         self.batch_size = batch_size
@@ -132,12 +157,12 @@ class Replay:
         if b < 1:
             raise UserError(f"batch size must be at least 1, not {b}")
         self._batch_size = b
-        self._room = BatchRoom(self.columns, b)
+        self._room = _BatchArrays(self.columns, b, 1)
 
     @property
     def at_once(self) -> int:
-        """For how many updates `sample` may draw ahead: as many as stay in cache, 1 where draws need feedback."""
-        if self.uses_feedback or self.strategy.sampling.needs_state:
+        """Updates that `sample` may draw ahead: as many as stay in cache, 1 where draws depend on the update."""
+        if not self.strategy.sampling.independent or self.weighting is not None or self.uses_feedback:
             return 1
         row_bytes = 4 * int(self.columns.rows.shape[2]) + 28
         return max(1, _AT_ONCE_BYTES // (len(self.members) * self.batch_size * row_bytes))
@@ -182,36 +207,33 @@ class Replay:
             self.traces.store(experience, slots, active, ended)
 
     def sample(self, context: Context | None = None, updates: int = 1) -> ReplayBatch:
-        """Draw a batch for every member, and for each of `updates` successive updates, of which this is the first.
+        """Draw a batch for every member and for each of `updates` ≤ `at_once` successive updates.
 
-        A member's batches follow each other: arrays are `[M·U, B, …]`. More than `at_once` must not be asked for where
-        that is 1. A member that stores nothing yet gets rows of zeros with weights and learning-rate factor 0.
+        A member's batches follow each other: arrays are `[M·U, B, …]`. A member that stores nothing yet gets rows of
+        zeros with weights and learning-rate factor 0.
         """
-        context, sampling, weights = context or Context(), self.strategy.sampling, self.strategy.weights
+        context, weights = context or Context(), self.strategy.weights
+        if self._foreign or "phase" in self.strategy.sampling.feedback:
+            context = context._replace(updates_before=self.updates)
         if updates != self._room.updates:
-            self._room = BatchRoom(self.columns, self.batch_size, updates)
-        room, empty, stored = self._room, self.count == 0, np.maximum(self.count, 1)
-        if sampling.independent and "rate" not in sampling.feedback and self.weighting is None:
-            self.sampling.draw(context, stored, self.offers, room.joint)
+            self._room = _BatchArrays(self.columns, self.batch_size, updates)
+        room, empty = self._room, self.count == 0
+        stored, any_empty = np.maximum(self.count, 1), bool(empty.any())
+        self.sampling.draw(context, stored, self.offers, room.joint)
+        if self._foreign:
             check_drawn(self.sampling, room.joint.idx, stored)
+        if any_empty:
             room.joint.idx[empty] = 0
-            self.updates += updates
-        else:
-            for update in range(updates):
-                now = context._replace(update=context.update + update, updates_before=self.updates)
-                self.sampling.draw(now, stored, self.offers, room.each)
-                check_drawn(self.sampling, room.each.idx, stored)
-                room.each.idx[empty] = 0
-                self.updates += 1
-                if self.weighting is not None:
-                    self.weighting.weigh(now, self._usage(now, stored), room.each, room.each_weight)
-                room.take(update)
+        self.updates += updates
+        if self.weighting is not None:
+            self.weighting.weigh(context, self._usage(context, stored), room.draws, room.weight)
         room.fetch(self.columns)
-        self._set_weights(np.repeat(empty, updates))
+        if any_empty or room.muted or self._foreign:
+            self._mute(np.repeat(empty, updates))
         if self.noise is not None:
             sensor_noise, actuator_noise = (room.columns[name] for name in FIELDS)
             self.noise.count(sensor_noise, actuator_noise, ~empty)
-        idx = room.draws.idx
+        idx, traces = room.draws.idx, self.traces
         return ReplayBatch(
             columns=room.columns,
             idx=idx,
@@ -221,8 +243,8 @@ class Replay:
             actor_weight=room.weight if weights is not None and weights.all_networks else room.ones,
             rate_factor=room.draws.rate_factor,
             length=None if self.assembly is None else self.assembly.lengths(idx),
-            traces=self.traces.of(idx) if self.traces is not None and self.traces.rule.names else None,
-            window=self._windows(idx),
+            traces=traces.of(idx) if traces is not None and traces.rule.names else None,
+            window=None if traces is None or self.window == 1 else windows(self.columns, traces, idx, self.window),
             update=context.update,
             updates_in_phase=context.updates_in_phase,
         )
@@ -232,24 +254,21 @@ class Replay:
         phase_end = self.updates - 1 - context.update + context.updates_in_phase
         return Usage(self.updates, phase_end, np.maximum(self.offers, 1), stored)
 
-    def _windows(self, idx: Indices) -> Window | None:
-        if self.traces is None or self.window == 1:
-            return None
-        return windows(self.columns, self.traces.previous, idx, self.window)
-
-    def _set_weights(self, empty: Bools) -> None:
-        """Set weights and rate factors that the strategy does not set to 1, those of rows without experiences to 0."""
+    def _mute(self, empty: Bools) -> None:
+        """Set weights and factors of rows without experiences to 0, and others that the strategy does not set to 1."""
         room = self._room
-        room.ones[:] = 1
-        if self.weighting is None:
-            room.weight[:] = 1
-        if "rate" not in self.strategy.sampling.feedback:
-            room.draws.rate_factor[:] = 1
-        for array in (room.weight, room.ones, room.draws.rate_factor):
+        for array, constant in (
+            (room.weight, self.weighting is None),
+            (room.ones, True),
+            (room.draws.rate_factor, "rate" not in self.strategy.sampling.feedback),
+        ):
+            if constant:
+                array[:] = 1
             array[empty] = 0
+        room.muted = bool(empty.any())
 
     def annotate(self, batch: ReplayBatch, annotations: Mapping[str, Floats]) -> None:
-        """Hand what the learner returned to the strategy, for samples that were not replaced meanwhile.
+        """Hand what the learner returned to rank order, sampling and traces, for samples that are still stored.
 
         `td_error` is δ `[M, B]`; `[M, B, steps]` where the unit of replay is several steps, of which its priority is
         the mean. Of a slot that was drawn twice the later one stays. The learner's traces get all annotations.
@@ -258,7 +277,7 @@ class Replay:
         if td_error is None and self.strategy.by_td_error:
             raise ValueError(f"{self.strategy} needs td_error from the learner")
         live = np.empty_like(batch.idx)
-        still_there(self.columns.serial, batch.idx, batch.serial, live)
+        mask_evicted(self.columns.serial, batch.idx, batch.serial, live)
         if self.traces is not None:
             self.traces.annotate(live, annotations)
         if td_error is None:
@@ -268,10 +287,11 @@ class Replay:
             size = mean_over_steps(size, batch.length)
         if "td_error" in self.orders:
             order_update_all(self.orders["td_error"].state, live, size)
-        self.sampling.annotate(live, size)
+        if self._annotates:
+            self.sampling.annotate(live, size)
 
     def forget_errors(self) -> None:
-        """Make every |δ| in rank order unknown again, as before the first use, for learners that have seen nothing."""
+        """Make every |δ| in rank order unknown again, as before the first use: another learner begins."""
         if "td_error" in self.orders:
             order = self.orders["td_error"]
             order.load_keys(np.where(np.isnan(order.keys()), np.nan, np.inf), self.columns.serial)
@@ -334,3 +354,55 @@ class Replay:
             if ((~np.isnan(keys)).sum(axis=1) != self.count).any():
                 raise ValueError(f"its {name} does not rank as many experiences as it stores")
             order.load_keys(keys, serial)
+
+
+@kernel
+def offer(offered: Bools, count: Indices, capacity: int, offers: Indices, slots: Indices) -> bool:
+    """Count offers; fill in the next free slot of those who offer, −2 where there is none, −1 for the others.
+
+    Returns whether retention has to choose.
+    """
+    full = False
+    for m in range(slots.size):
+        offers[m] += offered[m]
+        slots[m] = -1 if not offered[m] else count[m] if count[m] < capacity else -2
+        full |= slots[m] == -2
+    return full
+
+
+@kernel
+def mask_evicted(serial: NDArray[np.uint32], idx: Indices, drawn: NDArray[np.uint32], live: Indices) -> None:
+    """Copy slots idx `[M, B]`, with −1 where the slot has another occupant than the one drawn, or had none."""
+    for m in range(idx.shape[0]):
+        for b in range(idx.shape[1]):
+            live[m, b] = idx[m, b] if serial[m, idx[m, b]] == drawn[m, b] > 0 else -1
+
+
+def arriving_keys(
+    metric: str, experience: Mapping[str, NDArray[Any]], row: Floats, columns: Columns, assembly: Assembly | None
+) -> Floats:
+    """Return a metric of new occupants, whose columns are `row` `[M, steps · width]`: float32 `[M]`."""
+    if metric not in columns.spans:
+        given = experience.get(metric)
+        return np.full(len(row), np.inf, np.float32) if given is None else np.asarray(given[:, 0], np.float32)
+    steps = row.reshape(len(row), -1, columns.width)[:, :, columns.spans[metric].start]
+    if assembly is None:
+        return np.ascontiguousarray(steps[:, 0])
+    return mean_over_steps(steps[:, None], assembly.filled[:, None].astype(np.uint16))[:, 0]
+
+
+def stored_keys(
+    metric: str,
+    state: Mapping[str, NDArray[Any]],
+    columns: Columns,
+    assembly: Assembly | None,
+    count: NDArray[np.int64],
+) -> Floats:
+    """Return a metric of what a buffer's state holds, float32 `[M, n]`, of `count` `[M]` experiences each."""
+    keys = np.asarray(state[metric], np.float32)
+    if metric in columns.fields:
+        steps = keys[..., 0]
+        keys = steps if assembly is None else mean_over_steps(steps, np.asarray(state["length"]))
+        keys = np.where(np.isnan(keys), np.inf, keys)
+        keys = np.where(np.arange(keys.shape[1]) < count[:, None], keys, np.nan).astype(np.float32)
+    return keys

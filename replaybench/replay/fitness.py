@@ -1,4 +1,4 @@
-"""Whether a strategy can work with what a learner stores; refused, with the reason, before anything is computed."""
+"""Check that a strategy can work with what a learner stores, before anything is computed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,7 @@ from replaybench.replay.strategies.strategy import Strategy
 
 
 def check_fits(strategy: Strategy, fields: Mapping[str, int], unit: Unit, traces: TraceRule | None) -> None:
-    """Check that a strategy can work with what is stored, in these units, and with what the learner derives.
-
-    Raises:
-        UserError: it cannot; says why.
-    """
+    """Raise `UserError` if a strategy cannot work with these fields, this unit or these traces."""
     if traces is not None and unit.steps > 1:
         raise UserError(f"the learner's traces follow single steps: replay steps, not units of {unit.steps}")
     if traces is not None and strategy.synth is not None:
@@ -46,7 +42,7 @@ def check_fits(strategy: Strategy, fields: Mapping[str, int], unit: Unit, traces
 
 
 def check_told(strategy: Strategy, running: RunningSampling) -> None:
-    """Refuse a sampling that waits for TD errors and does not say so: nobody would tell it any."""
+    """Refuse a sampling that has `annotate` and does not declare that it needs TD errors: it would never be called."""
     if type(running).annotate is not RunningSampling.annotate and not strategy.by_td_error:
         name = strategy.sampling.written_name()
         raise UserError(f'{name} has annotate, which is called only with feedback = ("td_error",) in its class')

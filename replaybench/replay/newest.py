@@ -1,4 +1,4 @@
-"""Looks into a buffer that are no draws: they advance no random stream and count as no replay."""
+"""Read experiences without drawing: no random stream advances, and nothing counts as replayed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Whether what a user's strategy hands over can be used: kernels take slots as they are, and files arrays.
+"""Checks of what users' strategies return: kernels take slots as they are, and files arrays.
 
-The package's own strategies are tested; of theirs nothing is asked, as that would take time at every step.
+Built-in strategies skip these checks, which take time at every step.
 """
 
 from __future__ import annotations
@@ -38,8 +38,6 @@ def choose_slots(running: RunningRetention, offers: Indices, capacity: int, slot
 
 def check_drawn(running: RunningSampling, idx: Indices, stored: Indices) -> None:
     """Refuse slots `[M, …]` that a user's sampling drew beyond those that its members have `stored` `[M]`."""
-    if ours(running):
-        return
     drawn = idx.reshape(len(stored), -1)
     beyond = (drawn < 0) | (drawn >= stored[:, None])
     if beyond.any():

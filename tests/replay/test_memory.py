@@ -64,10 +64,20 @@ def structures(replay: Replay) -> int:
     return len(replay.orders) + (log or hasattr(replay.sampling, "sums"))
 
 
-@pytest.mark.parametrize("sampling", ["Uniform", "AER", "ERE", "PER+IS", "PERprop+IS", "ERE+PER"])
-@pytest.mark.parametrize("retention", ["FIFO", "FULL", "Drop(0.3)*Resv", "Expl(1.2)"])
-def test_bytes_per_experience(retention: str, sampling: str) -> None:
-    replay = make(f"{retention}[{sampling}]", capacity=CAPACITY, batch=16)
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        "FIFO[Uniform]",
+        "Expl(1.2)[AER]",
+        "FULL[ERE]",
+        "Drop(0.3)*Resv[ERE]",
+        "FULL[PER+IS]",
+        "FIFO[PERprop]",
+        "Resv[ERE+PER]",
+    ],
+)
+def test_bytes_per_experience(strategy: str) -> None:
+    replay = make(strategy, capacity=CAPACITY, batch=16)
     churn(replay)
     by_age = len(replay.strategy.retention.orders)
     assert bytes_per_experience(replay) <= 24 * structures(replay) + 10 * by_age

@@ -1,9 +1,7 @@
 """What machine code is made of: the content of files, and what compiles them.
 
-Numba's own on-disk cache looks only at the file of the cached function, so a kernel goes on using an old version
-of a kernel, a code generator or a constant that it takes from another file. Here the cache folder is named by the
-content of every file of the package that the kernel's own can reach by imports: a second process compiles nothing, an
-edit compiles afresh what it can have changed, and an edit elsewhere leaves the rest as it is.
+Numba's own on-disk cache checks only the file of the cached function; a kernel would go on using old versions of what
+it takes from other files. Here the cache folder is named by the content of every file that its imports can reach.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Kernels that kernels call: kept as LLVM code to be linked into their callers, without machine code of their own.
 
-Numba makes machine code of every function that it meets, again for all that each calls, and a wrapper by which Python
-could call it; for kernels that call kernels that is half of the time. Here a function that is met as a callee is
-optimised and linked, and becomes machine code only within its caller, or once Python calls it.
+Numba makes machine code and a Python wrapper of every function, again for all that each calls; for kernels that call
+kernels that is half of the time. Here a callee becomes machine code only within its caller, or once Python calls it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """TOML and JSON from files: read to plain tables, or refused in one line.
 
-What a parser raises beside its own errors is a stranger's doing as well: nesting without end is a `RecursionError`, a
-number of thousands of digits a plain `ValueError`. A number such as 1e400, which would become infinite, is refused, and
-halves of characters (lone surrogates), which neither figures nor files can hold, are written as escapes.
+Endless nesting and numbers of thousands of digits are refused, and so are numbers such as 1e400, which would become
+infinite. Lone surrogates, which neither figures nor files can hold, are written as escapes.
 """
 
 from __future__ import annotations

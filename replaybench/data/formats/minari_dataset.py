@@ -1,8 +1,7 @@
 """Minari datasets: whole episodes in a folder that other offline-learning libraries read.
 
-Writing goes through Minari's own storage. Reading does not: to Minari a dataset may name an environment to run and
-link to other files, so a dataset from a stranger is opened here as plain HDF5, in the layout of its versions 0.4 and
-0.5. This file knows episodes and metadata; what an observation means it must not know.
+Minari's own storage writes. Datasets are read here as plain HDF5, in the layout of its versions 0.4 and 0.5: Minari
+would run an environment that a dataset names, and follow links to other files.
 """
 
 from __future__ import annotations

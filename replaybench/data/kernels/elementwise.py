@@ -1,14 +1,14 @@
 """Transcendental functions of whole arrays by the C library: the same numbers on more processors than NumPy's.
 
-NumPy has codes of its own for these, for AVX2 and for AVX-512, and falls back on the C library's elsewhere: which of
-them runs depends on the processor (and on what a virtual machine shows of it), and with that the last place of what is
+NumPy chooses between codes of its own and the C library's by the processor, which changes the last place of what is
 drawn, simulated and learned. In compiled code these are calls of the C library. Its float32 functions give the same
-bits with fused multiply-adds and without; in float64 the last place may differ where a processor has none (before
-2013). NumPy's own stay for what shows and judges results; a test reads the source for others.
+bits on all processors; in float64 the last place may differ without fused multiply-adds (before 2013). NumPy's own are
+for figures and statistics only; a test reads the source for others.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,40 +16,28 @@ from numpy.typing import NDArray
 
 from replaybench.data.kernel import kernel
 
-
-def exp(x: NDArray[Any]) -> NDArray[Any]:
-    """Return e^x of a floating array, in its shape and dtype."""
-    flat, out = _flat(x)
-    _exp(flat, out)
-    return out.reshape(x.shape)
+Elementwise = Callable[[NDArray[Any]], NDArray[Any]]
 
 
-def log(x: NDArray[Any]) -> NDArray[Any]:
-    """Return the natural logarithm of a floating array, in its shape and dtype."""
-    flat, out = _flat(x)
-    _log(flat, out)
-    return out.reshape(x.shape)
+def _of_one(function: str) -> Elementwise:
+    """Return a function of a floating array that keeps its shape and dtype."""
+    own = getattr(np, function)
+
+    @kernel
+    def fill(x: NDArray[Any], out: NDArray[Any]) -> None:
+        for i in range(x.size):
+            out[i] = own(x[i])
+
+    def elementwise(x: NDArray[Any]) -> NDArray[Any]:
+        flat, out = _flat(x)
+        fill(flat, out)
+        return out.reshape(x.shape)
+
+    return elementwise
 
 
-def tanh(x: NDArray[Any]) -> NDArray[Any]:
-    """Return tanh x of a floating array, in its shape and dtype."""
-    flat, out = _flat(x)
-    _tanh(flat, out)
-    return out.reshape(x.shape)
-
-
-def sin(x: NDArray[Any]) -> NDArray[Any]:
-    """Return the sine of a floating array [rad], in its shape and dtype."""
-    flat, out = _flat(x)
-    _sin(flat, out)
-    return out.reshape(x.shape)
-
-
-def cos(x: NDArray[Any]) -> NDArray[Any]:
-    """Return the cosine of a floating array [rad], in its shape and dtype."""
-    flat, out = _flat(x)
-    _cos(flat, out)
-    return out.reshape(x.shape)
+exp, log, tanh = _of_one("exp"), _of_one("log"), _of_one("tanh")
+sin, cos = _of_one("sin"), _of_one("cos")
 
 
 def arctan2(y: NDArray[Any], x: NDArray[Any]) -> NDArray[Any]:
@@ -71,36 +59,6 @@ def _flat(x: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     if not flat.flags.writeable:
         flat = flat.copy()  # a broadcast one: kernels are compiled for arrays that can be written
     return flat, np.empty_like(flat)
-
-
-@kernel
-def _exp(x: NDArray[np.floating], out: NDArray[np.floating]) -> None:
-    for i in range(x.size):
-        out[i] = np.exp(x[i])
-
-
-@kernel
-def _log(x: NDArray[np.floating], out: NDArray[np.floating]) -> None:
-    for i in range(x.size):
-        out[i] = np.log(x[i])
-
-
-@kernel
-def _tanh(x: NDArray[np.floating], out: NDArray[np.floating]) -> None:
-    for i in range(x.size):
-        out[i] = np.tanh(x[i])
-
-
-@kernel
-def _sin(x: NDArray[np.floating], out: NDArray[np.floating]) -> None:
-    for i in range(x.size):
-        out[i] = np.sin(x[i])
-
-
-@kernel
-def _cos(x: NDArray[np.floating], out: NDArray[np.floating]) -> None:
-    for i in range(x.size):
-        out[i] = np.cos(x[i])
 
 
 @kernel

@@ -1,8 +1,7 @@
 """Recorded trajectories from elsewhere: columns of numbers over time, read from text, NPZ, MATLAB or Parquet files.
 
-Logs are files from strangers: nothing in them is executed or unpickled, and no declared size is believed before it
-is checked. This file knows columns, sample times and gaps; what a column means to a plant it must not know, and how
-each kind of file is read stands in a file of its own.
+Nothing in a log is executed or unpickled, and declared sizes are checked before memory is reserved. This file handles
+columns, sample times and gaps; each file format has a reader of its own.
 """
 
 from __future__ import annotations

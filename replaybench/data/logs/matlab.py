@@ -58,19 +58,11 @@ def _flat(name: str, value: Value, bare: bool = False) -> Iterator[tuple[str, Fl
 def _table(path: Path, values: list[tuple[str, Floats | str]]) -> Table:
     refuse_doubles(path, [name for name, _ in values])
     rows = _rows([value for _, value in values if not isinstance(value, str)])
-    columns: dict[str, Floats] = {}
-    unusable: dict[str, str] = {}
+    named: list[tuple[str, Floats | str]] = []
     for name, value in values:
-        if isinstance(value, str):
-            unusable[name] = value
-            continue
-        found = _columns(name, value, rows)
-        if isinstance(found, str):
-            unusable[name] = found
-        else:
-            columns |= found
-    refuse_doubles(path, [*columns, *unusable])
-    return Table(columns, unusable)
+        named += [(name, value)] if isinstance(value, str) else _columns(name, value, rows)
+    refuse_doubles(path, [name for name, _ in named])
+    return Table.of(named)
 
 
 def _rows(values: list[Floats]) -> int:
@@ -83,15 +75,14 @@ def _rows(values: list[Floats]) -> int:
     return max(counted, key=lambda length: (counted[length], length)) if counted else 1
 
 
-def _columns(name: str, value: Floats, rows: int) -> dict[str, Floats] | str:
+def _columns(name: str, value: Floats, rows: int) -> list[tuple[str, Floats | str]]:
     height, width = value.shape
     if height * width == rows:
-        return {name: value.reshape(-1)}
+        return [(name, value.reshape(-1))]
     if rows not in value.shape:
-        return f"it is {height}×{width}, but the log has {rows} row{'' if rows == 1 else 's'}"
-    count = width if height == rows else height
-    if count > WIDEST:
-        return f"it is a matrix of {height}×{width}; save its columns as vectors"
+        return [(name, f"it is {height}×{width}, but the log has {rows} row{'' if rows == 1 else 's'}")]
+    if (width if height == rows else height) > WIDEST:
+        return [(name, f"it is a matrix of {height}×{width}; save its columns as vectors")]
     if height == rows:
-        return {f"{name}(:,{i + 1})": value[:, i].copy() for i in range(width)}
-    return {f"{name}({i + 1},:)": value[i].copy() for i in range(height)}
+        return [(f"{name}(:,{i + 1})", value[:, i].copy()) for i in range(width)]
+    return [(f"{name}({i + 1},:)", value[i].copy()) for i in range(height)]

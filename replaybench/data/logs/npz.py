@@ -20,8 +20,7 @@ def read_npz(path: Path) -> Table:
         UserError: it unpacks to too much, or columns have one name.
     """
     budget = Budget(path)
-    columns: dict[str, Floats] = {}
-    unusable: dict[str, str] = {}
+    values: list[tuple[str, Floats | str]] = []
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         size = sum(member.file_size for member in members)
@@ -29,14 +28,9 @@ def read_npz(path: Path) -> Table:
             raise UserError(f"{path} unpacks to {size / 2**30:.3g} GiB; split it into logs of at most 1 GiB")
         refuse_doubles(path, [member.filename for member in members])
         for member in members:
-            name = member.filename.removesuffix(".npy")
             with archive.open(member) as file:
-                content = _read_npy(file, member.file_size, budget)
-            if isinstance(content, str):
-                unusable[name] = content
-            else:
-                columns[name] = content
-    return Table(columns, unusable)
+                values.append((member.filename.removesuffix(".npy"), _read_npy(file, member.file_size, budget)))
+    return Table.of(values)
 
 
 def _read_npy(file: IO[bytes], size: int, budget: Budget) -> Floats | str:

@@ -25,15 +25,12 @@ def read_parquet(path: Path) -> Table:
     except ImportError:
         raise UserError(f"{path} is Parquet, which needs the extra: pip install 'replaybench[parquet]'") from None
     budget = Budget(path)
-    columns: dict[str, Floats] = {}
-    unusable: dict[str, str] = {}
-    dates = set[str]()
+    values: list[tuple[str, Floats | str]] = []
+    dates = []
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            schema, groups = (
-                file.schema_arrow,
-                [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)],
-            )
+            schema = file.schema_arrow
+            groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
             rows = max(file.metadata.num_rows, sum(group.num_rows for group in groups))
             unpacked = Counter[str]()
             for column in (group.column(i) for group in groups for i in range(group.num_columns)):
@@ -43,15 +40,16 @@ def read_parquet(path: Path) -> Table:
                 budget.name()
                 name = printable(field.name)
                 if not _is_number(pyarrow.types, field.type):
-                    unusable[name] = f"it holds {field.type}, not numbers"
+                    values.append((name, f"it holds {field.type}, not numbers"))
                     continue
                 budget.take(max(8 * rows, unpacked[field.name]))
                 if pyarrow.types.is_timestamp(field.type):
-                    dates.add(name)
-                columns[name] = _floats(pyarrow, file.read([field.name], use_threads=False).column(field.name))
+                    dates.append(name)
+                content = file.read([field.name], use_threads=False).column(field.name)
+                values.append((name, _floats(pyarrow, content)))
     except (pyarrow.ArrowException, OSError) as error:
         raise UserError(f"{path} cannot be read as Parquet: {str(error).splitlines()[0]}") from error
-    return Table(columns, unusable, dates=frozenset(dates))
+    return Table.of(values, dates)
 
 
 def _is_number(types: Any, kind: Any) -> bool:

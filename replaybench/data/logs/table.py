@@ -1,7 +1,4 @@
-"""What every reader of logs returns, and the bounds that all of them keep.
-
-A reader knows one kind of file; it must not know what a column means, nor which of the columns is time.
-"""
+"""The table that every reader of logs returns, and the bounds that all of them keep."""
 
 from __future__ import annotations
 
@@ -46,6 +43,14 @@ class Table:
     units: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, values: Iterable[tuple[str, Floats | str]], dates: Iterable[str] = ()) -> Table:
+        """Return the table of named columns and, where text stands for one, the reasons why there is none."""
+        named = dict(values)
+        columns = {name: value for name, value in named.items() if not isinstance(value, str)}
+        unusable = {name: value for name, value in named.items() if isinstance(value, str)}
+        return cls(columns, unusable, dates=frozenset(dates))
 
 
 class Budget:

@@ -1,7 +1,6 @@
 """Logs as text: a header row of names, then numbers or dates, with `,`, `;` or tab between them.
 
-Encoding, separator, decimal mark and head are recognised, since loggers do not agree about any of them. What is in
-doubt is noted or refused.
+Encoding, separator, decimal mark and head are recognised. What is in doubt is noted or refused.
 """
 
 from __future__ import annotations

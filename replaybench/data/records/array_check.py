@@ -1,7 +1,7 @@
 """What an HDF5 file of ours may contain: plain arrays of numbers, and nothing that reaches or expands beyond the file.
 
-Checksums say that a file is as it was written, not that its writer meant well. HDF5 can be told to read other files,
-to run filters, and to claim any amount of data; all of that is refused here before anything is read.
+Checksums detect damage, not intent. HDF5 files can refer to other files, run filters, and claim any amount of data; all
+of that is refused here before anything is read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Large arrays on their way to a file, in pieces: nothing is ever held whole, not even an array yet to be computed."""
+"""Write large arrays to a file in pieces, also arrays that are computed part by part."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.records.sealed_file import write_at
-from replaybench.data.records.two_threads import in_order
 
 _PIECE_BYTES: Final = 1 << 21
 
@@ -19,10 +18,10 @@ Key = tuple[int | slice, ...]
 
 
 class Column(Protocol):
-    """What can be written as an array: a NumPy array or view, or an object that computes its parts when asked.
+    """A NumPy array or view, or an object that computes its parts when asked.
 
-    An object that computes has the shape `[M, N, …]` and is asked for `[member, start:stop]` with whole numbers, from
-    the writer's own thread, for each part once, members and rows in rising order.
+    An object that computes has the shape `[M, N, …]` and is asked for `[member, start:stop]` with whole numbers, for
+    each part once, members and rows in rising order.
     """
 
     @property
@@ -39,14 +38,11 @@ class Column(Protocol):
 def fill(path: Path, extents: list[tuple[int, Column]]) -> None:
     """Write each array, in C order, at its byte address of an existing file."""
     with path.open("r+b", buffering=0) as raw:
-        file = raw.fileno()
-
-        def write(piece: tuple[int, NDArray[Any]]) -> None:
-            address, array = piece
-            write_at(file, _contiguous(array).reshape(-1).view(np.uint8).data, address)
-
-        for _ in in_order(write, (piece for address, array in extents for piece in _addressed(address, array))):
-            pass
+        for address, array in extents:
+            for key in _keys(array.shape, array.dtype.itemsize, together=isinstance(array, np.ndarray)):
+                piece = piece_of(array, key)
+                write_at(raw.fileno(), _contiguous(piece).reshape(-1).view(np.uint8).data, address)
+                address += piece.nbytes
 
 
 def piece_of(array: Column, key: Key) -> NDArray[Any]:
@@ -61,14 +57,6 @@ def piece_of(array: Column, key: Key) -> NDArray[Any]:
     if piece.shape != shape or piece.dtype != array.dtype:
         raise ValueError(f"part {key} is {piece.dtype}{piece.shape}, not {array.dtype}{shape}")
     return piece
-
-
-def _addressed(address: int, array: Column) -> Iterator[tuple[int, NDArray[Any]]]:
-    for key in _keys(array.shape, array.dtype.itemsize, together=isinstance(array, np.ndarray)):
-        piece = piece_of(array, key)
-        if piece.size:
-            yield address, piece
-        address += piece.nbytes
 
 
 def _keys(shape: tuple[int, ...], itemsize: int, together: bool) -> Iterator[Key]:

@@ -1,7 +1,6 @@
-"""Packed arrays: HDF5's own shuffle and deflate filters, done here so that no chunk is believed before it is checked.
+"""Packed arrays: HDF5's own shuffle and deflate filters, computed here so that every chunk is checked first.
 
 An array `[M, N, …]` is cut into chunks `[1, rows, …]`, so that reading a few rows of one member unpacks only those.
-Shuffling brings the first bytes of all numbers together, then the second ones, which is what makes floats compress.
 """
 
 from __future__ import annotations

@@ -1,14 +1,17 @@
 """Records: the project's one kind of HDF5 file, for buffers, checkpoints, scores and solutions.
 
 A record is a flat set of named arrays and one JSON object of facts, in a sealed HDF5 file (docs/buffer-format.md).
-The HDF5 library lays the file out and finds things in it; the numbers themselves go past it, in pieces when written
-and, when read, only the rows asked for. It sees no byte that was not verified, because damaged metadata can crash it.
+The HDF5 library lays the file out; numbers are written past it, in pieces, and only the rows asked for are read. The
+library reads verified bytes only, because damaged metadata can crash it.
 """
 
 from __future__ import annotations
 
+import io
+import itertools
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -23,18 +26,16 @@ from replaybench.data.atomic import atomic_path
 from replaybench.data.errors import UserError, no_such_file, unknown
 from replaybench.data.formats.documents import parse_json
 from replaybench.data.records.array_check import Stored, attribute, plain_arrays
-from replaybench.data.records.array_writer import Column, fill
-from replaybench.data.records.compression import unpack
-from replaybench.data.records.layout import lay_out
+from replaybench.data.records.array_writer import Column, fill, piece_of
+from replaybench.data.records.compression import LEVEL, chunk_rows, pack, unpack
 from replaybench.data.records.sealed_file import HEAD, SealedFile, is_sealed, seal
-from replaybench.data.records.sealed_view import SealedView
 
 Compression = Literal["gzip"] | None
 
 
 @dataclass(frozen=True)
 class Header:
-    """What a record says of itself: its kind (`buffer`, `checkpoint`, …), its facts and its arrays' shapes."""
+    """A record's kind (`buffer`, `checkpoint`, …), its facts and its arrays' shapes and types."""
 
     kind: str
     facts: dict[str, Any]
@@ -69,11 +70,11 @@ class Record:
     """An open record; made by `open_record`, for one thread.
 
     Attributes:
-        header: what the record says of itself.
+        header: kind, facts, shapes.
         sealed: the file below, which counts the bytes that were read.
     """
 
-    def __init__(self, path: Path, sealed: SealedFile, view: SealedView, file: h5py.File) -> None:
+    def __init__(self, path: Path, sealed: SealedFile, view: _SealedView, file: h5py.File) -> None:
         self.path, self.sealed, self._view = path, sealed, view
         self._stored = plain_arrays(path, file, HEAD + sealed.length)
         facts = parse_json(str(attribute(file, "facts")), f"{path} is not a plain record: its facts are no JSON object")
@@ -156,7 +157,7 @@ def open_record(path: Path, kind: str | None = None) -> Iterator[Record]:
     with ExitStack() as stack:
         sealed = SealedFile(path)
         stack.callback(sealed.close)
-        view = SealedView(sealed)
+        view = _SealedView(sealed)
         with _one_line(path, view):
             file = stack.enter_context(h5py.File(view, "r"))
             record = Record(path, sealed, view, file)
@@ -166,7 +167,7 @@ def open_record(path: Path, kind: str | None = None) -> Iterator[Record]:
 
 
 def read_header(path: Path, kind: str | None = None) -> Header:
-    """Read what a record says of itself, verified; raises as `open_record`."""
+    """Read a record's header, verified; raises as `open_record`."""
     with open_record(path, kind) as record:
         return record.header
 
@@ -185,7 +186,7 @@ def is_record(path: Path) -> bool:
 
 
 @contextmanager
-def _one_line(path: Path, view: SealedView) -> Iterator[None]:
+def _one_line(path: Path, view: _SealedView) -> Iterator[None]:
     """Turn any failure of the HDF5 library into one line about the file; damage that it met comes first.
 
     The line is raised afresh, outside the handler: a library's exception that outlives this function keeps its
@@ -207,3 +208,87 @@ def _one_line(path: Path, view: SealedView) -> Iterator[None]:
         fault = type(met)(*met.args)
     if fault is not None:
         raise fault
+
+
+def lay_out(file: h5py.File, arrays: Mapping[str, Column], packed: bool) -> list[tuple[int, Column]]:
+    """Make a dataset of each array: write those that are worth packing, set room aside for the others.
+
+    Returns:
+        The byte address in the file of each array that is yet to be written.
+    """
+    extents = []
+    for name, array in arrays.items():
+        rows = chunk_rows(array.shape, array.dtype.itemsize) if packed else 0
+        if rows:
+            _write_packed(file, name, array, rows)
+        else:
+            extents.append((_reserve(file, name, array), array))
+    return extents
+
+
+def _reserve(file: h5py.File, name: str, array: Column) -> int:
+    """Make a contiguous dataset, its room set aside but not written; return its address."""
+    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    plist.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    plist.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    plist.set_obj_track_times(False)  # equal content, equal bytes
+    space = h5py.h5s.create_simple(array.shape) if array.shape else h5py.h5s.create(h5py.h5s.SCALAR)
+    kind = h5py.h5t.py_create(array.dtype, logical=True)
+    address: int = h5py.h5d.create(file.id, name.encode(), kind, space, plist).get_offset()
+    return address
+
+
+def _write_packed(file: h5py.File, name: str, array: Column, rows: int) -> None:
+    dataset = file.create_dataset(
+        name,
+        array.shape,
+        array.dtype,
+        chunks=(1, rows, *array.shape[2:]),
+        shuffle=True,
+        compression="gzip",
+        compression_opts=LEVEL,
+    )
+    for member, start in itertools.product(range(array.shape[0]), range(0, array.shape[1], rows)):
+        part = piece_of(array, (member, slice(start, min(start + rows, array.shape[1]))))
+        dataset.id.write_direct_chunk((member, start, *(0 for _ in array.shape[2:])), pack(part, rows))
+
+
+class _SealedView(io.RawIOBase):
+    """A sealed file without its table, as a file object for libhdf5.
+
+    Attributes:
+        fault: the first exception of a read; a C library may lose it on the way back to its caller.
+    """
+
+    def __init__(self, sealed: SealedFile) -> None:
+        super().__init__()
+        self._sealed, self._place = sealed, 0
+        self.fault: BaseException | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._place
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: HEAD + self._sealed.length}[whence]
+        self._place = base + offset
+        return self._place
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill the whole buffer; what HDF5 reads of the head, in search of its own mark, are zeros."""
+        out = memoryview(buffer).cast("B")
+        try:
+            head = min(max(0, HEAD - self._place), len(out))
+            out[:head] = bytes(head)
+            if rest := out[head:]:
+                self._sealed.read(self._place + head - HEAD, rest)
+        except BaseException as error:
+            self.fault = self.fault or error
+            raise
+        self._place += len(out)
+        return len(out)

@@ -2,7 +2,6 @@
 
 A sealed file is a 512-byte head, the content, and a table with the SHA-256 of each 128 KiB block of the content. The
 head holds the length of the content and the SHA-256 of itself and the table, so no bit anywhere can change unseen.
-This file knows bytes; what they mean it must not know.
 """
 
 from __future__ import annotations
@@ -11,36 +10,27 @@ import hashlib
 import os
 import re
 from collections import OrderedDict
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
 from replaybench.data.errors import UserError
-from replaybench.data.records.two_threads import in_order
 
 MAGIC: Final = b"replaybench record 2\n"
 HEAD: Final = 512
 BLOCK: Final = 1 << 17
 """A compromise: a reader of few rows hashes little beside them, and the table is 1/4096 of the file."""
-_SPAN: Final = 32
-"""Blocks read or hashed in one go."""
 _CACHED: Final = 16
 _DIGEST: Final = 32
 _HEAD: Final = re.compile(re.escape(MAGIC) + rb"content (\d{1,18})\nsha256 ([0-9a-f]{64})\n\0*")
 
 
 def seal(path: Path) -> None:
-    """Add head and table to a file whose first 512 bytes are free; the file is on its way to the disk after that."""
+    """Add head and table to a file whose first 512 bytes are free."""
     with path.open("r+b", buffering=0) as raw:
         file = raw.fileno()
         length = os.fstat(file).st_size - HEAD
-        with ThreadPoolExecutor(1) as flusher:
-            # The disk writes while the processor hashes. Its errors must be asked for: they are told only once.
-            flushed = flusher.submit(os.fsync, file) if length > _SPAN * BLOCK else None
-            table = b"".join(in_order(lambda span: _digests(file, span, length), _spans(0, _blocks(length))))
-            if flushed:
-                flushed.result()
+        blocks = ((os.pread(file, min(BLOCK, length - at), HEAD + at)) for at in range(0, length, BLOCK))
+        table = b"".join(hashlib.sha256(block).digest() for block in blocks)
         write_at(file, table, HEAD + length)
         write_at(file, _head(length, table), 0)
 
@@ -104,8 +94,8 @@ class SealedFile:
             raise self._damaged("its table of checksums does not match its own checksum")
         return length, bytes(table)
 
-    def read(self, start: int, out: memoryview, threads: bool = True) -> None:
-        """Fill `out` (bytes) with the content from byte `start`; what is large is read and hashed in `threads`."""
+    def read(self, start: int, out: memoryview) -> None:
+        """Fill `out` (bytes) with the content from byte `start`."""
         stop = start + len(out)
         if start < 0 or stop > self.length:
             raise self._damaged("it points beyond its own end")
@@ -115,10 +105,8 @@ class SealedFile:
             return
         self._copy(start, first * BLOCK, out)
         self.bytes_read += (last - first) * BLOCK
-        whole = out[first * BLOCK - start : last * BLOCK - start]
-        spans = ((low, whole[(low - first) * BLOCK : (high - first) * BLOCK]) for low, high in _spans(first, last))
-        for _ in in_order(self._read_span, spans) if threads else map(self._read_span, spans):
-            pass
+        for number in range(first, last):
+            self._read_block(number, out[number * BLOCK - start : (number + 1) * BLOCK - start])
         self._copy(last * BLOCK, stop, out[last * BLOCK - start :])
 
     def verify(self) -> None:
@@ -126,7 +114,7 @@ class SealedFile:
         scratch = memoryview(bytearray(BLOCK))
         for number, seen in enumerate(self._seen):
             if not seen:
-                self._read_span((number, scratch[: self.length - number * BLOCK]))
+                self._read_block(number, scratch[: self.length - number * BLOCK])
 
     @property
     def bytes_held(self) -> int:
@@ -151,22 +139,19 @@ class SealedFile:
             return self._cache[number]
         block = bytearray(min(BLOCK, self.length - number * BLOCK))
         self.bytes_read += len(block)
-        self._read_span((number, memoryview(block)))
+        self._read_block(number, memoryview(block))
         self._cache[number] = bytes(block)
         if len(self._cache) > _CACHED:
             self._cache.popitem(last=False)
         return self._cache[number]
 
-    def _read_span(self, span: tuple[int, memoryview]) -> None:
-        """Read and verify the blocks from the given number on that fill the given memory."""
-        first, out = span
-        self._fetch(HEAD + first * BLOCK, out)
-        for number in range(first, first + _blocks(len(out))):
-            block = out[(number - first) * BLOCK : (number - first + 1) * BLOCK]
-            if hashlib.sha256(block).digest() != self._table[number * _DIGEST : (number + 1) * _DIGEST]:
-                low = HEAD + number * BLOCK
-                raise self._damaged(f"bytes {low} to {low + len(block) - 1} do not match their checksum")
-            self._seen[number] = 1
+    def _read_block(self, number: int, out: memoryview) -> None:
+        """Read and verify a block."""
+        low = HEAD + number * BLOCK
+        self._fetch(low, out)
+        if hashlib.sha256(out).digest() != self._table[number * _DIGEST : (number + 1) * _DIGEST]:
+            raise self._damaged(f"bytes {low} to {low + len(out) - 1} do not match their checksum")
+        self._seen[number] = 1
 
     def _fetch(self, address: int, out: memoryview) -> None:
         while out:
@@ -192,14 +177,3 @@ def _head(length: int, table: bytes | bytearray) -> bytes:
 
 def _blocks(length: int) -> int:
     return -(-length // BLOCK)
-
-
-def _spans(first: int, last: int) -> Iterator[tuple[int, int]]:
-    for low in range(first, last, _SPAN):
-        yield low, min(low + _SPAN, last)
-
-
-def _digests(file: int, span: tuple[int, int], length: int) -> bytes:
-    low, high = span[0] * BLOCK, min(span[1] * BLOCK, length)
-    content = memoryview(os.pread(file, high - low, HEAD + low))
-    return b"".join(hashlib.sha256(content[at : at + BLOCK]).digest() for at in range(0, high - low, BLOCK))

@@ -1,8 +1,7 @@
 """What other people's code is made of: versions of packages, and the content of files that belong to none.
 
-A result is stale once the code behind it has changed. Code that is not compiled here can do anything, so unlike the
-hash of a plant's compiled functions this looks at whole modules: those that define a class or function, and what they
-import.
+A result is stale once the code behind it has changed. This looks at whole modules: those that define a class or
+function, and what they import.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Buffer files, checked before anything uses them: their facts by one schema, their arrays by one table of shapes.
 
-Files come from strangers, and checksums tell damage, not intent. Whoever reads a buffer opens it here; what comes after
-may rely on types, shapes and counts. Values are not looked at: that takes a pass over the file.
+Checksums detect damage, not intent. All readers of buffers open them here and may then rely on types, shapes and
+counts. Values are not checked: that would take a pass over the file.
 """
 
 from __future__ import annotations

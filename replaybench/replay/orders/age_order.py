@@ -2,12 +2,9 @@
 
 Under FIFO and FULL a slot's age is its place in the ring. Under reservoir or ranked retention any slot may be
 renewed, so each member keeps a log: every new occupant takes the next place, its predecessor's place falls empty,
-and when the log is full the empty places are squeezed out. **Why a log**: new experiences only ever come in at one
-end, so the order needs no search tree of keys, only a count of the places in use
-(`replaybench.replay.orders.priority_sums`). With a quarter of the places spare, squeezing costs a few operations per
-experience. A slot costs 15 bytes, 21 with priorities in order of age.
-
-This file knows slots and their order of arrival, nothing of what they hold.
+and when the log is full the empty places are squeezed out. New experiences only come in at one end, so a count of the
+places in use suffices (`replaybench.replay.orders.priority_sums`). A quarter of the places is spare. A slot costs
+15 bytes, 21 with priorities in order of age.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Work inside one row of a node of `replaybench.replay.orders.rank_tree`, in a few vector instructions.
 
 A row begins on a cache line and is named by the flat position of its first element. The functions here load it as one
-vector of fixed length, and LLVM makes of that what the processor has. Loops say the same, but the compiler unrolls
-the short ones into scalars instead: a row of 32 then takes longer than one of 64.
+vector of fixed length. Of loops over so few elements the compiler makes slower scalar code.
 """
 
 from __future__ import annotations

@@ -2,10 +2,8 @@
 
 **Structure**: a tree of fixed shape per member. Leaves are float32 priorities, sixteen to a node and a cache line;
 above them, sixteen float64 sums to a node, level upon level. A change adds up the sixteen numbers of each node on
-its way to the top afresh. **Why**: sums are thus a function of the leaves alone, whatever happened before; nothing
-drifts, and a tree loaded from its leaves draws as the one that was saved. It costs 4.6 bytes a position.
-
-This file knows positions and non-negative priorities. Positions are buffer slots, or places in an age log.
+its way to the top afresh. Sums thus depend on the leaves alone: nothing drifts, and a tree loaded from its leaves draws
+as the one that was saved. It costs 4.6 bytes a position. Positions are buffer slots, or places in an age log.
 """
 
 from __future__ import annotations

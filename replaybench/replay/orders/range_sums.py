@@ -1,8 +1,7 @@
 """Sums of priorities over a range of positions: how much lies in it, and which position of it holds the p-th part.
 
-A range is made up of whole nodes of the tree (`replaybench.replay.orders.priority_sums`), which are added up and gone
-into by themselves. **Why**: as a difference of two sums from the start, a range would be lost in the rounding of
-whatever else is stored, were one priority outside it a 10¹⁶ times as large. Nothing outside a range enters here.
+A range is made up of whole nodes of the tree (`replaybench.replay.orders.priority_sums`), which are added up by
+themselves: a difference of two sums from the start would lose a range next to one priority 10¹⁶ times as large.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """P ∝ rank^−α: the law by which ranks are drawn (Schaul et al. 2016; de Bruin et al. 2018, eq. 7).
 
-Its sums are needed for any number of ranks, and a table of them would cost eight bytes an experience. So only the
-first sums are tabled; from there on the Euler–Maclaurin formula gives them to rounding error in a few operations.
+The first sums are tabled; from there on the Euler–Maclaurin formula gives them to rounding error.
 """
 
 from __future__ import annotations

@@ -1,26 +1,20 @@
-"""An exact order over buffer slots: which slot has rank r, and which rank has slot s, after any single change.
+"""An exact order over buffer slots: which slot has rank r, after any change of a key.
 
-Rank-based replay draws the slot at a rank, retention takes victims from the other end; ranks are always current,
-nothing is re-sorted now and then. This file knows slots and float32 keys, nothing of what they stand for. Ties go by
-lower slot, or by age, the newest first (`rank_ages`).
+Rank-based replay draws the slot at a rank, retention takes victims from the other end. Ranks are always current. This
+file handles slots and float32 keys only. Ties go by lower slot, or by age, the newest first.
 
 **Structure**: one B+-tree per member over 64-bit entries `image(key) << 32 | position`, all distinct; ascending entries
 are descending keys, ties by lower position. A leaf is a row of 48 entries. An inner node holds for each of up to 32
 children a lower bound of its entries, the number of entries before it, and its number. Rows begin on cache lines and
 are padded with the largest value, so that work inside a node is a few vector instructions of fixed length without
 branches (`node_vectors`). The padding also tells whether a node is full. Nodes are split or merged on the way down, so
-that one pass suffices (`rank_tree`). A batch goes down together and remembers its way (`rank_batch`). Every node
+that one pass suffices (`rank_tree`). A batch goes down together and remembers its way. Every node
 but the root stays at least 14/32 or 23/48 full whatever happens, which bounds memory by 22.4 bytes per experience,
 key included. Random updates take 18; as a full node first shares with its neighbour, a fill in sorted order (all keys
 +inf) takes 14.
 
-**Why**, in ns per update, medians of interleaved calls on one core of an AMD EPYC (Zen 5), 32 members of 1e5, out of
-cache, batches of 256: 250 with loops over rows of 64 and four ways down the tree, two to ask for rows and two to
-change them; 102 with vectors of fixed length, images asked for in advance and the way down remembered; 86 with stages
-that overlap; 75 with rows of 48 and 32. Leaves of 64 and 32 took 10 and 16 more, at 1e6 43 and 15 more; leaves of 16
-are split too often. Of 1e4 in cache an update takes 46, and took 148. Drawing takes 13 (59 one by one). Proportional
-priorities (`priority_sums`) take 52 to draw and 23 to update. `benchmarks/speed/bench_order.py` measures growth,
-victims and memory.
+**Why**: an update takes 75 ns out of cache (AMD EPYC, Zen 5, 32 members of 1e5); plain loops over rows of 64 take 250.
+`benchmarks/speed/bench_order.py` measures growth, victims and memory.
 """
 
 from __future__ import annotations
@@ -32,13 +26,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from replaybench.data.kernel import kernel
 from replaybench.data.records.lazy_column import LazyColumn
-from replaybench.replay.orders.node_vectors import INNER, LEAF, borrow, count_before, count_leaf
-from replaybench.replay.orders.rank_ages import position_of, positions_for, slot_at, take_position
-from replaybench.replay.orders.rank_batch import order_arrive_all as order_arrive_all
-from replaybench.replay.orders.rank_batch import order_select_many as order_select_many
-from replaybench.replay.orders.rank_batch import order_update as order_update
-from replaybench.replay.orders.rank_batch import order_update_all as order_update_all
+from replaybench.replay.orders.node_vectors import (
+    INNER,
+    LEAF,
+    add_after,
+    borrow,
+    count_before,
+    insert_leaf,
+    remove_leaf,
+    request,
+)
 from replaybench.replay.orders.rank_tree import (
+    CHANGES,
     HEIGHT,
     LEAST_INNER,
     LEAST_LEAF,
@@ -95,22 +94,6 @@ def order_select(state: OrderState, m: int, rank: int) -> int:
 
 
 @kernel
-def order_rank(state: OrderState, m: int, slot: int) -> int:
-    """Return the rank of a slot, -1 if it is absent."""
-    borrowed, position = borrow(state), position_of(state, m, slot)
-    if position < 0:
-        return -1
-    image = borrowed.image[m, position]
-    entry, node, rank = entry_of(image, position), int(borrowed.head[m, ROOT]), 0
-    for _ in range(borrowed.head[m, HEIGHT]):
-        i = column_of(borrowed, inner_row(borrowed, m, node), entry)
-        rank += borrowed.before[m, node, i]
-        node = int(borrowed.child[m, node, i])
-    rank += int(count_leaf(borrowed.leaf, leaf_row(borrowed, m, node), entry)) - 1
-    return rank if image else -1
-
-
-@kernel
 def _load(state: OrderState, m: int, keys: NDArray[np.float32]) -> None:
     """Rebuild a member from the keys at its positions `[P]`, NaN where there is none."""
     for position in range(keys.size):
@@ -134,7 +117,7 @@ class RankOrder:
         inner = 1
         while (level := level // LEAST_INNER) > 1:
             inner += level
-        positions = positions_for(capacity) if by_age else capacity
+        positions = capacity + capacity // 4 + 1 if by_age else capacity
         self.by_age: Final = by_age
         self.state: Final = OrderState(
             image=np.zeros((members, positions), np.uint32),
@@ -209,3 +192,222 @@ class RankOrder:
         found = np.full(state.image.shape[1], np.nan, np.float32)
         found[first:] = keys[slots]
         return found
+
+
+_CHUNK: Final = 16  # updates; the rows of two chunks must stay in the first two cache levels
+_LARGE: Final = 4  # height from which the lowest inner nodes of some members lie out of cache
+# A plan has one row for each removal and each insertion in turn, of these columns, and a last row for all of them.
+_ENTRY, _LEAF_AT, _PATH = 0, 1, 2  # from _PATH on: flat positions in `child`, root first
+_MEMBER, _COUNT, _INNER_CHANGES, _LEAF_CHANGES = 0, 1, 2, 3
+_PLAN: Final = (2 * _CHUNK + 1, _PATH + 8)  # no tree of 2³¹ entries is higher than 8
+
+Indices = NDArray[np.int64]
+
+
+@kernel
+def order_select_many(state: OrderState, m: int, ranks: Indices, slots: Indices) -> None:
+    """Do `order_select` for each of `ranks[B]`, which are used up, into `slots[B]`."""
+    borrowed = borrow(state)
+    height = borrowed.head[m, HEIGHT]
+    slots[:] = borrowed.head[m, ROOT]
+    for level in range(height):
+        for b in range(ranks.size):
+            node = slots[b]
+            i = int(count_before(borrowed.before, inner_row(borrowed, m, node), np.int32(ranks[b]))) - 1
+            ranks[b] -= borrowed.before[m, node, i]
+            slots[b] = borrowed.child[m, node, i]
+            if level == height - 1:
+                request(borrowed.leaf, leaf_row(borrowed, m, slots[b]) + ranks[b])
+            elif level == height - 2 and height >= _LARGE:
+                row = inner_row(borrowed, m, slots[b])
+                for j in range(0, INNER, 16):
+                    request(borrowed.before, row + j)
+                    request(borrowed.child, row + j)
+    for b in range(ranks.size):
+        slots[b] = slot_at(borrowed, m, int(np.int64(borrowed.leaf[m, slots[b], ranks[b]] & np.uint64(0xFFFF_FFFF))))
+
+
+@kernel
+def _request_node(state: OrderState, m: int, node: int, leaf: bool) -> None:
+    if leaf:
+        for j in range(0, LEAF, 8):
+            request(state.leaf, leaf_row(state, m, node) + j)
+    else:
+        row = inner_row(state, m, node)
+        for j in range(0, INNER, 8):
+            request(state.bound, row + j)
+        for j in range(0, INNER, 16):
+            request(state.before, row + j)
+            request(state.child, row + j)
+
+
+@kernel
+def _make_plan(
+    state: OrderState, m: int, positions: Indices, keys: NDArray[np.float32], start: int, plan: Indices
+) -> None:
+    """Find where a chunk's entries, the old ones and the new ones, lie or belong, and ask for those rows."""
+    count, height = 0, state.head[m, HEIGHT]
+    for b in range(start, min(start + _CHUNK, positions.size)):
+        if positions[b] >= 0:
+            plan[count, _ENTRY] = np.int64(entry_of(state.image[m, positions[b]], positions[b]))
+            plan[count + 1, _ENTRY] = np.int64(entry_of(image_of(keys[b]), positions[b]))
+            count += 2
+    for k in range(count):
+        plan[k, _LEAF_AT] = state.head[m, ROOT]
+    for level in range(height):
+        for k in range(count):
+            row = inner_row(state, m, plan[k, _LEAF_AT])
+            i = column_of(state, row, np.uint64(plan[k, _ENTRY]))
+            node = int(state.child[m, plan[k, _LEAF_AT], i])
+            plan[k, _PATH + level], plan[k, _LEAF_AT] = row + i, node
+            if level == height - 1 or (level == height - 2 and height >= _LARGE):
+                _request_node(state, m, node, level == height - 1)
+    plan[-1, _MEMBER], plan[-1, _COUNT] = m, count
+    plan[-1, _INNER_CHANGES], plan[-1, _LEAF_CHANGES] = state.head[m, CHANGES], state.head[m, CHANGES + 1]
+
+
+@kernel
+def _find_leaf(state: OrderState, m: int, plan: Indices, k: int) -> None:
+    """Find the leaf of an entry anew under the same inner node."""
+    height = state.head[m, HEIGHT]
+    if height:
+        row = plan[k, _PATH + height - 1] & -INNER
+        i = column_of(state, row, np.uint64(plan[k, _ENTRY]))
+        plan[k, _PATH + height - 1] = row + i
+        plan[k, _LEAF_AT] = state.child[m, row // INNER - m * state.child.shape[1], i]
+
+
+@kernel
+def _count_path(state: OrderState, plan: Indices, k: int, height: int, change: int) -> None:
+    for level in range(height):
+        column = plan[k, _PATH + level] & (INNER - 1)
+        add_after(state.before, plan[k, _PATH + level] - column, column, change)
+
+
+@kernel
+def _can_move(state: OrderState, m: int, source: int, target: int) -> bool:
+    """Return whether one leaf can lose an entry and another gain one without a split or a merge."""
+    spare, room = state.leaf[m, source, LEAST_LEAF] != NOTHING, state.leaf[m, target, LEAF - 1] == NOTHING
+    return bool(source == target or (spare & room))
+
+
+@kernel
+def _carry_out(state: OrderState, plan: Indices) -> None:
+    """Change what was planned. The tree and the images may have changed since, so each step looks first."""
+    m, count = plan[-1, _MEMBER], plan[-1, _COUNT]
+    for k in range(0, count, 2):
+        old, new = np.uint64(plan[k, _ENTRY]), np.uint64(plan[k + 1, _ENTRY])
+        position, image = int(new & np.uint64(0xFFFF_FFFF)), np.uint32(new >> np.uint64(32))
+        current = state.image[m, position]
+        if current == image:
+            continue
+        if not current or current != old >> np.uint64(32) or plan[-1, _INNER_CHANGES] != state.head[m, CHANGES]:
+            place(state, m, position, image)
+            continue
+        if plan[-1, _LEAF_CHANGES] != state.head[m, CHANGES + 1]:
+            _find_leaf(state, m, plan, k)
+            _find_leaf(state, m, plan, k + 1)
+        if _can_move(state, m, plan[k, _LEAF_AT], plan[k + 1, _LEAF_AT]):
+            height = state.head[m, HEIGHT]
+            _count_path(state, plan, k, height, -1)
+            remove_leaf(state.leaf, leaf_row(state, m, plan[k, _LEAF_AT]), old)
+            _count_path(state, plan, k + 1, height, 1)
+            insert_leaf(state.leaf, leaf_row(state, m, plan[k + 1, _LEAF_AT]), new)
+            state.image[m, position] = image
+        else:
+            place(state, m, position, image)
+
+
+@kernel
+def _update(state: OrderState, positions: Indices, keys: NDArray[np.float32]) -> None:
+    plans = np.empty((2, *_PLAN), np.int64)
+    width, parts = state.image.shape[1], -(-positions.shape[1] // _CHUNK)
+    chunks = positions.shape[0] * parts
+    for turn in range(chunks + 2 if chunks else 0):
+        row, start = turn // parts, turn % parts * _CHUNK
+        if turn < chunks:
+            for b in range(start, min(start + _CHUNK, positions.shape[1])):
+                request(state.image, row * width + max(positions[row, b], 0))
+        if 0 < turn <= chunks:
+            row, start = (turn - 1) // parts, (turn - 1) % parts * _CHUNK
+            _make_plan(state, row, positions[row], keys[row], start, plans[turn & 1])
+        if turn > 1:
+            _carry_out(state, plans[1 - (turn & 1)])
+
+
+@kernel
+def order_update_all(state: OrderState, slots: Indices, keys: NDArray[np.float32]) -> None:
+    """Give each of `slots[M, B]` in turn its new `keys[M, B]`, skipping slots below 0.
+
+    Where ties go by age, slots that are not in the order are skipped too.
+    """
+    borrowed = borrow(state)
+    if state.position_of.shape[1]:
+        _update(borrowed, positions_of(borrowed, slots), keys)
+    else:  # positions are slots, and a copy would cost as much as the update
+        _update(borrowed, slots, keys)
+
+
+@kernel
+def order_arrive_all(state: OrderState, slots: Indices, keys: NDArray[np.float32]) -> None:
+    """Give the new occupants of `slots[M]` their `keys[M]`, skipping slots below 0; they are the newest."""
+    borrowed = borrow(state)
+    positions = slots.copy().reshape((slots.size, 1))
+    if state.position_of.shape[1]:
+        for m in range(slots.size):
+            if slots[m] >= 0:
+                positions[m, 0] = take_position(borrowed, m, slots[m])
+    _update(borrowed, positions, keys.reshape((keys.size, 1)))
+
+
+@kernel
+def _move_up(state: OrderState, m: int) -> None:
+    """Move the positions in use to the end, and build the tree anew."""
+    free = state.image.shape[1]
+    for position in range(free - 1, -1, -1):
+        if state.image[m, position]:
+            free -= 1
+            slot = state.slot_at[m, position]
+            state.image[m, free], state.slot_at[m, free] = state.image[m, position], slot
+            state.position_of[m, slot] = free
+    state.image[m, :free] = 0
+    state.head[m, TAKEN] = free
+    build(state, m)
+
+
+@kernel
+def take_position(state: OrderState, m: int, slot: int) -> int:
+    """Take a slot out of the order and give it the next position, that of the newest."""
+    old = state.position_of[m, slot]
+    if old >= 0:
+        place(state, m, old, np.uint32(0))
+    if state.head[m, TAKEN] == 0:
+        _move_up(state, m)
+    position = state.head[m, TAKEN] - 1
+    state.head[m, TAKEN] = position
+    state.slot_at[m, position], state.position_of[m, slot] = slot, position
+    return int(position)
+
+
+@kernel
+def position_of(state: OrderState, m: int, slot: int) -> int:
+    """Return a slot's position, −1 if it has none."""
+    return int(state.position_of[m, slot] if state.position_of.shape[1] else np.int64(slot))
+
+
+@kernel
+def slot_at(state: OrderState, m: int, position: int) -> int:
+    """Return the slot of a position; of one out of range, as an empty order gives, the slot of the last."""
+    if not state.slot_at.shape[1]:
+        return position
+    return int(state.slot_at[m, min(position, state.slot_at.shape[1] - 1)])
+
+
+@kernel
+def positions_of(state: OrderState, slots: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the positions of `slots` `[M, B]`, −1 for slots below 0 and absent ones."""
+    positions = np.empty(slots.shape, np.int64)
+    for m in range(slots.shape[0]):
+        for b in range(slots.shape[1]):
+            positions[m, b] = position_of(state, m, slots[m, b]) if slots[m, b] >= 0 else -1
+    return positions

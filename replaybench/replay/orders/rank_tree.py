@@ -1,7 +1,6 @@
 """The tree under `replaybench.replay.orders.rank_order`: nodes of sorted entries, split and merged on the way down.
 
-The module docstring there says what the structure is and why. This file knows positions, entries and nodes; what has
-its key at a position is the order's business. `leaf` tells in all functions which kind of node is meant.
+In all functions `leaf` is true for leaves and false for inner nodes.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ ROOT, HEIGHT, SIZE, CHANGES, FREE, USED, TAKEN = 0, 1, 2, 3, 5, 7, 9
 class OrderState(NamedTuple):
     """The arrays of M members with C slots and P positions each, as kernels take them: L leaves and I inner nodes.
 
-    Positions are slots, unless ties go by age (`replaybench.replay.orders.rank_ages`).
+    Positions are slots, unless ties go by age (`replaybench.replay.orders.rank_order`).
 
     Attributes:
         image: uint32 `[M, P]`, the key at each position as `image_of` writes it, 0 where there is none.

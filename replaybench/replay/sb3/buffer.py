@@ -1,9 +1,7 @@
 """Stable-Baselines3 learns from our buffers: `StrategyReplayBuffer` stands in for its `ReplayBuffer`.
 
-Retention strategies and draws that need no answer from the learner work with every off-policy algorithm of
-Stable-Baselines3 as it is. The others need answers from the training code: the subclasses in
-`replaybench.replay.sb3.learners` give them, and any other may offer the same through `feedback`. This file knows
-nothing of learners.
+Strategies without feedback work with every off-policy algorithm of Stable-Baselines3. The others need feedback from the
+training code: the subclasses in `replaybench.replay.sb3.learners` return it, and others may through `feedback`.
 """
 
 from __future__ import annotations
@@ -195,7 +193,7 @@ class StrategyReplayBuffer(ReplayBuffer):
 
     @property
     def batch(self) -> ReplayBatch:
-        """What the strategy says of the batch drawn last; overwritten by the next `sample`."""
+        """The batch drawn last, with the strategy's numbers; overwritten by the next `sample`."""
         if self._batch is None:
             raise ValueError("no batch was drawn yet")
         return self._batch

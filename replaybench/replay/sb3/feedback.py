@@ -1,7 +1,4 @@
-"""What a strategy asks of the code that trains with it, beyond storing and drawing.
-
-Training code of others may not give it; then the strategy is refused rather than run as something else.
-"""
+"""What a strategy needs of the training code beyond storing and drawing; without it the strategy is refused."""
 
 from __future__ import annotations
 

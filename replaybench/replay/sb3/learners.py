@@ -1,9 +1,8 @@
-"""DDPG, TD3 and SAC of Stable-Baselines3 that give a replay strategy what it asks for.
+"""DDPG, TD3 and SAC of Stable-Baselines3 with the feedback that replay strategies need.
 
-A phase is one call of their own `train()`, which runs as it is. What a strategy says of a batch enters from outside:
-weights multiply gradients on their way back, which is what the gradient of a weighted loss is; |δ| is read off the
-gradient of the critics' squared errors; the learning rate is set just before a step. The hooks that do this are there
-only during a phase, and only those that the strategy needs, so that nothing of them is in copies and saved files.
+A phase is one call of their own `train()`, unchanged. Hooks multiply gradients by weights (the gradient of a weighted
+loss), read |δ| off the gradient of the critics' squared errors, and set the learning rate just before a step. Only the
+hooks that the strategy needs are there, and only during a phase, so that copies and saved files hold none.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ Tensor = torch.Tensor
 
 
 class StrategyLearner(OffPolicyAlgorithm):
-    """What the three share: they make the buffer, tell it what it may know, and take what it says of a batch.
+    """Base class: makes the buffer, passes it contexts, and applies its weights and rates.
 
     `replay_buffer_kwargs` takes `strategy` and `seed` (the model's own seed, or 0, if not given).
 

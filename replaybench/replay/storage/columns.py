@@ -1,9 +1,8 @@
 """Stored experiences of a population: `[M, N]` slots, one contiguous float32 row each.
 
-A row holds every field of an experience side by side, so that storing or fetching one costs one cache line, not
-one per field; named columns are views. Where the unit of replay is several steps, a row holds the steps one after
-the other. Each slot carries the serial number of its occupant (1 = the first experience that the member collected,
-0 = empty), by which a stale annotation of an evicted experience is recognised.
+A row holds all fields of an experience, so that storing or fetching one touches few cache lines; named columns are
+views. Where the unit of replay is several steps, a row holds the steps one after the other. Each slot has the serial
+number of its occupant (1 = the member's first experience, 0 = empty), by which stale annotations are recognised.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Where each member's episodes began, so that every stored experience knows its episode and its step in it.
-
-Two numbers per experience would cost eight bytes; the serial number of each episode's first experience says the same.
-"""
+"""Serial numbers of each episode's first experience, from which every experience's episode and step follow."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """How much noise the replayed experiences carry (de Bruin et al. 2018, table 6).
 
-Strategies that favour large TD errors also favour noisy samples. Where the noise that was added is stored with the
-experiences, every batch counts into the mean absolute noise of each state and action.
+Strategies that favour large TD errors also favour noisy samples.
 """
 
 from __future__ import annotations

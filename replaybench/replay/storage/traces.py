@@ -1,8 +1,7 @@
 """Numbers per stored step that a learner derives along its episode: a value, an importance weight, a return.
 
-They lie in an array of their own, beside the columns, so that a sweep along an episode reads a few bytes per step and
-not whole rows; links lead from each step to its neighbours wherever retention has put them. This file knows when steps
-come and go and which follow each other; what the numbers mean is the learner's `TraceRule`.
+They have an array of their own, so that a sweep along an episode reads a few bytes per step. Links lead from each step
+to its neighbours wherever retention has put them. The learner's `TraceRule` computes the numbers.
 """
 
 from __future__ import annotations
@@ -118,9 +117,7 @@ class Traces:
 
     def of(self, idx: Slots) -> Values:
         """Return the numbers `[M, B, K]` of the steps in slots `idx` `[M, B]`."""
-        numbers = np.empty((*idx.shape, self.values.shape[2]), np.float32)
-        _gather(self.values, idx, numbers)
-        return numbers
+        return np.take_along_axis(self.values, idx[:, :, None], axis=1)
 
     def state_dict(self, stored: int) -> dict[str, NDArray[Any]]:
         """Return numbers and links of the first `stored` slots, as views."""
@@ -158,14 +155,6 @@ class Traces:
         rule: Any = self.rule
         if hasattr(rule, "loaded"):
             rule.loaded(self.values, count)
-
-
-@kernel
-def _gather(values: Values, idx: Slots, numbers: Values) -> None:
-    for m in range(idx.shape[0]):
-        for b in range(idx.shape[1]):
-            for k in range(values.shape[2]):
-                numbers[m, b, k] = values[m, idx[m, b], k]
 
 
 @kernel

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError
-from replaybench.data.kernel import kernel
 from replaybench.replay.arrays import Floats, State
 
 _MOST: Final = np.iinfo(np.uint16).max
@@ -64,7 +63,9 @@ class Assembly:
         """Append a step `[M, W]` of each active member; return whose unit is complete `[M]`."""
         if self.unit.episode and (active & (self.filled == self.unit.steps)).any():
             raise OverflowError(f"an episode is longer than the {self.unit.steps} steps of its unit of replay")
-        _append(self.rows, self.filled, self.width, row, active)
+        steps = self.rows.reshape(len(self.rows), -1, self.width)
+        steps[active, self.filled[active]] = row[active]
+        self.filled += active
         full = self.filled == self.unit.steps if not self.unit.episode else ended
         complete: NDArray[np.bool_] = active & (full | ended)
         return complete
@@ -96,15 +97,6 @@ class Assembly:
             raise ValueError(f"a unit under way does not fit into {self.unit.steps} steps")
         self.rows[:], self.filled[:] = state["unit_rows"], filled
         self.length[:, : state["length"].shape[1]] = state["length"]
-
-
-@kernel
-def _append(rows: Floats, filled: NDArray[np.int64], width: int, row: Floats, active: NDArray[np.bool_]) -> None:
-    for m in range(filled.size):
-        if active[m]:
-            for w in range(width):
-                rows[m, filled[m] * width + w] = row[m, w]
-            filled[m] += 1
 
 
 def mean_over_steps(values: Floats, length: NDArray[np.uint16]) -> Floats:

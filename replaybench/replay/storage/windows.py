@@ -1,8 +1,7 @@
 """What led to a replayed step: the steps of its episode that end with it, as far as they are still stored.
 
-Learners with a memory need them. They are found along the links that `Traces` keeps between stored steps, so that every
-retention and every sampling goes with them: a window is shorter where its episode began, or where a step of it was
-never kept or has been evicted.
+Recurrent policies need them. They are found along the links between stored steps, under every retention and sampling: a
+window is shorter where its episode began, or where a step of it was never stored or has been evicted.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from replaybench.data.kernel import kernel
 from replaybench.replay.storage.columns import Columns
-from replaybench.replay.storage.traces import Bools, Links, Slots, Values
+from replaybench.replay.storage.traces import Bools, Links, Slots, Traces, Values
 
 Floats = NDArray[np.float32]
 
@@ -53,13 +52,13 @@ class OnlyLinks:
     ) -> None: ...
 
 
-def windows(columns: Columns, previous: Links, idx: Slots, steps: int) -> Window:
-    """Return the windows of at most `steps` steps that end in slots idx `[M, B]`; `previous` `[M, N]` links them."""
+def windows(columns: Columns, traces: Traces, idx: Slots, steps: int) -> Window:
+    """Return the windows of at most `steps` steps that end in slots idx `[M, B]`."""
     seen, kept = columns.spans["observation"], columns.spans.get(MEMORY, slice(0, 0))
     observation = np.zeros((*idx.shape, steps, seen.stop - seen.start), np.float32)
     length = np.empty(idx.shape, np.int64)
     memory = np.empty((*idx.shape, kept.stop - kept.start), np.float32)
-    _gather(columns.rows, previous, idx, seen.start, kept.start, observation, length, memory)
+    _gather(columns.rows, traces.previous, idx, seen.start, kept.start, observation, length, memory)
     return Window(observation, length, memory)
 
 

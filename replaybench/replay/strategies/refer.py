@@ -1,9 +1,9 @@
 """Remember and Forget for Experience Replay (Novati & Koumoutsakos 2019, section 3), as the notation names it.
 
-A sampling modifier that changes neither draws nor weights: the learner gets it and heeds it in its gradients. A stored
-step is far-policy if its importance weight ρ = π(a|s)/μ(a|s) does not lie within (1/c_max, c_max), where
-c_max = 1 + C/(1 + A·t) at update t. Rule 1 takes far-policy steps out of the gradients; Rule 2 pulls the policy π
-towards the past behaviours μ with weight 1 − β, and β rises or falls to hold the fraction of far-policy steps at D.
+It changes neither draws nor weights: the learner uses it in its gradients. A stored step is far-policy if its
+importance weight ρ = π(a|s)/μ(a|s) does not lie within (1/c_max, c_max), where c_max = 1 + C/(1 + A·t) at update t.
+Rule 1 takes far-policy steps out of the gradients; Rule 2 pulls the policy π towards the past behaviours μ with weight
+1 − β, and β rises or falls to hold the fraction of far-policy steps at D.
 """
 
 from __future__ import annotations

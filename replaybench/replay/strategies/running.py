@@ -1,4 +1,4 @@
-"""Running forms: what a part of a strategy does and remembers for a population."""
+"""Running forms of a strategy's parts: they hold a population's state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from replaybench.replay.strategies.view import BufferView
 
 
 class Running:
-    """A part of a strategy at work; by default it notices nothing and keeps nothing."""
+    """A part of a strategy at work; by default it holds no state."""
 
     def stored(self, slots: Indices) -> None:
         """Called after an experience was stored in `slots[m]` of each member (−1: none)."""

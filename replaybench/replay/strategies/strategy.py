@@ -1,7 +1,4 @@
-"""One point of the field: what enters a buffer, what is kept, what is replayed and how it is weighted.
-
-Combinations that make no sense are refused here, with the reason, before anything is computed.
-"""
+"""A strategy: entry, retention, sampling, weighting. Combinations that make no sense are refused here."""
 
 from __future__ import annotations
 
@@ -20,10 +17,10 @@ from replaybench.replay.strategies.weighting.interface import Weighting
 
 @dataclass(frozen=True)
 class Strategy:
-    """What is kept and what is replayed; `refer`, which changes neither, is for the learner.
+    """Entry, retention, sampling and weighting; `refer` is for the learner.
 
     Raises:
-        UserError: the parts do not go together; says why.
+        UserError: the parts do not go together.
     """
 
     retention: Retention
@@ -65,7 +62,7 @@ class Strategy:
 
     @property
     def by_td_error(self) -> bool:
-        """Whether it goes by TD errors, which the learner must then return."""
+        """Whether it depends on TD errors, which the learner must then return."""
         return "td_error" in self.orders or "td_error" in self.sampling.feedback
 
     def at(self, frequency: float) -> Strategy:

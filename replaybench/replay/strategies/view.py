@@ -1,4 +1,4 @@
-"""What a running strategy sees: of the buffer when a population starts, and of the run with every batch."""
+"""What a running strategy may read: the buffer, and the run's progress with every batch."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class BufferView(NamedTuple):
 
 
 class Context(NamedTuple):
-    """All that a strategy may know beside the stored experiences.
+    """What a strategy may depend on besides the stored experiences.
 
     Attributes:
         update, updates_in_phase: which update of its phase this is, from 0, and of how many.

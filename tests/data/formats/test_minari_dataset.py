@@ -261,25 +261,3 @@ def test_a_link_to_a_pipe_is_not_opened(root: Path) -> None:
     with pytest.raises(UserError, match="is damaged, or no Minari dataset"):
         read_dataset(folder)
     signal.alarm(0)
-
-
-def test_an_episode_that_links_to_another_file_is_not_read(root: Path) -> None:
-    folder, elsewhere = write([episode(5)]), root / "private.h5"
-    with h5py.File(elsewhere, "w") as file, h5py.File(folder / "data" / "main_data.hdf5", "r+") as data:
-        data.copy("episode_0", file, "hidden")
-        del data["episode_0"]
-        data["episode_0"] = h5py.ExternalLink(str(elsewhere), "/hidden")
-    with pytest.raises(UserError, match="episode 0 is missing, or a link to elsewhere"):
-        read_dataset(folder)
-
-
-def test_a_chunk_is_unpacked_whole_and_has_to_fit(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = write([episode(5)])
-    with h5py.File(folder / "data" / "main_data.hdf5", "r+") as file:
-        del file["episode_0/rewards"]
-        chunked = {"maxshape": (None,), "chunks": (1 << 17,), "compression": "gzip"}
-        file.create_dataset("episode_0/rewards", data=np.zeros(5), **chunked)
-    assert len(read_dataset(folder)[1]) == 1
-    monkeypatch.setattr(table, "MAX_BYTES", 1 << 19)
-    with pytest.raises(UserError, match="holds more than"):
-        read_dataset(folder)

@@ -59,14 +59,6 @@ def test_npz_reads_any_plain_numbers_as_float64(tmp_path: Path) -> None:
     assert log.columns["on"].tolist() == [1.0, 0.0]
 
 
-def test_numpys_own_text_is_read(tmp_path: Path) -> None:
-    table = np.random.default_rng(0).normal(size=(20, 3))
-    table[:, 0] = np.arange(20)
-    np.savetxt(tmp_path / "log.txt", table, header="time,angle,voltage", delimiter=",")
-    log = read_log(tmp_path / "log.txt")
-    np.testing.assert_array_equal(np.stack(list(log.columns.values()), axis=1), table)
-
-
 def test_the_time_column_is_named_or_found_or_absent(tmp_path: Path) -> None:
     path = text_log(tmp_path, "stamp,T,a\n5,1,0\n6,2,0\n")
     by_name, by_custom = read_log(path, "stamp").time, read_log(path).time
@@ -124,11 +116,6 @@ def test_rows_without_a_time_are_refused_or_left_out(tmp_path: Path) -> None:
     assert (log.time.tolist(), log.where(1)) == ([0.0, 1.0], "line 4")
 
 
-def test_only_python_takes_an_underscore_for_a_part_of_a_number(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"line 3 holds '1_0', which is not a number"):
-        read_log(text_log(tmp_path, "time,angle\n0,1\n1,1_0\n")).column("angle")
-
-
 def test_dates_are_seconds_after_the_first(tmp_path: Path) -> None:
     dates = (
         "2024-12-31T23:59:59.98",
@@ -169,12 +156,6 @@ def test_other_forms_of_dates_are_read_when_they_are_stated(date: str, form: str
     assert "--date-format" in problem(path, "time") or date[0] == "1"
     log = read_log(path, options=TextOptions(date_format=form))
     assert log.time is not None
-
-
-def test_dates_with_dots_begin_with_the_day(tmp_path: Path) -> None:
-    log = read_log(text_log(tmp_path, "stamp;angle\n31.12.2023 23:59:59,5;1\n1.1.2024 00:00:00;2\n"))
-    assert log.time is not None
-    assert log.time.tolist() == [0.0, 0.5]
 
 
 @pytest.mark.parametrize("mark", [";", "\t"])
@@ -347,10 +328,3 @@ def test_what_numbers_take_in_memory_counts_not_what_they_take_on_disk(
     for name in ("flags.npz", "zeros.csv"):
         with pytest.raises(UserError, match=f"{name} holds more than"):
             read_log(tmp_path / name)
-
-
-def test_a_header_that_is_no_python_is_one_line(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
-        archive.writestr("t.npy", b"\x93NUMPY\x01\x00\x01\x00(")
-    with pytest.raises(UserError, match="cannot be read"):
-        read_log(tmp_path / "a.npz")

@@ -23,7 +23,6 @@ from replaybench.data.records.array_check import own_item
 from replaybench.data.records.compression import pack
 from replaybench.data.records.record import is_record, open_record, read_header, read_record, write_record
 from replaybench.data.records.sealed_file import BLOCK, HEAD, SealedFile, seal
-from replaybench.data.records.sealed_view import SealedView
 
 RNG = np.random.Generator(np.random.PCG64(0))
 ARRAYS: dict[str, np.ndarray] = {
@@ -83,13 +82,6 @@ def test_records_are_ordinary_hdf5(record: Path) -> None:
         for name, array in ARRAYS.items():
             np.testing.assert_array_equal(file[name][()], array)
         assert bool(file["columns"].chunks) == (file["columns"].compression == "gzip")
-
-
-def test_packing_packs(tmp_path: Path) -> None:
-    smooth = np.sin(np.arange(400_000, dtype=np.float32) / 1000).reshape(2, -1, 1)
-    for form in FORMS:
-        write_record(tmp_path / f"{form}.h5", "buffer", {}, {"a": smooth}, form)
-    assert (tmp_path / "gzip.h5").stat().st_size < 0.8 * (tmp_path / "None.h5").stat().st_size
 
 
 @pytest.mark.parametrize("name", ["strided", "cube", "columns", "units", "zeros", "hollow"])
@@ -162,11 +154,6 @@ def flip(path: Path, at: int, bit: int = 0) -> None:
         raw.write(bytes([byte]))
 
 
-def test_files_are_as_written_after_all_flips(flipped: dict[str | None, Path]) -> None:
-    for path in flipped.values():
-        assert_as_written(path)
-
-
 def test_damage_is_placed_and_spares_what_is_elsewhere(tmp_path: Path) -> None:
     path, array = tmp_path / "x.h5", RNG.integers(0, 255, (4, 10 * BLOCK), np.uint8)
     write_record(path, "buffer", FACTS, {"a": array})
@@ -192,14 +179,6 @@ def test_truncated_files_are_refused(record: Path, keep: int) -> None:
 def test_appended_bytes_are_refused(record: Path) -> None:
     record.write_bytes(record.read_bytes() + bytes(32))
     assert "bytes, " in refusal(record)
-
-
-def test_a_file_cut_short_while_open_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "x.h5"
-    write_record(path, "buffer", FACTS, {"a": np.zeros((2, 10 * BLOCK), np.uint8)})
-    with open_record(path) as opened:
-        os.truncate(path, 3 * BLOCK)
-        assert "ends early" in refusal(path, lambda _: opened.read("a"))
 
 
 def test_a_disk_that_fails_is_one_line(record: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,12 +211,13 @@ def test_a_failed_read_under_hdf5_comes_out_as_itself(
     """Whichever of the library's reads fails, it neither crashes, hangs nor hides the reason."""
     true_read, seen = SealedFile.read, 0
 
-    def read(self: SealedFile, start: int, out: memoryview, threads: bool = True) -> None:
+    def read(self: SealedFile, start: int, out: memoryview) -> None:
         nonlocal seen
-        seen += not threads
-        if not threads and seen == failing:
+        by_hdf5 = sys._getframe(1).f_code.co_name == "readinto"
+        seen += by_hdf5
+        if by_hdf5 and seen == failing:
             raise error
-        true_read(self, start, out, threads)
+        true_read(self, start, out)
 
     monkeypatch.setattr(SealedFile, "read", read)
     failing = 0
@@ -249,17 +229,6 @@ def test_a_failed_read_under_hdf5_comes_out_as_itself(
         with pytest.raises(type(error)) as caught:
             read_record(record)
         assert (type(caught.value), caught.value.args) == (type(error), error.args)
-
-
-def test_the_view_is_a_file(record: Path) -> None:
-    sealed = SealedFile(record)
-    with SealedView(sealed) as view:
-        assert view.readable()
-        assert view.seekable()
-        assert view.seek(0, os.SEEK_END) == HEAD + sealed.length
-        assert view.seek(HEAD - 4) == view.tell() == HEAD - 4
-        assert view.read(12) == bytes(4) + b"\x89HDF\r\n\x1a\n"
-    sealed.close()
 
 
 def tricked(path: Path, trick: str) -> None:

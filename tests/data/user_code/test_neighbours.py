@@ -59,13 +59,6 @@ def test_nor_a_file_beside_it(tmp_path: Path) -> None:
         mine(tmp_path / "b", "from helper import SHARE\n", "from tools import SHARE", "tools.py")
 
 
-def test_a_linked_file_is_the_file(tmp_path: Path) -> None:
-    mine(tmp_path / "a", "SHARE = 0.25\n")
-    (tmp_path / "b").mkdir()
-    (tmp_path / "b" / "helper.py").symlink_to(tmp_path / "a" / "helper.py")
-    assert mine(tmp_path / "b", "SHARE = 0.25\n").share == 0.25
-
-
 @pytest.mark.parametrize(
     ("imported", "file"),
     [
@@ -86,15 +79,6 @@ def test_a_number_of_another_file_is_part_of_what_a_class_is_made_of(imported: s
         told.add(made_of(found))
         _forget(before)
         importlib.invalidate_caches()
-    assert len(told) == 2
-
-
-def test_so_is_one_that_a_package_takes_from_a_file_of_its_own(tmp_path: Path) -> None:
-    (tmp_path / "tools").mkdir()
-    told = set()
-    for share in ("0.25", "0.125"):
-        (tmp_path / "tools" / "shares.py").write_text(f"SHARE = {share}\n")
-        told.add(made_of(mine(tmp_path, "from .shares import SHARE\n", "from tools import SHARE", "tools/__init__.py")))
     assert len(told) == 2
 
 

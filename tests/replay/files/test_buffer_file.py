@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from replaybench.data.errors import UserError
-from replaybench.data.records.record import open_record, read_record, write_record
+from replaybench.data.records.record import read_record, write_record
 from replaybench.replay.buffer import Replay, step_fields
 from replaybench.replay.files.buffer_file import load_replay, replay_arrays, replay_facts
 from replaybench.replay.storage.units import STEP, Unit, segment
@@ -85,21 +85,6 @@ def test_amid_a_unit_its_steps_stay_what_they_were(tmp_path: Path) -> None:
     write_record(path, "buffer", {**facts, "order": ["action"]}, replay_arrays(replay))
     with pytest.raises(UserError, match="order must name each of the fields once"):
         load_replay(path)
-
-
-def test_one_member_is_loaded_without_reading_the_others(tmp_path: Path) -> None:
-    replay = Replay(parse("FULL[PER]"), FIELDS, 40_000, 0, range(8), 8)
-    replay.episodes.step(replay.collected, np.ones(8, np.bool_), np.zeros(8, np.bool_))
-    replay.columns.rows[:] = 1
-    replay.columns.serial[:] = np.arange(1, 40_001)
-    for count in (replay.count, replay.offers, replay.collected):
-        count[:] = 40_000
-    replay.orders["td_error"].load_keys(np.ones((8, 40_000), np.float32))
-    path = tmp_path / "buffer.h5"
-    write_record(path, "buffer", replay_facts(replay), replay_arrays(replay))
-    with open_record(path) as record:
-        assert record.read("observation", member=3).shape == (40_000, 2)
-        assert record.sealed.bytes_read < path.stat().st_size / 8
 
 
 def test_every_experience_knows_its_episode_and_step(tmp_path: Path) -> None:

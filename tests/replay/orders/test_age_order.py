@@ -63,16 +63,3 @@ def test_ages_are_the_naive_ones_after_renewals(
             naive[m].renew(slot, priority)
         for m in range(2):
             assert_ages(log, m, naive[m], weighted)
-
-
-def test_squeezes_change_no_age() -> None:
-    rng = np.random.Generator(np.random.PCG64(1))
-    log, naive = AgeLog(1, 1000, weighted=True), NaiveAges()
-    squeezes, end = 0, 0
-    for slot in rng.integers(0, 1000, 6000).tolist():
-        age_renew(log.state, 0, slot)
-        sum_set(log.state.priority, 0, log.state.place_of[0, slot], slot + 1.0)
-        naive.renew(slot, slot + 1.0)
-        squeezes, end = squeezes + (log.state.end[0] <= end), int(log.state.end[0])
-    assert squeezes >= 10
-    assert_ages(log, 0, naive, True)

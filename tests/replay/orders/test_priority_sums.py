@@ -84,23 +84,6 @@ def test_sums_depend_on_the_leaves_alone(size: int, changes: list[tuple[int, flo
 
 
 @kernel
-def _walk(state: SumState, rounds: int) -> None:
-    for i in range(rounds):
-        sum_set(state, 0, i * 7919 % 5000, 1e6 if i % 2 else 1e-6)
-    for i in range(5000):
-        sum_set(state, 0, i, 0.0)
-    sum_set(state, 0, 4321, 1e-6)
-
-
-def test_nothing_drifts() -> None:
-    """After 200,000 changes by twelve orders of magnitude, the only priority left is the whole sum, exactly."""
-    state = make_sums(1, 5000)
-    _walk(state, 200_000)
-    assert sum_total(state, 0) == np.float32(1e-6)
-    assert sum_find(state, 0, 0.0) == sum_find(state, 0, 9e-7) == 4321
-
-
-@kernel
 def _search_within(
     state: SumState, m: int, ranges: np.ndarray, share: np.ndarray, position: np.ndarray
 ) -> tuple[float, int]:

@@ -91,24 +91,6 @@ def test_fifo_stores_what_the_original_does(n_envs: int, timeouts: bool) -> None
     np.testing.assert_array_equal(np.unique(drawn, axis=0), np.unique(rows(stored), axis=0))
 
 
-def test_samples_look_like_the_originals() -> None:
-    space = spaces.Box(-1, 1, (2, 3), np.float64)
-    for action_space in (ACTION, spaces.Discrete(5)):
-        original, ours = (kind(9, space, action_space, "cpu") for kind in (ReplayBuffer, StrategyReplayBuffer))
-        for value in range(9):
-            action = np.array([3]) if action_space != ACTION else np.full((1, 2), 0.5, np.float32)
-            given: Any = (np.full((1, 2, 3), value), np.ones((1, 2, 3)), action, np.ones(1), np.zeros(1, bool), [{}])
-            original.add(*given)
-            ours.add(*given)
-        for name, theirs, own in zip(ReplayBufferSamples._fields, original.sample(4), ours.sample(4), strict=True):
-            if theirs is None:
-                assert own is None
-            else:
-                assert own is not None
-                assert own.shape == theirs.shape
-                assert own.dtype == (torch.float32 if theirs.dtype == torch.float64 else theirs.dtype), name
-
-
 def test_samples_are_normalised_as_in_the_original() -> None:
     env = VecNormalize(DummyVecEnv([lambda: gymnasium.make("Pendulum-v1")] * 2))
     original, ours = (
@@ -392,79 +374,6 @@ def test_nothing_of_a_phase_stays_in_the_model(tmp_path: Path) -> None:
         assert not torch.equal(after, before)
         keys = again.strategy_buffer.replay.orders["td_error"].keys()
         assert np.isfinite(keys).any()
-
-
-def test_weights_count_as_repeated_samples() -> None:
-    """Weights 2 and 0 on the halves of a batch are the same as drawing the first half twice."""
-    weighted = learner(StrategyDDPG, "FIFO[PER+IS(all_networks=true)]", gradient_steps=0)
-    weighted.learn(50)
-    weighted._setup_learn(50)
-    buffer, draw = weighted.strategy_buffer, weighted.strategy_buffer.sample
-    batch: list[ReplayBufferSamples] = []
-
-    def with_weights(*args: Any, **kwargs: Any) -> ReplayBufferSamples:
-        batch.append(draw(*args, **kwargs))
-        buffer.batch.weight[0] = [2, 0] * 8
-        return batch[-1]
-
-    buffer.sample = with_weights
-    repeated = learner(DDPG)
-    repeated._setup_learn(50)
-    repeated.policy.load_state_dict(weighted.policy.state_dict())
-    weighted.train(1, 16)
-    twice = ReplayBufferSamples(*(column[::2].repeat_interleave(2, dim=0) for column in batch[0][:5]))
-    repeated.replay_buffer.sample = lambda *args, **kwargs: twice
-    repeated.train(1, 16)
-    for mine, theirs in zip(weighted.policy.parameters(), repeated.policy.parameters(), strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=2e-6)
-
-
-@pytest.mark.parametrize("everywhere", [False, True])
-@pytest.mark.parametrize("kind", [StrategyTD3, StrategySAC])
-def test_weights_of_zero_stop_the_networks_that_they_are_for(kind: type[StrategyLearner], everywhere: bool) -> None:
-    model = learner(kind, f"FIFO[PER+IS(all_networks={str(everywhere).lower()})]", gradient_steps=0)
-    model.learn(50)
-    model._setup_learn(50)
-    buffer, draw = model.strategy_buffer, model.strategy_buffer.sample
-
-    def weightless(*args: Any, **kwargs: Any) -> ReplayBufferSamples:
-        samples: ReplayBufferSamples = draw(*args, **kwargs)
-        buffer.batch.weight[:] = 0
-        return samples
-
-    buffer.sample = weightless
-    before = copy.deepcopy(model.policy.state_dict())
-    model.train(2, 16)
-    moved = {
-        name.split(".")[0] for name, value in model.policy.state_dict().items() if not torch.equal(value, before[name])
-    }
-    assert "critic" not in moved
-    assert ("actor" in moved) != everywhere
-
-
-@pytest.mark.parametrize("kind", [StrategyDDPG, StrategyTD3, StrategySAC])
-def test_td_errors_come_back_to_the_experiences_that_were_drawn(kind: type[StrategyLearner]) -> None:
-    settings: dict[str, Any] = {"target_policy_noise": 0.0} if kind is StrategyTD3 else {}
-    if kind is StrategySAC:
-        settings = {"ent_coef": 0.0}
-    model = learner(kind, "FIFO[PER]", learning_rate=0.0, tau=0.0, gradient_steps=1, **settings)
-    if kind is StrategySAC:  # makes its actor deterministic, so that the target can be computed again
-        with torch.no_grad():
-            model.actor.log_std.weight.zero_()
-            model.actor.log_std.bias.fill_(-20)
-    model.learn(75)
-    buffer = model.strategy_buffer
-    keys = buffer.replay.orders["td_error"].keys(75)[0]
-    seen = np.flatnonzero(np.isfinite(keys))
-    assert 16 <= len(seen) < 75
-    batch = buffer._get_samples(seen)
-    with torch.no_grad():
-        actor = model.actor if kind is StrategySAC else model.actor_target
-        q = torch.cat(model.critic_target(batch.next_observations, actor(batch.next_observations)), dim=1)
-        target = batch.rewards + (1 - batch.dones) * model.gamma * q.min(dim=1, keepdim=True).values
-        critics = torch.cat(model.critic(batch.observations, batch.actions), dim=1)
-    expected = (target - critics).abs().mean(dim=1).numpy()
-    np.testing.assert_allclose(keys[seen], expected, rtol=1e-4)
 
 
 def test_attention_gets_its_state_progress_and_learning_rate(monkeypatch: pytest.MonkeyPatch) -> None:

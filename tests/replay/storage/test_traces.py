@@ -213,13 +213,6 @@ def filled(form: str = "Resv", seed: int = 1) -> Pair:
     return pair
 
 
-def test_numbers_are_seen_by_name() -> None:
-    traces = filled().replay.traces
-    assert traces is not None
-    np.testing.assert_array_equal(traces.view("goal"), traces.values[:, :, 2])
-    assert np.shares_memory(traces.view("goal"), traces.values)
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_a_loaded_buffer_continues_bit_for_bit(tmp_path: Path, form: str) -> None:
     one = filled(form)

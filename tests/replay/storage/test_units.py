@@ -47,15 +47,6 @@ def test_segments_never_span_episodes_and_the_last_one_is_short() -> None:
         assert batch.observation.shape == (1, 8, 4, 2)
 
 
-def test_a_unit_under_way_is_not_replayed() -> None:
-    replay = make("FIFO[Uniform]", capacity=100, unit=segment(4))
-    offer(replay, [4])
-    for number in (5, 6, 7):
-        replay.add({name: np.full((1, w), number, np.float32) for name, w in FIELDS.items()}, np.ones(1, np.bool_))
-    assert replay.count.tolist() == [1]
-    assert (replay.sample().serial == 1).all()
-
-
 def test_the_newest_units_and_nothing_in_place_of_those_that_there_are_not() -> None:
     """Four slots for a batch of eight, three of them in use: what fills up has neither weight nor steps."""
     replay = make("FIFO[Uniform]", capacity=16, unit=segment(4))
@@ -65,15 +56,6 @@ def test_the_newest_units_and_nothing_in_place_of_those_that_there_are_not() -> 
     assert batch.weight[0].tolist() == batch.actor_weight[0].tolist() == [1, 1, 1, 0, 0, 0, 0, 0]
     assert batch.length is not None
     assert batch.length[0].tolist() == [3, 2, 4, 0, 0, 0, 0, 0]
-
-
-def test_the_newest_single_steps_and_nothing_in_place_of_those_that_there_are_not() -> None:
-    replay = make("FIFO[Uniform]", capacity=16)
-    offer(replay, [3])
-    batch = newest_batch(replay)
-    assert batch.weight[0].tolist() == [1, 1, 1, 0, 0, 0, 0, 0]
-    assert batch.length is not None
-    assert batch.length[0].tolist() == [1, 1, 1, 0, 0, 0, 0, 0]
 
 
 def test_whole_episodes_are_evicted_whole() -> None:
@@ -88,16 +70,6 @@ def test_an_episode_that_is_too_long_is_refused() -> None:
         offer(replay, [7])
 
 
-def test_an_inactive_member_does_not_trouble_a_full_unit() -> None:
-    """Member 1 waits with a finished episode of the full length."""
-    replay = make("FIFO[Uniform]", members=2, capacity=20, unit=episode(2))
-    experience = {name: np.zeros((2, width), np.float32) for name, width in FIELDS.items()}
-    replay.add(experience, np.array([True, True]), np.array([False, False]))
-    replay.add(experience, np.array([True, True]), np.array([True, True]))
-    replay.add(experience, np.array([True, False]), np.array([False, True]))
-    assert replay.count.tolist() == [1, 1]
-
-
 def test_the_priority_of_a_unit_is_the_mean_over_its_own_steps() -> None:
     """What a learner says of the steps that a short unit does not have counts nothing."""
     replay = make("FULL[PER]", capacity=40, batch=2, unit=segment(4))
@@ -106,14 +78,6 @@ def test_the_priority_of_a_unit_is_the_mean_over_its_own_steps() -> None:
     td_error = np.array([[[1, -2, 3, 6], [4, -6, 1000, np.nan]]], np.float32)
     replay.annotate(batch, {"td_error": td_error[:, np.argsort(np.argsort(batch.idx[0]))]})
     np.testing.assert_array_equal(saved(replay)["td_error"], [[3.0, 5.0]])
-
-
-def test_one_error_for_a_unit_is_taken_as_it_is() -> None:
-    replay = make("FULL[PER]", capacity=40, batch=2, unit=segment(4))
-    offer(replay, [4, 2])
-    batch = replay.sample()
-    replay.annotate(batch, {"td_error": np.where(batch.idx == 0, -7.0, 5.0).astype(np.float32)})
-    np.testing.assert_array_equal(saved(replay)["td_error"], [[7.0, 5.0]])
 
 
 def test_the_exploration_of_a_unit_is_the_mean_over_its_own_steps() -> None:
@@ -125,25 +89,6 @@ def test_the_exploration_of_a_unit_is_the_mean_over_its_own_steps() -> None:
     np.testing.assert_array_equal(replay.orders["exploration"].keys(), [[0.5, 1.0, 0.25]])
     offer(replay, [4], number, exploration=2.0)
     assert stored(replay) == [[1, 2, 3, 4], [5], [10, 11, 12, 13]]
-
-
-@pytest.mark.parametrize("retention", ["Expl(1.2)", "TDE"])
-def test_resuming_in_the_middle_of_a_unit(retention: str) -> None:
-    rng = np.random.Generator(np.random.PCG64(0))
-    one = make(f"{retention}[PER]", capacity=21, unit=segment(3))
-    replays = [one]
-    for t in range(90):
-        experience = {name: rng.random((1, width), np.float32) for name, width in FIELDS.items()}
-        for replay in replays:
-            replay.add(experience, np.ones(1, np.bool_), np.array([t % 10 == 9]))
-        if t == 70:
-            replays.append(make(f"{retention}[PER]", capacity=21, unit=segment(3)))
-            replays[1].load_state_dict(saved(one))
-    first, second = saved(replays[0]), saved(replays[1])
-    assert first["unit_filled"].tolist() == [0]
-    assert sorted(first) == sorted(second)
-    for name, array in first.items():
-        np.testing.assert_array_equal(second[name], array, err_msg=name)
 
 
 def test_full_has_room_for_whole_segments_also_for_short_ones() -> None:

@@ -7,14 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from buffers import FIELDS, fill, make, saved
+from buffers import fill, make, saved
 
 from replaybench.replay.buffer import Replay
-from replaybench.replay.storage.units import segment
-from replaybench.replay.strategies.notation import parse
 from replaybench.replay.strategies.registry import RETENTIONS, SAMPLINGS
-from replaybench.replay.strategies.retention.ranked import TDE, Expl
-from replaybench.replay.strategies.sampling.rank_based import PER
 from replaybench.replay.strategies.view import Context
 
 SAMPLED = [*SAMPLINGS]
@@ -33,14 +29,6 @@ def test_exploration_reaches_the_buffer_and_decides() -> None:
     np.testing.assert_array_equal(replay.columns.column("exploration")[0, :, 0], 10 - np.arange(10.0))
     fill(replay, 1, 10, exploration=5.5)
     assert sorted(replay.columns.column("exploration")[0, :, 0]) == [2, 3, 4, 5, 5.5, 6, 7, 8, 9, 10]
-
-
-def test_the_exponent_of_sampling_is_its_own() -> None:
-    """Of the authors' code: PER's α was parsed from the retention's token."""
-    strategy = parse("tde_1.2[PER_0.5]")
-    assert (strategy.retention, strategy.sampling) == (TDE(1.2), PER(0.5))
-    strategy = parse("expl_1.2[PER]")
-    assert (strategy.retention, strategy.sampling) == (Expl(1.2), PER(0.7))
 
 
 @pytest.mark.parametrize("retention", RETENTIONS)
@@ -64,17 +52,6 @@ def test_every_index_can_be_overwritten(retention: str) -> None:
     before = replay.columns.serial.copy()
     fill(replay, 3000, exploration=1)
     assert (replay.columns.serial > before).all()
-
-
-def test_a_time_limit_is_not_a_terminal_state() -> None:
-    """Of the authors' code: the step at which an episode is cut keeps its successor and is not `terminated`."""
-    replay = make("FIFO[Uniform]", capacity=10)
-    for number in range(4):
-        experience = {name: np.full((1, width), number, np.float32) for name, width in FIELDS.items()}
-        experience["terminated"][:] = number == 3
-        replay.add(experience, np.ones(1, np.bool_), np.array([number in (1, 3)]))
-    assert replay.columns.column("terminated")[0, :4, 0].tolist() == [0, 0, 0, 1]
-    assert replay.columns.column("next_observation")[0, :4, 0].tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("sampling", ["PER", "PERprop", "ERE(1.0)+PER"])
@@ -121,46 +98,3 @@ def test_duplicates_in_one_annotation(retention: str, sampling: str) -> None:
     batch = replay.sample(attend(replay))
     chance = dict(zip(batch.idx[0].tolist(), batch.probability[0].tolist(), strict=True))
     assert sum(chance.values()) == pytest.approx(1, rel=1e-6)
-
-
-@pytest.mark.parametrize("sampling", ["PER", "PERprop", "ERE+PER"])
-@pytest.mark.parametrize("retention", ["FIFO", "TDE", "Resv"])
-def test_priorities_survive_saving(retention: str, sampling: str) -> None:
-    """Of other libraries: a loaded buffer that draws uniformly, or whose next new priority is 1 again."""
-    one, two = (make(f"{retention}[{sampling}]", capacity=20) for _ in range(2))
-    fill(one, 20)
-    for _ in range(20):
-        batch = one.sample(attend(one))
-        one.annotate(batch, {"td_error": (1 + 10.0 * batch.idx).astype(np.float32)})
-    two.load_state_dict(saved(one))
-    for replay in (one, two):
-        fill(replay, 1)
-    first, second = saved(one), saved(two)
-    for name in ("td_error", "priority", "priority_largest"):
-        assert (name in first) == (name in second)
-        if name in first:
-            np.testing.assert_array_equal(first[name], second[name])
-            assert len(set(first[name].ravel().tolist())) > 2 or name == "priority_largest"
-    probability = [replay.sample(attend(replay)).probability.copy() for replay in (one, two)]
-    np.testing.assert_array_equal(probability[0], probability[1])
-    assert probability[0].std() > 0
-
-
-@pytest.mark.parametrize("length", [2, 3, 7])
-def test_no_unit_joins_two_episodes(length: int) -> None:
-    """Of other libraries: a junk transition where one episode ends and the next begins, or where the ring closes."""
-    replay = make("FIFO[Uniform]", capacity=8 * length, batch=64, unit=segment(length))
-    rng = np.random.Generator(np.random.PCG64(0))
-    for episode in range(60):
-        steps = int(rng.integers(1, 12))
-        for step in range(steps):
-            experience = {name: np.full((1, width), episode, np.float32) for name, width in FIELDS.items()}
-            experience["reward"][:] = step
-            replay.add(experience, np.ones(1, np.bool_), np.array([step == steps - 1]))
-        batch = replay.sample()
-        assert batch.length is not None
-        for b in range(64):
-            own = slice(0, batch.length[0, b])
-            assert len(set(batch.action[0, b, own, 0])) == 1
-            assert (np.diff(batch.reward[0, b, own, 0]) == 1).all()
-            assert (batch.reward[0, b, 0, 0]) % length == 0

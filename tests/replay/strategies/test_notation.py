@@ -9,10 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replaybench.data.errors import UserError
+from replaybench.replay.sb3.feedback import FEEDBACK, check_feedback
 from replaybench.replay.strategies.entry.drop import Drop
 from replaybench.replay.strategies.entry.synth import Synth
 from replaybench.replay.strategies.notation import parse
-from replaybench.replay.strategies.registry import ENTRIES, RETENTIONS, SAMPLINGS, WEIGHTINGS
+from replaybench.replay.strategies.refer import ReFER, ReFER1, ReFER2
+from replaybench.replay.strategies.registry import ENTRIES, REFER, RETENTIONS, SAMPLINGS, WEIGHTINGS
 from replaybench.replay.strategies.retention.far_policy import FarPol
 from replaybench.replay.strategies.retention.fifo import FIFO
 from replaybench.replay.strategies.retention.full import FULL
@@ -39,6 +41,10 @@ eta = st.floats(0, 1, exclude_min=True)
 recent = (eta, st.none() | st.integers(1, 10**6), eta, st.none() | st.integers(2, 10**6))
 shares = st.tuples(st.floats(0, 0.5), st.floats(0, 0.5), probabilities).filter(lambda s: s[0] + s[1] > 0)
 
+bound = positive, st.floats(0, 1e6)
+kl = st.sampled_from(["mu_pi", "pi_mu"])
+penalty = (st.floats(0, 1, exclude_min=True, exclude_max=True), st.floats(0, 1), st.none() | st.floats(0, 1), kl)
+
 PARTS: dict[type, st.SearchStrategy[Any]] = {
     FIFO: st.builds(FIFO, capacity=capacities),
     FULL: st.builds(FULL),
@@ -57,12 +63,16 @@ PARTS: dict[type, st.SearchStrategy[Any]] = {
     FIS: st.builds(FIS, probabilities),
     Drop: st.builds(Drop, st.just("rate") | st.floats(0, 1, exclude_max=True)),
     Synth: shares.map(lambda s: Synth(*s)),
+    ReFER: st.builds(ReFER, *bound, *penalty),
+    ReFER1: st.builds(ReFER1, *bound),
+    ReFER2: st.builds(ReFER2, *bound, *penalty),
 }
 """All values that each part takes."""
 
 
 def test_every_part_has_a_round_trip() -> None:
-    assert set(PARTS) == {kind for kinds in (RETENTIONS, SAMPLINGS, WEIGHTINGS, ENTRIES) for kind in kinds.values()}
+    registries = (RETENTIONS, SAMPLINGS, WEIGHTINGS, ENTRIES, REFER)
+    assert set(PARTS) == {part for registry in registries for part in registry.values()}
 
 
 @st.composite
@@ -70,7 +80,9 @@ def strategies(draw: st.DrawFn) -> Strategy:
     retention = draw(st.one_of([PARTS[kind] for kind in RETENTIONS.values()]))
     sampling = draw(st.one_of([PARTS[kind] for kind in SAMPLINGS.values()]))
     weighting = draw(st.none() | PARTS[FIS] | (st.none() if sampling.importance_undefined else PARTS[IS]))
-    return Strategy(retention, sampling, weighting, draw(st.none() | PARTS[Drop]), draw(st.none() | PARTS[Synth]))
+    refer = draw(st.one_of(st.none(), *(PARTS[kind] for kind in REFER.values())))
+    entries = draw(st.none() | PARTS[Drop]), draw(st.none() | PARTS[Synth])
+    return Strategy(retention, sampling, weighting, *entries, refer)
 
 
 @given(strategies())
@@ -116,6 +128,20 @@ def test_canonical_text_parses_to_the_same_strategy(strategy: Strategy) -> None:
         ("Drop*FIFO[Uniform]", "Drop(rate)*FIFO[Uniform]"),
         ("Drop(0.5)·Synth(action=0.2)·FIFO[Uniform]", "Drop(0.5)*Synth(action=0.2)*FIFO[Uniform]"),
         ("Synth(state=0.1)*Drop(0.5)*FIFO[Uniform]", "Drop(0.5)*Synth(state=0.1)*FIFO[Uniform]"),
+        ("FIFO[Uniform+ReFER]", "FIFO[Uniform+ReFER]"),
+        ("FIFO[Uniform+ReF-ER]", "FIFO[Uniform+ReFER]"),
+        ("fifo[uniform+refer]", "FIFO[Uniform+ReFER]"),
+        ("FIFO[Uniform+ReFER1]", "FIFO[Uniform+ReFER-1]"),
+        ("FIFO[Uniform+ReF-ER-1]", "FIFO[Uniform+ReFER-1]"),
+        ("FIFO[ Uniform + refer-2 ]", "FIFO[Uniform+ReFER-2]"),
+        ("FIFO[PER+ReFER+IS]", "FIFO[PER+IS+ReFER]"),
+        ("FIFO[ERE+ReFER+PER]", "FIFO[ERE+PER+ReFER]"),
+        ("FIFO[Uniform+ReFER(4)]", "FIFO[Uniform+ReFER]"),
+        ("FIFO[Uniform+ReFER(2)]", "FIFO[Uniform+ReFER(2.0)]"),
+        ("FIFO[Uniform+ReF-ER-1(2, 0)]", "FIFO[Uniform+ReFER-1(c=2.0, anneal=0.0)]"),
+        ("FIFO[Uniform+ReFER(far=0.2, beta_rate=1e-4)]", "FIFO[Uniform+ReFER(far=0.2, beta_rate=0.0001)]"),
+        ("FIFO[Uniform+ReFER-2(kl=PI_MU, beta_rate=none)]", "FIFO[Uniform+ReFER-2(kl=pi_mu)]"),
+        ("Drop(0.5)*FarPol[Uniform+ReFER]", "Drop(0.5)*FarPol[Uniform+ReFER]"),
     ],
 )
 def test_every_spelling_is_read_as_the_canonical_one(text: str, canonical: str) -> None:
@@ -181,6 +207,22 @@ def test_equal_strategies_read_alike() -> None:
         ("FIFO[?]", "at character 6"),
         ("FIFO[]", "a name is missing"),
         ("FIFO[+IS]", "a name is missing; write Retention[Sampling]"),
+        ("FIFO[Uniform+ReFER+ReFER]", "has ReFER twice"),
+        ("FIFO[Uniform+ReFER-1+ReFER-2]", "has ReFER twice"),
+        ("FIFO[Uniform+ReFER-3]", "did you mean ReFER"),
+        ("FIFO[Uniform+ReFER_1]", "write ReFER-1 for Rule 1 alone"),
+        ("FIFO[Uniform+ReFER(0)]", "c must be a finite number > 0"),
+        ("FIFO[Uniform+ReFER-1(inf)]", "c must be a finite number > 0"),
+        ("FIFO[Uniform+ReFER(anneal=-1)]", "anneal must be a finite number ≥ 0"),
+        ("FIFO[Uniform+ReFER-2(far=0)]", "in (0, 1)"),
+        ("FIFO[Uniform+ReFER(far=1)]", "in (0, 1)"),
+        ("FIFO[Uniform+ReFER(beta=1.5)]", "beta must lie in [0, 1]"),
+        ("FIFO[Uniform+ReFER(beta=nan)]", "beta must lie in [0, 1]"),
+        ("FIFO[Uniform+ReFER(beta_rate=-1)]", "beta_rate must lie in [0, 1] or be none"),
+        ("FIFO[Uniform+ReFER(kl=both)]", "kl of ReFER must be mu_pi or pi_mu, not 'both'"),
+        ("FIFO[Uniform+ReFER(kl=1)]", "kl of ReFER must be mu_pi or pi_mu, not '1'"),
+        ("FIFO[Uniform+ReFER-1(beta=1)]", "unknown parameter of ReFER-1"),
+        ("FIFO[Uniform+ReFER-1(1, 2, 3)]", "takes 2 parameter"),
     ],
 )
 def test_errors_are_one_line_with_the_remedy(text: str, words: str) -> None:
@@ -204,3 +246,22 @@ def test_a_bounded_retention_may_name_its_capacity() -> None:
         parse("FULL(500)[Uniform]")
     with pytest.raises(UserError, match="FULL: capacity must be left out"):
         FULL(capacity=500)
+
+
+def test_the_defaults_are_those_of_the_paper() -> None:
+    refer = parse("FIFO[Uniform+ReFER]").refer
+    assert refer == ReFER(c=4.0, anneal=5e-7, far=0.1, beta=1.0, beta_rate=None, kl="mu_pi")
+    parsed = {name: parse(f"FIFO[Uniform+{name}]").refer for name in REFER}
+    rules = {name: refer.rules for name, refer in parsed.items() if refer is not None}
+    assert rules == {"ReFER": (1, 2), "ReFER-1": (1,), "ReFER-2": (2,)}
+    assert parse("FIFO[Uniform]").refer is None
+
+
+def test_a_divergence_that_is_none_is_refused() -> None:
+    with pytest.raises(UserError, match="kl is mu_pi or pi_mu, not reverse"):
+        ReFER(kl="reverse")  # type: ignore[arg-type]
+
+
+def test_stable_baselines_has_no_learner_for_it() -> None:
+    with pytest.raises(UserError, match="ReFER changes the learner's gradients.*leave ReFER out"):
+        check_feedback(parse("FIFO[Uniform+ReFER-1]"), FEEDBACK)

@@ -19,7 +19,7 @@ from replaybench.replay.strategies.view import BufferView
 
 
 class Model(Protocol):
-    """What `Synth` must be told of the plant and the policy, by whoever knows them."""
+    """Plant and policy, as `Synth` needs them."""
 
     def possible(self, action: Floats) -> Floats:
         """Return the actions `[M, A]` that the learner can take in place of ones drawn uniformly from the box."""

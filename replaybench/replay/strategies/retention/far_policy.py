@@ -1,8 +1,7 @@
 """Retention by policy distance: the episode that has strayed furthest from the present policy makes room first.
 
 Novati & Koumoutsakos (2019) drop the oldest episodes, which is `FIFO`; their public code can also drop the episode
-with the largest fraction of far-policy steps. This file counts the learner's trace `far` and knows nothing of
-policies.
+with the largest fraction of far-policy steps.
 """
 
 from __future__ import annotations

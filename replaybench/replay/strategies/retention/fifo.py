@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from replaybench.data.kernel import kernel
+import numpy as np
+
 from replaybench.replay.arrays import Indices
 from replaybench.replay.strategies.retention.interface import Retention, RunningRetention
 from replaybench.replay.strategies.view import BufferView
@@ -22,11 +23,4 @@ class FIFO(Retention):
 
 class _RunningFIFO(RunningRetention):
     def slots(self, offers: Indices, capacity: int, slots: Indices) -> None:
-        _oldest(offers, capacity, slots)
-
-
-@kernel
-def _oldest(offers: Indices, capacity: int, slots: Indices) -> None:
-    for m in range(slots.size):
-        if slots[m] == -2:
-            slots[m] = (offers[m] - 1) % capacity
+        np.copyto(slots, (offers - 1) % capacity, where=slots == -2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from replaybench.data.kernel import kernel
 from replaybench.replay.arrays import Indices
 from replaybench.replay.strategies.retention.interface import Retention, RunningRetention
 from replaybench.replay.strategies.view import BufferView
@@ -24,11 +23,4 @@ class FULL(Retention):
 
 class _RunningFULL(RunningRetention):
     def slots(self, offers: Indices, capacity: int, slots: Indices) -> None:
-        _none(slots)
-
-
-@kernel
-def _none(slots: Indices) -> None:
-    for m in range(slots.size):
-        if slots[m] == -2:
-            raise OverflowError("a FULL buffer was offered more experiences or units than it has room for")
+        raise OverflowError("a FULL buffer was offered more experiences or units than it has room for")

@@ -1,7 +1,7 @@
 """Which experience is overwritten when a buffer is full: what every retention strategy is.
 
-A strategy is a frozen dataclass; `start` gives its running form for a population. A new one is a file with both, and a
-line in `replaybench.replay.strategies.registry`, or a file of a user's.
+A strategy is a frozen dataclass; `start` returns its running form for a population. A new one is a file with both, and
+a line in `replaybench.replay.strategies.registry`, or a user's file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class RunningRetention(Running, ABC):
 
 @dataclass(frozen=True)
 class Retention(Term, ABC):
-    """What is kept.
+    """A retention strategy.
 
     Attributes:
         capacity: experiences that a bounded retention has room for, in place of the study's; None for that one.

@@ -40,16 +40,15 @@ class _Scratch(NamedTuple):
     Attributes:
         slots: candidates of one member and the next, `[2, n]`.
         likeness: theirs to the attended state, `[n]`.
-        ranked, spare: room `[n]` to find the bar that the best of them reach.
-        seen: int64 `[2^q]`, a hash table of what has been drawn, told from older entries by `turn`.
+        norm: their squared norms, `[n]`.
+        seen: int64 `[2^q]`, a hash table of what has been drawn; entries below `turn` << 32 are old.
         turn: int64 `[1]`.
         pool: int64 `[2n]`, slots to be drawn from without replacement where few are stored.
     """
 
     slots: NDArray[np.int64]
     likeness: NDArray[np.float64]
-    ranked: NDArray[np.float64]
-    spare: NDArray[np.float64]
+    norm: NDArray[np.float64]
     seen: NDArray[np.int64]
     turn: NDArray[np.int64]
     pool: NDArray[np.int64]
@@ -57,10 +56,8 @@ class _Scratch(NamedTuple):
 
 def _scratch(n: int) -> _Scratch:
     table = np.full(1 << (4 * n).bit_length(), -1, np.int64)
-    return _Scratch(
-        *(np.zeros((2, n), np.int64), np.zeros(n), np.zeros(n), np.zeros(n)),
-        *(table, np.zeros(1, np.int64), np.zeros(2 * n, np.int64)),
-    )
+    turn, pool = np.zeros(1, np.int64), np.zeros(2 * n, np.int64)
+    return _Scratch(np.zeros((2, n), np.int64), np.zeros(n), np.zeros(n), table, turn, pool)
 
 
 class _RunningAER(RunningSampling):
@@ -116,7 +113,7 @@ def _draw_alike(
 def _keep_best(n: int, slots: Indices, scratch: _Scratch, kept: Indices) -> None:
     """Fill `kept` `[B]` with the most alike of n candidates in draw order, from the start again if they are fewer."""
     count, likeness = min(kept.size, n), scratch.likeness
-    bar = _kth_largest(scratch.ranked, scratch.spare, n, count)
+    bar = np.partition(likeness[:n], n - count)[n - count]  # what the best of them reach
     above = 0
     for i in range(n):
         above += likeness[i] > bar
@@ -168,36 +165,10 @@ def _compare(rows: Floats, m: int, first: int, state: Floats, n: int, slots: Ind
             stored = np.float64(rows[m, slots[i], first + s])
             product += stored * np.float64(state[s])
             norm += stored * stored
-        scratch.likeness[i], scratch.ranked[i] = product, norm
+        scratch.likeness[i], scratch.norm[i] = product, norm
     for i in range(n):  # apart, so that roots and quotients are taken several at a time
-        scale = np.sqrt(own * scratch.ranked[i])
+        scale = np.sqrt(own * scratch.norm[i])
         likeness = scratch.likeness[i] / scale
         # A zero vector has no direction, and a failed member's NaN no likeness.
         likeness = likeness if (scale > 0) & (likeness == likeness) else 0.0
-        scratch.likeness[i] = scratch.ranked[i] = likeness
-
-
-@kernel
-def _kth_largest(values: NDArray[np.float64], spare: NDArray[np.float64], n: int, k: int) -> float:
-    """Return the k-th largest of the first n values; both arrays are used up.
-
-    Quickselect that splits without branches: every value is written to both sides, and the ends move on or not.
-    """
-    pivot = values[0]
-    while n > 1:
-        pivot, larger, smaller = values[n // 2], 0, 0
-        for i in range(n):
-            value = values[i]
-            values[larger] = value
-            larger += value > pivot
-            spare[smaller] = value
-            smaller += value < pivot
-        if k <= larger:
-            n = larger
-        elif k <= n - smaller:
-            return float(pivot)
-        else:
-            k -= n - smaller
-            values, spare, n = spare, values, smaller
-        pivot = values[0]
-    return float(pivot)
+        scratch.likeness[i] = likeness

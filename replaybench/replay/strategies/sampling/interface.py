@@ -1,8 +1,8 @@
 """Which stored experiences are replayed: what every sampling strategy is.
 
-A strategy is a frozen dataclass; `start` gives its running form for a population. A new one is a file with both, and a
-line in `replaybench.replay.strategies.registry`, or a file of a user's. A sampler returns slots and the probability of
-each draw; weights are made from those by a modifier (`replaybench.replay.strategies.weighting.interface`).
+A strategy is a frozen dataclass; `start` returns its running form for a population. A new one is a file with both, and
+a line in `replaybench.replay.strategies.registry`, or a user's file. Samplers return slots and the probability of each
+draw; `replaybench.replay.strategies.weighting.interface` makes weights of these.
 """
 
 from __future__ import annotations
@@ -23,11 +23,7 @@ FEEDBACK: Final = ("td_error", "rate", "phase")
 
 
 class RunningSampling(Drawing, ABC):
-    """Draws for a population.
-
-    Args:
-        view: the buffer.
-    """
+    """Draws for a population."""
 
     def __init__(self, view: BufferView) -> None:
         super().__init__(view, "sampling")
@@ -42,17 +38,16 @@ class RunningSampling(Drawing, ABC):
 
 @dataclass(frozen=True)
 class Sampling(Term, ABC):
-    """What is replayed."""
+    """A sampling strategy."""
 
     orders: ClassVar[tuple[str, ...]] = ()
     """Metrics by which slots must be kept in rank order."""
     needs_state: ClassVar[bool] = False
     """Whether draws depend on the state that the agent attends to."""
     feedback: ClassVar[tuple[str, ...]] = ()
-    """What it cannot do without while a learner trains: of `td_error`, `rate` and `phase`. Without `rate` the learning
-    rate is left alone, whatever it writes into `rate_factor`."""
+    """What it needs while a learner trains: of `td_error`, `rate` (else `rate_factor` is ignored) and `phase`."""
     independent: ClassVar[bool] = False
-    """Whether draws know neither of each other nor of the update, so that a few batches can be drawn as one."""
+    """Whether draws depend neither on each other nor on the update, so that batches can be drawn ahead."""
     steady: ClassVar[bool] = False
     """Whether draws do not depend on the progress of the run."""
     by_place: ClassVar[bool] = False

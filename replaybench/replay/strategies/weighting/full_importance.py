@@ -23,12 +23,10 @@ class FIS(Weighting):
 
     An experience replayed for the K-th time weighs (Pr(X ≥ K) / [Σ_{j=1}^{⌈np⌉} Pr(X ≥ j) / np])^β, with
     X ~ Binomial(n, p) the number of its replays under FIFO[Uniform]: n is the lifetime there in updates, p the chance
-    per update, B over the experiences stored. A lifetime is what it takes to offer C experiences, at the
-    updates per offer since the first phase of updates; while some that are stored are older than that, it is the
-    updates so far. The printed
-    sum is Pr(X > K) where the words say Pr(X ≥ K); this takes the words. Replays of one batch are counted in turn.
-    Where p is above a half, so that one batch draws an experience several times, X counts its draws instead: n·B of
-    them with chance p/B.
+    per update, B over the experiences stored. A lifetime is what it takes to offer C experiences, at the updates per
+    offer since the first phase of updates; while some that are stored are older than that, it is the updates so far.
+    The printed sum is Pr(X > K), the text says Pr(X ≥ K); this follows the text. Replays of one batch count in turn.
+    Where p > 1/2, X counts draws instead of updates: n·B of them with chance p/B.
     """
 
     beta: float = 1.0
@@ -56,7 +54,8 @@ class _RunningFIS(RunningWeighting):
         self.before = np.zeros((len(view.members), 2), np.int64)  # offers and updates when the first phase was over
 
     def stored(self, slots: Indices) -> None:
-        _begin_count(self.replays, slots)
+        members = np.flatnonzero(slots >= 0)
+        self.replays[members, slots[members]] = 0
 
     def weigh(self, context: Context, usage: Usage, draws: Draws, weight: Floats) -> None:
         if not self.before.any():
@@ -85,13 +84,6 @@ class _RunningFIS(RunningWeighting):
         if (before < 0).any() or (before[:, 0] > np.maximum(offers, 1)).any():
             raise ValueError("its first updates came after more experiences than it was offered")
         self.before[:] = before
-
-
-@kernel
-def _begin_count(replays: NDArray[np.uint16], slots: Indices) -> None:
-    for m in range(slots.size):
-        if slots[m] >= 0:
-            replays[m, slots[m]] = 0
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""How what is replayed is weighted: what every such modifier of a sampling is."""
+"""The interface of weightings of replayed experiences."""
 
 from __future__ import annotations
 

@@ -56,15 +56,6 @@ def kinds(replay: Replay) -> tuple[np.ndarray, np.ndarray]:
     return of_state, ~of_state & (abs(action[..., 0]) <= 1)
 
 
-def test_drop_leaves_out_its_share() -> None:
-    replay = make("Drop(0.3)*FIFO[Uniform]", members=500, capacity=50)
-    offer(replay, 40)
-    entered = replay.offers.sum()
-    chi_square(np.array([entered, 20_000 - entered]), np.array([14_000, 6_000]))
-    np.testing.assert_array_equal(replay.offers, replay.count)
-    assert (replay.collected == 40).all()
-
-
 def test_a_reservoir_counts_offers_after_the_drop() -> None:
     """Every collected experience is kept with equal chance only if the reservoir counts what reaches it."""
     members, capacity, collected = 2000, 10, 50
@@ -80,55 +71,6 @@ def test_the_drop_rate_follows_the_control_rate(frequency: float, probability: f
     strategy = parse("Drop(rate)*FIFO[Uniform]").at(frequency)
     assert strategy.drop == Drop(probability)
     assert strategy.entry_share == 1 - probability
-
-
-def test_a_given_drop_does_not_depend_on_the_control_rate() -> None:
-    assert parse("Drop(0.2)*FIFO[Uniform]").at(100).drop == Drop(0.2)
-    assert parse("FIFO[Uniform]").at(100) == parse("FIFO[Uniform]")
-    assert parse("FIFO[Uniform]").entry_share == 1.0
-
-
-def test_a_drop_rate_without_a_control_rate_is_refused() -> None:
-    with pytest.raises(UserError, match="needs the control rate"):
-        make("Drop*FIFO[Uniform]")
-
-
-def test_members_without_an_offer_draw_nothing() -> None:
-    """Member 1, which sits out every second step, meets the same decisions as if it had not."""
-    busy, idle = make("Drop(0.5)*FULL[Uniform]", 2, 400), make("Drop(0.5)*FULL[Uniform]", 2, 400)
-    experience = {name: np.zeros((2, width), np.float32) for name, width in FIELDS.items()}
-    for t in range(200):
-        if t < 100:
-            busy.add(experience, np.ones(2, np.bool_))
-        idle.add(experience, np.array([True, t % 2 == 0]))
-    np.testing.assert_array_equal(busy.columns.serial[1], idle.columns.serial[1])
-    assert 20 < busy.count[1] < 80
-
-
-def test_kinds_of_synthetic_experiences() -> None:
-    replay = build("Synth(state=0.2, action=0.3)*FIFO[Uniform]", 500, 40)
-    offer(replay, 40)
-    of_state, of_action = kinds(replay)
-    count = np.array([of_state.sum(), of_action.sum()])
-    chi_square(np.r_[count, 20_000 - count.sum()], np.array([4_000, 6_000, 10_000]))
-
-
-def test_synthetic_experiences_are_what_model_and_policy_say() -> None:
-    replay = build("Synth(state=0.3, action=0.3)*FIFO[Uniform]", 20, 40)
-    offer(replay, 40)
-    of_state, of_action = kinds(replay)
-    made, column = of_state | of_action, replay.columns.column
-    s, a = column("observation"), column("action")
-    np.testing.assert_array_equal(a[of_state], s[of_state][:, :1] / 2)
-    np.testing.assert_array_equal(s[of_action], 5)
-    np.testing.assert_array_equal(column("next_observation")[made], s[made] * 2)
-    np.testing.assert_array_equal(column("reward")[made], a[made])
-    np.testing.assert_array_equal(column("terminated")[made][:, 0], s[made][:, 1] > 0.5)
-    np.testing.assert_array_equal(column("exploration")[of_state][:, 0], abs(s[of_state][:, 1]) + 20)
-    np.testing.assert_array_equal(column("exploration")[of_action][:, 0], abs(a[of_action][:, 0]) + 10)
-    assert set(column("terminated")[of_state].ravel()) == {0.0, 1.0}
-    for name, value in REAL.items():
-        assert (column(name)[~made] == value).all()
 
 
 def test_how_an_action_was_drawn_is_told_anew_where_the_policy_drew_anew() -> None:
@@ -207,23 +149,6 @@ def test_a_slot_that_stays_keeps_its_error() -> None:
     np.testing.assert_array_equal(saved(replay)["td_error"][0], np.where(stays, state["td_error"][0], np.inf))
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("Drop(1.0)", "[0, 1)"),
-        ("Drop(-0.1)", "[0, 1)"),
-        ("Synth", "e.g. Synth(state=0.1)"),
-        ("Synth(state=1.5)", "probability"),
-        ("Synth(state=0.6, action=0.6)", "sum lies in (0, 1]"),
-        ("Synth(state=0.6, refresh=2)", "refresh is a probability"),
-    ],
-)
-def test_shares_are_probabilities(text: str, words: str) -> None:
-    with pytest.raises(UserError) as caught:
-        parse(f"{text}*FIFO[Uniform]")
-    assert words in str(caught.value)
-
-
 def test_synthesis_needs_a_model_and_single_steps() -> None:
     with pytest.raises(UserError, match="a plant with a model"):
         make("Synth(state=0.1)*FIFO[Uniform]")
@@ -239,3 +164,46 @@ def test_which_slots_are_synthetic_is_kept_only_where_they_are_renewed() -> None
     assert plain.synth.synthetic.shape == (2, 0)
     assert renewed.synth.synthetic.shape == (2, 40)
     assert ("synthetic" in plain.state_dict(), "synthetic" in renewed.state_dict()) == (False, True)
+
+
+def test_kinds_of_synthetic_experiences() -> None:
+    replay = build("Synth(state=0.2, action=0.3)*FIFO[Uniform]", 500, 40)
+    offer(replay, 40)
+    of_state, of_action = kinds(replay)
+    count = np.array([of_state.sum(), of_action.sum()])
+    chi_square(np.r_[count, 20_000 - count.sum()], np.array([4_000, 6_000, 10_000]))
+
+
+def test_synthetic_experiences_are_what_model_and_policy_say() -> None:
+    replay = build("Synth(state=0.3, action=0.3)*FIFO[Uniform]", 20, 40)
+    offer(replay, 40)
+    of_state, of_action = kinds(replay)
+    made, column = of_state | of_action, replay.columns.column
+    s, a = column("observation"), column("action")
+    np.testing.assert_array_equal(a[of_state], s[of_state][:, :1] / 2)
+    np.testing.assert_array_equal(s[of_action], 5)
+    np.testing.assert_array_equal(column("next_observation")[made], s[made] * 2)
+    np.testing.assert_array_equal(column("reward")[made], a[made])
+    np.testing.assert_array_equal(column("terminated")[made][:, 0], s[made][:, 1] > 0.5)
+    np.testing.assert_array_equal(column("exploration")[of_state][:, 0], abs(s[of_state][:, 1]) + 20)
+    np.testing.assert_array_equal(column("exploration")[of_action][:, 0], abs(a[of_action][:, 0]) + 10)
+    assert set(column("terminated")[of_state].ravel()) == {0.0, 1.0}
+    for name, value in REAL.items():
+        assert (column(name)[~made] == value).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Drop(1.0)", "[0, 1)"),
+        ("Drop(-0.1)", "[0, 1)"),
+        ("Synth", "e.g. Synth(state=0.1)"),
+        ("Synth(state=1.5)", "probability"),
+        ("Synth(state=0.6, action=0.6)", "sum lies in (0, 1]"),
+        ("Synth(state=0.6, refresh=2)", "refresh is a probability"),
+    ],
+)
+def test_shares_are_probabilities(text: str, words: str) -> None:
+    with pytest.raises(UserError) as caught:
+        parse(f"{text}*FIFO[Uniform]")
+    assert words in str(caught.value)

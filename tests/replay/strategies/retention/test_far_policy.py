@@ -128,23 +128,6 @@ def make(capacity: int) -> Replay:
     return Replay(parse("FarPol[Uniform]"), FIELDS, capacity, 0, range(1), BATCH, traces=FarRule())
 
 
-def test_the_farthest_episode_goes_first_from_its_oldest_step() -> None:
-    replay = make(9)
-    episodes(replay, [0, 0, 0], [1, 0, 1], [1, 0, 0])
-    episodes(replay, [0])
-    assert kept(replay) == [1, 2, 3, 5, 6, 7, 8, 9, 10]
-    episodes(replay, [1])
-    assert kept(replay) == [1, 2, 3, 6, 7, 8, 9, 10, 11]  # it goes on with the victim, whatever comes in
-    episodes(replay, [0, 0])
-    assert kept(replay) == [1, 2, 3, 7, 8, 9, 10, 12, 13]  # and then takes the new farthest
-
-
-def test_without_far_steps_it_is_first_in_first_out() -> None:
-    replay = make(6)
-    episodes(replay, *[[0, 0]] * 7)
-    assert kept(replay) == list(range(9, 15))
-
-
 def test_the_episode_under_way_is_spared_unless_nothing_else_is_stored() -> None:
     replay = make(4)
     episodes(replay, [0], [1, 1, 1, 0])

@@ -117,53 +117,6 @@ def test_where_all_metrics_are_equal_the_newest_stay(text: str) -> None:
             assert sorted(replay.columns.serial[0].tolist()) == list(range(number - 19, number + 2))
 
 
-def test_experiences_without_exploration_do_not_stay_for_ever() -> None:
-    """97 % zeros, as of an ε-greedy learner, with the default law: the oldest of them is a few turns old."""
-    rng = np.random.Generator(np.random.PCG64(5))
-    replay = make("Expl(1.0)[Uniform]", members=1, capacity=200)
-    for number in range(6000):
-        fill(replay, 1, number, exploration=float(rng.random() < 0.03))
-    stored = replay.columns.column("exploration")[0, :, 0]
-    assert replay.columns.serial[0][stored == 0].min() > 6000 - 2000
-
-
-def test_exploration_of_what_stays_rises() -> None:
-    rng = np.random.Generator(np.random.PCG64(2))
-    replay = make("Expl(1.2)[Uniform]", capacity=50)
-    offered = rng.random(2000)
-    for value in offered:
-        fill(replay, 1, exploration=value)
-    assert replay.columns.column("exploration")[0].mean() > 0.7 > 0.55 > offered.mean()
-
-
-def test_exploration_is_not_touched_by_annotations() -> None:
-    replay = make("Expl[Uniform]", capacity=8)
-    for value in range(8):
-        fill(replay, 1, exploration=value)
-    replay.annotate(replay.sample(), {"td_error": np.full((1, 8), 99, np.float32)})
-    np.testing.assert_array_equal(replay.orders["exploration"].keys(), np.arange(8)[None])
-
-
-def test_a_failed_member_is_resumed() -> None:
-    """Its exploration is NaN, which counts as infinite before and after it was saved: its slots are in the order."""
-    one, two = (make("Expl[Uniform]", members=2, capacity=8) for _ in range(2))
-    fill(one, 12, exploration=np.array([[0.1], [np.nan]]))
-    two.load_state_dict(saved(one))
-    np.testing.assert_array_equal(two.orders["exploration"].keys(), one.orders["exploration"].keys())
-    assert np.isinf(two.orders["exploration"].keys()[1]).all()
-    for number in range(20):
-        for replay in (one, two):
-            fill(replay, 1, number, exploration=np.array([[0.1], [np.nan]]))
-    np.testing.assert_array_equal(one.columns.serial, two.columns.serial)
-
-
-def test_inactive_members_store_nothing() -> None:
-    replay = make("FIFO[PER]", members=3)
-    experience = {name: np.ones((3, width), np.float32) for name, width in replay.columns.fields.items()}
-    replay.add(experience, np.array([True, False, True]))
-    assert replay.count.tolist() == replay.offers.tolist() == [1, 0, 1]
-
-
 def test_every_retention_says_whether_it_is_bounded() -> None:
     assert [name for name, kind in RETENTIONS.items() if not kind().bounded] == ["FULL"]
     assert [name for name, kind in RETENTIONS.items() if kind().in_turn] == ["FIFO", "FULL"]

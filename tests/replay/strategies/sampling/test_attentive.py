@@ -50,17 +50,6 @@ def test_without_widening_draws_are_uniform_and_distinct(stored: int, batch: int
     chi_square(counts, np.full(stored, rounds * members * batch / stored), (stored - 1) / (stored - batch))
 
 
-def test_the_place_in_a_batch_says_nothing() -> None:
-    """Which slot is drawn first is uniform, too: candidates come in draw order."""
-    members, stored = 300, 20
-    replay = make("FULL[AER(2.0)]", members, stored, 8)
-    fill(replay, stored, observation=0)
-    counts = np.zeros(stored)
-    for _ in range(40):
-        counts += np.bincount(replay.sample(attend(members, 1, 0)).idx[:, 0], minlength=stored)
-    chi_square(counts, np.full(stored, 40 * members / stored))
-
-
 @pytest.mark.parametrize("scale", [1.0, 1e-3, 50.0])
 def test_where_all_are_candidates_the_nearest_are_picked(scale: float) -> None:
     """λB = everything stored: the B directions next to the attended one, however long the vectors."""
@@ -129,6 +118,17 @@ def test_the_attended_state_is_needed() -> None:
     fields = {name: width for name, width in FIELDS.items() if name != "observation"}
     with pytest.raises(UserError, match="selects by observation"):
         Replay(replay.strategy, fields, 8, 0, range(1), 4)
+
+
+def test_the_place_in_a_batch_says_nothing() -> None:
+    """Which slot is drawn first is uniform, too: candidates come in draw order."""
+    members, stored = 300, 20
+    replay = make("FULL[AER(2.0)]", members, stored, 8)
+    fill(replay, stored, observation=0)
+    counts = np.zeros(stored)
+    for _ in range(40):
+        counts += np.bincount(replay.sample(attend(members, 1, 0)).idx[:, 0], minlength=stored)
+    chi_square(counts, np.full(stored, 40 * members / stored))
 
 
 @pytest.mark.parametrize("wrong", [{"first": 0.5}, {"first": np.inf}, {"alpha": 0.0}, {"alpha": 1.5}])

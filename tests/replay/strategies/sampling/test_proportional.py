@@ -87,6 +87,16 @@ def test_an_error_of_zero_can_still_be_drawn(alpha: float) -> None:
     np.testing.assert_allclose(saved(replay)["priority"], least, rtol=1e-6)
 
 
+@pytest.mark.parametrize("wrong", [-1.0, np.inf, np.nan])
+def test_priorities_by_which_nothing_can_be_drawn_are_refused(wrong: float) -> None:
+    replay = make("FIFO[PERprop]", capacity=8)
+    fill(replay, 8)
+    state = saved(replay)
+    state["priority"][0, 3] = wrong
+    with pytest.raises(ValueError, match="negative or not finite"):
+        replay.load_state_dict(state)
+
+
 def test_a_loaded_buffer_draws_as_the_one_that_was_saved() -> None:
     one, two = (make("FIFO[PERprop]", members=2, capacity=8, batch=4) for _ in range(2))
     fill(one, 20)
@@ -98,16 +108,6 @@ def test_a_loaded_buffer_draws_as_the_one_that_was_saved() -> None:
         first, second = one.sample(), two.sample()
         np.testing.assert_array_equal(first.idx, second.idx)
         np.testing.assert_array_equal(first.probability, second.probability)
-
-
-@pytest.mark.parametrize("wrong", [-1.0, np.inf, np.nan])
-def test_priorities_by_which_nothing_can_be_drawn_are_refused(wrong: float) -> None:
-    replay = make("FIFO[PERprop]", capacity=8)
-    fill(replay, 8)
-    state = saved(replay)
-    state["priority"][0, 3] = wrong
-    with pytest.raises(ValueError, match="negative or not finite"):
-        replay.load_state_dict(state)
 
 
 def test_parameters_are_checked() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from buffers import chi_square, fill, make, set_errors
@@ -51,29 +49,6 @@ def test_fewer_experiences_than_a_batch_are_drawn_by_rank_too(alpha: float, coun
     chi_square(counts, batches * 8 * law)
 
 
-def test_the_exponent_is_applied_once() -> None:
-    """The share of the first half of the ranks is that of rank^−α, not of rank^−α² or rank^−2α."""
-    count, alpha = 400, 0.6
-    shares = []
-    for exponent in (alpha, alpha**2, 2 * alpha):
-        law = np.arange(1, count + 1) ** -exponent
-        shares.append(law[:20].sum() / law.sum())
-    replay = make(f"FULL[PER({alpha})]", capacity=count, batch=50)
-    fill(replay, count)
-    set_errors(replay, np.arange(count)[None])
-    drawn = np.concatenate([replay.sample().idx[0].copy() for _ in range(1000)])
-    share = (drawn >= count - 20).mean()
-    assert np.argmin(abs(np.array(shares) - share)) == 0
-    assert share == pytest.approx(shares[0], abs=0.015)
-
-
-def test_unused_experiences_come_first() -> None:
-    replay = make("FULL[PER]", capacity=200, batch=8)
-    fill(replay, 100)
-    set_errors(replay, np.r_[np.linspace(1, 2, 99), np.inf][None])
-    assert replay.sample().idx[0, 0] == 99
-
-
 def test_annotations_take_effect_at_once() -> None:
     """Ranks are always current: the one with the largest |δ| is in the next batch's first segment of one rank."""
     replay = make("FULL[PER(2.0)]", capacity=100, batch=8)
@@ -100,23 +75,14 @@ def test_a_change_of_batch_size_cuts_anew() -> None:
             assert slot in ranks
 
 
+def test_unused_experiences_come_first() -> None:
+    replay = make("FULL[PER]", capacity=200, batch=8)
+    fill(replay, 100)
+    set_errors(replay, np.r_[np.linspace(1, 2, 99), np.inf][None])
+    assert replay.sample().idx[0, 0] == 99
+
+
 @pytest.mark.parametrize("alpha", [-0.1, np.nan, np.inf])
 def test_the_exponent_is_checked(alpha: float) -> None:
     with pytest.raises(UserError, match="finite number"):
         PER(alpha)
-
-
-def test_segments_are_cut_once_per_size_of_the_buffer_and_cost_no_slot_anything() -> None:
-    replay = make("FULL[PER]", members=2, capacity=100, batch=8)
-    fill(replay, 90)
-    replay.sample()
-    sampling: Any = replay.sampling
-    edges, before = sampling.edges, sampling.edges.copy()
-    replay.sample()
-    assert sampling.edges is edges
-    fill(replay, 10)
-    replay.sample()
-    assert sampling.edges is edges
-    assert (edges[:, -1] == 100).all()
-    assert (before[:, -1] == 90).all()
-    assert PER().slot_bytes(in_turn=True) == PER().slot_bytes(in_turn=False) == 0

@@ -74,19 +74,6 @@ def test_a_phase_of_its_own_goes_on_over_those_of_the_schedule() -> None:
     np.testing.assert_array_equal(c, np.r_[whole, whole, whole[:500]])
 
 
-def test_a_buffer_counts_the_updates_of_a_phase_also_when_it_was_saved() -> None:
-    ere = "ERE(0.9995, c_min=1, last=0.9995, phase=5)"
-    one, c = make(f"FIFO[{ere}]", 200, 60, 16), schedule(ERE(0.9995, 1, 0.9995), 60, 5)
-    fill(one, 75)
-    for number in range(13):
-        if number == 7:
-            two = make(f"FIFO[{ere}]", 200, 60, 16)
-            two.load_state_dict(saved(one))
-            one = two
-        fill(one, 1, number)
-        assert ages(one, one.sample(Context(0, 1)).idx).max() == c[number % 5] - 1
-
-
 def test_figure_1_in_closed_form() -> None:
     """N = 10⁶, K = 1000, B = 256, η = 0.996: the newest is drawn about 10,000 times as often as the oldest.
 
@@ -103,19 +90,6 @@ def test_figure_1_in_closed_form() -> None:
     ratio = draws[0] / draws[c[0] - 1]
     assert ratio == pytest.approx((0.996**-1000 - 1) / (1 / 0.996 - 1), rel=1e-4)
     assert 1e4 < ratio < 1.4e4
-
-
-def test_figure_1_other_settings() -> None:
-    """A larger η or c_min favours older ones; c_min = N gives uniform sampling."""
-    size, updates, batch = 1_000_000, 1000, 256
-
-    def draws(eta: float, c_min: int) -> np.ndarray:
-        return expected_draws(schedule(ERE(eta, c_min), size, updates), size, batch)
-
-    old = slice(500_000, 900_000)
-    assert draws(0.994, 5000)[old].sum() < draws(0.996, 5000)[old].sum() < draws(0.999, 5000)[old].sum()
-    assert draws(0.996, 5000)[0] > draws(0.996, 100_000)[0] > draws(0.996, 500_000)[0]
-    np.testing.assert_allclose(draws(0.996, size), updates * batch / size)
 
 
 def ages(replay: Replay, idx: np.ndarray) -> np.ndarray:
@@ -152,28 +126,6 @@ def ere_text(ere: ERE) -> str:
     return f"ERE({ere.eta}, c_min={ere.c_min}, last={ere.last})"
 
 
-@pytest.mark.parametrize("retention", ["FIFO", "Resv", "FULL"])
-def test_priorities_inside_the_newest(retention: str) -> None:
-    """ERE+PER draws the newest c_k only, among them in proportion to priority."""
-    members, size, newest = 300, 40, 25
-    replay = make(f"{retention}[ERE(0.0001, c_min={newest}, last=0.0001)+PER(1.0)]", members, size, 32)
-    fill(replay, 40 if retention == "FULL" else 55)
-    weights = np.linspace(1, 4, size)
-    for _ in range(30):
-        batch = replay.sample()
-        replay.annotate(batch, {"td_error": weights[ages(replay, batch.idx)].astype(np.float32)})
-    replay.batch_size = 1
-    expected = weights[:newest] / weights[:newest].sum()
-    counts = np.zeros(size)
-    for _ in range(100):
-        batch = replay.sample()
-        age = ages(replay, batch.idx)
-        counts += np.bincount(age.ravel(), minlength=size)
-        np.testing.assert_allclose(batch.probability, expected[np.minimum(age, newest - 1)], rtol=1e-5)
-    assert not counts[newest:].any()
-    chi_square(counts[:newest], 100 * members * expected)
-
-
 @pytest.mark.parametrize("retention", ["FIFO", "FULL", "Resv"])
 @pytest.mark.parametrize("old", [1e28, 1e30])
 def test_a_huge_error_that_is_older_than_the_window_leaves_it_alone(retention: str, old: float) -> None:
@@ -202,17 +154,6 @@ def test_a_huge_error_that_is_older_than_the_window_leaves_it_alone(retention: s
     np.testing.assert_allclose(batch.weight, raw / raw.max(axis=1, keepdims=True), rtol=1e-6)
 
 
-def test_order_of_age_survives_saving() -> None:
-    one, two = (make("Resv[ERE(0.99)+PER]", 2, 30) for _ in range(2))
-    fill(one, 100)
-    one.annotate(one.sample(), {"td_error": np.full((2, 8), 3, np.float32)})
-    two.load_state_dict({name: array.copy() for name, array in one.state_dict().items()})
-    for number in range(200):
-        for replay in (one, two):
-            fill(replay, 1, number)
-        np.testing.assert_array_equal(one.sample(Context(2, 9)).idx, two.sample(Context(2, 9)).idx)
-
-
 def test_an_annotation_of_a_member_without_experiences_changes_nothing() -> None:
     """Its rows of zeros were never stored: no priority, and no trace in what its first experience gets."""
     for text in ("Resv[ERE+PER]", "FIFO[ERE+PER]", "FIFO[PERprop]"):
@@ -231,6 +172,30 @@ def test_an_annotation_of_a_member_without_experiences_changes_nothing() -> None
 def test_a_c_min_beyond_all_that_is_stored_leaves_uniform_sampling(capacity: int | None) -> None:
     newest = ERE(c_min=10**23).newest(Context(), capacity, np.array([1, 20, 100]))
     np.testing.assert_array_equal(newest, [1, 20, 100])
+
+
+def test_a_buffer_counts_the_updates_of_a_phase_also_when_it_was_saved() -> None:
+    ere = "ERE(0.9995, c_min=1, last=0.9995, phase=5)"
+    one, c = make(f"FIFO[{ere}]", 200, 60, 16), schedule(ERE(0.9995, 1, 0.9995), 60, 5)
+    fill(one, 75)
+    for number in range(13):
+        if number == 7:
+            two = make(f"FIFO[{ere}]", 200, 60, 16)
+            two.load_state_dict(saved(one))
+            one = two
+        fill(one, 1, number)
+        assert ages(one, one.sample(Context(0, 1)).idx).max() == c[number % 5] - 1
+
+
+def test_order_of_age_survives_saving() -> None:
+    one, two = (make("Resv[ERE(0.99)+PER]", 2, 30) for _ in range(2))
+    fill(one, 100)
+    one.annotate(one.sample(), {"td_error": np.full((2, 8), 3, np.float32)})
+    two.load_state_dict({name: array.copy() for name, array in one.state_dict().items()})
+    for number in range(200):
+        for replay in (one, two):
+            fill(replay, 1, number)
+        np.testing.assert_array_equal(one.sample(Context(2, 9)).idx, two.sample(Context(2, 9)).idx)
 
 
 @pytest.mark.parametrize(

@@ -24,21 +24,15 @@ def test_every_experience_of_every_member_has_the_same_chance() -> None:
     chi_square(counts, np.full(counts.shape, rounds * batch / stored))
 
 
-def test_draws_are_a_members_own_and_go_on_after_saving() -> None:
-    one, two = (make("FIFO[Uniform]", members=3) for _ in range(2))
-    fill(one, 32)
-    assert len({tuple(row) for row in one.sample().idx.tolist()}) == 3
-    two.load_state_dict(saved(one))
-    np.testing.assert_array_equal(one.sample().idx, two.sample().idx)
-
-
 def test_what_only_draws_keeps_nothing_per_slot() -> None:
     for sampling in (Uniform(), PER(), AER()):
         assert sampling.slot_bytes(in_turn=True) == sampling.slot_bytes(in_turn=False) == 0
     assert PERprop().slot_bytes(in_turn=True) == 5  # a float32, and a byte of sums
 
 
-def test_it_asks_for_nothing_and_has_no_weights() -> None:
-    assert (Uniform.orders, Uniform.feedback, Uniform.needs_state) == ((), (), False)
-    assert Uniform() == Uniform()
-    assert "equal chances" in Uniform.importance_undefined
+def test_draws_are_a_members_own_and_go_on_after_saving() -> None:
+    one, two = (make("FIFO[Uniform]", members=3) for _ in range(2))
+    fill(one, 32)
+    assert len({tuple(row) for row in one.sample().idx.tolist()}) == 3
+    two.load_state_dict(saved(one))
+    np.testing.assert_array_equal(one.sample().idx, two.sample().idx)

@@ -27,14 +27,6 @@ def test_importance_weights_are_equation_8(progress: float, beta: float) -> None
     assert (batch.actor_weight == 1).all()
 
 
-def test_normalised_importance_weights_have_maximum_one() -> None:
-    replay = make("FULL[PER+IS(normalise=true)]", members=2, capacity=64)
-    fill(replay, 50)
-    weight, probability = (getattr(replay.sample(Context()), name).copy() for name in ("weight", "probability"))
-    np.testing.assert_array_equal(weight.max(axis=1), 1.0)
-    np.testing.assert_allclose(weight, (probability / probability.min(axis=1, keepdims=True)) ** -0.5, rtol=1e-6)
-
-
 def test_weights_make_up_for_the_draws() -> None:
     """With β = 1 the weighted mean of any quantity over many batches is its mean over the buffer."""
     replay = make("FULL[PER+IS(1.0)]", capacity=40, batch=8)
@@ -63,14 +55,6 @@ def test_ere_with_priorities_weighs_as_algorithm_2(retention: str) -> None:
     np.testing.assert_allclose(batch.weight, relative**-0.6, rtol=1e-6)
     np.testing.assert_array_equal(batch.actor_weight, batch.weight)
     assert batch.weight.std() > 0
-
-
-def test_another_weighting_takes_the_place_of_algorithm_2() -> None:
-    replay = make("FIFO[ERE(0.9999)+PER+IS(1.0)]", capacity=64)
-    fill(replay, 64)
-    batch = replay.sample()
-    np.testing.assert_allclose(batch.weight, 1 / (64 * batch.probability), rtol=1e-6)
-    assert (batch.actor_weight == 1).all()
 
 
 GOLDEN = {1: 1.162, 4: 1.113, 8: 0.636, 12: 0.130, 16: 0.010}
@@ -102,12 +86,6 @@ def test_golden_weights_are_the_definition() -> None:
     reached = binom(5000, 16 / 10_000).sf(np.arange(17) - 1)
     for count, golden in GOLDEN.items():
         assert reached[count] / (reached[1:9].sum() / 8) == pytest.approx(golden, abs=5e-4)
-
-
-def test_the_exponent_of_replay_weights() -> None:
-    replay, weighting, context = full_buffer("FIS(0.5)")
-    weighting.replays[:] = 3
-    np.testing.assert_allclose(replay.sample(context).weight, np.sqrt(1.113), atol=5e-4)
 
 
 def test_replays_of_one_batch_are_counted_in_turn_and_a_new_occupant_begins_anew() -> None:
@@ -170,13 +148,6 @@ def test_where_nothing_is_replaced_the_lifetime_is_that_so_far() -> None:
         np.testing.assert_array_equal(first, second)
 
 
-def test_fewer_updates_than_a_lifetime_has() -> None:
-    """400 offers to a buffer of 8 before the first update: n, at least 1, is not rounded to 0."""
-    replay = make("FIFO[Uniform+FIS]", capacity=8, batch=4)
-    fill(replay, 400)
-    assert np.isfinite(replay.sample().weight).all()
-
-
 @pytest.mark.parametrize("n", [1, 2, 8, 100, 5000, 200_000])
 @pytest.mark.parametrize("mean", [1e-6, 0.3, 8.0, 300.0])
 def test_binomial_tails(n: int, mean: float) -> None:
@@ -190,6 +161,19 @@ def test_binomial_tails(n: int, mean: float) -> None:
 def test_binomial_tails_of_the_nearly_certain(n: int, p: float) -> None:
     expected = binom(n, min(p, 1.0)).sf(np.arange(13) - 1)
     np.testing.assert_allclose(binomial_tails(n, p, 12), expected, rtol=1e-9, atol=1e-13)
+
+
+def test_the_exponent_of_replay_weights() -> None:
+    replay, weighting, context = full_buffer("FIS(0.5)")
+    weighting.replays[:] = 3
+    np.testing.assert_allclose(replay.sample(context).weight, np.sqrt(1.113), atol=5e-4)
+
+
+def test_fewer_updates_than_a_lifetime_has() -> None:
+    """400 offers to a buffer of 8 before the first update: n, at least 1, is not rounded to 0."""
+    replay = make("FIFO[Uniform+FIS]", capacity=8, batch=4)
+    fill(replay, 400)
+    assert np.isfinite(replay.sample().weight).all()
 
 
 @pytest.mark.parametrize(
