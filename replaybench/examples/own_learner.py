@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from replaybench.controllers.checks import between, counts, positive
 
 from replaybench.controllers.agent import Batch
-from replaybench.controllers.checks import between, counts, positive
 from replaybench.controllers.experiences import Experiences, outcome
 from replaybench.controllers.exploration.forms import ExplorationConfig, make_exploration
 from replaybench.controllers.exploration.process_noise import Explored, ProcessNoise

@@ -8,72 +8,64 @@ from typing import Literal
 import numpy as np
 
 from replaybench.controllers.agent import Batch
-from replaybench.controllers.checks import betas, between, counts, positive, widths
 from replaybench.controllers.experiences import Experiences, outcome
 from replaybench.controllers.exploration.forms import GaussianNoise, ProcessNoise
-from replaybench.controllers.exploration.learner import DeterministicLearner
+from replaybench.controllers.learner import Learner
 from replaybench.controllers.losses.gaussian import divergence_gradient, importance_weights
 from replaybench.controllers.losses.quadratic_advantage import AdvantageForm, action_values, means, output_size
 from replaybench.controllers.losses.td import td_error
 from replaybench.controllers.memory.config import MemoryConfig
 from replaybench.controllers.networks.adam import adam_step, track
-from replaybench.controllers.networks.greedy_form import PolicyForm, Squash
+from replaybench.controllers.networks.greedy_form import PolicyForm
 from replaybench.controllers.networks.mlp import Floats, Shape
 from replaybench.controllers.networks.network import Learned, differentiate, evaluate, of_member, outputs_of, slow_copy
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.refer.rules import Rules, gives_gradient
 from replaybench.controllers.setting import LearnerSetting
+from replaybench.controllers.settings import Betas, Number, Positive, Settings, Share, Widths
 from replaybench.data.kernel import kernel
 from replaybench.data.kernels import elementwise
 
 
 @dataclass(frozen=True, kw_only=True)
-class NAFConfig:
+class NAFConfig(Settings):
     """Settings that learn on the pendulum.
 
     The paper has 2 × 128 units, batches of 256, one update per step and a rate of 1e-4, for a thousand times as many
-    steps. It prints the quadratic form without the ½ that the authors' public code and Gu et al. (2016) have (`half`);
-    L's diagonal is made positive by exp (Gu et al.) or by softplus. Where the mean is not `bounded` by tanh, the policy
-    is clipped to what the plant takes.
+    steps. It prints the quadratic form without the ½ of the authors' public code and of Gu et al. (2016) (`half`). L's
+    diagonal is made positive by exp (Gu et al.) or softplus. Where tanh does not bound the mean (`bounded`), the policy
+    is clipped to ±1.
     """
 
-    hidden: tuple[int, ...] = (64, 64)
-    learning_rate: float = 1e-3
-    betas: tuple[float, float] = (0.9, 0.999)
-    epsilon: float = 1e-8
+    hidden: Widths = (64, 64)
+    learning_rate: Positive = 1e-3
+    betas: Betas = (0.9, 0.999)
+    epsilon: Positive = 1e-8
     half: bool = True
     bounded: bool = True
     diagonal: Literal["exp", "softplus"] = "exp"
-    tau: float = 0.01
-    batch_size: int = 64
-    replays_per_experience: float = 32.0
+    tau: Share = 0.01
+    batch_size: Number = 64
+    replays_per_experience: Positive = 32.0
     exploration: ProcessNoise | GaussianNoise = field(default_factory=ProcessNoise)
     normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
     memory: MemoryConfig | None = None
 
-    def __post_init__(self) -> None:
-        positive("NAF", learning_rate=self.learning_rate, epsilon=self.epsilon)
-        positive("NAF", replays_per_experience=self.replays_per_experience)
-        between("NAF", 0, 1, tau=self.tau)
-        betas("NAF", self.betas)
-        counts("NAF", batch_size=self.batch_size)
-        widths("NAF", hidden=self.hidden)
 
-
-class NAF(DeterministicLearner):
-    """M independent networks, each with a slow copy: V, the best action m, and L of the advantage.
+class NAF(Learner):
+    """M independent networks with target networks: V, the best action m, and L of the advantage.
 
     ReF-ER needs Gaussian exploration.
     """
 
     several_at_once = True
+    supports_refer = True
 
     def __init__(self, config: NAFConfig, setting: LearnerSetting) -> None:
         task = setting.task
         shapes = {"network": Shape((task.observation_size, *config.hidden, output_size(task.action_size)))}
-        super().__init__(config, setting, shapes, shapes, "network", config.learning_rate)
+        super().__init__(config, setting, shapes, {"network": config.learning_rate}, slow=shapes)
         self.network = self.networks["network"]
-        self.adams = self._make_adams({"network": config.learning_rate}, betas=config.betas, epsilon=config.epsilon)
         self.form = AdvantageForm(0.5 if config.half else 1.0, config.bounded, config.diagonal == "softplus")
         self._learned = self.learned("network")
 
@@ -88,18 +80,17 @@ class NAF(DeterministicLearner):
 
     def policy_form(self) -> PolicyForm:
         """Return m among the outputs."""
-        squash: Squash = "tanh" if self.config.bounded else "clip"
-        return PolicyForm(self.networks["network"], 1, self.task.action_size, squash)
+        return PolicyForm(self.network, 1, self.task.action_size, "tanh" if self.config.bounded else "clip")
 
     def value(self, observation: Floats) -> Floats:
-        """Return V(s) `[M, N]`, in units of the reward times the task's `reward_scale`."""
+        """Return V(s) `[M, N]`."""
         return self.normaliser.rewards.restored(self.network(self.seen(observation))[:, :, 0])
 
     def update(self, batch: Batch) -> dict[str, Floats]:
         """Annotate `td_error` `[M·U, B]` (r + γ V⁻(s′) − Q(s, a) before each update), and `rho` if known."""
         first, delta, rho = self.begin_updates(batch), self.annotations(batch), self.annotations(batch)
-        x, rules, log_sigma = self.experiences(batch, first), self.density.rules(first), self.density.log_sigma
-        _update(self._learned, self.form, x, rules, log_sigma, self.config.tau, first, delta, rho)
+        x, rules = self.experiences(batch, first), self.refer.rules(first)
+        _update(self._learned, self.form, x, rules, self.density.log_sigma, self.config.tau, first, delta, rho)
         return {"td_error": delta, "rho": rho} if self.density.known else {"td_error": delta}
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from replaybench.controllers.agent import Batch, Floats
 from replaybench.controllers.cuda.mlp import DeviceMLP, adam_factors, adam_step, track
 from replaybench.controllers.cuda.update_phase import DevicePhase, Inputs
-from replaybench.controllers.exploration.learner import DeterministicLearner
+from replaybench.controllers.learner import Learner
 from replaybench.controllers.networks.network import feed_forward
 
 
@@ -24,7 +24,7 @@ class DeviceDDPG:
         graphs: whether updates are captured in CUDA graphs.
     """
 
-    def __init__(self, learner: DeterministicLearner, device: torch.device | str, graphs: bool = True) -> None:
+    def __init__(self, learner: Learner, device: torch.device | str, graphs: bool = True) -> None:
         self.learner, self.device = learner, torch.device(device)
         learner.several_at_once = False  # what is here gathers updates itself
         if self.device.type == "cuda":

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers.agent import Agent
+from replaybench.controllers.learner import Learner
 from replaybench.controllers.networks.greedy_form import PolicyForm
 from replaybench.controllers.networks.mlp import Shape
 from replaybench.controllers.networks.recurrent import PopulationRecurrent
@@ -63,7 +63,7 @@ class Cost(NamedTuple):
     scratch: int
 
 
-def statistics_of(agent: Agent) -> Statistics | None:
+def statistics_of(agent: Learner) -> Statistics | None:
     """Return what normalises the observations of a population of one; None where nothing does."""
     normaliser = agent.normaliser.observations
     if not normaliser.on:

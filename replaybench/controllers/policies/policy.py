@@ -14,8 +14,8 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from replaybench.controllers.agent import Agent, Task
-from replaybench.controllers.memory.learner import RememberingLearner
+from replaybench.controllers.agent import Task
+from replaybench.controllers.learner import Learner
 from replaybench.controllers.registry import load_learner
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.bounds import Hertz, Name, Within
@@ -27,7 +27,7 @@ from replaybench.data.user_code.user_file import imports_only
 Float32Array = NDArray[np.float32]
 
 
-def policy_facts(learner: str, agent: Agent, frequency: float) -> dict[str, Any]:
+def policy_facts(learner: str, agent: Learner, frequency: float) -> dict[str, Any]:
     """Return what a policy file must say so that `load_policy` can rebuild its learner."""
     settings = dataclasses.asdict(agent.config)
     return {"learner": learner, "settings": settings, "task": agent.task._asdict(), "frequency": frequency}
@@ -76,7 +76,7 @@ class Policy:
         agent: the learner as a population of one.
     """
 
-    def __init__(self, agent: Agent, facts: dict[str, Any]) -> None:
+    def __init__(self, agent: Learner, facts: dict[str, Any]) -> None:
         self.agent, self.facts = agent, facts
 
     def predict(
@@ -115,7 +115,7 @@ class Policy:
     ) -> tuple[Float32Array, Float32Array | None]:
         """Return actions `[1, N, A]` for observations `[1, N, S]`, and what a recurrent policy remembers then."""
         agent = self.agent
-        if not isinstance(agent, RememberingLearner) or not agent.memory.size:
+        if not agent.memory.size:
             return (agent.policy if deterministic else agent.sample)(rows), None
         choose = agent.policy if deterministic else agent.sample
         before = np.zeros((rows.shape[1], agent.memory.size), np.float32)
@@ -149,7 +149,7 @@ def load_policy(path: Path | str, member: int = 0, learner: str | None = None) -
             kind, config = load_learner(learner or known.learner)
         task = Task(**dataclasses.asdict(known.task))
         setting = LearnerSetting(task, 0, [member], known.frequency)
-        agent: Agent = kind(build(config, known.settings, "its settings"), setting)
+        agent: Learner = kind(build(config, known.settings, "its settings"), setting)
         agent.load_weights(chosen)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None

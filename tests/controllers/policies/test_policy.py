@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import replaybench
-from replaybench.controllers.agent import Agent, Task
+from replaybench.controllers.agent import Task
+from replaybench.controllers.learner import Learner
 from replaybench.controllers.policies.policy import policy_facts
 from replaybench.controllers.policies.torch_module import load_torch_policy
 from replaybench.controllers.registry import LEARNERS, load_learner
@@ -23,7 +24,7 @@ STATES = np.random.Generator(np.random.PCG64(0)).normal(size=(40, S)).astype(np.
 every_learner = pytest.mark.parametrize("learner", LEARNERS.own)
 
 
-def stored(learner: str, folder: Path) -> tuple[Agent, Path]:
+def stored(learner: str, folder: Path) -> tuple[Learner, Path]:
     """Write the policies of three learners whose weights are larger than at the start."""
     kind, config = load_learner(learner)
     agent = kind(config(), LearnerSetting(TASK, 0, range(3)))
