@@ -76,6 +76,12 @@ class Learner:
     discrete = False
     supports_refer = False
     metric_names: tuple[str, ...] = ()
+    batch_size: int
+    replays_per_experience: float
+    window: int
+    fields: Mapping[str, int]
+    traces: Any
+    exploration: Any
     networks: Mapping[str, Any]
     targets: Mapping[str, Any]
     on_device: Any = None
@@ -117,13 +123,13 @@ class Learner:
         self.memory = Memory(recurrent, self.networks)
         self.window = self.memory.window
         policy = next(iter(shapes))
-        self.exploration: Any = PolicyDraws(setting, task.action_size)
+        self.exploration = PolicyDraws(setting, task.action_size)
         if hasattr(config, "exploration"):
             self.exploration = make_exploration(config.exploration, setting, self.networks[policy])
         self.refer = ReFER(setting.refer, members, rates[policy])
         self.density = Density(setting, self.exploration if self.supports_refer else None, self.steps, self.refer)
-        self.fields: Mapping[str, int] = {**self.density.fields, **self.memory.fields}
-        self.traces: Any = self.density.traces
+        self.fields = {**self.density.fields, **self.memory.fields}
+        self.traces = self.density.traces
         if self.supports_refer:
             self.metric_names = self.memory.metric_names(self.density.names)
 

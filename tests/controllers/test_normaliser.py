@@ -49,20 +49,6 @@ def test_statistics_are_numpys_over_what_each_member_collected() -> None:
     assert rewards.factor[3] == 0.01
 
 
-def test_several_steps_at_once_are_the_same_as_one_by_one() -> None:
-    observation, reward, _ = collected()
-    everyone = np.ones(M, np.bool_)
-    one, many = (ObservationNormaliser(BOTH, M, S) for _ in range(2))
-    few, all_ = (RewardScale(BOTH, M, 1.0) for _ in range(2))
-    for step in range(len(reward)):
-        one.update(observation[step], everyone)
-        few.update(reward[step], everyone)
-    many.update(observation.transpose(1, 0, 2), everyone)
-    all_.update(reward.T[..., None], everyone)
-    for name, array in {**one.state_dict(), **few.state_dict()}.items():
-        np.testing.assert_array_equal(array, {**many.state_dict(), **all_.state_dict()}[name])
-
-
 def test_observations_are_standardised_and_bounded() -> None:
     scaler, _ = told()
     x = np.random.Generator(np.random.PCG64(0)).normal(1000, 4, (M, 5, 2, S)).astype(np.float32)
@@ -169,17 +155,6 @@ def test_a_learner_that_normalises_equals_one_that_is_given_normalised_numbers()
     np.testing.assert_allclose(agent.value(raw.observation), value * (0.01 / factor)[:, None])
 
 
-def test_a_learner_without_statistics_is_the_learner_that_never_heard_of_them() -> None:
-    agent, deaf = learner(NormaliseConfig()), learner(NormaliseConfig())
-    for seed in range(3):
-        drawn = batch(seed)
-        collect(agent, drawn)
-        agent.update(drawn)
-        deaf.update(drawn)
-    np.testing.assert_array_equal(agent.critic.parameters, deaf.critic.parameters)
-    assert not [name for name in (*agent.weights(), *agent.state_dict()) if name.startswith(("observation", "reward"))]
-
-
 def test_weights_carry_the_statistics_to_another_learner() -> None:
     agent, other = learner(BOTH), learner(BOTH)
     drawn = batch(0)
@@ -193,12 +168,6 @@ def test_weights_carry_the_statistics_to_another_learner() -> None:
     assert {"observation.mean", "observation.scale", "observation.bound"} <= agent.weights().keys()
     with pytest.raises(UserError, match="do not fit"):
         learner(NormaliseConfig()).load_weights(agent.weights())
-
-
-@pytest.mark.parametrize("clip", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_bound_that_means_nothing_is_refused(clip: float) -> None:
-    with pytest.raises(UserError, match="clip must be a finite number above 0"):
-        NormaliseConfig(observations=True, clip=clip)
 
 
 def test_a_bound_on_nothing_is_refused() -> None:

@@ -23,7 +23,6 @@ from replaybench.controllers.setting import LearnerSetting
 from replaybench.controllers.settings import Betas, Number, Positive, Settings, Share, Widths
 from replaybench.data.kernel import kernel
 from replaybench.data.kernels.nearest_level import nearest_level
-from replaybench.data.kernels.total import total
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,10 +92,9 @@ class DQN(Learner):
         """Return the greedy action or, with the episode's probability, a random choice."""
         at_random, which = self.exploration.drawn.T
         tried = np.where(at_random < self.random, (which * len(self.choices)).astype(np.int64), -1)
-        greedy = np.ascontiguousarray(self.act(observation))
-        explored = Explored(np.empty(greedy.shape, np.float32), np.empty(len(greedy), np.float32))
-        _try(greedy, tried, self.choices, *explored[:2])
-        return explored
+        greedy = self.act(observation).astype(np.float32)
+        action = np.where(tried[:, None] < 0, greedy, self.choices[tried])
+        return Explored(action, np.abs(action - greedy).sum(axis=1))
 
     def policy(self, observation: Floats) -> Floats:
         """Return the greedy actions `[M, N, A]` for observations `[M, N, S]`; NaN where a value is."""
@@ -121,19 +119,6 @@ class DQN(Learner):
 
     def _further(self) -> dict[str, NDArray[Any]]:
         return {**super()._further(), "random": self.random}
-
-
-@kernel
-def _try(
-    greedy: Floats, tried: NDArray[np.int64], choices: NDArray[np.float32], action: Floats, deviation: Floats
-) -> None:
-    """Write the actions `[M, A]` of the choices tried, or greedy ones, and how far they are from these, ‖·‖₁ `[M]`."""
-    apart = np.empty(action.shape[1], np.float32)
-    for m in range(action.shape[0]):
-        for a in range(action.shape[1]):
-            action[m, a] = greedy[m, a] if tried[m] < 0 else choices[tried[m], a]
-            apart[a] = abs(action[m, a] - np.float32(greedy[m, a]))
-        deviation[m] = total(apart)
 
 
 @kernel

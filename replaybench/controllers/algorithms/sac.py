@@ -15,7 +15,6 @@ from replaybench.controllers.experiences import Experiences
 from replaybench.controllers.exploration.process_noise import Explored
 from replaybench.controllers.exploration.random_actions import RandomActions
 from replaybench.controllers.learner import Learner
-from replaybench.controllers.losses.squashed_gaussian import LOG_STD_BOUNDS, draw_normals, sample, sample_backward
 from replaybench.controllers.losses.td import targets
 from replaybench.controllers.losses.twin_critics import (
     TwinRoom,
@@ -35,7 +34,7 @@ from replaybench.controllers.settings import Betas, Episodes, Number, Positive, 
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.kernels import elementwise
-from replaybench.data.kernels.total import total
+from replaybench.data.streams import next_normal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,10 +119,10 @@ class SAC(Learner):
 
     def _tried(self, observation: Floats, noise: Floats) -> Explored:
         """Return tanh(μ + σ ε) `[M, N, A]` for observations `[M, N, S]` and `noise` ε `[M, N, A]`."""
-        head = self.actor(self.seen(observation))
-        explored = Explored(np.empty(noise.shape, np.float32), np.empty(noise.shape[:2], np.float32))
-        _squash(head, noise, explored.action, explored.deviation)
-        return explored
+        mean, log_std = np.split(self.actor(self.seen(observation)), 2, axis=2)
+        spread = elementwise.exp(np.clip(log_std, *LOG_STD_BOUNDS))
+        action = elementwise.tanh(mean + spread * noise).astype(np.float32)
+        return Explored(action, np.abs(action - elementwise.tanh(mean)).sum(axis=2, dtype=np.float32))
 
     def policy_form(self) -> PolicyForm:
         """Return tanh μ among the actor's outputs."""
@@ -177,20 +176,56 @@ class SAC(Learner):
         }
 
 
+LOG_STD_BOUNDS = (-20.0, 2.0)
+_LOWEST, _HIGHEST = LOG_STD_BOUNDS
+_SOFTENING = 1e-6
+_LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
+
+
 @kernel
-def _squash(head: Floats, noise: NDArray[Any], action: Floats, deviation: Floats) -> None:
-    """Write tanh(μ + σ ε) `[M, N, A]`, and how far it is from tanh μ (‖·‖₁, `[M, N]`); head `[M, N, 2A]`: μ, log σ."""
-    actions, kind = action.shape[2], head.dtype.type
-    low, high = kind(LOG_STD_BOUNDS[0]), kind(LOG_STD_BOUNDS[1])
-    apart = np.empty(actions, np.float32)
-    for m in range(action.shape[0]):
-        for n in range(action.shape[1]):
-            for a in range(actions):
-                mean, log_std = head[m, n, a], head[m, n, actions + a]
-                log_std = low if log_std < low else high if log_std > high else log_std
-                action[m, n, a] = np.tanh(mean + np.exp(log_std) * noise[m, n, a])
-                apart[a] = abs(action[m, n, a] - np.float32(np.tanh(mean)))
-            deviation[m, n] = total(apart)
+def draw_normals(stream: NDArray[np.uint64], noise: Floats) -> None:
+    """Fill `noise` `[B, A]` with standard normals from one member's stream."""
+    for b in range(noise.shape[0]):
+        for a in range(noise.shape[1]):
+            noise[b, a] = next_normal(stream)
+
+
+@kernel
+def sample(head: Floats, noise: Floats, action: Floats, log_prob: Floats) -> None:
+    """Write a = tanh(μ + σ ε) `[B, A]` and log π(a) `[B]` for a head `[B, 2A]` and ε `[B, A]`."""
+    actions = noise.shape[1]
+    kind = head.dtype.type
+    for b in range(noise.shape[0]):
+        total = kind(0)
+        for a in range(actions):
+            log_std = np.minimum(np.maximum(head[b, actions + a], kind(_LOWEST)), kind(_HIGHEST))
+            squashed = np.tanh(head[b, a] + np.exp(log_std) * noise[b, a])
+            correction = np.log(kind(1) - squashed * squashed + kind(_SOFTENING))
+            total -= kind(0.5) * noise[b, a] * noise[b, a] + log_std + kind(_LOG_ROOT_2PI) + correction
+            action[b, a] = squashed
+        log_prob[b] = total
+
+
+@kernel
+def sample_backward(
+    head: Floats, noise: Floats, action: Floats, d_action: Floats, d_log_prob: Floats, d_head: Floats
+) -> None:
+    """Write ∂L/∂head `[B, 2A]`, given ∂L/∂a `[B, A]` at fixed log π and ∂L/∂(log π) `[B]` of a `sample`.
+
+    With x = μ + σ ε: ∂log π/∂x = 2 a (1 − a²) / (1 − a² + 10⁻⁶), ∂log π/∂(log σ) at fixed x = −1 and
+    ∂x/∂(log σ) = σ ε. Where log σ is clamped its gradient is zero.
+    """
+    actions = noise.shape[1]
+    kind = head.dtype.type
+    for b in range(noise.shape[0]):
+        for a in range(actions):
+            slope = kind(1) - action[b, a] * action[b, a]
+            by_squashing = kind(2) * action[b, a] * slope / (slope + kind(_SOFTENING))
+            d_x = d_action[b, a] * slope + d_log_prob[b] * by_squashing
+            log_std = head[b, actions + a]
+            d_head[b, a] = d_x
+            clamped = log_std < kind(_LOWEST) or log_std > kind(_HIGHEST)
+            d_head[b, actions + a] = kind(0) if clamped else d_x * np.exp(log_std) * noise[b, a] - d_log_prob[b]
 
 
 @kernel

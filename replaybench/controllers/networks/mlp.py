@@ -11,17 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import numpy as np
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 from numpy.typing import DTypeLike, NDArray
 
 from replaybench.controllers.networks.activations import ACTIVATIONS, Activation, activate, activate_backward
-from replaybench.controllers.networks.layer_norm import EXTRA_ROWS, normalise, normalise_backward
 from replaybench.controllers.networks.matmul import matmul, padded, spread
-from replaybench.controllers.networks.single import evaluate_single
-from replaybench.controllers.networks.tiles import row_dots, transpose
+from replaybench.controllers.networks.tiles import THIN_ROWS, row_dots, transpose
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream
 
@@ -29,6 +30,9 @@ Floats = NDArray[np.floating]
 Scheme = Literal["fan_in", "xavier"]
 Kept = TypeVar("Kept")
 _TANH = ACTIVATIONS.index("tanh")
+_EXTRA_ROWS = 3
+"""Rows of a tape after the normalised values ẑ of a layer: 1/σ, then two rows of sums."""
+_EPSILON = 1e-5
 _MOST_TAPES: Final = 8
 _FEW_OUTPUTS = 2
 """Up to so many, gradients to a layer's weights are dot products: a strip would be empty for the most part."""
@@ -125,7 +129,7 @@ class PopulationMLP:
             rows.append((inputs + 1, outputs, offset, row, kept if normal else -1))
             offset += (inputs + 1 + 2 * normal) * outputs
             row += inputs + 1
-            kept += (outputs + EXTRA_ROWS) * normal
+            kept += (outputs + _EXTRA_ROWS) * normal
         rows.append((shape.sizes[-1], 0, 0, row, -1))
         self._tape_rows = kept
         self.network = Network(
@@ -339,3 +343,150 @@ def backward(net: Network, m: int, tape: Tape, d_out: Floats, want_weights: bool
     """
     # To Numba a True written out in a call is a type of its own, for which it would compile everything once more.
     _backward(net, m, tape, d_out, np.bool_(want_weights), d_action)
+
+
+def _fused(_context: Any, a: Any, b: Any, c: Any) -> Any:
+    """Return a · b + c, rounded once."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        real = args[0].type
+        name = "llvm.fma.f32" if isinstance(real, ir.FloatType) else "llvm.fma.f64"
+        function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(real, [real] * 3), name)
+        return builder.call(function, args)
+
+    return (c(a, b, c), codegen) if a == b == c and a in (types.float32, types.float64) else None
+
+
+_fma: Any = intrinsic(_fused)
+
+
+@kernel
+def evaluate_single(
+    parameters: Floats, plan: NDArray[np.int64], activation: int, tanh: bool, x: Floats, out: Floats
+) -> None:
+    """Evaluate every member for one observation each, x `[M, 1, in]` → out `[M, 1, out]`, with the bits of `forward`.
+
+    For a single column `matmul` would leave most lanes of its vectors empty. Here the outputs of a layer are the vector
+    axis; every sum runs in the same order.
+    """
+    last, width = plan.shape[0] - 2, 0
+    for layer in range(last + 2):
+        width = max(width, plan[layer, 0] + 1)
+    before, after = np.empty(width, x.dtype), np.empty(width, x.dtype)
+    for m in range(x.shape[0]):  # in loops, as to assign slices takes seconds to compile
+        for i in range(x.shape[2]):
+            before[i] = x[m, 0, i]
+        for layer in range(last + 1):
+            inputs, outputs, offset = plan[layer, 0], plan[layer, 1], plan[layer, 2]
+            weights = parameters[m, offset : offset + inputs * outputs].reshape(inputs, outputs)
+            before[inputs - 1] = 1
+            _layer(before, weights, after)
+            if layer < last or tanh:
+                activate(after[:outputs], activation if layer < last else _TANH)
+            before, after = after, before
+        for o in range(out.shape[2]):
+            out[m, 0, o] = before[o]
+
+
+@kernel
+def _layer(x: Floats, weights: Floats, out: Floats) -> None:
+    """Write the product of x `[in]` and weights `[in, out]`, the bias among them, to out `[out]`."""
+    inputs, outputs = weights.shape
+    if outputs <= THIN_ROWS:
+        whole = inputs - inputs % 4
+        for o in range(outputs):
+            a = b = c = d = weights.dtype.type(0)
+            for k in range(0, whole, 4):
+                a = _fma(x[k], weights[k, o], a)
+                b = _fma(x[k + 1], weights[k + 1, o], b)
+                c = _fma(x[k + 2], weights[k + 2, o], c)
+                d = _fma(x[k + 3], weights[k + 3, o], d)
+            for k in range(whole, inputs):
+                a = _fma(x[k], weights[k, o], a)
+            out[o] = (a + b) + (c + d)
+        return
+    for o in range(outputs):
+        out[o] = 0
+    k = 0
+    while k + 4 <= inputs:
+        one, two, three, four = weights[k], weights[k + 1], weights[k + 2], weights[k + 3]
+        x_1, x_2, x_3, x_4 = x[k], x[k + 1], x[k + 2], x[k + 3]
+        for o in range(outputs):
+            out[o] = _fma(x_4, four[o], _fma(x_3, three[o], _fma(x_2, two[o], _fma(x_1, one[o], out[o]))))
+        k += 4
+    while k < inputs:
+        row, x_k = weights[k], x[k]
+        for o in range(outputs):
+            out[o] = _fma(x_k, row[o], out[o])
+        k += 1
+
+
+@kernel
+def normalise(
+    flat: NDArray[np.floating], start: int, kept: int, one: int, units: int, stride: int,
+    parameters: NDArray[np.floating], gain: int,
+) -> None:  # fmt: skip
+    """Replace z `[units, stride]` at `flat[start]` by gain · ẑ + shift, ẑ = (z − mean) / √(variance + 1e-5).
+
+    Mean and variance run over units, a column of their own for each row of the batch. ẑ `[units, stride]` and 1/σ
+    `[stride]` stay at `flat[kept]`; gain and shift `[units]` are read from `parameters[gain]` on;
+    `flat[one]` is 1.
+    """
+    kind = flat.dtype.type
+    share, epsilon = kind(1.0 / units), kind(_EPSILON)
+    z = flat[start : start + units * stride].reshape(units, stride)
+    normal = flat[kept : kept + units * stride].reshape(units, stride)
+    scale = flat[kept + units * stride : kept + (units + 1) * stride]
+    gains, shifts = parameters[gain : gain + units], parameters[gain + units : gain + 2 * units]
+    inverse = kept + units * stride
+    # Sums over units are matrix products with a row of ones: they run in a fixed order, a vector of columns at a time.
+    matmul(flat, inverse, stride, 1, stride, flat, one, 0, 0, flat, start, stride, units)
+    for b in range(stride):
+        scale[b] *= share
+    for u in range(units):
+        for b in range(stride):
+            difference = z[u, b] - scale[b]
+            normal[u, b] = difference
+            z[u, b] = difference * difference
+    matmul(flat, inverse, stride, 1, stride, flat, one, 0, 0, flat, start, stride, units)
+    for b in range(stride):
+        scale[b] = kind(1) / np.sqrt(scale[b] * share + epsilon)
+    for u in range(units):
+        g, s = gains[u], shifts[u]
+        for b in range(stride):
+            normal[u, b] *= scale[b]
+            z[u, b] = g * normal[u, b] + s
+
+
+@kernel
+def normalise_backward(
+    error: NDArray[np.floating], product: NDArray[np.floating], flat: NDArray[np.floating], kept: int, one: int,
+    units: int, stride: int, batch: int, parameters: NDArray[np.floating], gradient: NDArray[np.floating], gain: int,
+    want_weights: np.bool_,
+) -> None:  # fmt: skip
+    """Turn the loss gradient to the output of `normalise` into that to its input: flat `error`, in place.
+
+    With δ the given gradient and ⟨·⟩ the mean over units, d z = (gain δ − ⟨gain δ⟩ − ẑ ⟨gain δ ẑ⟩) / σ. With
+    `want_weights` the gradients of gain, Σ δ ẑ, and shift, Σ δ, over the `batch` are written to `gradient[gain]` on.
+    `product` is scratch of the size of `error`; `flat[one]` begins a vector of ones.
+    """
+    share = flat.dtype.type(1.0 / units)
+    normal = flat[kept : kept + units * stride]
+    for i in range(normal.size):
+        product[i] = error[i] * normal[i]
+    if want_weights:
+        # A matrix product of one column: its sums run in a fixed order, eight units at a time.
+        matmul(gradient, gain, 1, units, 1, product, 0, stride, 1, flat, one, 0, batch)
+        matmul(gradient, gain + units, 1, units, 1, error, 0, stride, 1, flat, one, 0, batch)
+    sums = kept + (units + 1) * stride
+    matmul(flat, sums, stride, 1, stride, parameters, gain, units, 1, error, 0, stride, units)
+    matmul(flat, sums + stride, stride, 1, stride, parameters, gain, units, 1, product, 0, stride, units)
+    scale, mean, slope = flat[sums - stride : sums], flat[sums : sums + stride], flat[sums + stride : sums + 2 * stride]
+    columns, rows = error[: units * stride].reshape(units, stride), normal.reshape(units, stride)
+    for b in range(stride):
+        mean[b] *= share
+        slope[b] *= share
+    for u in range(units):
+        g = parameters[gain + u]
+        for b in range(stride):
+            columns[u, b] = scale[b] * (g * columns[u, b] - mean[b] - rows[u, b] * slope[b])

@@ -57,11 +57,15 @@ class FarCount:
 
     def evicting(self, values: Values, previous: Links, next: Links, slots: Slots) -> None:
         """Remove the steps in `slots` `[M]` from the counts."""
-        _uncount_steps(values, slots, self.far, self.stored_steps)
+        gone = np.flatnonzero(slots >= 0)
+        self.far[gone] -= values[gone, slots[gone], FAR].astype(np.int64)
+        self.stored_steps[gone] -= 1
 
     def stored(self, values: Values, previous: Links, next: Links, slots: Slots, ended: NDArray[np.bool_]) -> None:
         """Count the new steps in `slots` `[M]`; the present policy chose them: ρ = 1."""
-        _count_steps(values, slots, self.stored_steps)
+        new = np.flatnonzero(slots >= 0)
+        values[new, slots[new], RHO], values[new, slots[new], FAR] = 1, 0
+        self.stored_steps[new] += 1
 
     def annotated(
         self, values: Values, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, NDArray[Any]]
@@ -80,22 +84,6 @@ class FarCount:
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """Return the counts."""
         return {"far": self.far, "stored_steps": self.stored_steps}
-
-
-@kernel
-def _count_steps(values: Values, slots: Slots, stored: Counts) -> None:
-    for m in range(slots.size):
-        if slots[m] >= 0:
-            values[m, slots[m], RHO], values[m, slots[m], FAR] = 1, 0
-            stored[m] += 1
-
-
-@kernel
-def _uncount_steps(values: Values, slots: Slots, far: Counts, stored: Counts) -> None:
-    for m in range(slots.size):
-        if slots[m] >= 0:
-            far[m] -= int(values[m, slots[m], FAR])
-            stored[m] -= 1
 
 
 @kernel

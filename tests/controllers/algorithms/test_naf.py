@@ -12,7 +12,6 @@ import torch
 from replaybench.controllers.agent import Task
 from replaybench.controllers.algorithms.naf import NAF, NAFConfig
 from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.errors import UserError
 
 S, A, B = 3, 2, 8
 TASK = Task(observation_size=S, action_size=A, discount=0.9, reward_scale=0.5)
@@ -77,8 +76,3 @@ def test_an_unbounded_policy_is_clipped_to_what_the_plant_takes() -> None:
     observation = np.ones((2, 4, S), np.float32)
     assert np.abs(agent.mean(observation)).max() > 1
     np.testing.assert_array_equal(agent.policy(observation), np.clip(agent.mean(observation), -1, 1))
-
-
-def test_wrong_settings_are_named() -> None:
-    with pytest.raises(UserError, match="NAF: tau"):
-        NAFConfig(tau=2.0)

@@ -11,7 +11,6 @@ import pytest
 from scipy.stats import chi2, norm, truncnorm
 
 from replaybench.controllers.agent import Task
-from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
 from replaybench.controllers.exploration.forms import ExplorationConfig, make_exploration
 from replaybench.controllers.exploration.gaussian_noise import GaussianNoise, RunningGaussian, truncated_normal
 from replaybench.controllers.exploration.parameter_noise import ParameterNoise, RunningParameterNoise, noisy_parameters
@@ -20,7 +19,7 @@ from replaybench.controllers.exploration.process_noise import (
     ProcessNoise,
     RunningProcess,
     decayed,
-    draw_active,
+    draw_normal,
 )
 from replaybench.controllers.networks.mlp import PopulationMLP, Shape
 from replaybench.controllers.setting import LearnerSetting
@@ -101,13 +100,6 @@ def test_truncation_holds_at_the_ends_of_what_is_drawn(bound: float) -> None:
     assert ends[0] <= ends[1] < ends[2] < ends[3]
     assert ends[3] <= bound
     np.testing.assert_allclose(ends[2], 0, atol=1e-15)
-
-
-def test_no_truncated_sample_is_far_policy_after_a_small_step_of_the_mean() -> None:
-    """With Δ = 0.1 σ and c_max = 5, log ρ stays within 3 · 0.1 + 0.005; an untruncated sample of this size does not."""
-    bounded, free = (gaussian_sample(GaussianNoise(truncate=truncate)) / 0.2 for truncate in (3.0, None))
-    log_weight = [np.abs(0.1 * z - 0.1**2 / 2).max() for z in (bounded, free)]
-    assert log_weight[0] <= 0.3051 < log_weight[1]
 
 
 def test_the_noise_decays_linearly_and_stays() -> None:
@@ -204,24 +196,6 @@ def test_a_resumed_exploration_continues_bit_for_bit(config: ExplorationConfig) 
     np.testing.assert_array_equal(run(exploration, members, 4), run(other, members, 4))
 
 
-@pytest.mark.parametrize("config", FORMS, ids=lambda config: config.form)
-def test_the_same_noise_disturbs_another_observation(config: ExplorationConfig) -> None:
-    """`re_explore` draws nothing and, where it is asked for the same observation, says the same."""
-    agent = DDPG(DDPGConfig(exploration=config), LearnerSetting(TASK, 0, range(4)))
-    agent.start_episode(0, np.ones(4, np.bool_))
-    first, second = observations(range(4), 2)
-    explored = agent.explore(first, np.ones(4, np.bool_))
-    state = {name: array.copy() for name, array in agent.state_dict().items()}
-    elsewhere, again = agent.re_explore(second), agent.re_explore(first)
-    np.testing.assert_array_equal(again.action, explored.action)
-    assert not np.array_equal(elsewhere.action, explored.action)
-    for name, array in agent.state_dict().items():
-        np.testing.assert_array_equal(array, state[name])
-    np.testing.assert_allclose(explored.deviation, np.abs(explored.action - agent.act(first)).sum(axis=1), rtol=1e-6)
-    if isinstance(config, GaussianNoise):
-        np.testing.assert_allclose(explored.action - agent.act(first), elsewhere.action - agent.act(second), atol=1e-6)
-
-
 def test_weights_are_disturbed_by_sigma_and_drawn_anew_each_episode() -> None:
     """χ² on (π̃ − π) / σ with a false-alarm rate of 1e-6; the noise of two episodes is uncorrelated."""
     members = range(50)
@@ -315,7 +289,7 @@ def test_the_process_is_the_papers() -> None:
         exploration.start_episode(episode, everyone)
         u[:] = 0.0
         for observation in observations(members, 4):
-            draw_active(twin.state, everyone, normal)
+            draw_normal(twin.state, everyone, normal)
             u += 5.14 * normal - 0.3 * u
             exploration.advance(observation, everyone)
             explored = exploration.disturb(np.zeros((3, A), np.float32), observation)
@@ -349,53 +323,16 @@ def test_what_decays_is_there_at_the_last_of_its_episodes() -> None:
         assert exploration.sigma == pytest.approx(sigma, rel=1e-12)
 
 
-@pytest.mark.parametrize("kind", [ProcessNoise, GaussianNoise, ParameterNoise])
-def test_settings_are_named(kind: type) -> None:
-    with pytest.raises(TypeError, match="positional"):
-        kind("process")
-
-
-def test_settings_at_their_bounds_are_taken() -> None:
-    ProcessNoise(diffusion=0.0, friction=0.0, first_amplitude=0.0, last_amplitude=0.0, decay_episodes=1)
-    ProcessNoise(diffusion=0.5, friction=1.0, first_amplitude=1.0, last_amplitude=1.0)
-    GaussianNoise(sigma=1e-3, last_sigma=1e-3, decay_episodes=1, truncate=1e-3)
-    GaussianNoise(sigma=5.0, last_sigma=5.0)
-    ParameterNoise(target=1e-3, initial=1e-3, factor=1.0, recent=1)
-    ParameterNoise(target=5.0, initial=5.0)
-
-
 @pytest.mark.parametrize(
-    ("make", "words"),
+    ("make", "name"),
     [
-        (lambda: ProcessNoise(diffusion=-0.1), "diffusion must be finite and ≥ 0"),
         (lambda: ProcessNoise(diffusion=float("nan")), "diffusion"),
-        (lambda: ProcessNoise(diffusion=float("inf")), "diffusion"),
-        (lambda: ProcessNoise(friction=-0.1), "friction in"),
-        (lambda: ProcessNoise(friction=1.1), "friction in"),
-        (lambda: ProcessNoise(first_amplitude=-0.1), "amplitudes"),
-        (lambda: ProcessNoise(first_amplitude=1.1), "amplitudes"),
-        (lambda: ProcessNoise(last_amplitude=-0.1), "amplitudes"),
-        (lambda: ProcessNoise(last_amplitude=1.1), "amplitudes"),
-        (lambda: ProcessNoise(decay_episodes=0), "decay_episodes must be at least 1"),
-        (lambda: GaussianNoise(sigma=float("inf")), "sigma and last_sigma"),
-        (lambda: GaussianNoise(sigma=0.0, last_sigma=0.1), "sigma and last_sigma"),
-        (lambda: GaussianNoise(last_sigma=float("inf")), "sigma and last_sigma"),
-        (lambda: GaussianNoise(last_sigma=0.0), "sigma and last_sigma"),
-        (lambda: GaussianNoise(truncate=float("inf")), "truncate must be"),
-        (lambda: ParameterNoise(target=float("inf")), "target and initial"),
-        (lambda: ParameterNoise(initial=0.0), "target and initial"),
-        (lambda: ParameterNoise(initial=float("inf")), "target and initial"),
-        (lambda: ParameterNoise(factor=float("inf")), "factor must be"),
-        (lambda: GaussianNoise(sigma=0.0), "sigma and last_sigma must be finite and above 0"),
-        (lambda: GaussianNoise(last_sigma=float("nan")), "sigma and last_sigma"),
-        (lambda: GaussianNoise(truncate=-3.0), "truncate must be"),
-        (lambda: GaussianNoise(decay_episodes=0), "decay_episodes"),
-        (lambda: ParameterNoise(target=0.0), "target and initial"),
-        (lambda: ParameterNoise(factor=0.99), "factor must be"),
-        (lambda: ParameterNoise(recent=0), "recent must be"),
-        (lambda: ParameterNoise(adaptations=0), "adaptations must be"),
+        (lambda: ProcessNoise(friction=1.1), "friction"),
+        (lambda: GaussianNoise(sigma=0.0), "sigma"),
+        (lambda: GaussianNoise(truncate=float("inf")), "truncate"),
+        (lambda: ParameterNoise(factor=0.99), "factor"),
     ],
 )
-def test_settings_that_mean_nothing_are_refused(make: Callable[[], object], words: str) -> None:
-    with pytest.raises(UserError, match=words):
+def test_settings_that_mean_nothing_are_refused(make: Callable[[], object], name: str) -> None:
+    with pytest.raises(UserError, match=f"{name} must be"):
         make()

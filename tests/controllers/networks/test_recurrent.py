@@ -162,12 +162,6 @@ def test_members_do_not_depend_on_each_other_or_on_their_number() -> None:
         np.testing.assert_array_equal(np.delete(after, 3, 0), np.delete(part, 3, 0))
 
 
-def test_a_head_must_take_all_its_input_from_the_trunk() -> None:
-    for head in (Shape((2, 1), actions=32, inject=0), Shape((0, 1), actions=31, inject=0), Shape((0, 9, 1), 32, 1)):
-        with pytest.raises(ValueError, match="32 features"):
-            RecurrentShape(LSTMShape(2), head)
-
-
 @kernel
 def fit(net: Any, target: Any, tape: Any, adam: Any, step: int, x: Any, action: Any, wanted: Any, loss: Any) -> None:
     """One step down the mean squared error of every member; the same code for all kinds of network."""

@@ -14,7 +14,6 @@ from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.policies.policy import policy_facts
 from replaybench.controllers.policies.torch_module import load_torch_policy
-from replaybench.controllers.registry import load_learner
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.errors import UserError
 from replaybench.data.formats.policy_file import write_policy
@@ -37,14 +36,3 @@ def test_a_policy_in_torch_gives_the_same_actions(tmp_path: Path, normalise: dic
     write_policy(tmp_path / "q.safetensors", {"critic.0.weight": np.zeros((1, 2, 3))}, {})
     with pytest.raises(UserError, match="'policy' is missing"):
         load_torch_policy(tmp_path / "q.safetensors")
-
-
-@pytest.mark.parametrize("learner", ["ACER", "ACER-discrete"])
-def test_learners_without_normalisation_go_to_torch_too(tmp_path: Path, learner: str) -> None:
-    kind, config = load_learner(learner)
-    agent = kind(config(output_scale=1.0), LearnerSetting(Task(2, 1, 0.95, 1.0), 0, range(2)))
-    write_policy(tmp_path / "p.safetensors", agent.weights(), {"policy": policy_facts(learner, agent, 50.0)})
-    observation = np.random.Generator(np.random.PCG64(0)).normal(size=(20, 2)).astype(np.float32)
-    ours = agent.policy(np.broadcast_to(observation, (2, 20, 2)))
-    theirs = load_torch_policy(tmp_path / "p.safetensors", 1)(torch.from_numpy(observation))
-    np.testing.assert_allclose(theirs.detach().numpy(), ours[1], rtol=1e-5, atol=1e-6)
