@@ -39,7 +39,7 @@ class Learner:
         setting: the task, and who the members are.
         shapes: of the networks by name, in the order in which their weights are drawn; the first holds the policy.
         rates: the learning rate of each network.
-        slow: names of the networks that have target networks.
+        targets: names of the networks that have target networks.
         initial: how weights are drawn; see `PopulationMLP.initialise`.
 
     Raises:
@@ -98,7 +98,7 @@ class Learner:
         setting: LearnerSetting,
         shapes: Mapping[str, Shape],
         rates: Mapping[str, float],
-        slow: Iterable[str] = (),
+        targets: Iterable[str] = (),
         **initial: Any,
     ) -> None:
         task, members, dtype = setting.task, len(setting.members), setting.dtype
@@ -113,7 +113,7 @@ class Learner:
         self.steps = np.zeros(1, np.int64)
         recurrent = getattr(config, "memory", None)
         self.networks = {name: make_network(recurrent, shape, members, dtype) for name, shape in shapes.items()}
-        self.targets = {name: make_network(recurrent, shapes[name], members, dtype) for name in slow}
+        self.targets = {name: make_network(recurrent, shapes[name], members, dtype) for name in targets}
         stream = setting.stream("initialisation")
         for network in self.networks.values():
             network.initialise(stream, **initial)
@@ -154,7 +154,7 @@ class Learner:
     def learned(self, name: str, samples: int | None = None) -> Learned:
         """Return the arrays that an update of this network uses, for so many samples or for a batch."""
         network, tape = self.networks[name], self.memory.tape(name, samples or self.batch_size)
-        return Learned(network.network, self.targets.get(name, network).parameters, self.adams[name], tape)
+        return Learned(network.network, self.targets.get(name, network).network, self.adams[name], tape)
 
     def free_numbers(self, first: float, size: int = 1) -> PopulationMLP:
         """Return learned numbers `[M, size]` that do not depend on the state, `first` at first.

@@ -19,7 +19,7 @@ from replaybench.controllers.losses.td import td_error
 from replaybench.controllers.networks.adam import adam_step, track
 from replaybench.controllers.networks.greedy_form import PolicyForm
 from replaybench.controllers.networks.mlp import Floats, PopulationMLP, Shape
-from replaybench.controllers.networks.network import Learned, differentiate, evaluate, slow_copy
+from replaybench.controllers.networks.network import Learned, differentiate, evaluate
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.controllers.settings import Number, Positive, Settings, Share, Widths
@@ -52,7 +52,7 @@ class ActorCritic(Learner):
             "critic": Shape((s, *config.hidden, 1), actions=a, inject=1),  # actions join the second layer
         }
         rates = {"actor": config.actor_rate, "critic": config.critic_rate}
-        super().__init__(config, setting, shapes, rates, slow=["actor", "critic"])
+        super().__init__(config, setting, shapes, rates, targets=["actor", "critic"])
         self.actor, self.critic = self.networks.values()
         self._actor, self._critic = self.learned("actor"), self.learned("critic")
 
@@ -85,11 +85,10 @@ def _update(actor: Learned, critic: Learned, x: Experiences, tau: float, step: i
     pi, nothing = np.empty((batch, actions), dtype), np.empty((batch, 0), dtype)
     d_pi = np.empty_like(pi)
     q_tm1, q_t, d_q = np.empty((batch, 1), dtype), np.empty((batch, 1), dtype), np.empty((batch, 1), dtype)
-    actor_slow, critic_slow = slow_copy(actor), slow_copy(critic)
     for m in range(x.action.shape[0]):
         s_tm1, s_t = x.observation[m], x.next_observation[m]
-        evaluate(actor_slow, m, actor.tape, s_t, nothing, pi)
-        evaluate(critic_slow, m, critic.tape, s_t, pi, q_t)
+        evaluate(actor.target, m, actor.tape, s_t, nothing, pi)
+        evaluate(critic.target, m, critic.tape, s_t, pi, q_t)
         evaluate(critic.network, m, critic.tape, s_tm1, x.action[m], q_tm1)
         for b in range(batch):
             r_t, discount_t = outcome(x, m, b, kind)
@@ -105,5 +104,5 @@ def _update(actor: Learned, critic: Learned, x: Experiences, tau: float, step: i
         differentiate(critic.network, m, critic.tape, d_q, False, d_pi)
         differentiate(actor.network, m, actor.tape, d_pi, True, nothing)
         adam_step(actor.network, m, actor.adam, step, x.rate_factor[m])
-        track(critic_slow, critic.network, m, tau)
-        track(actor_slow, actor.network, m, tau)
+        track(critic.target, critic.network, m, tau)
+        track(actor.target, actor.network, m, tau)

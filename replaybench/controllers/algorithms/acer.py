@@ -23,7 +23,7 @@ from replaybench.controllers.losses.trust_region import project
 from replaybench.controllers.networks.adam import adam_step, track
 from replaybench.controllers.networks.greedy_form import PolicyForm
 from replaybench.controllers.networks.mlp import Floats, PopulationMLP, Shape, Tape, backward, forward
-from replaybench.controllers.networks.network import Learned, slow_copy
+from replaybench.controllers.networks.network import Learned
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.controllers.settings import Episodes, NonNegative, Number, Positive, Settings, Share, Widths
@@ -162,7 +162,7 @@ class ACER(Learner):
             "advantage": Shape((s, *config.advantage_hidden, 1), actions=a, inject=0),
         }
         rates = {"policy": config.policy_rate, "value": rate, "advantage": rate}
-        super().__init__(config, setting, shapes, rates, slow=["policy"], output_scale=config.output_scale)
+        super().__init__(config, setting, shapes, rates, targets=["policy"], output_scale=config.output_scale)
         self.policy_network, self.value_network, self.advantage = self.networks.values()
         self.average, self.numbers = self.targets["policy"], numbers_of(config, setting.task)
         self.fields, self.draws = {"behaviour_mean": a}, setting.stream("update")
@@ -301,12 +301,11 @@ def update_members(
     a, d_a = np.zeros((blocks * count, 1), kind), np.zeros((blocks * count, 1), kind)
     a_other, tried = np.zeros((count, 1), kind), np.zeros((blocks * count, actions), kind)
     repeated, nothing = np.zeros((blocks * count, observations), kind), np.zeros((count + segments, 0), kind)
-    average = slow_copy(policy)
     updates = data.action.shape[0] // policy.network.parameters.shape[0]
     for row in range(data.action.shape[0]):
         m, step = row // updates, first + row % updates
         observation, rate = data.observation[row, :count], data.rate_factor[row]
-        forward(average, m, policy.tape, observation, nothing, phi_average)
+        forward(policy.target, m, policy.tape, observation, nothing, phi_average)
         forward(policy.network, m, policy.tape, observation, nothing, phi)
         forward(value.network, m, value.tape, data.observation[row], nothing, v)
         if not numbers.trajectory:
@@ -324,7 +323,7 @@ def update_members(
         if not numbers.trajectory:
             backward(advantage.network, m, advantage.tape, d_a, True, nothing)
             adam_step(advantage.network, m, advantage.adam, step, rate)
-        track(average, policy.network, m, numbers.tau)
+        track(policy.target, policy.network, m, numbers.tau)
 
 
 @kernel

@@ -23,7 +23,7 @@ from replaybench.controllers.losses.trust_region import project
 from replaybench.controllers.networks.adam import adam_step, track
 from replaybench.controllers.networks.greedy_form import PolicyForm
 from replaybench.controllers.networks.mlp import Floats, PopulationMLP, Shape, backward, forward
-from replaybench.controllers.networks.network import Learned, slow_copy
+from replaybench.controllers.networks.network import Learned
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.controllers.settings import Episodes, NonNegative, Number, Positive, Settings, Share, Widths
@@ -138,7 +138,7 @@ class ACERDiscrete(Learner):
         s, n = task.observation_size, len(self.table)
         shapes = {"policy": Shape((s, *config.policy_hidden, n)), "critic": Shape((s, *config.critic_hidden, n))}
         rates = {"policy": config.policy_rate, "critic": config.critic_rate}
-        super().__init__(config, setting, shapes, rates, slow=["policy"], output_scale=config.output_scale)
+        super().__init__(config, setting, shapes, rates, targets=["policy"], output_scale=config.output_scale)
         self.policy_network, self.critic = self.networks.values()
         self.average, self.numbers = self.targets["policy"], numbers_of(config, task.discount)
         self.fields, self.exploration = {"choice": 1, "behaviour": n}, PolicyDraws(setting, 1, draw_uniform)
@@ -300,12 +300,11 @@ def update_members(
     logits, d_logits = np.zeros((count, n), kind), np.zeros((count, n), kind)
     q, d_q, nothing = np.zeros((count, n), kind), np.zeros((count, n), kind), np.zeros((count, 0), kind)
     pi, log_pi, pi_average = np.empty((count, n)), np.empty((count, n)), np.empty((count, n))
-    average = slow_copy(policy)
     updates = data.length.shape[0] // policy.network.parameters.shape[0]
     for row in range(data.length.shape[0]):
         m, step = row // updates, first + row % updates
         observation, rate = data.observation[row], data.rate_factor[row]
-        forward(average, m, policy.tape, observation, nothing, logits)
+        forward(policy.target, m, policy.tape, observation, nothing, logits)
         probabilities(logits, pi_average, log_pi)
         forward(policy.network, m, policy.tape, observation, nothing, logits)
         probabilities(logits, pi, log_pi)
@@ -316,7 +315,7 @@ def update_members(
         adam_step(policy.network, m, policy.adam, step, rate)
         backward(critic.network, m, critic.tape, d_q, True, nothing)
         adam_step(critic.network, m, critic.adam, step, rate)
-        track(average, policy.network, m, numbers.tau)
+        track(policy.target, policy.network, m, numbers.tau)
 
 
 @kernel

@@ -18,7 +18,7 @@ from replaybench.controllers.memory.config import MemoryConfig
 from replaybench.controllers.networks.adam import adam_step, track
 from replaybench.controllers.networks.greedy_form import PolicyForm
 from replaybench.controllers.networks.mlp import Floats, Shape
-from replaybench.controllers.networks.network import Learned, differentiate, evaluate, of_member, slow_copy
+from replaybench.controllers.networks.network import Learned, differentiate, evaluate, of_member
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.refer.rules import Rules, gives_gradient
 from replaybench.controllers.setting import LearnerSetting
@@ -85,7 +85,7 @@ class DDPG(Learner):
         actor = Shape((s, *config.actor_hidden, a), tanh=True, layer_norm=norm)
         critic = Shape((s, *config.critic_hidden, 1), actions=a, inject=config.action_layer, layer_norm=norm)
         shapes, rates = {"actor": actor, "critic": critic}, {"actor": config.actor_rate, "critic": config.critic_rate}
-        super().__init__(config, setting, shapes, rates, slow=shapes, output_bound=config.output_bound)
+        super().__init__(config, setting, shapes, rates, targets=shapes, output_bound=config.output_bound)
         self.actor, self.critic = self.networks.values()
         decay: dict[str, Any] = {"l2": config.l2, "coupled": config.l2_form != "decoupled"}
         if config.l2_form == "weights":
@@ -146,13 +146,12 @@ def _update(
     pi, nothing = np.empty((batch, actions), dtype), np.empty((batch, 0), dtype)
     d_pi, d_mean, d_log_sigma, sigmas = np.empty_like(pi), np.empty_like(pi), np.empty_like(pi), np.empty_like(pi)
     q_tm1, q_t, d_q = np.empty((batch, 1), dtype), np.empty((batch, 1), dtype), np.empty((batch, 1), dtype)
-    actor_slow, critic_slow = slow_copy(actor), slow_copy(critic)
     updates = x.action.shape[0] // actor.network.parameters.shape[0]
     for row in range(x.action.shape[0]):
         m, step = row // updates, first + row % updates
         s_tm1, s_t = of_member(x.observation, row), of_member(x.next_observation, row)
-        evaluate(actor_slow, m, actor.tape, s_t, nothing, pi)
-        evaluate(critic_slow, m, critic.tape, s_t, pi, q_t)
+        evaluate(actor.target, m, actor.tape, s_t, nothing, pi)
+        evaluate(critic.target, m, critic.tape, s_t, pi, q_t)
         evaluate(critic.network, m, critic.tape, s_tm1, x.action[row], q_tm1)
         evaluate(actor.network, m, actor.tape, s_tm1, nothing, pi)
         if x.mu_mean.shape[2] > 0:
@@ -180,5 +179,5 @@ def _update(
         differentiate(actor.network, m, actor.tape, d_pi, True, nothing)
         adam_step(actor.network, m, actor.adam, step, x.rate_factor[row])
 
-        track(critic_slow, critic.network, m, tau)
-        track(actor_slow, actor.network, m, tau)
+        track(critic.target, critic.network, m, tau)
+        track(actor.target, actor.network, m, tau)

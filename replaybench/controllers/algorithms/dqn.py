@@ -17,7 +17,7 @@ from replaybench.controllers.losses.td import td_error
 from replaybench.controllers.networks.adam import adam_step
 from replaybench.controllers.networks.greedy_form import PolicyForm
 from replaybench.controllers.networks.mlp import Floats, Shape, backward, forward
-from replaybench.controllers.networks.network import Learned, slow_copy
+from replaybench.controllers.networks.network import Learned
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.controllers.settings import Betas, Number, Positive, Settings, Share, Widths
@@ -72,7 +72,7 @@ class DQN(Learner):
         levels = ActionLevels(config.levels, task.action_size, task.action_choices)
         self.choices, self._counts = levels.table, levels.counts
         shapes = {"critic": Shape((task.observation_size, *config.hidden, len(self.choices)))}
-        super().__init__(config, setting, shapes, {"critic": config.rate}, slow=shapes)
+        super().__init__(config, setting, shapes, {"critic": config.rate}, targets=shapes)
         self.critic, self._learned = self.networks["critic"], self.learned("critic")
         self.exploration = PolicyDraws(setting, 2, draw_uniform)
         self.random = np.full(len(setting.members), config.first_random)
@@ -139,7 +139,7 @@ def _update(
 
     δ = r + γ (1 − terminated) Q⁻(s′, a*) − Q(s, a), a* the best of Q⁻ or, doubly, Q.
     """
-    net, slow, tape, batch = critic.network, slow_copy(critic), critic.tape, x.action.shape[1]
+    net, target, tape, batch = critic.network, critic.target, critic.tape, x.action.shape[1]
     dtype, kind = net.parameters.dtype, net.parameters.dtype.type
     q_tm1 = np.empty((batch, net.plan[-1, 0]), dtype)
     q_t, judge, d_q = np.empty_like(q_tm1), np.empty_like(q_tm1), np.empty_like(q_tm1)
@@ -147,7 +147,7 @@ def _update(
     updates = x.action.shape[0] // net.parameters.shape[0]
     for row in range(x.action.shape[0]):
         m, step = row // updates, first + row % updates
-        forward(slow, m, tape, x.next_observation[row], nothing, q_t)
+        forward(target, m, tape, x.next_observation[row], nothing, q_t)
         if double:
             forward(net, m, tape, x.next_observation[row], nothing, judge)
         else:
@@ -163,4 +163,4 @@ def _update(
         backward(net, m, tape, d_q, True, nothing)
         adam_step(net, m, critic.adam, step, x.rate_factor[row])
         if step % copy_every == 0:
-            slow.parameters[m] = net.parameters[m]
+            target.parameters[m] = net.parameters[m]

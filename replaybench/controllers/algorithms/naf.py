@@ -18,7 +18,7 @@ from replaybench.controllers.memory.config import MemoryConfig
 from replaybench.controllers.networks.adam import adam_step, track
 from replaybench.controllers.networks.greedy_form import PolicyForm
 from replaybench.controllers.networks.mlp import Floats, Shape
-from replaybench.controllers.networks.network import Learned, differentiate, evaluate, of_member, outputs_of, slow_copy
+from replaybench.controllers.networks.network import Learned, differentiate, evaluate, of_member
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.refer.rules import Rules, gives_gradient
 from replaybench.controllers.setting import LearnerSetting
@@ -64,7 +64,7 @@ class NAF(Learner):
     def __init__(self, config: NAFConfig, setting: LearnerSetting) -> None:
         task = setting.task
         shapes = {"network": Shape((task.observation_size, *config.hidden, output_size(task.action_size)))}
-        super().__init__(config, setting, shapes, {"network": config.learning_rate}, slow=shapes)
+        super().__init__(config, setting, shapes, {"network": config.learning_rate}, targets=shapes)
         self.network = self.networks["network"]
         self.form = AdvantageForm(0.5 if config.half else 1.0, config.bounded, config.diagonal == "softplus")
         self._learned = self.learned("network")
@@ -177,15 +177,15 @@ def _update(
     """Updates of every member, counted from `first`: ½ δ², and ReF-ER's mixture (eq. 10) if behaviours are known."""
     batch, actions = x.action.shape[1], x.action.shape[2]
     dtype, kind = net.network.parameters.dtype, net.network.parameters.dtype.type
-    outputs, nothing = np.empty((batch, outputs_of(net.network)), dtype), np.empty((batch, 0), dtype)
+    outputs, nothing = np.empty((batch, 1 + actions + actions * (actions + 1) // 2), dtype), np.empty((batch, 0), dtype)
     next_outputs, d_outputs = np.empty_like(outputs), np.empty_like(outputs)
     q_tm1, mean = np.empty(batch, dtype), np.empty((batch, actions), dtype)
     sigmas, d_mean, d_log_sigma = np.empty_like(mean), np.empty_like(mean), np.empty_like(mean)
-    slow, known = slow_copy(net), x.mu_mean.shape[2] > 0
+    known = x.mu_mean.shape[2] > 0
     updates = x.action.shape[0] // net.network.parameters.shape[0]
     for row in range(x.action.shape[0]):
         m, step = row // updates, first + row % updates
-        evaluate(slow, m, net.tape, of_member(x.next_observation, row), nothing, next_outputs)
+        evaluate(net.target, m, net.tape, of_member(x.next_observation, row), nothing, next_outputs)
         evaluate(net.network, m, net.tape, of_member(x.observation, row), nothing, outputs)
         means(outputs, form, mean)
         action_values(outputs, x.action[row], mean, form, q_tm1, d_outputs)
@@ -207,4 +207,4 @@ def _update(
                     d_outputs[b, 1 + i] += kind((1 - beta) / batch) * d_mean[b, i] * inner
         differentiate(net.network, m, net.tape, d_outputs, True, nothing)
         adam_step(net.network, m, net.adam, step, x.rate_factor[row])
-        track(slow, net.network, m, tau)
+        track(net.target, net.network, m, tau)

@@ -27,7 +27,7 @@ from replaybench.controllers.losses.twin_critics import (
 from replaybench.controllers.networks.adam import Adam, adam_step, make_adam, track
 from replaybench.controllers.networks.greedy_form import PolicyForm
 from replaybench.controllers.networks.mlp import Floats, Network, Shape, backward, forward
-from replaybench.controllers.networks.network import Learned, slow_copy
+from replaybench.controllers.networks.network import Learned
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.controllers.settings import Betas, Episodes, Number, Positive, Settings, Share, Widths
@@ -82,8 +82,8 @@ class SAC(Learner):
         if config.version == "first":
             shapes["value"] = Shape((s, *config.critic_hidden, 1))
         rates = {"actor": config.actor_rate, **dict.fromkeys(("critic1", "critic2", "value"), config.critic_rate)}
-        slow = ["value"] if "value" in shapes else ["critic1", "critic2"]
-        super().__init__(config, setting, shapes, rates, slow)
+        targets = ["value"] if "value" in shapes else ["critic1", "critic2"]
+        super().__init__(config, setting, shapes, rates, targets)
         self.actor = self.networks["actor"]
         self.log_temperature = self.free_numbers(math.log(config.temperature or config.first_temperature))
         self.adams["temperature"] = make_adam(self.log_temperature, config.temperature_rate, **self._adam)
@@ -257,7 +257,6 @@ def update_present(
     log_prob, d_log_prob = np.empty(batch, room.q.dtype), np.empty(batch, room.q.dtype)
     y = np.empty_like(room.q)
     nothing = np.empty((batch, 0), room.q.dtype)
-    critics_slow = slow_copy(critics[0]), slow_copy(critics[1])
     updates = x.action.shape[0] // actor.network.parameters.shape[0]
     for row in range(x.action.shape[0]):
         m, step = row // updates, first + row % updates
@@ -266,7 +265,7 @@ def update_present(
         forward(actor.network, m, actor.tape, x.next_observation[row], nothing, head)
         draw_normals(stream[m], noise)
         sample(head, noise, pi, log_prob)
-        lesser_value(critics_slow, m, room, x.next_observation[row], pi)
+        lesser_value((critics[0].target, critics[1].target), m, room, x.next_observation[row], pi)
         for b in range(batch):
             room.q[b, 0] -= alpha * log_prob[b]
         targets(x, row, room.q, y)
@@ -288,7 +287,7 @@ def update_present(
             weight, rate = x.actor_weight[row], x.rate_factor[row]
             temper(log_temperature, m, temperature_adam, log_prob, weight, step, rate, target_entropy)
         for i in range(2):
-            track(critics_slow[i], critics[i].network, m, tau)
+            track(critics[i].target, critics[i].network, m, tau)
 
 
 @kernel
@@ -310,7 +309,6 @@ def update_first(
     log_prob, d_log_prob = np.empty(batch, room.q.dtype), np.empty(batch, room.q.dtype)
     y, v, d_v = np.empty_like(room.q), np.empty_like(room.q), np.empty_like(room.q)
     nothing = np.empty((batch, 0), room.q.dtype)
-    value_slow = slow_copy(value)
     updates = x.action.shape[0] // actor.network.parameters.shape[0]
     for row in range(x.action.shape[0]):
         m, step = row // updates, first + row % updates
@@ -331,9 +329,9 @@ def update_first(
         sample_backward(head, noise, pi, room.d_action, d_log_prob, d_head)
         backward(actor.network, m, actor.tape, d_head, True, nothing)
 
-        forward(value_slow, m, value.tape, x.next_observation[row], nothing, v)
+        forward(value.target, m, value.tape, x.next_observation[row], nothing, v)
         targets(x, row, v, y)
         fit_twins(critics, m, room, x, row, y, 0.5, step, delta[row])
         adam_step(value.network, m, value.adam, step, x.rate_factor[row])
         adam_step(actor.network, m, actor.adam, step, x.rate_factor[row])
-        track(value_slow, value.network, m, tau)
+        track(value.target, value.network, m, tau)

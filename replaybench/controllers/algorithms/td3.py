@@ -19,7 +19,7 @@ from replaybench.controllers.losses.twin_critics import TwinRoom, Twins, fit_twi
 from replaybench.controllers.networks.adam import adam_step, track
 from replaybench.controllers.networks.greedy_form import PolicyForm
 from replaybench.controllers.networks.mlp import Floats, PopulationMLP, Shape, backward, forward
-from replaybench.controllers.networks.network import Learned, slow_copy
+from replaybench.controllers.networks.network import Learned
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.controllers.settings import Betas, Episodes, NonNegative, Number, Positive, Settings, Share, Widths
@@ -68,7 +68,7 @@ class TD3(Learner):
         critic = Shape((s, *config.critic_hidden, 1), actions=a, inject=0)
         shapes = {"actor": Shape((s, *config.actor_hidden, a), tanh=True), "critic1": critic, "critic2": critic}
         rates = {"actor": config.actor_rate, "critic1": config.critic_rate, "critic2": config.critic_rate}
-        super().__init__(config, setting, shapes, rates, slow=shapes)
+        super().__init__(config, setting, shapes, rates, targets=shapes)
         self.actor, self.critic, _ = self.networks.values()
         self.random_actions, self.smoothing_stream = RandomActions(setting), setting.stream("update")
         self._actor, self._critics = self.learned("actor"), (self.learned("critic1"), self.learned("critic2"))
@@ -129,9 +129,9 @@ def fit_critics(
 ) -> None:  # fmt: skip
     """Fit both critics of member m to y = r_t + discount_t min_i Q′_i(s_t, smoothed π′(s_t)), on a row of x."""
     nothing = np.empty((pi.shape[0], 0), pi.dtype)
-    forward(slow_copy(actor), m, actor.tape, x.next_observation[row], nothing, pi)
+    forward(actor.target, m, actor.tape, x.next_observation[row], nothing, pi)
     smooth(pi, stream[m], smoothing, smoothing_clip)
-    lesser_value((slow_copy(critics[0]), slow_copy(critics[1])), m, room, x.next_observation[row], pi)
+    lesser_value((critics[0].target, critics[1].target), m, room, x.next_observation[row], pi)
     targets(x, row, room.q, y)
     fit_twins(critics, m, room, x, row, y, 1.0, step, delta[row])
 
@@ -174,6 +174,6 @@ def _update(
                     room.d_action[b, a] += pull * (pi[b, a] - x.action[row, b, a])
         backward(actor.network, m, actor.tape, room.d_action, True, nothing)
         adam_step(actor.network, m, actor.adam, step // policy_delay, x.rate_factor[row])
-        track(slow_copy(actor), actor.network, m, tau)
+        track(actor.target, actor.network, m, tau)
         for i in range(2):
-            track(slow_copy(critics[i]), critics[i].network, m, tau)
+            track(critics[i].target, critics[i].network, m, tau)

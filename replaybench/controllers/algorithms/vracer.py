@@ -29,7 +29,6 @@ from replaybench.controllers.networks.network import (
     evaluate,
     of_member,
     of_samples,
-    outputs_of,
 )
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.refer.density import BEHAVIOUR
@@ -93,8 +92,9 @@ class VRACER(Learner):
         self.network, self.deviation = self.networks["network"], self.free_numbers(math.log(config.first_sigma), a)
         self.networks = {"network": self.network, "log_sigma": self.deviation}
         self.adams["log_sigma"] = make_adam(self.deviation, 0.0 if config.sigma == "fixed" else rate, **self._adam)
-        spread = self.deviation.network, self.deviation.parameters, self.adams["log_sigma"], self.deviation.tape(1)
-        self._policy, self._spread = self.learned("network"), Learned(*spread)
+        numbers = self.deviation.network
+        self._spread = Learned(numbers, numbers, self.adams["log_sigma"], self.deviation.tape(1))
+        self._policy = self.learned("network")
         self._successors = self.memory.tape("network", SUCCESSORS)
         factor = self.normaliser.rewards.factor
         self.traces = StoredReturns(self.refer, self.steps, len(setting.members), task.discount, factor)
@@ -255,14 +255,15 @@ def update_members(
     """One update of every member, with the returns that are stored (paper, section 2: V-RACER)."""
     batch, actions = x.action.shape[1], x.action.shape[2]
     network, kind = net.network, net.network.parameters.dtype.type
-    outputs = np.empty((batch, outputs_of(network)), network.parameters.dtype)
+    width = 1 + actions if form.free else 1 + 2 * actions
+    outputs = np.empty((batch, width), network.parameters.dtype)
     d_outputs = np.empty_like(outputs)
     mean, log_sigma = np.empty((batch, actions), outputs.dtype), np.empty((batch, actions), outputs.dtype)
     d_mean, d_log_sigma = np.empty_like(mean), np.empty_like(mean)
     nothing = np.empty((batch, 0), outputs.dtype)
     for m in range(x.action.shape[0]):
         s_t, beta = of_member(x.next_observation, m), rules.beta[m]
-        _successor_values(network, m, successor_tape, s_t, traces[m], bootstrap[m])
+        _successor_values(network, m, successor_tape, s_t, traces[m], width, bootstrap[m])
         evaluate(network, m, net.tape, of_member(x.observation, m), nothing, outputs)
         read_policy(outputs, deviation.network.parameters[m], form, mean, log_sigma)
         importance_weights(x.action[m], mean, log_sigma, x.mu_mean[m], x.mu_log_sigma[m], rho[m])
@@ -340,11 +341,11 @@ def read_policy(outputs: Floats, first: Floats, form: HeadForm, mean: Floats, lo
 
 @kernel
 def _successor_values(
-    network: Approximator, m: int, tape: AnyTape, then: Inputs, traces: Floats, value: Floats
+    network: Approximator, m: int, tape: AnyTape, then: Inputs, traces: Floats, width: int, value: Floats
 ) -> None:
     """Write V(s′) `[B]` of the samples at which an episode was cut off; leave the others."""
     kind = network.parameters.dtype
-    samples, outputs = np.empty(SUCCESSORS, np.int64), np.empty((SUCCESSORS, outputs_of(network)), kind)
+    samples, outputs = np.empty(SUCCESSORS, np.int64), np.empty((SUCCESSORS, width), kind)
     nothing = np.empty((SUCCESSORS, 0), kind)
     found, b = 0, 0
     while b < value.size:

@@ -12,7 +12,6 @@ from replaybench.controllers.agent import Batch, Floats
 from replaybench.controllers.cuda.mlp import DeviceMLP, adam_factors, adam_step, track
 from replaybench.controllers.cuda.update_phase import DevicePhase, Inputs
 from replaybench.controllers.learner import Learner
-from replaybench.controllers.networks.network import feed_forward
 
 
 class DeviceDDPG:
@@ -34,7 +33,7 @@ class DeviceDDPG:
         self._stale: set[str] = set()
         m, b = len(learner.networks["actor"].parameters), config.batch_size
         self.actor, self.actor_target, self.critic, self.critic_target = (
-            DeviceMLP(feed_forward(network, "an update on a device"), self.tensors[name], b)
+            DeviceMLP(network, self.tensors[name], b)
             for name, network in (
                 ("actor", learner.networks["actor"]), ("actor_target", learner.networks["actor"]),
                 ("critic", learner.networks["critic"]), ("critic_target", learner.networks["critic"]),

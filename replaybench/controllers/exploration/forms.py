@@ -7,7 +7,8 @@ from typing import TypeAlias
 from replaybench.controllers.exploration.gaussian_noise import GaussianNoise, RunningGaussian
 from replaybench.controllers.exploration.parameter_noise import ParameterNoise, RunningParameterNoise
 from replaybench.controllers.exploration.process_noise import Exploration, ProcessNoise, RunningProcess
-from replaybench.controllers.networks.network import Population, feed_forward
+from replaybench.controllers.networks.mlp import PopulationMLP
+from replaybench.controllers.networks.network import Population
 from replaybench.controllers.setting import LearnerSetting
 
 __all__ = ["ExplorationConfig", "GaussianNoise", "ParameterNoise", "ProcessNoise", "make_exploration"]
@@ -25,4 +26,5 @@ def make_exploration(config: ExplorationConfig, setting: LearnerSetting, actor: 
         case GaussianNoise():
             return RunningGaussian(config, root, members, actions)
         case ParameterNoise():
-            return RunningParameterNoise(config, root, members, feed_forward(actor, "parameter noise"))
+            assert isinstance(actor, PopulationMLP)
+            return RunningParameterNoise(config, root, members, actor)

@@ -18,7 +18,6 @@ from replaybench.controllers.networks.network import (
     evaluate,
     of_member,
     of_samples,
-    outputs_of,
 )
 from replaybench.controllers.networks.recurrent import (
     Histories,
@@ -165,7 +164,7 @@ def test_members_do_not_depend_on_each_other_or_on_their_number() -> None:
 @kernel
 def fit(net: Any, target: Any, tape: Any, adam: Any, step: int, x: Any, action: Any, wanted: Any, loss: Any) -> None:
     """One step down the mean squared error of every member; the same code for all kinds of network."""
-    out = np.empty((wanted.shape[1], outputs_of(net)), wanted.dtype)
+    out = np.empty((wanted.shape[1], 1), wanted.dtype)
     d_out, nothing = np.empty_like(out), np.empty((out.shape[0], 0), out.dtype)
     for m in range(wanted.shape[0]):
         evaluate(net, m, tape, of_member(x, m), action[m], out)
