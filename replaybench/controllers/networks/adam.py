@@ -19,23 +19,23 @@ become is ten times slower; beside `epsilon` their effect is nil."""
 
 
 class Trainable(Protocol):
-    """What an optimiser needs of a network, or of its view for kernels: parameters and gradient `[M, P]`."""
+    """A network, or its view for kernels: parameters and gradient `[M, P]`."""
 
     @property
     def parameters(self) -> Floats:
-        """What it computes with, `[M, P]`."""
+        """Weights and biases, `[M, P]`."""
 
     @property
     def gradient(self) -> Floats:
-        """Slope of the loss, `[M, P]`."""
+        """Gradient of the loss, `[M, P]`."""
 
 
 class Adam(NamedTuple):
     """Moments `[M, P]` and settings of one network's optimiser.
 
-    `l2` is added to the gradient (`coupled`) or shrinks the parameters directly (decoupled, AdamW); it acts
-    on weights and biases, or on parameters `first` to `last` of the rows of `penalised` `[K, 2]` alone, if there are
-    any; it is part of the loss then. `clip` bounds the Euclidean norm of each member's gradient; infinity leaves it.
+    `l2` is added to the gradient (`coupled`) or shrinks the parameters directly (decoupled, AdamW). It acts on all
+    parameters, or as part of the loss on parameters `first` to `last` of the rows of `penalised` `[K, 2]`, if there are
+    any. `clip` bounds the Euclidean norm of each member's gradient.
     """
 
     first: Floats
@@ -51,7 +51,7 @@ class Adam(NamedTuple):
 
     @staticmethod
     def whole() -> tuple[str, ...]:
-        """Return the fields that belong to no member."""
+        """Return the fields without a member axis."""
         return ("penalised",)
 
 

@@ -1,10 +1,8 @@
-"""Fully connected networks for a whole population: weights `[M, in, out]`, hand-written backward pass.
+"""Fully connected networks for a population: weights `[M, in, out]`, hand-written backward pass.
 
-Every kernel here works on one member, and a learner's update loops over members inside one compiled function:
-a member's weights, gradients and Adam moments (about 100 kB) then stay in cache for the whole update, nothing
-returns to Python per layer, and a member's numbers cannot depend on how many run beside it: they are
-bit-identical for every M. Activations are held transposed, `[width, batch]`, so that the batch is the vector
-axis of both passes and no width needs padding.
+Every kernel works on one member, and a learner's update loops over members inside one compiled function. A member's
+weights, gradients and Adam moments (about 100 kB) then stay in cache, and its numbers are bit-identical for every M.
+Activations are transposed, `[width, batch]`, so that the batch is the vector axis of both passes.
 """
 
 from __future__ import annotations
@@ -39,11 +37,11 @@ _FEW_OUTPUTS = 2
 
 
 class Network(NamedTuple):
-    """What kernels see of a population network: flat arrays with a leading member axis, and its plan.
+    """View of a population for kernels: flat arrays with a leading member axis, and their plan.
 
-    `plan[l]` = (inputs, outputs, parameter offset, tape row, tape row of what its normalisation keeps or −1) of layer
-    l, its inputs counting an injected action and the constant 1 that multiplies the bias; the last row holds only the
-    tape row of the output. `activation` is the place in `ACTIVATIONS`.
+    `plan[l]` = (inputs, outputs, parameter offset, tape row, tape row of layer normalisation or −1) of layer l, its
+    inputs counting an injected action and the constant 1 that multiplies the bias; the last row holds only the tape row
+    of the output. `activation` is the place in `ACTIVATIONS`.
     """
 
     parameters: Floats
@@ -56,16 +54,16 @@ class Network(NamedTuple):
 
     @staticmethod
     def whole() -> tuple[str, ...]:
-        """Return the fields that belong to no member."""
+        """Return the fields without a member axis."""
         return ("plan",)
 
 
 class Tape(NamedTuple):
-    """Room for one member's forward pass, read by its backward pass; members take turns on it.
+    """Work space of one member's forward pass, read by its backward pass.
 
-    `values` `[T, stride]` holds each layer's transposed input and the output, a row a unit, and behind them what
-    layer normalisation keeps; `errors` `[2, width, stride]` and `upright` `[stride, width]` are scratch for the
-    backward pass. Rows are padded to whole vectors.
+    `values` `[T, stride]` holds each layer's transposed input and the output, a row a unit, and then the numbers of
+    layer normalisation; `errors` `[2, width, stride]` and `upright` `[stride, width]` are scratch for the backward
+    pass. Rows are padded to whole vectors.
     """
 
     values: Floats
@@ -74,18 +72,18 @@ class Tape(NamedTuple):
 
     @staticmethod
     def whole() -> tuple[str, ...]:
-        """Return the fields that belong to no member."""
+        """Return the fields without a member axis."""
         return ("values", "errors", "upright")
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a fully connected network, any depth: `activation` between layers, linear or tanh output.
+    """Sizes of a fully connected network: `activation` between layers, linear or tanh output.
 
-    `sizes` = (inputs, hidden…, outputs); an action of size `actions` is joined to the input of layer `inject`
-    (0 = beside the observation; 1 = after the first hidden layer, de Bruin et al. 2018, B.1). With 0 inputs of its
-    own, all of a network's input arrives so, and `backward` gives the gradient to all of it. With `layer_norm` every
-    hidden layer is normalised before its activation (Ba, Kiros & Hinton 2016).
+    `sizes` = (inputs, hidden…, outputs). An action of size `actions` joins the input of layer `inject` (0: with the
+    observation; 1: after the first hidden layer, de Bruin et al. 2018, B.1). With 0 inputs of its own, a network takes
+    all input in this way. With `layer_norm` every hidden layer is normalised before its activation (Ba, Kiros & Hinton
+    2016).
     """
 
     sizes: tuple[int, ...]
@@ -111,8 +109,8 @@ class PopulationMLP:
     """M networks of one shape.
 
     Attributes:
-        parameters, gradient: `[M, P]`, each member's weights and biases, layer by layer (weight `[in, out]`
-            in C order, then bias `[out]`, then gain and shift `[out]` where the layer is normalised).
+        parameters, gradient: `[M, P]`, each member's weights and biases, layer by layer (weight `[in, out]`, bias
+            `[out]`, and gain and shift `[out]` where the layer is normalised).
         network: the view that kernels take; it shares memory with the two.
     """
 
@@ -143,24 +141,18 @@ class PopulationMLP:
         )
 
     def initialise(
-        self,
-        stream: Stream,
-        scheme: Scheme = "fan_in",
-        output_scale: float = 1.0,
-        output_bound: float | None = None,
+        self, stream: Stream, scheme: Scheme = "fan_in", output_scale: float = 1.0, output_bound: float | None = None
     ) -> None:
         """Draw weights uniformly, set biases and shifts to zero and gains to one.
 
+        De Bruin et al. (2018) do not state theirs. These are Torch's default weights (`fan_in`) with zero biases; with
+        random biases first policies push one way at rest, and some learners never swing the pendulum up.
+
         Args:
-            stream: `[M]`, one number is drawn per parameter.
+            stream: one number is drawn per parameter.
             scheme: bounds of the weights: ±1/√inputs, or Glorot & Bengio's (2010, eq. 16) ±√(6 / (inputs + outputs)).
             output_scale: factor on the weights of the last layer (0.1 in Novati & Koumoutsakos 2019).
-            output_bound: bound of the last layer's weights, instead of the scheme's, and biases (3e-3 in Lillicrap et
-                al. 2016).
-
-        De Bruin et al. (2018) do not state theirs. Reading: Torch's default for weights (`fan_in`), but not for
-        biases. Biases drawn alike make the first policies push one way at rest, and on the pendulum (J = 1.91e-4,
-        FULL[PER]) 15 of 40 learners then never swing up; with zero biases none of 40 is stuck.
+            output_bound: bound of the last layer's weights and biases (3e-3 in Lillicrap et al. 2016).
         """
         draws = stream.uniform(self.shape.parameter_count) * 2.0 - 1.0
         self.parameters[:] = 0.0
@@ -191,12 +183,12 @@ class PopulationMLP:
         return named
 
     def weights(self) -> NDArray[np.int64]:
-        """Return which of a member's parameters are weights: rows of first and last + 1, `[K, 2]`."""
+        """Return the first and last + 1 parameter of each weight matrix, `[K, 2]`."""
         spans = [(offset, offset + (inputs - 1) * outputs) for inputs, outputs, offset, *_ in self.network.plan[:-1]]
         return np.array(spans, np.int64)
 
     def tape(self, batch: int) -> Tape:
-        """Allocate room for one member's forward and backward passes over `batch` rows."""
+        """Allocate the work space of passes over `batch` rows."""
         stride = spread(batch, self.parameters.itemsize)
         width = spread(max(max(pair) for pair in self.shape.layers), self.parameters.itemsize)
         kind = self.parameters.dtype
@@ -219,7 +211,7 @@ class PopulationMLP:
 
 
 def kept_tape(tapes: dict[int, Kept], rows: int, make: Callable[[int], Kept]) -> Kept:
-    """Return a tape for so many rows, made where none is kept: the latest few are, or memory would grow with use."""
+    """Return a tape for so many rows; the latest few are kept."""
     if rows not in tapes:
         while len(tapes) >= _MOST_TAPES:
             del tapes[next(iter(tapes))]
@@ -237,10 +229,7 @@ def _load_rows(rows: Floats, x: Floats) -> None:
 
 @kernel
 def forward(net: Network, m: int, tape: Tape, x: Floats, action: Floats, out: Floats) -> None:
-    """Evaluate member m: x `[B, in]`, action `[B, A]` (`[B, 0]` where none is injected) → out `[B, out]`.
-
-    The tape then holds what `backward` needs.
-    """
+    """Evaluate member m: x `[B, in]`, action `[B, A]` (`[B, 0]` where none joins) → out `[B, out]`; for `backward`."""
     parameters, values = net.parameters[m], tape.values
     stride, columns = values.shape[1], padded(x.shape[0], values.itemsize)
     flat = values.reshape(-1)
@@ -278,7 +267,6 @@ def _forward_all(net: Network, tape: Tape, x: Floats, action: Floats, out: Float
 
 @kernel
 def _backward(net: Network, m: int, tape: Tape, d_out: Floats, want_weights: np.bool_, d_action: Floats) -> None:
-    """Do what `backward` says."""
     parameters, gradient, values, upright = net.parameters[m], net.gradient[m], tape.values, tape.upright
     batch, stride, columns = d_out.shape[0], values.shape[1], padded(d_out.shape[0], values.itemsize)
     flat = values.reshape(-1)
@@ -338,7 +326,7 @@ def _backward(net: Network, m: int, tape: Tape, d_out: Floats, want_weights: np.
 def backward(net: Network, m: int, tape: Tape, d_out: Floats, want_weights: bool, d_action: Floats) -> None:
     """Propagate the loss gradient d_out `[B, out]` of member m back through its last `forward`.
 
-    With `want_weights` the member's `gradient` is overwritten. The gradient to the injected action goes to
+    With `want_weights` the member's `gradient` is overwritten. The gradient to the injected action is written to
     d_action `[B, A]`; `[B, 0]` skips it. Without weights, the pass ends at the injected action.
     """
     # To Numba a True written out in a call is a type of its own, for which it would compile everything once more.
@@ -426,11 +414,10 @@ def normalise(
     flat: NDArray[np.floating], start: int, kept: int, one: int, units: int, stride: int,
     parameters: NDArray[np.floating], gain: int,
 ) -> None:  # fmt: skip
-    """Replace z `[units, stride]` at `flat[start]` by gain · ẑ + shift, ẑ = (z − mean) / √(variance + 1e-5).
+    """Normalise a hidden layer (Ba, Kiros & Hinton 2016, eq. 4): z at `flat[start]` becomes gain · ẑ + shift.
 
-    Mean and variance run over units, a column of their own for each row of the batch. ẑ `[units, stride]` and 1/σ
-    `[stride]` stay at `flat[kept]`; gain and shift `[units]` are read from `parameters[gain]` on;
-    `flat[one]` is 1.
+    ẑ = (z − mean) / √(variance + 1e-5) over the units of each column of z `[units, stride]`. ẑ and 1/σ `[stride]` are
+    kept at `flat[kept]`; gain and shift `[units]` are read from `parameters[gain]` on; `flat[one]` is 1.
     """
     kind = flat.dtype.type
     share, epsilon = kind(1.0 / units), kind(_EPSILON)
@@ -464,7 +451,7 @@ def normalise_backward(
     units: int, stride: int, batch: int, parameters: NDArray[np.floating], gradient: NDArray[np.floating], gain: int,
     want_weights: np.bool_,
 ) -> None:  # fmt: skip
-    """Turn the loss gradient to the output of `normalise` into that to its input: flat `error`, in place.
+    """Replace the loss gradient to the output of `normalise` by that to its input: flat `error`.
 
     With δ the given gradient and ⟨·⟩ the mean over units, d z = (gain δ − ⟨gain δ⟩ − ẑ ⟨gain δ ẑ⟩) / σ. With
     `want_weights` the gradients of gain, Σ δ ẑ, and shift, Σ δ, over the `batch` are written to `gradient[gain]` on.

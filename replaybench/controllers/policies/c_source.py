@@ -1,7 +1,8 @@
-"""A learned policy as one C99 header that needs nothing but a C compiler: no allocation, no state, no library of ours.
+"""A learned policy as one C99 header that needs only a C compiler: no allocation, no state, no library.
 
-It computes what `Policy.predict` computes, in the same order and precision, so that the numbers are the same bits
-wherever the C library's tanhf is (where the policy has one); `docs/deploy.md` says more.
+It computes `Policy.predict` in the same order and precision: the bits are the same wherever the C library's tanhf is,
+if the policy has one (`docs/deploy.md`). In the texts below, `NAME` and `name` stand for the policy's; each is one
+function for one member and one observation, in float32, with sums in the order of their terms by fused multiply-adds.
 """
 
 from __future__ import annotations
@@ -190,7 +191,7 @@ MEMORY_STARTED    for (int n = 0; n < VECTORS; n++) {
 
 
 def with_memory(text: str, remembers: bool) -> str:
-    """Return `STEP` or `MAIN` for a policy that remembers, or one that does not."""
+    """Return `STEP` or `MAIN` for a recurrent policy, or another one."""
     parts = {
         "MEMORY_DECLARED": " float *memory,",
         "MEMORY_PASSED": " memory,",
@@ -218,7 +219,7 @@ def double(value: float) -> str:
 
 
 def tanh_function() -> str:
-    """Return `TANH` with the numbers of this package's own, of which it is the form."""
+    """Return `TANH` with the numbers of the package's own."""
     text = TANH
     for name in ("Q1", "Q2", "Q3", "R0", "R1", "R2", "SATURATED"):
         text = text.replace(name, number(getattr(activations, f"_{name}")))
@@ -254,8 +255,6 @@ def c_source(policy: Policy, name: str, origin: Sequence[str], units: Units | No
 
 
 class _Writer:
-    """Writes one policy; every method returns a part of the header."""
-
     def __init__(self, policy: Policy, name: str, units: Units | None) -> None:
         self.policy, self.name, self.units = policy, name, units
         self.form, self.statistics = policy.agent.policy_form(), statistics_of(policy.agent)
@@ -273,7 +272,6 @@ class _Writer:
         return f"{self._comment(origin)}\n{named}"
 
     def _comment(self, origin: Sequence[str]) -> str:
-        """Say where the policy comes from, at which rate it acts, and on what."""
         lines = [*origin, ""]
         lines += [
             f"Control rate: {self.rate:g} Hz. Call it once every {1 / self.rate:g} s, with the newest measurement."
@@ -326,7 +324,6 @@ class _Writer:
         return "\n".join([*lines, "", FMA])
 
     def _functions(self) -> Iterator[str]:
-        """Return those that this policy needs."""
         yield LAYER
         if self.head.layer_norm:
             yield NORMALISE.replace("EPSILON", number(1e-5))
@@ -336,7 +333,6 @@ class _Writer:
             yield LSTM
 
     def _tables(self) -> Iterator[str]:
-        """Return weights, a row an output; what normalises observations; and the actions that are chosen from."""
         for name, array in self.weights.items():
             yield _array("float", f"name_{name.replace('.', '_')}", array.T if array.ndim == 2 else array, number)
         if self.statistics is not None:
@@ -346,7 +342,6 @@ class _Writer:
             yield _array("float", "name_choice", self.form.table, number)
 
     def _predict(self) -> str:
-        """Return the policy itself."""
         recurrent = self.form.network.shape.trunk if isinstance(self.form.network, PopulationRecurrent) else None
         width = max(max(pair) for pair in self.head.layers)
         memory = ", float *memory" if self.memory else ""
@@ -391,7 +386,6 @@ class _Writer:
         return [*lines, "        x[i] = (float)seen;"]
 
     def _chosen(self, outputs: str) -> list[str]:
-        """Return how actions come from the network's outputs."""
         first, width = self.form.first, self.form.width
         if self.form.table is not None:
             return [
@@ -411,7 +405,6 @@ class _Writer:
         return [*lines, "        action[a] = chosen > 1.0f ? 1.0f : chosen < -1.0f ? -1.0f : chosen;", "    }"]
 
     def _physical(self, u: Units) -> str:
-        """Return what turns measurements into observations and actions into commands."""
         named = {"center": u.center, "state_scale": u.scale, "middle": u.middle, "half": u.half}
         if u.limit is not None:
             named["limit"] = u.limit
@@ -423,7 +416,6 @@ class _Writer:
         return "\n".join([*parts, with_limit(u.limit is not None), command, step])
 
     def _test(self) -> str:
-        """Return vectors and a `main` that compares with them."""
         observations = np.random.Generator(np.random.PCG64(0)).uniform(-1, 1, (VECTORS, self.states)).astype(np.float32)
         actions, memory = np.empty((VECTORS, self.actions), np.float32), None
         for row, observation in enumerate(observations):

@@ -1,6 +1,6 @@
-"""Learned policies to be used by themselves, in the convention of Stable-Baselines3.
+"""Learned policies without their learners, in the convention of Stable-Baselines3.
 
-A policy file says which learner it holds, with which settings; the learner is rebuilt, a population of one, and asked.
+A policy file names its learner and settings; the learner is rebuilt as a population of one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Float32Array = NDArray[np.float32]
 
 
 def policy_facts(learner: str, agent: Learner, frequency: float) -> dict[str, Any]:
-    """Return what a policy file must say so that `load_policy` can rebuild its learner."""
+    """Return the facts of a policy file from which `load_policy` rebuilds its learner."""
     settings = dataclasses.asdict(agent.config)
     return {"learner": learner, "settings": settings, "task": agent.task._asdict(), "frequency": frequency}
 
@@ -38,7 +38,7 @@ Size = Annotated[int, Within(1, 100_000, "numbers")]
 
 @dataclass(frozen=True)
 class TaskForm:
-    """A `Task` as a policy file tells it."""
+    """A `Task` in a policy file."""
 
     observation_size: Size
     action_size: Size
@@ -53,7 +53,7 @@ class TaskForm:
 
 @dataclass(frozen=True)
 class StoredPolicy:
-    """What a policy file says of its learner."""
+    """The learner of a policy file."""
 
     learner: Name
     settings: dict[str, Any]
@@ -90,12 +90,12 @@ class Policy:
 
         Args:
             observation: normalised observations.
-            state: what a recurrent policy remembers, `[N, width]`, as the last call returned it; None at the start.
-            episode_start: where an episode begins, bool `[N]`; a recurrent policy forgets there.
-            deterministic: the greedy action; otherwise a stochastic policy samples.
+            state: of a recurrent policy, `[N, width]`, as the last call returned it; None at the start.
+            episode_start: bool `[N]`, where an episode begins and the state is reset.
+            deterministic: whether to act greedily; otherwise a stochastic policy samples.
 
         Raises:
-            UserError: the observation, or what is remembered, does not fit.
+            UserError: the observation, or the state, does not fit.
         """
         seen = np.asarray(observation, np.float32)
         size = self.agent.task.observation_size
@@ -107,11 +107,7 @@ class Policy:
         return (action if seen.ndim == 2 else action[0]), after
 
     def _choose(
-        self,
-        rows: Float32Array,
-        state: Float32Array | None,
-        episode_start: ArrayLike | None,
-        deterministic: bool,
+        self, rows: Float32Array, state: Float32Array | None, episode_start: ArrayLike | None, deterministic: bool
     ) -> tuple[Float32Array, Float32Array | None]:
         """Return actions `[1, N, A]` for observations `[1, N, S]`, and what a recurrent policy remembers then."""
         agent = self.agent

@@ -9,18 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from peers import (
-    TASK,
-    A,
-    B,
-    Box,
-    S,
-    assert_equal_parameters,
-    batch,
-    in_double,
-    train,
-    weights,
-)
+from peers import TASK, A, B, Box, S, assert_equal_parameters, batch, in_double, train, weights
 from stable_baselines3 import SAC as PeerSAC
 
 from replaybench.controllers.algorithms.sac import SAC, SACConfig

@@ -10,13 +10,7 @@ import pytest
 import torch
 
 from replaybench.controllers.agent import Task
-from replaybench.controllers.algorithms.vracer import (
-    VRACER,
-    FirstValue,
-    VRACERConfig,
-    policy_gradient,
-    value_gradient,
-)
+from replaybench.controllers.algorithms.vracer import VRACER, FirstValue, VRACERConfig, policy_gradient, value_gradient
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.refer.rules import ReFER
 from replaybench.controllers.refer.stored_returns import Q_RET, TRUNCATED

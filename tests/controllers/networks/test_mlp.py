@@ -129,9 +129,7 @@ def test_a_large_batch_whose_rows_lie_apart_equals_its_halves() -> None:
 
 
 @pytest.mark.parametrize(
-    ("states", "actions", "critic", "actor"),
-    [(2, 1, 3791, 2751), (2, 4, 3941, 2904)],
-    ids=["pendulum", "magman"],
+    ("states", "actions", "critic", "actor"), [(2, 1, 3791, 2751), (2, 4, 3941, 2904)], ids=["pendulum", "magman"]
 )
 def test_parameter_counts_of_table_8(states: int, actions: int, critic: int, actor: int) -> None:
     config = DDPGConfig()

@@ -12,13 +12,7 @@ from numpy.typing import NDArray
 from replaybench.controllers.networks.adam import adam_step, make_adam, track
 from replaybench.controllers.networks.lstm import LSTMShape
 from replaybench.controllers.networks.mlp import PopulationMLP, Shape
-from replaybench.controllers.networks.network import (
-    Population,
-    differentiate,
-    evaluate,
-    of_member,
-    of_samples,
-)
+from replaybench.controllers.networks.network import Population, differentiate, evaluate, of_member, of_samples
 from replaybench.controllers.networks.recurrent import (
     Histories,
     PopulationRecurrent,
