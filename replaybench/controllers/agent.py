@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import Annotated, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.data.bounds import Discount, Within
+
 Floats = NDArray[np.floating]
+Size = Annotated[int, Within(1, 100_000, "numbers")]
 
 
 class Window(Protocol):
@@ -90,11 +94,11 @@ class Task(NamedTuple):
         action_choices: how many values each action takes, evenly spaced in [−1, 1]; empty where actions are continuous.
     """
 
-    observation_size: int
-    action_size: int
-    discount: float
-    reward_scale: float
-    action_choices: tuple[int, ...] = ()
+    observation_size: Size
+    action_size: Size
+    discount: Discount
+    reward_scale: Annotated[float, Within(-math.inf, math.inf)]
+    action_choices: tuple[Annotated[int, Within(2, 100_000)], ...] = ()
 
 
 class Actions(NamedTuple):

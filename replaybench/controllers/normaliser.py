@@ -7,7 +7,6 @@ Novati & Koumoutsakos (2019) standardise states and scale rewards. The locomotio
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -81,9 +80,9 @@ class ObservationNormaliser:
         if not self.on:
             return observation
         rows = np.ascontiguousarray(observation).reshape(len(self.mean), -1, self.mean.shape[1])
-        normalised = np.empty(rows.shape, self.dtype)
-        _standardise(rows, self.mean, self.scale, self.bound, normalised)
-        return normalised.reshape(observation.shape)
+        bound = self.bound[:, None, None]
+        normalised = np.clip((rows - self.mean[:, None]) * self.scale[:, None], -bound, bound)
+        return normalised.astype(self.dtype).reshape(observation.shape)
 
     def state_dict(self) -> Statistics:
         """Return the statistics by name, as views; nothing where it is off."""
@@ -155,11 +154,6 @@ class Normaliser:
         """Return all statistics by name, as views."""
         return {**self.observations.state_dict(), **self.rewards.state_dict()}
 
-    def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Continue from `state_dict`, bit for bit."""
-        for name, array in self.state_dict().items():
-            array[...] = state[name]
-
 
 @kernel
 def _update_moments(
@@ -179,19 +173,6 @@ def _update_moments(
             deviation = np.sqrt(variance[m, s]) if count[m] > 1 else 1.0
             # Written so that NaN passes: a failed member must be seen.
             scale[m, s] = 1.0 / (LEAST_DEVIATION if deviation < LEAST_DEVIATION else deviation)
-
-
-@kernel
-def _standardise(rows: NDArray[Any], mean: Doubles, scale: Doubles, bound: Doubles, normalised: NDArray[Any]) -> None:
-    for m in range(rows.shape[0]):
-        for b in range(rows.shape[1]):
-            for s in range(rows.shape[2]):
-                value = (rows[m, b, s] - mean[m, s]) * scale[m, s]
-                if value > bound[m]:
-                    value = bound[m]
-                elif value < -bound[m]:
-                    value = -bound[m]
-                normalised[m, b, s] = value
 
 
 @kernel

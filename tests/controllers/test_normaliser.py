@@ -96,7 +96,8 @@ def test_a_member_is_the_same_in_any_population_and_resumes_bit_for_bit() -> Non
     for name, array in {**alone.state_dict(), **own.state_dict()}.items():
         np.testing.assert_array_equal(array, state[name][1:2])
     other = Normaliser(BOTH, M, S, 1.0)
-    other.load_state_dict({name: array.copy() for name, array in state.items()})
+    for name, array in other.state_dict().items():
+        array[...] = state[name]
     observation, reward, active = (array[0] for array in collected())
     for scaling in (scaler, other.observations):
         scaling.update(observation, active)

@@ -37,30 +37,17 @@ class ACERConfig(Settings):
     """Settings; the paper's values except where said.
 
     Paper: learning rates drawn from [1e-4, 10^-3.3], δ from [0.1, 2], about 4 replays of each experience, one segment
-    per update of one of many workers. δ bounds kᵀg and has the unit of the advantage: on these plants 10 learns and 1
-    is slow.
+    per update of one of many workers; most layers of policy and value are shared. Here δ, which bounds kᵀg and has the
+    unit of the advantage, is 10; the networks are separate; and log ρ is clipped (`log_ratio_bound`).
 
-    Attributes:
-        policy_hidden, value_hidden, advantage_hidden: three separate networks; the paper shares most of the first two.
-        output_scale: factor on the first weights of the last layers.
-        sigma: standard deviation σ of the policy, never learned.
-        samples: n of the dueling network (eq. 13); the same u_1…u_n serve Q̃(a) and Q̃(a′).
-        truncate_at: c (eq. 15, where ρ̄ is min(c, ρ) as in Algorithm 3).
-        delta, average: δ, and α of the average policy θ_a ← α θ_a + (1 − α) θ.
-        policy_return: the return in the policy gradient; traces of "opc" are 1 (eq. 21).
-        log_ratio_bound: log ρ is clipped to ± this (reading: the paper does not bound ρ).
-        segment, batch_size: k steps, and B segments per update; 4 × 50 are an episode of 4 s at 50 Hz.
-        replays_per_experience: the ratio of replay, here exactly its mean; 0 replays nothing.
-        on_policy: whether each episode is followed by an update on the B newest segments that are stored; these are
-            older with a retention that discards new experiences, as Resv does.
-        retrace: False takes returns by importance sampling for both targets (appendix E.4).
-        dueling: False takes a critic Q(x, a) in addition to V, with V ← ρ (Q_ret − V) (appendix E.4). Q must not learn
-            more slowly than V: Q_ret sums V − Q over the horizon, and V can diverge.
-        trust_region: False omits the projection.
-        truncation: False sets c = ∞ (appendix E.4).
-        trajectory_weights: True is the baseline TIS, with `trust_region` Trust-TIS (appendix E.2): returns to the end
-            of the segment, weighted by min(c, Π ρ) over the rest of it. With `on_policy` and no replays both are A3C
-            and Trust-A3C, synchronous over the batch.
+    `truncate_at` is c (eq. 15, where ρ̄ is min(c, ρ) as in Algorithm 3), `samples` n of the dueling network (eq. 13;
+    the same u_1…u_n serve Q̃(a) and Q̃(a′)), `average` α of the average policy θ_a ← α θ_a + (1 − α) θ. `policy_return`
+    is the return in the policy gradient; traces of "opc" are 1 (eq. 21). `on_policy` precedes replay by an update on
+    the B newest segments that are stored. Variants of appendix E: `retrace = false` takes importance sampling for both
+    targets (E.4); `dueling = false` a critic Q(x, a) in addition to V, with V ← ρ (Q_ret − V), in which Q must not
+    learn more slowly than V; `truncation = false` c = ∞; `trajectory_weights` is TIS, with `trust_region` Trust-TIS
+    (E.2): returns to the end of the segment, weighted by min(c, Π ρ) over the rest of it. With `on_policy` and no
+    replays these are A3C and Trust-A3C, synchronous over the batch.
     """
 
     policy_hidden: Widths = (64, 64)

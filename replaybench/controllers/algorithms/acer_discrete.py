@@ -39,28 +39,16 @@ _LEAST = 1e-6
 class ACERDiscreteConfig(Settings):
     """Settings; the paper's values except where said.
 
-    The paper learns Atari games with one network of two heads; here policy and critic are separate networks. The number
-    of replays after each update on policy is drawn from Poisson(4) there; here it is its mean, because all members
-    advance together, and 64 by default. The paper's entropy weight is 1e-3; with 0.02 or less the policy on the
-    pendulum soon does nothing for ever, which costs less there than random actions.
+    The paper learns Atari games with one network of two heads; here policy and critic are separate networks. It draws
+    the number of replays after each update on policy from Poisson(4); here it is the mean of all members, 64 by
+    default. Its entropy weight is 1e-3; with 0.02 or less the policy on the pendulum soon does nothing for ever. Here
+    log ρ is clipped (`log_ratio_bound`), and the entropy's gradient is part of what is projected.
 
-    Attributes:
-        levels: values of each action dimension, evenly spaced in [−1, 1]; all combinations are the actions. None means
-            the plant's own choices if it has some, else 15.
-        policy_hidden, critic_hidden: hidden layers.
-        output_scale: factor on the first weights of the last layers.
-        truncate_at: c of eq. 9, whose correction takes Q(x, a) of the summed a (Algorithm 2 prints Q(x, a_i)).
-        delta, average: δ, and α of the average policy θ_a ← α θ_a + (1 − α) θ.
-        entropy: weight of the policy's entropy; reading: its gradient is part of what is projected.
-        log_ratio_bound: log ρ of the action done is clipped to ± this (reading: the paper does not bound ρ).
-        segment, batch_size: k steps, and B segments per update; 10 × 20 are an episode of 4 s at 50 Hz.
-        replays_per_experience: the ratio of replay; 0 replays nothing, which leaves A3C (with Q for a baseline and,
-            with `trust_region`, Trust-A3C), synchronous over the batch.
-        on_policy: whether each episode is followed by an update on the B newest segments that are stored; these are
-            older with a retention that discards new experiences, as Resv does.
-        retrace: False takes returns by importance sampling (appendix E.4).
-        trust_region: False omits the projection.
-        truncation: False sets c = ∞ (appendix E.4).
+    `truncate_at` is c of eq. 9, whose correction takes Q(x, a) of the summed a (Algorithm 2 prints Q(x, a_i));
+    `average` α of the average policy θ_a ← α θ_a + (1 − α) θ. `levels` are evenly spaced in [−1, 1]; None means the
+    plant's own choices if it has some, else 15. `on_policy` precedes replay by an update on the B newest segments that
+    are stored; with 0 replays this is A3C (with Q for a baseline and, with `trust_region`, Trust-A3C). Variants of
+    appendix E.4: `retrace = false` takes importance sampling, `truncation = false` c = ∞.
     """
 
     levels: int | None = None

@@ -18,7 +18,6 @@ from replaybench.controllers.memory.config import MemoryConfig
 from replaybench.controllers.networks.mlp import Floats, PopulationMLP
 from replaybench.controllers.networks.network import AnyTape, Inputs, Population
 from replaybench.controllers.networks.recurrent import Histories, PopulationRecurrent
-from replaybench.data.kernel import kernel
 
 FIELD = "memory"
 """The field of stored states; replay returns that of each window's first step."""
@@ -113,21 +112,11 @@ class Memory:
         assert window is not None
         members, samples, steps, size = window.observation.shape
         seen = np.zeros((members, samples, steps + 1, size), self.kind)
-        _append(window.observation, window.length, batch.next_observation, seen)
+        seen[:, :, :steps] = window.observation
+        np.put_along_axis(seen, window.length[:, :, None, None], batch.next_observation[:, :, None], axis=2)
         histories = Histories(normalise(seen), window.length, window.memory.astype(self.kind))
         return histories, histories._replace(length=window.length + 1)
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """Return the states of the present episode, as views."""
         return {"memory_before": self.before, "memory_after": self.after} if self.size else {}
-
-
-@kernel
-def _append(window: Floats, length: NDArray[np.int64], successor: Floats, seen: Floats) -> None:
-    """Write each window `[W, S]` and, after its own steps, the successor of the last one."""
-    for m in range(seen.shape[0]):
-        for b in range(seen.shape[1]):
-            for s in range(seen.shape[3]):
-                for t in range(length[m, b]):
-                    seen[m, b, t, s] = window[m, b, t, s]
-                seen[m, b, length[m, b], s] = successor[m, b, s]

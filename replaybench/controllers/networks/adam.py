@@ -5,7 +5,7 @@ Kingma & Ba (2015), Algorithm 1, in the arrangement of PyTorch, so that both can
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,18 +16,6 @@ from replaybench.data.kernel import kernel
 _TINY = 1e-30
 """Moments below this are zero. Those of dead units decay for ever, and arithmetic on the subnormal numbers that they
 become is ten times slower; beside `epsilon` their effect is nil."""
-
-
-class Trainable(Protocol):
-    """A network, or its view for kernels: parameters and gradient `[M, P]`."""
-
-    @property
-    def parameters(self) -> Floats:
-        """Weights and biases, `[M, P]`."""
-
-    @property
-    def gradient(self) -> Floats:
-        """Gradient of the loss, `[M, P]`."""
 
 
 class Adam(NamedTuple):
@@ -49,14 +37,9 @@ class Adam(NamedTuple):
     clip: float
     penalised: NDArray[np.int64]
 
-    @staticmethod
-    def whole() -> tuple[str, ...]:
-        """Return the fields without a member axis."""
-        return ("penalised",)
-
 
 def make_adam(
-    network: Trainable,
+    network: Any,
     learning_rate: float,
     *,
     betas: tuple[float, float] = (0.9, 0.999),
@@ -73,7 +56,7 @@ def make_adam(
 
 
 @kernel
-def adam_step(net: Trainable, m: int, adam: Adam, step: int, rate_factor: float) -> None:
+def adam_step(net: Any, m: int, adam: Adam, step: int, rate_factor: float) -> None:
     """Apply member m's gradient; `step` counts from 1, `rate_factor` multiplies the learning rate."""
     parameters, gradient = net.parameters[m], net.gradient[m]
     first, second = adam.first[m], adam.second[m]
@@ -108,7 +91,7 @@ def adam_step(net: Trainable, m: int, adam: Adam, step: int, rate_factor: float)
 
 
 @kernel
-def track(target: Trainable, source: Trainable, m: int, tau: float) -> None:
+def track(target: Any, source: Any, m: int, tau: float) -> None:
     """Low-pass filter member m's target: θ⁻ ← (1 − τ) θ⁻ + τ θ (de Bruin et al. 2018, section 3.2)."""
     slow, fast = target.parameters[m], source.parameters[m]
     keep, take = slow.dtype.type(1.0 - tau), slow.dtype.type(tau)

@@ -7,9 +7,9 @@ Activations are transposed, `[width, batch]`, so that the batch is the vector ax
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from functools import lru_cache
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 from llvmlite import ir
@@ -26,12 +26,11 @@ from replaybench.data.streams import Stream
 
 Floats = NDArray[np.floating]
 Scheme = Literal["fan_in", "xavier"]
-Kept = TypeVar("Kept")
 _TANH = ACTIVATIONS.index("tanh")
 _EXTRA_ROWS = 3
 """Rows of a tape after the normalised values ẑ of a layer: 1/σ, then two rows of sums."""
 _EPSILON = 1e-5
-_MOST_TAPES: Final = 8
+MOST_TAPES: Final = 8
 _FEW_OUTPUTS = 2
 """Up to so many, gradients to a layer's weights are dot products: a strip would be empty for the most part."""
 
@@ -52,11 +51,6 @@ class Network(NamedTuple):
     activation: int
     tanh: bool
 
-    @staticmethod
-    def whole() -> tuple[str, ...]:
-        """Return the fields without a member axis."""
-        return ("plan",)
-
 
 class Tape(NamedTuple):
     """Work space of one member's forward pass, read by its backward pass.
@@ -69,11 +63,6 @@ class Tape(NamedTuple):
     values: Floats
     errors: Floats
     upright: Floats
-
-    @staticmethod
-    def whole() -> tuple[str, ...]:
-        """Return the fields without a member axis."""
-        return ("values", "errors", "upright")
 
 
 @dataclass(frozen=True)
@@ -118,7 +107,7 @@ class PopulationMLP:
         self.shape = shape
         self.parameters = np.zeros((members, shape.parameter_count), dtype)
         self.gradient = np.zeros_like(self.parameters)
-        self._tapes: dict[int, Tape] = {}
+        self._kept_tape = lru_cache(MOST_TAPES)(self.tape)  # of the latest numbers of rows
         normalised = len(shape.layers) - 1 if shape.layer_norm else 0
         rows, offset, row = [], 0, 0
         kept = sum(inputs + 1 for inputs, _ in shape.layers) + shape.sizes[-1]
@@ -206,17 +195,8 @@ class PopulationMLP:
             evaluate_single(net.parameters, net.plan, net.activation, net.tanh, x, out)
         else:
             joined = np.empty((members, batch, 0), x.dtype) if action is None else action.astype(x.dtype)
-            _forward_all(net, kept_tape(self._tapes, batch, self.tape), x, joined, out)
+            _forward_all(net, self._kept_tape(batch), x, joined, out)
         return out
-
-
-def kept_tape(tapes: dict[int, Kept], rows: int, make: Callable[[int], Kept]) -> Kept:
-    """Return a tape for so many rows; the latest few are kept."""
-    if rows not in tapes:
-        while len(tapes) >= _MOST_TAPES:
-            del tapes[next(iter(tapes))]
-        tapes[rows] = make(rows)
-    return tapes[rows]
 
 
 @kernel

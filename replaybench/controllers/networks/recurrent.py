@@ -8,6 +8,7 @@ observations in the place of each observation. An action joins after the LSTM.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from replaybench.controllers.networks.lstm import (
     lstm_state,
 )
 from replaybench.controllers.networks.mlp import (
+    MOST_TAPES,
     Floats,
     Network,
     PopulationMLP,
@@ -32,7 +34,6 @@ from replaybench.controllers.networks.mlp import (
     Tape,
     backward,
     forward,
-    kept_tape,
 )
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream
@@ -111,7 +112,7 @@ class PopulationRecurrent:
         self.shape = shape
         self.parameters = np.zeros((members, shape.parameter_count), dtype)
         self.gradient = np.zeros_like(self.parameters)
-        self._tapes: dict[int, RecurrentTape] = {}
+        self._kept_tape = lru_cache(MOST_TAPES)(self.tape)
         self._trunk, self._head = PopulationLSTM(shape.trunk, members, dtype), PopulationMLP(shape.head, members, dtype)
         plan, behind = self._head.network.plan.copy(), shape.trunk.parameter_count
         plan[:, 2] += behind
@@ -169,7 +170,7 @@ class PopulationRecurrent:
         joined = np.zeros((members, runs, self.shape.actions)) if action is None else action
         out = np.empty((members, runs, self.shape.head.sizes[-1]), kind)
         next_state = np.empty((members, runs, self.shape.state_size), kind)
-        tape = kept_tape(self._tapes, runs, self.tape)
+        tape = self._kept_tape(runs)
         given = [np.ascontiguousarray(array, kind) for array in (x, state, joined)]
         _step_all(self.network, tape, given[0], given[1], given[2], out, next_state)
         return out, next_state

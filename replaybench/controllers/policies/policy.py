@@ -6,10 +6,9 @@ A policy file names its learner and settings; the learner is rebuilt as a popula
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,7 +17,7 @@ from replaybench.controllers.agent import Task
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.registry import load_learner
 from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.bounds import Hertz, Name, Within
+from replaybench.data.bounds import Hertz, Name
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError
 from replaybench.data.formats.policy_file import read_policy, take_members
@@ -33,32 +32,19 @@ def policy_facts(learner: str, agent: Learner, frequency: float) -> dict[str, An
     return {"learner": learner, "settings": settings, "task": agent.task._asdict(), "frequency": frequency}
 
 
-Size = Annotated[int, Within(1, 100_000, "numbers")]
-
-
-@dataclass(frozen=True)
-class TaskForm:
-    """A `Task` in a policy file."""
-
-    observation_size: Size
-    action_size: Size
-    discount: Annotated[float, Within(0, 1)]
-    reward_scale: Annotated[float, Within(-math.inf, math.inf)]
-    action_choices: tuple[Annotated[int, Within(2, 100_000)], ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.action_choices and len(self.action_choices) != self.action_size:
-            raise UserError(f"action_choices are those of {len(self.action_choices)} actions, not {self.action_size}")
-
-
 @dataclass(frozen=True)
 class StoredPolicy:
     """The learner of a policy file."""
 
     learner: Name
     settings: dict[str, Any]
-    task: TaskForm
+    task: Task
     frequency: Hertz
+
+    def __post_init__(self) -> None:
+        choices, actions = self.task.action_choices, self.task.action_size
+        if choices and len(choices) != actions:
+            raise UserError(f"action_choices are those of {len(choices)} actions, not {actions}")
 
 
 @dataclass(frozen=True)
@@ -143,8 +129,7 @@ def load_policy(path: Path | str, member: int = 0, learner: str | None = None) -
     try:
         with imports_only(learner):
             kind, config = load_learner(learner or known.learner)
-        task = Task(**dataclasses.asdict(known.task))
-        setting = LearnerSetting(task, 0, [member], known.frequency)
+        setting = LearnerSetting(known.task, 0, [member], known.frequency)
         agent: Learner = kind(build(config, known.settings, "its settings"), setting)
         agent.load_weights(chosen)
     except UserError as error:

@@ -141,7 +141,7 @@ def _blocks(run: Path) -> list[tuple[dict[str, Any], Weights]]:
 
 def _differences(known: StoredPolicy, agent: Learner) -> str:
     """Say where learner, task and settings of a policy file are not the agent's."""
-    theirs = {"learner": algorithm_of(known.learner), **dataclasses.asdict(known.task), **known.settings}
+    theirs = {"learner": algorithm_of(known.learner), **known.task._asdict(), **known.settings}
     mine = {"learner": name_of(type(agent)), **agent.task._asdict(), **dataclasses.asdict(agent.config)}
     there, here = ({key: json.dumps(each.get(key), sort_keys=True) for key in mine} for each in (theirs, mine))
     unlike = [key for key in mine if key not in _OF_REWARDS and there[key] != here[key]][:_MOST_DIFFERENCES]
