@@ -5,15 +5,16 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import numpy as np
+import peers
 import pytest
+from peers import B, S
 
-from replaybench.controllers.agent import Task
 from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
 from replaybench.controllers.normaliser import NormaliseConfig, Normaliser, ObservationNormaliser, RewardScale
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.errors import UserError
 
-M, S, A, B = 4, 3, 2, 16
+M = 4
 BOTH = NormaliseConfig(observations=True, clip=5.0, rewards=True)
 
 
@@ -107,21 +108,15 @@ def test_a_member_is_the_same_in_any_population_and_resumes_bit_for_bit() -> Non
         np.testing.assert_array_equal(array, state[name])
 
 
-def batch(seed: int, dtype: type = np.float64) -> SimpleNamespace:
-    rng = np.random.Generator(np.random.PCG64(seed))
-
-    def normal(*shape: int) -> np.ndarray:
-        return rng.normal(size=(M, B, *shape)).astype(dtype)
-
-    return SimpleNamespace(
-        observation=20 + 3 * normal(S), action=np.tanh(normal(A)), reward=100 * normal(1),
-        next_observation=20 + 3 * normal(S), terminated=(rng.random((M, B, 1)) < 0.2).astype(dtype),
-        weight=np.ones((M, B), dtype), actor_weight=np.ones((M, B), dtype), rate_factor=np.ones(M, dtype),
-    )  # fmt: skip
+def batch(seed: int) -> SimpleNamespace:
+    """Return a batch whose observations are far from 0 and 1."""
+    drawn = peers.batch(M, seed, np.float64)
+    drawn.observation, drawn.next_observation = 20 + 3 * drawn.observation, 20 + 3 * drawn.next_observation
+    return drawn
 
 
 def learner(config: NormaliseConfig, reward_scale: float = 0.01) -> DDPG:
-    task = Task(observation_size=S, action_size=A, discount=0.95, reward_scale=reward_scale)
+    task = peers.TASK._replace(reward_scale=reward_scale)
     return DDPG(DDPGConfig(normalise=config), LearnerSetting(task, 0, range(M), dtype=np.float64))
 
 

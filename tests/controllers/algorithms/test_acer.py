@@ -14,8 +14,7 @@ from cells import updates_of
 from segment_batches import LENGTHS, TASK, A, B, K, Peer, S, segments
 
 from replaybench.controllers.agent import Task
-from replaybench.controllers.algorithms.acer import ACER, ACERConfig, gradients, numbers_of
-from replaybench.controllers.losses.segments import Segments
+from replaybench.controllers.algorithms.acer import ACER, ACERConfig
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.streams import next_normal
@@ -155,37 +154,6 @@ def test_gradients_are_those_of_algorithm_3(variant: str) -> None:
         np.testing.assert_allclose(network.gradient[0], expected[name], atol=1e-11 * max(scale, 1), err_msg=name)
 
 
-def test_two_steps_by_hand() -> None:
-    """Every gradient of one segment of two steps, A = 1, n = 1, c = 1/2, σ = 1/2, γ = 1/2, δ = 1.
-
-    Step 0: μ = φ = 0, a = 1/2, so ρ = 1; V = 1, A(a) = 1/2, A(u) = 1/4, so Q̃ = 5/4; a′ = 1/4, A(a′) = 3/4, Q̃(a′) = 3/2.
-    Step 1: μ = a = 0, φ = s = √(ln 2 / 2), so ρ = e^(−2s²) = 1/2; V = 2, A(a) = 1, A(u) = 0, so Q̃ = 3; a′ = 0.
-    Rewards 1 and 2, V(x_2) = 4. Q_ret(1) = Q_opc(1) = 2 + 4/2 = 4.
-    Q_ret(0) = 1 + ½(½(4 − 3) + 2) = 2.25, Q_opc(0) = 1 + ½(4 − 3 + 2) = 2.5.
-    g(0) = ½(2.5 − 1)(½ − 0)/¼ + [1 − ½/1](3/2 − 1)(¼ − 0)/¼ = 1.5 + 0.25 = 1.75; with φ_a = −¼, k = 1 and z = 1.
-    g(1) = ½(4 − 2)(0 − s)/¼ = −4s, [1 − ½/½] = 0; with φ_a = φ, k = 0 and z = g.
-    V: (1 + 1)(2.25 − 1.25) = 2 and (1 + ½)(4 − 3) = 1.5. A: errors 1 and 1, against A(u). Means over 2 steps: halves.
-    """
-    s = np.sqrt(np.log(2) / 2)
-
-    def rows(*values: float) -> np.ndarray:
-        return np.array(values)[:, None]
-
-    settings = numbers_of(
-        ACERConfig(samples=1, truncate_at=0.5, sigma=0.5, delta=1.0), Task(1, 1, discount=0.5, reward_scale=1.0)
-    )
-    one = np.ones((1, 1))
-    data = Segments(np.zeros((1, 3, 1)), rows(0.5, 0)[None], np.array([[1.0, 2.0]]), np.ones((1, 1), np.bool_),
-                    np.array([[2]]), one, one, np.ones(1))  # fmt: skip
-    d_phi, d_v, d_a, td_error = np.empty((2, 1)), np.empty((3, 1)), np.empty((4, 1)), np.empty(1)
-    gradients(data, 0, rows(0, 0), rows(0, s), rows(-0.25, s), rows(1, 2, 4), rows(0.5, 1, 0.25, 0), rows(0.25, 0),
-               rows(0.75, 0), settings, d_phi, d_v, d_a, td_error)  # fmt: skip
-    np.testing.assert_allclose(d_phi[:, 0], [-0.5, 2 * s])
-    np.testing.assert_allclose(d_v[:, 0], [-1.0, -0.75, 0.0])
-    np.testing.assert_allclose(d_a[:, 0], [-0.5, -0.5, 0.5, 0.5])
-    np.testing.assert_allclose(td_error, 1.0)
-
-
 def learn(steps: int) -> Any:
     config = ACERConfig(**{**SMALL, "segment": steps})
     return segment_batches.learn(ACER(config, LearnerSetting(TASK, 0, range(8))), draw)
@@ -217,14 +185,6 @@ def test_the_average_policy_follows_slowly() -> None:
     before = agent.average.parameters.copy()
     agent.update(batch(2, 0, np.float64))
     np.testing.assert_allclose(agent.average.parameters, 0.9 * before + 0.1 * agent.policy_network.parameters)
-
-
-def test_samples_scatter_around_the_mean_with_the_fixed_deviation() -> None:
-    """4,000 standardised numbers: mean within 5 standard errors of 0, variance of 1 (alarm 1e-6)."""
-    agent, x = ACER(ACERConfig(), LearnerSetting(TASK, 0, range(2))), np.ones((2, 1000, S), np.float32)
-    z = (agent.sample(x) - agent.policy(x)) / agent.config.sigma
-    assert abs(z.mean()) < 5 / np.sqrt(z.size)
-    assert abs(z.var() - 1) < 5 * np.sqrt(2 / z.size)
 
 
 def test_metrics_by_hand() -> None:

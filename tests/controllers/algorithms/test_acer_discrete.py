@@ -18,14 +18,9 @@ from replaybench.controllers.agent import Actions
 from replaybench.controllers.algorithms.acer_discrete import (
     ACERDiscrete,
     ACERDiscreteConfig,
-    ACERDiscreteNumbers,
     _chosen,
-    gradients,
-    policy_gradient,
     probabilities,
-    to_logits,
 )
-from replaybench.controllers.losses.segments import Segments
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.errors import UserError
@@ -122,55 +117,6 @@ def test_gradients_are_those_of_algorithm_2(variant: str) -> None:
         scale = np.abs(expected[name]).max()
         assert scale > 0
         np.testing.assert_allclose(network.gradient[0], expected[name], atol=1e-11 * max(scale, 1), err_msg=name)
-
-
-def test_two_steps_by_hand() -> None:
-    """Every gradient of one segment of two steps and two actions, c = 1, γ = 1/2, δ = 1, no entropy.
-
-    Step 0: π = (½, ½), μ = (¼, ¾), a = 0: ρ = (2, ⅔); Q = (1, 3), V = 2. Step 1: π = (¼, ¾) = μ, a = 1; Q = (0, 4),
-    V = 3. Rewards 1 and 2; x_2 is terminal. Q_ret(1) = 2; Q_ret(0) = 1 + ½(1·(2 − 4) + 3) = 1.5.
-    g(0): 1·(1.5 − 2)/½ = −1 and [1 − ½]·(1 − 2) = −½ for action 0, [1 − 3/2]₊ = 0 for action 1: (−1.5, 0). With
-    φ_a = (½, ½), k = (−1, −1): kᵀg − δ = 0.5, ‖k‖² = 2, z = (−1.25, 0.25).
-    To logits: π_j (z_j − Σ π z) with Σ π z = −0.5: (−0.375, 0.375).
-    g(1): 1·(2 − 3)/¾ = −4/3 for action 1; with φ_a = (¾, ¼), k = (−3, −1/3): kᵀg = 4/9 < 1, z = g = (0, −4/3).
-    Σ π z = −1: (¼·1, ¾·(−1/3)) = (0.25, −0.25). Critic: 1.5 − 1 = 0.5 and 2 − 4 = −2. Losses are means over 2 steps.
-    """
-    settings = ACERDiscreteNumbers(0.5, 0.0, 7.0, 1.0, 1.0, 1.0, 1.0, 0.01)
-    one = np.ones((1, 1))
-    data = Segments(np.zeros((1, 3, 1)), np.zeros((1, 2, 1)), np.array([[1.0, 2.0]]), np.zeros((1, 1), np.bool_),
-                    np.array([[2]]), one, one, np.ones(1))  # fmt: skip
-    pi, mu = np.array([[0.5, 0.5], [0.25, 0.75], [0.5, 0.5]]), np.array([[0.25, 0.75], [0.25, 0.75]])
-    average, q = np.array([[0.5, 0.5], [0.75, 0.25], [0.5, 0.5]]), np.array([[1.0, 3], [0, 4], [9, 9]])
-    d_logits, d_q, td_error = np.empty((3, 2)), np.empty((3, 2)), np.empty(1)
-    gradients(data, 0, np.array([0, 1]), mu, pi, np.log(pi), average, q, settings, d_logits, d_q, td_error)
-    np.testing.assert_allclose(-2 * d_logits, [[-0.375, 0.375], [0.25, -0.25], [0.0, 0.0]])
-    np.testing.assert_allclose(-2 * d_q, [[0.5, 0.0], [0.0, -2.0], [0.0, 0.0]])
-    np.testing.assert_allclose(td_error, 1.25)
-
-
-def test_the_expected_gradient_and_entropy_match_finite_differences() -> None:
-    """Σ_a [1 − c/ρ]₊ (Q − V) a with the weights fixed, and the entropy, differenced with respect to the logits."""
-    rng = np.random.Generator(np.random.PCG64(0))
-    logits, mu, q = rng.normal(size=4), rng.dirichlet(np.ones(4)), rng.normal(size=4)
-
-    def distribution(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        pi, log_pi = np.empty((1, 4)), np.empty((1, 4))
-        probabilities(x[None], pi, log_pi)
-        return pi[0], log_pi[0]
-
-    pi, log_pi = distribution(logits)
-    g, d_logits = np.empty(4), np.empty(4)
-    policy_gradient(pi, log_pi, mu, q, 2, 0.7, 1.1, 0.3, g)
-    to_logits(pi, g, 1.0, d_logits)
-    weights = np.maximum(1 - 1.1 * mu / pi, 0) * (q - pi @ q)
-
-    def objective(x: np.ndarray) -> float:
-        p, log_p = distribution(x)
-        return float(0.7 * log_p[2] + weights @ p - 0.3 * p @ log_p)
-
-    for j, step in enumerate(1e-6 * np.eye(4)):
-        slope = (objective(logits + step) - objective(logits - step)) / 2e-6
-        assert d_logits[j] == pytest.approx(slope, abs=1e-8)
 
 
 def test_probabilities_survive_large_logits_and_pass_nan() -> None:

@@ -153,18 +153,6 @@ def test_gradients_of_vracer_equal_autograd(start: Any) -> None:
     np.testing.assert_allclose(found["bootstrap"][0, truncated], successor[truncated], rtol=1e-10)
 
 
-def test_naf_remembers_alike() -> None:
-    config = NAFConfig(hidden=(6,), batch_size=B, memory=memory())
-    agent = NAF(config, LearnerSetting(TASK, 0, range(1), dtype=np.float64))
-    assert config.memory is not None
-    network, drawn = InTorch(agent.network, 0, config.memory), batch(agent, 7)
-    future = network(drawn, None, True)[:, 0].detach().numpy()
-    outputs = network(drawn, None).detach().numpy()
-    drawn.action[0] = np.tanh(outputs[:, 1 : 1 + A])  # where Q = V
-    delta = 0.5 * drawn.reward[0, :, 0] + 0.9 * (1 - drawn.terminated[0, :, 0]) * future - outputs[:, 0]
-    np.testing.assert_allclose(agent.update(drawn)["td_error"][0], delta, rtol=1e-10, atol=1e-13)
-
-
 def acted(agent: Any, steps: int, active: NDArray[np.bool_] | None = None) -> tuple[NDArray[Any], list[Any]]:
     """Act for some steps; return the observations `[T, M, S]` and what was explored."""
     members = len(agent.memory.before)

@@ -164,18 +164,6 @@ def test_members_do_not_depend_on_each_other_or_on_their_number(activation: Acti
     np.testing.assert_array_equal(np.delete(again, 3, 0), np.delete(together, 3, 0))
 
 
-def test_fan_in_is_one_draw_per_parameter_over_the_root_of_the_inputs() -> None:
-    shape = Shape((2, 50, 50, 20, 1), actions=1, inject=1)
-    network = make(shape)
-    drawn = Stream(1, range(M), "initialisation").uniform(shape.parameter_count) * 2 - 1
-    start = 0
-    for inputs, outputs in shape.layers:
-        bias = start + inputs * outputs
-        np.testing.assert_array_equal(network.parameters[:, start:bias], drawn[:, start:bias] / np.sqrt(inputs))
-        np.testing.assert_array_equal(network.parameters[:, bias : bias + outputs], 0.0)
-        start = bias + outputs
-
-
 def spread(values: np.ndarray) -> float:
     return float(np.abs(values).max())
 
