@@ -123,20 +123,6 @@ def smooth(action: Floats, stream: NDArray[np.uint64], deviation: float, bound: 
 
 
 @kernel
-def fit_critics(
-    actor: Learned, critics: Twins, room: TwinRoom, x: Experiences, row: int, m: int, stream: NDArray[np.uint64],
-    smoothing: float, smoothing_clip: float, step: int, pi: Floats, y: Floats, delta: Floats,
-) -> None:  # fmt: skip
-    """Fit both critics of member m to y = r_t + discount_t min_i Q′_i(s_t, smoothed π′(s_t)), on a row of x."""
-    nothing = np.empty((pi.shape[0], 0), pi.dtype)
-    forward(actor.target, m, actor.tape, x.next_observation[row], nothing, pi)
-    smooth(pi, stream[m], smoothing, smoothing_clip)
-    lesser_value((critics[0].target, critics[1].target), m, room, x.next_observation[row], pi)
-    targets(x, row, room.q, y)
-    fit_twins(critics, m, room, x, row, y, 1.0, step, delta[row])
-
-
-@kernel
 def _update(
     actor: Learned, critics: Twins, room: TwinRoom, x: Experiences, imitation: float, stream: NDArray[np.uint64],
     smoothing: float, smoothing_clip: float, tau: float, policy_delay: int, first: int, delta: Floats,
@@ -155,7 +141,11 @@ def _update(
     imitates = not np.isnan(imitation)
     for row in range(x.action.shape[0]):
         m, step = row // updates, first + row % updates
-        fit_critics(actor, critics, room, x, row, m, stream, smoothing, smoothing_clip, step, pi, y, delta)
+        forward(actor.target, m, actor.tape, x.next_observation[row], nothing, pi)
+        smooth(pi, stream[m], smoothing, smoothing_clip)
+        lesser_value((critics[0].target, critics[1].target), m, room, x.next_observation[row], pi)
+        targets(x, row, room.q, y)
+        fit_twins(critics, m, room, x, row, y, 1.0, step, delta[row])
         if step % policy_delay:
             continue
         forward(actor.network, m, actor.tape, x.observation[row], nothing, pi)

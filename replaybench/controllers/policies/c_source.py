@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,7 @@ from replaybench.controllers.networks import activations
 from replaybench.controllers.networks.recurrent import PopulationRecurrent
 from replaybench.controllers.networks.tiles import THIN_ROWS
 from replaybench.controllers.policies.deployment import (
-    Cost,
     Units,
-    cost_of,
     head_of,
     memory_of,
     statistics_of,
@@ -230,20 +228,8 @@ VECTORS: Final = 16
 """Observations in the self-test."""
 
 
-class Source(NamedTuple):
-    """A policy in C.
-
-    Attributes:
-        text: the header.
-        cost: of an action.
-    """
-
-    text: str
-    cost: Cost
-
-
-def c_source(policy: Policy, name: str, origin: Sequence[str], units: Units | None) -> Source:
-    """Write a greedy policy as a C header.
+def c_source(policy: Policy, name: str, origin: Sequence[str], units: Units | None) -> str:
+    """Return a greedy policy as a C header.
 
     Args:
         policy: of any learner, with a memory or without.
@@ -251,7 +237,7 @@ def c_source(policy: Policy, name: str, origin: Sequence[str], units: Units | No
         origin: lines on where it comes from.
         units: of the plant's signals; without them it takes normalised observations and gives normalised actions only.
     """
-    return Source(_Writer(policy, name, units).text(origin), cost_of(policy.agent.policy_form()))
+    return _Writer(policy, name, units).text(origin)
 
 
 class _Writer:
@@ -285,7 +271,7 @@ class _Writer:
         if self.statistics is not None:
             lines += ["Inside, they are standardised by what was seen in training (mean, scale and bound are below)."]
         lines += ["", f"Action: {self.actions} float in [-1, 1]:", *(f"  {line}" for line in self._acted())]
-        where = " and tanhf is the same C library's" if self._uses_tanhf() else ""
+        where = " and tanhf is the same C library's" if self.form.squash == "tanh" else ""
         lines += [
             "",
             "All arithmetic of the network is float32, in the order of the package's own: bits are the same where the "
@@ -313,9 +299,6 @@ class _Writer:
         for a, (name, unit) in enumerate(zip(u.action_names, u.action_units, strict=True)):
             choice = f", the nearest of {u.choices[a]} evenly spaced values" if u.choices else ""
             yield f"[{a}] {name} in {unit} = {u.middle[a]:g} + {u.half[a]:g} * action{choice}"
-
-    def _uses_tanhf(self) -> bool:
-        return self.form.squash == "tanh"
 
     def _opening(self) -> str:
         lines = ["#ifndef NAME_H", "#define NAME_H", "", "#include <math.h>", ""]

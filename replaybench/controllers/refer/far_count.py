@@ -72,9 +72,11 @@ class FarCount:
     ) -> None:
         """Write the samples' ρ, `annotations["rho"]` `[M, B]`, count, and move β."""
         update = int(self.steps[0])
-        c_max, fraction = self.refer.c_max(update), np.empty(len(self.far))
-        _judge_samples(values, idx, annotations["rho"], c_max, update, self.far, self.stored_steps, fraction)
-        self.refer.move_beta(fraction, update)
+        c_max = self.refer.c_max(update)
+        _write_rho(values, idx, annotations["rho"], c_max, self.far)
+        if update % RECOUNT == 0:
+            _recount_far(values, self.stored_steps, c_max, self.far)
+        self.refer.move_beta(self.fraction, update)
 
     def loaded(self, values: Values, count: Counts) -> None:
         """Count the steps in the first `count` `[M]` slots of a loaded buffer."""
@@ -84,19 +86,6 @@ class FarCount:
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """Return the counts."""
         return {"far": self.far, "stored_steps": self.stored_steps}
-
-
-@kernel
-def _judge_samples(
-    values: Values, idx: Slots, rho: NDArray[np.floating], c_max: float, update: int, far: Counts, stored: Counts,
-    fraction: NDArray[np.float64],
-) -> None:  # fmt: skip
-    """Write the samples' ρ, update n_far, and write n_far/N `[M]`."""
-    _write_rho(values, idx, rho, c_max, far)
-    if update % RECOUNT == 0:
-        _recount_far(values, stored, c_max, far)
-    for m in range(far.size):
-        fraction[m] = far[m] / max(stored[m], 1)
 
 
 @kernel

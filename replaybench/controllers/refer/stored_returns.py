@@ -62,12 +62,16 @@ class StoredReturns(FarCount):
     def evicting(self, values: Values, previous: Links, next: Links, slots: Slots) -> None:
         """Derive the returns of the predecessors of the steps in `slots` `[M]` before these are evicted."""
         super().evicting(values, previous, next, slots)
-        _leave_return(values, previous, slots, self.discount, self.scale)
+        _sweep_all(values, previous, slots, self.discount, self.scale)
 
     def stored(self, values: Values, previous: Links, next: Links, slots: Slots, ended: NDArray[np.bool_]) -> None:
         """Derive the returns of an episode when it has ended, or when its latest step was not kept."""
         super().stored(values, previous, next, slots, ended)
-        _close_episode(values, previous, slots, self._last, ended, self.discount, self.scale)
+        unfinished = (slots >= 0) & ~ended
+        m = np.flatnonzero(unfinished)
+        values[m, slots[m], Q_RET] = values[m, slots[m], VALUE]  # no advantage until the successor is known
+        latest = np.where(unfinished, -1, np.where(slots >= 0, slots, self._last))
+        _sweep_all(values, previous, latest, self.discount, self.scale)
 
     def annotated(
         self, values: Values, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, Any]
@@ -97,32 +101,10 @@ def _sweep(values: Values, previous: Links, m: int, slot: int, discount: np.floa
 
 
 @kernel
-def _leave_return(
-    values: Values, previous: Links, slots: Slots, discount: np.float32, scale: NDArray[np.float64]
-) -> None:
-    """Sweep from those that leave: in an episode under way returns are not derived yet."""
+def _sweep_all(values: Values, previous: Links, slots: Slots, discount: np.float32, scale: NDArray[np.float64]) -> None:
     for m in range(slots.size):
         if slots[m] >= 0:
             _sweep(values, previous, m, slots[m], discount, np.float32(scale[m]))
-
-
-@kernel
-def _close_episode(
-    values: Values,
-    previous: Links,
-    slots: Slots,
-    last: Slots,
-    ended: NDArray[np.bool_],
-    discount: np.float32,
-    scale: NDArray[np.float64],
-) -> None:
-    """Sweep from the newest linked step where it will have no successor: it is the last, or this one was not kept."""
-    for m in range(slots.size):
-        end = slots[m] if slots[m] >= 0 else last[m]
-        if slots[m] >= 0 and not ended[m]:
-            values[m, end, Q_RET] = values[m, end, VALUE]  # no advantage until the successor is known
-        elif end >= 0:
-            _sweep(values, previous, m, end, discount, np.float32(scale[m]))
 
 
 @kernel
