@@ -200,7 +200,7 @@ class Learner:
         """Return the actions `[M, N, A]` that exploration disturbs, for observations `[M, N, S]`."""
         return self.policy(observation) if state is None else self.policy(observation, state)
 
-    def policy(self, *args: Any, **kwargs: Any) -> Floats:
+    def policy(self, observation: Floats, *args: Any, **kwargs: Any) -> Floats:
         """Return the greedy actions `[M, N, A]` for observations `[M, N, S]`.
 
         Recurrent policies also take their state `[M, N, H]`; without it, an episode begins with each observation.
@@ -211,7 +211,7 @@ class Learner:
         """Return how the greedy action is computed from a network."""
         raise NotImplementedError
 
-    def value(self, *args: Any, **kwargs: Any) -> Floats:
+    def value(self, observation: Floats) -> Floats:
         """Return the value `[M, N]` of observations `[M, N, S]` under each member's policy.
 
         Its unit is that of the reward times the task's `reward_scale`.
