@@ -1,4 +1,4 @@
-"""A finite set of actions: some levels per dimension, the plant's own or evenly spaced ones, and all combinations."""
+"""A finite set of actions: evenly spaced levels of each dimension, and all combinations."""
 
 from __future__ import annotations
 
@@ -48,7 +48,6 @@ class ActionLevels:
 
 
 def _too_many(counts: tuple[int, ...], combinations: int, own: bool) -> str:
-    """Say that there are too many combinations, and what to do."""
     if own:
         shown = " × ".join(map(str, counts))
         return f"the plant's {shown} choices are {combinations} actions; no learner takes more than {MOST}"

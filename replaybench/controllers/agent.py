@@ -1,22 +1,18 @@
-"""What the training loop asks of a learner, and what a learner may expect of a batch.
-
-Learners see plants only through array shapes and replay only through batches; they never learn which strategy
-drew the batch.
-"""
+"""What learners need to know of plants and replay: array shapes, and batches that do not depend on the strategy."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, Protocol
+import math
+from collections.abc import Mapping
+from typing import Annotated, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers.exploration.process_noise import Explored
-from replaybench.controllers.networks.greedy_form import PolicyForm
-from replaybench.controllers.normaliser import Normaliser
+from replaybench.data.bounds import Discount, Within
 
 Floats = NDArray[np.floating]
+Size = Annotated[int, Within(1, 100_000, "numbers")]
 
 
 class Window(Protocol):
@@ -24,7 +20,7 @@ class Window(Protocol):
 
     @property
     def observation(self) -> Floats:
-        """`[M, B, W, S]`, the oldest first, zero behind the sample's own."""
+        """`[M, B, W, S]`, the oldest first; zero after the sample's own steps."""
 
     @property
     def length(self) -> NDArray[np.int64]:
@@ -32,14 +28,14 @@ class Window(Protocol):
 
     @property
     def memory(self) -> Floats:
-        """What the learner stored as `memory` with the first step of each, `[M, B, H]`; H = 0 if nothing."""
+        """The field `memory` of the first step of each window, `[M, B, H]`; H = 0 if it is not stored."""
 
 
 class Batch(Protocol):
-    """Replayed experiences of all members, float32; the arrays are overwritten by the next batch.
+    """Replayed experiences of all members, float32; the next batch overwrites the arrays.
 
-    For learners with `several_at_once` a batch may be for U successive updates, with M·U rows in the place of M: row
-    m·U + u is what member m learns from in update u.
+    For learners with `several_at_once` a batch may be for U successive updates. It then has M·U rows in the place of M:
+    member m learns from row m·U + u in update u.
     """
 
     @property
@@ -72,11 +68,11 @@ class Batch(Protocol):
 
     @property
     def traces(self) -> Floats | None:
-        """The learner's traces of each sample as they are stored, `[M, B, K]`; None if it keeps none."""
+        """Stored traces of each sample, `[M, B, K]`; None if the learner has none."""
 
     @property
     def window(self) -> Window | None:
-        """What led to each sample; None where learners ask for single steps."""
+        """The steps before each sample; None where learners need single steps only."""
 
     @property
     def weight(self) -> Floats:
@@ -92,126 +88,22 @@ class Batch(Protocol):
 
 
 class Task(NamedTuple):
-    """What a learner must know of its plant and schedule.
+    """Sizes of a plant's observations and actions, discount, and factor on rewards.
 
     Attributes:
         action_choices: how many values each action takes, evenly spaced in [−1, 1]; empty where actions are continuous.
     """
 
-    observation_size: int
-    action_size: int
-    discount: float
-    reward_scale: float
-    action_choices: tuple[int, ...] = ()
+    observation_size: Size
+    action_size: Size
+    discount: Discount
+    reward_scale: Annotated[float, Within(-math.inf, math.inf)]
+    action_choices: tuple[Annotated[int, Within(2, 100_000)], ...] = ()
 
 
 class Actions(NamedTuple):
-    """What a plant of this name lets a learner do, for checks before anything is computed.
-
-    Attributes:
-        size: number of actions A.
-        choices: as in `Task`.
-    """
+    """The actions of a plant, for checks before computing: their number A, and `choices` as in `Task`."""
 
     plant: str
     size: int
     choices: tuple[int, ...] = ()
-
-
-class Agent(Protocol):
-    """A population of learners of one algorithm; `replaybench.controllers.learner.Learner` says what the names mean."""
-
-    config: Any
-    normaliser: Normaliser
-    task: Task
-    batch_size: int
-    replays_per_experience: float
-    fields: Mapping[str, int]
-    segment: int
-    window: int
-    traces: Any
-    on_policy: bool
-    several_at_once: bool
-    discrete: bool
-    warmup_episodes: int
-    warming_up: bool
-    metric_names: tuple[str, ...]
-
-    def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
-        """Reset what lasts for one training episode (exploration, memory) of the chosen `members` `[M]`.
-
-        Theirs begins in round `episode`, counted from 0. The others, in the midst of theirs, stay as they are.
-        """
-
-    def explore(self, observation: Floats, active: NDArray[np.bool_]) -> Explored:
-        """Return the action to try, `[M, A]`, exploration included, for observation `[M, S]`; it may pass ±1.
-
-        Members that are not `active` `[M]` wait for the others and must draw nothing.
-        """
-
-    def re_explore(self, observation: Floats) -> Explored:
-        """Return what `explore` would have returned for another observation `[M, S]`; nothing is drawn."""
-
-    def greedy(self) -> Any:
-        """Return what acts without exploration, `act(observation [M, S]) -> [M, A]`, in an episode that begins."""
-
-    def on_step(
-        self,
-        reward: NDArray[np.float64],
-        successor: Floats,
-        terminated: NDArray[np.bool_],
-        ended: NDArray[np.bool_],
-        active: NDArray[np.bool_],
-    ) -> Mapping[str, Floats]:
-        """Learn of what an action led to, `[M]` each, successor `[M, S]`; return what is to be stored with it."""
-
-    def on_recorded_step(
-        self, experience: Mapping[str, Floats], ended: NDArray[np.bool_], active: NDArray[np.bool_]
-    ) -> Mapping[str, Floats]:
-        """Learn of a recorded experience `[M, width]`, which it did not choose; return what is to be stored with it."""
-
-    def metrics(self, stored: Mapping[str, Floats]) -> Mapping[str, NDArray[Any]]:
-        """Return numbers `[M]` that tell how learning goes, given a sample `[M, n, width]` of what is stored."""
-
-    def act(self, observation: Floats) -> Floats:
-        """Return the greedy action `[M, A]`."""
-
-    def value(self, observation: Floats) -> Floats:
-        """Return the value `[M, N]` that each member gives to observations `[M, N, S]` under its policy."""
-
-    def value_bonus(self) -> NDArray[np.float64]:
-        """Return the most that `value` counts beside the scaled reward of a step, `[M]`; an entropy, for example."""
-
-    def policy(self, observation: Floats) -> Floats:
-        """Return the greedy actions `[M, N, A]` for observations `[M, N, S]`."""
-
-    def sample(self, observation: Floats) -> Floats:
-        """Return actions `[M, N, A]` for observations `[M, N, S]`: a stochastic policy draws them."""
-
-    def policy_form(self) -> PolicyForm:
-        """Return how the greedy action comes from a network."""
-
-    def update(self, batch: Batch) -> Mapping[str, Floats]:
-        """Learn from a batch; return annotations `[M, B]` for the experiences in it (`td_error`, and for traces).
-
-        With `several_at_once` it may be one for U updates, and its arrays, and annotations, `[M·U, …]`.
-        """
-
-    def update_all(self, batches: Iterable[Batch]) -> None:
-        """Learn from one batch after the other, each drawn when it is needed; nobody needs their annotations."""
-
-    def weights(self) -> Mapping[str, NDArray[np.generic]]:
-        """Return what has been learned, by name: the content of a policy file."""
-
-    def load_weights(self, weights: Mapping[str, NDArray[np.generic]]) -> None:
-        """Take over weights as `weights` returns them.
-
-        Raises:
-            UserError: they do not fit this learner.
-        """
-
-    def state_dict(self) -> Mapping[str, NDArray[Any]]:
-        """Return everything that a resumed run needs, by name."""
-
-    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from `state_dict`, bit for bit."""

@@ -1,36 +1,17 @@
-"""Where updates are computed: by compiled kernels on the CPU, or in PyTorch on a CUDA device."""
+"""Names of devices on which updates are computed: the CPU, or a CUDA device."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Protocol
 
-from replaybench.controllers.agent import Batch, Floats
 from replaybench.data.errors import UserError
-
-
-class OnDevice(Protocol):
-    """A learner's updates on a device; the learner's own arrays are then a copy, which may be out of date."""
-
-    def update(self, batch: Batch) -> dict[str, Floats]:
-        """Do what the learner's `update` does, and wait for its annotations."""
-
-    def update_all(self, batches: Iterable[Batch]) -> None:
-        """Do one update with each batch, without annotations and without waiting for the last of them."""
-
-    def fetch(self, *names: str) -> None:
-        """Bring those of the learner's `trained` arrays up to date, all of them if none is named."""
-
-    def push(self) -> None:
-        """Continue with what the learner's `trained` arrays hold."""
 
 
 def check_name(device: str) -> str:
     """Return the name of a device: `cpu`, `cuda`, or `cuda:1` for one of several.
 
     Raises:
-        UserError: it is none.
+        UserError: it is no such name.
     """
     if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
         raise UserError(f'device must be "cpu", "cuda", or "cuda:1" for one of several, not {device!r}')
@@ -38,18 +19,18 @@ def check_name(device: str) -> str:
 
 
 def check_device(device: str) -> str:
-    """Return the name of a device that is here.
+    """Return the name of a device that this machine has.
 
     Raises:
-        UserError: it is not the name of one, or there is no such device.
+        UserError: it is not the name of a device, or there is no such device.
     """
     if check_name(device) == "cpu":
         return device
     import torch  # takes a second, which runs on the CPU are spared
 
-    there = torch.cuda.device_count()
-    if there == 0:
+    count = torch.cuda.device_count()
+    if count == 0:
         raise UserError('no CUDA device here; set device = "cpu"')
-    if int(device.partition(":")[2] or 0) >= there:
-        raise UserError(f'no device {device} here; set device = "cuda:{there - 1}" or less')
+    if int(device.partition(":")[2] or 0) >= count:
+        raise UserError(f'no device {device} here; set device = "cuda:{count - 1}" or less')
     return device

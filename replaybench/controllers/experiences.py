@@ -1,8 +1,4 @@
-"""A batch of single experiences as the kernels of updates see it.
-
-In their equations the step that is learned from is t − 1, what it led to has index t: action a_tm1 in state s_tm1 gives
-r_t and s_t.
-"""
+"""A batch of single experiences for kernels: action a_tm1 in state s_tm1 gives r_t and s_t."""
 
 from __future__ import annotations
 
@@ -18,17 +14,17 @@ from replaybench.data.kernel import kernel
 
 
 class Experiences(NamedTuple):
-    """B experiences of every member, M rows; or M·U, of which row m·U + u is for the u-th of U updates of member m.
+    """B experiences of every member, M rows; or M·U rows, of which row m·U + u is for update u of member m.
 
     Attributes:
-        observation, next_observation: s_tm1 and s_t `[M, B, S]` as networks are given them, normalised; segments that
-            end with them where networks are recurrent (`Inputs`).
+        observation, next_observation: s_tm1 and s_t `[M, B, S]`, normalised; for recurrent networks the segments that
+            end with them (`Inputs`).
         action: `[M, B, A]`.
         reward, terminated: as they are stored, `[M, B, 1]`; see `outcome`.
-        weight, actor_weight: of each sample in the losses of critic and actor, `[M, B]`.
+        weight, actor_weight: weights of each sample in the losses of critic and actor, `[M, B]`.
         rate_factor: factor on the learning rates `[M]`.
-        mu_mean, mu_log_sigma: the Gaussian μ that chose the action, `[M, B, A]`; `[M, B, 0]` where it is not known.
-        reward_factor: float64 `[M]`, what rewards are scaled with.
+        mu_mean, mu_log_sigma: the Gaussian μ from which the action was drawn, `[M, B, A]`; `[M, B, 0]` if unknown.
+        reward_factor: float64 `[M]`, factor on rewards.
         discount: γ.
     """
 
@@ -48,10 +44,7 @@ class Experiences(NamedTuple):
 
 @typeof_impl.register(Experiences)
 def _type_of(x: Experiences, context: Any) -> Any:
-    """Take arrays of samples as ones of any strides: they are columns of rows, or copies where they are normalised.
-
-    Otherwise kernels are compiled anew for each mixture of both.
-    """
+    """Give arrays of samples any strides, so that kernels are compiled once for columns of rows and for copies."""
     kinds = [typeof_impl(value, context) for value in x]
     return types.NamedTuple([_any_strides(kind) for kind in kinds], Experiences)
 
@@ -62,7 +55,7 @@ def _any_strides(kind: Any) -> Any:
 
 @kernel
 def outcome(x: Experiences, row: int, b: int, kind: Any) -> tuple[Any, Any]:
-    """Return a sample's r_t, scaled, and discount_t in numbers of a `kind`: γ, or 0 where the episode terminated."""
+    """Return a sample's r_t, scaled, and discount_t, both of type `kind`: γ, or 0 where the episode terminated."""
     r_t = kind(x.reward_factor[row]) * x.reward[row, b, 0]
     discount_t = kind(x.discount) * (kind(1) - x.terminated[row, b, 0])
     return r_t, discount_t

@@ -1,62 +1,62 @@
-"""Running statistics by which learners scale observations and rewards; every member has its own.
+"""Running statistics that scale the observations and rewards of each member.
 
-Experiences are stored as they were collected, and are normalised when they are replayed, by what is known then: Novati
-& Koumoutsakos (2019) standardise states and scale rewards, the locomotion benchmarks of de Bruin et al. (2018, 8.5)
-standardise observations and clip them to ±5, their other benchmarks do neither.
+Experiences are stored as they were collected, and are normalised with the present statistics when they are replayed.
+Novati & Koumoutsakos (2019) standardise states and scale rewards. The locomotion benchmarks of de Bruin et al. (2018,
+8.5) standardise observations and clip them to ±5; their other benchmarks do neither.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from replaybench.controllers.settings import Positive, Settings
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 
 LEAST_DEVIATION: Final = 1e-2
-"""Observations that vary less are scaled as if they varied by this much: those that have not varied yet, above all."""
+"""Least deviation by which observations are divided; some have not varied yet."""
 
 LEAST_REWARD: Final = 1e-6
-"""Rewards whose root mean square is less are scaled as if it were this."""
+"""Least root mean square by which rewards are divided."""
 
+Doubles = NDArray[np.float64]
+Counts = NDArray[np.int64]
 Statistics = dict[str, NDArray[np.generic]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class NormaliseConfig:
-    """Settings: whether to standardise `observations`, bounded to ±`clip` where that is given, and to scale `rewards`.
+class NormaliseConfig(Settings):
+    """Settings: whether to standardise `observations`, bounded to ±`clip` if given, and to scale `rewards`.
 
-    Scaled rewards are r / √E[r²], their mean kept; this takes the place of the task's own reward scale.
+    Scaled rewards are r / √E[r²]; their mean is not subtracted. The task's own reward scale is not used then.
     """
 
     observations: bool = False
-    clip: float | None = None
+    clip: Positive | None = None
     rewards: bool = False
 
     def __post_init__(self) -> None:
-        if self.clip is not None and not 0 < self.clip < np.inf:
-            raise UserError(f"normalise: clip must be a finite number above 0, not {self.clip}")
+        super().__post_init__()
         if self.clip is not None and not self.observations:
             raise UserError("normalise: clip bounds normalised observations; set observations = true, or leave it out")
 
 
 class ObservationNormaliser:
-    """(s − mean) / deviation over all that a member has collected; the identity where it is off.
+    """(s − mean) / deviation over all observations that a member has collected; the identity where it is off.
 
-    The deviation is that of the population (division by n), at least `LEAST_DEVIATION`. It counts as 1 until there are
-    two observations, the mean as 0 until there is one.
+    The deviation is that of the population (division by n), at least `LEAST_DEVIATION`; 1 before the second one.
 
     Args:
         config: settings.
         members, size: M and observation size S.
-        dtype: of what is returned: float32; float64 for comparisons in tests.
+        dtype: of normalised observations.
 
     Attributes:
-        on: whether anything is done.
+        on: whether observations are normalised.
         count: int64 `[M]`.
         mean, variance, scale: float64 `[M, S]`; the scale is 1 / deviation.
         bound: float64 `[M]`, infinite without clipping.
@@ -70,7 +70,7 @@ class ObservationNormaliser:
         self.bound = np.full(members, np.inf if config.clip is None else config.clip)
 
     def update(self, observation: NDArray[Any], active: NDArray[np.bool_]) -> None:
-        """Take in collected observations `[M, …, S]` of the `active` `[M]` members."""
+        """Update the statistics with collected observations `[M, …, S]` of the `active` `[M]` members."""
         if self.on:
             rows = np.ascontiguousarray(observation).reshape(len(self.mean), -1, self.mean.shape[1])
             _update_moments(rows, active, self.count, self.mean, self.variance, self.scale)
@@ -80,9 +80,9 @@ class ObservationNormaliser:
         if not self.on:
             return observation
         rows = np.ascontiguousarray(observation).reshape(len(self.mean), -1, self.mean.shape[1])
-        normalised = np.empty(rows.shape, self.dtype)
-        _standardise(rows, self.mean, self.scale, self.bound, normalised)
-        return normalised.reshape(observation.shape)
+        bound = self.bound[:, None, None]
+        normalised = np.clip((rows - self.mean[:, None]) * self.scale[:, None], -bound, bound)
+        return normalised.astype(self.dtype).reshape(observation.shape)
 
     def state_dict(self) -> Statistics:
         """Return the statistics by name, as views; nothing where it is off."""
@@ -92,18 +92,18 @@ class ObservationNormaliser:
 
 
 class RewardScale:
-    """r / √E[r²] over all that a member has collected; a fixed factor where it is off.
+    """r / √E[r²] over all rewards that a member has collected; a fixed factor where it is off.
 
     Args:
         config: settings.
         members: M.
-        fixed: the factor that is used where it is off, and before there is a reward.
+        fixed: the factor where it is off, and before the first reward.
 
     Attributes:
-        on: whether the factor follows the rewards.
+        on: whether the factor depends on the rewards.
         count: int64 `[M]`.
         mean_square: float64 `[M]`.
-        factor: float64 `[M]`, what to multiply rewards with.
+        factor: float64 `[M]`, by which rewards are multiplied.
     """
 
     def __init__(self, config: NormaliseConfig, members: int, fixed: float) -> None:
@@ -112,7 +112,7 @@ class RewardScale:
         self.factor = np.full(members, float(fixed))
 
     def update(self, reward: NDArray[Any], active: NDArray[np.bool_]) -> None:
-        """Take in collected rewards `[M, …]` of the `active` `[M]` members."""
+        """Update the factor with collected rewards `[M, …]` of the `active` `[M]` members."""
         if self.on:
             rows = reward.reshape(len(self.count), -1)
             _update_mean_square(rows, active, self.count, self.mean_square, self.factor)
@@ -131,16 +131,16 @@ class RewardScale:
 
 
 class Normaliser:
-    """What a learner is scaled by.
+    """The statistics of a learner's observations and rewards.
 
     Args:
         config: settings.
         members, size: M and observation size S.
-        reward_scale: the task's, which counts where rewards are not normalised.
+        reward_scale: the task's, used where rewards are not normalised.
         dtype: of normalised observations.
 
     Attributes:
-        on: whether anything depends on what is collected.
+        on: whether observations or rewards are normalised.
     """
 
     def __init__(
@@ -154,20 +154,10 @@ class Normaliser:
         """Return all statistics by name, as views."""
         return {**self.observations.state_dict(), **self.rewards.state_dict()}
 
-    def load_state_dict(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Continue from `state_dict`, bit for bit."""
-        for name, array in self.state_dict().items():
-            array[...] = state[name]
-
 
 @kernel
 def _update_moments(
-    rows: NDArray[Any],
-    active: NDArray[np.bool_],
-    count: NDArray[np.int64],
-    mean: NDArray[np.float64],
-    variance: NDArray[np.float64],
-    scale: NDArray[np.float64],
+    rows: NDArray[Any], active: NDArray[np.bool_], count: Counts, mean: Doubles, variance: Doubles, scale: Doubles
 ) -> None:
     """Welford's recursion, written for the variance itself."""
     for m in range(count.size):
@@ -186,31 +176,8 @@ def _update_moments(
 
 
 @kernel
-def _standardise(
-    rows: NDArray[Any],
-    mean: NDArray[np.float64],
-    scale: NDArray[np.float64],
-    bound: NDArray[np.float64],
-    normalised: NDArray[Any],
-) -> None:
-    for m in range(rows.shape[0]):
-        for b in range(rows.shape[1]):
-            for s in range(rows.shape[2]):
-                value = (rows[m, b, s] - mean[m, s]) * scale[m, s]
-                if value > bound[m]:
-                    value = bound[m]
-                elif value < -bound[m]:
-                    value = -bound[m]
-                normalised[m, b, s] = value
-
-
-@kernel
 def _update_mean_square(
-    reward: NDArray[Any],
-    active: NDArray[np.bool_],
-    count: NDArray[np.int64],
-    mean_square: NDArray[np.float64],
-    factor: NDArray[np.float64],
+    reward: NDArray[Any], active: NDArray[np.bool_], count: Counts, mean_square: Doubles, factor: Doubles
 ) -> None:
     for m in range(count.size):
         if active[m]:

@@ -1,4 +1,4 @@
-"""Learners by name: the package's own, those that installed packages offer, and those in users' files."""
+"""Learners by name: the package's own, those of installed packages, and those in users' files."""
 
 from __future__ import annotations
 
@@ -95,5 +95,5 @@ def load_learner(name: str) -> tuple[Any, Any]:
 
 
 def name_of(kind: type) -> str:
-    """Return the name under which studies know a learner's class; the class's own if they do not know it."""
+    """Return the name of a learner's class in studies; the class's own name if it has none."""
     return next((name for name, path in LEARNERS.own.items() if path.endswith(f":{kind.__name__}")), kind.__name__)

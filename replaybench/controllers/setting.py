@@ -1,4 +1,4 @@
-"""What every learner is built with beside its own configuration: the plant it is for, its members, and ReF-ER."""
+"""The task, the members, and ReF-ER, with which every learner is built."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from replaybench.data.streams import Stream
 
 @dataclass(frozen=True)
 class LearnerSetting:
-    """Where a population of learners is set.
+    """The task of a population of learners, and its members.
 
     Attributes:
         task: sizes, discount and reward scale.
         root, members: seed of the study and member numbers `[M]`.
         frequency: control rate in Hz, for exploration with `per_second`.
-        dtype: of networks: float32; float64 for comparisons in tests.
+        dtype: of networks; float64 for comparisons in tests.
         refer: ReF-ER as the strategy states it (Novati & Koumoutsakos 2019); None without.
-        device: `cpu`, or `cuda` (`cuda:1`), where updates are computed in PyTorch; acting stays here.
+        device: `cpu`, or `cuda` (`cuda:1`), where PyTorch computes updates; acting stays on the CPU.
     """
 
     task: Task

@@ -148,6 +148,8 @@ def _one_kind(value: Any, inner: tuple[Any, ...], where: str, others: bool) -> A
     if value is None and type(None) in inner:
         return None
     kinds = [kind for kind in inner if kind is not type(None)]
+    if any(_is_table(kind) and isinstance(value, kind) for kind in kinds):
+        return value
     if len(kinds) > 1 and all(map(_is_table, kinds)):
         return _one_of(kinds, value, where, others)
     fitting = [kind for kind in kinds if _type_of(kind) is (tuple if isinstance(value, list) else type(value))]

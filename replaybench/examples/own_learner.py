@@ -1,4 +1,4 @@
-"""A learner of one's own: an actor-critic with slow copies of both, `examples/own_learner.py:ActorCritic`.
+"""An own learner: an actor-critic with target networks, `examples/own_learner.py:ActorCritic`.
 
 The critic Q moves towards r_t + discount_t Q′(s_t, π′(s_t)), the actor π up the gradient of Q(s, π(s)): DDPG (Lillicrap
 et al. 2016) in its plainest form. All members are updated in one compiled loop.
@@ -7,51 +7,43 @@ et al. 2016) in its plainest form. All members are updated in one compiled loop.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from replaybench.controllers.agent import Batch
-from replaybench.controllers.checks import between, counts, positive
 from replaybench.controllers.experiences import Experiences, outcome
-from replaybench.controllers.exploration.forms import ExplorationConfig, make_exploration
-from replaybench.controllers.exploration.process_noise import Explored, ProcessNoise
+from replaybench.controllers.exploration.forms import ExplorationConfig
+from replaybench.controllers.exploration.process_noise import ProcessNoise
 from replaybench.controllers.learner import Learner
 from replaybench.controllers.losses.td import td_error
 from replaybench.controllers.networks.adam import adam_step, track
 from replaybench.controllers.networks.greedy_form import PolicyForm
 from replaybench.controllers.networks.mlp import Floats, PopulationMLP, Shape
-from replaybench.controllers.networks.network import Learned, differentiate, evaluate, slow_copy
+from replaybench.controllers.networks.network import Learned, differentiate, evaluate
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.setting import LearnerSetting
+from replaybench.controllers.settings import Number, Positive, Settings, Share, Widths
 from replaybench.data.kernel import kernel
 
 
 @dataclass(frozen=True, kw_only=True)
-class ActorCriticConfig:
-    """Settings, which studies change in `[learner."examples/own_learner.py:ActorCritic"]`."""
+class ActorCriticConfig(Settings):
+    """Settings, which studies change in `[learner."examples/own_learner.py:ActorCritic"]`; types have bounds."""
 
-    hidden: tuple[int, ...] = (50, 50, 20)
-    actor_rate: float = 1e-4
-    critic_rate: float = 1e-3
-    tau: float = 0.01
-    batch_size: int = 16
-    replays_per_experience: float = 8.0
+    hidden: Widths = (50, 50, 20)
+    actor_rate: Positive = 1e-4
+    critic_rate: Positive = 1e-3
+    tau: Share = 0.01
+    batch_size: Number = 16
+    replays_per_experience: Positive = 8.0
     exploration: ExplorationConfig = field(default_factory=ProcessNoise)
     normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
 
-    def __post_init__(self) -> None:
-        positive("ActorCritic", actor_rate=self.actor_rate, critic_rate=self.critic_rate)
-        positive("ActorCritic", replays_per_experience=self.replays_per_experience)
-        between("ActorCritic", 0, 1, tau=self.tau)
-        counts("ActorCritic", batch_size=self.batch_size)
-
 
 class ActorCritic(Learner):
-    """M independent actors and critics, and a slow copy of each."""
+    """M independent actors and critics, with target networks."""
 
-    networks: dict[str, PopulationMLP]
+    actor: PopulationMLP
 
     def __init__(self, config: ActorCriticConfig, setting: LearnerSetting) -> None:
         s, a = setting.task.observation_size, setting.task.action_size
@@ -59,29 +51,17 @@ class ActorCritic(Learner):
             "actor": Shape((s, *config.hidden, a), tanh=True),
             "critic": Shape((s, *config.hidden, 1), actions=a, inject=1),  # actions join the second layer
         }
-        super().__init__(config, setting, shapes, slow=["actor", "critic"])
+        rates = {"actor": config.actor_rate, "critic": config.critic_rate}
+        super().__init__(config, setting, shapes, rates, targets=["actor", "critic"])
         self.actor, self.critic = self.networks.values()
-        self.adams = self._make_adams({"actor": config.actor_rate, "critic": config.critic_rate})
-        self.exploration = make_exploration(config.exploration, setting, self.actor)
         self._actor, self._critic = self.learned("actor"), self.learned("critic")
-
-    def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
-        """Begin an episode of exploration of the chosen `members` `[M]`."""
-        self.exploration.start_episode(episode, members)
-
-    def _advance(self, observation: Floats, active: NDArray[np.bool_]) -> None:
-        self.exploration.advance(self.seen(observation), active)
-
-    def re_explore(self, observation: Floats) -> Explored:
-        """Return π(s), disturbed as in the present step."""
-        return self.exploration.disturb(self.act(observation), self.seen(observation))
 
     def policy(self, observation: Floats) -> Floats:
         """Return π(s) `[M, N, A]` for observations `[M, N, S]`."""
         return self.actor(self.seen(observation))
 
     def policy_form(self) -> PolicyForm:
-        """Return π as the actor's outputs, for PyTorch."""
+        """Return π as the actor's outputs, for exported policies."""
         return PolicyForm(self.actor, 0, self.task.action_size)
 
     def value(self, observation: Floats) -> Floats:
@@ -96,27 +76,19 @@ class ActorCritic(Learner):
         _update(self._actor, self._critic, self.experiences(batch), self.config.tau, int(self.steps[0]), delta)
         return {"td_error": delta}
 
-    def _further(self) -> dict[str, NDArray[Any]]:
-        """Return what changes beside networks and optimisers: a checkpoint keeps it."""
-        return {f"exploration_{name}": array for name, array in self.exploration.state_dict().items()}
-
 
 @kernel
 def _update(actor: Learned, critic: Learned, x: Experiences, tau: float, step: int, delta: Floats) -> None:
     """One update of every member m, from its own samples alone."""
     batch, actions = x.action.shape[1], x.action.shape[2]
     dtype, kind = actor.network.parameters.dtype, actor.network.parameters.dtype.type
-    pi, d_pi, nothing = (
-        np.empty((batch, actions), dtype),
-        np.empty((batch, actions), dtype),
-        np.empty((batch, 0), dtype),
-    )
+    pi, nothing = np.empty((batch, actions), dtype), np.empty((batch, 0), dtype)
+    d_pi = np.empty_like(pi)
     q_tm1, q_t, d_q = np.empty((batch, 1), dtype), np.empty((batch, 1), dtype), np.empty((batch, 1), dtype)
-    actor_slow, critic_slow = slow_copy(actor), slow_copy(critic)
     for m in range(x.action.shape[0]):
         s_tm1, s_t = x.observation[m], x.next_observation[m]
-        evaluate(actor_slow, m, actor.tape, s_t, nothing, pi)
-        evaluate(critic_slow, m, critic.tape, s_t, pi, q_t)
+        evaluate(actor.target, m, actor.tape, s_t, nothing, pi)
+        evaluate(critic.target, m, critic.tape, s_t, pi, q_t)
         evaluate(critic.network, m, critic.tape, s_tm1, x.action[m], q_tm1)
         for b in range(batch):
             r_t, discount_t = outcome(x, m, b, kind)
@@ -132,5 +104,5 @@ def _update(actor: Learned, critic: Learned, x: Experiences, tau: float, step: i
         differentiate(critic.network, m, critic.tape, d_q, False, d_pi)
         differentiate(actor.network, m, actor.tape, d_pi, True, nothing)
         adam_step(actor.network, m, actor.adam, step, x.rate_factor[m])
-        track(critic_slow, critic.network, m, tau)
-        track(actor_slow, actor.network, m, tau)
+        track(critic.target, critic.network, m, tau)
+        track(actor.target, actor.network, m, tau)

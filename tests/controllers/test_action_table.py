@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 from replaybench.controllers.action_table import MOST, ActionLevels
-from replaybench.controllers.agent import Actions
-from replaybench.controllers.learner import Learner
 from replaybench.data.errors import UserError
 
 
@@ -30,15 +28,3 @@ def test_too_many_combinations_are_refused_naming_levels(levels: int, actions: i
     else:
         with pytest.raises(UserError, match="levels"):
             ActionLevels(levels, actions)
-
-
-def test_one_level_is_refused() -> None:
-    with pytest.raises(UserError, match="at least 2"):
-        ActionLevels(1, 1)
-
-
-def test_a_discrete_learner_needs_no_levels_of_its_own() -> None:
-    class Own(Learner):
-        discrete = True
-
-    Own.check(object(), Actions("Valve", 1, (3,)), refer=False)

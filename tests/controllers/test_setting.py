@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
 from replaybench.controllers.agent import Task
 from replaybench.controllers.registry import LEARNERS, load_learner
 from replaybench.controllers.setting import LearnerSetting
+from replaybench.data.configuration import build
 from replaybench.data.errors import UserError
 from replaybench.replay.strategies.refer import ReFER
 
@@ -36,3 +38,25 @@ def test_streams_are_those_of_the_members() -> None:
     alone = LearnerSetting(TASK, 3, [5])
     assert (setting.stream("exploration").state[1:] == alone.stream("exploration").state).all()
     assert (setting.stream("update").state != setting.stream("exploration").state).any()
+
+
+@pytest.mark.parametrize(
+    ("learner", "wrong"),
+    [
+        ("DDPG", {"tau": 1.5}), ("TD3", {"smoothing": -0.1}), ("TD3", {"policy_delay": 0}),
+        ("TD3", {"betas": (0.9, 1.0)}),
+        ("TD3", {"actor_hidden": (64, 0)}), ("TD3+BC", {"alpha": float("inf")}), ("SAC", {"temperature": 0.0}),
+        ("NAF", {"learning_rate": float("nan")}), ("V-RACER", {"first_sigma": 0.0}), ("DQN", {"huber": -1.0}),
+        ("ACER", {"replays_per_experience": 0.0}), ("ACER", {"segment": 0}), ("ACER-discrete", {"entropy": -1.0}),
+        ("DDPG", {"memory": {"window": 1}}), ("DDPG", {"memory": {"units": 10**6}}),
+        ("DDPG", {"memory": {"start": "x"}}),
+        ("DDPG", {"memory": {}, "exploration": {"form": "parameter"}}), ("DDPG", {"normalise": {"clip": 1.0}}),
+    ],
+)  # fmt: skip
+def test_wrong_settings_are_refused_naming_the_setting(learner: str, wrong: dict[str, Any]) -> None:
+    config = load_learner(learner)[1]
+    with pytest.raises(UserError, match=next(iter(wrong))):
+        build(config, wrong, f"[learner.{learner}]")
+    if not isinstance(next(iter(wrong.values())), dict):
+        with pytest.raises(UserError, match=next(iter(wrong))):
+            config(**wrong)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -20,39 +20,19 @@ TASK = Task(observation_size=S, action_size=A, discount=0.95, reward_scale=0.01)
 Pairs = Sequence[tuple[Population, torch.nn.Module]]
 
 
-class Sizes(NamedTuple):
-    """Of observations and actions, and samples of a batch."""
-
-    observation: int = S
-    action: int = A
-    batch: int = B
-
-
-TINY = Sizes()
-
-
-def batch(members: int, seed: int, dtype: type = np.float32, sizes: Sizes = TINY) -> SimpleNamespace:
+def batch(members: int, seed: int, dtype: type = np.float32) -> SimpleNamespace:
     """Invent a batch; the weights of its samples are 1."""
     rng = np.random.Generator(np.random.PCG64(seed))
-    s, a, b = sizes
 
     def normal(*shape: int) -> np.ndarray:
-        return rng.normal(size=(members, b, *shape)).astype(dtype)
+        return rng.normal(size=(members, B, *shape)).astype(dtype)
 
     return SimpleNamespace(
-        observation=normal(s), action=np.tanh(normal(a)), reward=100 * normal(1), next_observation=normal(s),
-        terminated=(rng.random((members, b, 1)) < 0.2).astype(dtype), weight=np.ones((members, b), dtype),
-        actor_weight=np.ones((members, b), dtype),
+        observation=normal(S), action=np.tanh(normal(A)), reward=100 * normal(1), next_observation=normal(S),
+        terminated=(rng.random((members, B, 1)) < 0.2).astype(dtype), weight=np.ones((members, B), dtype),
+        actor_weight=np.ones((members, B), dtype),
         rate_factor=np.ones(members, dtype),
     )  # fmt: skip
-
-
-def in_rows(drawn: SimpleNamespace) -> SimpleNamespace:
-    """Return the batch as columns of one array, as a buffer that stores rows hands them out."""
-    names = ("observation", "action", "reward", "next_observation", "terminated")
-    rows = np.concatenate([getattr(drawn, name) for name in names], axis=2)
-    ends = np.cumsum([getattr(drawn, name).shape[2] for name in names])[:-1]
-    return SimpleNamespace(**{**vars(drawn), **dict(zip(names, np.split(rows, ends, axis=2), strict=True))})
 
 
 class Box(gymnasium.Env[Any, Any]):
@@ -60,14 +40,6 @@ class Box(gymnasium.Env[Any, Any]):
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (S,), np.float64)
     action_space: gymnasium.Space[Any] = gymnasium.spaces.Box(-1, 1, (A,), np.float32)
-
-    @classmethod
-    def of(cls, sizes: Sizes) -> Box:
-        """Return one of these sizes."""
-        box = cls()
-        box.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (sizes.observation,), np.float64)
-        box.action_space = gymnasium.spaces.Box(-1, 1, (sizes.action,), np.float32)
-        return box
 
     def reset(self, **_: object) -> tuple[np.ndarray, dict[str, Any]]:
         return np.zeros(self.observation_space.shape or ()), {}
@@ -84,15 +56,10 @@ def linears(*modules: torch.nn.Module) -> list[torch.nn.Linear]:
 
 
 def in_double(peer: Any, pairs: Pairs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bring the peer to float64 and give it our member 0's weights."""
+    """Bring the peer to float64 and give it our member 0's weights, transposed."""
     # The peer casts observations to float32 on their way in.
     monkeypatch.setattr("stable_baselines3.common.policies.preprocess_obs", lambda observation, *_, **__: observation)
     peer.policy.double()
-    with_our_weights(peer, pairs)
-
-
-def with_our_weights(peer: Any, pairs: Pairs) -> None:
-    """Give the peer our member 0's weights; its linear layers hold the transposed matrix."""
     for network, module in pairs:
         for layer, target in enumerate(linears(module)):
             weight, bias = weights(network, layer)
@@ -113,16 +80,9 @@ def train(peer: Any, drawn: SimpleNamespace, actions: np.ndarray | None = None) 
     peer.train(1, len(drawn.weight[0]))
 
 
-def distances(pairs: Pairs) -> list[np.ndarray]:
-    """Return of each pair how far each parameter of ours is from the peer's."""
-    found = []
+def assert_equal_parameters(pairs: Pairs, update: int) -> None:
+    """Check that parameters agree to 1e-9 after 1 update, 1e-6 after 100."""
     for network, module in pairs:
         parts = [part for layer in linears(module) for part in (layer.weight.detach().numpy().T, layer.bias.detach())]
-        found.append(np.abs(network.parameters[0] - np.concatenate([np.ravel(part) for part in parts])))
-    return found
-
-
-def assert_equal_parameters(pairs: Pairs, update: int) -> None:
-    """Check what the issue asks for: 1e-9 after 1 update, 1e-6 after 100."""
-    for apart in distances(pairs):
+        apart = np.abs(network.parameters[0] - np.concatenate([np.ravel(part) for part in parts]))
         assert apart.max() < (1e-9 if update == 1 else 1e-6), f"update {update}"

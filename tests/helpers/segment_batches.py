@@ -44,16 +44,22 @@ def segments(
     )  # fmt: skip
 
 
-def learn(agent: Any, draw: Draw, members: range, updates: int = 5, poison: int | None = None) -> Any:
-    """Let some `members` of a population of 8 learn; the rewards of one may be `poison`ed."""
-    for update in range(updates):
-        drawn = segments(draw, 8, update, steps=agent.segment)
-        mine = {name: array[list(members)] for name, array in vars(drawn).items() if name != "columns"}
-        columns = {name: array[list(members)] for name, array in drawn.columns.items()}
-        if poison is not None:
-            columns["reward"][poison] = np.nan
-        agent.update(SimpleNamespace(columns=columns, **mine))
+def learn(agent: Any, draw: Draw) -> Any:
+    """Let a population of 8 learn."""
+    for update in range(5):
+        agent.update(segments(draw, 8, update, steps=agent.segment))
     return agent
+
+
+def check_padding(make: Callable[[], Any], draw: Draw) -> None:
+    """Check that the content of padding has no influence on an update."""
+    clean, dirty = segments(draw, 1, 0), segments(draw, 1, 0)
+    for column in dirty.columns.values():
+        column[:, np.arange(K) >= LENGTHS[:, None]] = 3.0
+    one, other = make(), make()
+    np.testing.assert_array_equal(one.update(clean)["td_error"], other.update(dirty)["td_error"])
+    for name, network in one.networks.items():
+        np.testing.assert_array_equal(network.parameters, other.networks[name].parameters)
 
 
 def check_normalised(make: Callable[[NormaliseConfig], Any], draw: Draw) -> None:

@@ -1,7 +1,7 @@
 """Actor-critic with experience replay for continuous actions, for a population: Wang et al. (2017), Algorithm 3.
 
-The stochastic policy is N(φ(x), σ²) with fixed σ; a stochastic dueling network gives V and Q̃; replayed segments give
-Retrace targets; the policy gradient is truncated, corrected and projected into a trust region around an average policy.
+The stochastic policy is N(φ(x), σ²) with fixed σ. A stochastic dueling network gives V and Q̃, replayed segments give
+Retrace targets. The policy gradient is truncated, corrected and projected into a trust region around an average policy.
 """
 
 from __future__ import annotations
@@ -9,74 +9,64 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers import checks
 from replaybench.controllers.agent import Batch, Task
-from replaybench.controllers.algorithms.acer_update import ACERNumbers, update_members
-from replaybench.controllers.exploration.process_noise import Explored, draw_active
+from replaybench.controllers.exploration.process_noise import Explored
 from replaybench.controllers.learner import Learner
-from replaybench.controllers.losses.segments import as_segments, rows
+from replaybench.controllers.losses.segment_returns import clipped, correction, retrace, traces, truncated_weights
+from replaybench.controllers.losses.segments import Segments, as_segments, rows
+from replaybench.controllers.losses.trust_region import project
+from replaybench.controllers.networks.adam import adam_step, track
 from replaybench.controllers.networks.greedy_form import PolicyForm
-from replaybench.controllers.networks.mlp import Floats, PopulationMLP, Shape
+from replaybench.controllers.networks.mlp import Floats, PopulationMLP, Shape, Tape, backward, forward
+from replaybench.controllers.networks.network import Learned
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.setting import LearnerSetting
+from replaybench.controllers.settings import Episodes, NonNegative, Number, Positive, Settings, Share, Widths
 from replaybench.data.errors import UserError
+from replaybench.data.kernel import kernel
+from replaybench.data.streams import next_normal
 
 
 @dataclass(frozen=True, kw_only=True)
-class ACERConfig:
+class ACERConfig(Settings):
     """Settings; the paper's values except where said.
 
     Paper: learning rates drawn from [1e-4, 10^-3.3], δ from [0.1, 2], about 4 replays of each experience, one segment
-    per update of one of many workers. δ bounds kᵀg and is in units of the advantage: on these plants 10 learns and 1
-    is slow. On the pendulum (J = 1.91e-4, FIFO[Uniform], C = 10⁴) 16 replays reach −47 per step in 500 episodes, 64
-    replays −31, both with all of 8 learners; with "ret" for the policy 2 of 8 never swing up.
+    per update of one of many workers; most layers of policy and value are shared. Here δ, which bounds kᵀg and has the
+    unit of the advantage, is 10; the networks are separate; and log ρ is clipped (`log_ratio_bound`).
 
-    Attributes:
-        policy_hidden, value_hidden, advantage_hidden: three separate networks; the paper shares most of the first two.
-        output_scale: factor on the first weights of the last layers.
-        sigma: standard deviation σ of the policy, never learned.
-        samples: n of the dueling network (eq. 13); the same u_1…u_n serve Q̃(a) and Q̃(a′).
-        truncate_at: c (eq. 15, where ρ̄ is min(c, ρ) as in Algorithm 3).
-        delta, average: δ, and α of the average policy θ_a ← α θ_a + (1 − α) θ.
-        policy_return: what the policy follows; traces of "opc" are 1 (eq. 21).
-        log_ratio_bound: log ρ is clipped to ± this (reading: the paper does not bound ρ).
-        segment, batch_size: k steps, and B segments per update; 4 × 50 are an episode of 4 s at 50 Hz.
-        replays_per_experience: the ratio of replay, here exactly its mean; 0 replays nothing.
-        on_policy: whether each episode is followed by an update on the B newest segments that are stored; a retention
-            that discards what it is offered, as Resv does, makes these older.
-        retrace: False takes returns by importance sampling for both targets (appendix E.4).
-        dueling: False takes a critic Q(x, a) beside V, with V ← ρ (Q_ret − V) (appendix E.4). Q has `advantage_hidden`
-            units, and must not learn more slowly than V: Q_ret adds V − Q up over the horizon, and V runs away with it
-            (on the pendulum it does with 32-32 and not with 64-64-64).
-        trust_region: False omits the projection; with 16 replays the pendulum is then at −106 after 500 episodes.
-        truncation: False sets c = ∞ (appendix E.4).
-        trajectory_weights: True is the baseline TIS, with `trust_region` Trust-TIS (appendix E.2): returns to the end
-            of the segment, weighted by min(c, Π ρ) over what is left of it. With `on_policy` and no replays both are
-            A3C and Trust-A3C, synchronous over the batch.
+    `truncate_at` is c (eq. 15, where ρ̄ is min(c, ρ) as in Algorithm 3), `samples` n of the dueling network (eq. 13;
+    the same u_1…u_n serve Q̃(a) and Q̃(a′)), `average` α of the average policy θ_a ← α θ_a + (1 − α) θ. `policy_return`
+    is the return in the policy gradient; traces of "opc" are 1 (eq. 21). `on_policy` precedes replay by an update on
+    the B newest segments that are stored. Variants of appendix E: `retrace = false` takes importance sampling for both
+    targets (E.4); `dueling = false` a critic Q(x, a) in addition to V, with V ← ρ (Q_ret − V), in which Q must not
+    learn more slowly than V; `truncation = false` c = ∞; `trajectory_weights` is TIS, with `trust_region` Trust-TIS
+    (E.2): returns to the end of the segment, weighted by min(c, Π ρ) over the rest of it. With `on_policy` and no
+    replays these are A3C and Trust-A3C, synchronous over the batch.
     """
 
-    policy_hidden: tuple[int, ...] = (64, 64)
-    value_hidden: tuple[int, ...] = (64, 64)
-    advantage_hidden: tuple[int, ...] = (32, 32)
-    output_scale: float = 0.1
-    policy_rate: float = 5e-4
-    critic_rate: float = 3e-3
-    sigma: float = 0.3
-    samples: int = 5
-    truncate_at: float = 5.0
-    delta: float = 10.0
-    average: float = 0.995
+    policy_hidden: Widths = (64, 64)
+    value_hidden: Widths = (64, 64)
+    advantage_hidden: Widths = (32, 32)
+    output_scale: Positive = 0.1
+    policy_rate: Positive = 5e-4
+    critic_rate: Positive = 3e-3
+    sigma: Positive = 0.3
+    samples: Number = 5
+    truncate_at: Positive = 5.0
+    delta: Positive = 10.0
+    average: Share = 0.995
     policy_return: Literal["ret", "opc"] = "opc"
-    log_ratio_bound: float = 7.0
-    segment: int = 50
-    batch_size: int = 4
-    replays_per_experience: float = 16.0
-    warmup_episodes: int = 0
+    log_ratio_bound: Positive = 7.0
+    segment: Number = 50
+    batch_size: Number = 4
+    replays_per_experience: NonNegative = 16.0
+    warmup_episodes: Episodes = 0
     on_policy: bool = False
     retrace: bool = True
     dueling: bool = True
@@ -86,17 +76,34 @@ class ACERConfig:
     normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
 
     def __post_init__(self) -> None:
-        rates = {"policy_rate": self.policy_rate, "critic_rate": self.critic_rate, "output_scale": self.output_scale}
-        checks.positive("ACER", **rates, sigma=self.sigma, truncate_at=self.truncate_at, delta=self.delta)
-        checks.positive("ACER", log_ratio_bound=self.log_ratio_bound)
-        checks.between("ACER", 0, 1, average=self.average)
-        checks.between("ACER", 0, np.inf, replays_per_experience=self.replays_per_experience)
-        checks.between("ACER", 0, np.inf, warmup_episodes=self.warmup_episodes)
-        checks.counts("ACER", samples=self.samples, segment=self.segment, batch_size=self.batch_size)
-        widths = {"policy_hidden": self.policy_hidden, "value_hidden": self.value_hidden}
-        checks.widths("ACER", **widths, advantage_hidden=self.advantage_hidden)
+        super().__post_init__()
         if not (self.on_policy or self.replays_per_experience > 0):
             raise UserError("ACER: set on_policy or replays_per_experience above 0, else nothing is learned")
+
+
+class ACERNumbers(NamedTuple):
+    """What the kernel computes, in numbers.
+
+    Traces are min(cap, ρ^power), of the critic's return and of the policy's; `control` is 0 where returns do without
+    Q and V; `bound` and `correct_from` are c of the truncation and of its correction.
+    """
+
+    discount: float
+    sigma: float
+    samples: int
+    log_bound: float
+    power: float
+    cap: float
+    policy_power: float
+    policy_cap: float
+    control: float
+    bound: float
+    correct_from: float
+    carry: float
+    delta: float
+    tau: float
+    dueling: bool
+    trajectory: bool
 
 
 def numbers_of(config: ACERConfig, task: Task) -> ACERNumbers:
@@ -132,45 +139,39 @@ class ACER(Learner):
 
     several_at_once = True
     metric_names = ("kl", "ratio_truncated")
-    networks: dict[str, PopulationMLP]
+    policy_network: PopulationMLP
 
     def __init__(self, config: ACERConfig, setting: LearnerSetting) -> None:
-        m, s, a = len(setting.members), setting.task.observation_size, setting.task.action_size
+        s, a, rate = setting.task.observation_size, setting.task.action_size, config.critic_rate
         shapes = {
             "policy": Shape((s, *config.policy_hidden, a), tanh=True),
             "value": Shape((s, *config.value_hidden, 1)),
             "advantage": Shape((s, *config.advantage_hidden, 1), actions=a, inject=0),
         }
-        super().__init__(config, setting, shapes, slow=["policy"], output_scale=config.output_scale)
+        rates = {"policy": config.policy_rate, "value": rate, "advantage": rate}
+        super().__init__(config, setting, shapes, rates, targets=["policy"], output_scale=config.output_scale)
         self.policy_network, self.value_network, self.advantage = self.networks.values()
         self.average, self.numbers = self.targets["policy"], numbers_of(config, setting.task)
-        self.fields, self._noise = {"behaviour_mean": a}, np.zeros((m, a))
-        self.exploration, self.draws = setting.stream("exploration"), setting.stream("update")
-        rate = config.critic_rate
-        self.adams = self._make_adams({"policy": config.policy_rate, "value": rate, "advantage": rate})
-        batch, tried = config.batch_size * config.segment, 1 + self.numbers.samples
-        rooms = {"policy": batch, "value": batch + config.batch_size, "advantage": batch * tried}
-        learned = (self.learned(name, room) for name, room in rooms.items())
-        self._policy, self._value, self._advantage = learned
+        self.fields, self.draws = {"behaviour_mean": a}, setting.stream("update")
+        batch = config.batch_size * config.segment
+        self._policy, self._value = self.learned("policy", batch), self.learned("value", batch + config.batch_size)
+        self._advantage = self.learned("advantage", batch * (1 + self.numbers.samples))
         self._other_tape = self.advantage.tape(batch)
-
-    def _advance(self, observation: Floats, active: NDArray[np.bool_]) -> None:
-        draw_active(self.exploration.state, active, self._noise)
 
     def re_explore(self, observation: Floats) -> Explored:
         """Return an unbounded sample of the policy `[M, A]`, with the noise of the present step."""
         mean = self.act(observation).astype(np.float32)
-        action = (mean + self.config.sigma * self._noise).astype(np.float32)
+        action = (mean + self.config.sigma * self.exploration.drawn).astype(np.float32)
         return Explored(action, np.abs(action - mean).sum(axis=1), {"behaviour_mean": mean})
 
     def policy(self, observation: Floats) -> Floats:
         """Return the policy's means `[M, N, A]` for observations `[M, N, S]`."""
         return self.policy_network(self.seen(observation))
 
-    def sample(self, observation: Floats) -> Floats:
+    def sample(self, observation: Floats, state: Floats | None = None) -> Floats:
         """Return samples of the policy `[M, N, A]`, unbounded."""
         mean = self.policy(observation)
-        noise = self.exploration.normal(mean[0].size).reshape(mean.shape)
+        noise = self.exploration.stream.normal(mean[0].size).reshape(mean.shape)
         return np.asarray(mean + self.config.sigma * noise, mean.dtype)
 
     def policy_form(self) -> PolicyForm:
@@ -178,15 +179,19 @@ class ACER(Learner):
         return PolicyForm(self.policy_network, 0, self.task.action_size)
 
     def value(self, observation: Floats) -> Floats:
-        """Return V `[M, N]`, in units of the reward times the task's `reward_scale`."""
+        """Return V `[M, N]`."""
         return self.normaliser.rewards.restored(self.value_network(self.seen(observation))[:, :, 0])
 
     def metrics(self, stored: Mapping[str, Floats]) -> dict[str, NDArray[Any]]:
         """Return mean D_KL(μ‖π) over stored steps, μ the behaviour, and the share of them with ρ > c, `[M]` each."""
-        column = {name: array[:, :: self.segment] for name, array in stored.items()}
-        width, members = self.task.action_size, len(self._noise)
-        observation = column["observation"].reshape(members, -1, self.task.observation_size)
-        action, behaviour = (column[name].reshape(members, -1, width) for name in ("action", "behaviour_mean"))
+        observation, action, behaviour = (
+            stored[name][:, :: self.segment].reshape(len(self.setting.members), -1, width)
+            for name, width in (
+                ("observation", self.task.observation_size),
+                ("action", self.task.action_size),
+                ("behaviour_mean", self.task.action_size),
+            )
+        )
         mean = self.policy(observation)
         # Padding: an action that was sampled differs from its mean.
         own = (action != behaviour).any(axis=2)
@@ -194,19 +199,171 @@ class ACER(Learner):
         double = 2.0 * self.config.sigma**2
         log_rho = ((action - behaviour) ** 2 - (action - mean) ** 2).sum(axis=2) / double
         kl = ((mean - behaviour) ** 2).sum(axis=2) / double
-        truncated = log_rho > math.log(self.config.truncate_at)
-        return {
-            "kl": np.where(own, kl, 0).sum(axis=1) / steps,
-            "ratio_truncated": (own & truncated).sum(axis=1) / steps,
-        }
+        measured = {"kl": kl, "ratio_truncated": log_rho > math.log(self.config.truncate_at)}
+        return {name: np.where(own, values, 0).sum(axis=1) / steps for name, values in measured.items()}
 
     def update(self, batch: Batch) -> dict[str, Floats]:
-        """Do updates of all networks; return `td_error` `[M·U, B]`, mean |Q_ret − Q̃| of each segment."""
-        first, kind, delta = self.begin_updates(batch), self.setting.dtype, self.annotations(batch)
-        data, behaviour = as_segments(batch, self.normaliser, kind), rows(batch, "behaviour_mean", kind)
+        """Update all networks; annotate `td_error` `[M·U, B]`, mean |Q_ret − Q̃| of each segment."""
+        first, dtype, delta = self.begin_updates(batch), self.setting.dtype, self.annotations(batch)
+        data, behaviour = as_segments(batch, self.normaliser, dtype), rows(batch, "behaviour_mean", dtype)
         nets, stream = (self._policy, self._value, self._advantage, self._other_tape), self.draws.state
         update_members(*nets, data, behaviour, stream, self.numbers, first, delta)
         return {"td_error": delta}
 
     def _further(self) -> dict[str, NDArray[Any]]:
-        return {"exploration_stream": self.exploration.state, "draws_stream": self.draws.state}
+        return {**super()._further(), "draws_stream": self.draws.state}
+
+
+@kernel
+def log_ratio(action: Floats, mean: Floats, behaviour: Floats, sigma: float, bound: float) -> float:
+    """Return log ρ = log N(a; φ, σ²) − log N(a; μ, σ²) within ±bound, for one step's vectors `[A]`."""
+    total = 0.0
+    for j in range(action.size):
+        total += (action[j] - behaviour[j]) ** 2 - (action[j] - mean[j]) ** 2
+    return clipped(total / (2.0 * sigma * sigma), bound)
+
+
+@kernel
+def value_coefficient(ret: float, q: float, v: float, rho: float, dueling: bool) -> float:
+    """Return what multiplies ∇V in the critic's ascent.
+
+    With the dueling network (1 + min(1, ρ)) (Q_ret − Q̃), of which 1 comes from ∇Q̃ and the rest from the target of
+    eq. 14; with a critic of its own ρ (Q_ret − V) (appendix E.4).
+    """
+    if dueling:
+        return (1.0 + (1.0 if rho > 1.0 else rho)) * (ret - q)
+    coefficient: float = rho * (ret - v)
+    return coefficient
+
+
+@kernel
+def sample_actions(
+    data: Segments, row: int, mean: Floats, stream: NDArray[np.uint64], numbers: ACERNumbers, tried: Floats,
+    other: Floats,
+) -> None:  # fmt: skip
+    """Write a, u_1…u_n below each other into tried `[(1 + n) B·K, A]`, and a′ into other `[B·K, A]`.
+
+    Padding draws nothing and gets zeros: what a failed member left there must not reach the next one.
+    """
+    length = data.length[row]
+    count, actions = other.shape
+    steps = count // length.size
+    for r in range(count):
+        own = r % steps < length[r // steps]
+        for j in range(actions):
+            tried[r, j] = data.action[row, r, j]
+        for i in range(1, numbers.samples + 2):
+            for j in range(actions):
+                u = mean[r, j] + numbers.sigma * next_normal(stream) if own else 0.0
+                if i <= numbers.samples:
+                    tried[i * count + r, j] = u
+                else:
+                    other[r, j] = u
+
+
+@kernel
+def action_value(a: Floats, v: Floats, r: int, count: int, numbers: ACERNumbers, own: float) -> float:
+    """Return Q̃ of row r (eq. 13), given its A of the action concerned; Q itself without the dueling network."""
+    if not numbers.dueling:
+        return own
+    mean = 0.0
+    for i in range(1, numbers.samples + 1):
+        mean += a[i * count + r, 0]
+    estimate: float = v[r, 0] + own - mean / numbers.samples
+    return estimate
+
+
+@kernel
+def update_members(
+    policy: Learned, value: Learned, advantage: Learned, other_tape: Tape,
+    data: Segments, behaviour: Floats, stream: NDArray[np.uint64], numbers: ACERNumbers, first: int, td_error: Floats,
+) -> None:  # fmt: skip
+    """Updates of every member, counted from `first`; the symbols are those of Algorithm 3."""
+    count, actions = data.action.shape[1:]
+    segments, blocks = data.length.shape[1], 1 + numbers.samples
+    observations, kind = data.observation.shape[2], policy.network.parameters.dtype
+    phi, d_phi = np.zeros((count, actions), kind), np.zeros((count, actions), kind)
+    phi_average, other = np.zeros_like(phi), np.zeros_like(phi)
+    v, d_v = np.zeros((count + segments, 1), kind), np.zeros((count + segments, 1), kind)
+    a, d_a = np.zeros((blocks * count, 1), kind), np.zeros((blocks * count, 1), kind)
+    a_other, tried = np.zeros((count, 1), kind), np.zeros((blocks * count, actions), kind)
+    repeated, nothing = np.zeros((blocks * count, observations), kind), np.zeros((count + segments, 0), kind)
+    updates = data.action.shape[0] // policy.network.parameters.shape[0]
+    for row in range(data.action.shape[0]):
+        m, step = row // updates, first + row % updates
+        observation, rate = data.observation[row, :count], data.rate_factor[row]
+        forward(policy.target, m, policy.tape, observation, nothing, phi_average)
+        forward(policy.network, m, policy.tape, observation, nothing, phi)
+        forward(value.network, m, value.tape, data.observation[row], nothing, v)
+        if not numbers.trajectory:
+            sample_actions(data, row, phi, stream[m], numbers, tried, other)
+            for i in range(blocks):
+                repeated[i * count : (i + 1) * count] = observation
+            forward(advantage.network, m, other_tape, observation, other, a_other)
+            forward(advantage.network, m, advantage.tape, repeated, tried, a)
+        mu, error = behaviour[row], td_error[row]
+        gradients(data, row, mu, phi, phi_average, v, a, other, a_other, numbers, d_phi, d_v, d_a, error)
+        backward(policy.network, m, policy.tape, d_phi, True, nothing)
+        adam_step(policy.network, m, policy.adam, step, rate)
+        backward(value.network, m, value.tape, d_v, True, nothing)
+        adam_step(value.network, m, value.adam, step, rate)
+        if not numbers.trajectory:
+            backward(advantage.network, m, advantage.tape, d_a, True, nothing)
+            adam_step(advantage.network, m, advantage.adam, step, rate)
+        track(policy.target, policy.network, m, numbers.tau)
+
+
+@kernel
+def gradients(
+    data: Segments, row: int, behaviour: Floats, phi: Floats, phi_average: Floats, v: Floats, a: Floats, other: Floats,
+    a_other: Floats, numbers: ACERNumbers, d_phi: Floats, d_v: Floats, d_a: Floats, td_error: Floats,
+) -> None:  # fmt: skip
+    """Write the gradients of one row's losses, averaged over the batch's steps, with respect to φ, V and A."""
+    length, action = data.length[row], data.action[row]
+    count, actions = action.shape
+    steps, total = count // length.size, max(1, length.sum())
+    q, values, ret, followed = np.empty(steps), np.empty(steps), np.empty(steps), np.empty(steps)
+    ratio, trace, weight = np.empty(steps), np.empty(steps), np.empty(steps)
+    g, k = np.empty(actions), np.empty(actions)
+    variance = numbers.sigma**2
+    d_phi[:], d_v[:], d_a[:] = 0, 0, 0
+    for b in range(length.size):
+        n, first = length[b], b * steps
+        reward = data.reward[row, first : first + n]
+        for t in range(n):
+            r = first + t
+            ratio[t] = log_ratio(action[r], phi[r], behaviour[r], numbers.sigma, numbers.log_bound)
+            q[t] = numbers.control * action_value(a, v, r, count, numbers, a[r, 0])
+            values[t] = numbers.control * v[r, 0]
+        future = np.float64(v[count + b, 0]) if data.goes_on[row, b] else 0.0
+        traces(ratio[:n], numbers.power, numbers.cap, trace)
+        retrace(reward, q[:n], values[:n], trace, future, numbers.discount, ret)
+        traces(ratio[:n], numbers.policy_power, numbers.policy_cap, trace)
+        retrace(reward, q[:n], values[:n], trace, future, numbers.discount, followed)
+        truncated_weights(ratio[:n], numbers.bound, numbers.carry, weight)
+        error = 0.0
+        for t in range(n):
+            r = first + t
+            q_other = action_value(a, v, r, count, numbers, a_other[r, 0])
+            ratio_other = log_ratio(other[r], phi[r], behaviour[r], numbers.sigma, numbers.log_bound)
+            bias = correction(np.exp(ratio_other), numbers.correct_from) * (q_other - v[r, 0])
+            for j in range(actions):
+                likely = weight[t] * (followed[t] - v[r, 0]) * (action[r, j] - phi[r, j])
+                g[j] = (likely + bias * (other[r, j] - phi[r, j])) / variance
+                k[j] = (phi[r, j] - phi_average[r, j]) / variance
+            project(g, k, numbers.delta)
+            for j in range(actions):
+                d_phi[r, j] = -data.actor_weight[row, b] / total * g[j]
+            share = data.weight[row, b] / total
+            if numbers.trajectory:
+                delta = ret[t] - v[r, 0]
+                d_v[r, 0] = -share * weight[t] * delta
+            else:
+                q_t = action_value(a, v, r, count, numbers, a[r, 0])
+                delta = ret[t] - q_t
+                d_v[r, 0] = -share * value_coefficient(ret[t], q_t, v[r, 0], np.exp(ratio[t]), numbers.dueling)
+                d_a[r, 0] = -share * delta
+                for i in range(1, numbers.samples + 1):
+                    d_a[i * count + r, 0] = share * delta / numbers.samples
+            error += np.abs(delta)
+        td_error[b] = error / max(1, n)

@@ -1,81 +1,71 @@
 """Actor-critic with experience replay for discretised actions, for a population: Wang et al. (2017), Algorithm 2.
 
-The policy is a softmax over a table of actions, the critic gives Q of each, V = Σ_a π(a) Q(a). Each episode is learned
-from once as it came (Algorithm 1), then segments are replayed.
+The policy is a softmax over a table of actions, the critic gives Q of each, V = Σ_a π(a) Q(a). Each episode is followed
+by one update on it (Algorithm 1), then segments are replayed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers import checks
 from replaybench.controllers.action_table import ActionLevels
-from replaybench.controllers.agent import Batch
-from replaybench.controllers.algorithms.acer_discrete_update import ACERDiscreteNumbers, probabilities, update_members
-from replaybench.controllers.exploration.process_noise import Explored
+from replaybench.controllers.agent import Actions, Batch
+from replaybench.controllers.exploration.process_noise import Doubles, Explored, PolicyDraws, draw_uniform
 from replaybench.controllers.learner import Learner
-from replaybench.controllers.losses.segments import as_segments, rows
+from replaybench.controllers.losses.segment_returns import clipped, correction, retrace, traces, truncated_weights
+from replaybench.controllers.losses.segments import Segments, as_segments, rows
+from replaybench.controllers.losses.trust_region import project
+from replaybench.controllers.networks.adam import adam_step, track
 from replaybench.controllers.networks.greedy_form import PolicyForm
-from replaybench.controllers.networks.mlp import Floats, PopulationMLP, Shape
+from replaybench.controllers.networks.mlp import Floats, PopulationMLP, Shape, backward, forward
+from replaybench.controllers.networks.network import Learned
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.setting import LearnerSetting
+from replaybench.controllers.settings import Episodes, NonNegative, Number, Positive, Settings, Share, Widths
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.kernels import elementwise
-from replaybench.data.streams import next_double
 
-Doubles = NDArray[np.float64]
+_LEAST = 1e-6
+"""Least probability in quotients: a softmax can round to 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ACERDiscreteConfig:
+class ACERDiscreteConfig(Settings):
     """Settings; the paper's values except where said.
 
-    The paper learns Atari games with one network of two heads; here policy and critic are networks of their own. The
-    number of replays after each update on policy is drawn from Poisson(4) there; here it is its mean, because all
-    members advance together, and by default 64: on the pendulum (J = 1.91e-4, FIFO[Uniform], C = 10⁴) that reaches −38
-    per step in 300 episodes with all of 8 learners, 16 are not through after 500. The paper's entropy weight is 1e-3;
-    with 0.02 or less the policy soon does nothing for ever, which costs less there than anything random.
+    The paper learns Atari games with one network of two heads; here policy and critic are separate networks. It draws
+    the number of replays after each update on policy from Poisson(4); here it is the mean of all members, 64 by
+    default. Its entropy weight is 1e-3; with 0.02 or less the policy on the pendulum soon does nothing for ever. Here
+    log ρ is clipped (`log_ratio_bound`), and the entropy's gradient is part of what is projected.
 
-    Attributes:
-        levels: values of each action dimension, evenly spaced in [−1, 1]; all combinations are the actions. None means
-            the plant's own where it takes choices, else 15.
-        policy_hidden, critic_hidden: hidden layers.
-        output_scale: factor on the first weights of the last layers.
-        truncate_at: c of eq. 9, whose correction takes Q(x, a) of the summed a (Algorithm 2 prints Q(x, a_i)).
-        delta, average: δ, and α of the average policy θ_a ← α θ_a + (1 − α) θ.
-        entropy: weight of the policy's entropy; reading: its gradient is part of what is projected.
-        log_ratio_bound: log ρ of what was done is clipped to ± this (reading: the paper does not bound ρ).
-        segment, batch_size: k steps, and B segments per update; 10 × 20 are an episode of 4 s at 50 Hz.
-        replays_per_experience: the ratio of replay; 0 replays nothing, which leaves A3C (with Q for a baseline and,
-            with `trust_region`, Trust-A3C), synchronous over the batch.
-        on_policy: whether each episode is followed by an update on the B newest segments that are stored; a retention
-            that discards what it is offered, as Resv does, makes these older.
-        retrace: False takes returns by importance sampling (appendix E.4).
-        trust_region: False omits the projection.
-        truncation: False sets c = ∞ (appendix E.4).
+    `truncate_at` is c of eq. 9, whose correction takes Q(x, a) of the summed a (Algorithm 2 prints Q(x, a_i));
+    `average` α of the average policy θ_a ← α θ_a + (1 − α) θ. `levels` are evenly spaced in [−1, 1]; None means the
+    plant's own choices if it has some, else 15. `on_policy` precedes replay by an update on the B newest segments that
+    are stored; with 0 replays this is A3C (with Q for a baseline and, with `trust_region`, Trust-A3C). Variants of
+    appendix E.4: `retrace = false` takes importance sampling, `truncation = false` c = ∞.
     """
 
     levels: int | None = None
-    policy_hidden: tuple[int, ...] = (64, 64)
-    critic_hidden: tuple[int, ...] = (64, 64)
-    output_scale: float = 0.1
-    policy_rate: float = 5e-4
-    critic_rate: float = 3e-3
-    truncate_at: float = 10.0
-    delta: float = 1.0
-    average: float = 0.99
-    entropy: float = 0.1
-    log_ratio_bound: float = 7.0
-    segment: int = 20
-    batch_size: int = 10
-    replays_per_experience: float = 64.0
-    warmup_episodes: int = 0
+    policy_hidden: Widths = (64, 64)
+    critic_hidden: Widths = (64, 64)
+    output_scale: Positive = 0.1
+    policy_rate: Positive = 5e-4
+    critic_rate: Positive = 3e-3
+    truncate_at: Positive = 10.0
+    delta: Positive = 1.0
+    average: Share = 0.99
+    entropy: NonNegative = 0.1
+    log_ratio_bound: Positive = 7.0
+    segment: Number = 20
+    batch_size: Number = 10
+    replays_per_experience: NonNegative = 64.0
+    warmup_episodes: Episodes = 0
     on_policy: bool = True
     retrace: bool = True
     trust_region: bool = True
@@ -83,17 +73,22 @@ class ACERDiscreteConfig:
     normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
 
     def __post_init__(self) -> None:
-        name = "ACER-discrete"
-        checks.positive(name, policy_rate=self.policy_rate, critic_rate=self.critic_rate, delta=self.delta)
-        checks.positive(name, output_scale=self.output_scale, truncate_at=self.truncate_at)
-        checks.positive(name, log_ratio_bound=self.log_ratio_bound)
-        checks.between(name, 0, 1, average=self.average)
-        checks.between(name, 0, np.inf, replays_per_experience=self.replays_per_experience, entropy=self.entropy)
-        checks.between(name, 0, np.inf, warmup_episodes=self.warmup_episodes)
-        checks.counts(name, segment=self.segment, batch_size=self.batch_size)
-        checks.widths(name, policy_hidden=self.policy_hidden, critic_hidden=self.critic_hidden)
+        super().__post_init__()
         if not (self.on_policy or self.replays_per_experience > 0):
-            raise UserError(f"{name}: set on_policy or replays_per_experience above 0, else nothing is learned")
+            raise UserError("ACER-discrete: set on_policy or replays_per_experience above 0, else nothing is learned")
+
+
+class ACERDiscreteNumbers(NamedTuple):
+    """What the kernel computes, in numbers: traces are min(cap, ρ); `control` is 0 where returns do without Q."""
+
+    discount: float
+    entropy: float
+    log_bound: float
+    cap: float
+    control: float
+    bound: float
+    delta: float
+    tau: float
 
 
 def numbers_of(config: ACERDiscreteConfig, discount: float) -> ACERDiscreteNumbers:
@@ -114,7 +109,7 @@ class ACERDiscrete(Learner):
     """M independent learners with policy, average policy and critic networks.
 
     Raises:
-        UserError: there are more than 1000 actions, or the plant takes others.
+        UserError: there are more than 1000 actions, or the plant has others.
 
     Attributes:
         table: float32 `[n, A]`, the actions.
@@ -123,30 +118,31 @@ class ACERDiscrete(Learner):
     several_at_once = True
     discrete = True
     metric_names = ("kl", "ratio_truncated", "entropy")
-    networks: dict[str, PopulationMLP]
-    targets: dict[str, PopulationMLP]
+    policy_network: PopulationMLP
 
     def __init__(self, config: ACERDiscreteConfig, setting: LearnerSetting) -> None:
         task = setting.task
         self.table = ActionLevels(config.levels, task.action_size, task.action_choices).table
         s, n = task.observation_size, len(self.table)
         shapes = {"policy": Shape((s, *config.policy_hidden, n)), "critic": Shape((s, *config.critic_hidden, n))}
-        super().__init__(config, setting, shapes, slow=["policy"], output_scale=config.output_scale)
+        rates = {"policy": config.policy_rate, "critic": config.critic_rate}
+        super().__init__(config, setting, shapes, rates, targets=["policy"], output_scale=config.output_scale)
         self.policy_network, self.critic = self.networks.values()
         self.average, self.numbers = self.targets["policy"], numbers_of(config, task.discount)
-        self.fields, self._uniform = {"choice": 1, "behaviour": n}, np.zeros(len(setting.members))
-        self.exploration = setting.stream("exploration")
-        self.adams = self._make_adams({"policy": config.policy_rate, "critic": config.critic_rate})
+        self.fields, self.exploration = {"choice": 1, "behaviour": n}, PolicyDraws(setting, 1, draw_uniform)
         batch = config.batch_size * (config.segment + 1)
         self._policy, self._critic = (self.learned(name, batch) for name in shapes)
 
-    def _advance(self, observation: Floats, active: NDArray[np.bool_]) -> None:
-        _draw_uniform(self._uniform, self.exploration.state, active)
+    @classmethod
+    def check(cls, config: ACERDiscreteConfig, actions: Actions, refer: bool = False, device: str = "cpu") -> None:
+        """Check also that there are few enough actions."""
+        super().check(config, actions, refer, device)
+        ActionLevels(config.levels, actions.size, actions.choices)
 
     def re_explore(self, observation: Floats) -> Explored:
-        """Return a sample of the policy `[M, A]` with the draw of the present step; the probabilities go with it."""
+        """Return a sample of the policy `[M, A]` with the draw of the present step, and its probabilities to store."""
         probability = self.probability(observation[:, None])[:, 0]
-        choice = _chosen(probability, self._uniform)
+        choice = _chosen(probability, self.exploration.drawn[:, 0])
         action = self._actions(choice, probability)
         deviation = np.abs(action - self.act(observation)).sum(axis=1)
         extras = {"choice": choice[:, None].astype(np.float32), "behaviour": probability.astype(np.float32)}
@@ -165,13 +161,14 @@ class ACERDiscrete(Learner):
         logits = self._logits(observation)
         return self._actions(logits.argmax(axis=2), logits)
 
-    def sample(self, observation: Floats) -> Floats:
+    def sample(self, observation: Floats, state: Floats | None = None) -> Floats:
         """Return samples of the policy `[M, N, A]`."""
         probability = self.probability(observation)
-        return self._actions(_chosen(probability, self.exploration.uniform(probability.shape[1])), probability)
+        drawn = self.exploration.stream.uniform(probability.shape[1])
+        return self._actions(_chosen(probability, drawn), probability)
 
     def _actions(self, choice: NDArray[np.int64], numbers: Floats) -> Floats:
-        """Return the actions `[…, A]` of choices `[…]`, NaN where the `numbers` `[…, n]` that they come from are."""
+        """Return the actions `[…, A]` of choices `[…]`, NaN where one of the `numbers` `[…, n]` is."""
         return np.where(np.isnan(numbers).any(axis=-1, keepdims=True), np.float32(np.nan), self.table[choice])
 
     def policy_form(self) -> PolicyForm:
@@ -179,17 +176,19 @@ class ACERDiscrete(Learner):
         return PolicyForm(self.policy_network, 0, len(self.table), table=self.table)
 
     def value(self, observation: Floats) -> Floats:
-        """Return V = Σ_a π(a) Q(a) `[M, N]`, in units of the reward times the task's `reward_scale`."""
+        """Return V = Σ_a π(a) Q(a) `[M, N]`."""
         q = self.critic(self.seen(observation))
         return self.normaliser.rewards.restored((self.probability(observation) * q).sum(axis=2))
 
     def metrics(self, stored: Mapping[str, Floats]) -> dict[str, NDArray[Any]]:
         """Return over stored steps mean D_KL(behaviour ‖ policy), share with ρ > c, mean entropy (nats), `[M]` each."""
-        members, n = len(self._uniform), len(self.table)
-        column = {name: array[:, :: self.segment] for name, array in stored.items()}
-        observation = column["observation"].reshape(members, -1, self.task.observation_size)
-        behaviour, choice = (
-            column[name].reshape(members, -1, width) for name, width in (("behaviour", n), ("choice", 1))
+        observation, behaviour, choice = (
+            stored[name][:, :: self.segment].reshape(len(self.setting.members), -1, width)
+            for name, width in (
+                ("observation", self.task.observation_size),
+                ("behaviour", len(self.table)),
+                ("choice", 1),
+            )
         )
         # Padding: probabilities of own steps add up to 1.
         own = behaviour.sum(axis=2) > 0.5
@@ -200,20 +199,16 @@ class ACERDiscrete(Learner):
         truncated = done > self.config.truncate_at * np.take_along_axis(behaviour, chosen, axis=2)[:, :, 0]
         mu = behaviour.astype(np.float64)
         kl = (mu * (elementwise.log(np.where(mu > 0, mu, 1)) - log_pi)).sum(axis=2)
-        entropy = -(pi * log_pi).sum(axis=2)
-        found = {"kl": kl, "ratio_truncated": truncated, "entropy": entropy}
-        return {name: np.where(own, values, 0).sum(axis=1) / steps for name, values in found.items()}
+        measured = {"kl": kl, "ratio_truncated": truncated, "entropy": -(pi * log_pi).sum(axis=2)}
+        return {name: np.where(own, values, 0).sum(axis=1) / steps for name, values in measured.items()}
 
     def update(self, batch: Batch) -> dict[str, Floats]:
-        """Do updates of both networks; return `td_error` `[M·U, B]`, mean |Q_ret − Q| of each segment."""
-        first, kind, delta = self.begin_updates(batch), self.setting.dtype, self.annotations(batch)
-        choice, behaviour = rows(batch, "choice", kind)[:, :, 0].astype(np.int64), rows(batch, "behaviour", kind)
-        data = as_segments(batch, self.normaliser, kind)
+        """Update both networks; annotate `td_error` `[M·U, B]`, mean |Q_ret − Q| of each segment."""
+        first, dtype, delta = self.begin_updates(batch), self.setting.dtype, self.annotations(batch)
+        choice, behaviour = rows(batch, "choice", dtype)[:, :, 0].astype(np.int64), rows(batch, "behaviour", dtype)
+        data = as_segments(batch, self.normaliser, dtype)
         update_members(self._policy, self._critic, data, choice, behaviour, self.numbers, first, delta)
         return {"td_error": delta}
-
-    def _further(self) -> dict[str, NDArray[Any]]:
-        return {"exploration_stream": self.exploration.state}
 
 
 def _softmax(logits: Floats) -> tuple[Doubles, Doubles]:
@@ -232,7 +227,123 @@ def _chosen(probability: Floats, uniform: Doubles) -> NDArray[np.int64]:
 
 
 @kernel
-def _draw_uniform(uniform: Doubles, stream: NDArray[np.uint64], active: NDArray[np.bool_]) -> None:
-    for m in range(uniform.size):
-        if active[m]:
-            uniform[m] = next_double(stream[m])
+def probabilities(logits: Floats, pi: Doubles, log_pi: Doubles) -> None:
+    """Write the softmax of each row of `logits` `[R, n]`, and its logarithm."""
+    for r in range(logits.shape[0]):
+        most, total = logits[r, 0], 0.0
+        for i in range(logits.shape[1]):
+            most = logits[r, i] if logits[r, i] > most else most
+        for i in range(logits.shape[1]):
+            log_pi[r, i] = np.float64(logits[r, i]) - most
+            pi[r, i] = np.exp(log_pi[r, i])
+            total += pi[r, i]
+        for i in range(logits.shape[1]):
+            log_pi[r, i] -= np.log(total)
+            pi[r, i] /= total
+
+
+@kernel
+def at_least(probability: float) -> float:
+    """Return a probability that can be divided by; NaN stays."""
+    return _LEAST if probability < _LEAST else probability
+
+
+@kernel
+def policy_gradient(
+    pi: Doubles, log_pi: Doubles, mu: Floats, q: Floats, choice: int, likely: float, bound: float, entropy: float,
+    g: Doubles,
+) -> None:  # fmt: skip
+    """Write g `[n]`, the gradient with respect to the probabilities of one state (eq. 9).
+
+    `likely` is min(c, ρ) (Q_ret − V) of what was done; Σ_a [1 − c/ρ(a)]₊ π(a) ∇log π(a) (Q(a) − V) corrects it;
+    the entropy's gradient, −(log π + 1), comes on top.
+    """
+    v = 0.0
+    for i in range(pi.size):
+        v += pi[i] * q[i]
+    for i in range(pi.size):
+        rho = at_least(pi[i]) / at_least(mu[i])
+        g[i] = correction(rho, bound) * (q[i] - v) - entropy * (log_pi[i] + 1.0)
+    g[choice] += likely / at_least(pi[choice])
+
+
+@kernel
+def to_logits(pi: Doubles, z: Doubles, scale: float, d_logits: Floats) -> None:
+    """Write scale · ∂π/∂logits · z, `[n]`: π_j (z_j − Σ_i π_i z_i)."""
+    mean = 0.0
+    for i in range(pi.size):
+        mean += pi[i] * z[i]
+    for i in range(pi.size):
+        d_logits[i] = scale * pi[i] * (z[i] - mean)
+
+
+@kernel
+def update_members(
+    policy: Learned, critic: Learned, data: Segments, choice: NDArray[np.int64], behaviour: Floats,
+    numbers: ACERDiscreteNumbers, first: int, td_error: Floats,
+) -> None:  # fmt: skip
+    """Updates of every member, counted from `first`; the symbols are those of Algorithm 2."""
+    count, n = data.observation.shape[1], behaviour.shape[2]
+    kind = policy.network.parameters.dtype
+    logits, d_logits = np.zeros((count, n), kind), np.zeros((count, n), kind)
+    q, d_q, nothing = np.zeros((count, n), kind), np.zeros((count, n), kind), np.zeros((count, 0), kind)
+    pi, log_pi, pi_average = np.empty((count, n)), np.empty((count, n)), np.empty((count, n))
+    updates = data.length.shape[0] // policy.network.parameters.shape[0]
+    for row in range(data.length.shape[0]):
+        m, step = row // updates, first + row % updates
+        observation, rate = data.observation[row], data.rate_factor[row]
+        forward(policy.target, m, policy.tape, observation, nothing, logits)
+        probabilities(logits, pi_average, log_pi)
+        forward(policy.network, m, policy.tape, observation, nothing, logits)
+        probabilities(logits, pi, log_pi)
+        forward(critic.network, m, critic.tape, observation, nothing, q)
+        done, mu, error = choice[row], behaviour[row], td_error[row]
+        gradients(data, row, done, mu, pi, log_pi, pi_average, q, numbers, d_logits, d_q, error)
+        backward(policy.network, m, policy.tape, d_logits, True, nothing)
+        adam_step(policy.network, m, policy.adam, step, rate)
+        backward(critic.network, m, critic.tape, d_q, True, nothing)
+        adam_step(critic.network, m, critic.adam, step, rate)
+        track(policy.target, policy.network, m, numbers.tau)
+
+
+@kernel
+def gradients(
+    data: Segments, row: int, choice: NDArray[np.int64], behaviour: Floats, pi: Doubles, log_pi: Doubles,
+    pi_average: Doubles, q: Floats, numbers: ACERDiscreteNumbers, d_logits: Floats, d_q: Floats, td_error: Floats,
+) -> None:  # fmt: skip
+    """Write the gradients of one row's losses, averaged over the batch's steps, with respect to logits and Q."""
+    length = data.length[row]
+    count, n = behaviour.shape
+    steps, total = count // length.size, max(1, length.sum())
+    v, q_done, v_used, q_used = np.empty(count + length.size), np.empty(steps), np.empty(steps), np.empty(steps)
+    ratio, trace, weight, ret = np.empty(steps), np.empty(steps), np.empty(steps), np.empty(steps)
+    g, k = np.empty(n), np.empty(n)
+    d_logits[:], d_q[:] = 0, 0
+    for r in range(v.size):
+        v[r] = 0.0
+        for i in range(n):
+            v[r] += pi[r, i] * q[r, i]
+    for b in range(length.size):
+        own, first = length[b], b * steps
+        for t in range(own):
+            r, done = first + t, choice[first + t]
+            ratio[t] = clipped(np.log(at_least(pi[r, done]) / at_least(behaviour[r, done])), numbers.log_bound)
+            q_done[t] = q[r, done]
+            q_used[t], v_used[t] = numbers.control * q_done[t], numbers.control * v[r]
+        future = v[count + b] if data.goes_on[row, b] else 0.0
+        traces(ratio[:own], 1.0, numbers.cap, trace)
+        reward = data.reward[row, first : first + own]
+        retrace(reward, q_used[:own], v_used[:own], trace, future, numbers.discount, ret)
+        truncated_weights(ratio[:own], numbers.bound, 0.0, weight)
+        error = 0.0
+        for t in range(own):
+            r, done = first + t, choice[first + t]
+            likely = weight[t] * (ret[t] - v[r])
+            policy_gradient(pi[r], log_pi[r], behaviour[r], q[r], done, likely, numbers.bound, numbers.entropy, g)
+            for i in range(n):
+                k[i] = -pi_average[r, i] / at_least(pi[r, i])
+            project(g, k, numbers.delta)
+            to_logits(pi[r], g, -data.actor_weight[row, b] / total, d_logits[r])
+            d_q[r, done] = -data.weight[row, b] / total * (ret[t] - q_done[t])
+            error += np.abs(ret[t] - q_done[t])
+        td_error[b] = error / max(1, own)

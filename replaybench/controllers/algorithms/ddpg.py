@@ -4,102 +4,93 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from replaybench.controllers.agent import Batch
-from replaybench.controllers.checks import betas, between, counts, positive, widths
+from replaybench.controllers.agent import Actions, Batch
 from replaybench.controllers.experiences import Experiences, outcome
 from replaybench.controllers.exploration.forms import ExplorationConfig, ParameterNoise, ProcessNoise
-from replaybench.controllers.exploration.learner import DeterministicLearner
+from replaybench.controllers.learner import Learner
 from replaybench.controllers.losses.gaussian import divergence_gradient, importance_weights
 from replaybench.controllers.losses.td import td_error
 from replaybench.controllers.memory.config import MemoryConfig
 from replaybench.controllers.networks.adam import adam_step, track
 from replaybench.controllers.networks.greedy_form import PolicyForm
-from replaybench.controllers.networks.mlp import Floats, PopulationMLP, Shape
-from replaybench.controllers.networks.network import Learned, differentiate, evaluate, of_member, slow_copy
+from replaybench.controllers.networks.mlp import Floats, Shape
+from replaybench.controllers.networks.network import Learned, differentiate, evaluate, of_member
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.refer.rules import Rules, gives_gradient
 from replaybench.controllers.setting import LearnerSetting
+from replaybench.controllers.settings import Betas, NonNegative, Number, Positive, Settings, Share, Widths
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 
 
 @dataclass(frozen=True, kw_only=True)
-class DDPGConfig:
+class DDPGConfig(Settings):
     """Settings with the paper's values; the paper is silent on `tau` and prints `l2` = 5e-3.
 
-    With that printed value, coupled into Adam, and these reward scales, learning degrades after a few hundred
-    episodes, so the default is 0; the printed value is the variant `l2 = 0.005`. `l2_form` says how it acts: on all of
-    the critic's parameters through Adam's gradient (`coupled`) or beside it (`decoupled`), or through the gradient on
-    its weights alone, not on biases and gains (`weights`), as in the authors' fork of OpenAI Baselines, with which the
-    paper's Roboschool results were made. With a `memory`, the action joins the critic's right behind it,
-    whatever `action_layer` says. `layer_norm` normalises every hidden layer before its activation, and `output_bound`
-    is the bound of the last layers' first weights and biases: the paper's Roboschool networks have both, 3e-3 the
-    latter (section 8.5).
+    With the printed `l2`, coupled into Adam, learning degrades after a few hundred episodes; the default is 0.
+    `l2_form` says how it acts: on all parameters of the critic through Adam's gradient (`coupled`) or in addition to it
+    (`decoupled`), or through the gradient on weights alone (`weights`), as in the authors' fork of OpenAI Baselines for
+    the paper's Roboschool results. With a `memory` the action joins the critic right after it, whatever `action_layer`
+    is. `layer_norm` normalises every hidden layer before its activation. `output_bound` bounds the last layers' first
+    weights and biases. The paper's Roboschool networks have both, with a bound of 3e-3 (section 8.5).
     """
 
-    actor_hidden: tuple[int, ...] = (50, 50)
-    critic_hidden: tuple[int, ...] = (50, 50, 20)
+    actor_hidden: Widths = (50, 50)
+    critic_hidden: Widths = (50, 50, 20)
     action_layer: int = 1
     layer_norm: bool = False
-    output_bound: float | None = None
-    actor_rate: float = 1e-4
-    critic_rate: float = 1e-3
-    betas: tuple[float, float] = (0.9, 0.999)
-    epsilon: float = 1e-8
-    l2: float = 0.0
+    output_bound: Positive | None = None
+    actor_rate: Positive = 1e-4
+    critic_rate: Positive = 1e-3
+    betas: Betas = (0.9, 0.999)
+    epsilon: Positive = 1e-8
+    l2: NonNegative = 0.0
     l2_form: Literal["coupled", "decoupled", "weights"] = "coupled"
-    clip: float | None = None
-    tau: float = 0.01
-    batch_size: int = 16
-    replays_per_experience: float = 8.0
+    clip: Positive | None = None
+    tau: Share = 0.01
+    batch_size: Number = 16
+    replays_per_experience: Positive = 8.0
     exploration: ExplorationConfig = field(default_factory=ProcessNoise)
     normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
     memory: MemoryConfig | None = None
 
     def __post_init__(self) -> None:
-        positive("DDPG", actor_rate=self.actor_rate, critic_rate=self.critic_rate, epsilon=self.epsilon)
-        positive("DDPG", replays_per_experience=self.replays_per_experience, clip=self.clip)
-        positive("DDPG", output_bound=self.output_bound)
-        between("DDPG", 0, 1, tau=self.tau)
-        between("DDPG", 0, np.inf, l2=self.l2)
-        if self.l2_form == "weights" and self.memory:
-            raise UserError('DDPG: l2_form = "weights" is for networks without a memory; use "coupled" with one')
-        betas("DDPG", self.betas)
-        counts("DDPG", batch_size=self.batch_size)
-        widths("DDPG", actor_hidden=self.actor_hidden, critic_hidden=self.critic_hidden)
+        super().__post_init__()
         if not 0 <= self.action_layer <= len(self.critic_hidden):
             raise UserError(f"DDPG: action_layer must lie in [0, {len(self.critic_hidden)}], not {self.action_layer}")
-        if self.memory is not None and self.layer_norm:
+        if self.memory and self.l2_form == "weights":
+            raise UserError('DDPG: l2_form = "weights" is for networks without a memory; use "coupled" with one')
+        if self.memory and self.layer_norm:
             raise UserError("DDPG: layer_norm is for networks without memory; leave out one of the two")
-        if self.memory is not None and isinstance(self.exploration, ParameterNoise):
+        if self.memory and isinstance(self.exploration, ParameterNoise):
             raise UserError("DDPG: parameter noise disturbs networks without memory; leave out one of the two")
 
 
-class DDPG(DeterministicLearner):
+class DDPG(Learner):
     """M independent actor-critic pairs with target networks.
 
-    With ReF-ER, which needs Gaussian exploration, far-policy samples add nothing to the critic's gradient, and to the
-    actor's only the penalty of Rule 2 (Novati & Koumoutsakos 2019, eq. 10; Rule 1 clips both gradients, section 4).
+    ReF-ER needs Gaussian exploration. Far-policy samples then add nothing to the critic's gradient, and to the actor's
+    only the penalty of Rule 2 (Novati & Koumoutsakos 2019, eq. 10; Rule 1 clips both gradients, section 4).
     """
 
     several_at_once = True
+    supports_refer = True
 
     def __init__(self, config: DDPGConfig, setting: LearnerSetting) -> None:
         s, a, norm = setting.task.observation_size, setting.task.action_size, config.layer_norm
         actor = Shape((s, *config.actor_hidden, a), tanh=True, layer_norm=norm)
         critic = Shape((s, *config.critic_hidden, 1), actions=a, inject=config.action_layer, layer_norm=norm)
         shapes, rates = {"actor": actor, "critic": critic}, {"actor": config.actor_rate, "critic": config.critic_rate}
-        super().__init__(config, setting, shapes, shapes, "actor", rates["actor"], output_bound=config.output_bound)
+        super().__init__(config, setting, shapes, rates, targets=shapes, output_bound=config.output_bound)
         self.actor, self.critic = self.networks.values()
-        self.adams = self._make_adams(rates, betas=config.betas, epsilon=config.epsilon, clip=config.clip)
-        self.adams["critic"] = self.adams["critic"]._replace(l2=config.l2, coupled=config.l2_form != "decoupled")
+        decay: dict[str, Any] = {"l2": config.l2, "coupled": config.l2_form != "decoupled"}
         if config.l2_form == "weights":
-            assert isinstance(self.critic, PopulationMLP)
-            self.adams["critic"] = self.adams["critic"]._replace(penalised=self.critic.weights())
+            decay["penalised"] = self.critic.weights()
+        self.adams["critic"] = self.adams["critic"]._replace(**decay)
         self._actor, self._critic = map(self.learned, shapes)
         if setting.device != "cpu":
             from replaybench.controllers.cuda.ddpg import DeviceDDPG
@@ -107,12 +98,9 @@ class DDPG(DeterministicLearner):
             self.on_device = DeviceDDPG(self, setting.device)
 
     @classmethod
-    def check_runs_on(cls, device: str, config: DDPGConfig, refer: bool) -> None:
-        """Check that nothing is asked for that is done on the CPU only.
-
-        Raises:
-            UserError: something is.
-        """
+    def check(cls, config: DDPGConfig, actions: Actions, refer: bool = False, device: str = "cpu") -> None:
+        """Check also that nothing is used that only the CPU supports, if updates are on a device."""
+        super().check(config, actions, refer)
         further = config.memory or config.layer_norm or isinstance(config.exploration, ParameterNoise)
         if device != "cpu" and (refer or further or config.l2_form == "weights"):
             what = 'ReF-ER, parameter noise, layer normalisation, a memory or l2_form = "weights"'
@@ -128,10 +116,10 @@ class DDPG(DeterministicLearner):
     def policy_form(self) -> PolicyForm:
         """Return π as the actor's outputs."""
         self.fetch("actor")
-        return PolicyForm(self.networks["actor"], 0, self.task.action_size)
+        return PolicyForm(self.actor, 0, self.task.action_size)
 
     def value(self, observation: Floats) -> Floats:
-        """Return Q(s, π(s)) `[M, N]`, in units of the reward times the task's `reward_scale`."""
+        """Return Q(s, π(s)) `[M, N]`."""
         self.fetch("actor", "critic")
         seen = self.seen(observation)
         return self.normaliser.rewards.restored(self.critic(seen, self.actor(seen))[:, :, 0])
@@ -142,8 +130,8 @@ class DDPG(DeterministicLearner):
             on_device: Mapping[str, Floats] = self.on_device.update(batch)
             return on_device
         first, delta, rho = self.begin_updates(batch), self.annotations(batch), self.annotations(batch)
-        x, rules, log_sigma = self.experiences(batch, first), self.density.rules(first), self.density.log_sigma
-        _update(self._actor, self._critic, x, rules, log_sigma, self.config.tau, first, delta, rho)
+        x, rules = self.experiences(batch, first), self.refer.rules(first)
+        _update(self._actor, self._critic, x, rules, self.density.log_sigma, self.config.tau, first, delta, rho)
         return {"td_error": delta, "rho": rho} if self.density.known else {"td_error": delta}
 
 
@@ -158,13 +146,12 @@ def _update(
     pi, nothing = np.empty((batch, actions), dtype), np.empty((batch, 0), dtype)
     d_pi, d_mean, d_log_sigma, sigmas = np.empty_like(pi), np.empty_like(pi), np.empty_like(pi), np.empty_like(pi)
     q_tm1, q_t, d_q = np.empty((batch, 1), dtype), np.empty((batch, 1), dtype), np.empty((batch, 1), dtype)
-    actor_slow, critic_slow = slow_copy(actor), slow_copy(critic)
     updates = x.action.shape[0] // actor.network.parameters.shape[0]
     for row in range(x.action.shape[0]):
         m, step = row // updates, first + row % updates
         s_tm1, s_t = of_member(x.observation, row), of_member(x.next_observation, row)
-        evaluate(actor_slow, m, actor.tape, s_t, nothing, pi)
-        evaluate(critic_slow, m, critic.tape, s_t, pi, q_t)
+        evaluate(actor.target, m, actor.tape, s_t, nothing, pi)
+        evaluate(critic.target, m, critic.tape, s_t, pi, q_t)
         evaluate(critic.network, m, critic.tape, s_tm1, x.action[row], q_tm1)
         evaluate(actor.network, m, actor.tape, s_tm1, nothing, pi)
         if x.mu_mean.shape[2] > 0:
@@ -192,5 +179,5 @@ def _update(
         differentiate(actor.network, m, actor.tape, d_pi, True, nothing)
         adam_step(actor.network, m, actor.adam, step, x.rate_factor[row])
 
-        track(critic_slow, critic.network, m, tau)
-        track(actor_slow, actor.network, m, tau)
+        track(critic.target, critic.network, m, tau)
+        track(actor.target, actor.network, m, tau)

@@ -3,77 +3,69 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from replaybench.controllers.agent import Batch
-from replaybench.controllers.checks import betas, between, counts, positive, widths
 from replaybench.controllers.experiences import Experiences, outcome
 from replaybench.controllers.exploration.forms import GaussianNoise, ProcessNoise
-from replaybench.controllers.exploration.learner import DeterministicLearner
+from replaybench.controllers.learner import Learner
 from replaybench.controllers.losses.gaussian import divergence_gradient, importance_weights
-from replaybench.controllers.losses.quadratic_advantage import AdvantageForm, action_values, means, output_size
 from replaybench.controllers.losses.td import td_error
 from replaybench.controllers.memory.config import MemoryConfig
 from replaybench.controllers.networks.adam import adam_step, track
-from replaybench.controllers.networks.greedy_form import PolicyForm, Squash
+from replaybench.controllers.networks.greedy_form import PolicyForm
 from replaybench.controllers.networks.mlp import Floats, Shape
-from replaybench.controllers.networks.network import Learned, differentiate, evaluate, of_member, outputs_of, slow_copy
+from replaybench.controllers.networks.network import Learned, differentiate, evaluate, of_member
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.refer.rules import Rules, gives_gradient
 from replaybench.controllers.setting import LearnerSetting
+from replaybench.controllers.settings import Betas, Number, Positive, Settings, Share, Widths
 from replaybench.data.kernel import kernel
 from replaybench.data.kernels import elementwise
 
 
 @dataclass(frozen=True, kw_only=True)
-class NAFConfig:
+class NAFConfig(Settings):
     """Settings that learn on the pendulum.
 
     The paper has 2 × 128 units, batches of 256, one update per step and a rate of 1e-4, for a thousand times as many
-    steps. It prints the quadratic form without the ½ that the authors' public code and Gu et al. (2016) have (`half`);
-    L's diagonal is made positive by exp (Gu et al.) or by softplus. Where the mean is not `bounded` by tanh, the policy
-    is clipped to what the plant takes.
+    steps. It prints the quadratic form without the ½ of the authors' public code and of Gu et al. (2016) (`half`). L's
+    diagonal is made positive by exp (Gu et al.) or softplus. Where tanh does not bound the mean (`bounded`), the policy
+    is clipped to ±1.
     """
 
-    hidden: tuple[int, ...] = (64, 64)
-    learning_rate: float = 1e-3
-    betas: tuple[float, float] = (0.9, 0.999)
-    epsilon: float = 1e-8
+    hidden: Widths = (64, 64)
+    learning_rate: Positive = 1e-3
+    betas: Betas = (0.9, 0.999)
+    epsilon: Positive = 1e-8
     half: bool = True
     bounded: bool = True
     diagonal: Literal["exp", "softplus"] = "exp"
-    tau: float = 0.01
-    batch_size: int = 64
-    replays_per_experience: float = 32.0
+    tau: Share = 0.01
+    batch_size: Number = 64
+    replays_per_experience: Positive = 32.0
     exploration: ProcessNoise | GaussianNoise = field(default_factory=ProcessNoise)
     normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
     memory: MemoryConfig | None = None
 
-    def __post_init__(self) -> None:
-        positive("NAF", learning_rate=self.learning_rate, epsilon=self.epsilon)
-        positive("NAF", replays_per_experience=self.replays_per_experience)
-        between("NAF", 0, 1, tau=self.tau)
-        betas("NAF", self.betas)
-        counts("NAF", batch_size=self.batch_size)
-        widths("NAF", hidden=self.hidden)
 
-
-class NAF(DeterministicLearner):
-    """M independent networks, each with a slow copy: V, the best action m, and L of the advantage.
+class NAF(Learner):
+    """M independent networks with target networks: V, the best action m, and L of the advantage.
 
     ReF-ER needs Gaussian exploration.
     """
 
     several_at_once = True
+    supports_refer = True
 
     def __init__(self, config: NAFConfig, setting: LearnerSetting) -> None:
         task = setting.task
         shapes = {"network": Shape((task.observation_size, *config.hidden, output_size(task.action_size)))}
-        super().__init__(config, setting, shapes, shapes, "network", config.learning_rate)
+        super().__init__(config, setting, shapes, {"network": config.learning_rate}, targets=shapes)
         self.network = self.networks["network"]
-        self.adams = self._make_adams({"network": config.learning_rate}, betas=config.betas, epsilon=config.epsilon)
         self.form = AdvantageForm(0.5 if config.half else 1.0, config.bounded, config.diagonal == "softplus")
         self._learned = self.learned("network")
 
@@ -88,19 +80,93 @@ class NAF(DeterministicLearner):
 
     def policy_form(self) -> PolicyForm:
         """Return m among the outputs."""
-        squash: Squash = "tanh" if self.config.bounded else "clip"
-        return PolicyForm(self.networks["network"], 1, self.task.action_size, squash)
+        return PolicyForm(self.network, 1, self.task.action_size, "tanh" if self.config.bounded else "clip")
 
     def value(self, observation: Floats) -> Floats:
-        """Return V(s) `[M, N]`, in units of the reward times the task's `reward_scale`."""
+        """Return V(s) `[M, N]`."""
         return self.normaliser.rewards.restored(self.network(self.seen(observation))[:, :, 0])
 
     def update(self, batch: Batch) -> dict[str, Floats]:
         """Annotate `td_error` `[M·U, B]` (r + γ V⁻(s′) − Q(s, a) before each update), and `rho` if known."""
         first, delta, rho = self.begin_updates(batch), self.annotations(batch), self.annotations(batch)
-        x, rules, log_sigma = self.experiences(batch, first), self.density.rules(first), self.density.log_sigma
-        _update(self._learned, self.form, x, rules, log_sigma, self.config.tau, first, delta, rho)
+        x, rules = self.experiences(batch, first), self.refer.rules(first)
+        _update(self._learned, self.form, x, rules, self.density.log_sigma, self.config.tau, first, delta, rho)
         return {"td_error": delta, "rho": rho} if self.density.known else {"td_error": delta}
+
+
+Numbers = NDArray[np.floating]
+
+
+class AdvantageForm(NamedTuple):
+    """How outputs are read: c, whether m = tanh(output), whether the diagonal is softplus(output), else exp."""
+
+    c: float
+    bounded: bool
+    softplus: bool
+
+
+def output_size(actions: int) -> int:
+    """Return how many outputs a network needs: V, m and the entries of L."""
+    return 1 + actions + actions * (actions + 1) // 2
+
+
+@kernel
+def means(outputs: Numbers, form: AdvantageForm, mean: Numbers) -> None:
+    """Write the best actions m `[B, A]`, given outputs `[B, 1 + A + A(A + 1)/2]`."""
+    for b in range(mean.shape[0]):
+        for i in range(mean.shape[1]):
+            mean[b, i] = np.tanh(outputs[b, 1 + i]) if form.bounded else outputs[b, 1 + i]
+
+
+@kernel
+def action_values(
+    outputs: Numbers, action: Numbers, mean: Numbers, form: AdvantageForm, q: Numbers, d_q: Numbers
+) -> None:
+    """Write Q(s, a) `[B]` of actions `[B, A]`, and its gradient to the outputs, both `[B, 1 + A + A(A + 1)/2]`.
+
+    With e = a − m and u = Lᵀe it is ∂Q/∂L_ij = −2c e_i u_j and ∂Q/∂m = 2c L u. `mean` is what `means` wrote.
+    """
+    batch, actions = action.shape
+    kind = outputs.dtype.type
+    one, c2 = kind(1), kind(2 * form.c)
+    u = np.empty(actions, outputs.dtype)
+    for b in range(batch):
+        u[:] = 0
+        entry = 1 + actions
+        for i in range(actions):
+            e = action[b, i] - mean[b, i]
+            for j in range(i):
+                u[j] += outputs[b, entry] * e
+                entry += 1
+            u[i] += _positive(outputs[b, entry], form.softplus) * e
+            entry += 1
+        advantage = kind(0)
+        for j in range(actions):
+            advantage -= u[j] * u[j]
+        q[b] = outputs[b, 0] + kind(form.c) * advantage
+        d_q[b, 0] = one
+        entry = 1 + actions
+        for i in range(actions):
+            e = action[b, i] - mean[b, i]
+            pulled = kind(0)
+            for j in range(i):
+                pulled += outputs[b, entry] * u[j]
+                d_q[b, entry] = -c2 * e * u[j]
+                entry += 1
+            diagonal = _positive(outputs[b, entry], form.softplus)
+            slope = one - np.exp(-diagonal) if form.softplus else diagonal
+            d_q[b, entry] = -c2 * e * u[i] * slope
+            entry += 1
+            inner = one - mean[b, i] * mean[b, i] if form.bounded else one
+            d_q[b, 1 + i] = c2 * (pulled + diagonal * u[i]) * inner
+
+
+@kernel
+def _positive(x: float, softplus: bool) -> Any:
+    """Return exp(x), or log(1 + exp(x)), whose slope is 1 − exp(−itself)."""
+    if softplus:
+        return np.log1p(np.exp(-np.abs(x))) + (x if x > 0 else x - x)
+    return np.exp(x)
 
 
 @kernel
@@ -111,15 +177,15 @@ def _update(
     """Updates of every member, counted from `first`: ½ δ², and ReF-ER's mixture (eq. 10) if behaviours are known."""
     batch, actions = x.action.shape[1], x.action.shape[2]
     dtype, kind = net.network.parameters.dtype, net.network.parameters.dtype.type
-    outputs, nothing = np.empty((batch, outputs_of(net.network)), dtype), np.empty((batch, 0), dtype)
+    outputs, nothing = np.empty((batch, 1 + actions + actions * (actions + 1) // 2), dtype), np.empty((batch, 0), dtype)
     next_outputs, d_outputs = np.empty_like(outputs), np.empty_like(outputs)
     q_tm1, mean = np.empty(batch, dtype), np.empty((batch, actions), dtype)
     sigmas, d_mean, d_log_sigma = np.empty_like(mean), np.empty_like(mean), np.empty_like(mean)
-    slow, known = slow_copy(net), x.mu_mean.shape[2] > 0
+    known = x.mu_mean.shape[2] > 0
     updates = x.action.shape[0] // net.network.parameters.shape[0]
     for row in range(x.action.shape[0]):
         m, step = row // updates, first + row % updates
-        evaluate(slow, m, net.tape, of_member(x.next_observation, row), nothing, next_outputs)
+        evaluate(net.target, m, net.tape, of_member(x.next_observation, row), nothing, next_outputs)
         evaluate(net.network, m, net.tape, of_member(x.observation, row), nothing, outputs)
         means(outputs, form, mean)
         action_values(outputs, x.action[row], mean, form, q_tm1, d_outputs)
@@ -141,4 +207,4 @@ def _update(
                     d_outputs[b, 1 + i] += kind((1 - beta) / batch) * d_mean[b, i] * inner
         differentiate(net.network, m, net.tape, d_outputs, True, nothing)
         adam_step(net.network, m, net.adam, step, x.rate_factor[row])
-        track(slow, net.network, m, tau)
+        track(net.target, net.network, m, tau)

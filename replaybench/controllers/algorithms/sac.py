@@ -11,61 +11,60 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.controllers.agent import Batch
-from replaybench.controllers.algorithms.sac_first import update_first
-from replaybench.controllers.algorithms.sac_present import update_present
-from replaybench.controllers.checks import betas, between, counts, positive, widths
-from replaybench.controllers.exploration.process_noise import Explored, draw_active
+from replaybench.controllers.experiences import Experiences
+from replaybench.controllers.exploration.process_noise import Explored
 from replaybench.controllers.exploration.random_actions import RandomActions
 from replaybench.controllers.learner import Learner
-from replaybench.controllers.losses.squashed_gaussian import LOG_STD_BOUNDS
-from replaybench.controllers.losses.twin_critics import twin_room
-from replaybench.controllers.networks.adam import make_adam
+from replaybench.controllers.losses.td import targets
+from replaybench.controllers.losses.twin_critics import (
+    TwinRoom,
+    Twins,
+    fit_twins,
+    lesser_gradient,
+    lesser_value,
+    twin_room,
+)
+from replaybench.controllers.networks.adam import Adam, adam_step, make_adam, track
 from replaybench.controllers.networks.greedy_form import PolicyForm
-from replaybench.controllers.networks.mlp import Floats, PopulationMLP, Shape
+from replaybench.controllers.networks.mlp import Floats, Network, Shape, backward, forward
+from replaybench.controllers.networks.network import Learned
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.setting import LearnerSetting
+from replaybench.controllers.settings import Betas, Episodes, Number, Positive, Settings, Share, Widths
 from replaybench.data.errors import UserError
 from replaybench.data.kernel import kernel
 from replaybench.data.kernels import elementwise
-from replaybench.data.kernels.total import total
+from replaybench.data.streams import next_normal
 
 
 @dataclass(frozen=True, kw_only=True)
-class SACConfig:
+class SACConfig(Settings):
     """Settings. The paper's rates are 3e-4, with 256-256 units and batches of 256, which is slow on these plants.
 
-    `version = "first"` learns a value network beside the critics, whose slow copy gives the targets. `temperature` is
-    the weight α of the entropy; None learns it towards the entropy −A, from `first_temperature` on. The first version
-    has a fixed one, 0.2 in the work on replay that uses it, in units of the scaled reward. In the first
-    `warmup_episodes` episodes (rounds of steps, if updates follow steps) actions are uniformly random and nothing is
-    learned.
+    `version = "first"` has a value network, whose target network gives the targets. `temperature` is the weight α of
+    the entropy; None learns it towards the entropy −A, from `first_temperature` on. The first version has a fixed one,
+    0.2 in units of the scaled reward in the studies of replay that use it. In the first `warmup_episodes` episodes
+    (rounds of steps, if updates follow steps) actions are uniformly random and nothing is learned.
     """
 
     version: Literal["present", "first"] = "present"
-    actor_hidden: tuple[int, ...] = (64, 64)
-    critic_hidden: tuple[int, ...] = (64, 64)
-    actor_rate: float = 1e-3
-    critic_rate: float = 1e-3
-    temperature_rate: float = 1e-3
-    betas: tuple[float, float] = (0.9, 0.999)
-    epsilon: float = 1e-8
-    tau: float = 0.005
-    temperature: float | None = None
-    first_temperature: float = 1.0
-    batch_size: int = 64
-    replays_per_experience: float = 32.0
-    warmup_episodes: int = 0
+    actor_hidden: Widths = (64, 64)
+    critic_hidden: Widths = (64, 64)
+    actor_rate: Positive = 1e-3
+    critic_rate: Positive = 1e-3
+    temperature_rate: Positive = 1e-3
+    betas: Betas = (0.9, 0.999)
+    epsilon: Positive = 1e-8
+    tau: Share = 0.005
+    temperature: Positive | None = None
+    first_temperature: Positive = 1.0
+    batch_size: Number = 64
+    replays_per_experience: Positive = 32.0
+    warmup_episodes: Episodes = 0
     normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
 
     def __post_init__(self) -> None:
-        positive("SAC", actor_rate=self.actor_rate, critic_rate=self.critic_rate, epsilon=self.epsilon)
-        positive("SAC", temperature_rate=self.temperature_rate, replays_per_experience=self.replays_per_experience)
-        positive("SAC", temperature=self.temperature, first_temperature=self.first_temperature)
-        between("SAC", 0, 1, tau=self.tau)
-        betas("SAC", self.betas)
-        between("SAC", 0, np.inf, warmup_episodes=self.warmup_episodes)
-        counts("SAC", batch_size=self.batch_size)
-        widths("SAC", actor_hidden=self.actor_hidden, critic_hidden=self.critic_hidden)
+        super().__post_init__()
         if self.version == "first" and self.temperature is None:
             raise UserError('SAC: version = "first" has a fixed temperature; set it, e.g. temperature = 0.2')
 
@@ -75,23 +74,20 @@ class SAC(Learner):
 
     several_at_once = True
     metric_names: tuple[str, ...] = ("temperature",)
-    networks: dict[str, PopulationMLP]
 
     def __init__(self, config: SACConfig, setting: LearnerSetting) -> None:
-        m, s, a = len(setting.members), setting.task.observation_size, setting.task.action_size
+        s, a = setting.task.observation_size, setting.task.action_size
         critic = Shape((s, *config.critic_hidden, 1), actions=a, inject=0)
         shapes = {"actor": Shape((s, *config.actor_hidden, 2 * a)), "critic1": critic, "critic2": critic}
         if config.version == "first":
             shapes["value"] = Shape((s, *config.critic_hidden, 1))
-        super().__init__(config, setting, shapes, ["value"] if "value" in shapes else ["critic1", "critic2"])
-        self.actor = self.networks["actor"]
         rates = {"actor": config.actor_rate, **dict.fromkeys(("critic1", "critic2", "value"), config.critic_rate)}
-        adam: dict[str, Any] = {"betas": config.betas, "epsilon": config.epsilon}
-        self.adams = self._make_adams(rates, **adam)
-        self.log_temperature = self._numbers(math.log(config.temperature or config.first_temperature))
-        self.adams["temperature"] = make_adam(self.log_temperature, config.temperature_rate, **adam)
-        self.noise, self.random_actions = np.zeros((m, a)), RandomActions(setting.root, setting.members, a)
-        self.exploration_stream, self.update_stream = setting.stream("exploration"), setting.stream("update")
+        targets = ["value"] if "value" in shapes else ["critic1", "critic2"]
+        super().__init__(config, setting, shapes, rates, targets)
+        self.actor = self.networks["actor"]
+        self.log_temperature = self.free_numbers(math.log(config.temperature or config.first_temperature))
+        self.adams["temperature"] = make_adam(self.log_temperature, config.temperature_rate, **self._adam)
+        self.random_actions, self.update_stream = RandomActions(setting), setting.stream("update")
         self._learned = {name: self.learned(name) for name in shapes}
         self._room = twin_room(self._learned["critic1"].tape, config.batch_size, a, setting.dtype)
 
@@ -99,38 +95,41 @@ class SAC(Learner):
         if self.warming_up:
             self.random_actions.draw(active)
         else:
-            draw_active(self.exploration_stream.state, active, self.noise)
+            super()._advance(observation, active)
 
     def re_explore(self, observation: Floats) -> Explored:
-        """Return a ~ π(·|s) with the ε of the present step, while warming up its random action."""
+        """Return a ~ π(·|s) with the ε of the present step; during warm-up its random action."""
         if self.warming_up:
             return self.random_actions.explored(self.act(observation))
-        explored = self._tried(observation[:, None], self.noise[:, None])
+        explored = self._tried(observation[:, None], self.exploration.drawn[:, None])
         return Explored(explored.action[:, 0], explored.deviation[:, 0])
 
     def policy(self, observation: Floats) -> Floats:
         """Return tanh μ(s) `[M, N, A]` for observations `[M, N, S]`."""
         return self._greedy(self.seen(observation))
 
-    def sample(self, observation: Floats) -> Floats:
+    def _greedy(self, seen: Floats) -> Floats:
+        return elementwise.tanh(self.actor(seen)[..., : self.task.action_size])
+
+    def sample(self, observation: Floats, state: Floats | None = None) -> Floats:
         """Return a ~ π(·|s) `[M, N, A]` for observations `[M, N, S]`, drawn from the exploration streams."""
         members, count, _ = observation.shape
-        noise = self.exploration_stream.normal(count * self.task.action_size).reshape(members, count, -1)
+        noise = self.exploration.stream.normal(count * self.task.action_size).reshape(members, count, -1)
         return self._tried(observation, noise).action
 
     def _tried(self, observation: Floats, noise: Floats) -> Explored:
         """Return tanh(μ + σ ε) `[M, N, A]` for observations `[M, N, S]` and `noise` ε `[M, N, A]`."""
-        head = self.actor(self.seen(observation))
-        explored = Explored(np.empty(noise.shape, np.float32), np.empty(noise.shape[:2], np.float32))
-        _squash(head, noise, explored.action, explored.deviation)
-        return explored
+        mean, log_std = np.split(self.actor(self.seen(observation)), 2, axis=2)
+        spread = elementwise.exp(np.clip(log_std, *LOG_STD_BOUNDS))
+        action = elementwise.tanh(mean + spread * noise).astype(np.float32)
+        return Explored(action, np.abs(action - elementwise.tanh(mean)).sum(axis=2, dtype=np.float32))
 
     def policy_form(self) -> PolicyForm:
         """Return tanh μ among the actor's outputs."""
         return PolicyForm(self.actor, 0, self.task.action_size, "tanh")
 
     def value(self, observation: Floats) -> Floats:
-        """Return min_i Q_i(s, tanh μ(s)) `[M, N]`, in units of the reward times `reward_scale`."""
+        """Return min_i Q_i(s, tanh μ(s)) `[M, N]`."""
         seen = self.seen(observation)
         action = self._greedy(seen)
         both = (self.networks[name](seen, action)[:, :, 0] for name in ("critic1", "critic2"))
@@ -141,15 +140,12 @@ class SAC(Learner):
         alpha = elementwise.exp(self.log_temperature.parameters.astype(np.float64))
         return self.normaliser.rewards.restored(alpha * self.task.action_size * math.log(2.0))[:, 0]
 
-    def _greedy(self, seen: Floats) -> Floats:
-        return elementwise.tanh(self.actor(seen)[..., : self.task.action_size])
-
     def metrics(self, stored: Mapping[str, Floats]) -> Mapping[str, NDArray[Any]]:
         """Return α `[M]`."""
         return {"temperature": elementwise.exp(self.log_temperature.parameters[:, 0])}
 
     def weights(self) -> dict[str, NDArray[np.generic]]:
-        """Return the networks layer by layer; the actor's last layer gives μ, `log_std` stands beside it."""
+        """Return the networks layer by layer; the actor's last layer gives μ, `log_std` is separate."""
         named, actions = super().weights(), self.task.action_size
         last = len(self.config.actor_hidden)
         for part in ("weight", "bias"):
@@ -173,24 +169,169 @@ class SAC(Learner):
 
     def _further(self) -> dict[str, NDArray[Any]]:
         return {
+            **super()._further(),
             "log_temperature": self.log_temperature.parameters,
-            "exploration_stream": self.exploration_stream.state,
             "update_stream": self.update_stream.state,
             "warm_up_stream": self.random_actions.stream.state,
         }
 
 
+LOG_STD_BOUNDS = (-20.0, 2.0)
+_LOWEST, _HIGHEST = LOG_STD_BOUNDS
+_SOFTENING = 1e-6
+_LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
+
+
 @kernel
-def _squash(head: Floats, noise: NDArray[Any], action: Floats, deviation: Floats) -> None:
-    """Write tanh(μ + σ ε) `[M, N, A]`, and how far it is from tanh μ (‖·‖₁, `[M, N]`); head `[M, N, 2A]`: μ, log σ."""
-    actions, kind = action.shape[2], head.dtype.type
-    low, high = kind(LOG_STD_BOUNDS[0]), kind(LOG_STD_BOUNDS[1])
-    apart = np.empty(actions, np.float32)
-    for m in range(action.shape[0]):
-        for n in range(action.shape[1]):
+def draw_normals(stream: NDArray[np.uint64], noise: Floats) -> None:
+    """Fill `noise` `[B, A]` with standard normals from one member's stream."""
+    for b in range(noise.shape[0]):
+        for a in range(noise.shape[1]):
+            noise[b, a] = next_normal(stream)
+
+
+@kernel
+def sample(head: Floats, noise: Floats, action: Floats, log_prob: Floats) -> None:
+    """Write a = tanh(μ + σ ε) `[B, A]` and log π(a) `[B]` for a head `[B, 2A]` and ε `[B, A]`."""
+    actions = noise.shape[1]
+    kind = head.dtype.type
+    for b in range(noise.shape[0]):
+        total = kind(0)
+        for a in range(actions):
+            log_std = np.minimum(np.maximum(head[b, actions + a], kind(_LOWEST)), kind(_HIGHEST))
+            squashed = np.tanh(head[b, a] + np.exp(log_std) * noise[b, a])
+            correction = np.log(kind(1) - squashed * squashed + kind(_SOFTENING))
+            total -= kind(0.5) * noise[b, a] * noise[b, a] + log_std + kind(_LOG_ROOT_2PI) + correction
+            action[b, a] = squashed
+        log_prob[b] = total
+
+
+@kernel
+def sample_backward(
+    head: Floats, noise: Floats, action: Floats, d_action: Floats, d_log_prob: Floats, d_head: Floats
+) -> None:
+    """Write ∂L/∂head `[B, 2A]`, given ∂L/∂a `[B, A]` at fixed log π and ∂L/∂(log π) `[B]` of a `sample`.
+
+    With x = μ + σ ε: ∂log π/∂x = 2 a (1 − a²) / (1 − a² + 10⁻⁶), ∂log π/∂(log σ) at fixed x = −1 and
+    ∂x/∂(log σ) = σ ε. Where log σ is clamped its gradient is zero.
+    """
+    actions = noise.shape[1]
+    kind = head.dtype.type
+    for b in range(noise.shape[0]):
+        for a in range(actions):
+            slope = kind(1) - action[b, a] * action[b, a]
+            by_squashing = kind(2) * action[b, a] * slope / (slope + kind(_SOFTENING))
+            d_x = d_action[b, a] * slope + d_log_prob[b] * by_squashing
+            log_std = head[b, actions + a]
+            d_head[b, a] = d_x
+            clamped = log_std < kind(_LOWEST) or log_std > kind(_HIGHEST)
+            d_head[b, actions + a] = kind(0) if clamped else d_x * np.exp(log_std) * noise[b, a] - d_log_prob[b]
+
+
+@kernel
+def temper(
+    log_temperature: Network, m: int, adam: Adam, log_prob: Floats, weight: Floats, step: int, rate_factor: float,
+    target_entropy: float,
+) -> None:  # fmt: skip
+    """Do one step of member m on J(α) = −log α · mean_b w_b (log π(a_b|s_b) + H̄) (eq. 18, in log α as usual)."""
+    total = 0.0
+    for b in range(log_prob.size):
+        total += weight[b] * (log_prob[b] + target_entropy)
+    log_temperature.gradient[m, 0] = -total / log_prob.size
+    adam_step(log_temperature, m, adam, step, rate_factor)
+
+
+@kernel
+def update_present(
+    actor: Learned, critics: Twins, log_temperature: Network, temperature_adam: Adam, automatic: bool, room: TwinRoom,
+    x: Experiences, tau: float, target_entropy: float, stream: NDArray[np.uint64], first: int, delta: Floats,
+) -> None:  # fmt: skip
+    """Update every member by the present version (2018b, Algorithm 1), from number `first`.
+
+    ε is drawn for successors, then for states.
+    """
+    batch, actions = x.action.shape[1], x.action.shape[2]
+    kind = room.q.dtype.type
+    pi, noise = np.empty((batch, actions), room.q.dtype), np.empty((batch, actions), room.q.dtype)
+    head, d_head = np.empty((batch, 2 * actions), room.q.dtype), np.empty((batch, 2 * actions), room.q.dtype)
+    log_prob, d_log_prob = np.empty(batch, room.q.dtype), np.empty(batch, room.q.dtype)
+    y = np.empty_like(room.q)
+    nothing = np.empty((batch, 0), room.q.dtype)
+    updates = x.action.shape[0] // actor.network.parameters.shape[0]
+    for row in range(x.action.shape[0]):
+        m, step = row // updates, first + row % updates
+        alpha = np.exp(log_temperature.parameters[m, 0])
+
+        forward(actor.network, m, actor.tape, x.next_observation[row], nothing, head)
+        draw_normals(stream[m], noise)
+        sample(head, noise, pi, log_prob)
+        lesser_value((critics[0].target, critics[1].target), m, room, x.next_observation[row], pi)
+        for b in range(batch):
+            room.q[b, 0] -= alpha * log_prob[b]
+        targets(x, row, room.q, y)
+        fit_twins(critics, m, room, x, row, y, 0.5, step, delta[row])
+
+        forward(actor.network, m, actor.tape, x.observation[row], nothing, head)
+        draw_normals(stream[m], noise)
+        sample(head, noise, pi, log_prob)
+        lesser_gradient(critics, m, room, x.observation[row], pi)
+        for b in range(batch):
+            share = kind(1 / batch) * x.actor_weight[row, b]
+            d_log_prob[b] = alpha * share
             for a in range(actions):
-                mean, log_std = head[m, n, a], head[m, n, actions + a]
-                log_std = low if log_std < low else high if log_std > high else log_std
-                action[m, n, a] = np.tanh(mean + np.exp(log_std) * noise[m, n, a])
-                apart[a] = abs(action[m, n, a] - np.float32(np.tanh(mean)))
-            deviation[m, n] = total(apart)
+                room.d_action[b, a] *= -share
+        sample_backward(head, noise, pi, room.d_action, d_log_prob, d_head)
+        backward(actor.network, m, actor.tape, d_head, True, nothing)
+        adam_step(actor.network, m, actor.adam, step, x.rate_factor[row])
+        if automatic:
+            weight, rate = x.actor_weight[row], x.rate_factor[row]
+            temper(log_temperature, m, temperature_adam, log_prob, weight, step, rate, target_entropy)
+        for i in range(2):
+            track(critics[i].target, critics[i].network, m, tau)
+
+
+@kernel
+def update_first(
+    actor: Learned, critics: Twins, value: Learned, room: TwinRoom, x: Experiences, tau: float, temperature: float,
+    stream: NDArray[np.uint64], first: int, delta: Floats,
+) -> None:  # fmt: skip
+    """Update every member by the first version (Haarnoja et al. 2018a, Algorithm 1), from number `first`.
+
+    Equations 5, 7 and 12, with the lesser critic in 5 and 12. All gradients are taken at the weights before the update.
+    The temperature has the place of the paper's reward scale. Wang & Ross (2019) and Sun et al. (2020) measure their
+    replay strategies on this version.
+    """
+    batch, actions = x.action.shape[1], x.action.shape[2]
+    kind = room.q.dtype.type
+    alpha = kind(temperature)
+    pi, noise = np.empty((batch, actions), room.q.dtype), np.empty((batch, actions), room.q.dtype)
+    head, d_head = np.empty((batch, 2 * actions), room.q.dtype), np.empty((batch, 2 * actions), room.q.dtype)
+    log_prob, d_log_prob = np.empty(batch, room.q.dtype), np.empty(batch, room.q.dtype)
+    y, v, d_v = np.empty_like(room.q), np.empty_like(room.q), np.empty_like(room.q)
+    nothing = np.empty((batch, 0), room.q.dtype)
+    updates = x.action.shape[0] // actor.network.parameters.shape[0]
+    for row in range(x.action.shape[0]):
+        m, step = row // updates, first + row % updates
+        forward(actor.network, m, actor.tape, x.observation[row], nothing, head)
+        draw_normals(stream[m], noise)
+        sample(head, noise, pi, log_prob)
+        lesser_gradient(critics, m, room, x.observation[row], pi)
+
+        forward(value.network, m, value.tape, x.observation[row], nothing, v)
+        for b in range(batch):
+            soft = room.q[b, 0] - alpha * log_prob[b]
+            d_v[b, 0] = kind(1 / batch) * x.weight[row, b] * (v[b, 0] - soft)
+            share = kind(1 / batch) * x.actor_weight[row, b]
+            d_log_prob[b] = alpha * share
+            for a in range(actions):
+                room.d_action[b, a] *= -share
+        backward(value.network, m, value.tape, d_v, True, nothing)
+        sample_backward(head, noise, pi, room.d_action, d_log_prob, d_head)
+        backward(actor.network, m, actor.tape, d_head, True, nothing)
+
+        forward(value.target, m, value.tape, x.next_observation[row], nothing, v)
+        targets(x, row, v, y)
+        fit_twins(critics, m, room, x, row, y, 0.5, step, delta[row])
+        adam_step(value.network, m, value.adam, step, x.rate_factor[row])
+        adam_step(actor.network, m, actor.adam, step, x.rate_factor[row])
+        track(value.target, value.network, m, tau)

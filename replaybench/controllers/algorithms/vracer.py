@@ -5,88 +5,102 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.controllers.agent import Batch
-from replaybench.controllers.algorithms.vracer_update import SUCCESSORS, HeadForm, update_members
-from replaybench.controllers.checks import betas, between, counts, positive, widths
-from replaybench.controllers.exploration.process_noise import Explored, draw_active
-from replaybench.controllers.first_value import FirstValue
-from replaybench.controllers.losses.gaussian import divergence
+from replaybench.controllers.experiences import Experiences
+from replaybench.controllers.exploration.process_noise import Explored
+from replaybench.controllers.learner import Learner
+from replaybench.controllers.losses.gaussian import divergence, divergence_gradient, importance_weights
 from replaybench.controllers.memory.config import MemoryConfig
-from replaybench.controllers.memory.learner import RememberingLearner
 from replaybench.controllers.memory.memory import FIELD
-from replaybench.controllers.networks.greedy_form import PolicyForm, Squash
+from replaybench.controllers.networks.adam import adam_step, make_adam
+from replaybench.controllers.networks.greedy_form import PolicyForm
 from replaybench.controllers.networks.mlp import Floats, Shape
+from replaybench.controllers.networks.network import (
+    AnyTape,
+    Approximator,
+    Inputs,
+    Learned,
+    differentiate,
+    evaluate,
+    of_member,
+    of_samples,
+)
 from replaybench.controllers.normaliser import NormaliseConfig
-from replaybench.controllers.refer.stored_returns import StoredReturns
+from replaybench.controllers.refer.density import BEHAVIOUR
+from replaybench.controllers.refer.rules import Rules, gives_gradient
+from replaybench.controllers.refer.stored_returns import Q_RET, TRUNCATED, StoredReturns
 from replaybench.controllers.setting import LearnerSetting
+from replaybench.controllers.settings import Betas, Episodes, Number, Positive, Settings, Widths
+from replaybench.data.kernel import kernel
 from replaybench.data.kernels import elementwise
 
-METRICS = ("kl", "far", "beta", "sigma")
-BEHAVIOUR = ("behaviour_mean", "behaviour_log_sigma")
+SUCCESSORS = 16
+"""Successors of truncated steps, few in a batch, are evaluated so many at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class VRACERConfig:
+class VRACERConfig(Settings):
     """Settings with which V-RACER with ReF-ER learns on the pendulum.
 
-    The paper has 2 × 128 SoftSign units, batches of 256, γ 0.995 and a rate of 1e-4, for 10⁶ steps and more: too slow
-    to judge before. Its `sigma` is an output of the network, that of the authors' public code a parameter of its own,
-    √0.2 at first (`first_sigma`), where it stays if it is `fixed`. Where the mean is `bounded`, it is so by tanh;
-    actions never are.
+    The paper has 2 × 128 SoftSign units, batches of 256, γ 0.995 and a rate of 1e-4, for 10⁶ steps and more. Its
+    `sigma` is an output of the network (`network`), that of the authors' public code a parameter (`free`), √0.2 at
+    first (`first_sigma`); `fixed` keeps that value. With `bounded` tanh bounds the mean; actions are never bounded.
     """
 
-    hidden: tuple[int, ...] = (64, 64)
+    hidden: Widths = (64, 64)
     activation: Literal["tanh", "softsign", "relu"] = "tanh"
-    learning_rate: float = 1e-3
-    betas: tuple[float, float] = (0.9, 0.999)
-    epsilon: float = 1e-8
+    learning_rate: Positive = 1e-3
+    betas: Betas = (0.9, 0.999)
+    epsilon: Positive = 1e-8
     sigma: Literal["free", "fixed", "network"] = "free"
-    first_sigma: float = 0.2**0.5
+    first_sigma: Positive = 0.2**0.5
     bounded: bool = False
-    batch_size: int = 64
-    replays_per_experience: float = 64.0
-    warmup_episodes: int = 5
+    batch_size: Number = 64
+    replays_per_experience: Positive = 64.0
+    warmup_episodes: Episodes = 5
     normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
     memory: MemoryConfig | None = None
 
-    def __post_init__(self) -> None:
-        positive("V-RACER", learning_rate=self.learning_rate, epsilon=self.epsilon, first_sigma=self.first_sigma)
-        positive("V-RACER", replays_per_experience=self.replays_per_experience)
-        betas("V-RACER", self.betas)
-        between("V-RACER", 0, np.inf, warmup_episodes=self.warmup_episodes)
-        counts("V-RACER", batch_size=self.batch_size)
-        widths("V-RACER", hidden=self.hidden)
+
+class HeadForm(NamedTuple):
+    """How outputs are read: whether log σ is a separate parameter, and whether tanh bounds the mean."""
+
+    free: bool
+    bounded: bool
 
 
-class VRACER(RememberingLearner):
+class VRACER(Learner):
     """M independent networks with outputs V, the mean of a Gaussian policy and, if `sigma` is the network's, log σ.
 
-    What the policy samples is stored and enters importance weights as sampled; the environment clips what it applies.
-    Returns are traces along stored episodes (`StoredReturns`). Without ReF-ER this is plain replay, |log ρ| ≤ 7.
+    Samples of the policy are stored, and used in importance weights, without bounds; the environment clips what it
+    applies. Returns are traces along stored episodes (`StoredReturns`). Without ReF-ER this is plain replay,
+    |log ρ| ≤ 7.
     """
+
+    supports_refer = True
 
     def __init__(self, config: VRACERConfig, setting: LearnerSetting) -> None:
         task, a, rate = setting.task, setting.task.action_size, config.learning_rate
         outputs = 1 + 2 * a if config.sigma == "network" else 1 + a
         shapes = {"network": Shape((task.observation_size, *config.hidden, outputs), activation=config.activation)}
-        super().__init__(config, setting, shapes, (), rate, scheme="xavier", output_scale=0.1)
-        self.network, self.deviation = self.networks["network"], self._numbers(math.log(config.first_sigma), a)
+        super().__init__(config, setting, shapes, {"network": rate}, scheme="xavier", output_scale=0.1)
+        self.network, self.deviation = self.networks["network"], self.free_numbers(math.log(config.first_sigma), a)
         self.networks = {"network": self.network, "log_sigma": self.deviation}
-        rates = {"network": rate, "log_sigma": 0.0 if config.sigma == "fixed" else rate}
-        self.adams = self._make_adams(rates, betas=config.betas, epsilon=config.epsilon)
-        self._policy, self._spread = self.learned("network"), self._with_tape("log_sigma", self.deviation.tape(1))
+        self.adams["log_sigma"] = make_adam(self.deviation, 0.0 if config.sigma == "fixed" else rate, **self._adam)
+        numbers = self.deviation.network
+        self._spread = Learned(numbers, numbers, self.adams["log_sigma"], self.deviation.tape(1))
+        self._policy = self.learned("network")
         self._successors = self.memory.tape("network", SUCCESSORS)
         factor = self.normaliser.rewards.factor
         self.traces = StoredReturns(self.refer, self.steps, len(setting.members), task.discount, factor)
         self.first_value = FirstValue(len(setting.members), task.discount)
         self.fields = {**dict.fromkeys(BEHAVIOUR, a), **self.memory.fields}
-        self.metric_names = self.memory.metric_names(METRICS)
-        self.stream, self.noise = setting.stream("exploration"), np.zeros((len(setting.members), a))
+        self.metric_names = self.memory.metric_names(("kl", "far", "beta", "sigma"))
 
     def _heads(self, observation: Floats, state: Floats | None) -> tuple[Floats, Floats, Floats]:
         """Return V `[M, N]`, mean and log σ `[M, N, A]` for observations `[M, N, S]`."""
@@ -97,15 +111,10 @@ class VRACER(RememberingLearner):
         log_sigma = first + outputs[:, :, 1 + a :] if self.config.sigma == "network" else first
         return outputs[:, :, 0], mean, log_sigma
 
-    def _advance(self, observation: Floats, active: NDArray[np.bool_]) -> None:
-        self.memory.advance(self.seen(observation), active)
-        draw_active(self.stream.state, active, self.noise)
-
     def re_explore(self, observation: Floats) -> Explored:
         """Return a sample `[M, A]` of the policy with the draw of the present step."""
-        heads = self._heads(observation[:, None], self.memory.before[:, None])
-        value, mean, log_sigma = (head[:, 0] for head in heads)
-        action = (mean + elementwise.exp(log_sigma) * self.noise).astype(np.float32)
+        value, mean, log_sigma = (head[:, 0] for head in self._heads(observation[:, None], self.memory.state))
+        action = (mean + elementwise.exp(log_sigma) * self.exploration.drawn).astype(np.float32)
         extras = {"behaviour_mean": mean, "behaviour_log_sigma": log_sigma, "value": value[:, None]}
         stored = {name: array.astype(np.float32) for name, array in extras.items()}
         return self.memory.with_memory(Explored(action, np.abs(action - mean).sum(axis=1), stored))
@@ -118,7 +127,7 @@ class VRACER(RememberingLearner):
         ended: NDArray[np.bool_],
         active: NDArray[np.bool_],
     ) -> Mapping[str, Floats]:
-        """Return the traces `truncated`, and `q_ret`, which counts where an episode ends; `[M, 1]`."""
+        """Return the traces `truncated`, and `q_ret`, which is used where an episode ends; `[M, 1]`."""
         super().on_step(reward, successor, terminated, ended, active)
         self.first_value.update(reward, terminated, ended, active)
         return self._last_return(reward, successor, terminated, ended)
@@ -126,11 +135,11 @@ class VRACER(RememberingLearner):
     def on_recorded_step(
         self, experience: Mapping[str, Floats], ended: NDArray[np.bool_], active: NDArray[np.bool_]
     ) -> Mapping[str, Floats]:
-        """Return the traces `value`, V(s), `truncated`, `q_ret` of a recorded experience, `[M, 1]`, and its memory."""
-        remembered = self._remember_recorded(experience, ended, active)
+        """Return the traces `value`, V(s), `truncated`, `q_ret` of a recorded experience, `[M, 1]`, and its state."""
+        remembered = super().on_recorded_step(experience, np.zeros_like(ended), active)
         reward, terminated = experience["reward"][:, 0], experience["terminated"][:, 0] != 0
         self.first_value.update(reward, terminated, ended, active)
-        value = self._heads(experience["observation"][:, None], self.memory.before[:, None])[0]
+        value = self._heads(experience["observation"][:, None], self.memory.state)[0]
         last = self._last_return(reward, experience["next_observation"], terminated, ended)
         self.memory.forget(ended)
         return {"value": value, **last, **remembered}
@@ -139,8 +148,8 @@ class VRACER(RememberingLearner):
         self, reward: NDArray[Any], successor: Floats, terminated: NDArray[np.bool_], ended: NDArray[np.bool_]
     ) -> dict[str, Floats]:
         truncated = ended & ~terminated
-        there = self.memory.after[:, None]
-        value = self._heads(successor[:, None], there)[0][:, 0] if truncated.any() else np.zeros(len(ended))
+        after = self.memory.after[:, None]
+        value = self._heads(successor[:, None], after)[0][:, 0] if truncated.any() else np.zeros(len(ended))
         q_ret = self.normaliser.rewards.factor * reward + self.task.discount * np.where(truncated, value, 0)
         return {"truncated": truncated[:, None].astype(np.float32), "q_ret": q_ret[:, None].astype(np.float32)}
 
@@ -151,20 +160,19 @@ class VRACER(RememberingLearner):
     def sample(self, observation: Floats, state: Floats | None = None) -> Floats:
         """Return samples of the policy `[M, N, A]`, unbounded, drawn from the exploration streams."""
         _, mean, log_sigma = self._heads(observation, state)
-        noise = self.stream.normal(mean[0].size).reshape(mean.shape)
+        noise = self.exploration.stream.normal(mean[0].size).reshape(mean.shape)
         return np.asarray(mean + elementwise.exp(log_sigma) * noise, mean.dtype)
 
     def policy_form(self) -> PolicyForm:
         """Return the mean among the outputs."""
-        squash: Squash = "tanh" if self.config.bounded else "clip"
-        return PolicyForm(self.networks["network"], 1, self.task.action_size, squash)
+        return PolicyForm(self.network, 1, self.task.action_size, "tanh" if self.config.bounded else "clip")
 
     def value(self, observation: Floats, state: Floats | None = None) -> Floats:
-        """Return V(s) `[M, N]`, in units of the reward times the task's `reward_scale`."""
+        """Return V(s) `[M, N]`."""
         return self.normaliser.rewards.restored(self._heads(observation, state)[0])
 
     def metrics(self, stored: Mapping[str, Floats]) -> Mapping[str, NDArray[Any]]:
-        """Return `kl`, the mean of D_KL(μ‖π) over a sample `[M, n, …]` of what is stored; `far` n_far/N; `beta`; σ."""
+        """Return `kl`, the mean of D_KL(μ‖π) over a sample `[M, n, …]` of experiences; `far` n_far/N; `beta`; σ."""
         pi = [np.asarray(head, np.float64) for head in self._heads(stored["observation"], stored.get(FIELD))[1:]]
         kl = divergence(*pi, *(stored[name].astype(np.float64) for name in BEHAVIOUR))
         sigma = elementwise.exp(pi[1]).mean(axis=(1, 2))
@@ -172,28 +180,181 @@ class VRACER(RememberingLearner):
 
     def update(self, batch: Batch) -> dict[str, Floats]:
         """Do one update; annotate `td_error` Q_ret − V, and for the traces `rho`, `value` and `bootstrap`, `[M, B]`."""
-        first = self.begin_updates(batch)
+        first, config = self.begin_updates(batch), self.config
         if not self.first_value.taken[0]:
-            self._begin_with(self.first_value.take())
-        config, x = self.config, self.experiences(batch, first)
+            *_, bias = (array for name, array in self.network.named_weights("").items() if name.endswith("bias"))
+            bias[:, 0] = self.normaliser.rewards.factor * self.first_value.take()
         delta, rho, value, bootstrap = (np.zeros(batch.weight.shape, self.setting.dtype) for _ in range(4))
         assert batch.traces is not None
         form = HeadForm(config.sigma != "network", config.bounded)
         nets = self._policy, self._successors, self._spread
-        rules = self.refer.rules(first)
+        x, rules = self.experiences(batch, first), self.refer.rules(first)
         update_members(*nets, form, x, batch.traces, rules, first, delta, rho, value, bootstrap)
         return {"td_error": delta, "rho": rho, "value": value, "bootstrap": bootstrap}
 
-    def _begin_with(self, value: NDArray[np.float64]) -> None:
-        """Let V be `value` `[M]` at first, beside what states differ in."""
-        *_, bias = (array for name, array in self.network.named_weights("").items() if name.endswith("bias"))
-        bias[:, 0] = self.normaliser.rewards.factor * value
-
     def load_weights(self, weights: Mapping[str, NDArray[np.generic]]) -> None:
-        """Take over `weights` of as many members; V is among them, so that no first value takes its place."""
+        """Load `weights` of as many members; V is among them, so that the mean first return is not used."""
         super().load_weights(weights)
         self.first_value.taken[:] = True
 
     def _further(self) -> dict[str, NDArray[Any]]:
-        own = {"exploration_stream": self.stream.state, "noise": self.noise, "beta": self.refer.beta}
-        return {**own, **self.first_value.state_dict(), **self.traces.state_dict(), **self.memory.state_dict()}
+        own = {"noise": self.exploration.drawn, "beta": self.refer.beta}
+        return {**super()._further(), **own, **self.first_value.state_dict(), **self.traces.state_dict()}
+
+
+class FirstValue:
+    """Mean discounted return of the episodes before the first update, of each member: the critic's first value.
+
+    A value far from 0 is learned slowly, and meanwhile all advantages have one sign. The mean V̄ over all n steps
+    weighs each reward r[j], j steps after its episode's start, by w[j] = 1 + γ + … + γʲ; after a last step that is not
+    terminal another V̄ follows: n V̄ = Σ w[j] r[j] + V̄ Σ γ w[last].
+
+    Args:
+        members: M.
+        discount: γ.
+
+    Attributes:
+        weighted: float64 `[M]`, Σ w r of unscaled rewards.
+        steps: float64 `[M]`, n − Σ γ w[last] of finished episodes.
+        reach: float64 `[M]`, w of the latest step, 0 where an episode begins.
+        taken: bool `[1]`, whether the critic uses it; nothing is collected then.
+    """
+
+    def __init__(self, members: int, discount: float) -> None:
+        self.discount = discount
+        self.weighted, self.steps, self.reach = np.zeros(members), np.zeros(members), np.zeros(members)
+        self.taken = np.zeros(1, np.bool_)
+
+    def update(
+        self, reward: NDArray[Any], terminated: NDArray[np.bool_], ended: NDArray[np.bool_], active: NDArray[np.bool_]
+    ) -> None:
+        """Add a step, `[M]` each, of the `active` members."""
+        if self.taken[0]:
+            return
+        self.reach = np.where(active, 1 + self.discount * self.reach, self.reach)
+        self.weighted += np.where(active, self.reach * reward, 0)
+        self.steps += active - np.where(active & ended & ~terminated, self.discount * self.reach, 0)
+        self.reach[active & ended] = 0
+
+    def take(self) -> NDArray[np.float64]:
+        """Return V̄ `[M]` in units of rewards, 0 where nothing was collected, and stop collecting."""
+        self.taken[0] = True
+        steps = self.steps - self.discount * self.reach  # an unfinished episode continues with V̄
+        return np.divide(self.weighted, steps, out=np.zeros_like(steps), where=steps > 0)
+
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """Return its arrays, by name."""
+        return {f"first_value.{name}": getattr(self, name) for name in ("weighted", "steps", "reach", "taken")}
+
+
+@kernel
+def update_members(
+    net: Learned, successor_tape: AnyTape, deviation: Learned, form: HeadForm, x: Experiences, traces: Floats,
+    rules: Rules, step: int, delta: Floats, rho: Floats, value: Floats, bootstrap: Floats,
+) -> None:  # fmt: skip
+    """One update of every member, with the returns that are stored (paper, section 2: V-RACER)."""
+    batch, actions = x.action.shape[1], x.action.shape[2]
+    network, kind = net.network, net.network.parameters.dtype.type
+    width = 1 + actions if form.free else 1 + 2 * actions
+    outputs = np.empty((batch, width), network.parameters.dtype)
+    d_outputs = np.empty_like(outputs)
+    mean, log_sigma = np.empty((batch, actions), outputs.dtype), np.empty((batch, actions), outputs.dtype)
+    d_mean, d_log_sigma = np.empty_like(mean), np.empty_like(mean)
+    nothing = np.empty((batch, 0), outputs.dtype)
+    for m in range(x.action.shape[0]):
+        s_t, beta = of_member(x.next_observation, m), rules.beta[m]
+        _successor_values(network, m, successor_tape, s_t, traces[m], width, bootstrap[m])
+        evaluate(network, m, net.tape, of_member(x.observation, m), nothing, outputs)
+        read_policy(outputs, deviation.network.parameters[m], form, mean, log_sigma)
+        importance_weights(x.action[m], mean, log_sigma, x.mu_mean[m], x.mu_log_sigma[m], rho[m])
+        for b in range(batch):
+            value[m, b] = outputs[b, 0]
+            delta[m, b] = traces[m, b, Q_RET] - value[m, b]
+        if rules.pull:
+            divergence_gradient(mean, log_sigma, x.mu_mean[m], x.mu_log_sigma[m], rules.mu_pi, d_mean, d_log_sigma)
+        else:
+            d_mean[:], d_log_sigma[:] = 0, 0
+        policy_gradient(
+            x.action[m], mean, log_sigma, rho[m], delta[m], x.actor_weight[m], rules, beta, d_mean, d_log_sigma
+        )
+        value_gradient(rho[m], delta[m], x.weight[m], rules, beta, d_outputs[:, 0])
+        spread = deviation.network.gradient[m]
+        spread[:] = 0
+        for b in range(batch):
+            for i in range(actions):
+                inner = kind(1) - mean[b, i] * mean[b, i] if form.bounded else kind(1)
+                d_outputs[b, 1 + i] = d_mean[b, i] * inner
+                if form.free:
+                    spread[i] += d_log_sigma[b, i]
+                else:
+                    d_outputs[b, 1 + actions + i] = d_log_sigma[b, i]
+        differentiate(network, m, net.tape, d_outputs, True, nothing)
+        adam_step(network, m, net.adam, step, x.rate_factor[m])
+        if form.free:
+            adam_step(deviation.network, m, deviation.adam, step, x.rate_factor[m])
+
+
+@kernel
+def policy_gradient(
+    action: Floats, mean: Floats, log_sigma: Floats, rho: Floats, advantage: Floats, weight: Floats,
+    rules: Rules, beta: float, d_mean: Floats, d_log_sigma: Floats,
+) -> None:  # fmt: skip
+    """Replace gradients of the divergence `[B, A]` by those of the policy's loss, to mean and log σ (eq. 5, 10).
+
+    The loss is the batch's mean of −β w ρ A log π(a|s) where near-policy (ρ held fixed), plus (1 − β) D_KL everywhere.
+    """
+    batch = action.shape[0]
+    kind = mean.dtype.type
+    one = kind(1)
+    attraction = kind((1 - beta) / batch)
+    for b in range(batch):
+        used = gives_gradient(rho[b], rules)
+        limited = kind(rules.limit) if rho[b] > rules.limit else rho[b]
+        factor = kind(beta / batch) * weight[b] * advantage[b] * limited if used else kind(0)
+        for i in range(action.shape[1]):
+            inverse = np.exp(-log_sigma[b, i])
+            z = (action[b, i] - mean[b, i]) * inverse
+            d_mean[b, i] = attraction * d_mean[b, i] - factor * z * inverse
+            d_log_sigma[b, i] = attraction * d_log_sigma[b, i] - factor * (z * z - one)
+
+
+@kernel
+def value_gradient(rho: Floats, advantage: Floats, weight: Floats, rules: Rules, beta: float, d_value: Floats) -> None:
+    """Write the gradient to V `[B]` of the batch's mean of ½ β w (V − V_tbc)², V_tbc held fixed (eq. 9, 10)."""
+    batch = rho.size
+    kind = rho.dtype.type
+    for b in range(batch):
+        used = gives_gradient(rho[b], rules)
+        kept = kind(1) if rho[b] > 1 else rho[b]
+        d_value[b] = kind(-beta / batch) * weight[b] * kept * advantage[b] if used else kind(0)
+
+
+@kernel
+def read_policy(outputs: Floats, first: Floats, form: HeadForm, mean: Floats, log_sigma: Floats) -> None:
+    """Read mean and log σ `[B, A]` from the outputs; `first` `[A]` is log σ, or what it is at first."""
+    actions = mean.shape[1]
+    for b in range(mean.shape[0]):
+        for i in range(actions):
+            mean[b, i] = np.tanh(outputs[b, 1 + i]) if form.bounded else outputs[b, 1 + i]
+            log_sigma[b, i] = first[i] if form.free else first[i] + outputs[b, 1 + actions + i]
+
+
+@kernel
+def _successor_values(
+    network: Approximator, m: int, tape: AnyTape, then: Inputs, traces: Floats, width: int, value: Floats
+) -> None:
+    """Write V(s′) `[B]` of the samples at which an episode was cut off; leave the others."""
+    kind = network.parameters.dtype
+    samples, outputs = np.empty(SUCCESSORS, np.int64), np.empty((SUCCESSORS, width), kind)
+    nothing = np.empty((SUCCESSORS, 0), kind)
+    found, b = 0, 0
+    while b < value.size:
+        if traces[b, TRUNCATED] > 0:
+            samples[found] = b
+            found += 1
+        b += 1
+        if found == SUCCESSORS or (b == value.size and found > 0):
+            evaluate(network, m, tape, of_samples(then, samples[:found]), nothing[:found], outputs[:found])
+            for i in range(found):
+                value[samples[i]] = outputs[i, 0]
+            found = 0

@@ -11,20 +11,19 @@ from numpy.typing import NDArray
 from replaybench.controllers.agent import Batch, Floats
 from replaybench.controllers.cuda.mlp import DeviceMLP, adam_factors, adam_step, track
 from replaybench.controllers.cuda.update_phase import DevicePhase, Inputs
-from replaybench.controllers.exploration.learner import DeterministicLearner
-from replaybench.controllers.networks.network import feed_forward
+from replaybench.controllers.learner import Learner
 
 
 class DeviceDDPG:
-    """What `DDPG._update` does, for all members at once; the symbols are those of de Bruin et al. (2018), eqs 4 to 6.
+    """`DDPG._update` for all members at once; symbols of de Bruin et al. (2018), eqs 4 to 6.
 
     Args:
-        learner: a DDPG without ReF-ER, parameter noise and memory; its arrays become a copy of what is on the device.
+        learner: a DDPG without ReF-ER, parameter noise and memory; its arrays become a copy of those on the device.
         device: a CUDA device; a CPU, slowly, for tests.
         graphs: whether updates are captured in CUDA graphs.
     """
 
-    def __init__(self, learner: DeterministicLearner, device: torch.device | str, graphs: bool = True) -> None:
+    def __init__(self, learner: Learner, device: torch.device | str, graphs: bool = True) -> None:
         self.learner, self.device = learner, torch.device(device)
         learner.several_at_once = False  # what is here gathers updates itself
         if self.device.type == "cuda":
@@ -34,7 +33,7 @@ class DeviceDDPG:
         self._stale: set[str] = set()
         m, b = len(learner.networks["actor"].parameters), config.batch_size
         self.actor, self.actor_target, self.critic, self.critic_target = (
-            DeviceMLP(feed_forward(network, "an update on a device"), self.tensors[name], b)
+            DeviceMLP(network, self.tensors[name], b)
             for name, network in (
                 ("actor", learner.networks["actor"]), ("actor_target", learner.networks["actor"]),
                 ("critic", learner.networks["critic"]), ("critic_target", learner.networks["critic"]),
@@ -66,20 +65,20 @@ class DeviceDDPG:
         self._phase.run(map(self._given, batches))
 
     def fetch(self, *names: str) -> None:
-        """Bring those of the learner's `trained` arrays up to date, all of them if none is named."""
+        """Copy those of the learner's `trained` arrays, or all of them, from the device."""
         arrays = self.learner.trained()
         for name in self._stale & set(names or arrays):
             torch.from_numpy(arrays[name]).copy_(self.tensors[name])
             self._stale.remove(name)
 
     def push(self) -> None:
-        """Continue with what the learner's `trained` arrays hold."""
+        """Copy the learner's `trained` arrays to the device."""
         for name, array in self.learner.trained().items():
             self.tensors[name].copy_(torch.from_numpy(array))
         self._stale.clear()
 
     def _given(self, batch: Batch) -> dict[str, NDArray[np.floating]]:
-        """Return an update's inputs; what is cheap and differs from step to step is computed here."""
+        """Return an update's inputs, with the factors that differ from step to step."""
         learner = self.learner
         learner.steps += 1
         step, seen = int(learner.steps[0]), learner.normaliser.observations

@@ -1,9 +1,8 @@
-"""Networks, Adam and target tracking of a population in PyTorch: what learners' updates on a device are made of.
+"""Networks, Adam and target tracking of a population in PyTorch, for updates on a device. Importing it imports PyTorch.
 
-Every operation works on all members at once: batched products, and elementwise passes over flat `[M, P]` tensors. As
-in `networks/mlp.py`, the backward pass is written by hand. No function here waits for the device or asks it for a
-value, so that all can be captured into CUDA graphs. Members do not mix, but unlike on the CPU, in which order the
-library adds may depend on M. Importing this module imports PyTorch.
+Every operation works on all members at once. As in `networks/mlp.py`, the backward pass is written by hand. No function
+waits for the device or reads a value from it, so that all can be captured in CUDA graphs. Unlike on the CPU, the order
+of sums may depend on M.
 """
 
 from __future__ import annotations
@@ -83,10 +82,10 @@ class DeviceMLP:
 
 
 def adam_factors(adam: Adam, step: int, rate_factor: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Return all in Adam that changes from one update to the next, `[M, 3]`: step size, shrinkage, √(1 − β₂ᵗ).
+    """Return the numbers of Adam that change between updates, `[M, 3]`: step size, shrinkage, √(1 − β₂ᵗ).
 
-    It is given to `adam_step` as numbers on the device, so that one graph serves all steps; `step` t counts from 1,
-    `rate_factor` `[M]` multiplies the learning rate.
+    They are inputs of `adam_step`, so that one graph serves all steps; `step` t counts from 1, `rate_factor` `[M]`
+    multiplies the learning rate.
     """
     rate = adam.learning_rate * rate_factor.astype(np.float64)
     shrink = 1.0 - (0.0 if adam.coupled else adam.l2) * rate
@@ -94,10 +93,7 @@ def adam_factors(adam: Adam, step: int, rate_factor: NDArray[np.floating]) -> ND
 
 
 def adam_step(net: DeviceMLP, first: Tensor, second: Tensor, adam: Adam, factors: Tensor) -> None:
-    """Apply the gradient, as `networks.adam.adam_step` does; moments `[M, P]`, factors `[M, 3]` of `adam_factors`.
-
-    Tiny moments are kept: a GPU is not slower with subnormal numbers.
-    """
+    """Apply the gradient as `networks.adam.adam_step` does; moments `[M, P]`, factors `[M, 3]` of `adam_factors`."""
     step_size, shrink, root = factors.split(1, dim=1)
     gradient = net.gradient
     if adam.clip < np.inf:

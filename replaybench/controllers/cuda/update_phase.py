@@ -1,7 +1,7 @@
 """Updates on a device, many at a time: their inputs are sent together, and one CUDA graph does them all.
 
-An update of small networks is about a hundred short operations, and to start each from Python takes longer than the
-operation. A graph of n updates is started once. Importing this module imports PyTorch.
+An update of small networks is about a hundred short operations; starting each from Python takes longer than computing
+it. Importing this module imports PyTorch.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Step = Callable[[Inputs], None]
 
 
 class DevicePhase:
-    """Runs updates in the order in which they are given, and leaves the caller to draw the next ones meanwhile.
+    """Run updates in the order in which they are given, while the caller draws the next ones.
 
     Args:
-        device: on a CPU, where nothing is captured, for tests.
+        device: on a CPU nothing is captured.
         shapes: shape of each input of one update, by name.
-        step: does one update by work on the device alone, without asking it for a value.
+        step: does one update on the device, without reading a value from it.
         state: all tensors that `step` reads and changes.
-        graphs: whether updates are captured; without, each operation is started from here.
+        graphs: whether updates are captured in CUDA graphs.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""What turns the action of a policy into the action that is tried."""
+"""Exploration: from the action of a policy to the action that is tried."""

@@ -1,56 +1,48 @@
-"""White Gaussian exploration, whose density at every action is known: what learners with importance weights need."""
+"""White Gaussian exploration, whose density at every action is known, as importance weights need it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from replaybench.controllers.exploration.process_noise import (
+    Bools,
+    Doubles,
     Explored,
-    Floats,
     decayed,
     disturbed,
-    draw_active,
+    draw_normal,
+    draw_uniform,
 )
-from replaybench.data.errors import UserError
-from replaybench.data.kernel import kernel
+from replaybench.controllers.settings import Number, Positive, Settings
 from replaybench.data.kernels import elementwise
-from replaybench.data.streams import Stream, next_double
+from replaybench.data.streams import Stream
 
 
 @dataclass(frozen=True, kw_only=True)
-class GaussianNoise:
+class GaussianNoise(Settings):
     """a = π(s) + σ · N(0, 1), independent in every sample and dimension (σ = 0.2 in Novati & Koumoutsakos 2019).
 
     σ falls linearly from `sigma` at the first episode to `last_sigma` at episode `decay_episodes`; without `last_sigma`
-    it stays. `truncate` = c draws within ±cσ. For ReF-ER it is 3: the importance weight of an action z σ from the mean
-    changes by exp(z Δ/σ) when the mean moves by Δ, so that the few actions far out would be far-policy as soon as the
-    policy moves at all. The constant by which truncation raises the density cancels in importance weights.
+    it is constant. `truncate` = c draws within ±cσ; use 3 with ReF-ER. The importance weight of an action z σ from the
+    mean changes by exp(z Δ/σ) when the mean moves by Δ, so that the few actions far out would become far-policy at
+    once. Truncation raises the density by a constant, which cancels in importance weights.
 
-    Actions are stored and returned unclipped, because the density of a clipped one is not the Gaussian's; the
-    environment clips what it applies. `clip` bounds them to ±1 all the same, for learners that use no density.
+    Actions are stored and returned unclipped, because a clipped action has no Gaussian density; the environment clips
+    what it applies. `clip` bounds them to ±1, for learners that use no density.
     """
 
     form: Literal["gaussian"] = "gaussian"
-    sigma: float = 0.2
-    last_sigma: float | None = None
-    decay_episodes: int = 500
-    truncate: float | None = None
+    sigma: Positive = 0.2
+    last_sigma: Positive | None = None
+    decay_episodes: Number = 500
+    truncate: Positive | None = None
     clip: bool = False
-
-    def __post_init__(self) -> None:
-        last = self.sigma if self.last_sigma is None else self.last_sigma
-        if not (0 < self.sigma < np.inf and 0 < last < np.inf):
-            raise UserError("exploration: sigma and last_sigma must be finite and above 0")
-        if self.truncate is not None and not 0 < self.truncate < np.inf:
-            raise UserError("exploration: truncate must be finite and above 0, in standard deviations; 3 for ReF-ER")
-        if self.decay_episodes < 1:
-            raise UserError("exploration: decay_episodes must be at least 1")
 
 
 class RunningGaussian:
@@ -70,24 +62,26 @@ class RunningGaussian:
         self.noise = np.zeros((len(members), actions))
         self.sigma = np.full((len(members), 1), config.sigma)
 
-    def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
-        """Let this episode (counted from 0) say the σ of the chosen `members` `[M]`."""
+    def start_episode(self, episode: int, members: Bools) -> None:
+        """Set σ of the chosen `members` `[M]` for this episode, counted from 0."""
         config = self.config
         last = config.sigma if config.last_sigma is None else config.last_sigma
         self.sigma[members] = decayed(config.sigma, last, config.decay_episodes, episode)
 
-    def advance(self, observation: Floats, active: NDArray[np.bool_]) -> None:
+    def advance(self, observation: Any, active: Bools) -> None:
         """Draw the noise of the `active` `[M]` members."""
         bound = self.config.truncate
         if bound is None:
-            draw_active(self.stream.state, active, self.noise)
+            draw_normal(self.stream.state, active, self.noise)
         else:
-            self.noise[active] = truncated_normal(_draw_uniform(self.noise, self.stream.state, active), bound)[active]
+            uniform = np.full_like(self.noise, 0.5)
+            draw_uniform(self.stream.state, active, uniform)
+            self.noise[active] = truncated_normal(uniform, bound)[active]
 
-    def disturb(self, action: Floats, observation: Floats) -> Explored:
+    def disturb(self, action: Any, observation: Any) -> Explored:
         """Return action + noise for policy actions `[M, A]`.
 
-        Unclipped, the extras are the density they come from: `behaviour_mean` and `behaviour_log_sigma`, both `[M, A]`.
+        Unclipped, the extras are the density: `behaviour_mean` and `behaviour_log_sigma`, both `[M, A]`.
         """
         explored = disturbed(action, self.sigma[:, 0], self.noise, np.inf, 1.0 if self.config.clip else np.inf)
         if self.config.clip:
@@ -101,22 +95,9 @@ class RunningGaussian:
         return {"stream": self.stream.state, "noise": self.noise, "sigma": self.sigma}
 
 
-def truncated_normal(uniform: NDArray[np.float64], bound: float) -> NDArray[np.float64]:
+def truncated_normal(uniform: Doubles, bound: float) -> Doubles:
     """Return standard normals within ±bound from as many uniform numbers in [0, 1), by the inverse distribution."""
     outside = ndtr(-bound)
     drawn = ndtri(outside + uniform * (1.0 - 2.0 * outside))
-    within: NDArray[np.float64] = np.clip(drawn, -bound, bound)  # rounding may step over it, a wide one to infinity
+    within: Doubles = np.clip(drawn, -bound, bound)  # rounding may exceed it; for a wide bound it gives infinity
     return within
-
-
-@kernel
-def _draw_uniform(
-    like: NDArray[np.float64], stream: NDArray[np.uint64], active: NDArray[np.bool_]
-) -> NDArray[np.float64]:
-    """Return uniform numbers in the shape of `like`; where not active 0.5, which nobody reads."""
-    drawn = np.full_like(like, 0.5)
-    for m in range(like.shape[0]):
-        if active[m]:
-            for a in range(like.shape[1]):
-                drawn[m, a] = next_double(stream[m])
-    return drawn

@@ -4,47 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers.checks import counts
-from replaybench.controllers.exploration.process_noise import Explored, Floats
+from replaybench.controllers.exploration.process_noise import Explored
 from replaybench.controllers.networks.mlp import Network, PopulationMLP, Tape, forward
-from replaybench.data.errors import UserError
+from replaybench.controllers.settings import Number, Positive, Settings
+from replaybench.data.bounds import Within
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream, next_normal
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParameterNoise:
+class ParameterNoise(Settings):
     """a = π̃(s), where the weights and biases of π̃ are the actor's plus σ · N(0, 1), drawn anew for each episode.
 
-    σ is a member's own. At the start of each episode the distance √mean (π(s) − π̃(s))², over action dimensions and the
-    member's latest `recent` observations, is compared with `target`; for the next episode σ is multiplied by `factor`
-    if the distance fell short, else divided by it (Plappert et al. 2018; numbers as in de Bruin et al. 2018). That is
-    done `adaptations` times, with weights drawn anew each time, the last of which act.
+    Every member has its own σ. At the start of each episode the distance √mean (π(s) − π̃(s))², over action dimensions
+    and the member's latest `recent` observations, is compared with `target`. For the next episode σ is multiplied by
+    `factor` if the distance is smaller, else divided by it (Plappert et al. 2018; numbers as in de Bruin et al. 2018).
+    This is done `adaptations` times, with weights drawn anew each time; the last ones act.
 
-    Readings: the paper measures the distance on a batch from the replay memory and leaves the number of updates between
-    measurements open; here it is the latest observations, once an episode. Its code adapts σ before every update, by
-    a batch of 64: 75 times in an episode of 150 steps with updates at every second step. `initial`, of which the paper
-    says nothing, is the default of the authors' class; their command line starts at the target.
+    Readings: the paper measures the distance on a batch from the replay buffer and leaves the number of updates between
+    measurements open; here it is the latest observations, once an episode. Its code adapts σ before every update. The
+    paper does not state `initial`; this is the default of the authors' class.
     """
 
     form: Literal["parameter"] = "parameter"
-    target: float = 0.2
-    factor: float = 1.01
-    initial: float = 0.1
-    recent: int = 256
-    adaptations: int = 1
-
-    def __post_init__(self) -> None:
-        if not (0 < self.target < np.inf and 0 < self.initial < np.inf):
-            raise UserError("exploration: target and initial must be finite and above 0")
-        if not 1 <= self.factor < np.inf:
-            raise UserError("exploration: factor must be finite and at least 1, e.g. 1.01")
-        counts("exploration", recent=self.recent, adaptations=self.adaptations)
+    target: Positive = 0.2
+    factor: Annotated[float, Within(1)] = 1.01
+    initial: Positive = 0.1
+    recent: Number = 256
+    adaptations: Number = 1
 
 
 class RunningParameterNoise:
@@ -52,7 +44,7 @@ class RunningParameterNoise:
 
     Args:
         root, members: seed of the study and member numbers.
-        actor: the policies π; what is disturbed is always their present weights.
+        actor: the policies π; their present weights are disturbed.
 
     Attributes:
         disturbed: π̃; the actor itself until the first episode starts.
@@ -73,21 +65,18 @@ class RunningParameterNoise:
         self._tape = actor.tape(config.recent)
 
     def start_episode(self, episode: int, members: NDArray[np.bool_]) -> None:
-        """Disturb the weights of the chosen `members`' `[M]` actors anew.
-
-        σ of their next episode is adapted to what that does to their actions.
-        """
+        """Disturb the weights of the chosen `members`' `[M]` actors anew, and adapt σ of their next episode."""
         both, config = (self.actor.network, self.disturbed.network), self.config
         seen = self._tape, self.recent, self.seen
         rule = config.target, config.factor, config.adaptations
         _disturb(both, self.noisy, self.stream.state, *seen, members, *rule, self.sigma, self.distance)
 
-    def advance(self, observation: Floats, active: NDArray[np.bool_]) -> None:
-        """Remember where the `active` `[M]` members are."""
+    def advance(self, observation: Any, active: NDArray[np.bool_]) -> None:
+        """Keep the observations of the `active` `[M]` members."""
         _remember_observations(self.recent, self.seen, np.ascontiguousarray(observation, self.recent.dtype), active)
 
-    def disturb(self, action: Floats, observation: Floats) -> Explored:
-        """Return π̃(s) `[M, A]` for observations `[M, S]`; the policy's `action` says how far it deviates."""
+    def disturb(self, action: Any, observation: Any) -> Explored:
+        """Return π̃(s) `[M, A]` for observations `[M, S]`; the deviation is that from the policy's `action`."""
         explored = self.disturbed(observation[:, None])[:, 0].astype(np.float32)
         return Explored(explored, np.abs(explored - action).sum(axis=1))
 
@@ -104,10 +93,9 @@ class RunningParameterNoise:
 
 
 def noisy_parameters(actor: PopulationMLP) -> NDArray[np.bool_]:
-    """Say which of each member's parameters are disturbed, bool `[P]`: weights and biases.
+    """Return which of each member's parameters are disturbed, bool `[P]`: weights and biases.
 
-    What a layer holds behind its bias, the gain and shift of layer normalisation, is not: noise there would rescale
-    whole layers, which is what normalisation is to prevent (Plappert et al. 2018).
+    Gains and shifts of layer normalisation are not: noise there would rescale whole layers (Plappert et al. 2018).
     """
     noisy = np.zeros(actor.parameters.shape[1], np.bool_)
     for layer in range(len(actor.shape.layers)):
@@ -118,19 +106,10 @@ def noisy_parameters(actor: PopulationMLP) -> NDArray[np.bool_]:
 
 @kernel
 def _disturb(
-    both: tuple[Network, Network],
-    noisy: NDArray[np.bool_],
-    stream: NDArray[np.uint64],
-    tape: Tape,
-    recent: NDArray[Any],
-    seen: NDArray[np.int64],
-    chosen: NDArray[np.bool_],
-    target: float,
-    factor: float,
-    adaptations: int,
-    sigma: NDArray[np.float64],
-    distance: NDArray[np.float64],
-) -> None:
+    both: tuple[Network, Network], noisy: NDArray[np.bool_], stream: NDArray[np.uint64], tape: Tape,
+    recent: NDArray[Any], seen: NDArray[np.int64], chosen: NDArray[np.bool_], target: float, factor: float,
+    adaptations: int, sigma: NDArray[np.float64], distance: NDArray[np.float64],
+) -> None:  # fmt: skip
     """Disturb each chosen member's actor, and adapt its σ by its latest observations, if it has some."""
     actor, disturbed = both
     policy = np.empty((recent.shape[1], actor.plan[-1, 0]), recent.dtype)

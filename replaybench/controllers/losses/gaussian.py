@@ -1,7 +1,6 @@
-"""The present policy π against the past behaviours μ that chose the stored actions, both diagonal Gaussians.
+"""The present policy π and the past behaviours μ that chose the stored actions, both diagonal Gaussians.
 
-Importance weights, divergences and their gradients for the samples of one member; standard deviations are given as
-logarithms, as they are stored.
+Importance weights, divergences and their gradients for the samples of one member.
 """
 
 from __future__ import annotations

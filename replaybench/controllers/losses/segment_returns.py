@@ -1,7 +1,6 @@
 """Returns and weights of off-policy segments (Wang et al. 2017; Retrace: Munos et al. 2016).
 
-Pure functions of one segment's arrays `[T]`, its own steps only; every estimate of a return is `retrace` with other
-arrays, so that learners choose by numbers and not by branches.
+Functions of one segment's arrays `[T]`, its own steps only. Every estimate of a return is `retrace` with other arrays.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Replayed segments as the kernels of networks want them: one row a step, padding included."""
+"""Replayed segments for kernels: one row a step, padding included."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from replaybench.controllers.normaliser import Normaliser
 
 
 class Segments(NamedTuple):
-    """B segments of up to K steps of every member; row b·K + t is step t of segment b.
-
-    For U updates at once they are of M·U rows in the place of M, see `Experiences`.
+    """B segments of up to K steps of every member; row b·K + t is step t of segment b. For U updates, M·U rows for M.
 
     Attributes:
         observation: `[M, B·K + B, S]`, normalised; the last B rows are the successors of the segments' last steps.
@@ -37,7 +35,7 @@ class Segments(NamedTuple):
 
 
 def as_segments(batch: Batch, normaliser: Normaliser, dtype: DTypeLike) -> Segments:
-    """Arrange a batch as a learner sees it; single steps are segments of one."""
+    """Return a batch as segments; single steps are segments of one."""
     length = np.ones(batch.weight.shape, np.int64) if batch.length is None else batch.length.astype(np.int64)
     last = np.maximum(length - 1, 0)[:, :, None, None]
     observation = rows(batch, "observation", dtype)

@@ -1,7 +1,6 @@
-"""Temporal differences (Sutton 1988; Watkins 1989), once for all learners that bootstrap from the next step.
+"""Temporal differences (Sutton 1988; Watkins 1989), for all learners that bootstrap from the next step.
 
-Times are in the names: values v or q of step t − 1 are moved towards r_t + discount_t v_t, where discount_t is 0 when
-the episode terminated.
+Values v or q of step t − 1 move towards r_t + discount_t v_t, where discount_t is 0 when the episode terminated.
 """
 
 from __future__ import annotations

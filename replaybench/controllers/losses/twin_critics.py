@@ -1,8 +1,6 @@
-"""Twin critics: two action values learn the same targets, and the smaller one is believed.
+"""Twin critics: two action values learn the same targets, and the smaller one is used.
 
-The minimum of two answers the over-estimation that a policy which maximises one critic exploits (Fujimoto et al. 2018,
-section 4.2). These kernels work on one member and know nothing of the policy; both its actions and its gradient are
-arrays here.
+The minimum counteracts over-estimation by a policy that maximises one critic (Fujimoto et al. 2018, section 4.2).
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ Twins: TypeAlias = tuple[Learned, Learned]
 
 
 class TwinRoom(NamedTuple):
-    """Room for one member's twins: their tape, values and loss gradients `[B, 1]`, gradients to actions `[B, A]`."""
+    """Work space of one member's twins: tape, values and loss gradients `[B, 1]`, gradients to actions `[B, A]`."""
 
     tape: Tape
     q: Floats
@@ -33,7 +31,7 @@ class TwinRoom(NamedTuple):
 
 
 def twin_room(tape: Tape, batch: int, actions: int, dtype: DTypeLike) -> TwinRoom:
-    """Allocate room for batches of `batch` experiences."""
+    """Allocate the work space for batches of `batch` experiences."""
     q, q_other, d_q = (np.zeros((batch, 1), dtype) for _ in range(3))
     d_action, d_other = (np.zeros((batch, actions), dtype) for _ in range(2))
     return TwinRoom(tape, q, q_other, d_q, d_action, d_other)

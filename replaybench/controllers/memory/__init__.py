@@ -1,1 +1,1 @@
-"""Learners that act on what they remember of an episode."""
+"""Recurrent policies."""

@@ -1,7 +1,7 @@
-"""What the recurrent networks of a population need: their state while acting, and segments to learn from.
+"""The state of recurrent networks while acting, and the segments from which they learn.
 
-Without settings there is no memory, networks are fully connected, and everything here passes observations through, so
-that a learner is written once.
+Without settings the state is empty, networks are feed-forward, and all functions pass observations through, so that a
+learner is written once.
 """
 
 from __future__ import annotations
@@ -18,23 +18,22 @@ from replaybench.controllers.memory.config import MemoryConfig
 from replaybench.controllers.networks.mlp import Floats, PopulationMLP
 from replaybench.controllers.networks.network import AnyTape, Inputs, Population
 from replaybench.controllers.networks.recurrent import Histories, PopulationRecurrent
-from replaybench.data.kernel import kernel
 
 FIELD = "memory"
-"""Under this name states are stored, and replay returns that of each window's first step."""
+"""The field of stored states; replay returns that of each window's first step."""
 
 
 class Memory:
-    """The states of a population's recurrent networks, side by side `[M, H]`, in the episode under way.
+    """The states of a population's recurrent networks, side by side `[M, H]`, in the present episode.
 
     Args:
-        config: settings; None for none.
-        networks: the networks that act or are to know the state in which experiences were collected, by name.
+        config: settings; None for feed-forward networks.
+        networks: the learner's networks by name.
 
     Attributes:
-        size: H, 0 without memory.
+        size: H, 0 for feed-forward networks.
         before, after: `[M, H]`, states before and after the present step of each member.
-        fields, window: what is to be stored, and how many steps are replayed with each sample.
+        fields, window: fields to store, and how many steps are replayed with each sample.
     """
 
     def __init__(self, config: MemoryConfig | None, networks: Mapping[str, Population]) -> None:
@@ -52,25 +51,30 @@ class Memory:
         self.fields = {FIELD: self.size} if self.stored else {}
         self.window = 1 if config is None else config.steps
 
+    @property
+    def state(self) -> Floats | None:
+        """The state before the present step, `[M, 1, H]`; None for feed-forward networks."""
+        return self.before[:, None] if self.size else None
+
     def tape(self, name: str, segments: int) -> AnyTape:
-        """Allocate room for one member's passes of a network over segments of samples, or of their successors."""
+        """Allocate arrays for one member's passes of a network over so many segments."""
         network = self.networks[name]
         if isinstance(network, PopulationMLP) or self.config is None:
             return network.tape(segments)
         return network.tape(segments, self.config.steps + 1, self.config.window, self.spans[name].start)
 
     def forget(self, members: NDArray[np.bool_]) -> None:
-        """Let the next step of these members `[M]` be the first of an episode."""
+        """Reset the state of these members `[M]`, whose next step is the first of an episode."""
         self.before[members], self.after[members] = 0, 0
 
     def advance(self, seen: Floats, active: NDArray[np.bool_]) -> None:
-        """Let the `active` `[M]` members see observations `[M, S]`, as networks are given them."""
+        """Update the state of the `active` `[M]` members with normalised observations `[M, S]`."""
         if self.size:
             self.before[active] = self.after[active]
             self.after[active] = self.next(seen[:, None], self.before[:, None])[active, 0]
 
     def next(self, seen: Floats, state: Floats) -> Floats:
-        """Return the states `[M, N, H]` after observations `[M, N, S]`, as networks are given them."""
+        """Return the states `[M, N, H]` after normalised observations `[M, N, S]`."""
         states = [
             network.step(seen, state[:, :, self.spans[name]])[1]
             for name, network in self.networks.items()
@@ -79,9 +83,9 @@ class Memory:
         return np.concatenate(states, axis=2)
 
     def evaluate(self, name: str, seen: Floats, state: Floats | None, action: Floats | None = None) -> Floats:
-        """Return a network's outputs `[M, N, out]` for `seen` `[M, N, S]` and action `[M, N, A]` where one joins.
+        """Return a network's outputs `[M, N, out]` for normalised observations `[M, N, S]` and actions `[M, N, A]`.
 
-        They are those from states `[M, N, H]`, or where these are None at an episode's start.
+        Without a state `[M, N, H]`, an episode begins with each observation.
         """
         network = self.networks[name]
         if isinstance(network, PopulationMLP) or state is None:
@@ -89,40 +93,30 @@ class Memory:
         return network.step(seen, state[:, :, self.spans[name]], action)[0]
 
     def with_memory(self, explored: Explored) -> Explored:
-        """Return what explores with what is to be stored of the memory."""
+        """Return actions that explore with the state to store."""
         return explored._replace(extras={**explored.extras, **self.remembered()}) if self.stored else explored
 
     def remembered(self) -> dict[str, Floats]:
-        """Return what is to be stored of the states before the present step, a copy."""
+        """Return a copy of the states before the present step, if they are stored."""
         return {FIELD: self.before.astype(np.float32)} if self.stored else {}
 
     def metric_names(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return which of a learner's metrics are known: `kl` only if states are stored with what was done there."""
+        """Return which of a learner's metrics are known: `kl` only if states are stored."""
         return names if self.config is None or self.stored else tuple(name for name in names if name != "kl")
 
     def inputs(self, batch: Batch, normalise: Callable[[Any], Any]) -> tuple[Inputs, Inputs]:
-        """Return what networks are evaluated on, for the samples and for their successors."""
+        """Return the inputs of networks for the samples of a batch, and for their successors."""
         if not self.size:
             return normalise(batch.observation), normalise(batch.next_observation)
         window = batch.window
         assert window is not None
         members, samples, steps, size = window.observation.shape
         seen = np.zeros((members, samples, steps + 1, size), self.kind)
-        _append(window.observation, window.length, batch.next_observation, seen)
+        seen[:, :, :steps] = window.observation
+        np.put_along_axis(seen, window.length[:, :, None, None], batch.next_observation[:, :, None], axis=2)
         histories = Histories(normalise(seen), window.length, window.memory.astype(self.kind))
         return histories, histories._replace(length=window.length + 1)
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """Return the states of the episode under way, as views; nothing without memory."""
+        """Return the states of the present episode, as views."""
         return {"memory_before": self.before, "memory_after": self.after} if self.size else {}
-
-
-@kernel
-def _append(window: Floats, length: NDArray[np.int64], successor: Floats, seen: Floats) -> None:
-    """Write each window `[W, S]` and, behind its own steps, the successor of the last one."""
-    for m in range(seen.shape[0]):
-        for b in range(seen.shape[1]):
-            for s in range(seen.shape[3]):
-                for t in range(length[m, b]):
-                    seen[m, b, t, s] = window[m, b, t, s]
-                seen[m, b, length[m, b], s] = successor[m, b, s]

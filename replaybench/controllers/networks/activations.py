@@ -1,8 +1,7 @@
 """Activations of hidden layers and their derivatives, over flat arrays and in vector instructions.
 
-A call of the C library's tanh costs as much as a hundred multiply-adds, so in float32 tanh is rational arithmetic that
-LLVM vectorises; in float64, which is for comparisons, it is that call. Derivatives are taken from the activation's
-output, which the tape of a network holds in any case.
+The C library's tanh costs as much as a hundred multiply-adds; in float32 tanh is rational arithmetic that LLVM
+vectorises. Derivatives are computed from the activation's output.
 """
 
 from __future__ import annotations
@@ -28,16 +27,15 @@ _SATURATED = np.float32(9.02)
 
 
 def _tanh32(x: Any) -> Any:
-    """Return tanh(x) in float32, at most 1.82 ulp from the exact value (measured over all float32 numbers).
+    """Return tanh(x) in float32, at most 1.82 ulp from the exact value.
 
-    Lambert's continued fraction for tanh(x/2), cut off after seven terms, is a P/Q with a = x/2 and P, Q of degree 3
-    in a². With tanh 2t = 2 tanh t / (1 + tanh² t) and Q − P = a² R it gives, with D = Q² + a² P²,
+    Lambert's continued fraction for tanh(x/2), cut off after seven terms, is a P/Q with a = x/2 and P, Q of degree 3 in
+    a². With tanh 2t = 2 tanh t / (1 + tanh² t), Q − P = a² R and D = Q² + a² P²,
 
         tanh x = x − x a² (Q R + P²) / D = 1 − (Q − a P)² / D,
 
-    the first for |x| < 1, the second above: both subtract something small from an exact number, and the error of the
-    fraction cut off, greatest for large a, fades as tanh saturates: below 0.1 ulp everywhere. NaN passes; from
-    |x| = 9.02 on the result is ±1, as tanh rounds.
+    the first for |x| < 1, the second above: both subtract something small from an exact number. NaN passes; from |x| =
+    9.02 on the result is ±1.
     """
     size = np.abs(x)
     z = _SATURATED if size > _SATURATED else size
@@ -59,7 +57,7 @@ def _tanh64(x: Any) -> Any:
 
 
 def _tanh(x: Any) -> Any:
-    """Stand for tanh of the precision of x; only compiled code calls it."""
+    """Stand for tanh of the precision of x, in compiled code only."""
     raise NotImplementedError
 
 
@@ -70,10 +68,7 @@ def _tanh_of_type(x: Any) -> Any:
 
 @kernel
 def activate(values: NDArray[np.floating], activation: int) -> None:
-    """Apply activation number `activation` (its place in `ACTIVATIONS`) to flat `values`, in place.
-
-    Each is written so that NaN passes: a failed member must be seen, not turned into zero.
-    """
+    """Apply activation number `activation` (its place in `ACTIVATIONS`) to flat `values`, in place; NaN passes."""
     kind = values.dtype.type
     if activation == _RELU:
         for i in range(values.size):
@@ -89,10 +84,7 @@ def activate(values: NDArray[np.floating], activation: int) -> None:
 
 @kernel
 def activate_backward(error: NDArray[np.floating], output: NDArray[np.floating], activation: int) -> None:
-    """Multiply flat `error` by the derivative of the activation that gave `output` (as many elements or more).
-
-    ReLU: 1 where y > 0; tanh: 1 − y²; softsign: (1 − |y|)², since |y| = |x| / (1 + |x|).
-    """
+    """Multiply flat `error` by the derivative of the activation that gave `output` (as many elements or more)."""
     kind = error.dtype.type
     if activation == _RELU:
         for i in range(error.size):

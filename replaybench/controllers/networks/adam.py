@@ -5,7 +5,7 @@ Kingma & Ba (2015), Algorithm 1, in the arrangement of PyTorch, so that both can
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,24 +18,12 @@ _TINY = 1e-30
 become is ten times slower; beside `epsilon` their effect is nil."""
 
 
-class Trainable(Protocol):
-    """What an optimiser needs of a network, or of its view for kernels: parameters and gradient `[M, P]`."""
-
-    @property
-    def parameters(self) -> Floats:
-        """What it computes with, `[M, P]`."""
-
-    @property
-    def gradient(self) -> Floats:
-        """Slope of the loss, `[M, P]`."""
-
-
 class Adam(NamedTuple):
     """Moments `[M, P]` and settings of one network's optimiser.
 
-    `l2` is added to the gradient (`coupled`) or shrinks the parameters directly (decoupled, AdamW); it acts
-    on weights and biases, or on parameters `first` to `last` of the rows of `penalised` `[K, 2]` alone, if there are
-    any; it is part of the loss then. `clip` bounds the Euclidean norm of each member's gradient; infinity leaves it.
+    `l2` is added to the gradient (`coupled`) or shrinks the parameters directly (decoupled, AdamW). It acts on all
+    parameters, or as part of the loss on parameters `first` to `last` of the rows of `penalised` `[K, 2]`, if there are
+    any. `clip` bounds the Euclidean norm of each member's gradient.
     """
 
     first: Floats
@@ -49,14 +37,9 @@ class Adam(NamedTuple):
     clip: float
     penalised: NDArray[np.int64]
 
-    @staticmethod
-    def whole() -> tuple[str, ...]:
-        """Return the fields that belong to no member."""
-        return ("penalised",)
-
 
 def make_adam(
-    network: Trainable,
+    network: Any,
     learning_rate: float,
     *,
     betas: tuple[float, float] = (0.9, 0.999),
@@ -73,7 +56,7 @@ def make_adam(
 
 
 @kernel
-def adam_step(net: Trainable, m: int, adam: Adam, step: int, rate_factor: float) -> None:
+def adam_step(net: Any, m: int, adam: Adam, step: int, rate_factor: float) -> None:
     """Apply member m's gradient; `step` counts from 1, `rate_factor` multiplies the learning rate."""
     parameters, gradient = net.parameters[m], net.gradient[m]
     first, second = adam.first[m], adam.second[m]
@@ -108,7 +91,7 @@ def adam_step(net: Trainable, m: int, adam: Adam, step: int, rate_factor: float)
 
 
 @kernel
-def track(target: Trainable, source: Trainable, m: int, tau: float) -> None:
+def track(target: Any, source: Any, m: int, tau: float) -> None:
     """Low-pass filter member m's target: θ⁻ ← (1 − τ) θ⁻ + τ θ (de Bruin et al. 2018, section 3.2)."""
     slow, fast = target.parameters[m], source.parameters[m]
     keep, take = slow.dtype.type(1.0 - tau), slow.dtype.type(tau)

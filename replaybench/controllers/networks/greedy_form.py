@@ -1,4 +1,4 @@
-"""The greedy policy of any learner in one form, from which it can be rebuilt outside this package."""
+"""The greedy policy of any learner in one form, from which other programs can rebuild it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Squash = Literal["none", "tanh", "clip"]
 
 
 class PolicyForm(NamedTuple):
-    """How a learner's greedy action comes from a network: what to take of its outputs, and what to do with it.
+    """How a learner's greedy action is computed from a network.
 
     Attributes:
-        network: the network, of one member; where it is recurrent, the action depends on its memory, too.
-        first, width: where its outputs that matter begin, and how many they are.
-        squash: what brings them into [−1, 1]; they are there already where it is "none".
-        table: where actions are discrete, `[width, A]`: the action of each output; the largest output chooses.
+        network: the network, of one member.
+        first, width: the first of the outputs that are used, and their number.
+        squash: how they are brought into [−1, 1]; "none" if they lie there.
+        table: for discrete actions, `[width, A]`: the action of each output; the largest output chooses.
     """
 
     network: Population

@@ -1,9 +1,8 @@
-"""Long short-term memory for a whole population: forward pass and back-propagation through time, one member a call.
+"""Long short-term memory for a population: forward pass and back-propagation through time, one member a call.
 
-Hochreiter & Schmidhuber (1997) with forget gates (Gers et al. 2000), layers stacked as in `torch.nn.LSTM`. It knows
-sequences only, neither plants nor learners. As in `mlp`, activations are held transposed, a row a unit, so that the
-segments of a batch are the vector axis; each layer runs over all steps before the next one starts, so that its weights
-stay in the first-level cache.
+Hochreiter & Schmidhuber (1997) with forget gates (Gers et al. 2000), layers stacked as in `torch.nn.LSTM`. As in `mlp`,
+activations are transposed, so that the segments of a batch are the vector axis. Each layer runs over all steps before
+the next one starts, so that its weights stay in the first-level cache.
 """
 
 from __future__ import annotations
@@ -14,21 +13,22 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from replaybench.controllers.networks.lstm_cell import cell_backward, cell_forward
+from replaybench.controllers.networks.activations import ACTIVATIONS, activate
 from replaybench.controllers.networks.matmul import matmul, padded
 from replaybench.controllers.networks.mlp import Floats
 from replaybench.controllers.networks.tiles import transpose
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream
 
+_TANH = ACTIVATIONS.index("tanh")
 Lengths = NDArray[np.int64]
 
 
 class LSTMNetwork(NamedTuple):
-    """What kernels see of a population of LSTMs: flat arrays with a leading member axis, and their plan.
+    """View for kernels: flat arrays with a leading member axis, and their plan.
 
-    `plan[l]` = (inputs, parameter offset, tape row) of layer l; its inputs are those from below, without its own
-    state and the constant 1 that multiplies the bias.
+    `plan[l]` = (inputs, parameter offset, tape row) of layer l; inputs are those from below, without its own state and
+    the constant 1 that multiplies the bias.
     """
 
     parameters: Floats
@@ -38,7 +38,7 @@ class LSTMNetwork(NamedTuple):
 
 
 class LSTMTape(NamedTuple):
-    """Room for one member's pass over B segments of at most T steps, read by its backward pass; members take turns.
+    """Work space of one member's pass over B segments of at most T steps, read by its backward pass.
 
     A batch is padded to B' segments, whole vectors. `values` `[rows, slots, B']` holds each layer's inputs x of step t
     in slot t, its state h before step t in slot t too, and ones; `gates` `[L, T, 4 · U · B']` (input, forget, output,
@@ -60,7 +60,7 @@ class LSTMTape(NamedTuple):
 
 @dataclass(frozen=True)
 class LSTMShape:
-    """Sizes of a stack of LSTM layers, 2 layers of 32 units in Novati & Koumoutsakos (2019), and their first bias."""
+    """Sizes of a stack of LSTM layers (2 × 32 units in Novati & Koumoutsakos 2019), and the first forget bias."""
 
     inputs: int
     layers: int = 2
@@ -74,12 +74,12 @@ class LSTMShape:
 
     @property
     def layer_inputs(self) -> list[int]:
-        """What enters each layer from below."""
+        """Inputs of each layer from below."""
         return [self.inputs if layer == 0 else self.units for layer in range(self.layers)]
 
     @property
     def state_size(self) -> int:
-        """Numbers that a member remembers: h, then c, of each layer in turn."""
+        """Size of the state of one member: h, then c, of each layer in turn."""
         return 2 * self.layers * self.units
 
 
@@ -105,10 +105,10 @@ class PopulationLSTM:
         self.network = LSTMNetwork(self.parameters, self.gradient, np.array(rows, np.int64), shape.units)
 
     def initialise(self, stream: Stream) -> None:
-        """Draw weights uniformly from ±1/√units; biases are zero, those of the forget gates the shape's.
+        """Draw weights uniformly from ±1/√units; biases are zero, those of the forget gates `forget_bias`.
 
-        Novati & Koumoutsakos (2019) do not state theirs. Reading: Torch's default for weights; at 1 forget gates begin
-        open (Gers et al. 2000; Jozefowicz et al. 2015).
+        Novati & Koumoutsakos (2019) do not state theirs; these are Torch's default weights, and open forget gates (Gers
+        et al. 2000; Jozefowicz et al. 2015).
         """
         draws = stream.uniform(self.shape.parameter_count) * 2.0 - 1.0
         self.parameters[:] = draws / np.sqrt(self.shape.units)
@@ -127,7 +127,7 @@ class PopulationLSTM:
         return named
 
     def tape(self, segments: int, steps: int, reach: int | None = None) -> LSTMTape:
-        """Allocate room for one member's passes over at most `segments` of `steps`; gradient flows through `reach`."""
+        """Allocate the work space of passes over at most `segments` of `steps`; gradient flows through `reach`."""
         kind, units, layers = self.parameters.dtype, self.shape.units, self.shape.layers
         batch = padded(segments, kind.itemsize)
         # An odd number: rows a power of two apart would all fall on the same few lines of the cache.
@@ -153,11 +153,10 @@ class PopulationLSTM:
 def lstm_forward(
     net: LSTMNetwork, m: int, tape: LSTMTape, x: Floats, length: Lengths, initial: Floats, out: Floats
 ) -> None:
-    """Run member m over B segments: x `[B, T, in]`, of which segment b has `length[b]` steps, the first ones.
+    """Run member m over B segments x `[B, T, in]`, of which segment b has `length[b]` steps, the first ones.
 
-    They start from `initial` `[B, 2 · L · U]`. The top layer's h after the last step of each goes to the first U
-    columns of out `[B, ≥ U]`. What lies behind a segment must be finite and has no influence. The tape then holds what
-    `lstm_backward` and `lstm_state` need.
+    They start from `initial` `[B, 2 · L · U]`. The top layer's h after the last step of each is written to the first U
+    columns of out `[B, ≥ U]`. The values after a segment must be finite and have no influence.
     """
     values, units, layers = tape.values, net.units, net.plan.shape[0]
     steps = length.max()
@@ -223,8 +222,7 @@ def lstm_state(net: LSTMNetwork, tape: LSTMTape, length: Lengths, out: Floats) -
 def lstm_backward(net: LSTMNetwork, m: int, tape: LSTMTape, length: Lengths, d_out: Floats) -> None:
     """Propagate the loss gradient, the first U columns of d_out `[B, ≥ U]`, back through the last `lstm_forward`.
 
-    Member m's `gradient` is overwritten. Gradient flows through the last `reach` steps of each segment; what led there
-    is a constant, as after a burn-in.
+    Member m's `gradient` is overwritten. Gradient flows through the last `reach` steps of each segment.
     """
     batch, errors, steps = tape.values.shape[2], tape.errors, length.max()
     errors[:steps] = 0
@@ -237,7 +235,7 @@ def lstm_backward(net: LSTMNetwork, m: int, tape: LSTMTape, length: Lengths, d_o
 
 @kernel
 def _forget(d_h: Floats, d_c: Floats, length: Lengths, reach: int, t: int, batch: int) -> None:
-    """Let no gradient come to step t of segments that end more than `reach` steps later."""
+    """Stop the gradient at step t of segments that end more than `reach` steps later."""
     for b in range(length.size):
         if t < length[b] - reach:
             for u in range(d_h.size // batch):
@@ -283,3 +281,47 @@ def _return_layer(net: LSTMNetwork, m: int, tape: LSTMTape, length: Lengths, lay
         flat, row * stride + first * batch, stride, 1,
         upright, first * batch * upright.shape[1], upright.shape[1], (steps - first) * batch,
     )  # fmt: skip
+
+
+@kernel
+def cell_forward(gates: Floats, before: Floats, after: Floats, squashed: Floats, h: Floats) -> None:
+    """Replace sums by gates `[4 · n]` (i, f, o, g); write cells `after`, their tanh and h, given cells `before` `[n]`.
+
+    c ← f c + i g and h = o tanh(c) (Gers et al. 2000). The logistic function is ½ + ½ tanh(z / 2), so that all four
+    gates use the same vectorised tanh. Every loop writes one array: LLVM does not vectorise others.
+    """
+    n, half = before.size, gates.dtype.type(0.5)
+    sigmoid = gates[: 3 * n]
+    for k in range(sigmoid.size):
+        sigmoid[k] *= half
+    activate(gates, _TANH)
+    for k in range(sigmoid.size):
+        sigmoid[k] = half + half * sigmoid[k]
+    i, f, o, g = gates[:n], gates[n : 2 * n], gates[2 * n : 3 * n], gates[3 * n :]
+    for k in range(n):
+        after[k] = f[k] * before[k] + i[k] * g[k]
+    for k in range(n):
+        squashed[k] = after[k]
+    activate(squashed, _TANH)
+    for k in range(n):
+        h[k] = o[k] * squashed[k]
+
+
+@kernel
+def cell_backward(gates: Floats, before: Floats, squashed: Floats, d_h: Floats, d_c: Floats, d_gates: Floats) -> None:
+    """Write d_gates `[4 · n]` of the sums, and d_c before the step, given d_h and d_c `[n]` after it."""
+    n, one = before.size, gates.dtype.type(1)
+    i, f, o, g = gates[:n], gates[n : 2 * n], gates[2 * n : 3 * n], gates[3 * n :]
+    d_i, d_f, d_o, d_g = d_gates[:n], d_gates[n : 2 * n], d_gates[2 * n : 3 * n], d_gates[3 * n :]
+    for k in range(n):
+        d_c[k] += d_h[k] * o[k] * (one - squashed[k] * squashed[k])
+    for k in range(n):
+        d_o[k] = d_h[k] * squashed[k] * o[k] * (one - o[k])
+    for k in range(n):
+        d_i[k] = d_c[k] * g[k] * i[k] * (one - i[k])
+    for k in range(n):
+        d_f[k] = d_c[k] * before[k] * f[k] * (one - f[k])
+    for k in range(n):
+        d_g[k] = d_c[k] * i[k] * (one - g[k] * g[k])
+    for k in range(n):
+        d_c[k] *= f[k]

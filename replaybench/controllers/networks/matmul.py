@@ -1,14 +1,8 @@
-"""The one matrix product under every network: small, register-blocked, the same for forward and backward.
+"""The matrix product of all networks: small, register-blocked, the same for forward and backward.
 
-The networks of this field are so small (50 units, batch 16) that a call into a tensor library costs more than
-its arithmetic, and batched library kernels reach about half of what this product does. `tiles` has what is done to a
-strip of columns; here a matrix is cut into strips.
-
-What paid, on a core with AVX2: tiles of six rows × two vectors, where eight rows spilled sums into memory; rows cut
-into tiles of almost one size, so that none is left with a sum or two that wait for each other; narrow strips for the
-rest of the columns, laid over columns that were computed before rather than masked, as AMD's masked stores are slow;
-dot products where a layer has an output or two; transposition in registers. What did not: Adam by reciprocal square
-roots with Newton steps, slower there than one square root and one division.
+For networks of this field (50 units, batch 16) the call of a tensor library costs more than its arithmetic. A matrix is
+cut into strips of columns (`tiles`). Narrow strips for the last columns overlap columns that are already computed, as
+masked stores are slow on AMD's processors. Layers with one or two outputs are dot products.
 """
 
 from __future__ import annotations
@@ -32,9 +26,9 @@ def padded(length: int, itemsize: int) -> int:
 
 
 def spread(length: int, itemsize: int) -> int:
-    """Return a stride for rows of `length`, padded, that lets a column of a large matrix stay in the first-level cache.
+    """Return a padded stride for rows of `length` that lets a column of a large matrix stay in the first-level cache.
 
-    There, rows a power of two apart fall on the same few lines, so that the stride is an odd number of strips.
+    It is an odd number of strips: rows a power of two apart fall on the same few lines of the cache.
     """
     strips = padded(length, itemsize) * itemsize // STRIP_BYTES
     apart = strips > _CLOSE and strips % 2 == 0
@@ -49,10 +43,9 @@ def matmul(
 ) -> None:  # fmt: skip
     """Write C = A · B, with C `[rows, columns]`, A `[rows, depth]`, B `[depth, columns]`.
 
-    Each matrix lies in a flat array, from element `c0`, `a0`, `b0`; `ldc` and `ldb` are row strides, `a_row`
-    and `a_col` the strides of A, so A may be read transposed. Rows of B are read in whole vectors: `ldb` must
-    be padded (`padded`), what lies in the padding does not matter. C is written exactly. Sums run in the order
-    of k; where C has one or two rows, as four sums of every fourth. Results do not depend on what else is computed.
+    Each matrix lies in a flat array, from element `c0`, `a0`, `b0`; `ldc` and `ldb` are row strides, `a_row` and
+    `a_col` the strides of A. Rows of B are read in whole vectors: `ldb` must be padded (`padded`); the padding has no
+    influence. Sums run in the order of k; where C has one or two rows, as four sums of every fourth.
     """
     wide, narrow = STRIP_BYTES // c.itemsize, BLOCK_BYTES // c.itemsize
     j = 0

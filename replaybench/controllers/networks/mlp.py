@@ -1,45 +1,46 @@
-"""Fully connected networks for a whole population: weights `[M, in, out]`, hand-written backward pass.
+"""Fully connected networks for a population: weights `[M, in, out]`, hand-written backward pass.
 
-Every kernel here works on one member, and a learner's update loops over members inside one compiled function:
-a member's weights, gradients and Adam moments (about 100 kB) then stay in cache for the whole update, nothing
-returns to Python per layer, and a member's numbers cannot depend on how many run beside it: they are
-bit-identical for every M. Activations are held transposed, `[width, batch]`, so that the batch is the vector
-axis of both passes and no width needs padding.
+Every kernel works on one member, and a learner's update loops over members inside one compiled function. A member's
+weights, gradients and Adam moments (about 100 kB) then stay in cache, and its numbers are bit-identical for every M.
+Activations are transposed, `[width, batch]`, so that the batch is the vector axis of both passes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, TypeVar
+from functools import lru_cache
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 from numpy.typing import DTypeLike, NDArray
 
 from replaybench.controllers.networks.activations import ACTIVATIONS, Activation, activate, activate_backward
-from replaybench.controllers.networks.layer_norm import EXTRA_ROWS, normalise, normalise_backward
 from replaybench.controllers.networks.matmul import matmul, padded, spread
-from replaybench.controllers.networks.single import evaluate_single
-from replaybench.controllers.networks.tiles import row_dots, transpose
+from replaybench.controllers.networks.tiles import THIN_ROWS, row_dots, transpose
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream
 
 Floats = NDArray[np.floating]
 Scheme = Literal["fan_in", "xavier"]
-Kept = TypeVar("Kept")
 _TANH = ACTIVATIONS.index("tanh")
-_MOST_TAPES: Final = 8
+_EXTRA_ROWS = 3
+"""Rows of a tape after the normalised values ẑ of a layer: 1/σ, then two rows of sums."""
+_EPSILON = 1e-5
+MOST_TAPES: Final = 8
 _FEW_OUTPUTS = 2
 """Up to so many, gradients to a layer's weights are dot products: a strip would be empty for the most part."""
 
 
 class Network(NamedTuple):
-    """What kernels see of a population network: flat arrays with a leading member axis, and its plan.
+    """View of a population for kernels: flat arrays with a leading member axis, and their plan.
 
-    `plan[l]` = (inputs, outputs, parameter offset, tape row, tape row of what its normalisation keeps or −1) of layer
-    l, its inputs counting an injected action and the constant 1 that multiplies the bias; the last row holds only the
-    tape row of the output. `activation` is the place in `ACTIVATIONS`.
+    `plan[l]` = (inputs, outputs, parameter offset, tape row, tape row of layer normalisation or −1) of layer l, its
+    inputs counting an injected action and the constant 1 that multiplies the bias; the last row holds only the tape row
+    of the output. `activation` is the place in `ACTIVATIONS`.
     """
 
     parameters: Floats
@@ -50,38 +51,28 @@ class Network(NamedTuple):
     activation: int
     tanh: bool
 
-    @staticmethod
-    def whole() -> tuple[str, ...]:
-        """Return the fields that belong to no member."""
-        return ("plan",)
-
 
 class Tape(NamedTuple):
-    """Room for one member's forward pass, read by its backward pass; members take turns on it.
+    """Work space of one member's forward pass, read by its backward pass.
 
-    `values` `[T, stride]` holds each layer's transposed input and the output, a row a unit, and behind them what
-    layer normalisation keeps; `errors` `[2, width, stride]` and `upright` `[stride, width]` are scratch for the
-    backward pass. Rows are padded to whole vectors.
+    `values` `[T, stride]` holds each layer's transposed input and the output, a row a unit, and then the numbers of
+    layer normalisation; `errors` `[2, width, stride]` and `upright` `[stride, width]` are scratch for the backward
+    pass. Rows are padded to whole vectors.
     """
 
     values: Floats
     errors: Floats
     upright: Floats
 
-    @staticmethod
-    def whole() -> tuple[str, ...]:
-        """Return the fields that belong to no member."""
-        return ("values", "errors", "upright")
-
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a fully connected network, any depth: `activation` between layers, linear or tanh output.
+    """Sizes of a fully connected network: `activation` between layers, linear or tanh output.
 
-    `sizes` = (inputs, hidden…, outputs); an action of size `actions` is joined to the input of layer `inject`
-    (0 = beside the observation; 1 = after the first hidden layer, de Bruin et al. 2018, B.1). With 0 inputs of its
-    own, all of a network's input arrives so, and `backward` gives the gradient to all of it. With `layer_norm` every
-    hidden layer is normalised before its activation (Ba, Kiros & Hinton 2016).
+    `sizes` = (inputs, hidden…, outputs). An action of size `actions` joins the input of layer `inject` (0: with the
+    observation; 1: after the first hidden layer, de Bruin et al. 2018, B.1). With 0 inputs of its own, a network takes
+    all input in this way. With `layer_norm` every hidden layer is normalised before its activation (Ba, Kiros & Hinton
+    2016).
     """
 
     sizes: tuple[int, ...]
@@ -107,8 +98,8 @@ class PopulationMLP:
     """M networks of one shape.
 
     Attributes:
-        parameters, gradient: `[M, P]`, each member's weights and biases, layer by layer (weight `[in, out]`
-            in C order, then bias `[out]`, then gain and shift `[out]` where the layer is normalised).
+        parameters, gradient: `[M, P]`, each member's weights and biases, layer by layer (weight `[in, out]`, bias
+            `[out]`, and gain and shift `[out]` where the layer is normalised).
         network: the view that kernels take; it shares memory with the two.
     """
 
@@ -116,7 +107,7 @@ class PopulationMLP:
         self.shape = shape
         self.parameters = np.zeros((members, shape.parameter_count), dtype)
         self.gradient = np.zeros_like(self.parameters)
-        self._tapes: dict[int, Tape] = {}
+        self._kept_tape = lru_cache(MOST_TAPES)(self.tape)  # of the latest numbers of rows
         normalised = len(shape.layers) - 1 if shape.layer_norm else 0
         rows, offset, row = [], 0, 0
         kept = sum(inputs + 1 for inputs, _ in shape.layers) + shape.sizes[-1]
@@ -125,7 +116,7 @@ class PopulationMLP:
             rows.append((inputs + 1, outputs, offset, row, kept if normal else -1))
             offset += (inputs + 1 + 2 * normal) * outputs
             row += inputs + 1
-            kept += (outputs + EXTRA_ROWS) * normal
+            kept += (outputs + _EXTRA_ROWS) * normal
         rows.append((shape.sizes[-1], 0, 0, row, -1))
         self._tape_rows = kept
         self.network = Network(
@@ -139,24 +130,18 @@ class PopulationMLP:
         )
 
     def initialise(
-        self,
-        stream: Stream,
-        scheme: Scheme = "fan_in",
-        output_scale: float = 1.0,
-        output_bound: float | None = None,
+        self, stream: Stream, scheme: Scheme = "fan_in", output_scale: float = 1.0, output_bound: float | None = None
     ) -> None:
         """Draw weights uniformly, set biases and shifts to zero and gains to one.
 
+        De Bruin et al. (2018) do not state theirs. These are Torch's default weights (`fan_in`) with zero biases; with
+        random biases first policies push one way at rest, and some learners never swing the pendulum up.
+
         Args:
-            stream: `[M]`, one number is drawn per parameter.
+            stream: one number is drawn per parameter.
             scheme: bounds of the weights: ±1/√inputs, or Glorot & Bengio's (2010, eq. 16) ±√(6 / (inputs + outputs)).
             output_scale: factor on the weights of the last layer (0.1 in Novati & Koumoutsakos 2019).
-            output_bound: bound of the last layer's weights, instead of the scheme's, and biases (3e-3 in Lillicrap et
-                al. 2016).
-
-        De Bruin et al. (2018) do not state theirs. Reading: Torch's default for weights (`fan_in`), but not for
-        biases. Biases drawn alike make the first policies push one way at rest, and on the pendulum (J = 1.91e-4,
-        FULL[PER]) 15 of 40 learners then never swing up; with zero biases none of 40 is stuck.
+            output_bound: bound of the last layer's weights and biases (3e-3 in Lillicrap et al. 2016).
         """
         draws = stream.uniform(self.shape.parameter_count) * 2.0 - 1.0
         self.parameters[:] = 0.0
@@ -187,12 +172,12 @@ class PopulationMLP:
         return named
 
     def weights(self) -> NDArray[np.int64]:
-        """Return which of a member's parameters are weights: rows of first and last + 1, `[K, 2]`."""
+        """Return the first and last + 1 parameter of each weight matrix, `[K, 2]`."""
         spans = [(offset, offset + (inputs - 1) * outputs) for inputs, outputs, offset, *_ in self.network.plan[:-1]]
         return np.array(spans, np.int64)
 
     def tape(self, batch: int) -> Tape:
-        """Allocate room for one member's forward and backward passes over `batch` rows."""
+        """Allocate the work space of passes over `batch` rows."""
         stride = spread(batch, self.parameters.itemsize)
         width = spread(max(max(pair) for pair in self.shape.layers), self.parameters.itemsize)
         kind = self.parameters.dtype
@@ -210,17 +195,8 @@ class PopulationMLP:
             evaluate_single(net.parameters, net.plan, net.activation, net.tanh, x, out)
         else:
             joined = np.empty((members, batch, 0), x.dtype) if action is None else action.astype(x.dtype)
-            _forward_all(net, kept_tape(self._tapes, batch, self.tape), x, joined, out)
+            _forward_all(net, self._kept_tape(batch), x, joined, out)
         return out
-
-
-def kept_tape(tapes: dict[int, Kept], rows: int, make: Callable[[int], Kept]) -> Kept:
-    """Return a tape for so many rows, made where none is kept: the latest few are, or memory would grow with use."""
-    if rows not in tapes:
-        while len(tapes) >= _MOST_TAPES:
-            del tapes[next(iter(tapes))]
-        tapes[rows] = make(rows)
-    return tapes[rows]
 
 
 @kernel
@@ -233,10 +209,7 @@ def _load_rows(rows: Floats, x: Floats) -> None:
 
 @kernel
 def forward(net: Network, m: int, tape: Tape, x: Floats, action: Floats, out: Floats) -> None:
-    """Evaluate member m: x `[B, in]`, action `[B, A]` (`[B, 0]` where none is injected) → out `[B, out]`.
-
-    The tape then holds what `backward` needs.
-    """
+    """Evaluate member m: x `[B, in]`, action `[B, A]` (`[B, 0]` where none joins) → out `[B, out]`; for `backward`."""
     parameters, values = net.parameters[m], tape.values
     stride, columns = values.shape[1], padded(x.shape[0], values.itemsize)
     flat = values.reshape(-1)
@@ -274,7 +247,6 @@ def _forward_all(net: Network, tape: Tape, x: Floats, action: Floats, out: Float
 
 @kernel
 def _backward(net: Network, m: int, tape: Tape, d_out: Floats, want_weights: np.bool_, d_action: Floats) -> None:
-    """Do what `backward` says."""
     parameters, gradient, values, upright = net.parameters[m], net.gradient[m], tape.values, tape.upright
     batch, stride, columns = d_out.shape[0], values.shape[1], padded(d_out.shape[0], values.itemsize)
     flat = values.reshape(-1)
@@ -334,8 +306,154 @@ def _backward(net: Network, m: int, tape: Tape, d_out: Floats, want_weights: np.
 def backward(net: Network, m: int, tape: Tape, d_out: Floats, want_weights: bool, d_action: Floats) -> None:
     """Propagate the loss gradient d_out `[B, out]` of member m back through its last `forward`.
 
-    With `want_weights` the member's `gradient` is overwritten. The gradient to the injected action goes to
+    With `want_weights` the member's `gradient` is overwritten. The gradient to the injected action is written to
     d_action `[B, A]`; `[B, 0]` skips it. Without weights, the pass ends at the injected action.
     """
     # To Numba a True written out in a call is a type of its own, for which it would compile everything once more.
     _backward(net, m, tape, d_out, np.bool_(want_weights), d_action)
+
+
+def _fused(_context: Any, a: Any, b: Any, c: Any) -> Any:
+    """Return a · b + c, rounded once."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        real = args[0].type
+        name = "llvm.fma.f32" if isinstance(real, ir.FloatType) else "llvm.fma.f64"
+        function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(real, [real] * 3), name)
+        return builder.call(function, args)
+
+    return (c(a, b, c), codegen) if a == b == c and a in (types.float32, types.float64) else None
+
+
+_fma: Any = intrinsic(_fused)
+
+
+@kernel
+def evaluate_single(
+    parameters: Floats, plan: NDArray[np.int64], activation: int, tanh: bool, x: Floats, out: Floats
+) -> None:
+    """Evaluate every member for one observation each, x `[M, 1, in]` → out `[M, 1, out]`, with the bits of `forward`.
+
+    For a single column `matmul` would leave most lanes of its vectors empty. Here the outputs of a layer are the vector
+    axis; every sum runs in the same order.
+    """
+    last, width = plan.shape[0] - 2, 0
+    for layer in range(last + 2):
+        width = max(width, plan[layer, 0] + 1)
+    before, after = np.empty(width, x.dtype), np.empty(width, x.dtype)
+    for m in range(x.shape[0]):  # in loops, as to assign slices takes seconds to compile
+        for i in range(x.shape[2]):
+            before[i] = x[m, 0, i]
+        for layer in range(last + 1):
+            inputs, outputs, offset = plan[layer, 0], plan[layer, 1], plan[layer, 2]
+            weights = parameters[m, offset : offset + inputs * outputs].reshape(inputs, outputs)
+            before[inputs - 1] = 1
+            _layer(before, weights, after)
+            if layer < last or tanh:
+                activate(after[:outputs], activation if layer < last else _TANH)
+            before, after = after, before
+        for o in range(out.shape[2]):
+            out[m, 0, o] = before[o]
+
+
+@kernel
+def _layer(x: Floats, weights: Floats, out: Floats) -> None:
+    """Write the product of x `[in]` and weights `[in, out]`, the bias among them, to out `[out]`."""
+    inputs, outputs = weights.shape
+    if outputs <= THIN_ROWS:
+        whole = inputs - inputs % 4
+        for o in range(outputs):
+            a = b = c = d = weights.dtype.type(0)
+            for k in range(0, whole, 4):
+                a = _fma(x[k], weights[k, o], a)
+                b = _fma(x[k + 1], weights[k + 1, o], b)
+                c = _fma(x[k + 2], weights[k + 2, o], c)
+                d = _fma(x[k + 3], weights[k + 3, o], d)
+            for k in range(whole, inputs):
+                a = _fma(x[k], weights[k, o], a)
+            out[o] = (a + b) + (c + d)
+        return
+    for o in range(outputs):
+        out[o] = 0
+    k = 0
+    while k + 4 <= inputs:
+        one, two, three, four = weights[k], weights[k + 1], weights[k + 2], weights[k + 3]
+        x_1, x_2, x_3, x_4 = x[k], x[k + 1], x[k + 2], x[k + 3]
+        for o in range(outputs):
+            out[o] = _fma(x_4, four[o], _fma(x_3, three[o], _fma(x_2, two[o], _fma(x_1, one[o], out[o]))))
+        k += 4
+    while k < inputs:
+        row, x_k = weights[k], x[k]
+        for o in range(outputs):
+            out[o] = _fma(x_k, row[o], out[o])
+        k += 1
+
+
+@kernel
+def normalise(
+    flat: NDArray[np.floating], start: int, kept: int, one: int, units: int, stride: int,
+    parameters: NDArray[np.floating], gain: int,
+) -> None:  # fmt: skip
+    """Normalise a hidden layer (Ba, Kiros & Hinton 2016, eq. 4): z at `flat[start]` becomes gain · ẑ + shift.
+
+    ẑ = (z − mean) / √(variance + 1e-5) over the units of each column of z `[units, stride]`. ẑ and 1/σ `[stride]` are
+    kept at `flat[kept]`; gain and shift `[units]` are read from `parameters[gain]` on; `flat[one]` is 1.
+    """
+    kind = flat.dtype.type
+    share, epsilon = kind(1.0 / units), kind(_EPSILON)
+    z = flat[start : start + units * stride].reshape(units, stride)
+    normal = flat[kept : kept + units * stride].reshape(units, stride)
+    scale = flat[kept + units * stride : kept + (units + 1) * stride]
+    gains, shifts = parameters[gain : gain + units], parameters[gain + units : gain + 2 * units]
+    inverse = kept + units * stride
+    # Sums over units are matrix products with a row of ones: they run in a fixed order, a vector of columns at a time.
+    matmul(flat, inverse, stride, 1, stride, flat, one, 0, 0, flat, start, stride, units)
+    for b in range(stride):
+        scale[b] *= share
+    for u in range(units):
+        for b in range(stride):
+            difference = z[u, b] - scale[b]
+            normal[u, b] = difference
+            z[u, b] = difference * difference
+    matmul(flat, inverse, stride, 1, stride, flat, one, 0, 0, flat, start, stride, units)
+    for b in range(stride):
+        scale[b] = kind(1) / np.sqrt(scale[b] * share + epsilon)
+    for u in range(units):
+        g, s = gains[u], shifts[u]
+        for b in range(stride):
+            normal[u, b] *= scale[b]
+            z[u, b] = g * normal[u, b] + s
+
+
+@kernel
+def normalise_backward(
+    error: NDArray[np.floating], product: NDArray[np.floating], flat: NDArray[np.floating], kept: int, one: int,
+    units: int, stride: int, batch: int, parameters: NDArray[np.floating], gradient: NDArray[np.floating], gain: int,
+    want_weights: np.bool_,
+) -> None:  # fmt: skip
+    """Replace the loss gradient to the output of `normalise` by that to its input: flat `error`.
+
+    With δ the given gradient and ⟨·⟩ the mean over units, d z = (gain δ − ⟨gain δ⟩ − ẑ ⟨gain δ ẑ⟩) / σ. With
+    `want_weights` the gradients of gain, Σ δ ẑ, and shift, Σ δ, over the `batch` are written to `gradient[gain]` on.
+    `product` is scratch of the size of `error`; `flat[one]` begins a vector of ones.
+    """
+    share = flat.dtype.type(1.0 / units)
+    normal = flat[kept : kept + units * stride]
+    for i in range(normal.size):
+        product[i] = error[i] * normal[i]
+    if want_weights:
+        # A matrix product of one column: its sums run in a fixed order, eight units at a time.
+        matmul(gradient, gain, 1, units, 1, product, 0, stride, 1, flat, one, 0, batch)
+        matmul(gradient, gain + units, 1, units, 1, error, 0, stride, 1, flat, one, 0, batch)
+    sums = kept + (units + 1) * stride
+    matmul(flat, sums, stride, 1, stride, parameters, gain, units, 1, error, 0, stride, units)
+    matmul(flat, sums + stride, stride, 1, stride, parameters, gain, units, 1, product, 0, stride, units)
+    scale, mean, slope = flat[sums - stride : sums], flat[sums : sums + stride], flat[sums + stride : sums + 2 * stride]
+    columns, rows = error[: units * stride].reshape(units, stride), normal.reshape(units, stride)
+    for b in range(stride):
+        mean[b] *= share
+        slope[b] *= share
+    for u in range(units):
+        g = parameters[gain + u]
+        for b in range(stride):
+            columns[u, b] = scale[b] * (g * columns[u, b] - mean[b] - rows[u, b] * slope[b])

@@ -1,14 +1,14 @@
-"""Recurrent function approximators for a population: an LSTM over observations, then a fully connected head.
+"""Recurrent networks for a population: an LSTM over observations, then a fully connected head.
 
-Novati & Koumoutsakos (2019, section on partial observability) put such networks in the place of the fully connected
-ones and change nothing else; so does this file: parameters and gradient are one flat row a member, as optimisers want
-them, and the passes mirror `mlp.forward` and `mlp.backward`, with a segment of successive observations in the
-place of each observation. An action joins behind the LSTM, for what a critic has to remember are observations.
+They replace the fully connected networks as in Novati & Koumoutsakos (2019, partial observability): parameters and
+gradient are one flat row a member, and the passes mirror `mlp.forward` and `mlp.backward`, with a segment of successive
+observations in the place of each observation. An action joins after the LSTM.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ from replaybench.controllers.networks.lstm import (
     lstm_state,
 )
 from replaybench.controllers.networks.mlp import (
+    MOST_TAPES,
     Floats,
     Network,
     PopulationMLP,
@@ -33,14 +34,13 @@ from replaybench.controllers.networks.mlp import (
     Tape,
     backward,
     forward,
-    kept_tape,
 )
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream
 
 
 class RecurrentNetwork(NamedTuple):
-    """What kernels see: `trunk` and `head`, one behind the other in the same `parameters` and `gradient` `[M, P]`."""
+    """View for kernels: `trunk` and `head` in the same `parameters` and `gradient` `[M, P]`."""
 
     parameters: Floats
     gradient: Floats
@@ -49,11 +49,10 @@ class RecurrentNetwork(NamedTuple):
 
 
 class Histories(NamedTuple):
-    """What a recurrent network is evaluated on: for each sample the observations that end with its own.
+    """Inputs of a recurrent network: for each sample the observations that end with its own.
 
-    Of all members, `observation` `[M, B, T, S]` with the oldest first and anything finite behind the `length` `[M, B]`
-    steps of each, and `memory` `[M, B, H]`, what networks remember before the first; H = 0 where that is nothing. Of
-    one member, the same without M.
+    `observation` `[M, B, T, S]` has the oldest first and anything finite after the `length` `[M, B]` steps of each;
+    `memory` `[M, B, H]` is the state before the first, H = 0 for zero. Of one member, the same without M.
     """
 
     observation: Floats
@@ -62,9 +61,9 @@ class Histories(NamedTuple):
 
 
 class RecurrentTape(NamedTuple):
-    """Room for one member's pass over B segments of at most T steps, read by its backward pass.
+    """Work space of one member's pass over B segments of at most T steps, read by its backward pass.
 
-    Where there is memory, the network's own part begins at `place`. `initial` `[B, 2 · L · U]` is the state before the
+    `place` is where the network's own part of the memory begins. `initial` `[B, 2 · L · U]` is the state before the
     first step, `length` `[B]` the steps of each segment; `joined` and `d_joined` `[B, U + A]` hold features and action,
     and the gradient to them.
     """
@@ -80,21 +79,14 @@ class RecurrentTape(NamedTuple):
 
 @dataclass(frozen=True)
 class RecurrentShape:
-    """An LSTM `trunk` and the `head` that takes its features, and an action behind them, as injected input.
-
-    So `head` is a `Shape((0, hidden…, outputs), actions=U + A, inject=0)`.
-    """
+    """An LSTM `trunk`, and a `head` `Shape((0, …), actions=U + A, inject=0)` for its features and an action."""
 
     trunk: LSTMShape
     head: Shape
 
-    def __post_init__(self) -> None:
-        if self.head.sizes[0] or self.head.inject or self.actions < 0:
-            raise ValueError(f"a head of {self.trunk.units} features needs that many actions injected at 0, no inputs")
-
     @property
     def actions(self) -> int:
-        """Size of the action that joins behind the trunk."""
+        """Size of the action that joins after the trunk."""
         return self.head.actions - self.trunk.units
 
     @property
@@ -104,7 +96,7 @@ class RecurrentShape:
 
     @property
     def state_size(self) -> int:
-        """Numbers that a member remembers."""
+        """Size of the state of one member."""
         return self.trunk.state_size
 
 
@@ -120,7 +112,7 @@ class PopulationRecurrent:
         self.shape = shape
         self.parameters = np.zeros((members, shape.parameter_count), dtype)
         self.gradient = np.zeros_like(self.parameters)
-        self._tapes: dict[int, RecurrentTape] = {}
+        self._kept_tape = lru_cache(MOST_TAPES)(self.tape)
         self._trunk, self._head = PopulationLSTM(shape.trunk, members, dtype), PopulationMLP(shape.head, members, dtype)
         plan, behind = self._head.network.plan.copy(), shape.trunk.parameter_count
         plan[:, 2] += behind
@@ -133,11 +125,7 @@ class PopulationRecurrent:
         self._trunk.parameters, self._head.parameters = self.parameters[:, :behind], self.parameters[:, behind:]
 
     def initialise(
-        self,
-        stream: Stream,
-        scheme: Scheme = "fan_in",
-        output_scale: float = 1.0,
-        output_bound: float | None = None,
+        self, stream: Stream, scheme: Scheme = "fan_in", output_scale: float = 1.0, output_bound: float | None = None
     ) -> None:
         """Draw the weights of the trunk as an LSTM does, then those of the head as `PopulationMLP` does."""
         self._trunk.initialise(stream)
@@ -148,7 +136,7 @@ class PopulationRecurrent:
         return self._trunk.named_weights(f"{name}.trunk") | self._head.named_weights(f"{name}.head")
 
     def tape(self, segments: int, steps: int = 1, reach: int | None = None, place: int = 0) -> RecurrentTape:
-        """Allocate room for one member's passes over at most `segments` of `steps`.
+        """Allocate the work space of one member's passes over at most `segments` of `steps`.
 
         Args:
             segments, steps: B and T.
@@ -168,21 +156,21 @@ class PopulationRecurrent:
         )
 
     def step(self, x: Floats, state: Floats, action: Floats | None = None) -> tuple[Floats, Floats]:
-        """Take one step of N runs of all members.
+        """Evaluate one step of N runs of all members.
 
         Args:
             x: `[M, N, in]`.
-            state: `[M, N, 2 · L · U]`, zero at the start of an episode; what `step` returned, after.
-            action: `[M, N, A]`, where the shape has one; the state after the step does not depend on it.
+            state: `[M, N, 2 · L · U]`, zero at the start of an episode.
+            action: `[M, N, A]`, where the shape has one; the next state does not depend on it.
 
         Returns:
-            The output `[M, N, out]`, and the state after the step.
+            The output `[M, N, out]`, and the next state.
         """
         kind, (members, runs) = self.parameters.dtype, x.shape[:2]
         joined = np.zeros((members, runs, self.shape.actions)) if action is None else action
         out = np.empty((members, runs, self.shape.head.sizes[-1]), kind)
         next_state = np.empty((members, runs, self.shape.state_size), kind)
-        tape = kept_tape(self._tapes, runs, self.tape)
+        tape = self._kept_tape(runs)
         given = [np.ascontiguousarray(array, kind) for array in (x, state, joined)]
         _step_all(self.network, tape, given[0], given[1], given[2], out, next_state)
         return out, next_state
@@ -196,10 +184,7 @@ class PopulationRecurrent:
 def recurrent_forward(
     net: RecurrentNetwork, m: int, tape: RecurrentTape, x: Histories, action: Floats, out: Floats
 ) -> None:
-    """Run member m over its segments and evaluate it at the end of each: action `[B, A]` there → out `[B, out]`.
-
-    The tape then holds what `recurrent_backward` needs.
-    """
+    """Evaluate member m at the end of each of its segments: action `[B, A]` → out `[B, out]`."""
     joined, units, batch = tape.joined[: x.length.size], net.trunk.units, x.length.size
     tape.initial[:] = 0
     if x.memory.shape[1] > 0:

@@ -1,9 +1,8 @@
-"""Products of a strip of columns, row dots and transposition, as LLVM IR behind Numba's `intrinsic`.
+"""Products of a strip of columns, row dots and transposition, as LLVM IR in Numba's intrinsics.
 
-LLVM's vectoriser keeps no sums in registers across the inner loop of a product, so its tiles are written out: a few
-rows × one strip, a fused multiply-add a step and vector. A strip is 64 bytes wide, or 32 for what remains. How many
-rows a tile has depends on the registers of the processor; what a sum's order is does not, so that numbers are the same
-on all. Each routine is a function of its own in the code that uses it, whatever the strides: it is compiled once.
+LLVM's vectoriser keeps no sums in registers across the inner loop of a product, so tiles are written out: a few rows ×
+one strip, a fused multiply-add a step and vector. A strip is 64 bytes wide, or 32 for the rest. The number of rows of a
+tile depends on the registers of the processor, the order of sums does not: numbers are the same on all.
 """
 
 from __future__ import annotations

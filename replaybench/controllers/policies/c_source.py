@@ -1,25 +1,24 @@
-"""A learned policy as one C99 header that needs nothing but a C compiler: no allocation, no state, no library of ours.
+"""A learned policy as one C99 header that needs only a C compiler: no allocation, no state, no library.
 
-It computes what `Policy.predict` computes, in the same order and precision, so that the numbers are the same bits
-wherever the C library's tanhf is (where the policy has one); `docs/deploy.md` says more.
+It computes `Policy.predict` in the same order and precision: the bits are the same wherever the C library's tanhf is,
+if the policy has one (`docs/deploy.md`). In the texts below, `NAME` and `name` stand for the policy's; each is one
+function for one member and one observation, in float32, with sums in the order of their terms by fused multiply-adds.
 """
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from replaybench.controllers.networks import activations
 from replaybench.controllers.networks.recurrent import PopulationRecurrent
-from replaybench.controllers.policies import c_functions
-from replaybench.controllers.policies.c_functions import double, number
+from replaybench.controllers.networks.tiles import THIN_ROWS
 from replaybench.controllers.policies.deployment import (
-    Cost,
     Units,
-    cost_of,
     head_of,
     memory_of,
     statistics_of,
@@ -27,24 +26,210 @@ from replaybench.controllers.policies.deployment import (
 )
 from replaybench.controllers.policies.policy import Policy
 
+FMA: Final = """\
+/* A fused multiply-add, rounded once; one instruction where the processor has it (build for it: -mfma, -mfpu=…),
+   else a call of the C library. Define NAME_FMA to use another. */
+#ifndef NAME_FMA
+#ifdef __GNUC__
+#define NAME_FMA(a, b, c) __builtin_fmaf((a), (b), (c))
+#else
+#define NAME_FMA(a, b, c) fmaf((a), (b), (c))
+#endif
+#endif
+"""
+
+LAYER: Final = """\
+/* y = W x + b, sums in the order of x; of one or two outputs four sums of every fourth, the first also of those left */
+static inline void name_layer(const float *weight, const float *bias, int inputs, int outputs, const float *x, float *y)
+{
+    const int chained = outputs <= THIN ? (inputs + 1) / 4 * 4 : 0;
+    for (int o = 0; o < outputs; o++) {
+        float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        for (int i = 0; i < inputs; i++)
+            sum[i < chained ? i % 4 : 0] = NAME_FMA(weight[o * inputs + i], x[i], sum[i < chained ? i % 4 : 0]);
+        sum[inputs < chained ? 3 : 0] += bias[o];
+        y[o] = chained ? (sum[0] + sum[1]) + (sum[2] + sum[3]) : sum[0];
+    }
+}
+""".replace("THIN", f"{THIN_ROWS}")
+
+NORMALISE: Final = """\
+/* Layer normalisation: z = gain (z - mean) / sqrt(variance + 1e-5) + shift */
+static inline void name_normalise(const float *gain, const float *shift, int units, float share, float *z)
+{
+    float first[4] = {0.0f, 0.0f, 0.0f, 0.0f}, second[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    for (int u = 0; u < units; u++) /* four sums of every fourth, the first also of those left */
+        first[u < units / 4 * 4 ? u % 4 : 0] += z[u];
+    const float mean = ((first[0] + first[1]) + (first[2] + first[3])) * share;
+    for (int u = 0; u < units; u++) {
+        z[u] -= mean;
+        second[u < units / 4 * 4 ? u % 4 : 0] += z[u] * z[u];
+    }
+    const float variance = ((second[0] + second[1]) + (second[2] + second[3])) * share;
+    const float scale = 1.0f / sqrtf(variance + EPSILON);
+    for (int u = 0; u < units; u++) {
+        z[u] *= scale;
+        z[u] = gain[u] * z[u] + shift[u];
+    }
+}
+"""
+
+TANH: Final = """\
+/* tanh in rational arithmetic, at most 1.82 units in the last place from the exact value */
+static inline float name_tanh(float x)
+{
+    const float size = x < 0.0f ? -x : x;
+    const float z = size > SATURATED ? SATURATED : size;
+    const float a = 0.5f * z, u = a * a;
+    const float q = ((Q3 * u + Q2) * u + Q1) * u + 1.0f;
+    const float r = (R2 * u + R1) * u + R0;
+    const float p = q - u * r, gap = q - a * p;
+    const int small = z < 1.0f;
+    const float less = small ? z * u * (q * r + p * p) : gap * gap;
+    const float y = (small ? z : 1.0f) - less / (q * q + u * p * p);
+    return x < 0.0f ? -y : y;
+}
+"""
+
+ACTIVATE: Final = {
+    "relu": "y[o] = y[o] <= 0.0f ? 0.0f : y[o];",
+    "tanh": "y[o] = name_tanh(y[o]);",
+    "softsign": "y[o] = y[o] / (1.0f + (y[o] < 0.0f ? -y[o] : y[o]));",
+}
+
+LSTM: Final = """\
+/* One layer of long short-term memory: memory = its output h, then its cells c, each of so many units.
+   joined has room for inputs + units numbers, gates for 4 units (input, forget, output, candidate). */
+static inline void name_lstm(const float *weight, const float *bias, int inputs, int units, const float *x,
+                             float *memory, float *joined, float *gates)
+{
+    float *h = memory, *c = memory + units;
+    for (int i = 0; i < inputs; i++)
+        joined[i] = x[i];
+    for (int u = 0; u < units; u++)
+        joined[inputs + u] = h[u];
+    name_layer(weight, bias, inputs + units, 4 * units, joined, gates);
+    for (int k = 0; k < 3 * units; k++) /* the logistic function */
+        gates[k] = 0.5f + 0.5f * name_tanh(0.5f * gates[k]);
+    for (int u = 0; u < units; u++) {
+        const float kept = gates[units + u] * c[u], taken = gates[u] * name_tanh(gates[3 * units + u]);
+        c[u] = kept + taken;
+        h[u] = gates[2 * units + u] * name_tanh(c[u]);
+    }
+}
+"""
+
+
+OBSERVE: Final = """\
+/* states in physical units -> observation */
+static inline void name_observe(const double *physical, float *observation)
+{
+    for (int i = 0; i < NAME_STATES; i++) {
+        double seen = (physical[i] - name_center[i]) / name_state_scale[i];
+LIMITED        observation[i] = (float)seen;
+    }
+}
+"""
+
+_LIMITED: Final = """\
+        if (!(seen <= name_limit[i] && seen >= -name_limit[i]))
+            seen = seen > 0.0 ? name_limit[i] : seen < 0.0 ? -name_limit[i] : 0.0;
+"""
+
+COMMAND: Final = """\
+/* action in [-1, 1] -> command in physical units */
+static inline void name_command(const float *action, double *physical)
+{
+    for (int a = 0; a < NAME_ACTIONS; a++)
+        physical[a] = name_middle[a] + name_half[a] * (double)action[a];
+}
+"""
+
+CHOOSE: Final = """\
+/* action in [-1, 1] -> the nearest choice in physical units */
+static inline void name_command(const float *action, double *physical)
+{
+    for (int a = 0; a < NAME_ACTIONS; a++) {
+        const int last = name_choices[a] - 1;
+        const double place = 0.5 * ((double)action[a] + 1.0) * last - 0.5;
+        const double level = !(place > 0.0) ? 0.0 : place > last - 1 ? last : ceil(place);
+        physical[a] = (name_middle[a] - name_half[a]) + 2.0 * name_half[a] * level / last;
+    }
+}
+"""
+
+STEP: Final = """\
+/* states in physical units -> command in physical units: a whole control step */
+static inline void name_step(const double *physical,MEMORY_DECLARED double *command)
+{
+    float observation[NAME_STATES], action[NAME_ACTIONS];
+    name_observe(physical, observation);
+    name_predict(observation,MEMORY_PASSED action);
+    name_command(action, command);
+}
+"""
+
+MAIN: Final = """\
+int main(void)
+{
+    int equal = 0, close = 0;
+MEMORY_STARTED    for (int n = 0; n < VECTORS; n++) {
+        float action[NAME_ACTIONS];
+        name_predict(name_given[n],MEMORY_PASSED action);
+        for (int a = 0; a < NAME_ACTIONS; a++) {
+            const float due = name_due[n][a], unit = nextafterf(fabsf(due), 2.0f) - fabsf(due);
+            equal += action[a] == due;
+            close += fabsf(action[a] - due) <= unit;
+        }
+    }
+    printf("%d actions: %d equal, %d within one unit in the last place\\n", VECTORS * NAME_ACTIONS, equal, close);
+    return close != VECTORS * NAME_ACTIONS;
+}
+"""
+
+
+def with_memory(text: str, remembers: bool) -> str:
+    """Return `STEP` or `MAIN` for a recurrent policy, or another one."""
+    parts = {
+        "MEMORY_DECLARED": " float *memory,",
+        "MEMORY_PASSED": " memory,",
+        "MEMORY_STARTED": "    float memory[NAME_MEMORY] = {0.0f};\n",
+    }
+    for mark, part in parts.items():
+        text = text.replace(mark, part if remembers else "")
+    return text
+
+
+def with_limit(limited: bool) -> str:
+    """Return `OBSERVE`, within limits or not."""
+    return OBSERVE.replace("LIMITED", _LIMITED if limited else "")
+
+
+def number(value: float | np.float32) -> str:
+    """Return a float32 as C writes it, so that a compiler reads the same bits."""
+    text = f"{np.float32(value):.9g}"
+    return f"{text}f" if any(mark in text for mark in ".en") else f"{text}.0f"
+
+
+def double(value: float) -> str:
+    """Return a float64 as C writes it, so that a compiler reads the same bits."""
+    return repr(float(value))
+
+
+def tanh_function() -> str:
+    """Return `TANH` with the numbers of the package's own."""
+    text = TANH
+    for name in ("Q1", "Q2", "Q3", "R0", "R1", "R2", "SATURATED"):
+        text = text.replace(name, number(getattr(activations, f"_{name}")))
+    return text
+
+
 VECTORS: Final = 16
 """Observations in the self-test."""
 
 
-class Source(NamedTuple):
-    """A policy in C.
-
-    Attributes:
-        text: the header.
-        cost: of an action.
-    """
-
-    text: str
-    cost: Cost
-
-
-def c_source(policy: Policy, name: str, origin: Sequence[str], units: Units | None) -> Source:
-    """Write a greedy policy as a C header.
+def c_source(policy: Policy, name: str, origin: Sequence[str], units: Units | None) -> str:
+    """Return a greedy policy as a C header.
 
     Args:
         policy: of any learner, with a memory or without.
@@ -52,12 +237,10 @@ def c_source(policy: Policy, name: str, origin: Sequence[str], units: Units | No
         origin: lines on where it comes from.
         units: of the plant's signals; without them it takes normalised observations and gives normalised actions only.
     """
-    return Source(_Writer(policy, name, units).text(origin), cost_of(policy.agent.policy_form()))
+    return _Writer(policy, name, units).text(origin)
 
 
 class _Writer:
-    """Writes one policy; every method returns a part of the header."""
-
     def __init__(self, policy: Policy, name: str, units: Units | None) -> None:
         self.policy, self.name, self.units = policy, name, units
         self.form, self.statistics = policy.agent.policy_form(), statistics_of(policy.agent)
@@ -75,7 +258,6 @@ class _Writer:
         return f"{self._comment(origin)}\n{named}"
 
     def _comment(self, origin: Sequence[str]) -> str:
-        """Say where the policy comes from, at which rate it acts, and on what."""
         lines = [*origin, ""]
         lines += [
             f"Control rate: {self.rate:g} Hz. Call it once every {1 / self.rate:g} s, with the newest measurement."
@@ -89,7 +271,7 @@ class _Writer:
         if self.statistics is not None:
             lines += ["Inside, they are standardised by what was seen in training (mean, scale and bound are below)."]
         lines += ["", f"Action: {self.actions} float in [-1, 1]:", *(f"  {line}" for line in self._acted())]
-        where = " and tanhf is the same C library's" if self._uses_tanhf() else ""
+        where = " and tanhf is the same C library's" if self.form.squash == "tanh" else ""
         lines += [
             "",
             "All arithmetic of the network is float32, in the order of the package's own: bits are the same where the "
@@ -118,27 +300,22 @@ class _Writer:
             choice = f", the nearest of {u.choices[a]} evenly spaced values" if u.choices else ""
             yield f"[{a}] {name} in {unit} = {u.middle[a]:g} + {u.half[a]:g} * action{choice}"
 
-    def _uses_tanhf(self) -> bool:
-        return self.form.squash == "tanh"
-
     def _opening(self) -> str:
         lines = ["#ifndef NAME_H", "#define NAME_H", "", "#include <math.h>", ""]
         lines += [f"#define NAME_RATE {double(self.rate)} /* [Hz] */", f"#define NAME_STATES {self.states}"]
         lines += [f"#define NAME_ACTIONS {self.actions}", f"#define NAME_MEMORY {self.memory}"]
-        return "\n".join([*lines, "", c_functions.FMA])
+        return "\n".join([*lines, "", FMA])
 
     def _functions(self) -> Iterator[str]:
-        """Return those that this policy needs."""
-        yield c_functions.LAYER
+        yield LAYER
         if self.head.layer_norm:
-            yield c_functions.NORMALISE.replace("EPSILON", number(1e-5))
+            yield NORMALISE.replace("EPSILON", number(1e-5))
         if self.memory or self.head.tanh or (self.head.activation == "tanh" and len(self.head.layers) > 1):
-            yield c_functions.tanh_function()
+            yield tanh_function()
         if self.memory:
-            yield c_functions.LSTM
+            yield LSTM
 
     def _tables(self) -> Iterator[str]:
-        """Return weights, a row an output; what normalises observations; and the actions that are chosen from."""
         for name, array in self.weights.items():
             yield _array("float", f"name_{name.replace('.', '_')}", array.T if array.ndim == 2 else array, number)
         if self.statistics is not None:
@@ -148,7 +325,6 @@ class _Writer:
             yield _array("float", "name_choice", self.form.table, number)
 
     def _predict(self) -> str:
-        """Return the policy itself."""
         recurrent = self.form.network.shape.trunk if isinstance(self.form.network, PopulationRecurrent) else None
         width = max(max(pair) for pair in self.head.layers)
         memory = ", float *memory" if self.memory else ""
@@ -179,7 +355,7 @@ class _Writer:
                 if self.head.layer_norm:
                     share = number(np.float32(1.0 / outputs))
                     lines += [f"    name_normalise({part}gain, {part}shift, {outputs}, {share}, {now});"]
-                activation = c_functions.ACTIVATE[self.head.activation].replace("y[", f"{now}[")
+                activation = ACTIVATE[self.head.activation].replace("y[", f"{now}[")
                 lines += [f"    for (int o = 0; o < {outputs}; o++)", f"        {activation}"]
         return "\n".join([*lines, *self._chosen(now), "}", ""])
 
@@ -193,7 +369,6 @@ class _Writer:
         return [*lines, "        x[i] = (float)seen;"]
 
     def _chosen(self, outputs: str) -> list[str]:
-        """Return how actions come from the network's outputs."""
         first, width = self.form.first, self.form.width
         if self.form.table is not None:
             return [
@@ -213,25 +388,23 @@ class _Writer:
         return [*lines, "        action[a] = chosen > 1.0f ? 1.0f : chosen < -1.0f ? -1.0f : chosen;", "    }"]
 
     def _physical(self, u: Units) -> str:
-        """Return what turns measurements into observations and actions into commands."""
         named = {"center": u.center, "state_scale": u.scale, "middle": u.middle, "half": u.half}
         if u.limit is not None:
             named["limit"] = u.limit
         parts = [_array("double", f"name_{key}", values, double) for key, values in named.items()]
         if u.choices:
             parts += [_array("int", "name_choices", np.array(u.choices), str)]
-        command = c_functions.CHOOSE if u.choices else c_functions.COMMAND
-        step = c_functions.with_memory(c_functions.STEP, self.memory > 0)
-        return "\n".join([*parts, c_functions.with_limit(u.limit is not None), command, step])
+        command = CHOOSE if u.choices else COMMAND
+        step = with_memory(STEP, self.memory > 0)
+        return "\n".join([*parts, with_limit(u.limit is not None), command, step])
 
     def _test(self) -> str:
-        """Return vectors and a `main` that compares with them."""
         observations = np.random.Generator(np.random.PCG64(0)).uniform(-1, 1, (VECTORS, self.states)).astype(np.float32)
         actions, memory = np.empty((VECTORS, self.actions), np.float32), None
         for row, observation in enumerate(observations):
             found, memory = self.policy.predict(observation[None], memory)
             actions[row] = found[0]
-        body = c_functions.with_memory(c_functions.MAIN, self.memory > 0).replace("VECTORS", f"{VECTORS}")
+        body = with_memory(MAIN, self.memory > 0).replace("VECTORS", f"{VECTORS}")
         how = "one after the other, as in an episode" if self.memory else "each by itself"
         parts = ["#ifdef NAME_MAIN", "#include <stdio.h>", "", f"/* observations, {how}, and the actions due */"]
         parts += [_array("float", "name_given", observations, number), _array("float", "name_due", actions, number)]

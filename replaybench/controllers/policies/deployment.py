@@ -1,4 +1,4 @@
-"""What a policy needs where this package is not: its network, what normalises observations, units; and its cost."""
+"""A policy's network, normalisation, units and cost, for programs outside this package."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers.agent import Agent
+from replaybench.controllers.learner import Learner
 from replaybench.controllers.networks.greedy_form import PolicyForm
 from replaybench.controllers.networks.mlp import Shape
 from replaybench.controllers.networks.recurrent import PopulationRecurrent
 
 
 class Statistics(NamedTuple):
-    """By what observations are normalised: (s − mean) · scale, float64 `[S]` each, within ± bound."""
+    """How observations are normalised: (s − mean) · scale, float64 `[S]` each, within ± bound."""
 
     mean: NDArray[np.float64]
     scale: NDArray[np.float64]
@@ -22,16 +22,16 @@ class Statistics(NamedTuple):
 
 
 class Units(NamedTuple):
-    """A plant's signals in physical units, as far as a policy sees them.
+    """A plant's signals in physical units.
 
     Attributes:
         state_names, state_units: of the observed states `[S]`.
-        center, scale: float64 `[S]`: an observation is (state − center) / scale …
-        limit: … within ± limit `[S]`; None where the plant is seen wherever it is.
+        center, scale, limit: float64 `[S]`: an observation is (state − center) / scale within ± limit; None for no
+            limit.
         periodic: `[S]`, which of them are angles in [−π, π).
         action_names, action_units: of the actions `[A]`.
-        middle, half: float64 `[A]`: an action stands for middle + half · action.
-        choices: `[A]`, how many evenly spaced values each action takes; empty where they are continuous.
+        middle, half: float64 `[A]`: an action means middle + half · action.
+        choices: `[A]`, number of evenly spaced values of each action; empty where they are continuous.
     """
 
     state_names: tuple[str, ...]
@@ -48,13 +48,9 @@ class Units(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What one action costs.
+    """Cost of one action: stored numbers, multiply-adds, function evaluations, and numbers on the stack, all float32.
 
-    Attributes:
-        parameters: numbers of float32 that are stored.
-        multiply_adds: of float32.
-        functions: evaluations of tanh, of other activations with a division, and roots.
-        scratch: numbers of float32 on the stack.
+    Functions are tanh, other activations with a division, and roots.
     """
 
     parameters: int
@@ -63,8 +59,8 @@ class Cost(NamedTuple):
     scratch: int
 
 
-def statistics_of(agent: Agent) -> Statistics | None:
-    """Return what normalises the observations of a population of one; None where nothing does."""
+def statistics_of(agent: Learner) -> Statistics | None:
+    """Return the normalisation of observations of a population of one; None if there is none."""
     normaliser = agent.normaliser.observations
     if not normaliser.on:
         return None
@@ -86,12 +82,12 @@ def weights_of(form: PolicyForm) -> dict[str, NDArray[Any]]:
 
 
 def memory_of(form: PolicyForm) -> int:
-    """Return how many numbers a policy remembers from step to step."""
+    """Return the size of a policy's state."""
     return form.network.shape.state_size if isinstance(form.network, PopulationRecurrent) else 0
 
 
 def cost_of(form: PolicyForm) -> Cost:
-    """Count what an action costs; comparisons, copies and the scaling of signals are not counted."""
+    """Count the cost of an action; comparisons, copies and the scaling of signals are not counted."""
     shape = head_of(form)
     hidden = [outputs for _, outputs in shape.layers[:-1]]
     costly = shape.activation != "relu"

@@ -1,24 +1,23 @@
-"""Learned policies to be used by themselves, in the convention of Stable-Baselines3.
+"""Learned policies without their learners, in the convention of Stable-Baselines3.
 
-A policy file says which learner it holds, with which settings; the learner is rebuilt, a population of one, and asked.
+A policy file names its learner and settings; the learner is rebuilt as a population of one.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from replaybench.controllers.agent import Agent, Task
-from replaybench.controllers.memory.learner import RememberingLearner
+from replaybench.controllers.agent import Task
+from replaybench.controllers.learner import Learner
 from replaybench.controllers.registry import load_learner
 from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.bounds import Hertz, Name, Within
+from replaybench.data.bounds import Hertz, Name
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError
 from replaybench.data.formats.policy_file import read_policy, take_members
@@ -27,38 +26,25 @@ from replaybench.data.user_code.user_file import imports_only
 Float32Array = NDArray[np.float32]
 
 
-def policy_facts(learner: str, agent: Agent, frequency: float) -> dict[str, Any]:
-    """Return what a policy file must say so that `load_policy` can rebuild its learner."""
+def policy_facts(learner: str, agent: Learner, frequency: float) -> dict[str, Any]:
+    """Return the facts of a policy file from which `load_policy` rebuilds its learner."""
     settings = dataclasses.asdict(agent.config)
     return {"learner": learner, "settings": settings, "task": agent.task._asdict(), "frequency": frequency}
 
 
-Size = Annotated[int, Within(1, 100_000, "numbers")]
-
-
-@dataclass(frozen=True)
-class TaskForm:
-    """A `Task` as a policy file tells it."""
-
-    observation_size: Size
-    action_size: Size
-    discount: Annotated[float, Within(0, 1)]
-    reward_scale: Annotated[float, Within(-math.inf, math.inf)]
-    action_choices: tuple[Annotated[int, Within(2, 100_000)], ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.action_choices and len(self.action_choices) != self.action_size:
-            raise UserError(f"action_choices are those of {len(self.action_choices)} actions, not {self.action_size}")
-
-
 @dataclass(frozen=True)
 class StoredPolicy:
-    """What a policy file says of its learner."""
+    """The learner of a policy file."""
 
     learner: Name
     settings: dict[str, Any]
-    task: TaskForm
+    task: Task
     frequency: Hertz
+
+    def __post_init__(self) -> None:
+        choices, actions = self.task.action_choices, self.task.action_size
+        if choices and len(choices) != actions:
+            raise UserError(f"action_choices are those of {len(choices)} actions, not {actions}")
 
 
 @dataclass(frozen=True)
@@ -76,7 +62,7 @@ class Policy:
         agent: the learner as a population of one.
     """
 
-    def __init__(self, agent: Agent, facts: dict[str, Any]) -> None:
+    def __init__(self, agent: Learner, facts: dict[str, Any]) -> None:
         self.agent, self.facts = agent, facts
 
     def predict(
@@ -90,12 +76,12 @@ class Policy:
 
         Args:
             observation: normalised observations.
-            state: what a recurrent policy remembers, `[N, width]`, as the last call returned it; None at the start.
-            episode_start: where an episode begins, bool `[N]`; a recurrent policy forgets there.
-            deterministic: the greedy action; otherwise a stochastic policy samples.
+            state: of a recurrent policy, `[N, width]`, as the last call returned it; None at the start.
+            episode_start: bool `[N]`, where an episode begins and the state is reset.
+            deterministic: whether to act greedily; otherwise a stochastic policy samples.
 
         Raises:
-            UserError: the observation, or what is remembered, does not fit.
+            UserError: the observation, or the state, does not fit.
         """
         seen = np.asarray(observation, np.float32)
         size = self.agent.task.observation_size
@@ -107,15 +93,11 @@ class Policy:
         return (action if seen.ndim == 2 else action[0]), after
 
     def _choose(
-        self,
-        rows: Float32Array,
-        state: Float32Array | None,
-        episode_start: ArrayLike | None,
-        deterministic: bool,
+        self, rows: Float32Array, state: Float32Array | None, episode_start: ArrayLike | None, deterministic: bool
     ) -> tuple[Float32Array, Float32Array | None]:
         """Return actions `[1, N, A]` for observations `[1, N, S]`, and what a recurrent policy remembers then."""
         agent = self.agent
-        if not isinstance(agent, RememberingLearner) or not agent.memory.size:
+        if not agent.memory.size:
             return (agent.policy if deterministic else agent.sample)(rows), None
         choose = agent.policy if deterministic else agent.sample
         before = np.zeros((rows.shape[1], agent.memory.size), np.float32)
@@ -147,9 +129,8 @@ def load_policy(path: Path | str, member: int = 0, learner: str | None = None) -
     try:
         with imports_only(learner):
             kind, config = load_learner(learner or known.learner)
-        task = Task(**dataclasses.asdict(known.task))
-        setting = LearnerSetting(task, 0, [member], known.frequency)
-        agent: Agent = kind(build(config, known.settings, "its settings"), setting)
+        setting = LearnerSetting(known.task, 0, [member], known.frequency)
+        agent: Learner = kind(build(config, known.settings, "its settings"), setting)
         agent.load_weights(chosen)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None

@@ -1,14 +1,14 @@
-"""What a learner with a deterministic policy needs for ReF-ER: the density with which it explores.
+"""ReF-ER for a learner with a deterministic policy m(s): the density with which it explores.
 
-With Gaussian noise the policy that acts is π = N(m(s), σ²), σ that of the present episode, and what acted when an
-experience was collected is stored beside it. Then importance weights exist, and the divergence from past behaviours can
-be measured and held down (Novati & Koumoutsakos 2019, sections 2 and 3). With other exploration there is nothing here.
+With Gaussian noise the policy that acts is π = N(m(s), σ²), with the σ of the present episode, and the behaviour is
+stored with each experience. This gives importance weights and the divergence from past behaviours (Novati &
+Koumoutsakos 2019, sections 2 and 3).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +19,17 @@ from replaybench.controllers.exploration.process_noise import Exploration
 from replaybench.controllers.losses.gaussian import divergence
 from replaybench.controllers.networks.mlp import Floats
 from replaybench.controllers.refer.far_count import FarCount
-from replaybench.controllers.refer.rules import ReFER, Rules
+from replaybench.controllers.refer.rules import ReFER
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.errors import UserError
 from replaybench.data.kernels import elementwise
 
+BEHAVIOUR: Final = ("behaviour_mean", "behaviour_log_sigma")
+"""The fields that hold the Gaussian from which each action was drawn."""
+
 
 def need_density(learner: str, exploration: ExplorationConfig) -> None:
-    """Check that a learner that explores so has a behaviour density, as ReF-ER needs.
+    """Check that exploration has a density, as ReF-ER needs.
 
     Raises:
         UserError: it has none; says what to set.
@@ -43,25 +46,24 @@ class Density:
 
     Args:
         setting: of the learner.
-        exploration: the learner's; with ReF-ER one with a density (`need_density`).
+        exploration: the learner's; None if the learner does not support ReF-ER.
         steps: its count of updates, int64 `[1]`.
         refer: the learner's ReF-ER.
 
     Attributes:
-        known: whether there is one: the noise is Gaussian and not clipped.
-        fields, traces, names: what the learner must store, its trace rule, and what `metrics` returns.
+        known: whether there is a density: the noise is Gaussian and not clipped.
+        fields, traces, names: fields to store, the rule of traces, and the names of `metrics`.
     """
 
     def __init__(
-        self, setting: LearnerSetting, exploration: Exploration, steps: NDArray[np.int64], refer: ReFER
+        self, setting: LearnerSetting, exploration: Exploration | None, steps: NDArray[np.int64], refer: ReFER
     ) -> None:
         gaussian = exploration if isinstance(exploration, RunningGaussian) and not exploration.config.clip else None
-        self.gaussian, self.known, self.steps = gaussian, gaussian is not None, steps
+        self.gaussian, self.known, self.refer = gaussian, gaussian is not None, refer
         members, actions = len(setting.members), setting.task.action_size
         self._no_log_sigma = np.zeros(members)
-        self.refer = refer
-        self.fields = {"behaviour_mean": actions, "behaviour_log_sigma": actions} if self.known else {}
-        self.traces = FarCount(self.refer, steps, members) if setting.refer is not None else None
+        self.fields = dict.fromkeys(BEHAVIOUR, actions) if self.known else {}
+        self.traces = FarCount(refer, steps, members) if self.known and refer.on else None
         self.names = () if not self.known else ("kl",) if self.traces is None else ("kl", "far", "beta")
 
     @property
@@ -69,12 +71,8 @@ class Density:
         """log σ of each member's present policy, `[M]`."""
         return elementwise.log(self.gaussian.sigma[:, 0]) if self.gaussian else self._no_log_sigma
 
-    def rules(self, update: int) -> Rules:
-        """Return what holds in this update."""
-        return self.refer.rules(update)
-
     def metrics(self, stored: Mapping[str, Floats], mean: Callable[[Floats], Floats]) -> Mapping[str, NDArray[Any]]:
-        """Return `kl`, the mean of D_KL(μ‖π) over a sample `[M, n, …]` of what is stored; with ReF-ER `far`, `beta`."""
+        """Return `kl`, the mean of D_KL(μ‖π) over a sample `[M, n, …]` of experiences; with ReF-ER `far`, `beta`."""
         if not self.known:
             return {}
         present = np.asarray(mean(stored["observation"]), np.float64)

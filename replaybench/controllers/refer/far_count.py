@@ -1,7 +1,7 @@
 """How many stored experiences are far-policy: the trace that ReF-ER needs (Novati & Koumoutsakos 2019, eq. 12).
 
-Every stored step keeps the importance weight ρ that it had when it was last replayed, so n_far is counted with old
-ones. It is kept as steps come, are replayed and go; c_max shrinks meanwhile, so that it is counted afresh at times.
+Every stored step keeps the importance weight ρ of its last replay. n_far is updated when steps are stored, replayed and
+evicted. As c_max shrinks, it is counted exactly every `RECOUNT` updates.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ Slots = NDArray[np.int64]
 Counts = NDArray[np.int64]
 
 RHO, FAR = 0, 1
-"""Places of the two numbers in every rule here."""
+"""Places of the two numbers in the traces of every rule."""
 
 RECOUNT: Final = 1000
 """Updates between exact counts."""
 
 
 class FarCount:
-    """The traces of learners that need nothing but ρ: `rho`, and `far`, 1 where that is far-policy.
+    """The traces `rho`, the importance weight, and `far`, 1 where it is far-policy.
 
-    Replay calls it (see there, `TraceRule`); `values` is `[M, N, K]`, slots −1 are to be skipped.
+    Replay calls it (`TraceRule`); `values` is `[M, N, K]`, slots −1 are skipped.
 
     Args:
-        refer: its β follows the count.
+        refer: its β depends on the count.
         steps: the learner's count of updates, int64 `[1]`.
         members: M.
 
     Attributes:
-        far, stored: int64 `[M]`, steps that are far-policy, and all.
+        far, stored_steps: int64 `[M]`, number of far-policy steps, and of all.
     """
 
     names: tuple[str, ...] = ("rho", "far")
@@ -53,62 +53,39 @@ class FarCount:
         return self.far / np.maximum(self.stored_steps, 1)
 
     def followed(self, values: Values, last: Slots, experience: Mapping[str, NDArray[Any]]) -> None:
-        """Nothing is derived from successors."""
+        """Do nothing: these traces do not depend on successors."""
 
     def evicting(self, values: Values, previous: Links, next: Links, slots: Slots) -> None:
-        """Take the occupants of `slots` `[M]` out of the counts."""
-        _uncount_steps(values, slots, self.far, self.stored_steps)
+        """Remove the steps in `slots` `[M]` from the counts."""
+        gone = np.flatnonzero(slots >= 0)
+        self.far[gone] -= values[gone, slots[gone], FAR].astype(np.int64)
+        self.stored_steps[gone] -= 1
 
     def stored(self, values: Values, previous: Links, next: Links, slots: Slots, ended: NDArray[np.bool_]) -> None:
-        """Count the new steps in `slots` `[M]`, which the present policy has chosen: ρ = 1."""
-        _count_steps(values, slots, self.stored_steps)
+        """Count the new steps in `slots` `[M]`; the present policy chose them: ρ = 1."""
+        new = np.flatnonzero(slots >= 0)
+        values[new, slots[new], RHO], values[new, slots[new], FAR] = 1, 0
+        self.stored_steps[new] += 1
 
     def annotated(
         self, values: Values, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, NDArray[Any]]
     ) -> None:
         """Write the samples' ρ, `annotations["rho"]` `[M, B]`, count, and move β."""
         update = int(self.steps[0])
-        c_max, fraction = self.refer.c_max(update), np.empty(len(self.far))
-        _judge_samples(values, idx, annotations["rho"], c_max, update, self.far, self.stored_steps, fraction)
-        self.refer.move_beta(fraction, update)
+        c_max = self.refer.c_max(update)
+        _write_rho(values, idx, annotations["rho"], c_max, self.far)
+        if update % RECOUNT == 0:
+            _recount_far(values, self.stored_steps, c_max, self.far)
+        self.refer.move_beta(self.fraction, update)
 
     def loaded(self, values: Values, count: Counts) -> None:
-        """Count what a loaded buffer holds in its first `count` `[M]` slots."""
+        """Count the steps in the first `count` `[M]` slots of a loaded buffer."""
         self.stored_steps[:] = count
         self.far[:] = [int(values[m, :n, FAR].sum()) for m, n in enumerate(count)]
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """Return the counts."""
         return {"far": self.far, "stored_steps": self.stored_steps}
-
-
-@kernel
-def _count_steps(values: Values, slots: Slots, stored: Counts) -> None:
-    for m in range(slots.size):
-        if slots[m] >= 0:
-            values[m, slots[m], RHO], values[m, slots[m], FAR] = 1, 0
-            stored[m] += 1
-
-
-@kernel
-def _uncount_steps(values: Values, slots: Slots, far: Counts, stored: Counts) -> None:
-    for m in range(slots.size):
-        if slots[m] >= 0:
-            far[m] -= int(values[m, slots[m], FAR])
-            stored[m] -= 1
-
-
-@kernel
-def _judge_samples(
-    values: Values, idx: Slots, rho: NDArray[np.floating], c_max: float, update: int, far: Counts, stored: Counts,
-    fraction: NDArray[np.float64],
-) -> None:  # fmt: skip
-    """Write the samples' ρ, keep n_far, in some updates exactly, and write n_far/N `[M]`."""
-    _write_rho(values, idx, rho, c_max, far)
-    if update % RECOUNT == 0:
-        _recount_far(values, stored, c_max, far)
-    for m in range(far.size):
-        fraction[m] = far[m] / max(stored[m], 1)
 
 
 @kernel
@@ -125,7 +102,7 @@ def _write_rho(values: Values, idx: Slots, rho: NDArray[np.floating], c_max: flo
 
 @kernel
 def _recount_far(values: Values, stored: Counts, c_max: float, far: Counts) -> None:
-    """Judge all stored steps, which fill the first slots, by the present c_max."""
+    """Count all stored steps, which fill the first slots, by the present c_max."""
     for m in range(stored.size):
         far[m] = 0
         for slot in range(stored[m]):

@@ -1,13 +1,13 @@
 """Remember and Forget for Experience Replay in a learner (Novati & Koumoutsakos 2019, section 3).
 
-What the rules are is said by the strategy (`FIFO[Uniform+ReFER]`), which this wing does not know: it takes the settings
-as they come. Here are the schedules of c_max and of the learning rate, and the weight β of every member.
+The strategy states the settings (`FIFO[Uniform+ReFER]`). Here are the schedules of c_max and of the learning rate, and
+the weight β of every member.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,50 +19,35 @@ RHO_LIMIT: Final = 1e3
 
 
 class ReFERSettings(Protocol):
-    """ReF-ER as a strategy states it: C, A, and which of the two rules hold."""
+    """ReF-ER as a strategy states it.
+
+    C: ratios from 1/(1 + C) to 1 + C are near-policy at first; A: annealing per update; and which rules apply. With
+    Rule 2 also D `far`, the aim for the share of far-policy experiences; β at first and its step (None: the learning
+    rate); and the divergence `kl`.
+    """
 
     @property
     def c(self) -> float:
-        """C: ratios from 1/(1 + C) to 1 + C are near, at first."""
+        """C."""
 
     @property
     def anneal(self) -> float:
-        """A, per update."""
+        """A."""
 
     @property
     def rules(self) -> Sequence[int]:
-        """Which of the rules 1 and 2 hold."""
-
-
-class PenaltySettings(ReFERSettings, Protocol):
-    """What Rule 2 needs besides: D, β at first and its step (None: the learning rate), and which divergence."""
-
-    @property
-    def far(self) -> float:
-        """D, the share of far-policy samples that is aimed at."""
-
-    @property
-    def beta(self) -> float:
-        """β at first."""
-
-    @property
-    def beta_rate(self) -> float | None:
-        """Step of β; None: the learning rate."""
-
-    @property
-    def kl(self) -> str:
-        """Which divergence the penalty takes."""
+        """Which of the rules 1 and 2 apply."""
 
 
 class Rules(NamedTuple):
-    """What kernels see of ReF-ER in one update.
+    """ReF-ER in one update, for kernels.
 
     Attributes:
         c_max: ρ in (1/c_max, c_max) is near-policy.
         mask: Rule 1, whether far-policy samples give no gradient ĝ.
-        pull: Rule 2, whether the policy is pulled to past behaviours.
-        mu_pi: whether by D_KL(μ‖π), else by D_KL(π‖μ).
-        limit: ρ is cut off here.
+        pull: Rule 2, whether the divergence from past behaviours is penalised.
+        mu_pi: whether this is D_KL(μ‖π), else D_KL(π‖μ).
+        limit: bound on ρ.
         beta: float64 `[M]`.
     """
 
@@ -75,28 +60,28 @@ class Rules(NamedTuple):
 
 
 class ReFER:
-    """The rules of a population; without settings none holds, β stays 1, and c_max = 5 only says what is far-policy.
+    """The rules of a population; without settings none applies, β is 1, and c_max = 5 only defines far-policy.
 
     Args:
         settings: of the strategy, or None.
         members: M.
-        learning_rate: η of the policy's network, the step of β where that has none of its own.
+        learning_rate: η of the policy's network, the step of β by default.
 
     Attributes:
         beta: float64 `[M]`.
     """
 
-    def __init__(self, settings: ReFERSettings | None, members: int, learning_rate: float) -> None:
+    def __init__(self, settings: Any, members: int, learning_rate: float) -> None:
         rules = () if settings is None else settings.rules
         self.on, self.mask, self.pull = settings is not None, 1 in rules, 2 in rules
-        self.c, self.anneal = (4.0, 0.0) if settings is None else (settings.c, settings.anneal)
+        self.c: float = 4.0 if settings is None else settings.c
+        self.anneal: float = 0.0 if settings is None else settings.anneal
         self.beta = np.ones(members)
         self.learning_rate = learning_rate
         self.far, self.beta_rate, self.mu_pi = 1.0, None, True
         if self.pull:
-            penalty = cast(PenaltySettings, settings)
-            self.far, self.beta_rate, self.mu_pi = penalty.far, penalty.beta_rate, penalty.kl == "mu_pi"
-            self.beta[:] = penalty.beta
+            self.far, self.beta_rate, self.mu_pi = settings.far, settings.beta_rate, settings.kl == "mu_pi"
+            self.beta[:] = settings.beta
         limit = RHO_LIMIT if self.pull and not self.mask else np.inf
         self._rules = Rules(self.c_max(1), self.mask, self.pull, self.mu_pi, limit, self.beta)
 
@@ -105,7 +90,7 @@ class ReFER:
         return 1.0 / (1.0 + self.anneal * update)
 
     def rules(self, update: int) -> Rules:
-        """Return what holds in update t."""
+        """Return the rules in update t."""
         return self._rules._replace(c_max=self.c_max(update)) if self.anneal else self._rules
 
     def slowed(self, rate_factor: NDArray[np.float32], update: int) -> NDArray[np.float32]:
@@ -117,10 +102,10 @@ class ReFER:
         return 1.0 + self.c * self.annealed(update)
 
     def move_beta(self, far_fraction: NDArray[np.float64], update: int) -> None:
-        """Move β after update t (eq. 12), n_far/N `[M]`; nothing without Rule 2.
+        """Move β after update t (eq. 12), given n_far/N `[M]`, if Rule 2 applies.
 
-        It goes towards 0 where more than D of what is stored is far-policy, else towards 1. The step is written for
-        1 − β where that shrinks, so that both fixed points are exact.
+        β moves towards 0 where more than D of the stored experiences are far-policy, else towards 1. The step is
+        written for 1 − β where that shrinks, so that both fixed points are exact.
         """
         if self.pull:
             eta = self.learning_rate * self.annealed(update) if self.beta_rate is None else self.beta_rate

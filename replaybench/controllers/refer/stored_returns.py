@@ -4,9 +4,9 @@ Retrace with Q := V (Novati & Koumoutsakos 2019, eq. 6 to 8, after Munos et al. 
 
     Q_ret[t] = r[t] + γ V_tbc[t+1],    V_tbc[t] = V[t] + min(1, ρ[t]) (Q_ret[t] − V[t])
 
-Every stored step holds its latest V and ρ. When these are renewed, the change travels back to the start of the episode
-or until it is lost in rounding, so that what is stored of finished episodes is at any time what the recursion would
-give from scratch. (Where rewards are normalised, returns are derived with the scale of the time.)
+Every stored step holds its latest V and ρ. When these are renewed, the change is propagated back to the start of the
+episode, or until it is lost in rounding. The stored returns of finished episodes are therefore always those of the
+recursion from scratch. (Where rewards are normalised, returns are derived with the present scale.)
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ ONE = np.float32(1)
 class StoredReturns(FarCount):
     """The traces `rho`, `far`, `value` V, `q_ret`, `reward` and `truncated`, 1 where an episode was cut off.
 
-    What follows a step whose successor is not stored is in its `q_ret` alone: nothing after termination; V(s′) where
-    the episode was cut off, renewed whenever that step is replayed; V(s′) of a successor that is yet to come or was
-    never kept; V_tbc of one that was evicted, as it last was.
+    Where the successor of a step is not stored, the bootstrap is in its `q_ret` alone: 0 after termination; V(s′) where
+    the episode was cut off, renewed whenever that step is replayed; V(s′) of a successor that was not kept; the latest
+    V_tbc of one that was evicted.
 
-    An experience must come with `value`, V(s) when it was collected, `truncated`, and, if it ends an episode, `q_ret`.
+    An experience must have the fields `value`, V(s) when it was collected, `truncated`, and, if it ends an episode,
+    `q_ret`.
 
     Args:
         refer, steps, members: see `FarCount`.
@@ -52,24 +53,30 @@ class StoredReturns(FarCount):
         self._last = np.full(members, -1, np.int64)
 
     def followed(self, values: Values, last: Slots, experience: Mapping[str, NDArray[Any]]) -> None:
-        """Let the steps in slots `last` `[M]` bootstrap from their successors' values until these are stored."""
+        """Bootstrap the steps in slots `last` `[M]` from their successors' values until these are stored."""
         self._last[:] = last
-        _bootstrap_last(values, last, experience["value"][:, 0], self.discount, self.scale)
+        m = np.flatnonzero(last >= 0)
+        reward, value = values[m, last[m], REWARD], experience["value"][m, 0].astype(np.float32)
+        values[m, last[m], Q_RET] = self.scale[m].astype(np.float32) * reward + self.discount * value
 
     def evicting(self, values: Values, previous: Links, next: Links, slots: Slots) -> None:
-        """Leave what the occupants of `slots` `[M]` say of their predecessors' returns with these."""
+        """Derive the returns of the predecessors of the steps in `slots` `[M]` before these are evicted."""
         super().evicting(values, previous, next, slots)
-        _leave_return(values, previous, slots, self.discount, self.scale)
+        _sweep_all(values, previous, slots, self.discount, self.scale)
 
     def stored(self, values: Values, previous: Links, next: Links, slots: Slots, ended: NDArray[np.bool_]) -> None:
-        """Derive the returns of an episode when it is over, or when its latest step was not kept."""
+        """Derive the returns of an episode when it has ended, or when its latest step was not kept."""
         super().stored(values, previous, next, slots, ended)
-        _close_episode(values, previous, slots, self._last, ended, self.discount, self.scale)
+        unfinished = (slots >= 0) & ~ended
+        m = np.flatnonzero(unfinished)
+        values[m, slots[m], Q_RET] = values[m, slots[m], VALUE]  # no advantage until the successor is known
+        latest = np.where(unfinished, -1, np.where(slots >= 0, slots, self._last))
+        _sweep_all(values, previous, latest, self.discount, self.scale)
 
     def annotated(
         self, values: Values, previous: Links, next: Links, idx: Slots, annotations: Mapping[str, Any]
     ) -> None:
-        """Write the samples' ρ and V and use, where truncated, V(s′) (`rho`, `value`, `bootstrap` `[M, B]`); sweep."""
+        """Write the samples' `rho` and `value` `[M, B]`, and where truncated `bootstrap`, V(s′); renew returns."""
         super().annotated(values, previous, next, idx, annotations)
         renewed = annotations["value"], annotations["bootstrap"]
         _renew_values(values, previous, idx, *renewed, self.discount, self.scale)
@@ -85,16 +92,6 @@ def earlier_return(
 
 
 @kernel
-def _bootstrap_last(
-    values: Values, last: Slots, value: NDArray[np.floating], discount: np.float32, scale: NDArray[np.float64]
-) -> None:
-    for m in range(last.size):
-        if last[m] >= 0:
-            step = values[m, last[m]]
-            step[Q_RET] = np.float32(scale[m]) * step[REWARD] + discount * np.float32(value[m])
-
-
-@kernel
 def _sweep(values: Values, previous: Links, m: int, slot: int, discount: np.float32, scale: np.float32) -> None:
     """Derive all returns before a step, to the first that is linked."""
     while previous[m, slot] >= 0:
@@ -104,32 +101,10 @@ def _sweep(values: Values, previous: Links, m: int, slot: int, discount: np.floa
 
 
 @kernel
-def _leave_return(
-    values: Values, previous: Links, slots: Slots, discount: np.float32, scale: NDArray[np.float64]
-) -> None:
-    """Sweep from those that leave: in an episode under way returns are not derived yet."""
+def _sweep_all(values: Values, previous: Links, slots: Slots, discount: np.float32, scale: NDArray[np.float64]) -> None:
     for m in range(slots.size):
         if slots[m] >= 0:
             _sweep(values, previous, m, slots[m], discount, np.float32(scale[m]))
-
-
-@kernel
-def _close_episode(
-    values: Values,
-    previous: Links,
-    slots: Slots,
-    last: Slots,
-    ended: NDArray[np.bool_],
-    discount: np.float32,
-    scale: NDArray[np.float64],
-) -> None:
-    """Sweep from the newest linked step where it will have no successor: it is the last, or this one was not kept."""
-    for m in range(slots.size):
-        end = slots[m] if slots[m] >= 0 else last[m]
-        if slots[m] >= 0 and not ended[m]:
-            values[m, end, Q_RET] = values[m, end, VALUE]  # no advantage until the successor is known
-        elif end >= 0:
-            _sweep(values, previous, m, end, discount, np.float32(scale[m]))
 
 
 @kernel
@@ -164,14 +139,9 @@ def _sweep_from(
 ) -> None:
     """Sweep from the steps of one member in `slots`, which ascend; `steps` is flat, `[N · K]`.
 
-    The last of an episode goes first, where slots are filled in turn: a sweep that comes upon another's start has done
-    its work, for one that changes nothing stops. What lies before is consistent, or another sweep's work. Each leaves
-    one step at most that does not yet agree with its successor, the one it goes to next, so that none is left in the
-    end, in whatever order they meet.
-
-    A sweep is a chain of dependent sums. A few lanes, each with neighbouring slots, take turns of a few steps, so that
-    their chains overlap; many more would ask for memory in too many places. Unsigned indices spare tests for negative
-    ones.
+    A sweep stops where it changes nothing: the steps before are consistent, or belong to another sweep. The latest step
+    of an episode is swept first. A sweep is a chain of dependent sums; a few lanes, each with neighbouring slots, take
+    turns of a few steps, so that their chains overlap. Unsigned indices avoid tests for negative ones.
     """
     at, start, end = np.empty(LANES, np.uint64), np.empty(LANES, np.int64), np.empty(LANES, np.int64)
     share, lanes = -(-slots.size // LANES), 0

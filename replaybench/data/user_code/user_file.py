@@ -211,7 +211,9 @@ def _check_methods(mine: type, place: InFile) -> None:
             continue
         if not (inspect.isfunction(method) and inspect.isfunction(due)):
             continue
-        called = [each for each in inspect.signature(due).parameters.values() if each.default is each.empty]
+        parameters = inspect.signature(due).parameters.values()
+        further = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+        called = [each for each in parameters if each.default is each.empty and each.kind not in further]
         by_name = {each.name: None for each in called if each.kind is each.KEYWORD_ONLY}
         by_place = [each for each in called if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
         try:

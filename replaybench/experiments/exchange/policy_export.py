@@ -50,7 +50,7 @@ def export_policy(
     made = _plant(origin, plant)
     if form == "c":
         source = c_source(policy, name, lines, None if made is None else _units(made, origin.observe))
-        write_text(target, source.text)
+        write_text(target, source)
     else:
         from replaybench.controllers.policies.exported_program import onnx_model, write_torch_program
 

@@ -15,7 +15,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from replaybench.baselines.grid_choice import Rule
-from replaybench.controllers.agent import Agent
+from replaybench.controllers.learner import Learner
 from replaybench.data.formats.policy_file import read_policy
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.envs.ode.plant import OdePlant
@@ -88,7 +88,7 @@ def _first_place(data: xr.Dataset) -> tuple[float, float]:
     return float(data["noise"].values[row]), float(data["frequency"].values[column])
 
 
-def load_member(cell: Cell, folder: RunFolder, seed: int) -> Agent:
+def load_member(cell: Cell, folder: RunFolder, seed: int) -> Learner:
     """Rebuild one learner of a finished cell as a population of one."""
     _, weights = read_policy(folder.cell(cell.id) / "policy.safetensors")
     row = seed - cell.first_member

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.baselines.reference_controllers import run_episode
-from replaybench.controllers.agent import Actions, Agent
+from replaybench.controllers.agent import Actions
+from replaybench.controllers.learner import Learner
 from replaybench.controllers.memory.memory import FIELD
 from replaybench.controllers.registry import load_learner, variant_settings
 from replaybench.controllers.setting import LearnerSetting
@@ -47,7 +48,7 @@ class Outcome:
 
     updates: NDArray[np.int64]
     reward: NDArray[np.float64]
-    agent: Agent
+    agent: Learner
 
 
 def replay_offline(
@@ -83,7 +84,7 @@ def replay_offline(
     task = recording.task()
     task = task if changes.discount is None else task._replace(discount=changes.discount)
     setting = LearnerSetting(task, root_seed, members, recording.frequency, refer=strategy.refer)
-    agent: Agent = kind(configured, setting)
+    agent: Learner = kind(configured, setting)
     # What is remembered before each experience is the learner's own, and worked out anew.
     recording.check_fields(learner, {name: width for name, width in agent.fields.items() if name != FIELD})
     batch = agent.batch_size * agent.segment
@@ -177,7 +178,7 @@ def _room(recording: Recording, segment: int) -> int:
     return most * segment
 
 
-def offer(recording: Recording, replay: Replay, agent: Agent) -> None:
+def offer(recording: Recording, replay: Replay, agent: Learner) -> None:
     """Offer the recordings' experiences in their original order; a shorter recording ends earlier.
 
     What a recording says of TD errors decides what is kept; to the learners, who have seen nothing, none is known.

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers.agent import Agent
+from replaybench.controllers.learner import Learner
 from replaybench.controllers.registry import algorithm_of
 from replaybench.experiments.offline.recording import Recording
 from replaybench.replay.files.buffer_schema import open_buffer
@@ -80,7 +80,7 @@ def return_bounds(reward: Floats, terminates: bool, discount: float) -> tuple[fl
     return min(least * length for length in lengths), max(greatest * length for length in lengths)
 
 
-def unlearned(agent: Agent, updates: int) -> float:
+def unlearned(agent: Learner, updates: int) -> float:
     """Return which part of where its values began may still be in them.
 
     What is slowest are the copies that values are learned from: they follow by a rate τ, and with a discount γ the
@@ -93,7 +93,7 @@ def unlearned(agent: Agent, updates: int) -> float:
     return float((1.0 - rate * (1.0 - agent.task.discount)) ** updates)
 
 
-def extrapolation(recording: Recording, agent: Agent, learners: int, updates: int) -> Extrapolation | None:
+def extrapolation(recording: Recording, agent: Learner, learners: int, updates: int) -> Extrapolation | None:
     """Look at the values of recorded states; None if no learner believes what cannot be, or if that cannot be told.
 
     Values begin near 0, which may be out of reach of the rewards. Until `updates` have moved them nothing is told, and

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers.agent import Agent
+from replaybench.controllers.learner import Learner
 from replaybench.data.records.record import write_record
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import OdePlant
@@ -33,7 +33,7 @@ class Snapshots:
     """
 
     def __init__(
-        self, plant: Plant, frequency: float, agent: Agent, members: int, rounds: int, observe: Sequence[str] = ()
+        self, plant: Plant, frequency: float, agent: Learner, members: int, rounds: int, observe: Sequence[str] = ()
     ) -> None:
         self.rounds = rounds
         self.contents = Contents(members, rounds)
@@ -43,7 +43,7 @@ class Snapshots:
         if self.plant is not None and agent.greedy() is agent and seen:
             self.surfaces = Surfaces(self.plant, frequency, members, rounds)
 
-    def look(self, done: int, agent: Agent, replay: Replay) -> None:
+    def look(self, done: int, agent: Learner, replay: Replay) -> None:
         """Note what there is after `done` rounds, if it is time."""
         with np.errstate(over="ignore", invalid="ignore"):  # of members that have failed
             self.contents.look(done, replay)

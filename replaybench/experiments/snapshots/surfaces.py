@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers.agent import Agent
+from replaybench.controllers.learner import Learner
 from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.population import PopulationEnv
@@ -87,7 +87,7 @@ class Surfaces:
         self.path = np.full((*shape, steps + 1, 2), np.nan, np.float32)
         self.greedy = np.full(shape, np.nan)
 
-    def look(self, done: int, agent: Agent) -> None:
+    def look(self, done: int, agent: Learner) -> None:
         """Note what the policies are after `done` rounds."""
         if done not in self._rounds:
             return

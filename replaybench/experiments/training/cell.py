@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replaybench.baselines.reference_controllers import run_episode
-from replaybench.controllers.agent import Agent
+from replaybench.controllers.learner import Learner
 from replaybench.controllers.policies.policy import policy_facts
 from replaybench.controllers.registry import load_learner
 from replaybench.controllers.setting import LearnerSetting
@@ -256,7 +256,7 @@ def stored_fields(plant: Plant, noise: bool = False, observe: Sequence[str] = ()
     return {**step_fields(states, actions), "exploration": 1, **measured}
 
 
-def make_agent(cell: Cell, plant: Plant) -> Agent:
+def make_agent(cell: Cell, plant: Plant) -> Learner:
     """Build a cell's learner.
 
     Raises:
@@ -270,7 +270,7 @@ def make_agent(cell: Cell, plant: Plant) -> Agent:
     if made_of(learner, *map(type, strategy.terms)) != cell.sources:
         raise UserError(f"{cell.learner} or {strategy} is not what this cell was made for; its source has changed")
     setting = LearnerSetting(task, cell.root_seed, cell.seeds, cell.frequency, refer=strategy.refer, device=cell.device)
-    agent: Agent = learner(settings, setting)
+    agent: Learner = learner(settings, setting)
     if cell.start is not None:
         cell.start.load_into(agent, cell.seeds)
     return agent

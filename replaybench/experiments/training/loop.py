@@ -12,7 +12,7 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers.agent import Agent
+from replaybench.controllers.learner import Learner
 from replaybench.envs.population import PopulationEnv
 from replaybench.experiments.training.episodes import LiveEpisodes
 from replaybench.replay.buffer import Replay
@@ -21,7 +21,7 @@ from replaybench.replay.newest import newest_batch
 from replaybench.replay.strategies.view import Context
 
 
-def training_episode(env: PopulationEnv, agent: Agent, replay: Replay, episode: int) -> LiveEpisodes:
+def training_episode(env: PopulationEnv, agent: Learner, replay: Replay, episode: int) -> LiveEpisodes:
     """Run one episode of every member, exploration included, into the buffers; return what it was like."""
     episodes = LiveEpisodes(env, replay.strategy.sampling.needs_state)
     begin(agent, episodes, ~episodes.active, episode)
@@ -30,7 +30,7 @@ def training_episode(env: PopulationEnv, agent: Agent, replay: Replay, episode: 
     return episodes
 
 
-def training_steps(agent: Agent, replay: Replay, episodes: LiveEpisodes, steps: int, episode: int) -> None:
+def training_steps(agent: Learner, replay: Replay, episodes: LiveEpisodes, steps: int, episode: int) -> None:
     """Run `steps` steps of every member in round `episode`; each begins another episode when one has ended."""
     for _ in range(steps):
         if not episodes.active.all():
@@ -38,13 +38,13 @@ def training_steps(agent: Agent, replay: Replay, episodes: LiveEpisodes, steps: 
         step(agent, replay, episodes)
 
 
-def begin(agent: Agent, episodes: LiveEpisodes, chosen: NDArray[np.bool_], episode: int) -> None:
+def begin(agent: Learner, episodes: LiveEpisodes, chosen: NDArray[np.bool_], episode: int) -> None:
     """Begin a training episode of the chosen members `[M]`; the others' are left as they are."""
     agent.start_episode(episode, chosen)
     episodes.begin(chosen)
 
 
-def step(agent: Agent, replay: Replay, episodes: LiveEpisodes) -> None:
+def step(agent: Learner, replay: Replay, episodes: LiveEpisodes) -> None:
     """Let every member that is in an episode act, step and add."""
     observation, active = episodes.observation, episodes.active
     tried = agent.explore(observation, active)
@@ -69,7 +69,7 @@ def step(agent: Agent, replay: Replay, episodes: LiveEpisodes) -> None:
     episodes.note(reward, successor, info["sensor_noise"], ended)
 
 
-def update_phase(agent: Agent, replay: Replay, updates: int, progress: float, episodes: LiveEpisodes) -> None:
+def update_phase(agent: Learner, replay: Replay, updates: int, progress: float, episodes: LiveEpisodes) -> None:
     """Do `updates` updates of every member after a phase of acting; `progress` runs from 0 to 1 over the whole run.
 
     On-policy learners first do one on the newest experiences, which is not annotated: they were not drawn. If draws do
@@ -95,7 +95,7 @@ def _evenly(updates: int, most: int) -> int:
     return max(1, -(-updates // max(1, -(-updates // most))))
 
 
-def update_once(agent: Agent, replay: Replay | BufferStream, context: Context) -> None:
+def update_once(agent: Learner, replay: Replay | BufferStream, context: Context) -> None:
     """Sample, update, annotate."""
     batch = replay.sample(context)
     replay.annotate(batch, agent.update(batch))

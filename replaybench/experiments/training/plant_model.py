@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers.agent import Agent
 from replaybench.controllers.exploration.process_noise import Explored
+from replaybench.controllers.learner import Learner
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.plant import with_equations
 from replaybench.envs.population import PopulationEnv
@@ -20,7 +20,7 @@ Floats = NDArray[np.float32]
 class PlantModel:
     """The noise-free model of a population's plant, and its agents' policies."""
 
-    def __init__(self, env: PopulationEnv, agent: Agent) -> None:
+    def __init__(self, env: PopulationEnv, agent: Learner) -> None:
         self.env, self.agent = env, agent
 
     def possible(self, action: Floats) -> Floats:

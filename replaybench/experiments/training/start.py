@@ -13,7 +13,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.controllers.agent import Agent, Task
+from replaybench.controllers.agent import Task
+from replaybench.controllers.learner import Learner
 from replaybench.controllers.policies.policy import PolicyFacts, StoredPolicy
 from replaybench.controllers.registry import algorithm_of, name_of
 from replaybench.controllers.setting import LearnerSetting
@@ -48,7 +49,7 @@ class Start:
     member: Whole | None = None
     content: str = ""
 
-    def load_into(self, agent: Agent, seeds: Iterable[int]) -> None:
+    def load_into(self, agent: Learner, seeds: Iterable[int]) -> None:
         """Let the members of a population, these seeds, begin with the policy.
 
         Raises:
@@ -138,9 +139,9 @@ def _blocks(run: Path) -> list[tuple[dict[str, Any], Weights]]:
     return [(facts, weights) for *_, facts, weights in sorted(found, key=operator.itemgetter(0))]
 
 
-def _differences(known: StoredPolicy, agent: Agent) -> str:
+def _differences(known: StoredPolicy, agent: Learner) -> str:
     """Say where learner, task and settings of a policy file are not the agent's."""
-    theirs = {"learner": algorithm_of(known.learner), **dataclasses.asdict(known.task), **known.settings}
+    theirs = {"learner": algorithm_of(known.learner), **known.task._asdict(), **known.settings}
     mine = {"learner": name_of(type(agent)), **agent.task._asdict(), **dataclasses.asdict(agent.config)}
     there, here = ({key: json.dumps(each.get(key), sort_keys=True) for key in mine} for each in (theirs, mine))
     unlike = [key for key in mine if key not in _OF_REWARDS and there[key] != here[key]][:_MOST_DIFFERENCES]

@@ -230,8 +230,7 @@ class Study:
                 f"episode and at most the {steps} of a run, not {self.evaluate_every_steps}; 0 for no evaluations"
             )
         actions = Actions(made.name, len(made.action_names), made.action_choices)
-        kind.check(settings, actions, parsed.refer is not None)
-        kind.check_runs_on(self.device, settings, parsed.refer is not None)
+        kind.check(settings, actions, parsed.refer is not None, self.device)
         self._check_room(parsed, settings, every)
         with_phases(parsed.at(frequency), settings, made.steps_per_episode(frequency), every)
         mode = self.discount if isinstance(self.discount, str) else "fixed"

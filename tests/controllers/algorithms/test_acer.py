@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,22 +14,12 @@ from cells import updates_of
 from segment_batches import LENGTHS, TASK, A, B, K, Peer, S, segments
 
 from replaybench.controllers.agent import Task
-from replaybench.controllers.algorithms.acer import ACER, ACERConfig, numbers_of
-from replaybench.controllers.algorithms.acer_update import (
-    action_value,
-    gradients,
-    log_ratio,
-    sample_actions,
-    value_coefficient,
-)
-from replaybench.controllers.losses.segments import Segments
+from replaybench.controllers.algorithms.acer import ACER, ACERConfig
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.errors import UserError
-from replaybench.data.formats.policy_file import read_policy
 from replaybench.data.streams import next_normal
-from replaybench.experiments.training.cell import CellRun, run_cell
-from replaybench.experiments.training.study import Cell, Study
+from replaybench.experiments.training.cell import CellRun
+from replaybench.experiments.training.study import Study
 
 SMALL: dict[str, Any] = {
     "segment": K, "batch_size": B, "policy_hidden": (8, 8), "value_hidden": (8,), "advantage_hidden": (6,),
@@ -165,125 +154,19 @@ def test_gradients_are_those_of_algorithm_3(variant: str) -> None:
         np.testing.assert_allclose(network.gradient[0], expected[name], atol=1e-11 * max(scale, 1), err_msg=name)
 
 
-def test_every_switch_changes_the_update() -> None:
-    """Else the comparison above could pass with a switch that does nothing."""
-    seen = set()
-    for settings in VARIANTS.values():
-        agent = ACER(
-            ACERConfig(**SMALL, **settings, truncate_at=1.2, delta=0.1),
-            LearnerSetting(TASK, 0, range(1), dtype=np.float64),
-        )
-        agent.average.parameters += 0.05
-        agent.update(batch(1, 0, np.float64))
-        seen.add((agent.policy_network.gradient.tobytes(), agent.value_network.gradient.tobytes()))
-    assert len(seen) == len(VARIANTS)
-
-
-def test_two_steps_by_hand() -> None:
-    """Every gradient of one segment of two steps, A = 1, n = 1, c = 1/2, σ = 1/2, γ = 1/2, δ = 1.
-
-    Step 0: μ = φ = 0, a = 1/2, so ρ = 1; V = 1, A(a) = 1/2, A(u) = 1/4, so Q̃ = 5/4; a′ = 1/4, A(a′) = 3/4, Q̃(a′) = 3/2.
-    Step 1: μ = a = 0, φ = s = √(ln 2 / 2), so ρ = e^(−2s²) = 1/2; V = 2, A(a) = 1, A(u) = 0, so Q̃ = 3; a′ = 0.
-    Rewards 1 and 2, V(x_2) = 4. Q_ret(1) = Q_opc(1) = 2 + 4/2 = 4.
-    Q_ret(0) = 1 + ½(½(4 − 3) + 2) = 2.25, Q_opc(0) = 1 + ½(4 − 3 + 2) = 2.5.
-    g(0) = ½(2.5 − 1)(½ − 0)/¼ + [1 − ½/1](3/2 − 1)(¼ − 0)/¼ = 1.5 + 0.25 = 1.75; with φ_a = −¼, k = 1 and z = 1.
-    g(1) = ½(4 − 2)(0 − s)/¼ = −4s, [1 − ½/½] = 0; with φ_a = φ, k = 0 and z = g.
-    V: (1 + 1)(2.25 − 1.25) = 2 and (1 + ½)(4 − 3) = 1.5. A: errors 1 and 1, against A(u). Means over 2 steps: halves.
-    """
-    s = np.sqrt(np.log(2) / 2)
-
-    def rows(*values: float) -> np.ndarray:
-        return np.array(values)[:, None]
-
-    settings = numbers_of(
-        ACERConfig(samples=1, truncate_at=0.5, sigma=0.5, delta=1.0), Task(1, 1, discount=0.5, reward_scale=1.0)
-    )
-    one = np.ones((1, 1))
-    data = Segments(np.zeros((1, 3, 1)), rows(0.5, 0)[None], np.array([[1.0, 2.0]]), np.ones((1, 1), np.bool_),
-                    np.array([[2]]), one, one, np.ones(1))  # fmt: skip
-    d_phi, d_v, d_a, td_error = np.empty((2, 1)), np.empty((3, 1)), np.empty((4, 1)), np.empty(1)
-    gradients(data, 0, rows(0, 0), rows(0, s), rows(-0.25, s), rows(1, 2, 4), rows(0.5, 1, 0.25, 0), rows(0.25, 0),
-               rows(0.75, 0), settings, d_phi, d_v, d_a, td_error)  # fmt: skip
-    np.testing.assert_allclose(d_phi[:, 0], [-0.5, 2 * s])
-    np.testing.assert_allclose(d_v[:, 0], [-1.0, -0.75, 0.0])
-    np.testing.assert_allclose(d_a[:, 0], [-0.5, -0.5, 0.5, 0.5])
-    np.testing.assert_allclose(td_error, 1.0)
-
-
-def test_small_functions_by_hand() -> None:
-    # a = (1, 0), φ = (0.5, 0), μ = (0, 0.5), σ = 0.5: ((1 − 0.25) + (0.25 − 0))/0.5 = 2, clipped at 1.5.
-    vectors = (np.array([1.0, 0.0]), np.array([0.5, 0.0]), np.array([0.0, 0.5]))
-    assert log_ratio(*vectors, 0.5, 7.0) == pytest.approx(2.0)
-    assert log_ratio(*vectors, 0.5, 1.5) == 1.5
-    # (1 + min(1, ρ))(Q_ret − Q̃) and ρ (Q_ret − V) with Q_ret = 3, Q̃ = 1, V = 2.
-    assert value_coefficient(3.0, 1.0, 2.0, 4.0, True) == 4.0
-    assert value_coefficient(3.0, 1.0, 2.0, 0.5, True) == 3.0
-    assert value_coefficient(3.0, 1.0, 2.0, 4.0, False) == 4.0
-
-
-def test_the_dueling_estimate_has_mean_v() -> None:
-    """E_a[Q̃(x, a)] = V(x) over a, u ~ π (section 5.1): 20,000 estimates within 5 standard errors (alarm 6e-7)."""
-    count = 20_000
-    agent = ACER(ACERConfig(), LearnerSetting(TASK, 3, range(1), dtype=np.float64))
-    agent.advantage.parameters *= 5.0
-    x = np.tile(np.array([0.3, -0.7, 0.5]), (1, count, 1))
-    mean = agent.policy(x)[0]
-    noise = np.empty((count, A))
-    for r in range(count):
-        for j in range(A):
-            noise[r, j] = next_normal(agent.exploration.state[0])
-    action = mean + agent.config.sigma * noise
-    data = Segments(x, action[None], np.zeros((1, count)), np.ones((1, 1), np.bool_), np.array([[count]]),
-                    np.ones((1, 1)), np.ones((1, 1)), np.ones(1))  # fmt: skip
-    tried, other = np.empty((6 * count, A)), np.empty((count, A))
-    sample_actions(data, 0, mean, agent.draws.state[0], agent.numbers, tried, other)
-    a = agent.advantage(np.tile(x, (1, 6, 1)), tried[None])[0]
-    v = np.full((count, 1), agent.value(x[:, :1])[0, 0])
-    q = np.array([action_value(a, v, r, count, agent.numbers, a[r, 0]) for r in range(count)])
-    assert q.std() > 0.01
-    assert abs(q.mean() - v[0, 0]) < 5 * q.std() / np.sqrt(count)
-
-
-def learn(members: range, poison: int | None = None, steps: int = K, **changes: object) -> ACER:
-    config = ACERConfig(**{**SMALL, "segment": steps, **changes})
-    agent: ACER = segment_batches.learn(ACER(config, LearnerSetting(TASK, 0, members)), draw, members, poison=poison)
-    return agent
-
-
-@pytest.mark.parametrize("changes", [{}, {"dueling": False}, {"trajectory_weights": True}], ids=str)
-def test_a_member_is_the_same_bit_for_bit_in_any_population(changes: dict[str, bool]) -> None:
-    together, alone = learn(range(8), **changes), learn(range(5, 6), **changes)
-    for name, array in alone.state_dict().items():
-        if name != "steps":
-            np.testing.assert_array_equal(together.state_dict()[name][5:6], array, err_msg=name)
-
-
-def test_a_failed_member_fails_alone_and_stays_failed() -> None:
-    """Also with padding, where a failed member's samples must not linger."""
-    healthy, ill = learn(range(8)), learn(range(8), poison=2)
-    others = np.arange(8) != 2
-    for name in healthy.networks:
-        assert np.isnan(ill.networks[name].parameters[2]).all()
-        np.testing.assert_array_equal(healthy.networks[name].parameters[others], ill.networks[name].parameters[others])
-    assert np.isnan(ill.act(np.zeros((8, S), np.float32))[2]).all()
+def learn(steps: int) -> Any:
+    config = ACERConfig(**{**SMALL, "segment": steps})
+    return segment_batches.learn(ACER(config, LearnerSetting(TASK, 0, range(8))), draw)
 
 
 def test_padding_has_no_influence() -> None:
     """Three more steps of padding only move the places of sums, and what stands in the padding does nothing at all."""
-    short, long = learn(range(8)), learn(range(8), steps=K + 3)
+    short, long = learn(K), learn(K + 3)
     for name, array in short.state_dict().items():
         # A constant added to A leaves Q̃ as it is: the gradient of A's last bias is rounding, which Adam makes large.
         used = np.s_[:, :-1] if name.startswith("advantage") else np.s_[...]
         np.testing.assert_allclose(array[used], long.state_dict()[name][used], rtol=1e-5, atol=1e-7, err_msg=name)
-    clean, dirty = batch(1, 0), batch(1, 0)
-    for column in dirty.columns.values():
-        column[:, np.arange(K) >= LENGTHS[:, None]] = 3.0
-    agents = [ACER(ACERConfig(**SMALL), LearnerSetting(TASK, 0, range(1))) for _ in range(2)]
-    errors = [agent.update(drawn)["td_error"] for agent, drawn in zip(agents, (clean, dirty), strict=True)]
-    np.testing.assert_array_equal(errors[0], errors[1])
-    one, other = agents
-    np.testing.assert_array_equal(one.policy_network.parameters, other.policy_network.parameters)
-    np.testing.assert_array_equal(one.advantage.parameters, other.advantage.parameters)
+    segment_batches.check_padding(lambda: ACER(ACERConfig(**SMALL), LearnerSetting(TASK, 0, range(1))), draw)
 
 
 def test_members_without_experience_stay_as_they_are() -> None:
@@ -302,36 +185,6 @@ def test_the_average_policy_follows_slowly() -> None:
     before = agent.average.parameters.copy()
     agent.update(batch(2, 0, np.float64))
     np.testing.assert_allclose(agent.average.parameters, 0.9 * before + 0.1 * agent.policy_network.parameters)
-
-
-def test_what_is_tried_is_a_sample_of_the_policy_stored_with_its_mean() -> None:
-    """Only active members draw; another observation moves the mean under the same noise."""
-    agent, other = (
-        ACER(ACERConfig(), LearnerSetting(TASK, 0, range(4))),
-        ACER(ACERConfig(), LearnerSetting(TASK, 0, range(4))),
-    )
-    observation, active = np.ones((4, S), np.float32), np.array([True, False, True, True])
-    tried = agent.explore(observation, np.ones(4, np.bool_))
-    np.testing.assert_allclose(tried.extras["behaviour_mean"], agent.act(observation), rtol=1e-6)
-    np.testing.assert_allclose(
-        tried.deviation, np.abs(tried.action - tried.extras["behaviour_mean"]).sum(axis=1), rtol=1e-6
-    )
-    again = agent.re_explore(-observation)
-    np.testing.assert_allclose(
-        again.action - again.extras["behaviour_mean"], tried.action - tried.extras["behaviour_mean"], atol=1e-6
-    )
-    other.explore(observation, active)
-    state, theirs = agent.exploration.state, other.exploration.state
-    np.testing.assert_array_equal(state[active], theirs[active])
-    assert (state[1] != theirs[1]).any()
-
-
-def test_samples_scatter_around_the_mean_with_the_fixed_deviation() -> None:
-    """4,000 standardised numbers: mean within 5 standard errors of 0, variance of 1 (alarm 1e-6)."""
-    agent, x = ACER(ACERConfig(), LearnerSetting(TASK, 0, range(2))), np.ones((2, 1000, S), np.float32)
-    z = (agent.sample(x) - agent.policy(x)) / agent.config.sigma
-    assert abs(z.mean()) < 5 / np.sqrt(z.size)
-    assert abs(z.var() - 1) < 5 * np.sqrt(2 / z.size)
 
 
 def test_metrics_by_hand() -> None:
@@ -356,40 +209,14 @@ def test_a_learner_that_normalises_equals_one_that_is_given_normalised_numbers()
     segment_batches.check_normalised(make, draw)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [{"sigma": 0.0}, {"delta": -1.0}, {"average": 1.5}, {"segment": 0}, {"samples": 0}, {"policy_hidden": (0,)},
-     {"replays_per_experience": 0.0}, {"replays_per_experience": -1.0}],
-    ids=str,
-)  # fmt: skip
-def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match="ACER"):
-        ACERConfig(**wrong)
-
-
-def make_cell(learner: str, **settings: Any) -> Cell:
-    return Study(
-        name="t", plants=("PendulumDCSC",), learners=(learner,), strategies=("FIFO[PER]",), seeds=2, episodes=4,
-        capacity=600, greedy_every=2, learner={learner: settings},
-    ).cells()[0]  # fmt: skip
-
-
-def test_stopped_and_resumed_equals_uninterrupted(tmp_path: Path) -> None:
-    cell = make_cell("ACER", replays_per_experience=4.0, on_policy=True)
-    whole = CellRun(cell)
-    for _ in range(4):
-        whole.advance()
-    assert np.isfinite(whole.metrics["kl"]).all()
-    assert not run_cell(cell, tmp_path, "none", report=lambda told: told.done < 2)
-    assert run_cell(cell, tmp_path, "final")
-    for name, array in read_policy(tmp_path / "policy.safetensors")[1].items():
-        np.testing.assert_array_equal(array, whole.agent.weights()[name], err_msg=name)
-
-
 def test_without_replay_it_learns_on_policy() -> None:
     """A3C: one update per episode on its own segments, in which ρ = 1 until the policy moves."""
     settings = {"replays_per_experience": 0.0, "on_policy": True, "trajectory_weights": True, "trust_region": False}
-    run = CellRun(make_cell("ACER", **settings))
+    study = Study(
+        name="t", plants=("PendulumDCSC",), learners=("ACER",), strategies=("FIFO[PER]",), seeds=2, episodes=4,
+        capacity=600, greedy_every=2, learner={"ACER": settings},
+    )  # fmt: skip
+    run = CellRun(study.cells()[0])
     for _ in range(2):
         run.advance()
     assert updates_of(run) == 2

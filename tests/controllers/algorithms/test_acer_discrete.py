@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,20 +15,16 @@ from segment_batches import LENGTHS, TASK, A, B, K, Peer, S, segments
 from torch.distributions import Categorical, kl_divergence
 
 from replaybench.controllers.agent import Actions
-from replaybench.controllers.algorithms.acer_discrete import ACERDiscrete, ACERDiscreteConfig, _chosen
-from replaybench.controllers.algorithms.acer_discrete_update import (
-    ACERDiscreteNumbers,
-    gradients,
-    policy_gradient,
+from replaybench.controllers.algorithms.acer_discrete import (
+    ACERDiscrete,
+    ACERDiscreteConfig,
+    _chosen,
     probabilities,
-    to_logits,
 )
-from replaybench.controllers.losses.segments import Segments
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.setting import LearnerSetting
 from replaybench.data.errors import UserError
-from replaybench.data.formats.policy_file import read_policy
-from replaybench.experiments.training.cell import CellRun, run_cell
+from replaybench.experiments.training.cell import CellRun
 from replaybench.experiments.training.study import Study
 
 LEVELS = 3
@@ -124,64 +119,6 @@ def test_gradients_are_those_of_algorithm_2(variant: str) -> None:
         np.testing.assert_allclose(network.gradient[0], expected[name], atol=1e-11 * max(scale, 1), err_msg=name)
 
 
-def test_every_switch_changes_the_update() -> None:
-    seen = set()
-    for settings in VARIANTS.values():
-        agent = disturbed(ACERDiscreteConfig(**SMALL, truncate_at=1.2, delta=0.1, **settings))
-        agent.update(batch(1, 0, np.float64))
-        seen.add(agent.policy_network.gradient.tobytes() + agent.critic.gradient.tobytes())
-    assert len(seen) == len(VARIANTS)
-
-
-def test_two_steps_by_hand() -> None:
-    """Every gradient of one segment of two steps and two actions, c = 1, γ = 1/2, δ = 1, no entropy.
-
-    Step 0: π = (½, ½), μ = (¼, ¾), a = 0: ρ = (2, ⅔); Q = (1, 3), V = 2. Step 1: π = (¼, ¾) = μ, a = 1; Q = (0, 4),
-    V = 3. Rewards 1 and 2; x_2 is terminal. Q_ret(1) = 2; Q_ret(0) = 1 + ½(1·(2 − 4) + 3) = 1.5.
-    g(0): 1·(1.5 − 2)/½ = −1 and [1 − ½]·(1 − 2) = −½ for action 0, [1 − 3/2]₊ = 0 for action 1: (−1.5, 0). With
-    φ_a = (½, ½), k = (−1, −1): kᵀg − δ = 0.5, ‖k‖² = 2, z = (−1.25, 0.25).
-    To logits: π_j (z_j − Σ π z) with Σ π z = −0.5: (−0.375, 0.375).
-    g(1): 1·(2 − 3)/¾ = −4/3 for action 1; with φ_a = (¾, ¼), k = (−3, −1/3): kᵀg = 4/9 < 1, z = g = (0, −4/3).
-    Σ π z = −1: (¼·1, ¾·(−1/3)) = (0.25, −0.25). Critic: 1.5 − 1 = 0.5 and 2 − 4 = −2. Losses are means over 2 steps.
-    """
-    settings = ACERDiscreteNumbers(0.5, 0.0, 7.0, 1.0, 1.0, 1.0, 1.0, 0.01)
-    one = np.ones((1, 1))
-    data = Segments(np.zeros((1, 3, 1)), np.zeros((1, 2, 1)), np.array([[1.0, 2.0]]), np.zeros((1, 1), np.bool_),
-                    np.array([[2]]), one, one, np.ones(1))  # fmt: skip
-    pi, mu = np.array([[0.5, 0.5], [0.25, 0.75], [0.5, 0.5]]), np.array([[0.25, 0.75], [0.25, 0.75]])
-    average, q = np.array([[0.5, 0.5], [0.75, 0.25], [0.5, 0.5]]), np.array([[1.0, 3], [0, 4], [9, 9]])
-    d_logits, d_q, td_error = np.empty((3, 2)), np.empty((3, 2)), np.empty(1)
-    gradients(data, 0, np.array([0, 1]), mu, pi, np.log(pi), average, q, settings, d_logits, d_q, td_error)
-    np.testing.assert_allclose(-2 * d_logits, [[-0.375, 0.375], [0.25, -0.25], [0.0, 0.0]])
-    np.testing.assert_allclose(-2 * d_q, [[0.5, 0.0], [0.0, -2.0], [0.0, 0.0]])
-    np.testing.assert_allclose(td_error, 1.25)
-
-
-def test_the_expected_gradient_and_entropy_match_finite_differences() -> None:
-    """Σ_a [1 − c/ρ]₊ (Q − V) a with the weights fixed, and the entropy, differenced with respect to the logits."""
-    rng = np.random.Generator(np.random.PCG64(0))
-    logits, mu, q = rng.normal(size=4), rng.dirichlet(np.ones(4)), rng.normal(size=4)
-
-    def distribution(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        pi, log_pi = np.empty((1, 4)), np.empty((1, 4))
-        probabilities(x[None], pi, log_pi)
-        return pi[0], log_pi[0]
-
-    pi, log_pi = distribution(logits)
-    g, d_logits = np.empty(4), np.empty(4)
-    policy_gradient(pi, log_pi, mu, q, 2, 0.7, 1.1, 0.3, g)
-    to_logits(pi, g, 1.0, d_logits)
-    weights = np.maximum(1 - 1.1 * mu / pi, 0) * (q - pi @ q)
-
-    def objective(x: np.ndarray) -> float:
-        p, log_p = distribution(x)
-        return float(0.7 * log_p[2] + weights @ p - 0.3 * p @ log_p)
-
-    for j, step in enumerate(1e-6 * np.eye(4)):
-        slope = (objective(logits + step) - objective(logits - step)) / 2e-6
-        assert d_logits[j] == pytest.approx(slope, abs=1e-8)
-
-
 def test_probabilities_survive_large_logits_and_pass_nan() -> None:
     pi, log_pi = np.empty((2, 2)), np.empty((2, 2))
     probabilities(np.array([[1000.0, 0.0], [np.nan, 0.0]]), pi, log_pi)
@@ -190,42 +127,18 @@ def test_probabilities_survive_large_logits_and_pass_nan() -> None:
     assert np.isnan(pi[1]).all()
 
 
-def learn(members: range, poison: int | None = None, steps: int = K) -> ACERDiscrete:
-    agent = ACERDiscrete(ACERDiscreteConfig(**{**SMALL, "segment": steps}), LearnerSetting(TASK, 0, members))
-    learned: ACERDiscrete = segment_batches.learn(agent, draw, members, poison=poison)
-    return learned
-
-
-def test_a_member_is_the_same_bit_for_bit_in_any_population() -> None:
-    together, alone = learn(range(8)).state_dict(), learn(range(5, 6)).state_dict()
-    for name in alone.keys() - {"steps"}:
-        np.testing.assert_array_equal(together[name][5:6], alone[name], err_msg=name)
-
-
-def test_a_failed_member_fails_alone_and_stays_failed() -> None:
-    healthy, ill = learn(range(8)), learn(range(8), poison=2)
-    others = np.arange(8) != 2
-    for name in healthy.networks:
-        assert np.isnan(ill.networks[name].parameters[2]).all()
-        np.testing.assert_array_equal(healthy.networks[name].parameters[others], ill.networks[name].parameters[others])
-    observation, everyone = np.zeros((8, S), np.float32), np.ones(8, np.bool_)
-    for action in (ill.act(observation), ill.explore(observation, everyone).action):
-        assert np.isnan(action[2]).all()
-        assert np.isfinite(action[others]).all()
+def learn(steps: int) -> Any:
+    config = ACERDiscreteConfig(**{**SMALL, "segment": steps})
+    return segment_batches.learn(ACERDiscrete(config, LearnerSetting(TASK, 0, range(8))), draw)
 
 
 def test_padding_has_no_influence() -> None:
     """Three more steps of padding leave every number as it is, and so does what stands in the padding."""
-    short, long = learn(range(8)), learn(range(8), steps=K + 3)
+    short, long = learn(K), learn(K + 3)
     for name, array in short.state_dict().items():
         np.testing.assert_array_equal(array, long.state_dict()[name], err_msg=name)
-    clean, dirty = batch(1, 0), batch(1, 0)
-    for column in dirty.columns.values():
-        column[:, np.arange(K) >= LENGTHS[:, None]] = 3.0
-    agents = [ACERDiscrete(ACERDiscreteConfig(**SMALL), LearnerSetting(TASK, 0, range(1))) for _ in range(2)]
-    errors = [agent.update(drawn)["td_error"] for agent, drawn in zip(agents, (clean, dirty), strict=True)]
-    np.testing.assert_array_equal(errors[0], errors[1])
-    np.testing.assert_array_equal(agents[0].policy_network.parameters, agents[1].policy_network.parameters)
+    make = partial(ACERDiscrete, ACERDiscreteConfig(**SMALL), LearnerSetting(TASK, 0, range(1)))
+    segment_batches.check_padding(make, draw)
 
 
 def test_choices_follow_the_probabilities() -> None:
@@ -243,17 +156,11 @@ def test_choices_follow_the_probabilities() -> None:
 
 def test_what_is_tried_is_stored_as_choice_and_probabilities() -> None:
     agent = ACERDiscrete(ACERDiscreteConfig(**SMALL), LearnerSetting(TASK, 0, range(4)))
-    other = ACERDiscrete(ACERDiscreteConfig(**SMALL), LearnerSetting(TASK, 0, range(4)))
-    observation, active = np.ones((4, S), np.float32), np.array([True, False, True, True])
+    observation = np.ones((4, S), np.float32)
     tried = agent.explore(observation, np.ones(4, np.bool_))
     np.testing.assert_array_equal(tried.action, agent.table[tried.extras["choice"][:, 0].astype(int)])
     np.testing.assert_allclose(tried.extras["behaviour"], agent.probability(observation[:, None])[:, 0], rtol=1e-6)
     np.testing.assert_allclose(tried.deviation, np.abs(tried.action - agent.act(observation)).sum(axis=1))
-    np.testing.assert_array_equal(agent.re_explore(observation).action, tried.action)
-    other.explore(observation, active)
-    state, theirs = agent.exploration.state, other.exploration.state
-    np.testing.assert_array_equal(state[active], theirs[active])
-    assert (state[1] != theirs[1]).any()
     assert agent.sample(np.ones((4, 7, S), np.float32)).shape == (4, 7, A)
 
 
@@ -279,46 +186,19 @@ def test_a_learner_that_normalises_equals_one_that_is_given_normalised_numbers()
     segment_batches.check_normalised(make, draw)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [{"delta": 0.0}, {"entropy": -1.0}, {"segment": 0}, {"critic_hidden": (0,)},
-     {"replays_per_experience": 0.0, "on_policy": False}],
-    ids=str,
-)  # fmt: skip
-def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match="ACER-discrete"):
-        ACERDiscreteConfig(**wrong)
-
-
 def test_too_many_actions_are_refused_before_anything_runs() -> None:
     with pytest.raises(UserError, match="set levels to at most 5"):
         ACERDiscrete.check(ACERDiscreteConfig(), Actions("Magman", 4), False)
 
 
-def test_stopped_and_resumed_equals_uninterrupted_and_learns_on_policy(tmp_path: Path) -> None:
-    """4 replays of an episode in 10 segments of 20 are 4 updates, one on policy comes before them."""
-    cell = Study(
-        name="t", plants=("PendulumDCSC",), learners=("ACER-discrete",), strategies=("FIFO[PER]",), seeds=2,
-        episodes=4, capacity=600, greedy_every=2, learner={"ACER-discrete": {"replays_per_experience": 4.0}},
-    ).cells()[0]  # fmt: skip
-    whole = CellRun(cell)
-    for _ in range(4):
-        whole.advance()
-    assert updates_of(whole) == 4 * 5
-    assert np.isfinite(whole.metrics["entropy"]).all()
-    assert not run_cell(cell, tmp_path, "none", report=lambda told: told.done < 2)
-    assert run_cell(cell, tmp_path, "final")
-    for name, array in read_policy(tmp_path / "policy.safetensors")[1].items():
-        np.testing.assert_array_equal(array, whole.agent.weights()[name], err_msg=name)
-
-
-def test_without_replay_there_is_one_update_per_episode() -> None:
-    """A3C: only the update on the episode's own segments is left."""
-    cell = Study(
+@pytest.mark.parametrize(("replays", "updates"), [(4.0, 5), (0.0, 1)])
+def test_an_update_on_policy_precedes_those_on_replayed_segments(replays: float, updates: int) -> None:
+    """4 replays of an episode in 10 segments of 20 are 4 updates; without replay it is A3C."""
+    study = Study(
         name="t", plants=("PendulumDCSC",), learners=("ACER-discrete",), strategies=("FIFO[Uniform]",), seeds=1,
-        episodes=2, learner={"ACER-discrete": {"replays_per_experience": 0.0}},
-    ).cells()[0]  # fmt: skip
-    run = CellRun(cell)
+        episodes=2, learner={"ACER-discrete": {"replays_per_experience": replays}},
+    )  # fmt: skip
+    run = CellRun(study.cells()[0])
     for _ in range(2):
         run.advance()
-    assert updates_of(run) == 2
+    assert updates_of(run) == 2 * updates

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from peers import TASK, Box, S, assert_equal_parameters, batch, in_double, train
+from peers import TASK, Box, assert_equal_parameters, batch, in_double, train
 from stable_baselines3 import DDPG as PeerDDPG
 
+from replaybench.controllers.agent import Actions
 from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
 from replaybench.controllers.memory.config import MemoryConfig
 from replaybench.controllers.setting import LearnerSetting
@@ -43,31 +43,6 @@ def test_update_equals_stable_baselines3(monkeypatch: pytest.MonkeyPatch) -> Non
             assert_equal_parameters(pairs, update)
 
 
-def learn(members: range, updates: int = 20, poison: int | None = None) -> DDPG:
-    agent = make(members)
-    for update in range(updates):
-        drawn = batch(8, update)
-        mine = SimpleNamespace(**{name: array[list(members)] for name, array in vars(drawn).items()})
-        if poison is not None:
-            mine.reward[poison] = np.nan
-        agent.update(mine)
-    return agent
-
-
-def test_a_member_is_the_same_bit_for_bit_in_any_population() -> None:
-    together, alone = learn(range(8)), learn(range(5, 6))
-    np.testing.assert_array_equal(together.actor.parameters[5:6], alone.actor.parameters)
-    np.testing.assert_array_equal(together.targets["critic"].parameters[5:6], alone.targets["critic"].parameters)
-
-
-def test_a_failed_member_fails_alone_and_stays_failed() -> None:
-    healthy, ill = learn(range(8)), learn(range(8), poison=2)
-    assert np.isnan(ill.critic.parameters[2]).all()
-    others = np.arange(8) != 2
-    np.testing.assert_array_equal(healthy.actor.parameters[others], ill.actor.parameters[others])
-    assert np.isnan(ill.act(np.zeros((8, S), np.float32))[2]).all()
-
-
 def test_importance_weights_scale_the_critic_gradient_only() -> None:
     plain, weighted = make(range(1)), make(range(1))
     drawn = batch(1, 0)
@@ -78,30 +53,6 @@ def test_importance_weights_scale_the_critic_gradient_only() -> None:
     np.testing.assert_array_equal(weighted.critic.parameters, start.critic.parameters)
     assert not np.array_equal(weighted.actor.parameters, start.actor.parameters)
     assert not np.array_equal(plain.critic.parameters, start.critic.parameters)
-
-
-def test_td_error_is_equation_4() -> None:
-    agent, drawn = make(range(2)), batch(2, 0)
-    q = agent.critic(drawn.observation, drawn.action)[:, :, 0]
-    policy = agent.targets["actor"](drawn.next_observation)
-    q_next = agent.targets["critic"](drawn.next_observation, policy)[:, :, 0]
-    alive = 1.0 - drawn.terminated[:, :, 0]
-    expected = 0.01 * drawn.reward[:, :, 0] + 0.95 * alive * q_next - q
-    np.testing.assert_allclose(agent.update(drawn)["td_error"], expected, rtol=2e-4, atol=2e-6)
-
-
-def test_state_dict_continues_bit_for_bit() -> None:
-    agent, other = learn(range(8)), make(range(8), root=9)
-    agent.start_episode(0, np.ones(8, np.bool_))
-    other.load_state_dict({name: array.copy() for name, array in agent.state_dict().items()})
-    observation, everyone = np.ones((8, S), np.float32), np.ones(8, np.bool_)
-    for seed in range(3):
-        agent.update(batch(8, seed))
-        other.update(batch(8, seed))
-        mine, theirs = agent.explore(observation, everyone), other.explore(observation, everyone)
-        np.testing.assert_array_equal(mine.action, theirs.action)
-        np.testing.assert_array_equal(mine.deviation, np.abs(mine.action - agent.act(observation)).sum(axis=1))
-    np.testing.assert_array_equal(agent.actor.parameters, other.actor.parameters)
 
 
 def test_gradients_are_clipped_per_member() -> None:
@@ -160,4 +111,4 @@ def test_l2_of_the_weights_needs_networks_without_memory() -> None:
     with pytest.raises(UserError, match='l2_form = "weights" is for networks without a memory'):
         DDPGConfig(l2_form="weights", memory=MemoryConfig())
     with pytest.raises(UserError, match='l2_form = "weights" on the CPU only'):
-        DDPG.check_runs_on("cuda", DDPGConfig(l2_form="weights"), False)
+        DDPG.check(DDPGConfig(l2_form="weights"), Actions("Pendulum", 1), device="cuda")

@@ -118,24 +118,17 @@ def test_too_many_choices_are_refused() -> None:
 
 
 def test_random_choices_become_rarer() -> None:
+    """All policies choose 0, so that all other choices are random, and one in 15 random ones is 0."""
     agent = DQN(DQNConfig(), LearnerSetting(Task(S, 1, 0.95, 1.0), 0, range(5000)))
+    agent.critic.parameters[:] = 0
+    agent.critic.named_weights("n")["n.2.bias"][:, 7] = 1
     observation, everyone = np.ones((5000, S), np.float32), np.ones(5000, np.bool_)
-    for episode, probability in ((0, 0.7), (249, 0.3557), (499, 0.01), (2000, 0.01)):
+    for episode, probability in ((499, 0.01), (2000, 0.01), (249, 0.3557), (0, 0.7)):
         agent.start_episode(episode, everyone)
         explored = agent.explore(observation, everyone)
-        share = (agent.tried >= 0).mean()
-        assert abs(share - probability) < 4 * np.sqrt(probability * (1 - probability) / 5000)
-        np.testing.assert_array_equal(explored.deviation, np.abs(explored.action - agent.act(observation)).sum(axis=1))
-    agent.start_episode(0, everyone)
-    agent.explore(observation, everyone)
-    counted = np.bincount(agent.tried[agent.tried >= 0], minlength=15)
-    expected = counted.sum() / 15
-    assert ((counted - expected) ** 2 / expected).sum() < 36.1  # χ² with 14 degrees of freedom, p = 0.001
-
-
-def test_a_failed_member_acts_nan() -> None:
-    agent = DQN(DQNConfig(), LearnerSetting(TASK._replace(action_size=1), 0, range(3)))
-    agent.critic.parameters[1] = np.nan
-    agent.tried[:] = -1
-    action = agent.act(np.ones((3, S), np.float32))[:, 0]
-    np.testing.assert_array_equal(np.isnan(action), [False, True, False])
+        other, expected = (explored.action != 0).mean(), probability * 14 / 15
+        assert abs(other - expected) < 4 * np.sqrt(expected * (1 - expected) / 5000)
+        np.testing.assert_array_equal(explored.deviation, np.abs(explored.action).sum(axis=1))
+    counted = np.unique(explored.action[explored.action != 0], return_counts=True)[1]
+    assert len(counted) == 14
+    assert ((counted - counted.mean()) ** 2 / counted.mean()).sum() < 34.5  # χ² with 13 degrees of freedom, p = 0.001

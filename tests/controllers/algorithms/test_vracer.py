@@ -10,14 +10,11 @@ import pytest
 import torch
 
 from replaybench.controllers.agent import Task
-from replaybench.controllers.algorithms.vracer import VRACER, VRACERConfig
-from replaybench.controllers.algorithms.vracer_update import policy_gradient, value_gradient
-from replaybench.controllers.memory.config import MemoryConfig
+from replaybench.controllers.algorithms.vracer import VRACER, FirstValue, VRACERConfig, policy_gradient, value_gradient
 from replaybench.controllers.normaliser import NormaliseConfig
 from replaybench.controllers.refer.rules import ReFER
 from replaybench.controllers.refer.stored_returns import Q_RET, TRUNCATED
 from replaybench.controllers.setting import LearnerSetting
-from replaybench.data.errors import UserError
 from replaybench.replay.strategies.refer import ReFER as Both
 from replaybench.replay.strategies.refer import ReFER1, ReFER2
 
@@ -166,14 +163,14 @@ def test_actions_are_stored_as_sampled_with_the_density_that_drew_them() -> None
     explored = agent.explore(observation, active)
     assert np.abs(explored.action).max() > 1
     z = (explored.action - explored.extras["behaviour_mean"]) * np.exp(-explored.extras["behaviour_log_sigma"])
-    np.testing.assert_allclose(z, agent.noise, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(z, agent.exploration.drawn, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(np.exp(explored.extras["behaviour_log_sigma"]), 2, rtol=1e-6)
     np.testing.assert_allclose(explored.extras["value"][:, 0], agent.value(observation[:, None])[:, 0])
     active[3:] = False
-    again = agent.noise.copy()
+    again = agent.exploration.drawn.copy()
     agent.explore(observation, active)
-    assert (agent.noise[3:] == again[3:]).all()
-    assert (agent.noise[:3] != again[:3]).all()
+    assert (agent.exploration.drawn[3:] == again[3:]).all()
+    assert (agent.exploration.drawn[:3] != again[:3]).all()
 
 
 def test_only_a_cut_off_episode_bootstraps() -> None:
@@ -185,42 +182,66 @@ def test_only_a_cut_off_episode_bootstraps() -> None:
     np.testing.assert_allclose(found["q_ret"][:, 0], [4, 4 + 0.9 * expected[1], 4], rtol=1e-6)
 
 
-FORMS: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "normalised": {"normalise": NormaliseConfig(rewards=True)},
-    "memory": {"memory": MemoryConfig()},
-}
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_values_begin_at_the_return_of_the_first_episodes(form: str) -> None:
-    """Rewards of −8 without end are worth −8 · 0.5 / 0.1 = −40, in the task's units; member 1 is inactive."""
-    agent = VRACER(VRACERConfig(**FORMS[form]), LearnerSetting(TASK, 0, range(2)))
-    observation, ended = np.zeros((2, S), np.float32), np.array([True, True])
+@pytest.mark.parametrize("form", ["plain", "normalised"])
+def test_values_begin_once_at_the_return_of_the_first_episodes_also_after_resumption(form: str) -> None:
+    """Rewards of −8 without end are worth −8 · 0.5 / 0.1 = −40, in the task's units."""
+    changes: dict[str, Any] = {"normalised": {"normalise": NormaliseConfig(rewards=True)}}
+    agent = VRACER(VRACERConfig(batch_size=B, **changes.get(form, {})), LearnerSetting(TASK, 0, range(1)))
+    observation = np.zeros((1, S), np.float32)
     before = agent.value(observation[:, None])
-    for _ in range(3):
-        agent.on_step(np.full(2, -8.0), observation, ~ended, ended, np.array([True, False]))
-    agent._begin_with(agent.first_value.take())
-    rise = agent.value(observation[:, None]) - before
-    np.testing.assert_allclose(rise[:, 0], [-40, 0], rtol=1e-5)
-
-
-def test_values_begin_once_and_a_restored_learner_knows() -> None:
-    agent = VRACER(VRACERConfig(batch_size=B), LearnerSetting(TASK, 0, range(1)))
-    bias = agent.network.named_weights("")[".2.bias"]
-    step = np.zeros((1, S), np.float32), np.zeros(1, np.bool_), np.ones(1, np.bool_), np.ones(1, np.bool_)
+    step = observation, np.zeros(1, np.bool_), np.ones(1, np.bool_), np.ones(1, np.bool_)
     agent.on_step(np.full(1, -8.0), *step)
     agent.update(batch(1, 1))
-    assert bias[0, 0] == pytest.approx(-40, abs=0.1)
+    assert agent.value(observation[:, None]) - before == pytest.approx(-40, abs=1)
     restored = VRACER(agent.config, agent.setting)
     restored.load_state_dict(agent.state_dict())
     for learner in (agent, restored):
         learner.on_step(np.full(1, 8.0), *step)
         learner.update(batch(1, 2))
     np.testing.assert_array_equal(restored.network.parameters, agent.network.parameters)
-    assert bias[0, 0] == pytest.approx(-40, abs=0.1)
+    assert agent.value(observation[:, None]) - before == pytest.approx(-40, abs=1)
 
 
-def test_wrong_settings_are_named() -> None:
-    with pytest.raises(UserError, match="V-RACER: first_sigma"):
-        VRACERConfig(first_sigma=0.0)
+DISCOUNT = 0.9
+ALL = np.ones(1, np.bool_)
+
+
+def told(rewards: list[float], terminated: bool, ended: bool = True, first: FirstValue | None = None) -> FirstValue:
+    """Return what a member has collected after another episode."""
+    first = first or FirstValue(1, DISCOUNT)
+    for step, reward in enumerate(rewards):
+        last = step == len(rewards) - 1
+        first.update(np.array([reward]), ALL & (terminated and last), ALL & (ended and last), ALL)
+    return first
+
+
+def returns(rewards: list[float], beyond: float = 0.0) -> list[float]:
+    """Return the discounted return from each step."""
+    found: list[float] = []
+    for reward in reversed(rewards):
+        beyond = reward + DISCOUNT * beyond
+        found.append(beyond)
+    return found
+
+
+def test_of_terminal_episodes_it_is_the_mean_return_of_all_their_steps() -> None:
+    one, other = [1.0, -2.0, 5.0], [4.0, 4.0, 0.0, -1.0, 3.0]
+    first = told(other, True, first=told(one, True))
+    assert first.take()[0] == pytest.approx(np.mean([*returns(one), *returns(other)]), rel=1e-12)
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_of_an_episode_that_is_cut_off_or_goes_on_the_rest_is_worth_as_much(ended: bool) -> None:
+    one, other = [1.0, -2.0, 5.0], [4.0, 4.0, 0.0, -1.0, 3.0]
+    value = told(other, False, ended, told(one, True)).take()[0]
+    assert value == pytest.approx(np.mean([*returns(one), *returns(other, beyond=value)]), rel=1e-12)
+    assert told([2.0, 2.0], False, ended).take()[0] == pytest.approx(2 / (1 - DISCOUNT), rel=1e-12)
+
+
+def test_members_that_do_nothing_are_left_alone_and_nothing_is_collected_later() -> None:
+    first = FirstValue(3, DISCOUNT)
+    ends, active = np.ones(3, np.bool_), np.array([True, True, False])
+    first.update(np.array([1.0, 3.0, 7.0]), ends, ends, active)
+    np.testing.assert_allclose(first.take(), [1, 3, 0])
+    first.update(np.full(3, 100.0), ends, ends, ends)
+    np.testing.assert_allclose(first.take(), [1, 3, 0])

@@ -96,15 +96,6 @@ def test_an_update_can_be_captured(config: DDPGConfig) -> None:
     assert int(learner.steps[0]) == 1
 
 
-def test_float32_is_close() -> None:
-    ours, theirs = pair(DDPGConfig(), np.float32)
-    for update in range(10):
-        ours.update(batch(update, 16, np.float32))
-        theirs.update(batch(update, 16, np.float32))
-    assert theirs.actor.parameters.dtype == np.float32
-    assert difference(ours, theirs) < 1e-3
-
-
 def test_a_phase_is_its_updates_one_after_the_other() -> None:
     """Over more than two transfers; each batch overwrites the one before, as those of a buffer do."""
     one, other = (pair(DDPGConfig())[1] for _ in range(2))

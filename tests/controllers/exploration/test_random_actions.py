@@ -60,18 +60,6 @@ def test_a_members_actions_are_its_own(name: str) -> None:
 
 
 @each
-def test_another_observation_changes_how_far_the_action_is_from_the_greedy_one(name: str) -> None:
-    agent = make(name, range(5))
-    first = agent.explore(OBSERVATION, np.ones(5, np.bool_))
-    again = agent.re_explore(-OBSERVATION)
-    np.testing.assert_array_equal(again.action, first.action)
-    for told, observation in ((first, OBSERVATION), (again, -OBSERVATION)):
-        np.testing.assert_array_equal(told.deviation, np.abs(first.action - agent.act(observation)).sum(axis=1))
-        assert told.deviation.dtype == np.float32
-    assert not np.array_equal(first.deviation, again.deviation)
-
-
-@each
 def test_nothing_else_draws_from_that_stream(name: str) -> None:
     """Without warm-up it stays as it was; what is explored afterwards is as if there had been none."""
     agent, plain = make(name, range(5)), make(name, range(5), warming_up=False)

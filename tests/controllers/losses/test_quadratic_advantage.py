@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from replaybench.controllers.losses.quadratic_advantage import AdvantageForm, action_values, means, output_size
+from replaybench.controllers.algorithms.naf import AdvantageForm, action_values, means, output_size
 
 FORMS = [
     AdvantageForm(c, bounded, softplus) for c in (0.5, 1.0) for bounded in (True, False) for softplus in (True, False)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -35,28 +33,6 @@ def test_without_traces_retrace_is_a_one_step_target() -> None:
     traces(np.array([0.7, -0.7]), 1.0, 0.0, trace)
     np.testing.assert_array_equal(trace, 0.0)
     np.testing.assert_allclose(returns(0.0), [1 + 0.5 * 0.4, 2 + 0.5 * 3.0])
-
-
-def test_with_unbounded_traces_retrace_is_importance_sampling() -> None:
-    """Appendix C: with c = ∞ its expectation over the behaviour's actions is that of importance sampling.
-
-    All sequences of 3 actions over 3 steps are enumerated, so the expectations are exact.
-    """
-    rng = np.random.Generator(np.random.PCG64(0))
-    pi, mu = (rng.dirichlet(np.ones(3), 3) for _ in range(2))
-    reward, q = rng.normal(size=(3, 3)), rng.normal(size=(3, 3))
-    v = (pi * q).sum(axis=1)
-    steps, ours, plain = np.arange(3), np.zeros(2), np.zeros(2)
-    for cap, total in ((np.inf, ours), (1.0, plain)):
-        for chosen in itertools.product(range(3), repeat=3):
-            choice = np.array(chosen)
-            log_rho, trace, out = np.log(pi / mu)[steps, choice], np.empty(3), np.empty(3)
-            traces(log_rho, 1.0, cap, trace)
-            for place, (q_used, v_used) in enumerate([(q[steps, choice], v), (np.zeros(3), np.zeros(3))]):
-                retrace(reward[steps, choice], q_used, v_used, trace, 0.7, 0.9, out)
-                total[place] += mu[steps, choice].prod() * out[0]
-    assert ours[0] == pytest.approx(ours[1], abs=1e-12)
-    assert abs(plain[0] - plain[1]) > 1e-3, "with truncated traces the two differ"
 
 
 def test_traces_and_weights_by_hand() -> None:

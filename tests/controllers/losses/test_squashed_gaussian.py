@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from replaybench.controllers.exploration.process_noise import draw_active
-from replaybench.controllers.losses.squashed_gaussian import draw_normals, sample, sample_backward
-from replaybench.data.streams import Stream
+from replaybench.controllers.algorithms.sac import sample, sample_backward
 
 B, A = 200, 3
 
@@ -65,13 +63,3 @@ def test_nan_passes() -> None:
     assert np.isnan(action[0, 0])
     assert np.isnan(log_prob[0])
     assert np.isfinite(log_prob[1:]).all()
-
-
-def test_only_active_members_draw() -> None:
-    stream, alone = Stream(0, range(3), "exploration"), Stream(0, range(3), "exploration")
-    noise, expected = np.zeros((3, 2)), np.zeros((1, 2))
-    draw_active(stream.state, np.array([True, False, True]), noise)
-    draw_normals(alone.state[2], expected)
-    np.testing.assert_array_equal(noise[2:], expected)
-    np.testing.assert_array_equal(noise[1], 0.0)
-    np.testing.assert_array_equal(stream.state[1], alone.state[1])

@@ -15,7 +15,6 @@ from replaybench.controllers.algorithms.ddpg import DDPG, DDPGConfig
 from replaybench.controllers.algorithms.naf import NAF, NAFConfig
 from replaybench.controllers.algorithms.vracer import VRACER, VRACERConfig
 from replaybench.controllers.exploration.gaussian_noise import GaussianNoise
-from replaybench.controllers.exploration.parameter_noise import ParameterNoise
 from replaybench.controllers.memory.config import MemoryConfig
 from replaybench.controllers.networks.mlp import Shape
 from replaybench.controllers.networks.network import make_network
@@ -154,18 +153,6 @@ def test_gradients_of_vracer_equal_autograd(start: Any) -> None:
     np.testing.assert_allclose(found["bootstrap"][0, truncated], successor[truncated], rtol=1e-10)
 
 
-def test_naf_remembers_alike() -> None:
-    config = NAFConfig(hidden=(6,), batch_size=B, memory=memory())
-    agent = NAF(config, LearnerSetting(TASK, 0, range(1), dtype=np.float64))
-    assert config.memory is not None
-    network, drawn = InTorch(agent.network, 0, config.memory), batch(agent, 7)
-    future = network(drawn, None, True)[:, 0].detach().numpy()
-    outputs = network(drawn, None).detach().numpy()
-    drawn.action[0] = np.tanh(outputs[:, 1 : 1 + A])  # where Q = V
-    delta = 0.5 * drawn.reward[0, :, 0] + 0.9 * (1 - drawn.terminated[0, :, 0]) * future - outputs[:, 0]
-    np.testing.assert_allclose(agent.update(drawn)["td_error"][0], delta, rtol=1e-10, atol=1e-13)
-
-
 def acted(agent: Any, steps: int, active: NDArray[np.bool_] | None = None) -> tuple[NDArray[Any], list[Any]]:
     """Act for some steps; return the observations `[T, M, S]` and what was explored."""
     members = len(agent.memory.before)
@@ -268,21 +255,6 @@ def test_a_policy_by_itself_remembers() -> None:
 
 
 @every_learner
-def test_a_resumed_episode_goes_on_bit_for_bit(learner: str) -> None:
-    agent, other = LEARNERS[learner](), LEARNERS[learner]()
-    seen, _ = acted(agent, 3)
-    agent.update(batch(agent, 1, 2))
-    other.load_state_dict({name: array.copy() for name, array in agent.state_dict().items()})
-    for one in (agent, other):
-        one.update(batch(one, 2, 2))
-    mine, theirs = (one.explore(seen[0], np.ones(2, np.bool_)) for one in (agent, other))
-    np.testing.assert_array_equal(mine.action, theirs.action)
-    np.testing.assert_array_equal(mine.extras["memory"], theirs.extras["memory"])
-    for name, array in agent.state_dict().items():
-        np.testing.assert_array_equal(array, other.state_dict()[name], err_msg=name)
-
-
-@every_learner
 def test_what_is_recorded_is_remembered_by_who_learns_from_it(learner: str) -> None:
     """In the place of what the recording learner remembered, which means nothing to another's networks."""
     recorder, agent = LEARNERS[learner](), LEARNERS[learner]()
@@ -312,24 +284,3 @@ def test_without_memory_nothing_is_changed() -> None:
     assert agent.window == 1
     assert not agent.fields
     assert not [name for name in agent.state_dict() if "memory" in name]
-
-
-def test_forget_gates_of_all_networks_begin_as_set() -> None:
-    agent = DDPG(DDPGConfig(memory=MemoryConfig(units=5, forget_bias=-4.0)), LearnerSetting(TASK, 0, range(2)))
-    biases = [array for name, array in agent.weights().items() if ".trunk." in name and name.endswith("bias")]
-    assert len(biases) >= 4
-    for bias in biases:
-        np.testing.assert_array_equal(bias, np.broadcast_to(np.repeat([0, -4, 0, 0], 5), bias.shape))
-
-
-def test_what_cannot_be_remembered_is_refused() -> None:
-    with pytest.raises(UserError, match="memory: window must be at least 2"):
-        MemoryConfig(window=1)
-    with pytest.raises(UserError, match="parameter noise disturbs networks without memory"):
-        DDPGConfig(memory=memory(), exploration=ParameterNoise())
-    with pytest.raises(UserError, match="memory: window must be at least 1 and at most"):
-        MemoryConfig(window=10**9)
-    with pytest.raises(UserError, match=r"memory: all widths in units must lie in \[1, 10000\]"):
-        MemoryConfig(units=10**6)
-    with pytest.raises(UserError, match=r"memory: forget_bias must be in \[-10, 10\], not 50"):
-        MemoryConfig(forget_bias=50.0)

@@ -157,30 +157,6 @@ def test_single_precision_is_close_to_double() -> None:
     np.testing.assert_allclose(single.gradient[0] / scale, double.gradient[0] / scale, atol=3e-6)
 
 
-def both(network: PopulationLSTM) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    """Outputs and gradients of all members, on one tape in turn."""
-    steps, segments, kind = 4, 5, network.parameters.dtype
-    x, initial = normal(segments, steps, 2).astype(kind), normal(segments, network.shape.state_size).astype(kind)
-    tape, length, outs = network.tape(segments, steps), lengths(segments, steps), []
-    for m in range(len(network.parameters)):
-        outs.append(run(network, m, tape, x, length, initial))
-        lstm_backward(network.network, m, tape, length, np.ones_like(outs[-1]))
-    return np.stack(outs), network.gradient
-
-
-def test_members_do_not_depend_on_each_other_or_on_their_number() -> None:
-    many, one = make(LSTMShape(2), np.float32, 7), make(LSTMShape(2), np.float32, 1)
-    np.testing.assert_array_equal(many.parameters[:1], one.parameters)
-    together, alone = both(many), both(one)
-    for ours, theirs in zip(together, alone, strict=True):
-        np.testing.assert_array_equal(ours[:1], theirs)
-    kept = [part.copy() for part in together]
-    many.parameters[3] = np.nan
-    for again, before in zip(both(many), kept, strict=True):
-        assert np.isnan(again[3]).all()
-        np.testing.assert_array_equal(np.delete(again, 3, 0), np.delete(before, 3, 0))
-
-
 @pytest.mark.parametrize("bias", [1.0, -4.0])
 def test_first_weights_are_small_and_forget_gates_begin_as_told(bias: float) -> None:
     stream = Stream(1, range(M), "initialisation")

@@ -91,7 +91,7 @@ def test_forward_and_backward_equal_autograd(shape: Shape) -> None:
 def test_memory_does_not_grow_with_the_numbers_of_rows_that_were_asked_for() -> None:
     network = make(Shape((2, 3, 1)))
     once = [network(np.ones((M, rows, 2))) for rows in range(2, 40)]
-    assert len(network._tapes) < 10
+    assert network._kept_tape.cache_info().currsize < 10
     for rows in range(2, 40):
         np.testing.assert_array_equal(network(np.ones((M, rows, 2))), once[rows - 2])
 
@@ -129,9 +129,7 @@ def test_a_large_batch_whose_rows_lie_apart_equals_its_halves() -> None:
 
 
 @pytest.mark.parametrize(
-    ("states", "actions", "critic", "actor"),
-    [(2, 1, 3791, 2751), (2, 4, 3941, 2904)],
-    ids=["pendulum", "magman"],
+    ("states", "actions", "critic", "actor"), [(2, 1, 3791, 2751), (2, 4, 3941, 2904)], ids=["pendulum", "magman"]
 )
 def test_parameter_counts_of_table_8(states: int, actions: int, critic: int, actor: int) -> None:
     config = DDPGConfig()
@@ -140,14 +138,7 @@ def test_parameter_counts_of_table_8(states: int, actions: int, critic: int, act
     assert shape.parameter_count == critic
 
 
-@pytest.mark.parametrize(("states", "actions", "critic", "actor"), [(2, 1, 122101, 121801), (2, 4, 123001, 122704)])
-def test_parameter_counts_of_the_large_networks(states: int, actions: int, critic: int, actor: int) -> None:
-    assert Shape((states, 400, 300, actions), tanh=True).parameter_count == actor
-    assert Shape((states, 400, 300, 1), actions=actions, inject=1).parameter_count == critic
-
-
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("normalised", [False, True])
+@pytest.mark.parametrize(("activation", "normalised"), [("relu", False), ("tanh", True)])
 def test_members_do_not_depend_on_each_other_or_on_their_number(activation: Activation, normalised: bool) -> None:
     shape = Shape((2, 50, 50, 20, 1), actions=1, inject=1, activation=activation, layer_norm=normalised)
     many, one = make(shape, np.float32, 7), make(shape, np.float32, 1)
@@ -171,18 +162,6 @@ def test_members_do_not_depend_on_each_other_or_on_their_number(activation: Acti
     again = passes(many, slice(None))
     assert np.isnan(again[3]).all()
     np.testing.assert_array_equal(np.delete(again, 3, 0), np.delete(together, 3, 0))
-
-
-def test_fan_in_is_one_draw_per_parameter_over_the_root_of_the_inputs() -> None:
-    shape = Shape((2, 50, 50, 20, 1), actions=1, inject=1)
-    network = make(shape)
-    drawn = Stream(1, range(M), "initialisation").uniform(shape.parameter_count) * 2 - 1
-    start = 0
-    for inputs, outputs in shape.layers:
-        bias = start + inputs * outputs
-        np.testing.assert_array_equal(network.parameters[:, start:bias], drawn[:, start:bias] / np.sqrt(inputs))
-        np.testing.assert_array_equal(network.parameters[:, bias : bias + outputs], 0.0)
-        start = bias + outputs
 
 
 def spread(values: np.ndarray) -> float:

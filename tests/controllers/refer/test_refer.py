@@ -29,10 +29,6 @@ S, A, B = 3, 2, 8
 TASK = Task(observation_size=S, action_size=A, discount=0.9, reward_scale=0.5)
 
 
-def move_beta(refer: ReFER, far_fraction: np.ndarray, update: int) -> None:
-    refer.move_beta(far_fraction, update)
-
-
 def test_c_max_and_rates_are_annealed() -> None:
     refer = ReFER(Both(c=4.0, anneal=0.5), 1, 1e-3)
     assert [refer.c_max(t) for t in (0, 2, 6)] == [5, 3, 2]
@@ -42,32 +38,21 @@ def test_c_max_and_rates_are_annealed() -> None:
 def test_beta_falls_and_rises_by_equation_12_and_stays_at_its_fixed_points() -> None:
     refer = ReFER(Both(far=0.1, beta=0.5, beta_rate=0.2), 4, 1e-3)
     refer.beta[2:] = 0, 1
-    move_beta(refer, np.array([0.11, 0.1, 0.5, 0.0]), 1)
+    refer.move_beta(np.array([0.11, 0.1, 0.5, 0.0]), 1)
     np.testing.assert_allclose(refer.beta, [0.4, 0.6, 0, 1], rtol=1e-15)
     assert (refer.beta[2:] == [0, 1]).all()
     for _ in range(1000):
-        move_beta(refer, np.array([1.0, 0.0, 1.0, 0.0]), 1)
+        refer.move_beta(np.array([1.0, 0.0, 1.0, 0.0]), 1)
     np.testing.assert_allclose(refer.beta, [0, 1, 0, 1], atol=1e-12)
 
 
 def test_betas_step_is_the_annealed_learning_rate_unless_given() -> None:
     refer = ReFER(Both(anneal=0.5), 1, 0.1)
-    move_beta(refer, np.ones(1), 2)
+    refer.move_beta(np.ones(1), 2)
     assert refer.beta[0] == pytest.approx(1 - 0.1 / 2)
     constant = ReFER(Both(anneal=0.5, beta_rate=0.1), 1, 0.3)
-    move_beta(constant, np.ones(1), 2)
+    constant.move_beta(np.ones(1), 2)
     assert constant.beta[0] == pytest.approx(0.9)
-
-
-def test_each_variant_holds_its_rules() -> None:
-    found = [ReFER(settings, 1, 1e-3).rules(1) for settings in (None, ReFER1(), ReFER2(), Both(kl="pi_mu"))]
-    assert [(r.mask, r.pull, r.mu_pi) for r in found] == [
-        (False, False, True), (True, False, True), (False, True, True), (True, True, False)
-    ]  # fmt: skip
-    assert [r.limit for r in found] == [np.inf, np.inf, 1e3, np.inf]
-    alone = ReFER(ReFER1(), 1, 1e-3)
-    move_beta(alone, np.ones(1), 1)
-    assert alone.beta[0] == 1
 
 
 def test_near_policy_is_an_open_interval_without_nan() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from replaybench.controllers.agent import Agent
 from replaybench.controllers.algorithms.ddpg import DDPG
+from replaybench.controllers.learner import Learner
 from replaybench.data.configuration import merged
 from replaybench.data.errors import UserError
 from replaybench.data.logs.log import Log
@@ -106,7 +106,7 @@ def test_every_experience_is_kept_in_segments_of_another_length(
     assert run_cell(study.cells()[0], tmp_path, buffers="final")
     filled: list[Replay] = []
 
-    def watched(recording: Recording, replay: Replay, agent: Agent) -> None:
+    def watched(recording: Recording, replay: Replay, agent: Learner) -> None:
         filled.append(replay)
         offer(recording, replay, agent)
 

@@ -116,8 +116,9 @@ def test_learners_leave_their_beginning_as_fast_as_their_copies_follow(config: o
 
 
 def test_what_cannot_be_told_is_not(recording: Recording) -> None:
-    assert extrapolation(recording, SimpleNamespace(task=TASK, window=8), 2, LONG) is None
-    endless = SimpleNamespace(task=TASK._replace(discount=1.0), window=1)
+    remembering: Any = SimpleNamespace(task=TASK, window=8)
+    assert extrapolation(recording, remembering, 2, LONG) is None
+    endless: Any = SimpleNamespace(task=TASK._replace(discount=1.0), window=1)
     assert extrapolation(recording, endless, 2, LONG) is None
 
 

@@ -54,7 +54,7 @@ def test_a_mask_makes_the_plant_partly_observed() -> None:
 @pytest.mark.parametrize(
     ("learner", "strategy", "changes", "told"),
     [
-        ("TD3", "FIFO[Uniform+ReFER]", {}, "TD3 does not heed ReF-ER"),
+        ("TD3", "FIFO[Uniform+ReFER]", {}, "TD3 does not support ReF-ER"),
         ("TD3", "FIFO[Uniform]", {"capacity": 63}, "smaller than a batch of 64"),
         ("ACER", "FIFO[Uniform]", {"capacity": 199}, "smaller than a batch of 200"),
         ("DQN", "FIFO[Uniform]", {"plants": ("Magman",)}, "levels"),
@@ -75,7 +75,7 @@ def test_a_mask_makes_the_plant_partly_observed() -> None:
         ("SAC", "FIFO[Uniform]", {"learner": {"SAC": {"temprature": 0.1}}}, "temperature"),
         ("SACC", "FIFO[Uniform]", {}, "SAC"),
         ("DDPG", "FIFO[Uniform+ReFER]", {}, "gaussian"),
-        ("DQN", "FIFO[Uniform]", {"learner": {"DQN": {"betas": [0.9, 1.0]}}}, r"below 1, not \[0.9, 1.0\]"),
+        ("DQN", "FIFO[Uniform]", {"learner": {"DQN": {"betas": [0.9, 1.0]}}}, "betas must be"),
         ("ACER", "Synth(action=0.1)*FIFO[Uniform]", {"learner": {"ACER": {"segment": 1}}}, "trajectories"),
     ],
 )

@@ -209,7 +209,7 @@ def test_the_file_of_a_plant_has_its_place_beside_the_study(tmp_path: Path, monk
         (BASE + "[learner]\nDDPG = 3\n", "must be a table"),
         (BASE + "[learner.DDPG]\nbatch_size = 0\n", "batch_size must be at least 1"),
         (BASE + "[learner.DDPG]\naction_layer = 9\n", "action_layer must lie in"),
-        (BASE + "[learner.DDPG]\ntau = nan\n", "tau must be in"),
+        (BASE + "[learner.DDPG]\ntau = nan\n", "tau must be"),
         (BASE + "[learner.DDPG]\nactor_rate = -1.0\n", "actor_rate must be"),
         (BASE + "[learner.DDPG]\nexploration = { friction = 2.0 }\n", "friction in"),
         (BASE + '[learner.DDPG.exploration]\nform = "gausian"\n', "unknown form in .*'gausian'; did you mean gaussian"),
