@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from replaybench.data.kernels.elementwise import cos, sin
 from replaybench.envs.bullet.model import Floats, Model, Readings
-from replaybench.envs.bullet.plant import BulletPlant
-from replaybench.envs.bullet.task import INTERVAL
+from replaybench.envs.bullet.plant import INTERVAL, BulletPlant
 
 POLE: Final = 0.6  # length of each [m]
 FASTEST: Final = 100.0  # Bullet lets no joint move faster [rad/s, m/s]

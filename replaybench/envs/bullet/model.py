@@ -1,14 +1,8 @@
-"""What one member of a PyBullet plant is made of, by name, and the row of numbers that is read from it.
-
-A model is plain data, so that a worker process can be told of it in one line of text. It knows nothing of rewards.
-"""
+"""The robot of one member of a PyBullet plant, and the row of numbers that is read from it."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from dataclasses import dataclass
-from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,24 +48,6 @@ class Model:
     def width(self) -> int:
         """Length R of a row of readings."""
         return 2 * len(self.joints) + 3 * len(self.parts + self.still) + 9 * bool(self.root) + 2 * len(self.feet)
-
-    def to_text(self) -> str:
-        """Return the model as JSON."""
-        return json.dumps(dataclasses.asdict(self))
-
-    @staticmethod
-    def from_text(text: str) -> Model:
-        """Return the model that `to_text` wrote."""
-        fields: dict[str, Any] = json.loads(text)
-        return dataclasses.replace(_EMPTY, **{name: _tuples(value) for name, value in fields.items()})
-
-
-def _tuples(value: Any) -> Any:
-    """JSON knows lists only."""
-    return tuple(value) if isinstance(value, list) else value
-
-
-_EMPTY: Final = Model(file="", floor=False, gravity=0.0, joints=(), motors=0)
 
 
 class Readings:

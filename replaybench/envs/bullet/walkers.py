@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from replaybench.data.errors import UserError
 from replaybench.data.kernels import elementwise
 from replaybench.envs.bullet.model import Floats, Model, Readings
-from replaybench.envs.bullet.plant import BulletPlant
-from replaybench.envs.bullet.task import INTERVAL
+from replaybench.envs.bullet.plant import INTERVAL, BulletPlant
 
 TARGET: Final = 1000.0  # distance of the flag along x [m]
 SPEED_SCALE: Final = 0.1  # of joint speeds [s/rad], in observations and in the cost of electricity alike

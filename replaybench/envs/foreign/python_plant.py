@@ -10,7 +10,7 @@ import inspect
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -117,13 +117,6 @@ class OneByOne(Engine):
             self.observed[m], self.reward[m], self.terminated[m] = stepped(
                 self._plant, self.observed[m], action[m], 1.0 / self.frequency
             )
-
-    def get_state(self) -> dict[str, NDArray[Any]]:
-        """Nothing: what is observed is the whole state."""
-        return {}
-
-    def set_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Nothing is left to be restored."""
 
 
 def started(plant: PythonPlant, uniform: Vector) -> Vector:

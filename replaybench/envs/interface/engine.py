@@ -64,12 +64,11 @@ class Engine(ABC):
         they depend on, are left as they are.
         """
 
-    @abstractmethod
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """Return copies of what the future depends on beside `observed` and `terminated`, arrays `[M, ...]` by name."""
+        """Return copies of all state besides `observed` and `terminated`, arrays `[M, ...]` by name."""
+        return {}
 
-    @abstractmethod
-    def set_state(self, state: dict[str, NDArray[Any]]) -> None:
+    def set_state(self, state: dict[str, NDArray[Any]]) -> None:  # noqa: B027 (some engines have no further state)
         """Continue from what `get_state` returned, bit for bit; the caller restores `observed` and `terminated`."""
 
     def infos(self) -> dict[str, NDArray[Any]]:

@@ -10,16 +10,16 @@ from __future__ import annotations
 import functools
 import hashlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from replaybench.data.errors import UserError, shown, unknown
-from replaybench.envs.interface.checks import seen_states, whole_steps
+from replaybench.envs.interface.checks import seen_states, whole_steps, whole_substeps
 from replaybench.envs.interface.declarations import SHARE, check_range, check_scalar, check_tuple
 from replaybench.envs.interface.engine import Engine
 
@@ -290,6 +290,80 @@ class Plant:
             raise UserError(
                 f"plant {plant}: positive must be a tuple of its parameters ({names}), not {self.positive!r}"
             )
+
+
+MOTION_LIMIT: Final = 1e4
+"""Bound on observed positions, angles and their rates [m, rad, m/s, rad/s], and on inertias of simulated bodies.
+
+Only a simulation that blows up comes near it; at 1e10 MuJoCo itself gives a state up."""
+
+
+class Observed(NamedTuple):
+    """One entry of an observation: its name, its unit, and the bound to which it is clipped."""
+
+    name: str
+    unit: str
+    limit: float = MOTION_LIMIT
+
+
+def positions(joints: Iterable[str], slides: Sequence[str] = ()) -> tuple[Observed, ...]:
+    """Return the positions of joints; those not among `slides` are hinges."""
+    return tuple(Observed(joint, "m" if joint in slides else "rad") for joint in joints)
+
+
+def velocities(joints: Iterable[str], slides: Sequence[str] = (), limit: float = MOTION_LIMIT) -> tuple[Observed, ...]:
+    """Return the velocities of joints; those not among `slides` are hinges."""
+    return tuple(Observed(f"velocity of {j}", "m/s" if j in slides else "rad/s", limit) for j in joints)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedStepPlant(Plant):
+    """Base class of plants in a simulator with a fixed physics step.
+
+    A sample is any whole number of physics steps that divides the episode. A subclass that lists what it `observes` has
+    states in raw units, centre 0 and scale 1, and all else that follows from the tables below.
+    """
+
+    physics_step: ClassVar[float]
+    """[s]"""
+    episode_steps: ClassVar[int]
+    """Physics steps in an episode."""
+    frame_skip: ClassVar[int]
+    """Physics steps in a sample at the default rate."""
+    observes: ClassVar[tuple[Observed, ...]]
+    actuated: ClassVar[tuple[str, ...]]
+    """Names of the actuators, or of the joints that they drive, in the model's order."""
+    control_range: ClassVar[float] = 1.0
+    """Largest control in either direction."""
+
+    episode_metric: ClassVar[EpisodeMetric] = "return"
+    discount = 0.99
+    reference_episodes = 10
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "observes" in vars(cls):
+            states, actions = len(cls.observes), len(cls.actuated)
+            cls.state_names = tuple(entry.name for entry in cls.observes)
+            cls.state_units = tuple(entry.unit for entry in cls.observes)
+            cls.state_center, cls.state_scale = (0.0,) * states, (1.0,) * states
+            cls.action_names, cls.action_units = cls.actuated, ("1",) * actions
+            cls.action_low, cls.action_high = (-cls.control_range,) * actions, (cls.control_range,) * actions
+            cls.episode_seconds = cls.physics_step * cls.episode_steps
+            cls.frequency = 1.0 / (cls.physics_step * cls.frame_skip)
+
+    @property
+    def observation_limit(self) -> tuple[float, ...]:
+        """Return the limit of each entry."""
+        return tuple(entry.limit for entry in self.observes)
+
+    def physics_steps(self, frequency: float) -> int:
+        """Return the physics steps in a sample at `frequency` [Hz]; raise `UserError` if there is no such number."""
+        return whole_substeps(self.name, self.physics_step, self.episode_steps, frequency)
+
+    def steps_per_episode(self, frequency: float) -> int:
+        """Return the samples in an episode; raise `UserError` as `physics_steps` does."""
+        return self.episode_steps // self.physics_steps(frequency)
 
 
 @functools.cache

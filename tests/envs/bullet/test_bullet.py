@@ -20,10 +20,10 @@ from replaybench.envs.registry import make_plant
 pytest.importorskip("pybullet")
 
 from replaybench.envs.bullet.double_pendulum import BulletInvertedDoublePendulum
+from replaybench.envs.bullet.engine import pace
 from replaybench.envs.bullet.model import Model, Readings
-from replaybench.envs.bullet.plant import BulletPlant
+from replaybench.envs.bullet.plant import INTERVAL, BulletPlant
 from replaybench.envs.bullet.reacher import BulletReacher
-from replaybench.envs.bullet.task import INTERVAL, pace
 from replaybench.envs.bullet.walkers import BulletAnt, BulletHalfCheetah, BulletHopper, BulletWalker2d, Walker
 from replaybench.envs.bullet.world import World
 from replaybench.envs.population import PopulationEnv

@@ -69,10 +69,9 @@ def test_names_say_what_is_shown(name: str) -> None:
     plant = make_plant(name)
     assert isinstance(plant, SuitePlant)
     observed = SuiteMember(plant)
-    observed.hold(1)
     observed.restart(3)
     for _ in range(5):
-        row = observed.advance(np.full(len(plant.actuators), 0.5)).observed
+        row = observed.advance(np.full(len(plant.actuated), 0.5)).observed
     physics = observed._physics
     shown = dict(zip(plant.state_names, row, strict=True))
     compared = 0

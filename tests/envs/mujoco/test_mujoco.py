@@ -20,7 +20,6 @@ from replaybench.data.streams import Stream
 from replaybench.envs.mujoco.engine import BLOWN_UP, MujocoEngine
 from replaybench.envs.mujoco.model import gymnasium_assets, load_model
 from replaybench.envs.mujoco.plant import MujocoPlant
-from replaybench.envs.mujoco.task import MujocoTask
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant
 
@@ -60,7 +59,7 @@ def restart(engine: MujocoEngine, seed: int) -> None:
     engine.restart(np.ones(members, np.bool_), Stream(seed, range(members), "initial state"))
 
 
-def random_actions(plant: MujocoTask, steps: int, members: int = 1) -> np.ndarray:
+def random_actions(plant: MujocoPlant, steps: int, members: int = 1) -> np.ndarray:
     rng = np.random.Generator(np.random.PCG64(3))
     return rng.uniform(plant.action_low, plant.action_high, (steps, members, len(plant.action_names)))
 
@@ -165,7 +164,7 @@ def test_declarations_are_the_models(task: str) -> None:
     plant, peer, spec = plant_of(task), peer_of(task), gymnasium.spec(f"{task}-v5")
     model = plant.model()
     assert plant.physics_step == model.opt.timestep
-    assert plant.substeps(plant.frequency) == peer.frame_skip
+    assert plant.physics_steps(plant.frequency) == peer.frame_skip
     assert plant.steps_per_episode(plant.frequency) == spec.max_episode_steps
     assert len(plant.state_names) == peer.observation_space.shape[0]
     np.testing.assert_array_equal(model.actuator_ctrlrange.T, [plant.action_low, plant.action_high])

@@ -12,7 +12,7 @@ from replaybench.envs.interface.plant import Params, Vector
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.magman import TRACK_HIGH, TRACK_LOW, Magman
 from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
-from replaybench.envs.ode.plant import OdePlant, step_choice, steps_told
+from replaybench.envs.ode.plant import HALVINGS, OdePlant, step_choice, steps_told
 
 
 def oracle(plant: OdePlant, state: np.ndarray, u: np.ndarray, dt: float) -> np.ndarray:
@@ -180,7 +180,7 @@ def test_steps_are_as_long_as_the_plants_time_constant_allows(tau: float, count:
 def test_a_step_that_is_not_good_enough_is_the_shortest_tried_and_said() -> None:
     choice = step_choice(Sticking(tau=1.0))
     assert not choice.met
-    assert choice.step <= 10.0 / 2**rk4.HALVINGS
+    assert choice.step <= 10.0 / 2**HALVINGS
     assert "declare max_substep" in steps_told(Sticking(tau=1.0), 0.1)
 
 
