@@ -1,7 +1,7 @@
-"""The engine of simulators that can be started and stepped, one for each member, and nothing else.
+"""The engine of simulators that can only be started and stepped, one for each member.
 
-Their insides are unknown, so a member's state is how it came about: the seed of its episode and its actions since. To
-continue from there they are played again, which is exact wherever equal seeds and actions give equal episodes.
+A member's state is the seed of its episode and its actions since. Restoring it repeats them, which is exact wherever
+equal seeds and actions give equal episodes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NOT_STARTED: Final = -1
 
 
 class Step(NamedTuple):
-    """What one step of one simulator brought: `observed` `[S]`, physical, the unscaled reward, and both flags."""
+    """The results of one step: `observed` `[S]`, physical, the unscaled reward, and both flags."""
 
     observed: Vector
     reward: float
@@ -35,25 +35,17 @@ class Simulator(Protocol):
     """One member's simulator."""
 
     def restart(self, seed: int) -> Vector:
-        """Begin an episode that is decided by the seed, 0 ≤ seed < 2³², and return what is observed, `[S]`."""
+        """Begin the episode of a seed, 0 ≤ seed < 2³², and return the observed state `[S]`."""
 
     def advance(self, action: Vector) -> Step:
         """Advance by one sample under the physical action `[A]`."""
 
     def close(self) -> None:
-        """Free what Python does not free by itself."""
+        """Free the simulator."""
 
 
 class StepwiseEngine(Engine):
-    """Members that are brought back to where they were by repeating what they did.
-
-    Args:
-        simulators: one for each member; they share nothing.
-        states: width S of what they show.
-        actions: width A of what they take.
-        steps: samples in the longest episode.
-        frequency: samples per second [Hz].
-    """
+    """Members with a simulator each, `states` S, `actions` A, and at most `steps` samples in an episode."""
 
     def __init__(
         self, simulators: Sequence[Simulator], states: int, actions: int, steps: int, frequency: float
@@ -68,28 +60,25 @@ class StepwiseEngine(Engine):
         super().__init__(members, states, frequency)
 
     def set_frequency(self, frequency: float) -> None:
-        """Sample at another rate [Hz]; an episode that is running goes on, but cannot be saved any more."""
+        """Sample at another rate [Hz]; a running episode continues, but can no longer be saved."""
         if not math.isclose(frequency, self.frequency):
             self._unsaved |= self._taken > 0
         super().set_frequency(frequency)
 
     def restart(self, chosen: NDArray[np.bool_], draws: Stream) -> None:
-        """Begin episodes with a seed that is drawn for each chosen member."""
         seeds = (draws.uniform(1, chosen)[:, 0] * _SEEDS).astype(np.int64)
         for m, seed in zip(np.flatnonzero(chosen), seeds, strict=True):
             self._begin(int(m), int(seed))
 
     def advance(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> None:
-        """Step the running members one after the other."""
         for m in map(int, np.flatnonzero(running)):
             self._actions[m, self._taken[m]] = action[m]
             self._taken[m] += 1
-            self.observed[m], self.reward[m], self.terminated[m], self.truncated[m] = self._simulators[m].advance(
-                action[m].copy()
-            )
+            step = self._simulators[m].advance(action[m].copy())
+            self.observed[m], self.reward[m], self.terminated[m], self.truncated[m] = step
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """Return each member's seed `[M]`, the number of its actions so far `[M]`, and these, `[M, T, A]`.
+        """Return seeds `[M]`, numbers of actions so far `[M]`, and these actions `[M, T, A]`.
 
         Raises:
             UserError: the rate was changed while an episode ran.
@@ -99,7 +88,6 @@ class StepwiseEngine(Engine):
         return {"seed": self._seed.copy(), "taken": self._taken.copy(), "actions": self._actions.copy()}
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Play every member's episode again up to where it was."""
         self._unsaved[:] = False
         for m in range(len(self._simulators)):
             if state["seed"][m] != _NOT_STARTED:
@@ -110,7 +98,6 @@ class StepwiseEngine(Engine):
                     self.observed[m] = self._simulators[m].advance(action.copy()).observed
 
     def close(self) -> None:
-        """Close every simulator."""
         for simulator in self._simulators:
             simulator.close()
 

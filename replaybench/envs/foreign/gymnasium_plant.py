@@ -1,7 +1,7 @@
 """Any task that is registered with Gymnasium, as a plant: `gymnasium:HalfCheetah-v5`.
 
-What can be controlled here has a flat vector of numbers as observation, and as action a bounded one, or one or more
-choices; everything else is refused with the reason. The task's own time limit is the plant's episode.
+Observations must be flat vectors of numbers, actions bounded vectors, or one or more choices. The task's own time limit
+is the plant's episode.
 """
 
 from __future__ import annotations
@@ -35,14 +35,12 @@ class GymnasiumPlant(Plant):
     """A task of Gymnasium; `plant_of` makes a subclass for each id.
 
     Observations with finite bounds and actions are normalised to [-1, 1] by their bounds; choices are spread over it in
-    their order. Rewards are the task's own.
-    The control rate is the task's own, too: from its time step, else from its frame rate, else 1 Hz, so that seconds
-    count steps.
+    their order. The control rate follows from the task's time step, else from its frame rate, else it is 1 Hz.
     """
 
     spec: ClassVar[EnvSpec]
     origins: ClassVar[tuple[Callable[..., Any], ...]]
-    """What makes an environment, and the classes of it and its wrappers."""
+    """The function that makes an environment, and the classes of the environment and its wrappers."""
     steps: ClassVar[int]
 
     discount = 0.99
@@ -50,34 +48,24 @@ class GymnasiumPlant(Plant):
     episode_metric = "return"
     reference_episodes = 10
 
-    @property
-    def observation_limit(self) -> tuple[float, ...]:
-        """Bound on |normalised observation|: 1 where the task bounds it."""
-        return self._limit
-
-    _limit: ClassVar[tuple[float, ...]]
-
     def steps_per_episode(self, frequency: float) -> int:
-        """Return the task's time limit; its rate cannot be changed."""
         if not abs(frequency - self.frequency) <= 1e-9 * self.frequency:
             raise UserError(f"{self.name} runs at {self.frequency:.12g} Hz and no other rate, not at {frequency:g} Hz")
         return self.steps
 
     def engine(self, num_envs: int, frequency: float) -> Engine:
-        """Return what moves `num_envs` members, each an environment of its own."""
         states = len(self.state_names)
         members = [_Member(_make(self.name, self.spec), self.name, states) for _ in range(num_envs)]
         return StepwiseEngine(members, states, len(self.action_names), self.steps, frequency)
 
     def made_of(self) -> str:
-        """Name Gymnasium's version, how the task is registered, and what its code is made of."""
         wrappers = [(wrapper.name, _settings(wrapper.kwargs)) for wrapper in self.spec.additional_wrappers]
         about = (self.spec.id, _settled(self.spec.entry_point), _settings(self.spec.kwargs), wrappers, self.steps)
         return f"gymnasium {gymnasium.__version__}; {about}; {made_of(*self.origins)}"
 
 
 def plant_of(name: str) -> type[GymnasiumPlant]:
-    """Return the plant class of a task, the same for the same name; that of an edited file is another.
+    """Return the plant class of a task, the same for the same name and unchanged file.
 
     Args:
         name: `gymnasium:Name-v0`, with a namespace `gymnasium:space/Name-v0` where it has one, or
@@ -92,7 +80,7 @@ def plant_of(name: str) -> type[GymnasiumPlant]:
 
 @cache
 def _plant_of(name: str, _content: bytes) -> type[GymnasiumPlant]:
-    """Make the class; `_content` only tells an edited file from what it was."""
+    """Make the class; `_content` is only a key of the cache."""
     spec = _spec(name)
     env = _make(name, spec)
     try:
@@ -121,7 +109,7 @@ def _plant_of(name: str, _content: bytes) -> type[GymnasiumPlant]:
         "action_high": actions.high,
         "action_choices": actions.choices,
         "zero_action": actions.nothing(),
-        "_limit": limit,
+        "observation_limit": limit,
         "frequency": frequency,
         "episode_seconds": spec.max_episode_steps / frequency,
     }
@@ -129,21 +117,21 @@ def _plant_of(name: str, _content: bytes) -> type[GymnasiumPlant]:
 
 
 class _Member:
-    """One environment of a task, without Gymnasium's own time limit; it shows so many `states`."""
+    """One environment of a task with `states` observed numbers, without Gymnasium's time limit."""
 
     def __init__(self, env: Environment, task: str, states: int) -> None:
         self._env, self._command = env, handed_over(env.action_space)
         self._task, self._states, self._lost = task, states, False
 
     def restart(self, seed: int) -> Vector:
-        with self._told("reset"):
+        with self._named("reset"):
             observation, _ = self._env.reset(seed=seed)
             seen = np.asarray(observation, np.float64).reshape(-1)
         self._lost = False
         return self._checked("reset", seen)
 
     def advance(self, action: Vector) -> Step:
-        with self._told("step"):
+        with self._named("step"):
             observation, reward, terminated, truncated, _ = self._env.step(self._command(action))
             seen = np.asarray(observation, np.float64).reshape(-1)
             step = Step(self._checked("step", seen), float(reward), bool(terminated), bool(truncated))
@@ -153,7 +141,7 @@ class _Member:
         self._env.close()
 
     @contextlib.contextmanager
-    def _told(self, method: str) -> Iterator[None]:
+    def _named(self, method: str) -> Iterator[None]:
         try:
             yield
         except UserError:
@@ -162,7 +150,7 @@ class _Member:
             raise UserError(f"{self._task}: {method} fails: {type(error).__name__}: {_first_line(error)}") from error
 
     def _checked(self, method: str, seen: Vector) -> Vector:
-        """Note what is not a number: a run whose rewards are none is known as failed."""
+        """Check the size; NaN makes the following rewards NaN, so that the run counts as failed."""
         if seen.size != self._states:
             declared = f"its observation_space declares {self._states}"
             raise UserError(f"{self._task}: {method} returns an observation of size {seen.size}; {declared}")
@@ -171,7 +159,7 @@ class _Member:
 
 
 def _spec(name: str) -> EnvSpec:
-    """Find how a task is registered, after importing the module or file in front of its id."""
+    """Return the registered specification of a task, after importing the module or file in front of its id."""
     module, _, identifier = name.partition(":")[2].rpartition(":")
     if module.endswith(".py"):
         import_file(Path(module), "plant", name)
@@ -183,7 +171,7 @@ def _spec(name: str) -> EnvSpec:
 
 
 def _no_such_task(identifier: str) -> UserError:
-    """Offer that task in its other versions, else the nearest ids, else how to find one."""
+    """Return an error with other versions of that task, else the nearest ids, else how to find one."""
     known = {other.casefold(): other for other in gymnasium.registry if not other.startswith("replaybench/")}
     wanted = identifier.casefold()
     versions = [other for folded, other in known.items() if folded.rpartition("-v")[0] == wanted.rpartition("-v")[0]]
@@ -202,13 +190,13 @@ def _make(name: str, spec: EnvSpec) -> Environment:
         with quiet():
             return gymnasium.make(spec, max_episode_steps=-1, disable_env_checker=True)
     except Exception as error:
-        # Whatever a task's constructor raises, most often for want of a simulator, is the user's to mend.
+        # Whatever a task's constructor raises, most often because a simulator is missing.
         reason = f"{type(error).__name__}: {_first_line(error)}{_needed(spec, error)}"
         raise UserError(f"{name} cannot be made: {reason}") from error
 
 
 def _needed(spec: EnvSpec, error: Exception) -> str:
-    """Return the remedy: how to bound actions, or the command that installs what a task of Gymnasium itself lacks."""
+    """Return the remedy: how to bound actions, or the command that installs missing parts of Gymnasium."""
     if isinstance(error, ValueError | AssertionError) and "RescaleAction" in [w.name for w in spec.additional_wrappers]:
         return f"; RescaleAction takes bounded actions: {TO_BOUND}"
     module = str(spec.entry_point).partition(":")[0].split(".")
@@ -222,7 +210,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _origins(env: Environment, spec: EnvSpec) -> tuple[Callable[..., Any], ...]:
-    """Return what made an environment, the classes of the wrappers around it, and its own."""
+    """Return the maker of an environment, the classes of the wrappers around it, and its own."""
     maker = spec.entry_point
     found: list[Callable[..., Any]] = [load_env_creator(maker) if isinstance(maker, str) else cast(Any, maker)]
     while isinstance(env, gymnasium.Wrapper):
@@ -232,19 +220,18 @@ def _origins(env: Environment, spec: EnvSpec) -> tuple[Callable[..., Any], ...]:
 
 
 def _settings(kwargs: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """Return settings with their values in words."""
     return [(name, _settled(value)) for name, value in sorted((kwargs or {}).items())]
 
 
 def _settled(value: Any) -> str:
-    """Return a value in words that are the same in every process and folder: functions and classes by name."""
+    """Return a value as text that is the same in every process and folder: functions and classes by name."""
     if callable(value):
         return str(getattr(value, "__qualname__", type(value).__qualname__))
     return repr(value)
 
 
 def _frequency(env: Environment) -> float:
-    """Return the control rate [Hz] that a task tells: by its time step, its frame rate, or 1."""
+    """Return the control rate [Hz] of a task: from its time step, else its frame rate, else 1."""
     step = getattr(env.unwrapped, "dt", None)
     if isinstance(step, _NUMBER) and 0 < step < np.inf:
         return float(1 / step)

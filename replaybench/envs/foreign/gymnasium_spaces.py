@@ -1,4 +1,4 @@
-"""What the spaces of a Gymnasium task are to a plant: ranges, choices, and how a physical action is handed over."""
+"""Ranges and choices of a plant from the spaces of a Gymnasium task, and conversion of its actions."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from replaybench.data.errors import UserError
 from replaybench.envs.interface.plant import Vector
 
 LARGEST_BOUND: Final = 1e6
-"""Observations whose bounds are wider are as good as unbounded: they are taken as they are."""
+"""Observations with wider bounds count as unbounded and are not normalised."""
 
 TO_BOUND: Final = (
     "register it with bounds, as in additional_wrappers=(TransformAction.wrapper_spec("
     "func=lambda action: action, action_space=Box(-1, 1, (1,))),) for one action"
 )
-"""How actions get bounds: Gymnasium's ClipAction and RescaleAction give none to unbounded ones."""
+"""How to bound actions: Gymnasium's ClipAction and RescaleAction do not."""
 
 LARGEST_SEEN: Final = 1e6
-"""Beyond this an unbounded observation is shown at this value, so that the observation space is finite."""
+"""Unbounded observations are clipped to this, so that the observation space is finite."""
 
 Floats = tuple[float, ...]
 
@@ -35,21 +35,14 @@ class ActionRange(NamedTuple):
     choices: tuple[int, ...] = ()
 
     def nothing(self) -> Floats:
-        """Return the action nearest to 0; of choices the middle one, the lower of two, for their numbers mean little.
-
-        That is the one nearest to 0 in normalised units.
-        """
+        """Return the action nearest to 0; of choices the middle one, the lower of two."""
         if self.choices:
             return tuple(low + (count - 1) // 2 for low, count in zip(self.low, self.choices, strict=True))
         return tuple(min(max(0.0, low), high) for low, high in zip(self.low, self.high, strict=True))
 
 
 def action_range(name: str, space: Space[Any]) -> ActionRange:
-    """Return what the actions of the task `name` can be.
-
-    Raises:
-        UserError: they cannot be controlled here; says why.
-    """
+    """Return the range of the actions of the task `name`; raise `UserError` if they are not supported."""
     if isinstance(space, Discrete):
         return _choices(name, np.array([space.start]), np.array([space.n]))
     if isinstance(space, MultiDiscrete) and space.nvec.ndim == 1:
@@ -73,24 +66,20 @@ def _choices(name: str, start: NDArray[Any], counts: NDArray[Any]) -> ActionRang
 
 
 def handed_over(space: Space[Any]) -> Callable[[Vector], Any]:
-    """Return what turns a physical action `[A]` into one of the task's own type, within its bounds."""
-    kind: Any = space.dtype
+    """Return the function that turns a physical action `[A]` into one of the task's own type, within its bounds."""
+    dtype: Any = space.dtype
     if isinstance(space, Discrete):
-        return lambda action: kind.type(np.rint(action[0]))
+        return lambda action: dtype.type(np.rint(action[0]))
     if isinstance(space, MultiDiscrete):
-        return lambda action: np.rint(action).astype(kind)
+        return lambda action: np.rint(action).astype(dtype)
     assert isinstance(space, Box)
     low, high = space.low, space.high
     # Rounding must not take an action out of the task's own bounds.
-    return lambda action: np.clip(action.astype(kind), low, high)
+    return lambda action: np.clip(action.astype(dtype), low, high)
 
 
 def normalisation(name: str, space: Space[Any]) -> tuple[Floats, Floats, Floats]:
-    """Return center, scale and limit of each component of the observation: by its bounds, else as it is.
-
-    Raises:
-        UserError: it is no flat vector of numbers.
-    """
+    """Return center, scale and limit of each component of the observation; raise `UserError` unless it is a vector."""
     supported = "supported is a one-dimensional Box (a flat vector of numbers)"
     if space.is_np_flattenable:
         supported += "; register it with additional_wrappers=(FlattenObservation.wrapper_spec(),)"
@@ -103,7 +92,6 @@ def normalisation(name: str, space: Space[Any]) -> tuple[Floats, Floats, Floats]
 
 
 def _vector(name: str, what: str, space: Space[Any], supported: str) -> Box:
-    """Return a space if it holds flat vectors of numbers, or say what is supported."""
     if isinstance(space, Box) and len(space.shape) == 1:
         return space
     shown = f"a Box of shape {space.shape}" if isinstance(space, Box) else f"of kind {type(space).__name__}"

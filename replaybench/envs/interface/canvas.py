@@ -20,7 +20,6 @@ class Canvas:
 
     def __init__(self, plant: Plant) -> None:
         self._plant = plant
-        # A figure of its own, not pyplot's: no global state, no window, whatever the user's backend.
         self._figure = Figure(figsize=(4.8, 4.8), dpi=100, facecolor="white")
         self._canvas: Any = FigureCanvasAgg(self._figure)  # its methods carry no types
         self._picture = self._figure.add_axes((0.02, 0.2, 0.96, 0.78))
@@ -32,15 +31,15 @@ class Canvas:
         self._picture.clear()
         plant.draw(self._picture, state, action.astype(np.float64))
         lines = [f"t = {seconds:.2f} s"]
-        if len(state) <= 2:  # more would not fit, and the plant's drawing may say it
+        if len(state) <= 2:  # more would not fit
             states = zip(plant.state_names, state, plant.state_units, strict=True)
             lines.append("   ".join(quantity(name, value, unit) for name, value, unit in states))
         applied = plant.denormalise_action(action)
         if len(applied) == 1:
             lines.append(quantity(plant.action_names[0], applied[0], plant.action_units[0]))
         else:
-            told = " ".join(f"{value:.2f}" for value in applied)
-            lines.append(with_unit(f"actions = ({told})", plant.action_units[0]))
+            values = " ".join(f"{value:.2f}" for value in applied)
+            lines.append(with_unit(f"actions = ({values})", plant.action_units[0]))
         self._caption.set_text("\n".join(lines))
         self._canvas.draw()
         return np.asarray(self._canvas.buffer_rgba())[..., :3].copy()

@@ -1,4 +1,4 @@
-"""What a plant class declares, checked before anything is compiled: a forgotten comma, a range upside down."""
+"""Checks of what a plant class declares, before anything is compiled."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from replaybench.data.errors import UserError, shown
 
 
 class Kind(NamedTuple):
-    """What a value may be: in words, as a test, and as an example."""
+    """A set of valid values: in words, as a test, and an example."""
 
     words: str
     fits: Callable[[Any], bool]
@@ -48,18 +48,18 @@ KINDS: Final[dict[str, Kind]] = {
     "discount": SHARE,
     "update_every": WHOLE,
 }
-"""What each declaration holds; those of states and of actions hold a tuple of it."""
+"""Valid values of each declaration; those of states and of actions are tuples."""
 
 
 def check_scalar(plant: Any, name: str) -> None:
-    """Raise `UserError` unless a plant declares one value of its kind under this name."""
+    """Raise `UserError` unless a plant declares a valid value under this name."""
     kind, value = KINDS[name], getattr(plant, name)
     if not kind.fits(value):
         raise UserError(f"plant {type(plant).__name__}: {name} must be {kind.words}, not {shown(value)}")
 
 
 def check_tuple(plant: Any, name: str, names: str | None = None) -> None:
-    """Raise `UserError` unless a plant declares a tuple of values of their kind, one for each of its `names`."""
+    """Raise `UserError` unless a plant declares a tuple of valid values, one for each of its `names`."""
     kind, values, who = KINDS[name], getattr(plant, name), f"plant {type(plant).__name__}"
     if not isinstance(values, tuple):
         entry = values if kind.fits(values) else kind.example
@@ -73,7 +73,7 @@ def check_tuple(plant: Any, name: str, names: str | None = None) -> None:
 
 
 def check_range(plant: Any, low: str, high: str) -> None:
-    """Raise `UserError` unless each entry of the one tuple is below that of the other."""
+    """Raise `UserError` unless each entry of `low` is below that of `high`."""
     below, above = getattr(plant, low), getattr(plant, high)
     if not all(first < last for first, last in zip(below, above, strict=True)):
         raise UserError(
