@@ -64,7 +64,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
     Attributes:
         plant: the plant.
         members: the member numbers.
-        dt: sample time [s]; may be set between episodes.
+        dt: sample time [s].
         steps_per_episode: samples per episode.
 
     Raises:
@@ -102,7 +102,8 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         self.num_envs, self.render_mode, self.nan_actions = num_envs, render_mode, nan_actions
         self.sensor_noise, self.actuator_noise = float(sensor_noise), float(actuator_noise)
         frequency = self.plant.frequency if frequency is None else frequency
-        self._count_steps(frequency)
+        self.steps_per_episode = self.plant.steps_per_episode(frequency)
+        self.dt = self.plant.episode_seconds / self.steps_per_episode
         self.metadata = {**self.metadata, "render_fps": max(1, round(frequency))}
 
         self._seen = seen_states(self.plant.name, self.plant.state_names, observe)
@@ -121,18 +122,8 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         self._truncated, self._failed, self._begun, self._running, self._moving = np.zeros((5, num_envs), np.bool_)
         self._started = False
         self._canvas: Canvas | None = None
-        self._engine = self.plant.engine(num_envs, 1.0 / self._dt)
+        self._engine = self.plant.engine(num_envs, 1.0 / self.dt)
         self._engine.draws = self._starts
-
-    @property
-    def dt(self) -> float:
-        """Sample time [s]."""
-        return self._dt
-
-    @dt.setter
-    def dt(self, seconds: float) -> None:
-        self._count_steps(1.0 / seconds if seconds else float("inf"))
-        self._engine.set_frequency(1.0 / self._dt)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -208,7 +199,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
             if (shape := np.shape(given))[-1:] != (len(names),):
                 raise UserError(f"a {what} of {plant.name} holds {len(names)} numbers, not an array of shape {shape}")
         u = plant.denormalise_action(np.clip(action, -1.0, 1.0))
-        after, reward, _ = rk4.simulate(plant, plant.denormalise_state(state), u, self._dt)
+        after, reward, _ = rk4.simulate(plant, plant.denormalise_state(state), u, self.dt)
         return plant.normalise_state(after), reward
 
     def get_state(self) -> dict[str, NDArray[Any]]:
@@ -245,7 +236,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
             from replaybench.envs.interface.canvas import Canvas
 
             self._canvas = Canvas(self.plant)
-        seconds = float(self._elapsed[member] * self._dt)
+        seconds = float(self._elapsed[member] * self.dt)
         return self._canvas.frame(self._engine.observed[member], self._signals.action[member], seconds)
 
     def _changing(self) -> dict[str, NDArray[Any]]:
@@ -261,10 +252,6 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
             "failed": self._failed,
             "elapsed": self._elapsed,
         }
-
-    def _count_steps(self, frequency: float) -> None:
-        self.steps_per_episode = self.plant.steps_per_episode(frequency)
-        self._dt = self.plant.episode_seconds / self.steps_per_episode
 
     def _of_seen(self, states: Float32Array) -> Float32Array:
         """Return a copy of the observed columns of `states` `[M, S]`."""

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from episodes import episode_rewards
 
 from replaybench.baselines import grid_choice
 from replaybench.baselines.fuzzy_q_iteration import solve
-from replaybench.baselines.grid_choice import CLOSE, Rule, reference_solution
+from replaybench.baselines.grid_choice import CLOSE, reference_solution
 from replaybench.baselines.reference_controllers import GreedyController, RandomController
-from replaybench.baselines.references import episode_rewards, reference
+from replaybench.baselines.references import reference
 from replaybench.data.errors import UserError
-from replaybench.envs.ode.magman import Magman
-from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
+from replaybench.envs.ode.pendulum import PendulumDCSC
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class Small(PendulumDCSC):
 
 
 def greedy_reward(solution: Any) -> float:
-    return float(episode_rewards(GreedyController(solution), Small(), solution.frequency, 0.0, 0.0, [0])[0])
+    return float(episode_rewards(GreedyController(solution), Small(), solution.frequency)[0])
 
 
 @pytest.mark.parametrize("frequency", [25.0, 50.0, 100.0])
@@ -45,7 +45,7 @@ def test_every_rate_is_refined_until_the_return_stands_still(frequency: float, m
     found = reference_solution(Small(), frequency, "converged")
     rewards = [greedy_reward(solution) for solution in tried]
     members = range(Small.reference_episodes)
-    random = episode_rewards(RandomController(Small(), members, 2018), Small(), frequency, 0.0, 0.0, members).mean()
+    random = episode_rewards(RandomController(Small(), members, 2018), Small(), frequency, members=members).mean()
     assert [solution.grid.nodes for solution in tried[:2]] == [(41, 31), (57, 43)]
     assert greedy_reward(found.solution) == max(rewards)
     assert found.change == pytest.approx(abs(rewards[-1] - rewards[-2]) / (max(rewards) - random), abs=1e-4)
@@ -84,19 +84,6 @@ def test_the_best_is_kept(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert found.change == pytest.approx(0.1 / 130.0)
     again = reference_solution(Small(), 50.0, "converged")
     assert (again.solution.grid, again.change) == (found.solution.grid, found.change)
-
-
-@pytest.mark.parametrize(
-    ("plant", "asked", "used"),
-    [
-        (Small(), None, "converged"),
-        (Small(), "paper", "paper"),
-        (Pendulum(), None, "converged"),
-        (Magman(), None, "converged"),
-    ],
-)
-def test_the_rule_is_that_asked_for_or_the_plants_own(plant: Any, asked: Rule | None, used: Rule) -> None:
-    assert grid_choice.rule_for(plant, asked) == used
 
 
 def test_a_declared_grid_is_used_as_declared_unless_its_plant_or_the_user_says_otherwise(

@@ -96,6 +96,18 @@ def test_a_forgotten_decorator_is_told(tmp_path: Path) -> None:
         make_plant(f"{path}:CartPole")
 
 
+def refused(folder: Path, told: str, *edits: tuple[str, str]) -> None:
+    """Edit the example, and check that it is refused in one line."""
+    source = EXAMPLE.read_text(encoding="utf-8")
+    for original, replacement in edits:
+        assert original in source
+        source = source.replace(original, replacement, 1)
+    (folder / "own.py").write_text(source, encoding="utf-8")
+    with pytest.raises(UserError, match=told) as caught:
+        make_plant(f"{folder / 'own.py'}:CartPole")
+    assert "\n" not in str(caught.value)
+
+
 BUGS = [
     ("def rhs(x: Vector, u: Vector, p: Params) -> tuple[float, ...]:\n", "def rhs(x: Vector, u Vector):\n", "line 3"),
     ("M, m, l, b = p", "M, m, l = p", "too many values to unpack"),
@@ -121,13 +133,7 @@ BUGS = [
 
 @pytest.mark.parametrize(("original", "replacement", "told"), BUGS)
 def test_a_bug_in_an_own_plant_is_one_line(tmp_path: Path, original: str, replacement: str, told: str) -> None:
-    source = (Path(__file__).parents[2] / "replaybench" / "examples" / "cart_pole.py").read_text(encoding="utf-8")
-    assert original in source
-    path = tmp_path / "own.py"
-    path.write_text(source.replace(original, replacement, 1), encoding="utf-8")
-    with pytest.raises(UserError, match=told) as caught:
-        make_plant(f"{path}:CartPole")
-    assert "\n" not in str(caught.value)
+    refused(tmp_path, told, (original, replacement))
 
 
 @pytest.mark.parametrize(
@@ -148,19 +154,12 @@ def test_a_helper_that_is_not_compiled_is_named(
     tmp_path: Path, helper: str, call: str, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(sys.modules, "beside", raising=False)
-    source = (Path(__file__).parents[2] / "replaybench" / "examples" / "cart_pole.py").read_text(encoding="utf-8")
-    source = source.replace("import math\n", f"import math\n{helper}\n", 1).replace("b * x[1]", call)
-    source = source.replace(
-        "    @staticmethod\n", "    @staticmethod\n    def part(v):\n        return v\n\n    @staticmethod\n", 1
-    )
-    path = tmp_path / "own.py"
-    path.write_text(source, encoding="utf-8")
+    part = "    @staticmethod\n    def part(v):\n        return v\n\n    @staticmethod\n"
     (tmp_path / "beside.py").write_text(
         "import numba\n\n\ndef half(v):\n    return v / 2\n\n\n@numba.njit\ndef twice(v):\n    return 4 * half(v)\n"
     )
-    with pytest.raises(UserError, match=told) as caught:
-        make_plant(f"{path}:CartPole")
-    assert "\n" not in str(caught.value)
+    edits = ("import math\n", f"import math\n{helper}\n"), ("b * x[1]", call), ("    @staticmethod\n", part)
+    refused(tmp_path, told, *edits)
 
 
 def test_the_registry_imports_no_compiler_and_no_plots() -> None:

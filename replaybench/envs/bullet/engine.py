@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.errors import UserError
 from replaybench.data.streams import Stream
 from replaybench.envs.bullet.model import Readings
 from replaybench.envs.bullet.world import World
@@ -41,41 +40,31 @@ class BulletEngine(Engine):
         self.plant = plant
         self._worlds: list[World] = []
         self._free = weakref.finalize(self, _close, self._worlds)
+        count = plant.physics_steps(frequency)
         for _ in range(num_envs):
             self._worlds.append(World(plant.model))
+            self._worlds[-1].pace(pace(plant.physics_step, count), count)
         self._now, self._before = (Readings(plant.model, np.zeros((num_envs, plant.model.width))) for _ in range(2))
         self._start = np.zeros((num_envs, len(plant.model.joints + plant.model.placed)))
         self._terms = np.zeros((num_envs, len(plant.terms)))
-        self._elapsed = np.full(num_envs, -1)  # steps since the start of the episode; -1: unknown
-        self._unsaved = np.zeros(num_envs, np.bool_)
+        self._elapsed = np.full(num_envs, -1)  # steps since the start of the episode; -1: none has started
+        self._actions = np.zeros((num_envs, plant.steps_per_episode(frequency), len(plant.action_names)))
         self._middle, self._half = plant.action_range()
         super().__init__(num_envs, len(plant.state_names), frequency)
 
-    def set_frequency(self, frequency: float) -> None:
-        """Sample at another rate [Hz]; a running episode continues, but can no longer be saved."""
-        super().set_frequency(frequency)
-        self._unsaved |= self._elapsed >= 0
-        count = self.plant.physics_steps(frequency)
-        for world in self._worlds:
-            world.pace(pace(self.plant.physics_step, count), count)
-        steps = self.plant.steps_per_episode(frequency)
-        self._actions = np.zeros((len(self._worlds), steps, len(self.plant.action_names)))
-        self._elapsed[:] = -1
-
     def restart(self, chosen: NDArray[np.bool_], draws: Stream) -> None:
         self._start[chosen] = self.plant.starts(draws.uniform(self._start.shape[1], chosen))
-        self._elapsed[chosen], self._unsaved[chosen] = 0, False
+        self._elapsed[chosen] = 0
         self._actions[chosen] = 0.0
         self._terms[chosen] = 0.0
         self._begin(chosen)
         self.observed[chosen] = self.plant.observe(self._now)[chosen]
 
     def advance(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> None:
-        kept = np.flatnonzero(running & ~self._unsaved)
-        self._actions[kept, self._elapsed[kept]] = action[kept]
-        self._elapsed[kept] += 1
-        self._move(action, running)
         moving = np.flatnonzero(running)
+        self._actions[moving, self._elapsed[moving]] = action[moving]
+        self._elapsed[moving] += 1
+        self._move(action, running)
         with np.errstate(invalid="ignore", over="ignore"):  # of a simulation that has blown up
             terms, ended = self.plant.reward(self._before, self._now, (action - self._middle) / self._half)
             observed = self.plant.observe(self._now)
@@ -86,13 +75,6 @@ class BulletEngine(Engine):
         self.terminated[moving] = ended[moving]
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """Return the starts of the running episodes, and the actions since.
-
-        Raises:
-            UserError: the rate was changed while an episode ran.
-        """
-        if self._unsaved.any():
-            raise UserError(f"{self.plant.name} was given another rate during an episode; reset it before saving")
         return {
             "start": self._start.copy(),
             "actions": self._actions.copy(),
@@ -103,7 +85,6 @@ class BulletEngine(Engine):
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
         self._start[:], self._actions[:] = state["start"], state["actions"]
         self._elapsed[:], self._terms[:] = state["steps_taken"], state["terms"]
-        self._unsaved[:] = False
         self._begin(self._elapsed >= 0)
         for step in range(int(self._elapsed.max())):
             self._move(self._actions[:, step], self._elapsed > step)

@@ -38,35 +38,20 @@ class SuitePlant(FixedStepPlant):
         super().__init_subclass__(**kwargs)
 
     def engine(self, num_envs: int, frequency: float) -> Engine:
-        return SuiteEngine(self, num_envs, frequency)
+        members = [SuiteMember(self, self.physics_steps(frequency)) for _ in range(num_envs)]
+        return StepwiseEngine(members, len(self.state_names), len(self.action_names), self.episode_steps, frequency)
 
     def made_of(self) -> str:
         return f"{self.task}; dm_control {version('dm_control')}; mujoco {version('mujoco')}"
 
 
-class SuiteEngine(StepwiseEngine):
-    """Members of a task of dm_control, each with an environment of its own."""
-
-    def __init__(self, plant: SuitePlant, num_envs: int, frequency: float) -> None:
-        self._plant = plant
-        self._members = [SuiteMember(plant) for _ in range(num_envs)]
-        sizes = len(plant.state_names), len(plant.action_names), plant.episode_steps
-        super().__init__(self._members, *sizes, frequency)
-
-    def set_frequency(self, frequency: float) -> None:
-        super().set_frequency(frequency)
-        for member in self._members:
-            member.substeps = self._plant.physics_steps(frequency)
-
-
 class SuiteMember:
-    """A task of dm_control with its physics; its `Environment`, of fixed time limit and rate, is not used.
+    """A task of dm_control with its physics, which holds each action for `substeps` physics steps.
 
-    Attributes:
-        substeps: physics steps for which each action is held.
+    Its `Environment`, of fixed time limit and rate, is not used.
     """
 
-    def __init__(self, plant: SuitePlant) -> None:
+    def __init__(self, plant: SuitePlant, substeps: int = 1) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it looks for a display, which nothing here needs
             from dm_control import suite
@@ -74,7 +59,7 @@ class SuiteMember:
         self._invalid: type[Exception] = control.PhysicsError
         with quiet():
             made = suite.load(*plant.task, task_kwargs={"random": 0})
-        self._physics, self._task, self.substeps = made.physics, made.task, 1
+        self._physics, self._task, self._substeps = made.physics, made.task, substeps
 
     def restart(self, seed: int) -> Vector:
         self._task.random.seed(seed)
@@ -88,7 +73,7 @@ class SuiteMember:
         task, physics = self._task, self._physics
         try:
             task.before_step(action, physics)
-            physics.step(self.substeps)
+            physics.step(self._substeps)
             task.after_step(physics)
             reward, observation = task.get_reward(physics), task.get_observation(physics)
         except self._invalid:

@@ -34,6 +34,7 @@ class VortexWake(Engine):
     def __init__(self, plant: Drafting, num_envs: int, frequency: float) -> None:
         super().__init__(num_envs, len(plant.state_names), frequency)
         self.plant = plant
+        self._substeps = max(1, math.ceil(1.0 / frequency / MAX_SUBSTEP - 1e-9))
         self.state = np.zeros((num_envs, STATES))
         self.applied = np.zeros((num_envs, 3))
         self.laws = records(BY_FIDELITY[plant.fidelity], num_envs)
@@ -43,11 +44,6 @@ class VortexWake(Engine):
     @staticmethod
     def made_of() -> str:
         return content_hash([fill_table, _advance, _observe, _settle])
-
-    def set_frequency(self, frequency: float) -> None:
-        """Act at another rate [1/T]; substeps stay at most `MAX_SUBSTEP` long."""
-        super().set_frequency(frequency)
-        self._substeps = max(1, math.ceil(1.0 / frequency / MAX_SUBSTEP - 1e-9))
 
     def restart(self, chosen: NDArray[np.bool_], draws: Stream) -> None:
         poses, phases = self.plant.start(draws, chosen)

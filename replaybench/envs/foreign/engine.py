@@ -6,14 +6,12 @@ equal seeds and actions give equal episodes.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.data.errors import UserError
 from replaybench.data.streams import Stream
 from replaybench.envs.interface.engine import Engine
 from replaybench.envs.interface.plant import Vector
@@ -55,15 +53,7 @@ class StepwiseEngine(Engine):
         self._seed = np.full(members, _NOT_STARTED, np.int64)
         self._taken = np.zeros(members, np.int64)
         self._actions = np.zeros((members, steps, actions))
-        self._unsaved = np.zeros(members, np.bool_)
-        self.frequency = frequency
         super().__init__(members, states, frequency)
-
-    def set_frequency(self, frequency: float) -> None:
-        """Sample at another rate [Hz]; a running episode continues, but can no longer be saved."""
-        if not math.isclose(frequency, self.frequency):
-            self._unsaved |= self._taken > 0
-        super().set_frequency(frequency)
 
     def restart(self, chosen: NDArray[np.bool_], draws: Stream) -> None:
         seeds = (draws.uniform(1, chosen)[:, 0] * _SEEDS).astype(np.int64)
@@ -78,17 +68,10 @@ class StepwiseEngine(Engine):
             self.observed[m], self.reward[m], self.terminated[m], self.truncated[m] = step
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """Return seeds `[M]`, numbers of actions so far `[M]`, and these actions `[M, T, A]`.
-
-        Raises:
-            UserError: the rate was changed while an episode ran.
-        """
-        if self._unsaved.any():
-            raise UserError("a member was given another rate during an episode; reset it before saving")
+        """Return seeds `[M]`, numbers of actions so far `[M]`, and these actions `[M, T, A]`."""
         return {"seed": self._seed.copy(), "taken": self._taken.copy(), "actions": self._actions.copy()}
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
-        self._unsaved[:] = False
         for m in range(len(self._simulators)):
             if state["seed"][m] != _NOT_STARTED:
                 self._begin(m, int(state["seed"][m]))
@@ -102,6 +85,6 @@ class StepwiseEngine(Engine):
             simulator.close()
 
     def _begin(self, member: int, seed: int) -> None:
-        self._seed[member], self._taken[member], self._unsaved[member] = seed, 0, False
+        self._seed[member], self._taken[member] = seed, 0
         self._actions[member] = 0.0
         self.observed[member] = self._simulators[member].restart(seed)

@@ -26,7 +26,7 @@ class Engine(ABC):
         truncated: bool `[M]`, whether it ended the episode for a reason other than the plant's time limit.
         event: int64 `[M]`, bits for what happened in it.
         draws: the members' random numbers for chance within an episode; the population sets and saves them.
-        frequency: set between episodes by `set_frequency`.
+        frequency: as given.
     """
 
     draws: Stream
@@ -37,10 +37,6 @@ class Engine(ABC):
         self.terminated = np.zeros(num_envs, np.bool_)
         self.truncated = np.zeros(num_envs, np.bool_)
         self.event = np.zeros(num_envs, np.int64)
-        self.set_frequency(frequency)
-
-    def set_frequency(self, frequency: float) -> None:
-        """Sample at another rate [Hz]."""
         self.frequency = frequency
 
     @abstractmethod

@@ -40,6 +40,8 @@ class MujocoEngine(Engine):
         import mujoco
 
         self.plant, self.model = plant, plant.model()
+        self.substeps = plant.physics_steps(frequency)
+        self._dt = self.model.opt.timestep * self.substeps
         super().__init__(num_envs, len(plant.state_names), frequency)
         self.data = [mujoco.MjData(self.model) for _ in range(num_envs)]
         self._rest = self.data[0].qpos.copy(), self.data[0].qvel.copy()
@@ -60,11 +62,6 @@ class MujocoEngine(Engine):
         self._canvas: tuple[MujocoCanvas, Any] | None = None
         self._others = min(thread_count() if threads is None else threads, num_envs) - 1
         self._pool = ThreadPoolExecutor(max(self._others, 1))  # it starts threads when they are needed
-
-    def set_frequency(self, frequency: float) -> None:
-        super().set_frequency(frequency)
-        self.substeps = self.plant.physics_steps(frequency)
-        self._dt = self.model.opt.timestep * self.substeps
 
     def restart(self, chosen: NDArray[np.bool_], draws: Stream) -> None:
         import mujoco

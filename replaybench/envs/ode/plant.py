@@ -142,21 +142,16 @@ class RungeKutta(Engine):
     """Members whose whole state is what they show."""
 
     def __init__(self, plant: OdePlant, num_envs: int, frequency: float) -> None:
-        self.plant = plant
         super().__init__(num_envs, len(plant.state_names), frequency)
-        self._kernel, self._params = rk4.kernel(plant), plant.params()
-
-    def set_frequency(self, frequency: float) -> None:
-        super().set_frequency(frequency)
-        self._substeps = rk4.substeps(self.plant, 1.0 / frequency)
-        self._substep = 1.0 / frequency / self._substeps
+        self.plant, self._kernel = plant, rk4.kernel(plant)
+        substeps = rk4.substeps(plant, 1.0 / frequency)
+        self._steps = 1.0 / frequency / substeps, substeps, plant.params()
 
     def restart(self, chosen: NDArray[np.bool_], draws: Stream) -> None:
         self.observed[chosen] = self.plant.initial_state
 
     def advance(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> None:
-        steps = self._substep, self._substeps, self._params
-        self._kernel.advance(self.observed, action, running, *steps, self.reward, self.terminated, self.event)
+        self._kernel.advance(self.observed, action, running, *self._steps, self.reward, self.terminated, self.event)
 
 
 def try_functions(plant: OdePlant) -> str:

@@ -87,50 +87,11 @@ def test_names_say_what_is_shown(name: str) -> None:
 
 
 @needs_suite
-def test_rates_hold_the_action_for_more_or_fewer_physics_steps() -> None:
-    slow = PopulationEnv("AcerWalker", frequency=20)
-    assert slow.steps_per_episode == 250
-    slow.reset(seed=1)
-    fast = PopulationEnv("AcerWalker", frequency=200)
-    fast.reset(seed=1)
-    action = np.full((1, 6), 0.3)
-    for _ in range(10):
-        state = fast.step(action)[0]
-    np.testing.assert_array_equal(slow.step(action)[0], state)  # 20 physics steps of 2.5 ms
-    slow.dt = 1 / 400
-    assert slow.steps_per_episode == 5000
-
-
-@needs_suite
-def test_the_rate_may_change_amid_an_episode_which_is_then_not_saved() -> None:
-    env, slow = (PopulationEnv("AcerWalker", 2, seed=1, frequency=rate) for rate in (40, 20))
-    action = np.full((2, 6), 0.3)
-    for each in (env, slow):
-        each.reset()
-        each.step(action)
-    slow.dt = 1 / 20  # as it was
-    slow.get_state()
-    slow.dt = 1 / 40
-    env.step(action)
-    np.testing.assert_array_equal(env.step(action)[0], slow.step(action)[0])
-    with pytest.raises(UserError, match="a member was given another rate during an episode; reset it before saving"):
-        slow.get_state()
-    slow.reset(options={"reset_mask": np.array([True, False])})
-    with pytest.raises(UserError, match="another rate"):
-        slow.get_state()
-    slow.reset(options={"reset_mask": np.array([False, True])})
-    state = slow.get_state()
-    after = slow.step(action)[0]
-    slow.set_state(state)
-    np.testing.assert_array_equal(slow.step(action)[0], after)
-
-
-@needs_suite
 def test_a_simulation_that_blows_up_ends_the_episode_without_ending_the_task() -> None:
     env = PopulationEnv("AcerCartpole", 2)
     env.reset()
     before = env.step(np.zeros((2, 1)))[0]
-    env._engine._members[0]._physics.data.qvel[:] = 1e30  # type: ignore[attr-defined]
+    env._engine._simulators[0]._physics.data.qvel[:] = 1e30  # type: ignore[attr-defined]
     observation, reward, terminated, truncated, _ = env.step(np.zeros((2, 1)))
     np.testing.assert_array_equal(truncated, [True, False])
     assert not terminated.any()

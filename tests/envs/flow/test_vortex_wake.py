@@ -45,12 +45,6 @@ def test_vortices_alternate_and_carry_the_fitted_circulation(phase: float) -> No
     assert (np.sign(found[1:]) == -np.sign(found[:-1])).all()
 
 
-def test_half_a_period_later_the_flow_is_mirrored() -> None:
-    for x, y, phase in points(200):
-        later = at(x, -y, phase + 0.5) * (1, -1, 1, -1)
-        np.testing.assert_allclose(at(x, y, phase), later, rtol=0, atol=1e-12)
-
-
 def test_divergence_is_the_source_and_curl_is_the_vorticity() -> None:
     for x, y, phase in points(40):
         by_x = (at(x + H, y, phase) - at(x - H, y, phase)) / (2 * H)
@@ -89,11 +83,6 @@ def test_reading_between_the_nodes_costs_little() -> None:
     error = np.array([np.subtract(look_up(wake_table(), x, y, phase, 0.0), at(x, y, phase)) for x, y, phase in rows])
     assert np.sqrt((error[:, :2] ** 2).mean()) < 0.006
     assert np.sqrt((error[:, 2:] ** 2).mean()) < 0.03
-
-
-def test_the_last_phase_leads_to_the_first() -> None:
-    end, start = (look_up(wake_table(), 2.0, 0.3, phase, 0.0) for phase in (1.0 - 1e-9, 0.0))
-    np.testing.assert_allclose(end, start, atol=1e-6)
 
 
 def test_far_and_nameless_places_are_read_from_the_edge() -> None:

@@ -11,8 +11,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, Tuple
-from gymnasium.utils.env_checker import check_env
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from gymnasium.wrappers import ClipAction, FlattenObservation, RescaleAction, TransformAction
 
 from replaybench.data.errors import UserError
@@ -20,11 +19,9 @@ from replaybench.data.streams import Stream
 from replaybench.envs.foreign.gymnasium_plant import GymnasiumPlant, _plant_of
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant, plant_class
-from replaybench.envs.single import SingleEnv
 
 TASKS = ("gymnasium:Pendulum-v1", "gymnasium:MountainCarContinuous-v0", "gymnasium:Hopper-v5")
-NOISE: dict[str, Any] = {"sensor_noise": 0.02, "actuator_noise": 0.05}
-every_task = pytest.mark.parametrize("name", TASKS)
+CHOICES = ("gymnasium:CartPole-v1", "gymnasium:Acrobot-v1")
 
 
 def actions_for(env: PopulationEnv, steps: int) -> np.ndarray:
@@ -37,7 +34,7 @@ def run(env: PopulationEnv, actions: np.ndarray) -> list[np.ndarray]:
     return [np.array(column) for column in zip(*(env.step(action)[:4] for action in actions), strict=True)]
 
 
-@every_task
+@pytest.mark.parametrize("name", [*TASKS, *CHOICES])
 def test_a_member_is_gymnasiums_own_environment(name: str) -> None:
     """Equal seed and actions give equal observations, rewards and ends, through a whole episode of Gymnasium's."""
     env = PopulationEnv(name, 2, seed=5)
@@ -49,8 +46,9 @@ def test_a_member_is_gymnasiums_own_environment(name: str) -> None:
     np.testing.assert_array_equal(observation[1], plant.normalise_state(expected).astype(np.float32))
     over = False
     for action in actions_for(env, env.steps_per_episode):
-        physical = plant.denormalise_action(action[1]).astype(own.action_space.dtype)
-        expected, reward, terminated, truncated, _ = own.step(physical)
+        physical = plant.denormalise_action(action[1])
+        command = int(physical[0]) if plant.action_choices else physical.astype(own.action_space.dtype)
+        expected, reward, terminated, truncated, _ = own.step(command)
         observation, rewards, ended, cut, _ = env.step(action)
         np.testing.assert_array_equal(observation[1], plant.normalise_state(expected).astype(np.float32))
         assert (rewards[1], ended[1], cut[1]) == (reward, terminated, truncated)
@@ -59,61 +57,6 @@ def test_a_member_is_gymnasiums_own_environment(name: str) -> None:
             break
     assert over
     env.close()
-
-
-@every_task
-def test_members_equal_single_runs_and_share_nothing(name: str) -> None:
-    together = PopulationEnv(name, 3, members=[4, 0, 7], **NOISE)
-    together.reset()
-    actions = actions_for(together, 30)
-    columns = run(together, actions)
-    alone = PopulationEnv(name, 1, members=[7], **NOISE)
-    alone.reset()
-    for many, one in zip(columns, run(alone, actions[:, 2:]), strict=True):
-        np.testing.assert_array_equal(many[:, 2], one[:, 0])
-    together.close()
-    alone.close()
-
-
-@every_task
-def test_a_saved_state_continues_bit_for_bit_also_elsewhere(name: str) -> None:
-    env, other = PopulationEnv(name, 2, **NOISE), PopulationEnv(name, 2, **NOISE)
-    env.reset(seed=9)
-    actions = actions_for(env, 60)
-    run(env, actions[:20])
-    env.reset(options={"reset_mask": np.array([False, True])})  # members in different places of their episodes
-    run(env, actions[20:30])
-    state = env.get_state()
-    expected = run(env, actions[30:])
-    other.set_state(state)
-    for key, value in other.get_state().items():
-        np.testing.assert_array_equal(value, state[key], err_msg=key)
-    env.set_state(state)
-    for again in (run(other, actions[30:]), run(env, actions[30:])):
-        for left, right in zip(expected, again, strict=True):
-            np.testing.assert_array_equal(left, right)
-    env.close()
-    other.close()
-
-
-@every_task
-def test_the_checker_finds_nothing(name: str) -> None:
-    check_env(SingleEnv(name), skip_render_check=True)
-
-
-def test_a_masked_reset_touches_only_masked_members() -> None:
-    env = PopulationEnv(TASKS[0], 3)
-    env.reset()
-    actions = actions_for(env, 20)
-    untouched = PopulationEnv(TASKS[0], 3)
-    untouched.reset()
-    run(env, actions[:5])
-    run(untouched, actions[:5])
-    env.reset(options={"reset_mask": np.array([True, False, False])})
-    left, right = run(env, actions[5:]), run(untouched, actions[5:])
-    for mine, theirs in zip(left, right, strict=True):
-        np.testing.assert_array_equal(mine[:, 1:], theirs[:, 1:])
-    assert (left[0][:, 0] != right[0][:, 0]).any()
 
 
 def test_declarations_are_read_from_the_task() -> None:
@@ -222,26 +165,56 @@ def test_a_task_that_breaks_its_word_is_told_in_one_line(registered: Any, shown:
     assert str(caught.value).startswith(name)
 
 
-def test_a_run_whose_observation_is_not_a_number_fails(registered: Any) -> None:
-    env = PopulationEnv(registered("Lost-v0", entry_point=Broken, kwargs={"shown": np.array([0.0, np.nan, 1.0])}), 2)
+class Nowhere(Broken):
+    """A counter that starts without a place."""
+
+    def reset(self, **_: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        return np.array([np.nan, 0.0, 0.0]), {}
+
+
+@pytest.mark.parametrize(
+    ("task", "shown", "finite"),
+    [
+        (Broken, np.array([0.0, np.nan, 1.0]), False),
+        (Nowhere, np.zeros(3), False),
+        (Broken, np.array([[0.1, 0.2, 0.3]]), True),  # another shape of the same size
+    ],
+)
+def test_a_run_fails_where_an_observation_is_not_a_number(registered: Any, task: Any, shown: Any, finite: bool) -> None:
+    env = PopulationEnv(registered("Lost-v0", entry_point=task, kwargs={"shown": shown}), 2)
     env.reset()
-    assert np.isnan(env.step(np.zeros((2, 2)))[1]).all()
+    assert np.isnan(env.step(np.zeros((2, 2)))[1]).all() != finite
 
 
-def test_so_does_one_that_begins_so(registered: Any) -> None:
-    class Nowhere(Broken):
-        def reset(self, **_: Any) -> tuple[np.ndarray, dict[str, Any]]:
-            return np.array([np.nan, 0.0, 0.0]), {}
+class Echo(Task):
+    """Shows the choices that it gets."""
 
-    env = PopulationEnv(registered("Nowhere-v0", entry_point=Nowhere, kwargs={"shown": np.zeros(3)}), 2)
+    observation_space: Any = Box(-100.0, 100.0, (3,), np.float64)
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action)
+        assert action.dtype == self.action_space.dtype
+        return action.astype(np.float64), float(np.sum(action)), False, False, {}
+
+
+def test_each_of_several_choices_is_an_action_of_its_own(registered: Any) -> None:
+    choices = MultiDiscrete([2, 4, 7], dtype=np.int32, start=[0, -3, 1])
+    env = PopulationEnv(registered("Echo-v0", entry_point=Echo, max_episode_steps=50, kwargs={"action": choices}), 3)
+    plant: Any = env.plant
+    assert (plant.action_low, plant.action_high) == ((0, -3, 1), (1, 0, 7))
+    assert (plant.action_choices, plant.zero_action) == ((2, 4, 7), (0, -2, 4))
     env.reset()
-    assert np.isnan(env.step(np.zeros((2, 2)))[1]).all()
-
-
-def test_an_observation_in_another_shape_of_its_size_is_taken(registered: Any) -> None:
-    env = PopulationEnv(registered("Row-v0", entry_point=Broken, kwargs={"shown": np.array([[0.1, 0.2, 0.3]])}), 2)
-    env.reset()
-    assert np.isfinite(env.step(np.zeros((2, 2)))[1]).all()
+    seen = []
+    for action in np.concatenate([actions_for(env, 40), np.full((1, 3, 3), -1), np.ones((1, 3, 3))]):
+        observation, reward, *_ = env.step(action)
+        chosen = plant.denormalise_action(action)
+        np.testing.assert_array_equal(chosen, np.rint(chosen))
+        np.testing.assert_allclose(100 * observation, chosen, atol=1e-5)
+        np.testing.assert_array_equal(reward, chosen.sum(axis=1))
+        step = 2 / (np.array(plant.action_choices) - 1)
+        assert (np.abs(plant.normalise_action(chosen) - action) <= step / 2 + 1e-7).all()
+        seen.append(chosen)
+    assert [len(np.unique(np.concatenate(seen)[:, a])) for a in range(3)] == [2, 4, 7]
 
 
 VECTOR = Box(-1.0, 1.0, (2,))
@@ -253,6 +226,14 @@ REFUSED = [
     ({"action": Dict({"a": VECTOR})}, {}, "its action is of kind Dict; supported are a one-dimensional Box"),
     ({"action": Box(-np.inf, np.inf, (2,))}, {}, "its actions are unbounded; register it with bounds"),
     ({"action": Box(0, 3, (2,), np.int64)}, {}, "its actions are whole numbers (int64) in a Box; supported are"),
+    ({"action": Discrete(1)}, {}, "its action has one choice only"),
+    ({"action": MultiDiscrete([3, 1])}, {}, "its action has one choice only"),
+    (
+        {"action": MultiDiscrete(np.full((2, 2), 2))},
+        {},
+        "is of kind MultiDiscrete; supported are a one-dimensional Box",
+    ),
+    ({"action": MultiBinary(2)}, {}, "is of kind MultiBinary; supported are a one-dimensional Box"),
     ({}, {"max_episode_steps": None}, "has no time limit; register it with max_episode_steps"),
     ({"colour": "red"}, {}, "cannot be made: TypeError: "),
 ]

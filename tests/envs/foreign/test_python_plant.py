@@ -7,11 +7,9 @@ import sys
 import types
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
 from numpy.typing import NDArray
 from scipy.linalg import expm
 
@@ -20,7 +18,6 @@ from replaybench.data.streams import Stream
 from replaybench.envs.foreign.python_plant import PythonPlant
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant
-from replaybench.envs.single import SingleEnv
 
 Vector = NDArray[np.float64]
 
@@ -65,29 +62,6 @@ def test_it_moves_as_its_function_says_at_any_rate() -> None:
         expected = 0.25 * (1 - cos) + x0[:, 0] * cos + x0[:, 1] / 2 * sin
         np.testing.assert_allclose(env.get_state()["observed"][:, 0], expected, atol=1e-12)
         np.testing.assert_allclose(reward, -abs(expected), atol=1e-12)
-
-
-def test_members_are_alone_end_alone_and_continue_from_a_saved_state() -> None:
-    settings: dict[str, Any] = {"sensor_noise": 0.02, "actuator_noise": 0.02}
-    env, alone = PopulationEnv(Mass(stiffness=0.5), 3, **settings), PopulationEnv(Mass(stiffness=0.5), 1, **settings)
-    env.reset()
-    alone.reset()
-    push = np.array([[-0.2], [1.0], [0.1]])
-    ended = np.zeros(3, np.bool_)
-    for step in range(env.steps_per_episode):
-        if step == 50:
-            state = env.get_state()
-        observation, _, ended, _, _ = env.step(push)
-        np.testing.assert_array_equal(observation[:1], alone.step(push[:1])[0])
-    np.testing.assert_array_equal(ended, [False, True, False])
-    env.set_state(state)
-    for _ in range(50, env.steps_per_episode):
-        again = env.step(push)[0]
-    np.testing.assert_array_equal(again, observation)
-
-
-def test_the_checker_finds_nothing() -> None:
-    check_env(SingleEnv(Mass()), skip_render_check=True)
 
 
 EXAMPLE = Path(__file__).parents[3] / "replaybench" / "examples" / "two_tank.py"

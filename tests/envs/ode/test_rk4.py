@@ -76,30 +76,6 @@ def test_the_error_falls_with_the_fourth_power_of_the_step(
     assert (abs(orders - 4) < 0.2).all(), orders
 
 
-def test_energy_only_falls_without_input_and_stays_without_friction() -> None:
-    for lossy in (True, False):
-        plant = Pendulum() if lossy else Pendulum(damping=0.0, torque_constant=0.0)
-        state, energies = np.array([[2.5, 0.0]]), []
-        for _ in range(200):
-            energy = plant.inertia * state[0, 1] ** 2 / 2
-            energies.append(energy - plant.mass * plant.gravity * plant.length * math.cos(state[0, 0]))
-            state, _, _ = rk4.simulate(plant, state, [0.0], 0.02)
-        if lossy:
-            assert (np.diff(energies) < 1e-12).all()
-            assert energies[-1] < energies[0] - 0.01
-        else:
-            np.testing.assert_allclose(energies, energies[0], rtol=1e-6)
-
-
-def test_full_voltage_spins_up_to_the_no_load_speed() -> None:
-    plant = PendulumDCSC()
-    state = np.array([[0.0, 25.0]])
-    for _ in range(400):
-        state, _, _ = rk4.simulate(plant, state, [3.0], 0.02)
-    # u K / (R b + K²), around which gravity swings it
-    assert state[0, 1] == pytest.approx(3 * 0.0536 / (9.5 * 3e-6 + 0.0536**2), rel=0.05)
-
-
 @pytest.mark.parametrize(("dt", "count"), [(0.005, 1), (0.01, 1), (0.02, 2), (0.025, 3), (0.1, 10)])
 def test_substeps_are_at_most_ten_milliseconds(dt: float, count: int) -> None:
     assert rk4.substeps(Pendulum(), dt) == count
