@@ -29,21 +29,12 @@ class Grid:
 
     The last axis varies fastest. A periodic axis has its last node one spacing below `high`, and one more cell back to
     its first node. Points outside another axis are moved to the edge, as is NaN.
-
-    Attributes:
-        nodes: nodes per axis `[S]`, at least 2.
-        low: first node of each axis `[S]`, in the units of the state.
-        high: end of each axis `[S]`.
-        periodic: which axes are angles.
-
-    Raises:
-        UserError: no such grid exists.
     """
 
-    nodes: tuple[int, ...]
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-    periodic: tuple[bool, ...]
+    nodes: tuple[int, ...]  # per axis `[S]`, at least 2
+    low: tuple[float, ...]  # first node of each axis, in the units of the state
+    high: tuple[float, ...]  # end of each axis
+    periodic: tuple[bool, ...]  # which axes are angles
 
     def __post_init__(self) -> None:
         if len({len(self.nodes), len(self.low), len(self.high), len(self.periodic)}) != 1 or not self.nodes:

@@ -46,18 +46,11 @@ _SEED: Final = 2018
 
 @dataclass(frozen=True, eq=False)
 class Refinement:
-    """The solution of a reference.
-
-    Attributes:
-        solution: the solution.
-        rule: the rule that chose its grid.
-        change: of the greedy return by the last refinement, in parts of the distance of the best from random control;
-            NaN without one, or if no solution was a reference.
-    """
+    """The solution of a reference."""
 
     solution: Solution
-    rule: Rule
-    change: float
+    rule: Rule  # that chose its grid
+    change: float  # of the greedy return by the last refinement, in parts of its distance from random control, or NaN
 
 
 def rule_for(plant: OdePlant, asked: Rule | None = None) -> Rule:

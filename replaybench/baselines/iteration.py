@@ -35,17 +35,11 @@ def action_grid(plant: OdePlant) -> Float64Array:
 
 
 class Transitions(NamedTuple):
-    """One sample from each of P pairs of a node and an action.
+    """One sample from each of P pairs of a node and an action."""
 
-    Attributes:
-        cell: of the successor, int32 `[P]`.
-        weight: of the corners of that cell, float64 `[P, 2^S]`, zero where the episode ends there.
-        reward: float64 `[P]`.
-    """
-
-    cell: Int32Array
-    weight: Float64Array
-    reward: Float64Array
+    cell: Int32Array  # of the successor `[P]`
+    weight: Float64Array  # of the corners of that cell `[P, 2^S]`, zero where the episode ends there
+    reward: Float64Array  # `[P]`
 
 
 def transitions(plant: OdePlant, frequency: float, grid: Grid, actions: Float64Array) -> Transitions:

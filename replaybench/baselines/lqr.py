@@ -37,22 +37,14 @@ class LinearQuadraticRegulator:
     """`a = a₀ − K (z − z₀)`, clipped to [-1, 1]; z and a are normalised, differences of angles are wrapped.
 
     The weights are the identity on normalised states and actions.
-
-    Attributes:
-        plant: the plant.
-        A: ∂z′/∂z over one sample, float64 `[S, S]`.
-        B: ∂z′/∂a over one sample, float64 `[S, A]`.
-        gain: K, float64 `[A, S]`.
-        reference: z₀ `[S]`.
-        equilibrium: a₀ `[A]`, which holds the plant at z₀.
     """
 
     plant: OdePlant
-    A: Float64Array
-    B: Float64Array
-    gain: Float64Array
-    reference: Float64Array
-    equilibrium: Float64Array
+    A: Float64Array  # ∂z′/∂z over one sample `[S, S]`
+    B: Float64Array  # ∂z′/∂a over one sample `[S, A]`
+    gain: Float64Array  # K `[A, S]`
+    reference: Float64Array  # z₀ `[S]`
+    equilibrium: Float64Array  # a₀ `[A]`, which holds the plant at z₀
 
     def act(self, observation: Float32Array) -> Float32Array:
         """Return actions float32 `[M, A]` for observations float32 `[M, S]`, both normalised."""

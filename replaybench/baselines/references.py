@@ -57,46 +57,26 @@ _NO_DP: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Reference:
-    """Scores of a plant's episodes under simple controllers; all but the first three are measured.
-
-    Attributes:
-        plant: name of the plant.
-        frequency: control rate [Hz].
-        noise: standard deviation of sensor and actuator noise, normalised.
-        random: mean of random control over 1000 episodes, μ_r = 0.
-        random_sd: standard deviation of one such episode.
-        zero: doing nothing.
-        lqr: the linear-quadratic regulator, NaN where the plant has none.
-        dp: greedy dynamic programming, μ_r = 1; with noise the mean of 50 times the best of 1000 episodes.
-            NaN where the plant declares no grid, as all that follows.
-        dp_mean: its mean episode.
-        interpolated: mean episode of the interpolated policy.
-        discount, nodes, actions, sweeps: γ per sample, grid, discrete actions and sweeps of dynamic programming.
-        rule: of the grid, "converged" or "paper"; empty without a grid.
-        change: of the greedy return by the last refinement, in parts of its distance from random control, or NaN.
-        dp_averaged: mean episode of greedy control by values averaged over the noise, NaN without noise.
-        dp_observer: mean episode of greedy control on an observer of the state, NaN without noise.
-        episode_metric: mean reward per step, or return.
-    """
+    """Scores of a plant's episodes under simple controllers; all but the first three are measured."""
 
     plant: str
-    frequency: float
-    noise: float
-    random: float
-    random_sd: float
-    zero: float
-    lqr: float
-    dp: float
-    dp_mean: float
-    interpolated: float
-    discount: float
+    frequency: float  # control rate [Hz]
+    noise: float  # standard deviation of sensor and actuator noise, normalised
+    random: float  # mean of random control over `reference_episodes`: μ_r = 0
+    random_sd: float  # standard deviation of one such episode
+    zero: float  # doing nothing
+    lqr: float  # the linear-quadratic regulator, or NaN
+    dp: float  # greedy dynamic programming: μ_r = 1; with noise the mean of the best episodes; NaN without a grid
+    dp_mean: float  # its mean episode
+    interpolated: float  # mean episode of the interpolated policy
+    discount: float  # γ per sample in dynamic programming
     nodes: tuple[int, ...]
     actions: int
     sweeps: int
-    rule: str = ""
-    change: float = math.nan
-    dp_averaged: float = math.nan
-    dp_observer: float = math.nan
+    rule: str = ""  # of the grid, "converged" or "paper"
+    change: float = math.nan  # of the greedy return by the last refinement, in parts of its distance from random
+    dp_averaged: float = math.nan  # mean episode of greedy control by values averaged over the noise
+    dp_observer: float = math.nan  # mean episode of greedy control on an observer of the state
     episode_metric: EpisodeMetric = "mean reward"
 
     @property

@@ -19,27 +19,16 @@ from replaybench.envs.ode.plant import OdePlant
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """A solved plant; N nodes, U actions.
-
-    Attributes:
-        plant: the plant.
-        frequency: control rate [Hz].
-        discount: γ of one sample.
-        variant: "modified", "synchronous" or "asynchronous".
-        grid: the nodes.
-        actions: normalised actions, float64 `[U, A]`.
-        theta: action values θ of the unscaled reward, float64 `[N, U]`.
-        convergence: ‖Δθ‖∞ of each sweep, float64 `[sweeps]`.
-    """
+    """A solved plant; N nodes, U actions."""
 
     plant: OdePlant
-    frequency: float
-    discount: float
-    variant: str
+    frequency: float  # control rate [Hz]
+    discount: float  # γ of one sample
+    variant: str  # "modified", "synchronous" or "asynchronous"
     grid: Grid
-    actions: Float64Array
-    theta: Float64Array
-    convergence: Float64Array
+    actions: Float64Array  # normalised `[U, A]`
+    theta: Float64Array  # action values of the unscaled reward `[N, U]`
+    convergence: Float64Array  # ‖Δθ‖∞ of each sweep
 
     @property
     def sweeps(self) -> int:

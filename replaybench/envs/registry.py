@@ -23,19 +23,12 @@ GYMNASIUM: Final = "gymnasium:"
 
 
 class Entry(NamedTuple):
-    """The module of a plant, and its requirements.
-
-    Attributes:
-        module: the module with the class of the plant's name.
-        needs: the package that it needs beyond the project's own dependencies, if any.
-        extra: the project's extra that installs it.
-        outgrown_by: a package and its first major version that no release of `needs` supports.
-    """
+    """The module of a plant, and its requirements."""
 
     module: str
-    needs: str = ""
-    extra: str = ""
-    outgrown_by: tuple[str, int] | None = None
+    needs: str = ""  # a package beyond the project's own dependencies
+    extra: str = ""  # the project's extra that installs it
+    outgrown_by: tuple[str, int] | None = None  # a package and its first major version that no release of it supports
 
 
 _MUJOCO: Final = ("mujoco", "mujoco")
@@ -108,12 +101,11 @@ def missing(name: str) -> str:
 
 
 def make_plant(name: str, /, **parameters: Parameter) -> Plant:
-    """Return a plant with the given parameters, the others at their defaults.
+    """Return a plant with the given values of its fields, and a `discount` in place of the declared one.
 
     Args:
-        name: a name from `plant_names()`; or `path/to/file.py:ClassName` for a plant of your own; or
-            `gymnasium:Name-v0` for a task that is registered with Gymnasium.
-        parameters: values of the plant's fields, and `discount` in place of the one that the plant declares.
+        name: a name from `plant_names()`, `path/to/file.py:ClassName`, or `gymnasium:Name-v0`.
+        parameters: the values.
 
     Raises:
         UserError: no such plant, file, class or parameter.

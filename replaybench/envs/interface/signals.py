@@ -22,16 +22,7 @@ _PURPOSES: Final[dict[Role, tuple[str, str]]] = {
 
 
 class Signals:
-    """The actions and observations of a population at one instant, with the streams of their noise.
-
-    Attributes:
-        action: float32 `[M, A]`, as commanded, within ±1.
-        observation: float32 `[M, S]`, with noise.
-        true_state: float32 `[M, S]`, without noise.
-        sensor_error: float32 `[M, S]`, the noise in `observation`.
-        actuator_error: float32 `[M, A]`, the noise on the last action.
-        sensor, actuator: the streams.
-    """
+    """The actions and observations of a population at one instant, with the streams of their noise."""
 
     def __init__(
         self, plant: Plant, members: Sequence[int], sensor_noise: float, actuator_noise: float, seed: int, role: Role,
@@ -40,9 +31,10 @@ class Signals:
         middle, half = plant.action_range()
         shape, commands = (len(members), len(plant.state_names)), (len(members), len(middle))
         self.sensor_noise, self.actuator_noise = float(sensor_noise), float(actuator_noise)
-        self.action, self.actuator_error = np.zeros(commands, np.float32), np.zeros(commands, np.float32)
+        self.action = np.zeros(commands, np.float32)  # as commanded, within ±1
+        self.actuator_error = np.zeros(commands, np.float32)  # noise on the last action
         self.observation, self.true_state = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
-        self.sensor_error = np.zeros(shape, np.float32)
+        self.sensor_error = np.zeros(shape, np.float32)  # noise in `observation`
         self.sensor, self.actuator = (Stream(seed, members, purpose) for purpose in _PURPOSES[role])
         self._physical = np.zeros(commands)
         self._of_actions = middle, half, np.array(plant.action_choices or (0,) * len(middle), np.int64)

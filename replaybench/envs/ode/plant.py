@@ -206,17 +206,11 @@ _LONGEST_PROJECTED: Final = 0.01  # longest step [s] of plants that `project`: a
 
 
 class StepChoice(NamedTuple):
-    """A step of integration, chosen by step doubling.
+    """A step of integration, chosen by step doubling."""
 
-    Attributes:
-        step: [s].
-        change: by halving the step, in parts of a state's scale; 95 % of typical states change by less.
-        met: whether that is within the tolerance; else the step is the shortest that was tried.
-    """
-
-    step: float
-    change: float
-    met: bool
+    step: float  # [s]
+    change: float  # by halving the step, in parts of a state's scale; 95 % of typical states change by less
+    met: bool  # whether that is within the tolerance; else the step is the shortest that was tried
 
 
 @functools.cache

@@ -34,17 +34,11 @@ SETTLING: Final = 60.0
 
 @dataclass(frozen=True)
 class Wake:
-    """A period of shedding.
+    """A period of shedding."""
 
-    Attributes:
-        snapshots: float32 `[PHASES, 3, nx + 5, ny + 5]`: u, v and pressure, from where the lift rises through its mean.
-        period: of shedding. [D/U]
-        drag: mean force on the cylinder along the stream. [ρU²D]
-    """
-
-    snapshots: NDArray[np.float32]
-    period: float
-    drag: float
+    snapshots: NDArray[np.float32]  # u, v, pressure `[PHASES, 3, nx + 5, ny + 5]`, from where the lift rises through 0
+    period: float  # [D/U]
+    drag: float  # mean force on the cylinder along the stream [ρU²D]
 
 
 @functools.cache

@@ -31,18 +31,12 @@ from replaybench.envs.flow.navier_stokes.sweeps import (
 
 @dataclass(frozen=True)
 class Grid:
-    """A box of nx × ny square cells.
+    """A box of nx × ny square cells; the origin lies on the middle line."""
 
-    Attributes:
-        cells: cells per D.
-        width, height: of the box. [D]
-        upstream: distance of the origin from the inflow; it lies on the middle line. [D]
-    """
-
-    cells: int
-    width: float = 12.0
-    height: float = 10.0
-    upstream: float = 4.0
+    cells: int  # per D
+    width: float = 12.0  # [D]
+    height: float = 10.0  # [D]
+    upstream: float = 4.0  # distance of the origin from the inflow [D]
 
     @property
     def h(self) -> float:
