@@ -199,14 +199,6 @@ def test_policies_and_values_between_nodes_equal_numpy() -> None:
     np.testing.assert_allclose(solution.interpolated(observation).reshape(-1, 4), blend, atol=1e-6)
 
 
-def test_the_interpolated_policy_stays_where_two_best_actions_cancel() -> None:
-    """No node stands on [0, 0] of a grid with an odd number of angles: its neighbours swing in opposite ways."""
-    solution = solve(PendulumDCSC())
-    rest = np.zeros((1, 2), np.float32)
-    np.testing.assert_allclose(solution.interpolated(rest), 0.0, atol=1e-7)
-    assert abs(solution.greedy(rest)[0, 0]) == 1.0
-
-
 def test_a_solution_is_computed_once_per_content(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     grid = Grid((9, 9), (-math.pi, -15.0), (math.pi, 15.0), (True, False))
     calls: list[OdePlant] = []

@@ -158,7 +158,7 @@ def test_only_noise_needs_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
         return np.zeros(env.num_envs)
 
     monkeypatch.setattr(references, "run_episode", counted)
-    for noise, episodes in ((0.0, 1), (0.02, 3 + 1)):  # one in values averaged over the noise
+    for noise, episodes in ((0.0, 2), (0.02, 3 + 2)):  # one interpolated, and one in values averaged over the noise
         played.clear()
         reference(Small(), noise=noise)
         assert played.count(GreedyController) == episodes

@@ -102,6 +102,8 @@ def test_two_halves_of_an_action_are_one() -> None:
         ("load_spread", 1.5, "from 0 to 1"),
         ("reading_noise", 2, "from 0 to 1"),
         ("period_spread", -0.1, "from 0 to 1"),
+        ("cells", 7, "whole number of 8 or more"),
+        ("cells", 12.5, "whole number of 8 or more"),
     ],
 )
 def test_what_cannot_be_is_refused(field: str, value: str | float, hint: str) -> None:

@@ -118,12 +118,6 @@ def test_vorticity_of_a_shear_and_a_picture(wake: Wake) -> None:
     assert (other != picture).any()
 
 
-@pytest.mark.parametrize("cells", [7, 12.5])
-def test_grids_that_cannot_be_are_refused(cells: float) -> None:
-    with pytest.raises(UserError, match="whole number of 8 or more"):
-        PopulationEnv(Drafting(fidelity="navier-stokes", cells=cells))
-
-
 def test_a_flow_that_has_blown_up_ends_its_episode(wake: Wake) -> None:
     env = population([0, 1])
     env.reset()
