@@ -118,7 +118,7 @@ def test_an_asynchronous_sweep_uses_each_value_at_once() -> None:
 
 
 @pytest.mark.parametrize(("plant", "nodes"), [(Pendulum(), (12, 9)), (Magman(), (7, 5))])
-def test_evaluation_brings_the_contenders_to_rest_among_themselves(plant: OdePlant, nodes: tuple[int, ...]) -> None:
+def test_evaluation_converges_among_the_contenders(plant: OdePlant, nodes: tuple[int, ...]) -> None:
     """A sweep with no other contenders than before then changes none of their values."""
     problem = small(plant, *nodes)
     grid, after = problem["grid"], [problem[name] for name in ("cell", "weight", "reward")]

@@ -25,7 +25,7 @@ def test_interpolation_equals_scipy_in_three_dimensions() -> None:
     np.testing.assert_allclose(BOX.interpolate(table, points), oracle(points), rtol=0, atol=1e-12)
 
 
-def test_outside_the_box_the_edge_counts() -> None:
+def test_points_outside_the_box_are_clipped() -> None:
     table = np.random.default_rng(3).normal(size=(BOX.size, 1))
     points = np.random.default_rng(4).uniform(-5, 5, (300, 3))
     inside = np.clip(points, BOX.low, BOX.high)
@@ -50,7 +50,7 @@ def test_both_names_of_upright_are_one_node() -> None:
     assert nodes[0].tolist() == nodes[1].tolist() == [2]
 
 
-def test_no_number_finds_a_cell_outside() -> None:
+def test_nan_and_infinite_points_stay_inside_the_grid() -> None:
     odd = [[value, other] for value in (math.nan, math.inf, -math.inf, 1e300) for other in (math.nan, -math.inf, 1e300)]
     cell, weight = RING.memberships(odd)
     assert ((cell >= 0) & (cell < len(RING.corners))).all()

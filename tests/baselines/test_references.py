@@ -173,7 +173,7 @@ def test_only_noise_needs_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
         ("paper", math.nan, "9 × 7 nodes, 3 actions, as declared"),
     ],
 )
-def test_a_reference_says_how_far_its_grid_has_converged(rule: str, change: float, said: str) -> None:
+def test_the_grid_text_reports_convergence(rule: str, change: float, said: str) -> None:
     found = Reference("p", 50.0, 0.0, -10.0, 1.0, -9.0, math.nan, -7.9, -7.9, -7.9, 0.95, (9, 7), 3, 1, rule, change)
     assert found.grid == said
     assert dataclasses.replace(found, nodes=()).grid == ""
@@ -216,7 +216,7 @@ def test_random_control_takes_each_choice_equally_often_and_zero_is_one_of_them(
     np.testing.assert_array_equal(plant.denormalise_action(zero[:1]), [plant.zero_action])
 
 
-def test_two_close_ends_give_no_score() -> None:
+def test_references_too_close_to_random_give_no_score() -> None:
     apart = Reference("p", 50.0, 0.0, -10.0, 1.0, -9.0, math.nan, -7.9, -7.9, -7.9, 0.95, (2,), 2, 1)
     close = dataclasses.replace(apart, dp=-8.1)
     assert apart.usable
@@ -227,7 +227,7 @@ def test_two_close_ends_give_no_score() -> None:
     assert not dataclasses.replace(apart, random=0.0, dp=0.0).usable
 
 
-def test_a_plant_that_starts_anywhere_is_shown_from_many_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_starts_are_averaged_over_reference_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """By every controller, each on the next start of each member; and another number of them is another reference."""
     for episodes in (7, 3):
         monkeypatch.setattr(Resting, "reference_episodes", episodes)
@@ -261,7 +261,7 @@ def test_a_plant_that_is_slowed_down_has_the_same_scores(times: float, rate: flo
     np.testing.assert_allclose(normalise([-60.0, -30.0], slow), normalise([-60.0, -30.0], plain), atol=0.01)
 
 
-def test_a_reference_that_is_no_better_than_random_says_so() -> None:
+def test_a_reference_no_better_than_random_is_unusable() -> None:
     found = reference(Small(torque_constant=0.0), 50.0)  # a motor without torque
     assert not found.usable
     assert np.isnan(normalise(found.dp, found))

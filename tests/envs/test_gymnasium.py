@@ -30,7 +30,7 @@ def test_the_single_view_is_a_population_of_one() -> None:
         np.testing.assert_array_equal(info["sensor_noise"], infos["sensor_noise"][0])
 
 
-def test_without_a_seed_every_copy_begins_elsewhere_and_with_one_alike() -> None:
+def test_noise_is_random_without_a_seed_and_reproducible_with_one() -> None:
     def noise(**given: Any) -> float:
         env = gymnasium.make("replaybench/Pendulum-v0", sensor_noise=0.1, **given)
         first, second = (float(env.reset()[1]["sensor_noise"][0]) for _ in range(2))
@@ -90,7 +90,7 @@ def test_an_id_alone_finds_its_module_in_a_fresh_process() -> None:
 
 
 @pytest.mark.parametrize(("settings", "steps"), [({}, 200), ({"frequency": 100}, 400), ({"frequency": 25}, 100)])
-def test_the_spec_tells_the_steps_of_an_episode_and_nothing_cuts_it_short(settings: dict[str, Any], steps: int) -> None:
+def test_the_spec_has_the_steps_of_an_episode_at_every_rate(settings: dict[str, Any], steps: int) -> None:
     """Also when it is made again from that spec, as recorders of data sets do; then with a time limit that agrees."""
     first = gymnasium.make("replaybench/Pendulum-v0", **settings)
     assert first.spec is not None

@@ -47,7 +47,7 @@ def test_without_noise_nothing_is_drawn_and_the_truth_is_seen() -> None:
     np.testing.assert_array_equal(after["actuator_stream"], before["actuator_stream"])
 
 
-def test_noisy_angles_are_added_to_as_printed_or_wrapped_on_demand() -> None:
+def test_noisy_angles_are_wrapped_on_demand() -> None:
     seen = {}
     for wrap in (False, True):
         env = PopulationEnv("Pendulum", 200, sensor_noise=0.02, wrap_noisy_angle=wrap)
@@ -115,7 +115,7 @@ def test_a_failed_member_fails_alone() -> None:
     assert np.isfinite(env.step(np.zeros((3, 1)))[1]).all()
 
 
-def test_an_action_that_is_no_number_names_its_member() -> None:
+def test_a_nan_action_names_its_member() -> None:
     env = PopulationEnv("Pendulum", 2, members=[4, 7])
     env.reset()
     with pytest.raises(UserError, match=r"^the action of member 7 is not a number: \[nan\]$"):
@@ -139,12 +139,12 @@ def test_an_action_that_is_no_number_names_its_member() -> None:
         ({"seed": -1}, "the seed is -1; give an integer of 0 or more"),
     ],
 )
-def test_wrong_settings_are_told_in_one_line(settings: dict[str, Any], message: str) -> None:
+def test_invalid_settings_raise_one_line_errors(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
         PopulationEnv(Pendulum(), **settings)
 
 
-def test_wrong_calls_are_told_in_one_line() -> None:
+def test_invalid_calls_raise_one_line_errors() -> None:
     env = PopulationEnv("Pendulum", 2)
     for member in range(2):  # one after the other is all of them
         with pytest.raises(gymnasium.error.ResetNeeded):

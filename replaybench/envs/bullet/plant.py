@@ -30,7 +30,7 @@ INTERVAL: Final = 0.0165
 
 @dataclass(frozen=True, kw_only=True)
 class BulletPlant(FixedStepPlant):
-    """A task in PyBullet; a subclass declares what to load, and what the readings are worth.
+    """A task in PyBullet; a subclass declares what to load, and the rewards of the readings.
 
     The physics step is 0.0165 s / `substeps`.
     """

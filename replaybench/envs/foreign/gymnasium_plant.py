@@ -60,7 +60,7 @@ class GymnasiumPlant(Plant):
 
     def made_of(self) -> str:
         wrappers = [(wrapper.name, _settings(wrapper.kwargs)) for wrapper in self.spec.additional_wrappers]
-        about = (self.spec.id, _settled(self.spec.entry_point), _settings(self.spec.kwargs), wrappers, self.steps)
+        about = (self.spec.id, _as_text(self.spec.entry_point), _settings(self.spec.kwargs), wrappers, self.steps)
         return f"gymnasium {gymnasium.__version__}; {about}; {made_of(*self.origins)}"
 
 
@@ -220,10 +220,10 @@ def _origins(env: Environment, spec: EnvSpec) -> tuple[Callable[..., Any], ...]:
 
 
 def _settings(kwargs: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    return [(name, _settled(value)) for name, value in sorted((kwargs or {}).items())]
+    return [(name, _as_text(value)) for name, value in sorted((kwargs or {}).items())]
 
 
-def _settled(value: Any) -> str:
+def _as_text(value: Any) -> str:
     """Return a value as text that is the same in every process and folder: functions and classes by name."""
     if callable(value):
         return str(getattr(value, "__qualname__", type(value).__qualname__))

@@ -134,9 +134,9 @@ def begin_step(
             continue
         bad = False
         for a in range(action.shape[1]):
-            said = commanded[m, a]
-            bad |= said != said
-            action[m, a] = 1.0 if said > 1.0 else -1.0 if said < -1.0 else said
+            value = commanded[m, a]
+            bad |= value != value
+            action[m, a] = 1.0 if value > 1.0 else -1.0 if value < -1.0 else value
         if bad:
             first = m if first < 0 else first
             failed[m] |= fail

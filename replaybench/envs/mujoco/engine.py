@@ -55,8 +55,8 @@ class MujocoEngine(Engine):
         self._constants = plant.constants()
         self._terms = np.zeros((num_envs, len(plant.term_names)))
         self.marker = np.zeros((num_envs, 2))
-        self._state_kind = mujoco.mjtState.mjSTATE_INTEGRATION
-        self._state_size = mujoco.mj_stateSize(self.model, self._state_kind)
+        self._state_spec = mujoco.mjtState.mjSTATE_INTEGRATION
+        self._state_size = mujoco.mj_stateSize(self.model, self._state_spec)
         self._step, self._forces = mujoco.mj_step, mujoco.mj_rnePostConstraint
         self._failure = mujoco.FatalError
         self._canvas: tuple[MujocoCanvas, Any] | None = None
@@ -113,14 +113,14 @@ class MujocoEngine(Engine):
 
         state = np.empty((len(self.data), self._state_size))
         for row, data in zip(state, self.data, strict=True):
-            mujoco.mj_getState(self.model, data, row, self._state_kind)
+            mujoco.mj_getState(self.model, data, row, self._state_spec)
         return {"simulation": state, "marker": self.marker.copy()}
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
         import mujoco
 
         for row, data in zip(state["simulation"], self.data, strict=True):
-            mujoco.mj_setState(self.model, data, np.asarray(row, np.float64), self._state_kind)
+            mujoco.mj_setState(self.model, data, np.asarray(row, np.float64), self._state_spec)
         self.marker[:] = state["marker"]
 
     def infos(self) -> dict[str, NDArray[Any]]:

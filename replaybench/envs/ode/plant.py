@@ -172,9 +172,9 @@ def try_functions(plant: OdePlant) -> str:
         return f"rhs returns {len(rates)} derivatives for {len(x)} states"
     if not np.isfinite([*rates, reward]).all():
         return "rhs or reward is not finite at the initial state"
-    for name, told in (("project", project(x.copy(), p)), ("terminated", terminated(x.copy(), 0, p))):
-        if not isinstance(told, int | np.integer | np.bool_):
-            return f"{name} returns {told!r} at the initial state, neither a bool nor a whole number"
+    for name, value in (("project", project(x.copy(), p)), ("terminated", terminated(x.copy(), 0, p))):
+        if not isinstance(value, int | np.integer | np.bool_):
+            return f"{name} returns {value!r} at the initial state, neither a bool nor a whole number"
     return ""
 
 
@@ -264,10 +264,10 @@ def steps_told(plant: Plant, frequency: float) -> str:
     if not isinstance(plant, OdePlant) or not plant.chooses_step:
         return ""
     choice, count = step_choice(plant), rk4.substeps(plant, 1.0 / frequency)
-    told = f"{count} Runge-Kutta step{'s' * (count != 1)} a sample, chosen by step doubling: steps of "
-    told += f"{choice.step:.4g} s, half of which changes a state by {choice.change:.1g} of its scale"
+    text = f"{count} Runge-Kutta step{'s' * (count != 1)} a sample, chosen by step doubling: steps of "
+    text += f"{choice.step:.4g} s, half of which changes a state by {choice.change:.1g} of its scale"
     short = f", which is more than {TOLERANCE:g}: declare max_substep if the plant jumps, as at a stop"
-    return told + short * (not choice.met)
+    return text + short * (not choice.met)
 
 
 def _compile_functions(plant: type[OdePlant]) -> None:

@@ -21,7 +21,7 @@ pytest.importorskip("pybullet")
 
 from replaybench.envs.bullet.double_pendulum import BulletInvertedDoublePendulum
 from replaybench.envs.bullet.engine import pace
-from replaybench.envs.bullet.model import Model, Readings
+from replaybench.envs.bullet.model import Readings
 from replaybench.envs.bullet.plant import INTERVAL, BulletPlant
 from replaybench.envs.bullet.reacher import BulletReacher
 from replaybench.envs.bullet.walkers import BulletAnt, BulletHalfCheetah, BulletHopper, BulletWalker2d, Walker
@@ -94,7 +94,7 @@ def test_ranges_and_heights_are_those_of_the_files(plant: Walker) -> None:
 
 
 @pytest.mark.parametrize("plant", [kind() for kind in WALKERS], ids=lambda plant: plant.name)
-def test_what_a_walker_earns_and_shows(plant: Walker) -> None:
+def test_rewards_and_observations_of_walkers_by_hand(plant: Walker) -> None:
     joints, feet = len(plant.joints), len(plant.feet)
     before = standing(plant)
     action = np.zeros(joints)
@@ -185,7 +185,7 @@ def test_a_walkers_place_is_the_mean_of_its_links(kind: type[Walker]) -> None:
         kind(place="feet")
 
 
-def test_a_foot_that_hits_something_else_is_told_apart_from_one_on_the_floor() -> None:
+def test_contacts_with_the_floor_and_with_other_bodies_differ() -> None:
     world = World(BulletAnt.model)
     bullet = world._bullet
     ball = world._call(bullet.createCollisionShape, bullet.GEOM_SPHERE, radius=0.2)
@@ -198,7 +198,7 @@ def test_a_foot_that_hits_something_else_is_told_apart_from_one_on_the_floor() -
     world.close()
 
 
-def test_what_the_double_pendulum_earns() -> None:
+def test_rewards_and_observations_of_the_double_pendulum_by_hand() -> None:
     plant = BulletInvertedDoublePendulum()
     up = readings(plant, position=[0.5, 0.0, 0.0])
     assert judged(plant, up, up, [1.0]) == ({"alive": 10.0, "distance": pytest.approx(-0.0025 - 0.64)}, False)
@@ -211,7 +211,7 @@ def test_what_the_double_pendulum_earns() -> None:
     np.testing.assert_allclose(plant.observe(now)[0], expected, atol=1e-15)
 
 
-def test_what_the_reacher_earns() -> None:
+def test_rewards_and_observations_of_the_reacher_by_hand() -> None:
     plant = BulletReacher()
     far = readings(plant, place=[[0.2, 0.0, 0.01], [0.0, 0.1, 0.01]])
     near = readings(plant, place=[[0.03, 0.1, 0.01], [0.0, 0.1, 0.01]], position=[0.0, -2.98], velocity=[10.0, -20.0])
@@ -241,7 +241,7 @@ def test_the_first_steps_are_those_of_the_port_that_comes_with_pybullet(name: st
     env.close()
 
 
-def test_the_target_stays_where_it_is() -> None:
+def test_the_target_of_the_reacher_does_not_move() -> None:
     """Which is why its place is read once an episode."""
     world = World(BulletReacher.model)
     world.pace(INTERVAL, 1)
@@ -253,19 +253,6 @@ def test_the_target_stays_where_it_is() -> None:
     np.testing.assert_allclose(place[:2], [0.2, -0.1], atol=1e-12)
     assert world.read()[-3:] == list(place)
     world.close()
-
-
-def test_starts_are_where_they_should_be() -> None:
-    draws = np.array([[0.0, 0.5, 1.0, 0.25]])
-    np.testing.assert_allclose(BulletReacher().starts(draws), [[-3.14, 0.0, 0.27, -0.135]])
-    np.testing.assert_allclose(BulletInvertedDoublePendulum().starts(draws[:, :3]), [[0.0, 0.0, 0.1]])
-    np.testing.assert_allclose(BulletHopper().starts(draws[:, :3]), [[-0.1, 0.0, 0.1]])
-    env = PopulationEnv(BulletReacher(), 1, seed=2)
-    observation, _ = env.reset()
-    start = env.get_state()["start"][0]
-    np.testing.assert_allclose(observation[0, :2], start[2:], atol=1e-7)  # the target is where its joints are
-    np.testing.assert_allclose(observation[0, 4:6], [math.cos(start[0]), math.sin(start[0])], atol=1e-7)
-    env.close()
 
 
 def moved(world: World, seed: int, steps: int, torques: list[float]) -> np.ndarray:
@@ -280,7 +267,7 @@ def moved(world: World, seed: int, steps: int, torques: list[float]) -> np.ndarr
 
 
 @pytest.mark.parametrize("name", ["Walker2d", "HalfCheetah", "Ant"])
-def test_an_episode_remembers_nothing_of_the_one_before(name: str) -> None:
+def test_episodes_are_independent_of_earlier_ones(name: str) -> None:
     """A used client, stopped in the middle of contacts, against a fresh one: bit for bit."""
     plant = bullet_plant(name)
     used, fresh = World(plant.model), World(plant.model)
@@ -294,23 +281,6 @@ def test_an_episode_remembers_nothing_of_the_one_before(name: str) -> None:
     assert not Readings(plant.model, np.array([used.read(touching=False)])).on_ground.any()
     used.close()
     fresh.close()
-
-
-def test_a_fall_follows_the_closed_form() -> None:
-    """Semi-implicit Euler with steps of 0.0165/4 s: z = −g h² n (n + 1) / 2 after n of them, four per sample."""
-    model = Model(file="hopper.xml", floor=False, gravity=9.8, joints=("ignore2",), motors=1, parts=("torso",))
-    world = World(model)
-    for link in range(-1, 10):
-        world._call(world._bullet.changeDynamics, 0, link, linearDamping=0.0, angularDamping=0.0)
-    world.pace(pace(INTERVAL / 4, 4), 4)
-    world.restart([0.0])
-    n = 4 * np.arange(1, 21)
-    fallen = []
-    for _ in n:
-        world.step([0.0])
-        fallen.append(Readings(model, np.array([world.read()])).position[0, 0])
-    np.testing.assert_allclose(fallen, -9.8 * (INTERVAL / 4) ** 2 * n * (n + 1) / 2, rtol=1e-6)
-    world.close()
 
 
 @pytest.mark.parametrize("count", [*range(1, 130), 250, 1000])

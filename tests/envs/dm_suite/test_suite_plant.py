@@ -36,7 +36,7 @@ def flat(step: Any) -> np.ndarray:
 
 @needs_suite
 @pytest.mark.parametrize("name", NAMES)
-def test_a_member_is_the_suites_own_environment(name: str) -> None:
+def test_members_equal_dm_controls_environment(name: str) -> None:
     env = PopulationEnv(name, 2, seed=5)
     plant = env.plant
     assert isinstance(plant, SuitePlant)
@@ -64,7 +64,7 @@ def test_a_member_is_the_suites_own_environment(name: str) -> None:
 
 @needs_suite
 @pytest.mark.parametrize("name", NAMES)
-def test_names_say_what_is_shown(name: str) -> None:
+def test_state_names_match_the_models_joints(name: str) -> None:
     """Joints, in the model's order, are found where their names stand."""
     plant = make_plant(name)
     assert isinstance(plant, SuitePlant)
@@ -87,7 +87,7 @@ def test_names_say_what_is_shown(name: str) -> None:
 
 
 @needs_suite
-def test_a_simulation_that_blows_up_ends_the_episode_without_ending_the_task() -> None:
+def test_a_simulation_that_blows_up_is_truncated() -> None:
     env = PopulationEnv("AcerCartpole", 2)
     env.reset()
     before = env.step(np.zeros((2, 1)))[0]
@@ -116,7 +116,7 @@ def test_impossible_rates_are_refused(name: str, rate: float, told: str) -> None
         plant.steps_per_episode(rate)
 
 
-def test_without_the_suite_the_install_line_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_dm_control_the_error_names_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     told = 'plant AcerFish needs the package dm_control and mujoco before 4: pip install "replaybench[dm]"'
     monkeypatch.setattr(registry, "version", lambda package: "4.0.0")
     with pytest.raises(UserError, match=f"^{re.escape(told)}$"):

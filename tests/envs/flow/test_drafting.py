@@ -23,7 +23,7 @@ def state(env: PopulationEnv) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("revision", "widest"), [("paper", math.pi / 8), ("january", math.pi / 4)])
-def test_starts_are_uniform_at_rest_and_behind_any_phase(revision: str, widest: float) -> None:
+def test_starts_are_uniform_and_at_rest(revision: str, widest: float) -> None:
     env = PopulationEnv(Drafting(revision=revision), 2000, seed=4)
     env.reset()
     found = state(env)
@@ -68,7 +68,7 @@ def test_the_january_box_is_shorter() -> None:
         assert outside(*lost, (1.0, 3.0, 1.0))
 
 
-def test_units_of_action_mean_what_they_say() -> None:
+def test_action_units_scale_force_and_torque() -> None:
     """A quarter of the paper's unit of force, and an eighth of its unit of torque, are the default's."""
     ours, papers = (PopulationEnv(Drafting(action_unit=unit), 16) for unit in ("default", "paper"))
     ours.reset()
@@ -79,7 +79,7 @@ def test_units_of_action_mean_what_they_say() -> None:
     assert Drafting(action_unit="paper").fingerprint() != Drafting().fingerprint()
 
 
-def test_two_halves_of_an_action_are_one() -> None:
+def test_motion_and_cost_do_not_depend_on_the_rate() -> None:
     """Neither the motion nor what a time in the wake costs depends on the rate, if the action is the same."""
     once, twice = (PopulationEnv("Drafting", 64, frequency=rate) for rate in (1.0, 2.0))
     assert (once.steps_per_episode, twice.steps_per_episode) == (400, 800)
@@ -106,13 +106,13 @@ def test_two_halves_of_an_action_are_one() -> None:
         ("cells", 12.5, "whole number of 8 or more"),
     ],
 )
-def test_what_cannot_be_is_refused(field: str, value: str | float, hint: str) -> None:
+def test_invalid_parameters_are_refused(field: str, value: str | float, hint: str) -> None:
     with pytest.raises(UserError, match=hint):
         wrong: dict[str, Any] = {field: value}
         Drafting(**wrong)
 
 
-def test_an_episodes_own_wake_is_drawn_within_its_factors() -> None:
+def test_spreads_bound_the_factors_of_an_episode() -> None:
     """Each law that varies by itself, uniform in its logarithm; the others, and members that go on, stay."""
     plant = Drafting(fidelity="free-wake", period_spread=0.1, load_spread=0.3)
     env = PopulationEnv(plant, 4000, seed=5)
@@ -132,12 +132,12 @@ def test_an_episodes_own_wake_is_drawn_within_its_factors() -> None:
     assert (engine.laws["period"][:2000] != before["period"][:2000]).all()
 
 
-def test_the_flow_itself_has_no_spread() -> None:
+def test_the_navier_stokes_flow_refuses_spreads() -> None:
     with pytest.raises(UserError, match="load_spread varies tabulated wakes"):
         Drafting(fidelity="navier-stokes", load_spread=0.1)
 
 
-def test_phases_gain_and_sensors_read_by_chance() -> None:
+def test_phase_and_reading_noise_have_the_stated_spread() -> None:
     """As strongly as asked for, whatever the rate, each reading by itself; what an ellipse shows of itself is right."""
     names: dict[str, Any] = {"phase_noise": 0.03, "reading_noise": 0.2}
     clear, noisy = (PopulationEnv(Drafting(**more), 3000, frequency=4.0, seed=6) for more in ({}, names))

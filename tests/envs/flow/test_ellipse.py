@@ -83,7 +83,7 @@ def test_the_rates_are_those_of_the_equations(laws: Laws) -> None:
 
 
 @pytest.mark.parametrize("period", [HELD.period, FREE.period, 0.8 * FREE.period])
-def test_water_of_any_period_is_accelerated_as_its_phase_runs(period: float) -> None:
+def test_accelerations_of_the_water_match_any_period(period: float) -> None:
     """An ellipse without forces takes over the acceleration of the water that passes the two points of its chord."""
     laws = HELD._replace(**dict.fromkeys(HELD._fields[3:11], 0.0), period=period)
     step, error = 1e-4, []
@@ -137,14 +137,14 @@ def test_steps_converge_with_the_second_order() -> None:
     np.testing.assert_allclose(error[:-1] / error[1:], 4.0, rtol=0.15)
 
 
-def test_it_stops_where_it_leaves() -> None:
+def test_an_ellipse_stops_where_it_leaves_the_box() -> None:
     state = np.array([[1.02, 0.0, 0.0, -0.5, 0.0, 0.0, 0.15, 0.0]])
     assert move(state, 0, -0.5, 0.0, 0.0, (1.0, 4.0, 1.0), 1.0, 20, law(), wake_table())
     assert 0.95 < state[0, 0] < 1.0
 
 
 @BOTH
-def test_sensors_tell_the_water_from_the_body(laws: Laws) -> None:
+def test_sensors_show_the_flow_relative_to_the_body(laws: Laws) -> None:
     """Those of the free wake tell a share of it, which differs along and across the chord."""
     for state in states(20):
         observed = np.zeros(14)

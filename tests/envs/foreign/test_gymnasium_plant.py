@@ -35,7 +35,7 @@ def run(env: PopulationEnv, actions: np.ndarray) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("name", [*TASKS, *CHOICES])
-def test_a_member_is_gymnasiums_own_environment(name: str) -> None:
+def test_members_equal_gymnasiums_environment(name: str) -> None:
     """Equal seed and actions give equal observations, rewards and ends, through a whole episode of Gymnasium's."""
     env = PopulationEnv(name, 2, seed=5)
     plant = env.plant
@@ -113,7 +113,7 @@ def registered() -> Iterator[Any]:
     _plant_of.cache_clear()
 
 
-def test_a_tasks_own_truncation_ends_the_episode_and_is_none_of_the_plants(registered: Any) -> None:
+def test_a_task_may_truncate_before_its_time_limit(registered: Any) -> None:
     name = registered("space/Counter-v0")
     env = PopulationEnv(name, 2)
     assert env.steps_per_episode == 10
@@ -156,7 +156,7 @@ class Broken(Task):
         (RuntimeError("motor off\nand more"), "step fails: RuntimeError: motor off$"),
     ],
 )
-def test_a_task_that_breaks_its_word_is_told_in_one_line(registered: Any, shown: Any, told: str) -> None:
+def test_invalid_observations_and_exceptions_are_one_line_errors(registered: Any, shown: Any, told: str) -> None:
     name = registered("Broken-v0", entry_point=Broken, kwargs={"shown": shown})
     env = PopulationEnv(name, 2)
     env.reset()
@@ -240,7 +240,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("kwargs", "how", "told"), REFUSED, ids=[case[2][:40] for case in REFUSED])
-def test_what_cannot_be_controlled_is_refused_in_one_line(registered: Any, kwargs: Any, how: Any, told: str) -> None:
+def test_unsupported_tasks_are_refused_in_one_line(registered: Any, kwargs: Any, how: Any, told: str) -> None:
     name = registered("Refused-v0", kwargs=kwargs, **how)
     with pytest.raises(UserError, match=re.escape(told)) as caught:
         make_plant(name)
@@ -292,7 +292,7 @@ def test_the_advice_of_a_refusal_works(registered: Any, observation: Any, action
     env.close()
 
 
-def test_what_a_task_of_gymnasiums_lacks_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_are_named_with_gymnasiums_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gymnasium.envs.mujoco.half_cheetah_v5", None)
     _plant_of.cache_clear()
     with pytest.raises(UserError, match=re.escape("pip install 'gymnasium[mujoco]'")):
@@ -310,7 +310,7 @@ def test_what_a_task_of_gymnasiums_lacks_is_named_with_its_extra(monkeypatch: py
         ("no_such.py:Name-v0", "no plant file 'no_such.py' in "),
     ],
 )
-def test_unknown_tasks_are_told_in_one_line(name: str, told: str) -> None:
+def test_unknown_tasks_raise_one_line_errors(name: str, told: str) -> None:
     with pytest.raises(UserError, match=f"^{re.escape(told)}"):
         make_plant(f"gymnasium:{name}")
 
@@ -351,7 +351,7 @@ gymnasium.register("own/Walk-v0", Walk, max_episode_steps=8)
 """
 
 
-def test_a_task_is_registered_by_its_file_and_its_noise_replayed(tmp_path: Path, registered: Any) -> None:
+def test_a_task_from_a_file_is_restored_with_its_noise(tmp_path: Path, registered: Any) -> None:
     path = tmp_path / "walk.py"
     path.write_text(OWN_TASK)
     name = f"gymnasium:{path}:own/Walk-v0"
@@ -386,7 +386,7 @@ gymnasium.register("own/Easier-v0", easier, max_episode_steps=200)
 """
 
 
-def test_a_task_is_the_same_in_every_folder_and_another_with_other_settings(
+def test_fingerprints_of_tasks_depend_on_code_and_settings_not_on_folders(
     tmp_path: Path, registered: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What makes it counts, too, though neither its class nor its wrapper is the user's."""

@@ -92,7 +92,7 @@ def test_a_bug_is_one_line_that_names_file_and_line(tmp_path: Path, original: st
     assert "\n" not in str(caught.value)
 
 
-def test_a_bug_that_shows_later_is_told_as_well(tmp_path: Path) -> None:
+def test_a_later_bug_is_one_line_too(tmp_path: Path) -> None:
     path = tmp_path / "own.py"
     text = EXAMPLE.read_text(encoding="utf-8").replace("overflows = ", "assert after[1] < 0.3\n        overflows = ")
     path.write_text(text, encoding="utf-8")
@@ -105,7 +105,7 @@ def test_a_bug_that_shows_later_is_told_as_well(tmp_path: Path) -> None:
             env.step([[1.0]])
 
 
-def test_an_edit_is_another_plant_wherever_it_is_made(tmp_path: Path) -> None:
+def test_edits_of_imported_files_change_the_fingerprint(tmp_path: Path) -> None:
     (tmp_path / "wanted_level.py").write_text("WANTED = 0.15\n")
     path = tmp_path / "own.py"
     text = EXAMPLE.read_text(encoding="utf-8").replace(
@@ -135,7 +135,7 @@ class Typed(PythonPlant):
 """
 
 
-def test_a_plant_without_a_file_is_what_its_functions_say(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plant_without_a_file_is_hashed_by_its_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a notebook; there the same name stands for many versions of a plant."""
     cell = types.ModuleType("a_notebook")
     cell.__file__ = "<stdin>"  # in name only
@@ -169,7 +169,7 @@ class Fleeing(Mass):
         return np.array([x[0] * 10 if x[0] < 1000 else np.nan, 0.0]), -1.0, False
 
 
-def test_it_is_seen_wherever_it_is_and_where_it_is_nowhere_the_run_fails() -> None:
+def test_observations_are_not_clipped_and_nan_fails_the_run() -> None:
     env = PopulationEnv(Fleeing(), 1, nan_actions="fail")
     observation, _ = env.reset()
     seen = []

@@ -82,7 +82,7 @@ def wrong_plant(base: type, **facts: Any) -> None:
     dataclasses.dataclass(frozen=True)(made)()
 
 
-def test_choices_are_part_of_what_a_plant_is_and_checked() -> None:
+def test_choices_change_the_fingerprint_and_are_checked() -> None:
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Free(Valve):
         action_choices = ()

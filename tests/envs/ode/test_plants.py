@@ -103,7 +103,7 @@ def test_what_is_divided_by_must_be_positive() -> None:
         Magman(mass=-1.0)
 
 
-def test_an_incomplete_plant_is_told_what_it_lacks() -> None:
+def test_missing_declarations_are_named() -> None:
     @dataclass(frozen=True, kw_only=True)
     class Short(Pendulum):
         state_units: ClassVar[Any] = ("rad",)
@@ -128,7 +128,7 @@ def test_an_incomplete_plant_is_told_what_it_lacks() -> None:
         ("rhs", (0.0,), "rhs returns 1 derivatives for 2 states"),
     ],
 )
-def test_functions_that_return_something_else_are_named(function: str, returned: Any, told: str) -> None:
+def test_wrong_return_values_are_named(function: str, returned: Any, told: str) -> None:
     plant: Any = PendulumDCSC()
     functions = {name: SimpleNamespace(py_func=getattr(plant, name).py_func) for name in rk4.FUNCTIONS}
     functions[function] = SimpleNamespace(py_func=lambda *_: returned)

@@ -93,7 +93,7 @@ def test_simulate_broadcasts_and_leaves_its_arguments_alone() -> None:
 
 
 @pytest.mark.parametrize("plant", [Pendulum(), Magman()], ids=lambda plant: plant.name)
-def test_bits_do_not_depend_on_who_else_is_in_a_block(plant: OdePlant) -> None:
+def test_results_do_not_depend_on_other_members_of_a_block(plant: OdePlant) -> None:
     """Vectors, what is left of a block behind the last whole vector, a second block, and members that rest."""
     state, u = random_states(plant, 2 * rk4.BLOCK + 3)
     after, reward, _ = rk4.simulate(plant, state, u, 0.02)
@@ -153,14 +153,14 @@ def test_steps_are_as_long_as_the_plants_time_constant_allows(tau: float, count:
     np.testing.assert_allclose(after, 1 + (states - 1) * math.exp(-10.0 / tau), atol=2e-6)
 
 
-def test_a_step_that_is_not_good_enough_is_the_shortest_tried_and_said() -> None:
+def test_a_step_that_misses_the_tolerance_is_reported() -> None:
     choice = step_choice(Sticking(tau=1.0))
     assert not choice.met
     assert choice.step <= 10.0 / 2**HALVINGS
     assert "declare max_substep" in steps_told(Sticking(tau=1.0), 0.1)
 
 
-def test_a_chosen_step_is_part_of_what_a_plant_is_and_a_declared_one_stays() -> None:
+def test_a_declared_step_replaces_the_chosen_one() -> None:
     class Declared(Lag):
         max_substep = 2.5
 
