@@ -38,15 +38,9 @@ def reference_discount(plant: Plant, frequency: float) -> float:
 
 
 def solve(
-    plant: OdePlant,
-    frequency: float = 50.0,
-    *,
-    grid: Grid | None = None,
-    discount: float | None = None,
-    variant: Variant = "modified",
-    tolerance: float = TOLERANCE,
-    store: bool = True,
-) -> Solution:
+    plant: OdePlant, frequency: float = 50.0, *, grid: Grid | None = None, discount: float | None = None,
+    variant: Variant = "modified", tolerance: float = TOLERANCE, store: bool = True,
+) -> Solution:  # fmt: skip
     """Solve a plant, or fetch its solution from the cache.
 
     Args:
@@ -93,15 +87,10 @@ def _depends_on(
 ) -> dict[str, Any]:
     """Return the key of a solution in the cache."""
     return {
-        "plant": plant.fingerprint(),
-        "frequency": float(frequency),
-        "discount": discount,
-        "grid": dataclasses.asdict(grid),
-        "levels": plant.action_levels,
-        "variant": variant,
-        "tolerance": tolerance,
+        "plant": plant.fingerprint(), "frequency": float(frequency), "discount": discount,
+        "grid": dataclasses.asdict(grid), "levels": plant.action_levels, "variant": variant, "tolerance": tolerance,
         "numerics": NUMERICS_VERSION,
-    }
+    }  # fmt: skip
 
 
 def _path(depends_on: Mapping[str, Any]) -> Path:

@@ -23,6 +23,7 @@ from replaybench.data.cache import cache_dir
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.numerics import NUMERICS_VERSION
 from replaybench.data.records.record import read_header, write_record
+from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.population import PopulationEnv
@@ -73,8 +74,7 @@ def reference_solution(plant: OdePlant, frequency: float, rule: Rule | None = No
     rule, grid = rule_for(plant, rule), plant_grid(plant)
     if rule == "paper":
         return Refinement(solve(plant, frequency), rule, math.nan)
-    depends_on = [plant.fingerprint(), grid_facts(plant), float(frequency), NUMERICS_VERSION]
-    depends_on += [TOLERANCE, FACTOR, CLOSE, MOST_PAIRS, MOST_SUBSTEPS, SMALLEST_SPAN, plant.reference_episodes]
+    depends_on = [plant.fingerprint(), grid_facts(plant), float(frequency), NUMERICS_VERSION, *refinement_key(plant)]
     key = hashlib.sha256(json.dumps(depends_on).encode()).hexdigest()
     path = cache_dir() / "dp" / f"refined-{key[:32]}.h5"
     if (kept := _load(path)) is not None:
@@ -93,6 +93,11 @@ def _load(path: Path) -> tuple[tuple[int, ...], float] | None:
         facts = read_header(path, _KIND).facts
         return tuple(facts["nodes"]), float(facts["change"])
     return None
+
+
+def refinement_key(plant: Plant) -> list[float]:
+    """Return the settings of refinement, for keys of caches."""
+    return [TOLERANCE, FACTOR, CLOSE, MOST_PAIRS, MOST_SUBSTEPS, SMALLEST_SPAN, plant.reference_episodes]
 
 
 def apart(reward: float, random: float) -> bool:

@@ -20,19 +20,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from replaybench.baselines.effort import REPETITIONS, check_effort
-from replaybench.baselines.fuzzy_q_iteration import TOLERANCE
 from replaybench.baselines.grid import grid_facts
-from replaybench.baselines.grid_choice import (
-    CLOSE,
-    FACTOR,
-    MOST_PAIRS,
-    MOST_SUBSTEPS,
-    SMALLEST_SPAN,
-    Rule,
-    apart,
-    reference_solution,
-    rule_for,
-)
+from replaybench.baselines.grid_choice import CLOSE, Rule, apart, reference_solution, refinement_key, rule_for
 from replaybench.baselines.lqr import linear_quadratic_regulator
 from replaybench.baselines.noise_aware import OBSERVER_GAIN, ObserverController, averaged_over_noise
 from replaybench.baselines.reference_controllers import GreedyController, RandomController, ZeroController, run_episode
@@ -146,8 +135,7 @@ def kept_reference(plant: Plant, frequency: float, noise: float, rule: Rule | No
 def kept_at(plant: Plant, frequency: float, noise: float, rule: Rule | None) -> Path:
     """Return the path of a reference in the cache."""
     facts = [plant.fingerprint(), grid_facts(plant), _rule(plant, rule), float(frequency), float(noise)]
-    depends_on = [*facts, NUMERICS_VERSION, TOLERANCE, FACTOR, CLOSE, MOST_PAIRS, MOST_SUBSTEPS, SMALLEST_SPAN]
-    depends_on += [plant.reference_episodes, REPETITIONS, OBSERVER_GAIN, _SEED]
+    depends_on = [*facts, NUMERICS_VERSION, *refinement_key(plant), REPETITIONS, OBSERVER_GAIN, _SEED]
     key = hashlib.sha256(json.dumps(depends_on).encode()).hexdigest()
     return cache_dir() / "references" / f"{key[:32]}.h5"
 
@@ -177,16 +165,10 @@ def _measure(plant: Plant, frequency: float, noise: float, rule: Rule | None) ->
                 lqr = run_episode(linear_quadratic_regulator(plant, frequency), env)
             dp = _measure_dp(plant, frequency, rule, env) if plant.grid_nodes else _NO_DP
         return Reference(
-            plant=plant.name,
-            frequency=frequency,
-            noise=noise,
-            random=float(random.mean()),
-            random_sd=float(random.std(ddof=1)),
-            zero=float(zero.mean()),
-            lqr=float(lqr.mean()),
-            episode_metric=plant.episode_metric,
-            **dp,
-        )
+            plant=plant.name, frequency=frequency, noise=noise, random=float(random.mean()),
+            random_sd=float(random.std(ddof=1)), zero=float(zero.mean()), lqr=float(lqr.mean()),
+            episode_metric=plant.episode_metric, **dp,
+        )  # fmt: skip
 
 
 def _measure_dp(plant: OdePlant, frequency: float, rule: Rule | None, env: PopulationEnv) -> dict[str, Any]:

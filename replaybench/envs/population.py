@@ -243,15 +243,11 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         """Return the arrays that change as the population runs, without the engine's own."""
         return {
             **{name: getattr(self._signals, name) for name in _OF_SIGNALS},
-            "sensor_stream": self._signals.sensor.state,
-            "actuator_stream": self._signals.actuator.state,
-            "start_stream": self._starts.state,
-            "observed": self._engine.observed,
-            "terminated": self._engine.terminated,
-            "truncated": self._truncated,
-            "failed": self._failed,
+            "sensor_stream": self._signals.sensor.state, "actuator_stream": self._signals.actuator.state,
+            "start_stream": self._starts.state, "observed": self._engine.observed,
+            "terminated": self._engine.terminated, "truncated": self._truncated, "failed": self._failed,
             "elapsed": self._elapsed,
-        }
+        }  # fmt: skip
 
     def _of_seen(self, states: Float32Array) -> Float32Array:
         """Return a copy of the observed columns of `states` `[M, S]`."""

@@ -25,15 +25,10 @@ AT_LIMIT: Final = 0.99  # of the way from the middle of a joint's range to its e
 JOINT_AT_LIMIT: Final = -0.2  # per joint
 FOOT_COLLISION: Final = -1.0  # per foot
 _GENERAL: Final = (  # name, unit, scale
-    ("height", "m", 1.0),
-    ("sine of bearing", "1", 1.0),
-    ("cosine of bearing", "1", 1.0),
-    ("forward velocity", "m/s", 1 / 0.3),
-    ("sideways velocity", "m/s", 1 / 0.3),
-    ("vertical velocity", "m/s", 1 / 0.3),
-    ("roll", "rad", 1.0),
-    ("pitch", "rad", 1.0),
-)
+    ("height", "m", 1.0), ("sine of bearing", "1", 1.0), ("cosine of bearing", "1", 1.0),
+    ("forward velocity", "m/s", 1 / 0.3), ("sideways velocity", "m/s", 1 / 0.3), ("vertical velocity", "m/s", 1 / 0.3),
+    ("roll", "rad", 1.0), ("pitch", "rad", 1.0),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

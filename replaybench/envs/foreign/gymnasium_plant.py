@@ -92,27 +92,15 @@ def _plant_of(name: str, _content: bytes) -> type[GymnasiumPlant]:
         env.close()
     if spec.max_episode_steps is None:
         raise UserError(f"{name} has no time limit; register it with max_episode_steps")
+    states, count = range(len(center)), len(actions.low)
     namespace = {
-        "__doc__": f"The task {spec.id} of Gymnasium.",
-        "__module__": __name__,
-        "name": name,
-        "spec": spec,
-        "origins": origins,
-        "steps": spec.max_episode_steps,
-        "state_names": tuple(f"observation {i}" for i in range(len(center))),
-        "state_units": ("–",) * len(center),
-        "action_names": tuple(f"action {i}" for i in range(len(actions.low))),
-        "action_units": ("–",) * len(actions.low),
-        "state_center": center,
-        "state_scale": scale,
-        "action_low": actions.low,
-        "action_high": actions.high,
-        "action_choices": actions.choices,
-        "zero_action": actions.nothing(),
-        "observation_limit": limit,
-        "frequency": frequency,
-        "episode_seconds": spec.max_episode_steps / frequency,
-    }
+        "__doc__": f"The task {spec.id} of Gymnasium.", "__module__": __name__, "name": name, "spec": spec,
+        "origins": origins, "steps": spec.max_episode_steps, "state_names": tuple(f"observation {i}" for i in states),
+        "state_units": ("–",) * len(states), "action_names": tuple(f"action {i}" for i in range(count)),
+        "action_units": ("–",) * count, "state_center": center, "state_scale": scale, "observation_limit": limit,
+        "action_low": actions.low, "action_high": actions.high, "action_choices": actions.choices,
+        "zero_action": actions.nothing(), "frequency": frequency, "episode_seconds": spec.max_episode_steps / frequency,
+    }  # fmt: skip
     return dataclass(frozen=True, kw_only=True)(type("GymnasiumTask", (GymnasiumPlant,), namespace))
 
 

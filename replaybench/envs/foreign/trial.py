@@ -50,13 +50,8 @@ def try_out(plant: Plant, name: str) -> None:
 def _refused(plant: OdePlant, path: Path, error: Exception) -> str:
     """Return which function Numba does not compile, and where."""
     x, u, p = np.array(plant.initial_state, np.float64), np.array(plant.action_range()[0]), plant.params()
-    given: dict[str, tuple[Any, ...]] = {
-        "rhs": (x, u, p),
-        "reward": (x, u, x, 0, p),
-        "project": (x.copy(), p),
-        "terminated": (x, 0, p),
-    }
-    for function, arguments in given.items():
+    given: tuple[tuple[Any, ...], ...] = (x, u, p), (x, u, x, 0, p), (x.copy(), p), (x, 0, p)
+    for function, arguments in zip(rk4.FUNCTIONS, given, strict=True):
         try:
             getattr(plant, function)(*arguments)
         except _REFUSED as own:
