@@ -81,25 +81,21 @@ class Resting(PythonPlant):
     frequency = 1.0
     reference_episodes = 7
 
-    def start(self, uniform: NDArray[np.float64]) -> NDArray[np.float64]:
+    def start(self, uniform: Vector) -> Vector:
         return uniform
 
-    def step(
-        self, x: NDArray[np.float64], u: NDArray[np.float64], dt: float
-    ) -> tuple[NDArray[np.float64], float, bool]:
+    def step(self, x: Vector, u: Vector, dt: float) -> tuple[Vector, float, bool]:
         return x, float(x[0]), False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Told(Resting):
-    """The same, but it is rewarded by what was done to it, which no controller needs to see."""
+class Driven(Resting):
+    """The same, rewarded by the square of the applied action."""
 
-    name = "Told"
+    name = "Driven"
     reference_episodes = 400
 
-    def step(
-        self, x: NDArray[np.float64], u: NDArray[np.float64], dt: float
-    ) -> tuple[NDArray[np.float64], float, bool]:
+    def step(self, x: Vector, u: Vector, dt: float) -> tuple[Vector, float, bool]:
         return x, float(u[0] ** 2), False
 
 
@@ -239,8 +235,7 @@ def test_random_starts_are_averaged_over_reference_episodes(monkeypatch: pytest.
 
 
 def test_references_are_measured_under_noise_of_the_actuator() -> None:
-    """On a plant that tells the square of what reaches it, which is that of the noise where nothing is done."""
-    quiet, noisy = (reference(Told(), noise=noise) for noise in (0.0, 0.1))
+    quiet, noisy = (reference(Driven(), noise=noise) for noise in (0.0, 0.1))
     assert quiet.zero == 0
     assert noisy.zero == pytest.approx(0.1**2, rel=0.15)  # the mean of 1600 squares is 3.5 % off, as a rule
     assert noisy.random_sd != quiet.random_sd
