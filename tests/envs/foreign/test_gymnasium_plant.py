@@ -84,8 +84,8 @@ class Task(gymnasium.Env[Any, Any]):
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
 
     def __init__(self, observation: Any = None, action: Any = None) -> None:
-        self.observation_space = observation or self.observation_space
-        self.action_space = action or self.action_space
+        self.observation_space = self.observation_space if observation is None else observation
+        self.action_space = self.action_space if action is None else action
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
