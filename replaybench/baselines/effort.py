@@ -1,8 +1,4 @@
-"""How much work and memory a reference takes, told before any of it is begun: what nobody would wait for is refused.
-
-Both the sweeps of dynamic programming and the steps of an episode grow with the control rate: at 100 kHz a pendulum's
-reference is days of work.
-"""
+"""Estimates of the work and memory of a reference; what would take hours is refused beforehand."""
 
 from __future__ import annotations
 
@@ -18,31 +14,20 @@ from replaybench.envs.ode import rk4
 from replaybench.envs.ode.plant import OdePlant
 
 REPETITIONS: Final = 50
-"""Repetitions over which appendix C takes the mean of the best; the best of `reference_episodes`, 1000 there."""
+"""Repetitions over which appendix C averages the best of `reference_episodes` episodes."""
 
 MOST_SWEPT: Final = 3e10
-"""Pairs of node and action on the declared grid, times sweeps over them: some minutes of plain sweeps."""
+"""Limit on pairs of node and action on the declared grid, times sweeps: some minutes."""
 MOST_SUBSTEPS: Final = 1e10
-"""Runge-Kutta steps that simulating one sample from all pairs may take: some minutes, too."""
+"""Limit on Runge-Kutta steps of one sample from all pairs: some minutes."""
 MOST_STEPS: Final = 3e9
-"""Samples of all episodes under one controller: some ten minutes."""
-
-
+"""Limit on samples of all episodes under one controller: some ten minutes."""
 _PAIR_BYTES: Final = 40
-"""Of a pair, beside the weights of its successor's corners: cell, reward, value, the last grid's values, a count."""
+"""Memory of a pair, without the weights of its successor's corners."""
 
 
 def check_effort(plant: Plant, frequency: float, noise: float = 0.0) -> None:
-    """Refuse a reference that would take hours.
-
-    Args:
-        plant: the plant.
-        frequency: control rate [Hz].
-        noise: standard deviation of both sensor and actuator noise, normalised.
-
-    Raises:
-        UserError: it is more work than anybody waits for, or the plant cannot be sampled at this rate.
-    """
+    """Raise `UserError` for a reference at `frequency` [Hz] and `noise` that would take hours."""
     where = f"the reference of {plant.name} at {frequency:g} Hz would take hours:"
     repetitions = 1
     if isinstance(plant, OdePlant) and plant.grid_nodes:
@@ -70,23 +55,15 @@ def check_effort(plant: Plant, frequency: float, noise: float = 0.0) -> None:
 
 
 _PAIR_SWEEP: Final = 2e-9
-"""Seconds of a sweep over a pair of node and action, of a reference on one core; and so on below."""
+"""Seconds of a sweep over a pair of node and action on one core."""
 _SUBSTEP: Final = 2e-8
 _GREEDY: Final = 3e-7
 _SWEPT: Final = 0.3
-"""How many of the most sweeps it takes until values stand still."""
+"""Usual share of `most_sweeps` until values converge."""
 
 
 def reference_seconds(plant: Plant, frequency: float, noise: float, rule: Rule | None, step: float) -> float:
-    """Return roughly how long a reference takes on one core.
-
-    Args:
-        plant: the plant.
-        frequency: control rate [Hz].
-        noise: standard deviation of both sensor and actuator noise, normalised.
-        rule: how the grid of dynamic programming is chosen.
-        step: seconds of a step of one member of a plant without equations.
-    """
+    """Return roughly the seconds of a reference on one core; `step` is those of a step of a plant without equations."""
     steps = plant.steps_per_episode(frequency) * plant.reference_episodes
     if not isinstance(plant, OdePlant):
         return 2 * steps * step  # random control and doing nothing
@@ -104,7 +81,7 @@ def reference_seconds(plant: Plant, frequency: float, noise: float, rule: Rule |
 
 
 def reference_bytes(plant: Plant, rule: Rule | None) -> int:
-    """Return the bytes that a reference may need at once; the grid that `"converged"` ends at is not known before."""
+    """Return the most bytes that a reference may need at once."""
     if not isinstance(plant, OdePlant) or not plant.grid_nodes:
         return 0
     pairs = plant_grid(plant).size * len(action_grid(plant))

@@ -1,9 +1,8 @@
 """Fuzzy Q-iteration (Buşoniu et al. 2010): the dynamic-programming reference of de Bruin et al. (2018, appendix C).
 
 The value of action j at grid node i is θ[i, j]; between nodes it is interpolated by the weights Φ. With the successor
-x′ and reward R of every node and action known from the plant's own noise-free simulation, sweeps of
-`θ ← R + γ max_j Φ(x′) θ` contract by γ to the one fixed point. Solutions are kept on disk by the content of all they
-depend on. Which rate and grid a score is measured against is decided in `replaybench.baselines.references`.
+x′ and reward R of every node and action from the plant's noise-free simulation, sweeps of `θ ← R + γ max_j Φ(x′) θ`
+contract by γ to the fixed point. Solutions are cached on disk.
 """
 
 from __future__ import annotations
@@ -28,9 +27,7 @@ from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode.plant import OdePlant, with_equations
 
 TOLERANCE: Final = 5e-6
-"""‖Δθ‖∞ at which the sweeps stop, as a part of the largest |R|.
-
-1.0e-3 on the pendulum, where 198 sweeps reach it, and 4.5e-5 on magman."""
+"""‖Δθ‖∞ at which the sweeps stop, as a part of the largest |R|."""
 
 _KIND: Final = "dynamic programming"
 
@@ -41,24 +38,18 @@ def reference_discount(plant: Plant, frequency: float) -> float:
 
 
 def solve(
-    plant: OdePlant,
-    frequency: float = 50.0,
-    *,
-    grid: Grid | None = None,
-    discount: float | None = None,
-    variant: Variant = "modified",
-    tolerance: float = TOLERANCE,
-    store: bool = True,
-) -> Solution:
+    plant: OdePlant, frequency: float = 50.0, *, grid: Grid | None = None, discount: float | None = None,
+    variant: Variant = "modified", tolerance: float = TOLERANCE, store: bool = True,
+) -> Solution:  # fmt: skip
     """Solve a plant, or fetch its solution from the cache.
 
     Args:
         plant: the plant.
         frequency: control rate [Hz].
-        grid: the nodes; the plant's own grid if not given.
-        discount: γ per sample; that of the plant's own horizon if not given (`reference_discount`).
-        variant: "synchronous" sweeps from the values of the last sweep, "asynchronous" ones in place, "modified" is
-            modified policy iteration to the same values (`replaybench.baselines.iteration`).
+        grid: the nodes; by default the plant's.
+        discount: γ per sample; by default `reference_discount`.
+        variant: "synchronous" sweeps from the values of the last sweep, "asynchronous" ones in place, or "modified"
+            policy iteration to the same values (`replaybench.baselines.iteration`).
         tolerance: the sweeps stop at ‖Δθ‖∞ ≤ `tolerance` max|R|.
         store: put a new solution into the cache.
 
@@ -86,25 +77,20 @@ def solve(
 
 
 def keep(solution: Solution, tolerance: float = TOLERANCE) -> None:
-    """Put a solution that was not stored into the cache; `tolerance` is what it was solved to."""
-    asked = solution.plant, solution.frequency, solution.grid, solution.discount, solution.variant, tolerance
-    _store(_depends_on(*asked), (solution.theta, solution.convergence))
+    """Put a solution into the cache."""
+    key = solution.plant, solution.frequency, solution.grid, solution.discount, solution.variant, tolerance
+    _store(_depends_on(*key), (solution.theta, solution.convergence))
 
 
 def _depends_on(
     plant: OdePlant, frequency: float, grid: Grid, discount: float, variant: str, tolerance: float
 ) -> dict[str, Any]:
-    """Return all that decides a solution: the key of the cache."""
+    """Return the key of a solution in the cache."""
     return {
-        "plant": plant.fingerprint(),
-        "frequency": float(frequency),
-        "discount": discount,
-        "grid": dataclasses.asdict(grid),
-        "levels": plant.action_levels,
-        "variant": variant,
-        "tolerance": tolerance,
+        "plant": plant.fingerprint(), "frequency": float(frequency), "discount": discount,
+        "grid": dataclasses.asdict(grid), "levels": plant.action_levels, "variant": variant, "tolerance": tolerance,
         "numerics": NUMERICS_VERSION,
-    }
+    }  # fmt: skip
 
 
 def _path(depends_on: Mapping[str, Any]) -> Path:
@@ -113,13 +99,13 @@ def _path(depends_on: Mapping[str, Any]) -> Path:
 
 
 def _store(depends_on: Mapping[str, Any], found: tuple[Float64Array, Float64Array]) -> None:
-    with contextlib.suppress(OSError, UserError):  # the cache spares time and is never needed
+    with contextlib.suppress(OSError, UserError):  # the cache is optional
         # Records are written row by row of the first axis: one long row.
         write_record(_path(depends_on), _KIND, depends_on, {"theta": found[0][None], "convergence": found[1]})
 
 
 def _load(path: Path, shape: tuple[int, int]) -> tuple[Float64Array, Float64Array] | None:
-    """Read a kept solution; None where there is none, or what is there is damaged."""
+    """Read a cached solution; None if there is none, or it is damaged."""
     try:
         _, arrays = read_record(path, _KIND)
         theta, convergence = arrays["theta"], arrays["convergence"]

@@ -1,8 +1,7 @@
 """The sweeps of fuzzy Q-iteration, `θ ← R + γ max_j Φ(x′) θ`, as kernels (Buşoniu et al. 2010).
 
-The maximum stands outside the interpolation and runs over all U actions, so it is what costs time. Most of it can be
-spared without changing a bit of the result: rounding is monotonic, so an action whose value another action matches
-or exceeds at every corner of a cell is nowhere in that cell the better one.
+The maximum over all U actions takes most of the time. An action whose value another action matches or exceeds at every
+corner of a cell is nowhere better in that cell, not even by rounding, which is monotonic; it is left out.
 
 Shapes: `theta` float64 `[N, U]` (nodes, actions); for each of the `N U` pairs, pair `i U + j` being action j at node
 i, `reward` `[N U]` and the successor's `cell` `[N U]` and `weight` `[N U, K]` over the K corners of that cell;
@@ -23,29 +22,23 @@ Int64Array = NDArray[np.int64]
 
 @kernel
 def contenders(
-    theta: Float64Array,
-    corners: Int32Array,
-    best: Int32Array,
-    start: Int64Array,
-    choice: Int32Array,
+    theta: Float64Array, corners: Int32Array, best: Int32Array, start: Int64Array, choice: Int32Array,
     table: Float64Array,
-) -> tuple[Int32Array, Float64Array]:
-    """Copy out, cell by cell, the values of the actions that can be best somewhere in the cell.
+) -> tuple[Int32Array, Float64Array]:  # fmt: skip
+    """Copy, cell by cell, the values of the contenders: actions that can be best somewhere in the cell.
 
-    An action stays unless the best action of some corner is at least as good at all corners. Where the corners
-    agree on their best action, it alone stays.
+    An action stays unless the best action of some corner is at least as good at all corners. If the corners agree on
+    their best action, it alone stays.
 
     Args:
-        theta: values `[N, U]`.
-        corners: `[C, K]`.
+        theta, corners: values and corners.
         best: written, the best action of each node `[N]`.
         start: written, `[C + 1]`; the contenders of cell c are the rows from `start[c]` to `start[c + 1]`.
-        choice: room for them, `[any]`.
-        table: room for their values, `[any, K]`.
+        choice, table: room for the results, `[any]` and `[any, K]`.
 
     Returns:
-        The action of each contender `[rows]` and its values at the corners `[rows, K]`, larger arrays where there was
-        too little room.
+        The action of each contender `[rows]` and its values at the corners `[rows, K]`; new arrays if the room is too
+        small.
     """
     cells, K = corners.shape
     nodes, U = theta.shape
@@ -58,7 +51,7 @@ def contenders(
         if row + U > table.shape[0]:
             larger = np.empty((2 * table.shape[0] + U, K))
             longer = np.empty(larger.shape[0], np.int32)
-            for r in range(row):  # written out: slices that are assigned bring seconds of Numba's code for their errors
+            for r in range(row):  # assigned slices would take seconds to compile
                 longer[r] = choice[r]
                 for k in range(K):
                     larger[r, k] = table[r, k]
@@ -100,14 +93,9 @@ def contenders(
 
 @kernel
 def synchronous(
-    theta: Float64Array,
-    cell: Int32Array,
-    weight: Float64Array,
-    reward: Float64Array,
-    discount: float,
-    start: Int64Array,
-    table: Float64Array,
-) -> float:
+    theta: Float64Array, cell: Int32Array, weight: Float64Array, reward: Float64Array, discount: float,
+    start: Int64Array, table: Float64Array,
+) -> float:  # fmt: skip
     """Sweep once, all from the values in `table`; writes `theta` and returns the largest change, ‖Δθ‖∞."""
     nodes, U = theta.shape
     K = weight.shape[1]
@@ -133,14 +121,9 @@ def synchronous(
 
 @kernel
 def asynchronous(
-    theta: Float64Array,
-    cell: Int32Array,
-    weight: Float64Array,
-    reward: Float64Array,
-    discount: float,
-    corners: Int32Array,
-    best: Int32Array,
-) -> float:
+    theta: Float64Array, cell: Int32Array, weight: Float64Array, reward: Float64Array, discount: float,
+    corners: Int32Array, best: Int32Array,
+) -> float:  # fmt: skip
     """Sweep once in place, every value used as soon as it is written; returns the largest change, ‖Δθ‖∞.
 
     `best` `[N]` holds the best action of each node and is kept so.
@@ -182,16 +165,10 @@ def asynchronous(
 def places(
     corners: Int32Array, start: Int64Array, choice: Int32Array, count: Int32Array
 ) -> tuple[Int64Array, Int64Array, Int32Array]:
-    """Find the pairs whose values stand in the table of contenders, and where.
+    """Return the numbers of the P pairs with values in the table of contenders `[P]`, `first` `[P + 1]` and `where`.
 
-    Args:
-        corners: `[C, K]`.
-        start: `[C + 1]`, and the actions `choice` `[rows]` of the contenders.
-        count: zeros `[N, U]`, left as such.
-
-    Returns:
-        The numbers of the P pairs `[P]`, and `first` `[P + 1]`: the places of pair p in the flat table are the entries
-        from `first[p]` to `first[p + 1]` of the last array `[rows K]`.
+    The places of pair p in the flat table are the entries from `first[p]` to `first[p + 1]` of `where` `[rows K]`.
+    `start` and `choice` are those of `contenders`; `count` is zeros `[N, U]`, before and after.
     """
     (cells, K), U = corners.shape, count.shape[1]
     flat = count.reshape(-1)
@@ -218,31 +195,14 @@ def places(
 
 @kernel
 def evaluate(
-    cell: Int32Array,
-    weight: Float64Array,
-    reward: Float64Array,
-    discount: float,
-    start: Int64Array,
-    table: Float64Array,
-    first: Int64Array,
-    where: Int32Array,
-    backwards: bool,
-) -> float:
-    """Sweep in place over the pairs whose values stand in the table, with no other contenders than these.
+    cell: Int32Array, weight: Float64Array, reward: Float64Array, discount: float, start: Int64Array,
+    table: Float64Array, first: Int64Array, where: Int32Array, backwards: bool,
+) -> float:  # fmt: skip
+    """Sweep in place over the P pairs with values in the `table`, among these contenders; return the largest change.
 
-    What a value says of itself, where a successor stays in a cell of its own node, is solved for at once: near a rest
-    the values would otherwise creep towards their end by γ a sweep.
-
-    Args:
-        cell: of the successors of these P pairs `[P]`, as their `weight` `[P, K]` and `reward` `[P]`.
-        discount: γ.
-        start: `[C + 1]`.
-        table: the contenders' values `[rows, K]`, written.
-        first: `[P + 1]`, and `where` each pair stands in the table, as `places` returns them.
-        backwards: sweep from the last pair to the first.
-
-    Returns:
-        The largest change.
+    If a successor stays in a cell of its own node, its value is solved for directly: it would converge by γ a sweep
+    only. `cell` `[P]`, `weight` `[P, K]` and `reward` `[P]` are those of the pairs, `first` and `where` those of
+    `places`; `backwards` sweeps from the last pair to the first.
     """
     flat = table.reshape(-1)
     K, last = weight.shape[1], cell.shape[0] - 1

@@ -1,7 +1,6 @@
 """Rectangular grids over a plant's states, and multilinear interpolation between their nodes.
 
-On such a grid the triangular membership functions of fuzzy Q-iteration (Buşoniu et al. 2010) are the weights of
-multilinear interpolation. A grid knows nodes, cells and weights; it knows nothing of plants' dynamics or rewards.
+Its weights are the triangular membership functions of fuzzy Q-iteration (Buşoniu et al. 2010).
 """
 
 from __future__ import annotations
@@ -28,24 +27,14 @@ Int32Array = NDArray[np.int32]
 class Grid:
     """Equidistant nodes on every axis; a grid has N nodes, C cells, and 2^S corners to a cell.
 
-    Nodes and cells are numbered with the last axis fastest. A periodic axis has its last node one spacing below
-    `high`, and one more cell that leads back to its first node. What lies outside another axis is moved to the
-    edge, as is NaN.
-
-    Attributes:
-        nodes: nodes per axis `[S]`, at least 2.
-        low: first node of each axis `[S]`, in the units of the state.
-        high: end of each axis `[S]`.
-        periodic: which axes are angles.
-
-    Raises:
-        UserError: no such grid exists.
+    The last axis varies fastest. A periodic axis has its last node one spacing below `high`, and one more cell back to
+    its first node. Points outside another axis are moved to the edge, as is NaN.
     """
 
-    nodes: tuple[int, ...]
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-    periodic: tuple[bool, ...]
+    nodes: tuple[int, ...]  # per axis `[S]`, at least 2
+    low: tuple[float, ...]  # first node of each axis, in the units of the state
+    high: tuple[float, ...]  # end of each axis
+    periodic: tuple[bool, ...]  # which axes are angles
 
     def __post_init__(self) -> None:
         if len({len(self.nodes), len(self.low), len(self.high), len(self.periodic)}) != 1 or not self.nodes:
@@ -113,18 +102,14 @@ class Grid:
     def refined(self, factor: float, reference: Sequence[float]) -> Grid:
         """Return a grid over the same box with about `factor` times the nodes on each axis.
 
-        Where `reference` `[S]` stands on a node, it does so again, if any number of nodes near by allows it.
+        If `reference` `[S]` is on a node, it stays on one, if possible.
         """
         axes = zip(self.nodes, self.low, self.high, self.periodic, reference, strict=True)
         return Grid(tuple(_refined(*axis, factor) for axis in axes), self.low, self.high, self.periodic)
 
 
 def plant_grid(plant: OdePlant, nodes: Sequence[int] | None = None) -> Grid:
-    """Return the grid that a plant declares for dynamic programming, or that box with other `nodes` `[S]`.
-
-    Raises:
-        UserError: the plant declares no grid.
-    """
+    """Return a plant's grid for dynamic programming, or its box with other `nodes`; raise `UserError` without one."""
     if not (plant.grid_low and plant.grid_high and plant.action_levels and (nodes or plant.grid_nodes)):
         raise UserError(
             f"{plant.name} declares no grid for dynamic programming; "
@@ -134,7 +119,7 @@ def plant_grid(plant: OdePlant, nodes: Sequence[int] | None = None) -> Grid:
 
 
 def grid_facts(plant: Plant) -> list[tuple[float, ...]]:
-    """Return all that a plant declares for dynamic programming, for keys of caches; empty where there is nothing."""
+    """Return a plant's declarations for dynamic programming, for keys of caches; empty if it has none."""
     if not isinstance(plant, OdePlant) or not plant.grid_nodes:
         return []
     return [plant.grid_nodes, plant.grid_low, plant.grid_high, plant.action_levels]
@@ -153,14 +138,9 @@ def _refined(nodes: int, low: float, high: float, periodic: bool, reference: flo
 
 @kernel
 def _memberships(
-    points: Float64Array,
-    low: Float64Array,
-    spacing: Float64Array,
-    cells: NDArray[np.int64],
-    periodic: NDArray[np.bool_],
-    cell: Int32Array,
-    weight: Float64Array,
-) -> None:
+    points: Float64Array, low: Float64Array, spacing: Float64Array, cells: NDArray[np.int64],
+    periodic: NDArray[np.bool_], cell: Int32Array, weight: Float64Array,
+) -> None:  # fmt: skip
     for p in range(points.shape[0]):
         number = 0
         corners = 1

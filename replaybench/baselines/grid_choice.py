@@ -1,8 +1,7 @@
-"""Which grid a plant's dynamic-programming reference is solved on, by one rule at every control rate.
+"""The grid of a plant's dynamic-programming reference, by one rule at every control rate.
 
-`"paper"` takes the grid as the plant declares it, which for the plants of de Bruin et al. (2018) is the choice that
-their paper leads to. How fine a grid has to be depends on the rate, though: a sample moves the state by another number
-of cells. So `"converged"` refines the grid until that no longer matters. What was used is always told.
+`"paper"` takes the declared grid, which follows de Bruin et al. (2018). How fine a grid must be depends on the rate, so
+`"converged"` refines it until that no longer matters.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from replaybench.data.cache import cache_dir
 from replaybench.data.errors import UserError, unknown
 from replaybench.data.numerics import NUMERICS_VERSION
 from replaybench.data.records.record import read_header, write_record
+from replaybench.envs.interface.plant import Plant
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.plant import OdePlant
 from replaybench.envs.population import PopulationEnv
@@ -31,15 +31,15 @@ from replaybench.envs.population import PopulationEnv
 Rule = Literal["converged", "paper"]
 
 FACTOR: Final = 1.4
-"""How many times the nodes on each axis a refined grid has."""
+"""Growth of the nodes on each axis by refinement."""
 CLOSE: Final = 0.005
-"""Change of the greedy return, as a part of its distance from random control, below which a grid is fine enough."""
+"""Change of the greedy return, in parts of its distance from random control, below which a grid is fine enough."""
 MOST_PAIRS: Final = 10_000_000
-"""Pairs of node and action that a refined grid may have: some 600 MB."""
+"""Limit on pairs of node and action on a refined grid: some 600 MB."""
 MOST_SUBSTEPS: Final = 200_000_000
-"""Runge-Kutta steps that simulating one sample from all of them may take, about ten seconds."""
+"""Limit on Runge-Kutta steps of one sample from all of them, about ten seconds."""
 SMALLEST_SPAN: Final = 0.2
-"""Distance from random control, as a part of |r_random|, from which on a solution is a reference."""
+"""Least distance of a reference from random control, in parts of |r_random|."""
 
 _KIND: Final = "refinement"
 _SEED: Final = 2018
@@ -47,51 +47,34 @@ _SEED: Final = 2018
 
 @dataclass(frozen=True, eq=False)
 class Refinement:
-    """The solution that a plant is measured against, and how it was come by.
-
-    Attributes:
-        solution: the solution.
-        rule: the rule that chose its grid.
-        change: how much the greedy return changed over the last refinement, as a part of the distance of the best
-            from random control; NaN where there was none, or no solution was a reference.
-    """
+    """The solution of a reference."""
 
     solution: Solution
-    rule: Rule
-    change: float
+    rule: Rule  # that chose its grid
+    change: float  # of the greedy return by the last refinement, in parts of its distance from random control, or NaN
 
 
 def rule_for(plant: OdePlant, asked: Rule | None = None) -> Rule:
-    """Return the rule that was asked for, else the plant's own.
-
-    Raises:
-        UserError: no such rule.
-    """
+    """Return the `asked` rule, else the plant's own; raise `UserError` for an unknown one."""
     if asked is not None and asked not in get_args(Rule):
         raise unknown("reference", asked, get_args(Rule))
     return asked or ("converged" if plant.refine_grid else "paper")
 
 
 def reference_solution(plant: OdePlant, frequency: float, rule: Rule | None = None) -> Refinement:
-    """Solve a plant as its reference does.
+    """Solve a plant at a control rate [Hz] as its reference does.
 
-    Under `"converged"` the grid is refined by 1.4 per axis, with a node on the reference state, until the noise-free
-    greedy return changes by less than 0.5 % of its distance from random control, or the next grid would be larger than
-    `MOST_PAIRS` or `MOST_SUBSTEPS` allow; the best of all these solutions is kept.
-
-    Args:
-        plant: the plant.
-        frequency: control rate [Hz].
-        rule: how to choose the grid; the plant's own rule if not given.
+    `"converged"` refines the grid by `FACTOR` per axis, with a node on the reference state, until the noise-free greedy
+    return changes by less than `CLOSE`, or `MOST_PAIRS` or `MOST_SUBSTEPS` would be exceeded, and keeps the best
+    solution.
 
     Raises:
-        UserError: the plant declares no grid, or there is no such rule.
+        UserError: the plant declares no grid, or the rule is unknown.
     """
     rule, grid = rule_for(plant, rule), plant_grid(plant)
     if rule == "paper":
         return Refinement(solve(plant, frequency), rule, math.nan)
-    depends_on = [plant.fingerprint(), grid_facts(plant), float(frequency), NUMERICS_VERSION]
-    depends_on += [TOLERANCE, FACTOR, CLOSE, MOST_PAIRS, MOST_SUBSTEPS, SMALLEST_SPAN, plant.reference_episodes]
+    depends_on = [plant.fingerprint(), grid_facts(plant), float(frequency), NUMERICS_VERSION, *refinement_key(plant)]
     key = hashlib.sha256(json.dumps(depends_on).encode()).hexdigest()
     path = cache_dir() / "dp" / f"refined-{key[:32]}.h5"
     if (kept := _load(path)) is not None:
@@ -99,21 +82,26 @@ def reference_solution(plant: OdePlant, frequency: float, rule: Rule | None = No
         return Refinement(solve(plant, frequency, grid=dataclasses.replace(grid, nodes=nodes)), rule, change)
     found = _refine(plant, frequency, grid)
     keep(found.solution)
-    with contextlib.suppress(OSError, UserError):  # the cache spares time and is never needed
+    with contextlib.suppress(OSError, UserError):  # the cache is optional
         write_record(path, _KIND, {"nodes": found.solution.grid.nodes, "change": found.change}, {})
     return found
 
 
 def _load(path: Path) -> tuple[tuple[int, ...], float] | None:
-    """Read the nodes and the last change of a grid that was refined before; None where there is no such file."""
+    """Read nodes and change of a cached refinement; None if there is none."""
     with contextlib.suppress(OSError, UserError, KeyError, TypeError, ValueError):  # absent, or damaged
         facts = read_header(path, _KIND).facts
         return tuple(facts["nodes"]), float(facts["change"])
     return None
 
 
+def refinement_key(plant: Plant) -> list[float]:
+    """Return the settings of refinement, for keys of caches."""
+    return [TOLERANCE, FACTOR, CLOSE, MOST_PAIRS, MOST_SUBSTEPS, SMALLEST_SPAN, plant.reference_episodes]
+
+
 def apart(reward: float, random: float) -> bool:
-    """Tell whether a solution is a reference: whether its reward is above random control's, and far enough."""
+    """Return whether a reward is far enough above that of random control to be a reference."""
     return reward > random and reward - random >= SMALLEST_SPAN * abs(random)
 
 

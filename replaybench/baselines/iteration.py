@@ -1,9 +1,8 @@
-"""From a plant and a grid to action values: the iterations behind fuzzy Q-iteration.
+"""The iterations of fuzzy Q-iteration.
 
-Two of them are the sweeps of Buşoniu et al. (2010). The third reaches the same fixed point with a fraction of the work
-and is what references are solved by: modified policy iteration (Puterman and Shin 1978), from coarse to fine. It starts
-from the solution on half the nodes per axis, and after each synchronous sweep it brings only those values to rest that
-can be best somewhere, some tenth of all. What stops it is what stops the others, ‖Δθ‖∞ of a synchronous sweep.
+Two are the sweeps of Buşoniu et al. (2010). The third, by which references are solved, is modified policy iteration
+(Puterman and Shin 1978), from coarse to fine: it starts from the solution on half the nodes per axis, and after each
+synchronous sweep it iterates only the values that can be best somewhere. All stop by ‖Δθ‖∞ of a sweep over all values.
 """
 
 from __future__ import annotations
@@ -36,17 +35,11 @@ def action_grid(plant: OdePlant) -> Float64Array:
 
 
 class Transitions(NamedTuple):
-    """One sample from each of P pairs of a node and an action.
+    """One sample from each of P pairs of a node and an action."""
 
-    Attributes:
-        cell: of the successor, int32 `[P]`.
-        weight: of the corners of that cell, float64 `[P, 2^S]`, zero where the episode ends there.
-        reward: float64 `[P]`.
-    """
-
-    cell: Int32Array
-    weight: Float64Array
-    reward: Float64Array
+    cell: Int32Array  # of the successor `[P]`
+    weight: Float64Array  # of the corners of that cell `[P, 2^S]`, zero where the episode ends there
+    reward: Float64Array  # `[P]`
 
 
 def transitions(plant: OdePlant, frequency: float, grid: Grid, actions: Float64Array) -> Transitions:
@@ -72,26 +65,15 @@ def transitions(plant: OdePlant, frequency: float, grid: Grid, actions: Float64A
 
 
 def most_sweeps(discount: float, tolerance: float) -> int:
-    """Return the sweeps after which ‖Δθ‖∞ is at most `tolerance` max|R|.
-
-    From zero it is at most γ^(k-1) max|R| at sweep k; spare sweeps are for a tolerance at the rounding error.
-    """
+    """Return the sweeps after which ‖Δθ‖∞ ≤ γ^(k-1) max|R| is at most `tolerance` max|R|, with some for rounding."""
     return math.ceil(math.log(tolerance) / math.log(discount)) + 50
 
 
 def iterate(
-    plant: OdePlant,
-    frequency: float,
-    grid: Grid,
-    actions: Float64Array,
-    discount: float,
-    variant: Variant,
+    plant: OdePlant, frequency: float, grid: Grid, actions: Float64Array, discount: float, variant: Variant,
     tolerance: float,
-) -> tuple[Float64Array, Float64Array]:
-    """Iterate until the values stand still; returns θ `[N, U]` and ‖Δθ‖∞ of every sweep over all of it.
-
-    Of modified policy iteration only the sweeps on this grid are counted that are followed by no other.
-    """
+) -> tuple[Float64Array, Float64Array]:  # fmt: skip
+    """Iterate until the values converge; return θ `[N, U]` and ‖Δθ‖∞ of every sweep over all values of this grid."""
     theta = np.zeros((grid.size, len(actions)))
     coarse = grid.refined(0.5, plant.reference_state)
     if variant == "modified" and min(coarse.nodes) >= _FEWEST_NODES:
@@ -121,16 +103,10 @@ def iterate(
 
 
 def _evaluate(
-    after: Transitions,
-    discount: float,
-    start: Int64Array,
-    table: Float64Array,
-    rest: float,
-    pairs: Int64Array,
-    first: Int64Array,
-    where: Int32Array,
-) -> None:
-    """Bring the values in the table to rest among themselves: sweeps there and back, until they change by `rest`."""
+    after: Transitions, discount: float, start: Int64Array, table: Float64Array, rest: float, pairs: Int64Array,
+    first: Int64Array, where: Int32Array,
+) -> None:  # fmt: skip
+    """Iterate the values in the table by sweeps in both directions, until they change by at most `rest`."""
     own = after.cell[pairs], after.weight[pairs], after.reward[pairs]
     for sweep in range(_MOST_EVALUATIONS):
         if fuzzy_sweeps.evaluate(*own, discount, start, table, first, where, sweep % 2 == 1) <= rest:

@@ -1,13 +1,11 @@
-"""The linear-quadratic regulator: the classical controller near a plant's reference state.
+"""The linear-quadratic regulator about a plant's reference state.
 
-The plant is held at its reference by an equilibrium action, linearised there over one sample by differences of its
-own simulation, and regulated by the solution of the discrete algebraic Riccati equation. Far from the reference it
-can do no more than saturate, which is what it is there to show.
+The plant is linearised over one sample by differences of its own simulation, at the equilibrium action, and regulated
+by the solution of the discrete algebraic Riccati equation.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -38,24 +36,15 @@ _KINK = 0.01
 class LinearQuadraticRegulator:
     """`a = a₀ − K (z − z₀)`, clipped to [-1, 1]; z and a are normalised, differences of angles are wrapped.
 
-    The weights are the identity on normalised states and normalised actions, so that a state as far out as its
-    scale costs as much as a full action; `state_weight` and `action_weight` multiply them.
-
-    Attributes:
-        plant: the plant.
-        A: ∂z′/∂z over one sample, float64 `[S, S]`.
-        B: ∂z′/∂a over one sample, float64 `[S, A]`.
-        gain: K, float64 `[A, S]`.
-        reference: z₀ `[S]`.
-        equilibrium: a₀ `[A]`, which holds the plant at z₀.
+    The weights are the identity on normalised states and actions.
     """
 
     plant: OdePlant
-    A: Float64Array
-    B: Float64Array
-    gain: Float64Array
-    reference: Float64Array
-    equilibrium: Float64Array
+    A: Float64Array  # ∂z′/∂z over one sample `[S, S]`
+    B: Float64Array  # ∂z′/∂a over one sample `[S, A]`
+    gain: Float64Array  # K `[A, S]`
+    reference: Float64Array  # z₀ `[S]`
+    equilibrium: Float64Array  # a₀ `[A]`, which holds the plant at z₀
 
     def act(self, observation: Float32Array) -> Float32Array:
         """Return actions float32 `[M, A]` for observations float32 `[M, S]`, both normalised."""
@@ -66,9 +55,7 @@ class LinearQuadraticRegulator:
         return action.astype(np.float32)
 
 
-def linear_quadratic_regulator(
-    plant: OdePlant, frequency: float = 50.0, *, state_weight: float = 1.0, action_weight: float = 1.0
-) -> LinearQuadraticRegulator:
+def linear_quadratic_regulator(plant: OdePlant, frequency: float = 50.0) -> LinearQuadraticRegulator:
     """Design the regulator of a plant at a control rate [Hz].
 
     Raises:
@@ -77,8 +64,6 @@ def linear_quadratic_regulator(
     """
     if plant.action_choices:
         raise UserError(f"{plant.name} takes choices, between which there is nothing to linearise")
-    if not (0 < state_weight < math.inf and 0 < action_weight < math.inf):
-        raise UserError(f"weights of {state_weight} and {action_weight} set no goal; give positive ones")
     HERTZ.check(frequency, "frequency")
     reference = plant.normalise_state(plant.reference_state)
 
@@ -97,7 +82,7 @@ def linear_quadratic_regulator(
         )
     A = _jacobian(plant, lambda step: drift(reference + step, equilibrium), len(reference))
     B = _jacobian(plant, lambda step: drift(reference, equilibrium + step), len(equilibrium))
-    Q, R = state_weight * np.eye(len(A)), action_weight * np.eye(B.shape[1])
+    Q, R = np.eye(len(A)), np.eye(B.shape[1])
     try:
         P = solve_discrete_are(A, B, Q, R)
         gain = np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A)

@@ -1,8 +1,7 @@
-"""Controllers that know the sensor noise: dynamic programming that does not take noise for the state.
+"""Dynamic-programming controllers that account for sensor noise.
 
-The greedy controller behind μ_r = 1 believes what it sees, so that under noise it is no upper bound (de Bruin et al.
-2018, appendix C). These two use the same solution: one acts on action values averaged over the states that a noisy
-observation may stand for, the other on the state of an observer that follows the plant's model.
+The greedy controller of μ_r = 1 takes observations for states, so that under noise it is no upper bound (de Bruin et
+al. 2018, appendix C). These two use the same solution.
 """
 
 from __future__ import annotations
@@ -26,13 +25,9 @@ _QUADRATURE: Final = 7  # nodes of Gauss and Hermite on each axis
 
 
 def averaged_over_noise(solution: Solution, noise: float) -> Solution:
-    """Return a solution with its action values averaged over the states that an observation may stand for.
+    """Return a solution with action values averaged over the states behind an observation, equally likely a priori.
 
-    These are taken as equally likely before: `Q̄(z, a) = E[Q(z − ε, a)]` with `ε ~ N(0, σ²)` on each normalised state.
-
-    Args:
-        solution: the solution.
-        noise: σ, normalised.
+    `Q̄(z, a) = E[Q(z − ε, a)]` with `ε ~ N(0, σ²)` on each normalised state; `noise` is σ.
     """
     grid, points = solution.grid, solution.grid.points()
     places, weights = np.polynomial.hermite_e.hermegauss(_QUADRATURE)
@@ -50,8 +45,8 @@ def averaged_over_noise(solution: Solution, noise: float) -> Solution:
 class ObserverController:
     """Greedy on a model observer of the state, `x̂ = f(x̂, u) + L (z − f(x̂, u))`, from the first observation on.
 
-    The model is the plant's own without noise, u the action that was commanded, L `OBSERVER_GAIN`. Differences of
-    angles are wrapped. Holds the estimates of one episode of a population.
+    f is the plant without noise, u the commanded action, L `OBSERVER_GAIN`. It holds the estimates of one episode of a
+    population.
     """
 
     def __init__(self, solution: Solution) -> None:
@@ -59,7 +54,7 @@ class ObserverController:
         self._predicted: Float64Array | None = None
 
     def act(self, observation: Float32Array) -> Float32Array:
-        """Return actions float32 `[M, A]` for observations float32 `[M, S]`, both normalised."""
+        """Return actions `[M, A]`."""
         plant = self._solution.plant
         seen = plant.denormalise_state(observation)
         state = seen

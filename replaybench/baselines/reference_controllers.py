@@ -1,8 +1,4 @@
-"""Controllers to measure learners against, behind one method that takes and gives whole populations.
-
-A controller sees what a learner sees, noisy normalised observations, and gives normalised actions. The
-linear-quadratic regulator has a file of its own, `replaybench.baselines.lqr`.
-"""
+"""Controllers of references, for whole populations."""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ Float32Array = NDArray[np.float32]
 
 
 class Controller(Protocol):
-    """Anything that turns observations into actions."""
+    """A policy for noisy normalised observations."""
 
     def act(self, observation: Float32Array) -> Float32Array:
         """Return actions float32 `[M, A]` in [-1, 1] for observations float32 `[M, S]`, both normalised."""
@@ -30,13 +26,7 @@ class Controller(Protocol):
 
 
 class RandomController:
-    """Actions uniform over the whole range, or over the plant's choices, independent at every sample: μ_r = 0.
-
-    Args:
-        plant: the plant.
-        members: member numbers `[M]`; each has its own stream.
-        seed: root seed.
-    """
+    """Actions uniform over the range, or over the plant's choices, independent at every sample: μ_r = 0."""
 
     def __init__(self, plant: Plant, members: Sequence[int], seed: int = 0) -> None:
         self._stream = Stream(seed, members, "random controller")
@@ -44,7 +34,7 @@ class RandomController:
         self._choices = np.array(plant.action_choices, np.int64)
 
     def act(self, observation: Float32Array) -> Float32Array:
-        """Draw the next action of every member; the observation is not looked at."""
+        """Draw actions `[M, A]`."""
         share = self._stream.uniform(self._actions)
         if self._choices.size:  # the nearest one would give those at both ends half the probability of the others
             share = np.floor(share * self._choices) / (self._choices - 1)
@@ -53,43 +43,30 @@ class RandomController:
 
 @dataclass(frozen=True)
 class ZeroController:
-    """Does nothing: applies the plant's `zero_action`."""
+    """Applies the plant's `zero_action`."""
 
     plant: Plant
 
     def act(self, observation: Float32Array) -> Float32Array:
-        """Return the zero action once per member."""
+        """Return the zero action for every member, `[M, A]`."""
         nothing = self.plant.normalise_action(self.plant.zero_action).astype(np.float32)
         return np.tile(nothing, (len(observation), 1))
 
 
 @dataclass(frozen=True)
 class GreedyController:
-    """The greedy policy of a dynamic-programming solution: μ_r = 1."""
+    """The greedy policy of a dynamic-programming solution, μ_r = 1, or its interpolated policy."""
 
     solution: Solution
+    interpolated: bool = False
 
     def act(self, observation: Float32Array) -> Float32Array:
-        """Return the action of the highest interpolated value."""
-        return self.solution.greedy(observation)
-
-
-@dataclass(frozen=True)
-class InterpolatedController:
-    """The interpolated policy of a dynamic-programming solution."""
-
-    solution: Solution
-
-    def act(self, observation: Float32Array) -> Float32Array:
-        """Return the best actions of the surrounding nodes, weighted by membership."""
-        return self.solution.interpolated(observation)
+        """Return actions `[M, A]`."""
+        return self.solution.interpolated(observation) if self.interpolated else self.solution.greedy(observation)
 
 
 def run_episode(controller: Controller, env: PopulationEnv) -> NDArray[np.float64]:
-    """Run the next episode of every member; return what the plant tells of it, float64 `[M]`.
-
-    That is its mean reward over the steps that it lasted, or their sum.
-    """
+    """Run the next episode of every member; return its score `Plant.episode_score`, float64 `[M]`."""
     observation, _ = env.reset()
     total, steps = np.zeros(env.num_envs), np.zeros(env.num_envs, np.int64)
     running = np.ones(env.num_envs, np.bool_)

@@ -1,9 +1,8 @@
-"""What a learner's reward is measured against: μ_r = 0 is random control, μ_r = 1 dynamic programming.
+"""References of scores: μ_r = 0 is random control, μ_r = 1 dynamic programming.
 
-Both references act under the learner's own noise and control rate (de Bruin et al. 2018, section 5.1 and appendix C).
-Neither end is what its number suggests: the dynamic-programming controller is bound to a grid and knows nothing of
-noise, so that μ_r = 1 is no upper bound, and two controllers that know the noise stand beside it; and on the pendulum
-doing nothing beats random control, so that μ_r = 0 is not "learned nothing".
+Both act under the learner's noise and control rate (de Bruin et al. 2018, section 5.1 and appendix C). μ_r = 1 is no
+upper bound, since dynamic programming is bound to a grid and takes observations for states; on the pendulum doing
+nothing beats random control.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -22,29 +20,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from replaybench.baselines.effort import REPETITIONS, check_effort
-from replaybench.baselines.fuzzy_q_iteration import TOLERANCE
 from replaybench.baselines.grid import grid_facts
-from replaybench.baselines.grid_choice import (
-    CLOSE,
-    FACTOR,
-    MOST_PAIRS,
-    MOST_SUBSTEPS,
-    SMALLEST_SPAN,
-    Rule,
-    apart,
-    reference_solution,
-    rule_for,
-)
+from replaybench.baselines.grid_choice import CLOSE, Rule, apart, reference_solution, refinement_key, rule_for
 from replaybench.baselines.lqr import linear_quadratic_regulator
 from replaybench.baselines.noise_aware import OBSERVER_GAIN, ObserverController, averaged_over_noise
-from replaybench.baselines.reference_controllers import (
-    Controller,
-    GreedyController,
-    InterpolatedController,
-    RandomController,
-    ZeroController,
-    run_episode,
-)
+from replaybench.baselines.reference_controllers import GreedyController, RandomController, ZeroController, run_episode
 from replaybench.data.cache import cache_dir
 from replaybench.data.configuration import build
 from replaybench.data.errors import UserError
@@ -66,61 +46,36 @@ _NO_DP: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Reference:
-    """What one plant tells of episodes under simple controllers; all but the first three are measured.
-
-    Attributes:
-        plant: name of the plant.
-        frequency: control rate [Hz].
-        noise: standard deviation of sensor and actuator noise, normalised.
-        random: mean of random control over 1000 episodes, μ_r = 0.
-        random_sd: standard deviation of one such episode.
-        zero: doing nothing.
-        lqr: the linear-quadratic regulator, NaN where the plant has none.
-        dp: greedy dynamic programming, μ_r = 1; with noise the mean of 50 times the best of 1000 episodes.
-            NaN where the plant declares no grid, as all that follows.
-        dp_mean: its mean episode.
-        interpolated: mean episode of the interpolated policy.
-        discount: γ per sample in dynamic programming.
-        nodes: the grid.
-        actions: number of discrete actions.
-        sweeps: sweeps of fuzzy Q-iteration.
-        rule: how the grid was chosen, "converged" or "paper"; empty where there is none.
-        change: how much the greedy return changed over the last refinement, as a part of its distance from random
-            control; NaN where there was none.
-        dp_averaged: mean episode of the greedy policy in action values averaged over the sensor noise, NaN without
-            noise.
-        dp_observer: mean episode of the greedy policy on a model observer of the state, NaN without noise.
-        episode_metric: what the plant tells of an episode: its mean reward per step, or its return.
-    """
+    """Scores of a plant's episodes under simple controllers; all but the first three are measured."""
 
     plant: str
-    frequency: float
-    noise: float
-    random: float
-    random_sd: float
-    zero: float
-    lqr: float
-    dp: float
-    dp_mean: float
-    interpolated: float
-    discount: float
+    frequency: float  # control rate [Hz]
+    noise: float  # standard deviation of sensor and actuator noise, normalised
+    random: float  # mean of random control over `reference_episodes`: μ_r = 0
+    random_sd: float  # standard deviation of one such episode
+    zero: float  # doing nothing
+    lqr: float  # the linear-quadratic regulator, or NaN
+    dp: float  # greedy dynamic programming: μ_r = 1; with noise the mean of the best episodes; NaN without a grid
+    dp_mean: float  # its mean episode
+    interpolated: float  # mean episode of the interpolated policy
+    discount: float  # γ per sample in dynamic programming
     nodes: tuple[int, ...]
     actions: int
     sweeps: int
-    rule: str = ""
-    change: float = math.nan
-    dp_averaged: float = math.nan
-    dp_observer: float = math.nan
+    rule: str = ""  # of the grid, "converged" or "paper"
+    change: float = math.nan  # of the greedy return by the last refinement, in parts of its distance from random
+    dp_averaged: float = math.nan  # mean episode of greedy control by values averaged over the noise
+    dp_observer: float = math.nan  # mean episode of greedy control on an observer of the state
     episode_metric: EpisodeMetric = "mean reward"
 
     @property
     def usable(self) -> bool:
-        """Whether the two ends are far enough apart for μ_r to mean anything; else report raw rewards."""
+        """Whether the two ends are far enough apart for μ_r."""
         return apart(self.dp, self.random)
 
     @property
     def grid(self) -> str:
-        """Say on which grid dynamic programming was solved, and how far its return has converged; empty without one."""
+        """The grid of dynamic programming and its convergence as text; empty without one."""
         if not self.nodes:
             return ""
         text = f"{' × '.join(map(str, self.nodes))} nodes, {self.actions} actions"
@@ -133,7 +88,7 @@ class Reference:
 
 
 def no_score(dp: float, random: float) -> str:
-    """Say why two references give no μ_r; empty where they do, and where there is no dynamic programming."""
+    """Return why two references give no μ_r; empty if they do, or without dynamic programming."""
     if not math.isfinite(dp) or apart(dp, random):
         return ""
     how = "hardly better" if dp > random else "no better"
@@ -146,38 +101,14 @@ def normalise(reward: ArrayLike, reference: Reference) -> NDArray[np.float64]:
     return np.asarray((np.asarray(reward, np.float64) - reference.random) / span)
 
 
-def episode_rewards(
-    controller: Controller,
-    plant: Plant,
-    frequency: float,
-    sensor_noise: float,
-    actuator_noise: float,
-    members: Sequence[int],
-    *,
-    seed: int = 0,
-) -> NDArray[np.float64]:
-    """Run one episode per member and return what the plant tells of it, float64 `[M]`.
-
-    Args:
-        controller: acts for all members at once.
-        plant: the plant.
-        frequency: control rate [Hz].
-        sensor_noise: standard deviation, normalised.
-        actuator_noise: standard deviation, normalised.
-        members: member numbers `[M]`, from which the noise is drawn.
-        seed: root seed of the noise.
-    """
-    return run_episode(controller, _population(plant, frequency, sensor_noise, actuator_noise, members, seed))
-
-
 def reference(plant: Plant, frequency: float | None = None, noise: float = 0.0, rule: Rule | None = None) -> Reference:
-    """Return the reference scores of a plant, from the cache if they were ever computed.
+    """Return the reference scores of a plant, computed or from the cache.
 
     Args:
         plant: the plant.
-        frequency: control rate [Hz]; the plant's own if not given.
+        frequency: control rate [Hz]; the plant's own by default.
         noise: standard deviation of both sensor and actuator noise, normalised.
-        rule: how the grid of dynamic programming is chosen (`grid_choice`); the plant's own rule if not given.
+        rule: of the grid (`grid_choice`); the plant's own by default.
 
     Raises:
         UserError: a setting is out of its range, or the work would take hours.
@@ -188,13 +119,13 @@ def reference(plant: Plant, frequency: float | None = None, noise: float = 0.0, 
         return kept
     check_effort(plant, frequency, noise)
     found = _measure(plant, float(frequency), float(noise), _rule(plant, rule))
-    with contextlib.suppress(OSError, UserError):  # the cache spares time and is never needed
+    with contextlib.suppress(OSError, UserError):  # the cache is optional
         write_record(kept_at(plant, frequency, noise, rule), _KIND, dataclasses.asdict(found), {})
     return found
 
 
 def kept_reference(plant: Plant, frequency: float, noise: float, rule: Rule | None) -> Reference | None:
-    """Return the reference scores of a plant if the cache has them, undamaged."""
+    """Return the reference scores of a plant from the cache, if they are there and undamaged."""
     path = kept_at(plant, frequency, noise, rule)
     with contextlib.suppress(OSError, UserError):
         return build(Reference, read_header(path, _KIND).facts, str(path))
@@ -202,21 +133,9 @@ def kept_reference(plant: Plant, frequency: float, noise: float, rule: Rule | No
 
 
 def kept_at(plant: Plant, frequency: float, noise: float, rule: Rule | None) -> Path:
-    """Return the file of the cache in which a reference is kept once it has been computed."""
+    """Return the path of a reference in the cache."""
     facts = [plant.fingerprint(), grid_facts(plant), _rule(plant, rule), float(frequency), float(noise)]
-    depends_on = [*facts, NUMERICS_VERSION]
-    depends_on += [
-        TOLERANCE,
-        FACTOR,
-        CLOSE,
-        MOST_PAIRS,
-        MOST_SUBSTEPS,
-        SMALLEST_SPAN,
-        plant.reference_episodes,
-        REPETITIONS,
-        OBSERVER_GAIN,
-        _SEED,
-    ]
+    depends_on = [*facts, NUMERICS_VERSION, *refinement_key(plant), REPETITIONS, OBSERVER_GAIN, _SEED]
     key = hashlib.sha256(json.dumps(depends_on).encode()).hexdigest()
     return cache_dir() / "references" / f"{key[:32]}.h5"
 
@@ -228,36 +147,28 @@ def _rule(plant: Plant, asked: Rule | None) -> Rule | None:
 def _measure(plant: Plant, frequency: float, noise: float, rule: Rule | None) -> Reference:
     with contextlib.ExitStack() as opened:
 
-        def population(members: range) -> PopulationEnv:
-            return opened.enter_context(contextlib.closing(_population(plant, frequency, noise, noise, members, _SEED)))
+        def population(num_envs: int) -> PopulationEnv:
+            env = PopulationEnv(
+                plant, num_envs, frequency=frequency, sensor_noise=noise, actuator_noise=noise, seed=_SEED,
+                role="evaluation",
+            )  # fmt: skip
+            return opened.enter_context(contextlib.closing(env))
 
-        crowd = population(range(plant.reference_episodes))
-        # Plants with equations start alike: without noise every controller but the random one has one episode to show.
-        alike = isinstance(plant, OdePlant) and not noise
-        env = population(range(1)) if alike else crowd
-        return _scored(plant, frequency, noise, rule, crowd, env)
-
-
-def _scored(
-    plant: Plant, frequency: float, noise: float, rule: Rule | None, crowd: PopulationEnv, env: PopulationEnv
-) -> Reference:
-    random = run_episode(RandomController(plant, crowd.members, _SEED), crowd)
-    zero = run_episode(ZeroController(plant), env)
-    lqr = np.array([np.nan])
-    if isinstance(plant, OdePlant):
-        with contextlib.suppress(UserError):
-            lqr = run_episode(linear_quadratic_regulator(plant, frequency), env)
-    return Reference(
-        plant=plant.name,
-        frequency=frequency,
-        noise=noise,
-        random=float(random.mean()),
-        random_sd=float(random.std(ddof=1)),
-        zero=float(zero.mean()),
-        lqr=float(lqr.mean()),
-        episode_metric=plant.episode_metric,
-        **(_measure_dp(plant, frequency, rule, env) if isinstance(plant, OdePlant) and plant.grid_nodes else _NO_DP),
-    )
+        crowd = population(plant.reference_episodes)
+        # Plants with equations start alike: without noise all episodes of a deterministic controller are equal.
+        env = population(1) if isinstance(plant, OdePlant) and not noise else crowd
+        random = run_episode(RandomController(plant, crowd.members, _SEED), crowd)
+        zero, lqr = run_episode(ZeroController(plant), env), np.array([np.nan])
+        dp = _NO_DP
+        if isinstance(plant, OdePlant):
+            with contextlib.suppress(UserError):
+                lqr = run_episode(linear_quadratic_regulator(plant, frequency), env)
+            dp = _measure_dp(plant, frequency, rule, env) if plant.grid_nodes else _NO_DP
+        return Reference(
+            plant=plant.name, frequency=frequency, noise=noise, random=float(random.mean()),
+            random_sd=float(random.std(ddof=1)), zero=float(zero.mean()), lqr=float(lqr.mean()),
+            episode_metric=plant.episode_metric, **dp,
+        )  # fmt: skip
 
 
 def _measure_dp(plant: OdePlant, frequency: float, rule: Rule | None, env: PopulationEnv) -> dict[str, Any]:
@@ -274,7 +185,7 @@ def _measure_dp(plant: OdePlant, frequency: float, rule: Rule | None, env: Popul
         **noise_aware,
         "dp": float(greedy.max(axis=1).mean()),
         "dp_mean": float(greedy.mean()),
-        "interpolated": float(run_episode(InterpolatedController(solution), env).mean()),
+        "interpolated": float(run_episode(GreedyController(solution, interpolated=True), env).mean()),
         "discount": solution.discount,
         "nodes": solution.grid.nodes,
         "actions": len(solution.actions),
@@ -282,18 +193,3 @@ def _measure_dp(plant: OdePlant, frequency: float, rule: Rule | None, env: Popul
         "rule": refined.rule,
         "change": refined.change,
     }
-
-
-def _population(
-    plant: Plant, frequency: float, sensor_noise: float, actuator_noise: float, members: Sequence[int], seed: int
-) -> PopulationEnv:
-    return PopulationEnv(
-        plant,
-        len(members),
-        frequency=frequency,
-        sensor_noise=sensor_noise,
-        actuator_noise=actuator_noise,
-        seed=seed,
-        members=members,
-        role="evaluation",
-    )

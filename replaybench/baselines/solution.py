@@ -1,7 +1,7 @@
-"""What dynamic programming finds: action values on a grid, and the policies and values that follow from them.
+"""Solutions of dynamic programming: action values on a grid, with two policies for whole populations.
 
 The greedy policy takes the action of the highest interpolated value, the interpolated policy the mean of the corner
-nodes' best actions weighted by membership (Buşoniu et al. 2010). Both take whole populations at once.
+nodes' best actions weighted by membership (Buşoniu et al. 2010).
 """
 
 from __future__ import annotations
@@ -19,36 +19,25 @@ from replaybench.envs.ode.plant import OdePlant
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """A solved plant; N nodes, U actions.
-
-    Attributes:
-        plant: the plant.
-        frequency: control rate [Hz].
-        discount: γ of one sample.
-        variant: "modified", "synchronous" or "asynchronous".
-        grid: the nodes.
-        actions: normalised actions, float64 `[U, A]`.
-        theta: action values θ of the unscaled reward, float64 `[N, U]`.
-        convergence: ‖Δθ‖∞ of each sweep, float64 `[sweeps]`.
-    """
+    """A solved plant; N nodes, U actions."""
 
     plant: OdePlant
-    frequency: float
-    discount: float
-    variant: str
+    frequency: float  # control rate [Hz]
+    discount: float  # γ of one sample
+    variant: str  # "modified", "synchronous" or "asynchronous"
     grid: Grid
-    actions: Float64Array
-    theta: Float64Array
-    convergence: Float64Array
+    actions: Float64Array  # normalised `[U, A]`
+    theta: Float64Array  # action values of the unscaled reward `[N, U]`
+    convergence: Float64Array  # ‖Δθ‖∞ of each sweep
 
     @property
     def sweeps(self) -> int:
-        """Number of sweeps until the values stood still."""
+        """Number of sweeps until the values converged."""
         return len(self.convergence)
 
     @functools.cached_property
     def best(self) -> Int32Array:
-        """The best action of each node, int32 `[N]`; the first of equals."""
+        """The best action of each node, int32 `[N]`."""
         best: Int32Array = self.theta.argmax(axis=1).astype(np.int32)
         return best
 
@@ -82,7 +71,6 @@ class Solution:
         return self.plant.denormalise_state(states).reshape(-1, states.shape[-1])
 
     def _maximum(self, observation: ArrayLike) -> tuple[NDArray[np.int64], Float64Array]:
-        """Return the action index and its value, each `[P]`, at normalised states `[..., S]`."""
         cell, weight = self.grid.memberships(self._points(observation))
         choice, value = np.empty(len(cell), np.int64), np.empty(len(cell))
         _greedy(self.theta, self.best, self.grid.corners, cell, weight, choice, value)
@@ -91,14 +79,9 @@ class Solution:
 
 @kernel
 def _greedy(
-    theta: Float64Array,
-    best: Int32Array,
-    corners: Int32Array,
-    cell: Int32Array,
-    weight: Float64Array,
-    choice: NDArray[np.int64],
-    value: Float64Array,
-) -> None:
+    theta: Float64Array, best: Int32Array, corners: Int32Array, cell: Int32Array, weight: Float64Array,
+    choice: NDArray[np.int64], value: Float64Array,
+) -> None:  # fmt: skip
     mixed = np.empty(theta.shape[1])
     for p in range(cell.shape[0]):
         corner = corners[cell[p]]

@@ -1,7 +1,4 @@
-"""Pictures of a dynamic-programming solution: what every state is worth, and what to do there.
-
-Figures are plain matplotlib objects without a window or any global state; matplotlib is imported when one is drawn.
-"""
+"""Figures of a dynamic-programming solution: its value surface and policy maps."""
 
 from __future__ import annotations
 
@@ -25,8 +22,8 @@ _PANEL = (4.3, 3.5)  # width and height [inch]
 def solution_figure(solution: Solution) -> Figure:
     """Draw the value surface and one policy map per action over the first two states, in physical units.
 
-    Further states, if there are any, stand at the nodes nearest to the reference. The line is the noise-free greedy
-    episode from the initial state (dot); the cross is the reference.
+    Further states are at the nodes nearest to the reference. The line is the noise-free greedy episode from the initial
+    state (dot); the cross is the reference.
 
     Raises:
         UserError: the plant has fewer than two states.
@@ -69,7 +66,6 @@ def solution_figure(solution: Solution) -> Figure:
 
 
 def _effort(solution: Solution) -> str:
-    """Say how the values came to rest: what counts as a sweep depends on the variant."""
     if solution.variant == "modified":  # far fewer than by sweeps alone, since policies are evaluated in between
         return f"modified policy iteration, the last {solution.sweeps} improvements on these nodes"
     return f"{solution.sweeps} {solution.variant} sweeps"
@@ -95,18 +91,34 @@ def _map(
     axes.plot(*path.T, color="black", linewidth=2.2)
     axes.plot(*path.T, color="white", linewidth=1.0)
     ends: dict[str, Any] = {"markeredgecolor": "black", "markerfacecolor": "white", "clip_on": False, "zorder": 5}
-    axes.plot(*plant.initial_state[:2], marker="o", markersize=6, **ends)
-    axes.plot(*plant.reference_state[:2], marker="X", markersize=8, **ends)
+    for state, marker, size in ((plant.initial_state, "o", 6), (plant.reference_state, "X", 8)):
+        axes.plot(*_shown(solution, np.array([state])).T, marker=marker, markersize=size, **ends)
     axes.set(xlim=(left, right), ylim=(bottom, top))
     if plant.periodic[0]:
-        axes.set_xticks(np.pi * np.array([-1, -0.5, 0, 0.5, 1]), ["−π", "−π/2", "0", "π/2", "π"])
-        axes.set_xlim(min(left, -np.pi), max(right, np.pi))
+        low, high = grid.low[0], grid.high[0]
+        quarters = np.arange(np.ceil(low / (np.pi / 2) - 1e-3), high / (np.pi / 2) + 1e-3)
+        axes.set_xticks(quarters * np.pi / 2, [_in_pi(int(quarter)) for quarter in quarters])
+        axes.set_xlim(min(left, low), max(right, high))
     axes.set_title(label)
     figure.colorbar(image, ax=axes, pad=0.02)
 
 
+def _in_pi(quarters: int) -> str:
+    """Write a multiple of π/2."""
+    factor, half = (quarters // 2, "") if quarters % 2 == 0 else (quarters, "/2")
+    return f"{factor}π{half}".replace("-", "−").replace("0π", "0").replace("1π", "π")
+
+
+def _shown(solution: Solution, states: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the first two of physical states `[T, S]`, `[T, 2]`, angles within the turn that the grid covers."""
+    low, high = np.array(solution.grid.low[:2]), np.array(solution.grid.high[:2])
+    first = states[:, :2]
+    outside = np.array(solution.plant.periodic[:2]) & ((first < low - 1e-9) | (first > high + 1e-9))
+    return np.where(outside, first - 2 * np.pi * np.floor((first - low) / (2 * np.pi)), first)
+
+
 def _slice(solution: Solution) -> tuple[Any, ...]:
-    """Return the index of the map through the reference: the first two axes whole, the others at one node."""
+    """Return the index of the map: the first two axes whole, the others at the node nearest to the reference."""
     axes = solution.grid.axes()
     pairs = zip(axes[2:], solution.plant.reference_state[2:], strict=True)
     return slice(None), slice(None), *(int(np.abs(axis - at).argmin()) for axis, at in pairs)
@@ -123,7 +135,7 @@ def _greedy_path(solution: Solution) -> NDArray[np.float64]:
         observation, _, terminated, truncated, infos = env.step(controller.act(observation))
         states.append(infos["true_state"][0])
         stopped = bool(terminated[0] or truncated[0])
-    path = plant.denormalise_state(np.array(states))[:, :2]
+    path = _shown(solution, plant.denormalise_state(np.array(states)))
     wraps = (np.abs(np.diff(path, axis=0)) > np.pi) & np.array(plant.periodic)[:2]
     gap = np.flatnonzero(wraps.any(axis=1)) + 1
     return np.insert(path, gap, np.nan, axis=0)

@@ -1,7 +1,6 @@
-"""M members of one plant, stepped in lockstep behind Gymnasium's vector interface.
+"""M members of one plant, stepped in lockstep behind Gymnasium's vector interface, with noise and episodes.
 
-This is where a plant meets sampling frequency, sensor and actuator noise, and episodes. Members share nothing
-but the settings: what one of them sees depends on the root seed and its own number and actions.
+Members share only the settings: the observations of a member depend on the root seed, its number and its actions.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from replaybench.data.errors import UserError
 from replaybench.data.streams import Stream
 from replaybench.envs.interface.checks import NanActions, Role, check_population, check_seed, reset_mask, seen_states
 from replaybench.envs.interface.plant import Parameter, Plant
-from replaybench.envs.interface.signals import Ranges, Signals, begin_step, end_step
+from replaybench.envs.interface.signals import Signals, begin_step, end_step
 from replaybench.envs.ode import rk4
 from replaybench.envs.ode.plant import with_equations
 from replaybench.envs.registry import make_plant
@@ -42,32 +41,30 @@ BoolArray = NDArray[np.bool_]
 class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
     """A population of one plant (de Bruin et al. 2018, section 4 and appendix A).
 
-    Observations are noisy normalised states float32 `[M, S]`, actions float32 `[M, A]` in [-1, 1]. The plant
-    gets `clip(clip(action) + noise)`, or the nearest of its choices where it has such; rewards float64 `[M]` come
-    from the true states and that applied action, and are unscaled. Noisy observations are never clipped. A member
-    that has terminated or been truncated stays as it is, with reward 0, both flags kept and no noise drawn, until
-    `reset` is called with its `reset_mask`.
+    Observations are noisy normalised states float32 `[M, S]`, never clipped; actions are float32 `[M, A]` in [-1, 1].
+    The plant gets `clip(clip(action) + noise)`, or the nearest of its choices; rewards float64 `[M]` follow from the
+    true states and that action, and are unscaled. A member that has terminated or been truncated stays as it is, with
+    reward 0, both flags kept and no noise drawn, until `reset` is called with its `reset_mask`.
 
     Args:
         plant: the plant, or its name as `make_plant` takes it.
         num_envs: number of members M.
         parameters: values of the plant's fields, where it is given by name.
-        frequency: samples per second [Hz]; an episode must be a whole number of samples. The plant's own by default.
-        sensor_noise: standard deviation of the additive noise on every normalised state.
-        actuator_noise: standard deviation of the additive noise on every normalised action.
+        frequency: samples per second [Hz], a whole number to an episode; the plant's own by default.
+        sensor_noise, actuator_noise: standard deviations of the additive noise on every normalised state and action.
         seed: root seed of the noise.
         members: member numbers `[M]`, `range(num_envs)` by default.
-        role: "evaluation" draws from streams of its own, so that it leaves training as it is.
+        role: "evaluation" draws from streams of its own.
         wrap_noisy_angle: bring noisy angles back into their range; the paper's noise is additive.
-        observe: names of the states that are observed, which makes the plant a partially observed one; all if empty.
-        nan_actions: what becomes of an action that is no number: "raise" an error, or let the member "fail": its
-            reward is NaN for the rest of its episode, and the others go on.
+        observe: names of the observed states; all if empty.
+        nan_actions: on a NaN action, "raise" an error, or let the member "fail": its reward is NaN for the rest of its
+            episode, and the others continue.
         render_mode: "rgb_array" or None.
 
     Attributes:
         plant: the plant.
         members: the member numbers.
-        dt: sample time [s]; may be set between episodes.
+        dt: sample time [s].
         steps_per_episode: samples per episode.
 
     Raises:
@@ -102,14 +99,11 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         self.plant = make_plant(plant, **(parameters or {})) if isinstance(plant, str) else plant
         self.members = tuple(range(num_envs) if members is None else members)
         check_population(num_envs, self.members, sensor_noise, actuator_noise, role, nan_actions, render_mode)
-        self.num_envs = num_envs
-        self.role = role
-        self.render_mode = render_mode
-        self.sensor_noise = float(sensor_noise)
-        self.actuator_noise = float(actuator_noise)
-        self.nan_actions = nan_actions
+        self.num_envs, self.render_mode, self.nan_actions = num_envs, render_mode, nan_actions
+        self.sensor_noise, self.actuator_noise = float(sensor_noise), float(actuator_noise)
         frequency = self.plant.frequency if frequency is None else frequency
-        self._count_steps(frequency)
+        self.steps_per_episode = self.plant.steps_per_episode(frequency)
+        self.dt = self.plant.episode_seconds / self.steps_per_episode
         self.metadata = {**self.metadata, "render_fps": max(1, round(frequency))}
 
         self._seen = seen_states(self.plant.name, self.plant.state_names, observe)
@@ -121,28 +115,15 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         self.action_space: Box[np.float32] = _batched(self.single_action_space, num_envs)
 
         root = check_seed(seed)
-        ranges = _ranges(self.plant, wrap_noisy_angle)
-        self._signals = Signals(ranges, self.members, sensor_noise, actuator_noise, root, role)
+        noise = sensor_noise, actuator_noise
+        self._signals = Signals(self.plant, self.members, *noise, root, role, wrap_noisy_angle)
         self._starts = Stream(root, self.members, _STARTS[role])
         self._elapsed = np.zeros(num_envs, np.int64)
-        self._truncated = np.zeros(num_envs, np.bool_)
-        self._failed = np.zeros(num_envs, np.bool_)
-        self._begun = np.zeros(num_envs, np.bool_)
-        self._running, self._moving = (np.zeros(num_envs, np.bool_) for _ in range(2))
+        self._truncated, self._failed, self._begun, self._running, self._moving = np.zeros((5, num_envs), np.bool_)
         self._started = False
         self._canvas: Canvas | None = None
-        self._engine = self.plant.engine(num_envs, 1.0 / self._dt)
+        self._engine = self.plant.engine(num_envs, 1.0 / self.dt)
         self._engine.draws = self._starts
-
-    @property
-    def dt(self) -> float:
-        """Sample time [s]."""
-        return self._dt
-
-    @dt.setter
-    def dt(self, seconds: float) -> None:
-        self._count_steps(1.0 / seconds if seconds else float("inf"))
-        self._engine.set_frequency(1.0 / self._dt)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -151,7 +132,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
 
         Args:
             seed: new root seed of the chosen members' noise; None lets their streams run on.
-            options: `{"reset_mask": bool [M]}` chooses members, by default all; the others keep everything.
+            options: `{"reset_mask": bool [M]}` chooses members, by default all.
         """
         super().reset(seed=seed)
         chosen = reset_mask(options, self.num_envs)
@@ -165,7 +146,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         self._begun |= chosen
         self._started = bool(self._begun.all())
         self._engine.restart(chosen, self._starts)
-        self._engine.sense(self._signals, chosen)
+        self._signals.sense(self._engine.observed, chosen)
         return self._of_seen(self._signals.observation), self._infos()
 
     def step(
@@ -193,7 +174,9 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         )  # fmt: skip
         if bad >= 0 and not fail:
             raise UserError(f"the action of member {self.members[bad]} is not a number: {commanded[bad].tolist()}")
-        engine.step(signals, self._moving)
+        engine.reward[:], engine.event[:], engine.truncated[:] = 0.0, 0, False
+        engine.advance(signals.disturbed(self._moving), self._moving)
+        signals.sense(engine.observed, self._moving)
         end_step(
             self._running, self._failed, self.steps_per_episode, self._elapsed, engine.truncated, self._truncated,
             engine.terminated, engine.reward,
@@ -212,20 +195,15 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
             The normalised next states float64 `[..., S]` and the unscaled reward float64 `[...]`.
         """
         plant = with_equations(self.plant, "a step from any state")
-        for what, given, width in (
-            ("state", state, len(plant.state_names)),
-            ("action", action, len(plant.action_names)),
-        ):
-            if np.shape(given)[-1:] != (width,):
-                raise UserError(
-                    f"a {what} of {plant.name} holds {width} numbers, not an array of shape {np.shape(given)}"
-                )
+        for what, given, names in (("state", state, plant.state_names), ("action", action, plant.action_names)):
+            if (shape := np.shape(given))[-1:] != (len(names),):
+                raise UserError(f"a {what} of {plant.name} holds {len(names)} numbers, not an array of shape {shape}")
         u = plant.denormalise_action(np.clip(action, -1.0, 1.0))
-        after, reward, _ = rk4.simulate(plant, plant.denormalise_state(state), u, self._dt)
+        after, reward, _ = rk4.simulate(plant, plant.denormalise_state(state), u, self.dt)
         return plant.normalise_state(after), reward
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """Return a copy of all that the future depends on, arrays `[M, ...]`; `observed` is in physical units."""
+        """Return a copy of the whole state, arrays `[M, ...]`; `observed` is in physical units."""
         return {name: array.copy() for name, array in self._changing().items()} | self._engine.get_state()
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
@@ -246,7 +224,7 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
         return tuple(self._frame(member) for member in range(self.num_envs))
 
     def close_extras(self, **kwargs: Any) -> None:
-        """End the engine's processes, if it has any."""
+        """Free what the engine holds."""
         if hasattr(self, "_engine"):  # Gymnasium also closes what could not be made
             self._engine.close()
 
@@ -258,29 +236,21 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
             from replaybench.envs.interface.canvas import Canvas
 
             self._canvas = Canvas(self.plant)
-        seconds = float(self._elapsed[member] * self._dt)
+        seconds = float(self._elapsed[member] * self.dt)
         return self._canvas.frame(self._engine.observed[member], self._signals.action[member], seconds)
 
     def _changing(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays, beside the engine's own, that change as the population runs."""
+        """Return the arrays that change as the population runs, without the engine's own."""
         return {
             **{name: getattr(self._signals, name) for name in _OF_SIGNALS},
-            "sensor_stream": self._signals.sensor.state,
-            "actuator_stream": self._signals.actuator.state,
-            "start_stream": self._starts.state,
-            "observed": self._engine.observed,
-            "terminated": self._engine.terminated,
-            "truncated": self._truncated,
-            "failed": self._failed,
+            "sensor_stream": self._signals.sensor.state, "actuator_stream": self._signals.actuator.state,
+            "start_stream": self._starts.state, "observed": self._engine.observed,
+            "terminated": self._engine.terminated, "truncated": self._truncated, "failed": self._failed,
             "elapsed": self._elapsed,
-        }
-
-    def _count_steps(self, frequency: float) -> None:
-        self.steps_per_episode = self.plant.steps_per_episode(frequency)
-        self._dt = self.plant.episode_seconds / self.steps_per_episode
+        }  # fmt: skip
 
     def _of_seen(self, states: Float32Array) -> Float32Array:
-        """Return a copy of what is observed of `states` `[M, S]`."""
+        """Return a copy of the observed columns of `states` `[M, S]`."""
         return states.copy() if self._sees_all else states[:, self._seen]
 
     def _infos(self) -> dict[str, Any]:
@@ -291,21 +261,6 @@ class PopulationEnv(VectorEnv[Float32Array, Float32Array, Any]):
             "actuator_noise": self._signals.actuator_error.copy(),
             **self._engine.infos(),
         }
-
-
-def _ranges(plant: Plant, wrap_noisy_angle: bool) -> Ranges:
-    """Return what normalises a plant's signals; noisy angles are brought back into their range if asked for."""
-    middle, half = plant.action_range()
-    return Ranges(
-        center=np.array(plant.state_center, np.float64),
-        scale=np.array(plant.state_scale, np.float64),
-        limit=np.array(plant.observation_limit, np.float64),
-        limited=plant.saturates,
-        middle=middle,
-        half=half,
-        choices=np.array(plant.action_choices or (0,) * len(middle), np.int64),
-        wrap=np.array(plant.periodic, np.bool_) & wrap_noisy_angle,
-    )
 
 
 def _batched(space: Box[np.float32], members: int) -> Box[np.float32]:

@@ -19,54 +19,41 @@ if TYPE_CHECKING:
     from replaybench.envs.interface.plant import Parameter, Plant
 
 GYMNASIUM: Final = "gymnasium:"
-"""What stands before the id of a task that is registered with Gymnasium."""
+"""Prefix of the id of a task that is registered with Gymnasium."""
 
 
 class Entry(NamedTuple):
-    """Where a plant is, and what must be installed for it.
-
-    Attributes:
-        module: the module that holds the class of the plant's name.
-        needs: the package that is imported, empty if none is beyond the project's own dependencies.
-        extra: the project's extra that installs it.
-        outgrown_by: a package and its first major version for which `needs` has no release that works with it.
-    """
+    """The module of a plant, and its requirements."""
 
     module: str
-    needs: str = ""
-    extra: str = ""
-    outgrown_by: tuple[str, int] | None = None
+    needs: str = ""  # a package beyond the project's own dependencies
+    extra: str = ""  # the project's extra that installs it
+    outgrown_by: tuple[str, int] | None = None  # a package and its first major version that no release of it supports
 
 
-_DM_CONTROL: Final = Entry("replaybench.envs.dm_suite.acer_tasks", "dm_control", "dm", ("mujoco", 4))
-
+_MUJOCO: Final = ("mujoco", "mujoco")
+_BULLET: Final = ("pybullet", "bullet")
 _PLANTS: Final = {
-    "Pendulum": Entry("replaybench.envs.ode.pendulum"),
-    "PendulumDCSC": Entry("replaybench.envs.ode.pendulum"),
-    "Magman": Entry("replaybench.envs.ode.magman"),
-    "MujocoHopper": Entry("replaybench.envs.mujoco.runners", needs="mujoco", extra="mujoco"),
-    "MujocoWalker2d": Entry("replaybench.envs.mujoco.runners", needs="mujoco", extra="mujoco"),
-    "MujocoHalfCheetah": Entry("replaybench.envs.mujoco.runners", needs="mujoco", extra="mujoco"),
-    "MujocoSwimmer": Entry("replaybench.envs.mujoco.roamers", needs="mujoco", extra="mujoco"),
-    "MujocoAnt": Entry("replaybench.envs.mujoco.roamers", needs="mujoco", extra="mujoco"),
-    "MujocoHumanoid": Entry("replaybench.envs.mujoco.roamers", needs="mujoco", extra="mujoco"),
-    "MujocoReacher": Entry("replaybench.envs.mujoco.arms", needs="mujoco", extra="mujoco"),
-    "MujocoInvertedDoublePendulum": Entry("replaybench.envs.mujoco.arms", needs="mujoco", extra="mujoco"),
-    "BulletInvertedDoublePendulum": Entry("replaybench.envs.bullet.double_pendulum", needs="pybullet", extra="bullet"),
-    "BulletReacher": Entry("replaybench.envs.bullet.reacher", needs="pybullet", extra="bullet"),
-    "BulletHopper": Entry("replaybench.envs.bullet.walkers", needs="pybullet", extra="bullet"),
-    "BulletWalker2d": Entry("replaybench.envs.bullet.walkers", needs="pybullet", extra="bullet"),
-    "BulletHalfCheetah": Entry("replaybench.envs.bullet.walkers", needs="pybullet", extra="bullet"),
-    "BulletAnt": Entry("replaybench.envs.bullet.walkers", needs="pybullet", extra="bullet"),
-    "Drafting": Entry("replaybench.envs.flow.plant"),
-    "AcerCartpole": _DM_CONTROL,
-    "AcerCheetah": _DM_CONTROL,
-    "AcerFish": _DM_CONTROL,
-    "AcerWalker": _DM_CONTROL,
-    "AcerHumanoid": _DM_CONTROL,
-    "AcerReacher3": Entry("replaybench.envs.mujoco.acer_reacher3", needs="mujoco", extra="mujoco"),
+    name: Entry(f"replaybench.envs.{module}", *requirements)
+    for module, requirements, names in (
+        ("ode.pendulum", (), ("Pendulum", "PendulumDCSC")),
+        ("ode.magman", (), ("Magman",)),
+        ("mujoco.runners", _MUJOCO, ("MujocoHopper", "MujocoWalker2d", "MujocoHalfCheetah")),
+        ("mujoco.roamers", _MUJOCO, ("MujocoSwimmer", "MujocoAnt", "MujocoHumanoid")),
+        ("mujoco.arms", _MUJOCO, ("MujocoReacher", "MujocoInvertedDoublePendulum")),
+        ("bullet.double_pendulum", _BULLET, ("BulletInvertedDoublePendulum",)),
+        ("bullet.reacher", _BULLET, ("BulletReacher",)),
+        ("bullet.walkers", _BULLET, ("BulletHopper", "BulletWalker2d", "BulletHalfCheetah", "BulletAnt")),
+        ("flow.plant", (), ("Drafting",)),
+        (
+            "dm_suite.acer_tasks",
+            ("dm_control", "dm", ("mujoco", 4)),
+            ("AcerCartpole", "AcerCheetah", "AcerFish", "AcerWalker", "AcerHumanoid"),
+        ),
+        ("mujoco.acer_reacher3", _MUJOCO, ("AcerReacher3",)),
+    )
+    for name in names
 }
-
 
 PLANTS: Final = Registry(
     kind="plant",
@@ -84,22 +71,18 @@ def plant_names() -> tuple[str, ...]:
 
 
 def is_installed(name: str) -> bool:
-    """Return whether a name can be taken from a file of unknown origin: making that plant runs installed code only.
+    """Return whether making the plant of this name runs installed code only, so that a file may name it.
 
-    That is so for the plants of this and other installed packages and for tasks that are registered with Gymnasium
-    already, but not where a file or a module would be imported first.
+    So do plants of installed packages and registered tasks of Gymnasium, unless a file or module is imported first.
     """
     registered = name.startswith(GYMNASIUM) and ":" not in name.removeprefix(GYMNASIUM)
     return registered or PLANTS.spelled(name) in PLANTS
 
 
 def stored_plant(stored: str, given: str | None, parameters: Mapping[str, Parameter]) -> Plant | None:
-    """Return the plant that a file names, or that the user gives in its place.
+    """Return the plant that a file names, or that the user `given` in its place; raise as `make_plant`.
 
-    None where making it would run code that only the file names.
-
-    Raises:
-        UserError: as `make_plant`.
+    None if making it would run code that only the file names.
     """
     try:
         with imports_only(given):
@@ -109,7 +92,7 @@ def stored_plant(stored: str, given: str | None, parameters: Mapping[str, Parame
 
 
 def missing(name: str) -> str:
-    """Return the command that installs what a plant of that name lacks here; empty if it lacks nothing."""
+    """Return the command that installs the missing requirements of a plant; empty if none is missing."""
     entry = _PLANTS.get(PLANTS.spelled(name), Entry(""))
     here = not entry.needs or importlib.util.find_spec(entry.needs) is not None
     if here and not (entry.outgrown_by and _has_outgrown(*entry.outgrown_by)):
@@ -118,12 +101,11 @@ def missing(name: str) -> str:
 
 
 def make_plant(name: str, /, **parameters: Parameter) -> Plant:
-    """Return a plant with the given parameters, the others at their defaults.
+    """Return a plant with the given values of its fields, and a `discount` in place of the declared one.
 
     Args:
-        name: a name from `plant_names()`; or `path/to/file.py:ClassName` for a plant of your own; or
-            `gymnasium:Name-v0` for a task that is registered with Gymnasium.
-        parameters: values of the plant's fields, and `discount` in place of the one that the plant declares.
+        name: a name from `plant_names()`, `path/to/file.py:ClassName`, or `gymnasium:Name-v0`.
+        parameters: the values.
 
     Raises:
         UserError: no such plant, file, class or parameter.
@@ -146,7 +128,7 @@ def make_plant(name: str, /, **parameters: Parameter) -> Plant:
 
 
 def plant_class(name: str) -> type[Plant]:
-    """Return the class that `make_plant` would make a plant of."""
+    """Return the class of the plant that `make_plant` would make."""
     if name.startswith(GYMNASIUM):
         from replaybench.envs.foreign.gymnasium_plant import plant_of
 
@@ -161,10 +143,9 @@ def plant_class(name: str) -> type[Plant]:
 
 
 def register_gymnasium() -> None:
-    """Make every plant known to Gymnasium as `replaybench/<name>-v0`, single and vectorised.
+    """Register every plant with Gymnasium as `replaybench/<name>-v0`, single and vectorised.
 
-    Gymnasium finds no packages by itself since its version 1.0: importing `replaybench.envs` calls this, and so does
-    `gymnasium.make("replaybench.envs:replaybench/Pendulum-v0")`.
+    Importing `replaybench.envs` calls this, and so does `gymnasium.make("replaybench.envs:replaybench/Pendulum-v0")`.
     """
     from gymnasium.envs.registration import register, registry
 
@@ -179,7 +160,6 @@ def register_gymnasium() -> None:
 
 
 def _has_outgrown(package: str, major: int) -> bool:
-    """Return whether a package is installed in that major version or a later one."""
     try:
         return int(version(package).partition(".")[0]) >= major
     except PackageNotFoundError:
@@ -187,6 +167,5 @@ def _has_outgrown(package: str, major: int) -> bool:
 
 
 def _needed(entry: Entry) -> str:
-    """Say what a plant needs, and which version of what else that asks for."""
     also = f" and {entry.outgrown_by[0]} before {entry.outgrown_by[1]}" if entry.outgrown_by else ""
     return f"the package {entry.needs}{also}"

@@ -14,16 +14,7 @@ from replaybench.envs.population import Float32Array, PopulationEnv
 
 
 class SingleEnv(gymnasium.Env[Float32Array, Float32Array]):
-    """A single plant, made by `gymnasium.make("replaybench/Pendulum-v0")`.
-
-    Args:
-        plant: the plant, or its name.
-        render_mode: "rgb_array" or None.
-        settings: the other settings of `PopulationEnv`.
-
-    Attributes:
-        population: the population of one.
-    """
+    """A single plant, made by `gymnasium.make("replaybench/Pendulum-v0")`, with the settings of `PopulationEnv`."""
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 50}  # noqa: RUF012 (as in Gymnasium)
 
@@ -38,10 +29,9 @@ class SingleEnv(gymnasium.Env[Float32Array, Float32Array]):
 
     @property
     def spec(self) -> EnvSpec | None:
-        """What Gymnasium made this of, with the steps of an episode at the rate in force as `max_episode_steps`.
+        """The specification from Gymnasium's registry, with `max_episode_steps` of the present rate.
 
-        They depend on the rate, which the registered id leaves open, and the plant itself ends its episodes by them: a
-        time limit in the registry would cut episodes at higher rates short.
+        A time limit in the registry would cut episodes at higher rates short.
         """
         return self._spec
 
@@ -54,7 +44,7 @@ class SingleEnv(gymnasium.Env[Float32Array, Float32Array]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Float32Array, dict[str, Any]]:
-        """Start an episode; a seed starts the noise anew. Without any, the first is drawn, as in Gymnasium."""
+        """Start an episode; a seed restarts the noise. Without any, the first seed is random, as in Gymnasium."""
         super().reset(seed=seed)
         if seed is None and not self._seeded:
             seed = int(self.np_random.integers(2**31))

@@ -48,7 +48,7 @@ def test_what_takes_minutes_is_not_refused() -> None:
     check_effort(SmallGrid(), 1e5)
 
 
-def test_the_memory_of_a_reference_counts_the_grid_that_it_may_end_at() -> None:
+def test_the_memory_of_a_reference_includes_refined_grids() -> None:
     assert 5e8 < reference_bytes(Pendulum(), "converged") < 1e9  # some 900 MB in a process that holds 300 MB before
     assert reference_bytes(Pendulum(), None) == reference_bytes(Pendulum(), "converged")
     assert reference_bytes(Pendulum(), "paper") < 1e8

@@ -32,7 +32,7 @@ def test_values_are_averaged_over_the_noise() -> None:
     np.testing.assert_allclose(averaged_over_noise(solution, 1e-9).theta, solution.theta, rtol=1e-6, atol=1e-4)
 
 
-def test_the_observer_sees_the_state_where_there_is_no_noise_and_through_it_where_there_is() -> None:
+def test_the_observer_follows_the_state_with_and_without_noise() -> None:
     plant = PendulumDCSC()
     solution = solve(plant)
     for noise, bound in ((0.0, 1e-5), (SIGMA, 0.8 * SIGMA)):
@@ -50,7 +50,7 @@ def test_the_observer_sees_the_state_where_there_is_no_noise_and_through_it_wher
         assert np.mean(errors[30:]) < bound
 
 
-def test_knowing_the_noise_beats_believing_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_controllers_that_account_for_noise_beat_greedy_control(monkeypatch: pytest.MonkeyPatch) -> None:
     """As measured before at noise 0.02 and 50 Hz: −26.7 and −25.9 a step beside −33.4; μ_r = 1 is no upper bound."""
     monkeypatch.setattr(references, "REPETITIONS", 2)
     monkeypatch.setattr(PendulumDCSC, "reference_episodes", 300)

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from episodes import episode_rewards
 
 from replaybench.baselines import grid_choice
 from replaybench.baselines.fuzzy_q_iteration import solve
-from replaybench.baselines.grid_choice import CLOSE, Rule, reference_solution
+from replaybench.baselines.grid_choice import CLOSE, reference_solution
 from replaybench.baselines.reference_controllers import GreedyController, RandomController
-from replaybench.baselines.references import episode_rewards, reference
+from replaybench.baselines.references import reference
 from replaybench.data.errors import UserError
-from replaybench.envs.ode.magman import Magman
-from replaybench.envs.ode.pendulum import Pendulum, PendulumDCSC
+from replaybench.envs.ode.pendulum import PendulumDCSC
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class Small(PendulumDCSC):
 
 
 def greedy_reward(solution: Any) -> float:
-    return float(episode_rewards(GreedyController(solution), Small(), solution.frequency, 0.0, 0.0, [0])[0])
+    return float(episode_rewards(GreedyController(solution), Small(), solution.frequency)[0])
 
 
 @pytest.mark.parametrize("frequency", [25.0, 50.0, 100.0])
@@ -45,7 +45,7 @@ def test_every_rate_is_refined_until_the_return_stands_still(frequency: float, m
     found = reference_solution(Small(), frequency, "converged")
     rewards = [greedy_reward(solution) for solution in tried]
     members = range(Small.reference_episodes)
-    random = episode_rewards(RandomController(Small(), members, 2018), Small(), frequency, 0.0, 0.0, members).mean()
+    random = episode_rewards(RandomController(Small(), members, 2018), Small(), frequency, members=members).mean()
     assert [solution.grid.nodes for solution in tried[:2]] == [(41, 31), (57, 43)]
     assert greedy_reward(found.solution) == max(rewards)
     assert found.change == pytest.approx(abs(rewards[-1] - rewards[-2]) / (max(rewards) - random), abs=1e-4)
@@ -58,7 +58,7 @@ def test_every_rate_is_refined_until_the_return_stands_still(frequency: float, m
     assert "converged (last change" in told.grid
 
 
-def test_a_limit_on_the_work_is_told(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refinement_stops_at_the_work_limit(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grid_choice, "MOST_PAIRS", 10_000)
     found = reference(Small(), rule="converged")
     assert found.nodes == (57, 43)
@@ -66,9 +66,7 @@ def test_a_limit_on_the_work_is_told(empty_cache: Path, monkeypatch: pytest.Monk
     assert found.grid == f"57 × 43 nodes, 3 actions, not converged (last change {100 * found.change:.2g} %)"
 
 
-def test_grids_on_which_nothing_is_achieved_have_not_converged(
-    empty_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_refinement_without_a_solution_has_not_converged(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two of them give the same return, that of hanging down."""
     monkeypatch.setattr(grid_choice, "MOST_PAIRS", 20_000)
     found = reference(Small(torque_constant=0.0), rule="converged")
@@ -76,7 +74,7 @@ def test_grids_on_which_nothing_is_achieved_have_not_converged(
     assert found.grid.endswith("3 actions, not converged")
 
 
-def test_the_best_is_kept(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refinement_keeps_the_best_solution(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rewards = iter((-160.0, -40.0, -30.0, -35.0, -35.1))
     monkeypatch.setattr(grid_choice, "_reward", lambda *arguments: next(rewards))
     found = reference_solution(Small(), 50.0, "converged")
@@ -86,22 +84,7 @@ def test_the_best_is_kept(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert (again.solution.grid, again.change) == (found.solution.grid, found.change)
 
 
-@pytest.mark.parametrize(
-    ("plant", "asked", "used"),
-    [
-        (Small(), None, "converged"),
-        (Small(), "paper", "paper"),
-        (Pendulum(), None, "converged"),
-        (Magman(), None, "converged"),
-    ],
-)
-def test_the_rule_is_that_asked_for_or_the_plants_own(plant: Any, asked: Rule | None, used: Rule) -> None:
-    assert grid_choice.rule_for(plant, asked) == used
-
-
-def test_a_declared_grid_is_used_as_declared_unless_its_plant_or_the_user_says_otherwise(
-    empty_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_declared_grid_is_used_by_default(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Small, "refine_grid", False)
     found = reference(Small())
     assert (found.nodes, found.rule) == ((41, 31), "paper")

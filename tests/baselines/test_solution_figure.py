@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
+import math
 from typing import Any
 
 import numpy as np
@@ -45,3 +47,19 @@ def test_plain_sweeps_are_counted_as_such_and_the_title_fits() -> None:
     figure.draw_without_rendering()
     (title,) = figure.texts
     assert 0 < title.get_window_extent().x0 < title.get_window_extent().x1 < figure.bbox.width
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FullTurn(Pendulum):
+    name = "FullTurn"
+    grid_low = (0.0, -15.0)
+    grid_high = (2 * math.pi, 15.0)
+
+
+def test_an_axis_of_angles_shows_the_turn_of_its_grid() -> None:
+    figure = solution_figure(solve(FullTurn(), grid=plant_grid(FullTurn(), (20, 21))))
+    axes = figure.axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "π/2", "π", "3π/2", "2π"]
+    drawn = np.concatenate([np.asarray(line.get_xdata()) for line in axes.lines])
+    assert np.nanmin(drawn) >= 0.0
+    assert axes.get_xlim()[1] == pytest.approx(2 * math.pi)

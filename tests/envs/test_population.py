@@ -7,7 +7,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from scipy import stats
 
 from replaybench.data.errors import UserError
 from replaybench.envs.ode.pendulum import Pendulum
@@ -36,28 +35,6 @@ def test_noise_is_what_the_infos_say_and_rewards_come_from_the_truth() -> None:
         truth = env.get_state()["observed"]
 
 
-def test_noise_has_the_stated_spread_and_independent_streams() -> None:
-    """χ² for the spread, correlations for independence: false alarms below 1e-6 each, at a fixed seed."""
-    members, sigma = 20, 0.02
-    draws = {}
-    for role in ("training", "evaluation"):
-        env = PopulationEnv("Pendulum", members, sensor_noise=sigma, actuator_noise=sigma, seed=5, role=role)
-        env.reset()
-        infos = [env.step(np.zeros((members, 1)))[4] for _ in range(200)]
-        draws[role, "angle"] = np.array([info["sensor_noise"][:, 0] for info in infos])
-        draws[role, "velocity"] = np.array([info["sensor_noise"][:, 1] for info in infos])
-        draws[role, "voltage"] = np.array([info["actuator_noise"][:, 0] for info in infos])
-    for noise in draws.values():
-        low, high = stats.chi2.ppf([5e-7, 1 - 5e-7], noise.size)
-        assert low < (noise.astype(np.float64) ** 2).sum() / sigma**2 < high
-        assert abs(noise.mean()) < 5 * sigma / math.sqrt(noise.size)
-    columns = np.concatenate(list(draws.values()), axis=1)
-    correlation = np.corrcoef(columns.T) - np.eye(columns.shape[1])
-    # The largest of n correlations of 200 samples: Fisher's z, Bonferroni over all pairs.
-    bound = math.tanh(stats.norm.isf(1e-6 / columns.shape[1] ** 2) / math.sqrt(200 - 3))
-    assert abs(correlation).max() < bound
-
-
 def test_without_noise_nothing_is_drawn_and_the_truth_is_seen() -> None:
     env = PopulationEnv("Pendulum", 2)
     before = env.get_state()
@@ -70,7 +47,7 @@ def test_without_noise_nothing_is_drawn_and_the_truth_is_seen() -> None:
     np.testing.assert_array_equal(after["actuator_stream"], before["actuator_stream"])
 
 
-def test_noisy_angles_are_added_to_as_printed_or_wrapped_on_demand() -> None:
+def test_noisy_angles_are_wrapped_on_demand() -> None:
     seen = {}
     for wrap in (False, True):
         env = PopulationEnv("Pendulum", 200, sensor_noise=0.02, wrap_noisy_angle=wrap)
@@ -86,46 +63,6 @@ def test_noisy_angles_are_added_to_as_printed_or_wrapped_on_demand() -> None:
     np.testing.assert_array_equal(seen[True][:, 1], seen[False][:, 1])
 
 
-def test_an_episode_is_truncated_and_then_frozen() -> None:
-    env = PopulationEnv("Pendulum", 3, frequency=5, **NOISE)
-    assert (env.steps_per_episode, env.dt) == (20, 0.2)
-    env.reset()
-    for step, command in enumerate(actions(env, 20), start=1):
-        observation, reward, terminated, truncated, _ = env.step(command)
-        assert not terminated.any()
-        assert (truncated == (step == 20)).all()
-    frozen = env.get_state()
-    again, reward, _, truncated, _ = env.step(np.ones((3, 1)))
-    np.testing.assert_array_equal(again, observation)
-    np.testing.assert_array_equal(reward, 0.0)
-    assert truncated.all()
-    for name, value in env.get_state().items():
-        if name != "action":
-            np.testing.assert_array_equal(value, frozen[name], name)
-
-
-def test_a_masked_reset_touches_the_chosen_members_only() -> None:
-    env, other = PopulationEnv("Pendulum", 4, **NOISE), PopulationEnv("Pendulum", 4, **NOISE)
-    env.reset()
-    other.reset()
-    commands = actions(env, 30)
-    for command in commands[:10]:
-        env.step(command)
-        other.step(command)
-    mask = np.array([False, True, False, True])
-    options = {"reset_mask": mask}
-    observation, _ = env.reset(options=options)
-    assert options["reset_mask"] is mask  # a wrapper around the population reads it after us
-    np.testing.assert_array_equal(observation[~mask], other.get_state()["observation"][~mask])
-    assert (env.get_state()["observed"][mask] == 0).all()
-    assert list(env.get_state()["elapsed"]) == [10, 0, 10, 0]
-    for command in commands[10:]:
-        *mine, _ = env.step(command)
-        *theirs, _ = other.step(command)
-        for left, right in zip(mine, theirs, strict=True):
-            np.testing.assert_array_equal(np.asarray(left)[~mask], np.asarray(right)[~mask])
-
-
 def test_a_seed_starts_the_noise_anew() -> None:
     env = PopulationEnv("Pendulum", 2, sensor_noise=0.1, seed=1)
     first, second = env.reset()[0], env.reset()[0]
@@ -137,22 +74,9 @@ def test_a_seed_starts_the_noise_anew() -> None:
     assert (evaluation != first).all()
 
 
-def test_a_restored_state_continues_bit_for_bit() -> None:
-    env = PopulationEnv("Magman", 3, **NOISE)
-    env.reset()
-    commands = actions(env, 40)
-    for command in commands[:15]:
-        env.step(command)
-    saved = env.get_state()
-    expected = [env.step(command) for command in commands[15:]]
-    fresh = PopulationEnv("Magman", 3, seed=99, **NOISE)
-    fresh.set_state(saved)
-    for command, (*arrays, infos) in zip(commands[15:], expected, strict=True):
-        *again, infos_again = fresh.step(command)
-        for left, right in zip([*arrays, *infos.values()], [*again, *infos_again.values()], strict=True):
-            np.testing.assert_array_equal(left, right)
+def test_a_state_of_another_population_is_refused() -> None:
     with pytest.raises(UserError, match=r"^this is not the state of a population of 2 Magman$"):
-        PopulationEnv("Magman", 2).set_state(saved)
+        PopulationEnv("Magman", 2).set_state(PopulationEnv("Magman", 3).get_state())
 
 
 def test_actions_are_clipped_before_and_after_the_noise() -> None:
@@ -191,19 +115,11 @@ def test_a_failed_member_fails_alone() -> None:
     assert np.isfinite(env.step(np.zeros((3, 1)))[1]).all()
 
 
-def test_an_action_that_is_no_number_names_its_member() -> None:
+def test_a_nan_action_names_its_member() -> None:
     env = PopulationEnv("Pendulum", 2, members=[4, 7])
     env.reset()
     with pytest.raises(UserError, match=r"^the action of member 7 is not a number: \[nan\]$"):
         env.step(np.array([[0.0], [np.nan]]))
-
-
-def test_the_sample_time_can_be_set() -> None:
-    env = PopulationEnv("Pendulum")
-    env.dt = 0.01
-    assert (env.steps_per_episode, env.dt) == (400, 0.01)
-    with pytest.raises(UserError, match="cuts the 4 s episode of Pendulum into"):
-        env.dt = 0.03
 
 
 @pytest.mark.parametrize(
@@ -223,12 +139,12 @@ def test_the_sample_time_can_be_set() -> None:
         ({"seed": -1}, "the seed is -1; give an integer of 0 or more"),
     ],
 )
-def test_wrong_settings_are_told_in_one_line(settings: dict[str, Any], message: str) -> None:
+def test_invalid_settings_raise_one_line_errors(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
         PopulationEnv(Pendulum(), **settings)
 
 
-def test_wrong_calls_are_told_in_one_line() -> None:
+def test_invalid_calls_raise_one_line_errors() -> None:
     env = PopulationEnv("Pendulum", 2)
     for member in range(2):  # one after the other is all of them
         with pytest.raises(gymnasium.error.ResetNeeded):

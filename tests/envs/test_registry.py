@@ -59,12 +59,12 @@ def test_a_plant_is_made_from_a_file_that_is_read_again_when_edited(tmp_path: Pa
         (f"{EXAMPLE}:main", {}, f"main in {EXAMPLE} is no plant; derive it from OdePlant or PythonPlant"),
     ],
 )
-def test_wrong_names_are_told_in_one_line(name: str, parameters: dict[str, float], message: str) -> None:
+def test_unknown_names_raise_one_line_errors(name: str, parameters: dict[str, float], message: str) -> None:
     with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
         make_plant(name, **parameters)
 
 
-def test_a_missing_file_is_told_with_where_it_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_file_is_named_with_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=f"^no plant file 'nowhere.py' in {tmp_path}, where this runs; give"):
         make_plant("nowhere.py:A")
@@ -72,7 +72,7 @@ def test_a_missing_file_is_told_with_where_it_was_looked_for(tmp_path: Path, mon
         make_plant("/no/where.py:A")
 
 
-def test_a_name_that_is_in_a_file_here_is_told_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_in_a_file_of_this_folder_is_suggested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "oven.py").write_text("raise SystemExit('it ran')\nclass Oven(OdePlant): ...\n")
     for name in ("oven", "Oven"):
@@ -82,18 +82,30 @@ def test_a_name_that_is_in_a_file_here_is_told_with_it(tmp_path: Path, monkeypat
         make_plant("Ove")
 
 
-def test_only_names_that_run_installed_code_are_taken_from_strangers() -> None:
+def test_is_installed_accepts_only_names_that_run_installed_code() -> None:
     assert is_installed("Pendulum")
     assert is_installed("gymnasium:Pendulum-v1")
     for name in ("own.py:Mine", "gymnasium:own.py:Mine-v0", "gymnasium:module:Mine-v0", "None", ""):
         assert not is_installed(name)
 
 
-def test_a_forgotten_decorator_is_told(tmp_path: Path) -> None:
+def test_a_missing_dataclass_decorator_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "bare.py"
     path.write_text(EXAMPLE.read_text().replace("@dataclass(frozen=True, kw_only=True)\n", ""))
     with pytest.raises(UserError, match=r"needs @dataclass\(frozen=True, kw_only=True\) in front of it$"):
         make_plant(f"{path}:CartPole")
+
+
+def refused(folder: Path, told: str, *edits: tuple[str, str]) -> None:
+    """Edit the example, and check that it is refused in one line."""
+    source = EXAMPLE.read_text(encoding="utf-8")
+    for original, replacement in edits:
+        assert original in source
+        source = source.replace(original, replacement, 1)
+    (folder / "own.py").write_text(source, encoding="utf-8")
+    with pytest.raises(UserError, match=told) as caught:
+        make_plant(f"{folder / 'own.py'}:CartPole")
+    assert "\n" not in str(caught.value)
 
 
 BUGS = [
@@ -121,13 +133,7 @@ BUGS = [
 
 @pytest.mark.parametrize(("original", "replacement", "told"), BUGS)
 def test_a_bug_in_an_own_plant_is_one_line(tmp_path: Path, original: str, replacement: str, told: str) -> None:
-    source = (Path(__file__).parents[2] / "replaybench" / "examples" / "cart_pole.py").read_text(encoding="utf-8")
-    assert original in source
-    path = tmp_path / "own.py"
-    path.write_text(source.replace(original, replacement, 1), encoding="utf-8")
-    with pytest.raises(UserError, match=told) as caught:
-        make_plant(f"{path}:CartPole")
-    assert "\n" not in str(caught.value)
+    refused(tmp_path, told, (original, replacement))
 
 
 @pytest.mark.parametrize(
@@ -148,19 +154,12 @@ def test_a_helper_that_is_not_compiled_is_named(
     tmp_path: Path, helper: str, call: str, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(sys.modules, "beside", raising=False)
-    source = (Path(__file__).parents[2] / "replaybench" / "examples" / "cart_pole.py").read_text(encoding="utf-8")
-    source = source.replace("import math\n", f"import math\n{helper}\n", 1).replace("b * x[1]", call)
-    source = source.replace(
-        "    @staticmethod\n", "    @staticmethod\n    def part(v):\n        return v\n\n    @staticmethod\n", 1
-    )
-    path = tmp_path / "own.py"
-    path.write_text(source, encoding="utf-8")
+    part = "    @staticmethod\n    def part(v):\n        return v\n\n    @staticmethod\n"
     (tmp_path / "beside.py").write_text(
         "import numba\n\n\ndef half(v):\n    return v / 2\n\n\n@numba.njit\ndef twice(v):\n    return 4 * half(v)\n"
     )
-    with pytest.raises(UserError, match=told) as caught:
-        make_plant(f"{path}:CartPole")
-    assert "\n" not in str(caught.value)
+    edits = ("import math\n", f"import math\n{helper}\n"), ("b * x[1]", call), ("    @staticmethod\n", part)
+    refused(tmp_path, told, *edits)
 
 
 def test_the_registry_imports_no_compiler_and_no_plots() -> None:
@@ -191,9 +190,7 @@ class Mine({base}):
         ),
     ],
 )
-def test_an_edited_plant_is_another_one_whatever_was_edited(
-    tmp_path: Path, module: str, base: str, method: str
-) -> None:
+def test_edits_change_the_fingerprint(tmp_path: Path, module: str, base: str, method: str) -> None:
     path = tmp_path / "own.py"
     path.write_text(OWN.format(module=module, base=base, method=method))
     before = make_plant(f"{path}:Mine").fingerprint()

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from replaybench.envs.interface.engine import Engine
-from replaybench.envs.ode.engine import RungeKutta
-from replaybench.envs.ode.plant import OdePlant
+from replaybench.envs.ode.plant import OdePlant, RungeKutta
 
 
 class AnywhereStart(RungeKutta):

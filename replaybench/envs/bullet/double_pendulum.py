@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from replaybench.data.kernels.elementwise import cos, sin
 from replaybench.envs.bullet.model import Floats, Model, Readings
-from replaybench.envs.bullet.plant import BulletPlant
-from replaybench.envs.bullet.task import INTERVAL
+from replaybench.envs.bullet.plant import INTERVAL, BulletPlant
 
 POLE: Final = 0.6  # length of each [m]
 FASTEST: Final = 100.0  # Bullet lets no joint move faster [rad/s, m/s]
@@ -19,10 +18,7 @@ FASTEST: Final = 100.0  # Bullet lets no joint move faster [rad/s, m/s]
 
 @dataclass(frozen=True, kw_only=True)
 class BulletInvertedDoublePendulum(BulletPlant):
-    """Two poles of 0.6 m on a cart with ±1 m of rail; ends when the tip is at 1 m or below (Roboschool).
-
-    One physics step per sample, as there; the parameter `substeps` makes it finer.
-    """
+    """Two poles of 0.6 m on a cart with ±1 m of rail; ends when the tip is at 1 m or below (Roboschool)."""
 
     start_noise: float = 0.1  # poles start within ± this [rad]
 
@@ -49,11 +45,9 @@ class BulletInvertedDoublePendulum(BulletPlant):
 
     @property
     def observation_limit(self) -> tuple[float, ...]:
-        """Positions: room beyond the rail. Speeds: Bullet's own limit."""
         return (3.0, FASTEST, 5.0, 1.0, 1.0, FASTEST, 1.0, 1.0, FASTEST)
 
     def starts(self, uniform: Floats) -> Floats:
-        """Return the joints' positions at the start of episodes `[n, 3]`: the cart's is 0."""
         return self.start_noise * (2.0 * uniform - 1.0) * [0.0, 1.0, 1.0]
 
     def observe(self, now: Readings) -> Floats:
@@ -77,7 +71,7 @@ class BulletInvertedDoublePendulum(BulletPlant):
 
 
 def _upper_pole(now: Readings) -> tuple[Floats, Floats]:
-    """Return x and y `[M]` of the upper pole's centre [m]; to ask PyBullet for it would cost a tenth of a step."""
+    """Return x and y `[M]` of the upper pole's centre [m], faster than PyBullet does."""
     cart, lower, upper = now.position.T
     x = cart + POLE * (sin(lower) + sin(lower + upper) / 2)
     y = POLE * (cos(lower) + cos(lower + upper) / 2)

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from replaybench.data.kernels import elementwise
 from replaybench.envs.bullet.model import Floats, Model, Readings
-from replaybench.envs.bullet.plant import BulletPlant
-from replaybench.envs.bullet.task import INTERVAL
+from replaybench.envs.bullet.plant import INTERVAL, BulletPlant
 
 ELBOW: Final = 3.0  # its range is ± this [rad]
 SPEED_SCALE: Final = 0.1  # of joint speeds [s/rad], in observations and in the cost of electricity alike
@@ -25,9 +24,7 @@ STUCK: Final = -0.1  # while the elbow is at an end of its range
 class BulletReacher(BulletPlant):
     """Two links of 0.1 m without gravity; never ends before its 150 samples (Roboschool).
 
-    One physics step per sample, as there; the parameter `substeps` makes it finer. The shoulder's angle is observed by
-    its sine and cosine. PyBullet's port takes those of 1 − 2 θ, as if the unlimited shoulder had a range, which makes
-    opposite arms look alike: that is not followed.
+    The shoulder's angle θ is observed by its sine and cosine; PyBullet's port has those of 1 − 2 θ instead.
     """
 
     target_range: float = 0.27  # the target is within ± this of the shoulder, along x and y [m]
@@ -56,28 +53,20 @@ class BulletReacher(BulletPlant):
 
     @property
     def observation_limit(self) -> tuple[float, ...]:
-        """Twice what the arm can reach; speeds: Bullet's own limit of 100 rad/s."""
+        # Twice the reach of the arm, and Bullet's own limit of 100 rad/s.
         return (1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 10.0, 2.0, 10.0)
 
     def starts(self, uniform: Floats) -> Floats:
-        """Return the joints' positions at the start of episodes `[n, 4]`, the target's last."""
         spread = [self.start_noise, self.start_noise, self.target_range, self.target_range]
         return (2.0 * uniform - 1.0) * spread
 
     def observe(self, now: Readings) -> Floats:
-        """Return physical states `[M, 9]`."""
         (shoulder, elbow), speed, target = now.position.T, now.velocity.T, now.place[:, 1]
         away = now.place[:, 0] - target
         states = [
-            target[:, 0],
-            target[:, 1],
-            away[:, 0],
-            away[:, 1],
-            elementwise.cos(shoulder),
-            elementwise.sin(shoulder),
-            speed[0],
-            elbow,
-        ]
+            target[:, 0], target[:, 1], away[:, 0], away[:, 1], elementwise.cos(shoulder), elementwise.sin(shoulder),
+            speed[0], elbow,
+        ]  # fmt: skip
         return np.stack([*states, speed[1]], axis=1)
 
     def reward(self, before: Readings, now: Readings, action: Floats) -> tuple[Floats, NDArray[np.bool_]]:

@@ -1,7 +1,6 @@
-"""Hopper, Walker2d, HalfCheetah and Ant, as Roboschool has them, in PyBullet.
+"""Hopper, Walker2d, HalfCheetah and Ant of Roboschool in PyBullet, rewarded for progress towards a flag.
 
-Each earns what it comes nearer to a flag a kilometre away. De Bruin et al. (2018, section 8.5) learn these tasks;
-readings where that paper and Roboschool's ports leave a choice are stated at the code they concern.
+De Bruin et al. (2018, section 8.5) learn these tasks.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ from numpy.typing import NDArray
 from replaybench.data.errors import UserError
 from replaybench.data.kernels import elementwise
 from replaybench.envs.bullet.model import Floats, Model, Readings
-from replaybench.envs.bullet.plant import BulletPlant
-from replaybench.envs.bullet.task import INTERVAL
+from replaybench.envs.bullet.plant import INTERVAL, BulletPlant
 
 TARGET: Final = 1000.0  # distance of the flag along x [m]
 SPEED_SCALE: Final = 0.1  # of joint speeds [s/rad], in observations and in the cost of electricity alike
@@ -27,36 +25,30 @@ AT_LIMIT: Final = 0.99  # of the way from the middle of a joint's range to its e
 JOINT_AT_LIMIT: Final = -0.2  # per joint
 FOOT_COLLISION: Final = -1.0  # per foot
 _GENERAL: Final = (  # name, unit, scale
-    ("height", "m", 1.0),
-    ("sine of bearing", "1", 1.0),
-    ("cosine of bearing", "1", 1.0),
-    ("forward velocity", "m/s", 1 / 0.3),
-    ("sideways velocity", "m/s", 1 / 0.3),
-    ("vertical velocity", "m/s", 1 / 0.3),
-    ("roll", "rad", 1.0),
-    ("pitch", "rad", 1.0),
-)
+    ("height", "m", 1.0), ("sine of bearing", "1", 1.0), ("cosine of bearing", "1", 1.0),
+    ("forward velocity", "m/s", 1 / 0.3), ("sideways velocity", "m/s", 1 / 0.3), ("vertical velocity", "m/s", 1 / 0.3),
+    ("roll", "rad", 1.0), ("pitch", "rad", 1.0),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class Walker(BulletPlant):
-    """Base class of the four: a subclass gives tables, and says what it is to be alive.
+    """Base class of the four: a subclass gives tables and `alive`.
 
     Observed are the height above that at the start, the bearing of the flag, the velocity in the frame turned by the
     yaw, roll and pitch, each joint's angle relative to its range and its speed, and which feet touch the floor: all
-    clipped to ±5. Roboschool shows the contacts of the sample before; here they are as new as all else, so that what
-    is seen does not depend on the rate.
+    clipped to ±5. Contacts are those of the present sample, not of the one before as in Roboschool.
     """
 
     substeps: float = 4.0
     start_noise: float = 0.1  # joints start within ± this [rad]
-    place: str = "links"  # mean of what a walker's place is: all "links", as in Roboschool, or "bodies" alone
+    place: str = "links"  # a walker's place is the mean of all "links", as in Roboschool, or of "bodies" alone
 
     file: ClassVar[str]
     joints: ClassVar[dict[str, tuple[float, float, float]]]
     """Lower and upper end [rad] of each joint's range, and its greatest torque [N m]."""
     links: ClassVar[tuple[str, ...]]
-    """The bodies beside the torso."""
+    """The bodies without the torso."""
     helpers: ClassVar[tuple[str, ...]]
     """Links without mass that Bullet puts between the bodies, one for each degree of freedom but the last."""
     feet: ClassVar[tuple[str, ...]]
@@ -96,20 +88,16 @@ class Walker(BulletPlant):
 
     @property
     def _counted(self) -> int:
-        """How many of the parts count for the walker's place."""
         return len(self.links) + (len(self.helpers) if self.place == "links" else 0)
 
     @property
     def observation_limit(self) -> tuple[float, ...]:
-        """Roboschool's, in normalised units."""
         return (5.0,) * len(self.state_names)
 
     def starts(self, uniform: Floats) -> Floats:
-        """Return the joints' positions at the start of episodes `[n, J]`."""
         return self.start_noise * (2.0 * uniform - 1.0)
 
     def observe(self, now: Readings) -> Floats:
-        """Return physical states `[M, S]`."""
         yaw = now.attitude[:, 2]
         x, y = _middle(now, self._counted)
         bearing = elementwise.arctan2(-y, TARGET - x) - yaw
@@ -122,7 +110,7 @@ class Walker(BulletPlant):
         return np.concatenate([np.stack(general, axis=1), now.attitude[:, :2], joints, now.on_ground], axis=1)
 
     def reward(self, before: Readings, now: Readings, action: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return the terms of the reward `[M, 5]` and who has fallen `[M]`.
+        """Return the terms of the reward `[M, 5]` and which members have fallen `[M]`.
 
         `±1 + (d − d′)/0.0165 − 2 mean|a q̇/10| − 0.1 mean a² − 0.2 n − c`: alive or not; `d` and `d′` [m] the
         distances from the flag before and after; normalised torques `a`, joint speeds `q̇` [rad/s]; `n` joints at an
@@ -147,16 +135,15 @@ class Walker(BulletPlant):
         return terms, ~alive
 
     def alive(self, now: Readings) -> NDArray[np.bool_]:
-        """Return who is still up `[M]`."""
+        """Return which members are still up `[M]`."""
         upright: NDArray[np.bool_] = (now.root[:, 2] > 0.8) & (np.abs(now.attitude[:, 1]) < 1.0)
         return upright
 
 
 def _middle(now: Readings, parts: int) -> tuple[Floats, Floats]:
-    """Return x and y `[M]` of the mean place of the torso and the first so many parts [m]: the place of a walker.
+    """Return x and y `[M]` of the mean place of the torso and the first `parts` [m].
 
-    Roboschool (`load_robot_joints`, `calc_state`) counts every link, helpers included, which weighs the torso and the
-    upper ends of the limbs more than their ends; in hopper and walker most progress of a fall is theirs.
+    Roboschool (`load_robot_joints`, `calc_state`) counts every link, helpers included.
     """
     total = now.root[:, :2] + now.place[:, :parts, :2].sum(axis=1)
     return total[:, 0] / (parts + 1), total[:, 1] / (parts + 1)
@@ -230,7 +217,6 @@ class BulletHalfCheetah(Walker):
     start_height = 0.7
 
     def alive(self, now: Readings) -> NDArray[np.bool_]:
-        """Return who still runs on its feet `[M]`."""
         others = [place for place, name in enumerate(self.feet) if not name.endswith("foot")]
         leaning = ~(np.abs(now.attitude[:, 1]) < 1.0)
         on_knees: NDArray[np.bool_] = leaning | now.on_ground[:, others].any(axis=1)
@@ -258,6 +244,5 @@ class BulletAnt(Walker):
     start_height = 0.75
 
     def alive(self, now: Readings) -> NDArray[np.bool_]:
-        """Return whose torso is off the floor `[M]`."""
         up: NDArray[np.bool_] = now.root[:, 2] > 0.26
         return up

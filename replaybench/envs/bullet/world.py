@@ -1,7 +1,4 @@
-"""One member of a PyBullet plant: a physics client of its own, with a robot in it.
-
-This is the only file that calls PyBullet. It moves and reads; what the readings are worth is said elsewhere.
-"""
+"""One member of a PyBullet plant: a physics client of its own, with a robot in it. Only this file calls PyBullet."""
 
 from __future__ import annotations
 
@@ -66,11 +63,7 @@ def model_files(model: Model) -> list[Path]:
 
 
 class World:
-    """A robot, its floor and its physics client.
-
-    Args:
-        model: what to load.
-    """
+    """A robot, its floor and its physics client."""
 
     def __init__(self, model: Model) -> None:
         self._bullet = bullet = pybullet()
@@ -92,10 +85,9 @@ class World:
         self._call(self._bullet.setPhysicsEngineParameter, fixedTimeStep=interval, numSubSteps=substeps)
 
     def restart(self, positions: Sequence[float]) -> None:
-        """Bring everything to rest as it was loaded, the joints at `positions`, with nothing remembered.
+        """Bring everything to rest as it was loaded, the joints at `positions`.
 
-        PyBullet's saved state holds the contacts and what the solver starts from; a test shows that an episode after
-        it equals that of a fresh client, bit for bit.
+        PyBullet's saved state includes contacts and the solver's start: an episode equals that of a fresh client.
         """
         self._call(self._bullet.restoreState, self._restarted)
         for (body, joint), position in zip(self._placed, positions, strict=True):
@@ -111,10 +103,10 @@ class World:
         bullet.stepSimulation(client)
 
     def read(self, *, touching: bool = True) -> list[float]:
-        """Return the readings `[R]`, all of one instant: links are asked for anew, else they are a physics step behind.
+        """Return the readings `[R]` of one instant: links are computed anew, else they are a physics step behind.
 
         Args:
-            touching: False for no contacts; until its next step, PyBullet goes on telling those before a restart.
+            touching: False for no contacts; until its next step, PyBullet returns those before a restart.
         """
         bullet, client, feet = self._bullet, self.client, self._feet
         joints = bullet.getJointStates(self._body, self._joints, client)
@@ -193,7 +185,6 @@ class World:
         self._grey = []
 
     def _places(self, links: list[tuple[int, list[int]]]) -> list[float]:
-        """Return the places of links, one after the other."""
         values: list[float] = []
         for body, numbers in links:
             for link in self._bullet.getLinkStates(body, numbers, 0, 1, self.client):
@@ -201,7 +192,6 @@ class World:
         return values
 
     def _read_root(self, body: int, link: int) -> tuple[Sequence[float], Sequence[float], Sequence[float]]:
-        """Return place, attitude as a quaternion, and velocity."""
         bullet, client = self._bullet, self.client
         if link < 0:
             place, attitude = bullet.getBasePositionAndOrientation(body, client)
@@ -210,7 +200,6 @@ class World:
         return state[0], state[1], state[6]
 
     def _middle(self) -> Sequence[float]:
-        """Return the point in the middle of a picture."""
         if self._model.look_at or self._root is None:
             return self._model.look_at
         return self._read_root(*self._root)[0]

@@ -6,24 +6,15 @@ Models, rewards and starts are dm_control's, which publishes its authors' later 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import chain
 from typing import Final
 
-from replaybench.envs.dm_suite.plant import Signals, SuitePlant
+from replaybench.envs.dm_suite.plant import SuitePlant
+from replaybench.envs.interface.plant import Observed, positions, velocities
 
 
-def _angles(joints: Iterable[str]) -> Signals:
-    return tuple((joint, "rad") for joint in joints)
-
-
-def _rates(joints: Iterable[str]) -> Signals:
-    return tuple((f"velocity of {joint}", "rad/s") for joint in joints)
-
-
-def _along(what: str, unit: str, axes: str = "xyz") -> Signals:
-    return tuple((f"{what} {axis}", unit) for axis in axes)
+def _along(what: str, unit: str) -> tuple[Observed, ...]:
+    return tuple(Observed(f"{what} {axis}", unit) for axis in "xyz")
 
 
 _CHEETAH: Final = ("bthigh", "bshin", "bfoot", "fthigh", "fshin", "ffoot")
@@ -57,12 +48,13 @@ class AcerCartpole(SuitePlant):
     name = "AcerCartpole"
     task = ("cartpole", "swingup_sparse")
     physics_step = 0.01
-    frequency = 100.0
-    shows = (
-        *(("slider", "m"), ("cos hinge", "1"), ("sin hinge", "1")),
-        *(("velocity of slider", "m/s"), ("velocity of hinge", "rad/s")),
+    frame_skip = 1
+    observes = (
+        *positions(("slider",), ("slider",)),
+        *(Observed(f"{function} hinge", "1") for function in ("cos", "sin")),
+        *velocities(("slider", "hinge"), ("slider",)),
     )
-    actuators = ("slide",)
+    actuated = ("slide",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,12 +64,12 @@ class AcerCheetah(SuitePlant):
     name = "AcerCheetah"
     task = ("cheetah", "run")
     physics_step = 0.01
-    frequency = 100.0
-    shows = (
-        *(("rootz", "m"), *_angles(("rooty", *_CHEETAH))),
-        *(("velocity of rootx", "m/s"), ("velocity of rootz", "m/s"), *_rates(("rooty", *_CHEETAH))),
+    frame_skip = 1
+    observes = (
+        *positions(("rootz", "rooty", *_CHEETAH), ("rootz",)),
+        *velocities(("rootx", "rootz", "rooty", *_CHEETAH), ("rootx", "rootz")),
     )
-    actuators = _CHEETAH
+    actuated = _CHEETAH
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,12 +79,12 @@ class AcerFish(SuitePlant):
     name = "AcerFish"
     task = ("fish", "swim")
     physics_step = 0.004
-    frequency = 25.0
-    shows = (
-        *(*_angles(_FISH), ("upright", "1"), *_along("target", "m")),
-        *(*_along("velocity of root", "m/s"), *_along("turning of root", "rad/s"), *_rates(_FISH)),
+    frame_skip = 10
+    observes = (
+        *(*positions(_FISH), Observed("upright", "1"), *_along("target", "m")),
+        *(*_along("velocity of root", "m/s"), *_along("turning of root", "rad/s"), *velocities(_FISH)),
     )
-    actuators = ("tail", "tail_twist", "fins_flap", "finleft_pitch", "finright_pitch")
+    actuated = ("tail", "tail_twist", "fins_flap", "finleft_pitch", "finright_pitch")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,12 +97,12 @@ class AcerWalker(SuitePlant):
     name = "AcerWalker"
     task = ("walker", "run")
     physics_step = 0.0025
-    frequency = 40.0
-    shows = (
-        *chain.from_iterable(((f"cos {body}", "1"), (f"sin {body}", "1")) for body in _WALKER_BODIES),
-        *(("height", "m"), ("velocity of rootz", "m/s"), ("velocity of rootx", "m/s"), *_rates(("rooty", *_WALKER))),
+    frame_skip = 10
+    observes = (
+        *(Observed(f"{function} {body}", "1") for body in _WALKER_BODIES for function in ("cos", "sin")),
+        *(Observed("height", "m"), *velocities(("rootz", "rootx", "rooty", *_WALKER), ("rootz", "rootx"))),
     )
-    actuators = _WALKER
+    actuated = _WALKER
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,11 +112,11 @@ class AcerHumanoid(SuitePlant):
     name = "AcerHumanoid"
     task = ("humanoid", "stand")
     physics_step = 0.005
-    frequency = 40.0
-    shows = (
-        *(*_angles(_HUMANOID), ("height of head", "m")),
-        *chain.from_iterable(_along(f"{s} {limb}", "m") for s in ("left", "right") for limb in ("hand", "foot")),
+    frame_skip = 5
+    observes = (
+        *(*positions(_HUMANOID), Observed("height of head", "m")),
+        *(entry for s in ("left", "right") for limb in ("hand", "foot") for entry in _along(f"{s} {limb}", "m")),
         *(*_along("upwards", "1"), *_along("velocity of mass", "m/s")),
-        *(*_along("velocity of root", "m/s"), *_along("turning of root", "rad/s"), *_rates(_HUMANOID)),
+        *(*_along("velocity of root", "m/s"), *_along("turning of root", "rad/s"), *velocities(_HUMANOID)),
     )
-    actuators = _HUMANOID_MOTORS
+    actuated = _HUMANOID_MOTORS

@@ -1,7 +1,4 @@
-"""Pictures of the drafting task: vorticity, cylinder, ellipse, box, action; imported only when something is rendered.
-
-Both engines draw here, so that what they show can be compared: blue water turns clockwise, red counter-clockwise.
-"""
+"""Pictures of the drafting task: vorticity (blue is clockwise), cylinder, ellipse, box and action."""
 
 from __future__ import annotations
 
@@ -9,13 +6,12 @@ import math
 from typing import Any, Final
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap
-from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse, FancyArrowPatch, Rectangle, Wedge
 from numpy.typing import NDArray
 
 from replaybench.envs.flow.plant import SEMI_MAJOR, SEMI_MINOR
+from replaybench.envs.interface.canvas import Picture
 
 VIEW: Final = (-1.0, 6.0, -1.75, 1.75)  # lowest and highest x, lowest and highest y [D]
 PIXELS: Final = (640, 320)
@@ -30,17 +26,12 @@ _WATER: Final = LinearSegmentedColormap.from_list(
 _BODY, _ACTION = "#26323f", "#e08a00"
 
 
-class FlowPicture:
-    """One figure of 640 × 320 pixels, changed for every frame.
-
-    Args:
-        box: where the ellipse's centre must stay, as `Drafting.box`.
-    """
+class FlowPicture(Picture):
+    """Pictures of 640 × 320 pixels with the bounds `Drafting.box`."""
 
     def __init__(self, box: tuple[float, float, float]) -> None:
+        super().__init__(*PIXELS)
         left, right, bottom, top = VIEW
-        self._figure = Figure(figsize=(PIXELS[0] / 100, PIXELS[1] / 100), dpi=100)
-        self._canvas: Any = FigureCanvasAgg(self._figure)  # its methods carry no types
         self._axes = axes = self._figure.add_axes((0, 0, 1, 1))
         axes.set(xlim=(left, right), ylim=(bottom, top))
         axes.axis("off")
@@ -92,5 +83,4 @@ class FlowPicture:
             (x + TORQUE_RADIUS * math.cos(end), y + TORQUE_RADIUS * math.sin(end)),
         )
         self._torque.set_connectionstyle("arc3", rad=math.tan(sweep / 4))
-        self._canvas.draw()
-        return np.asarray(self._canvas.buffer_rgba())[..., :3].copy()
+        return self.pixels()

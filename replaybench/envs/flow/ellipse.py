@@ -1,9 +1,8 @@
-"""A rigid ellipse that is carried, pushed and turned by a given flow: quasi-steady forces and added mass.
+"""A rigid ellipse in a given flow: quasi-steady forces and added mass.
 
-How strongly it is stands in `replaybench.envs.flow.laws`; kernels get these numbers as records `law`. The ellipse feels
-the flow at two points of its chord, and its nearness may weaken the shedding that makes the flow: one state, the
-coupling κ, multiplies all cross-stream motion of the water. Body axes are ξ along the chord and η normal to it; the
-angle θ turns from x to ξ, counter-clockwise.
+Kernels get the constants of `replaybench.envs.flow.laws` as records `law`. The flow acts at two points of the chord. A
+near ellipse weakens the shedding: the coupling κ multiplies all cross-stream motion of the water. Body axes are ξ along
+the chord and η normal to it; the angle θ turns from x to ξ, counter-clockwise.
 """
 
 from __future__ import annotations

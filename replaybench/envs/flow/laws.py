@@ -1,10 +1,8 @@
-"""The numbers by which an ellipse feels a vortex wake, in two versions, and how an episode's own are drawn.
+"""Constants of the forces on an ellipse in a vortex wake, in two versions, and their variation between episodes.
 
-Both are fitted to the Navier–Stokes twin at Re = 400. `HELD` is what acts on an ellipse that is held, or drifts slowly.
-`FREE` is fitted to what a free ellipse does within an action, while policies drive it: water that swings to and fro
-across the chord drags it along far more than a steady stream does, in proportion to the slip, and its own wake and
-boundary layer hide from its sensors most of what flows along them. A policy that was evolved with `HELD` is lost in the
-twin within ten actions; with `FREE`, in disturbed episodes, it stays (`benchmarks/flow/flow_transfer.py`).
+Both are fitted to the Navier–Stokes solver at Re = 400: `HELD` to an ellipse that is held or drifts slowly, `FREE` to
+the motion of a free ellipse within an action. Policies learned with `HELD` fail in the solver within ten actions; with
+`FREE`, in disturbed episodes, they last (`benchmarks/flow/flow_transfer.py`).
 """
 
 from __future__ import annotations
@@ -23,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class Laws(NamedTuple):
-    """What an ellipse feels, in body axes: ξ along the chord, η normal to it; units of D, U and the water's density ρ.
+    """Constants in body axes: ξ along the chord, η normal to it; units of D, U and the water's density ρ.
 
-    Kernels take them as records of `LAWS`, a member's each.
+    Kernels take them as records of `LAWS`, one for each member.
     """
 
     inertia_along: float  # mass and added mass along ξ [ρD²]
@@ -52,49 +50,17 @@ class Laws(NamedTuple):
 
 LAWS: Final = np.dtype([(name, np.float64) for name in Laws._fields])
 HELD: Final = Laws(
-    inertia_along=0.157 + 0.142,
-    inertia_across=0.157 + 0.785,
-    inertia_turning=0.0328,
-    turning_lift=0.38,
-    normal_linear=2.0,
-    normal_cubic=2.28,
-    cross_drag=0.0,
-    skin_friction=0.127,
-    munk_bluff=0.140,
-    munk_slender=0.344,
-    turning_drag=0.018,
-    carried=1.0,
-    always_weaker=0.30,
-    near_weaker=0.275,
-    strength=1.0,
-    period=PERIOD,
-    ends_along=1.0,
-    ends_across=1.0,
-    sides_along=1.0,
-    sides_across=1.0,
-)
+    inertia_along=0.157 + 0.142, inertia_across=0.157 + 0.785, inertia_turning=0.0328, turning_lift=0.38,
+    normal_linear=2.0, normal_cubic=2.28, cross_drag=0.0, skin_friction=0.127, munk_bluff=0.140, munk_slender=0.344,
+    turning_drag=0.018, carried=1.0, always_weaker=0.30, near_weaker=0.275, strength=1.0, period=PERIOD,
+    ends_along=1.0, ends_across=1.0, sides_along=1.0, sides_across=1.0,
+)  # fmt: skip
 FREE: Final = Laws(
-    inertia_along=0.299,
-    inertia_across=0.816,
-    inertia_turning=0.042,
-    turning_lift=0.0,
-    normal_linear=0.0,
-    normal_cubic=0.0,
-    cross_drag=2.24,
-    skin_friction=0.214,
-    munk_bluff=0.150,
-    munk_slender=0.0,
-    turning_drag=0.064,
-    carried=0.49,
-    always_weaker=0.0,
-    near_weaker=0.0,
-    strength=1.0,
-    period=4.61,
-    ends_along=0.34,
-    ends_across=0.67,
-    sides_along=0.55,
-    sides_across=0.04,
-)
+    inertia_along=0.299, inertia_across=0.816, inertia_turning=0.042, turning_lift=0.0, normal_linear=0.0,
+    normal_cubic=0.0, cross_drag=2.24, skin_friction=0.214, munk_bluff=0.150, munk_slender=0.0, turning_drag=0.064,
+    carried=0.49, always_weaker=0.0, near_weaker=0.0, strength=1.0, period=4.61, ends_along=0.34, ends_across=0.67,
+    sides_along=0.55, sides_across=0.04,
+)  # fmt: skip
 BY_FIDELITY: Final = {"wake": HELD, "free-wake": FREE}
 FELT: Final = (
     *("inertia_along", "inertia_across", "inertia_turning", "normal_linear", "normal_cubic", "cross_drag"),
@@ -105,20 +71,18 @@ FELT: Final = (
 
 
 def records(laws: Laws, count: int) -> NDArray[np.void]:
-    """Return the same laws for so many members, `[count]` of dtype `LAWS`."""
+    """Return the same laws for `count` members, `[count]` of dtype `LAWS`."""
     return np.full(count, np.array(tuple(laws), LAWS))
 
 
 def vary(
     records: NDArray[np.void], laws: Laws, spreads: Mapping[str, float], draws: Stream, chosen: NDArray[np.bool_]
 ) -> None:
-    """Draw the chosen members' laws of an episode: each times e^(±spread), uniform in its logarithm.
-
-    Nothing is drawn where nothing varies.
+    """Multiply the chosen members' laws by e^(±spread), uniform in the logarithm; draw only where a spread is positive.
 
     Args:
         records: of all members `[M]`, dtype `LAWS`, changed in place.
-        laws: in the middle.
+        laws: the middle values.
         spreads: by field, the largest logarithm of its factor.
         draws: the members' random numbers.
         chosen: which members, `[M]`.

@@ -1,7 +1,6 @@
 """The drafting task: a free ellipse keeps its place in the wake of a cylinder with as little actuation as it can.
 
-Two engines play it, a tabulated vortex wake and a Navier–Stokes solver; what both must agree on stands here: the box,
-the start, the reward, the action's unit and the observation. How the water moves is theirs.
+A tabulated vortex wake and a Navier–Stokes solver move the water; box, start, reward, units and sensors are common.
 """
 
 from __future__ import annotations
@@ -47,21 +46,16 @@ class Drafting(Plant):
     """An ellipse in the wake of a D-section cylinder at Re = 400 (Novati & Koumoutsakos 2019, section 5.4).
 
     Lengths are in cylinder diameters D, speeds in units of the stream U, times in T = D/U, the density is 1; rates in
-    "Hz" are actions per T. All is seen from the cylinder, whose flat face lies at x = 0; the stream runs along +x. An
-    action `a = (f_x, f_y, τ)` is held for a sample and puts the force `(f_x, f_y) F₀` and the torque `τ τ₀` on the
-    ellipse. Each step costs `‖a‖²` times the length of the sample [T]: at the default rate, one action per T, that is
-    the paper's reward, and at other rates the cost of a time in the wake stays what it was. The centre leaving the box,
-    at any instant, ends the task with −100 in place of that step's cost. The ellipse starts at rest, behind a wake of
-    random phase, which it cannot observe.
+    "Hz" are actions per T. The cylinder's flat face lies at x = 0; the stream runs along +x. An action `a = (f_x, f_y,
+    τ)`, |a| ≤ 2, is held for a sample and puts the force `(f_x, f_y) F₀` and the torque `τ τ₀` on the ellipse; by
+    default F₀ = 0.25 ρU²D and τ₀ = F₀ D/2. Each step costs `‖a‖²` times the length of the sample [T], which is the
+    paper's reward at the default rate of one action per T. When the centre leaves the box, the task ends with −100 in
+    place of that step's cost. The ellipse starts at rest, behind a wake of random phase, which it cannot observe.
 
-    The two tabulated wakes differ in what the ellipse feels of them (`replaybench.envs.flow.laws`): what is learned in
-    the free wake carries over to the Navier–Stokes twin if it does not rest on numbers which are not known well, what
-    is learned in the other does not. For that an episode's numbers may be its own: `*_spread` are the largest
-    logarithms of the factors that are drawn at its start, 0.2 for up to 22 % more or 18 % less. `phase_noise` makes the
-    street irregular, and `reading_noise` stands for what the ellipse's own boundary layer does to its sensors.
-
-    By the default unit F₀ = 0.25 ρU²D and τ₀ = F₀ D/2, holding station in the free stream costs 0.26 per T. |a| ≤ 2 in
-    either unit.
+    The two tabulated wakes differ in the forces on the ellipse (`replaybench.envs.flow.laws`). `*_spread` are the
+    largest logarithms of random factors on these for each episode, 0.2 for up to 22 % more or 18 % less; `phase_noise`
+    makes the street irregular, and `reading_noise` stands for the influence of the boundary layer on the sensors.
+    Policies learned with them in the free wake carry over to the Navier–Stokes solver.
     """
 
     fidelity: str = "wake"  # "wake", "free-wake": tabulated vortices; "navier-stokes": the flow itself
@@ -123,17 +117,17 @@ class Drafting(Plant):
 
     @property
     def box(self) -> tuple[float, float, float]:
-        """Where the ellipse's centre must stay: lowest x, highest x, highest |y|. [D]"""
+        """Bounds of the ellipse's centre: lowest x, highest x, highest |y|. [D]"""
         return 1.0, _REVISIONS[self.revision][0], 1.0
 
     @property
     def forces(self) -> tuple[float, float, float]:
-        """What an action is counted in: force, force, torque. [ρU²D, ρU²D, ρU²D²]"""
+        """Units of an action: force, force, torque. [ρU²D, ρU²D, ρU²D²]"""
         return _UNITS[self.action_unit]
 
     @property
     def start_range(self) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
-        """Where an episode starts: x, y [D] and θ [rad] in the middle, and how far they go to both sides."""
+        """Middle of the start's x, y [D] and θ [rad], and their largest deviations."""
         return (2.0, 0.0, 0.0), (0.5, 0.5, _REVISIONS[self.revision][1])
 
     @property
@@ -143,26 +137,17 @@ class Drafting(Plant):
         return {"strength": self.strength_spread, "period": self.period_spread, **loads}
 
     def start(self, draws: Stream, chosen: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Draw where the chosen members `[M]` start.
-
-        Returns:
-            The poses float64 `[n, 3]` (x, y [D], θ [rad]) and the wake's phases float64 `[n]` in [0, 1), n members.
-        """
+        """Draw poses `[n, 3]` (x, y [D], θ [rad]) and phases of the wake `[n]` in [0, 1) for the chosen members."""
         drawn = draws.uniform(4, chosen)
         middle, spread = self.start_range
         poses: NDArray[np.float64] = np.array(middle) + np.array(spread) * (2.0 * drawn[:, :3] - 1.0)
         return poses, drawn[:, 3]
 
     def engine(self, num_envs: int, frequency: float) -> Engine:
-        """Return what moves `num_envs` members, sampled at `frequency` [1/T]."""
         made: Engine = self._engine_class()(self, num_envs, frequency)
         return made
 
     def made_of(self) -> str:
-        """Return a digest of the source of the chosen fidelity, with the numbers that the task gives it.
-
-        Where the task is from a file of a user's own, that counts, too.
-        """
         digest: str = self._engine_class().made_of()
         given = f"{self.box} {self.forces} {self.start_range} {BY_FIDELITY.get(self.fidelity)}"
         return f"{digest} {given} {made_of(type(self))}".rstrip()

@@ -25,21 +25,16 @@ if TYPE_CHECKING:
 class VortexWake(Engine):
     """M ellipses in M wakes (`replaybench.envs.flow.ellipse`, `replaybench.envs.flow.vortex_wake`).
 
-    Args:
-        plant: the task.
-        num_envs: number of members M.
-        frequency: actions per T.
-
     Attributes:
-        state: float64 `[M, 8]`: x, y [D], θ [rad], velocity [U], Ω [U/D], coupling κ and phase of the wake; these two
-            are hidden from agents.
+        state: float64 `[M, 8]`: x, y [D], θ [rad], velocity [U], Ω [U/D], and hidden coupling κ and phase of the wake.
         applied: float64 `[M, 3]`, the last action.
-        laws: of dtype `LAWS`, `[M]`: what each ellipse feels in this episode.
+        laws: of dtype `LAWS`, `[M]`, of each ellipse in this episode.
     """
 
     def __init__(self, plant: Drafting, num_envs: int, frequency: float) -> None:
         super().__init__(num_envs, len(plant.state_names), frequency)
         self.plant = plant
+        self._substeps = max(1, math.ceil(1.0 / frequency / MAX_SUBSTEP - 1e-9))
         self.state = np.zeros((num_envs, STATES))
         self.applied = np.zeros((num_envs, 3))
         self.laws = records(BY_FIDELITY[plant.fidelity], num_envs)
@@ -48,16 +43,9 @@ class VortexWake(Engine):
 
     @staticmethod
     def made_of() -> str:
-        """Return a digest of the wake's and the ellipse's source."""
         return content_hash([fill_table, _advance, _observe, _settle])
 
-    def set_frequency(self, frequency: float) -> None:
-        """Act at another rate [1/T]; substeps stay at most `MAX_SUBSTEP` long."""
-        super().set_frequency(frequency)
-        self._substeps = max(1, math.ceil(1.0 / frequency / MAX_SUBSTEP - 1e-9))
-
     def restart(self, chosen: NDArray[np.bool_], draws: Stream) -> None:
-        """Put the chosen ellipses at rest, with the shedding as it settles behind that pose."""
         poses, phases = self.plant.start(draws, chosen)
         self.state[chosen] = 0.0
         self.state[chosen, :3] = poses
@@ -68,7 +56,6 @@ class VortexWake(Engine):
         self._observe(chosen)
 
     def advance(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> None:
-        """Advance the running ellipses by one sample; one that leaves the box stays where it left it."""
         sample = 1.0 / self.frequency
         if self.plant.phase_noise:
             gain = self.plant.phase_noise * math.sqrt(sample) * self.draws.normal(1, running)[:, 0]
@@ -86,12 +73,10 @@ class VortexWake(Engine):
             self.observed[chosen, -2 * len(SENSORS) :] += self.plant.reading_noise * readings
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """Return the ellipses and their wakes, what they feel, and the last action."""
         laws = self.laws.view(np.float64).reshape(len(self.laws), -1)
         return {"state": self.state.copy(), "laws": laws.copy(), "applied": self.applied.copy()}
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Continue from what `get_state` returned."""
         self.state[:] = state["state"]
         self.laws.view(np.float64).reshape(len(self.laws), -1)[:] = state["laws"]
         self.applied[:] = state["applied"]
@@ -101,7 +86,7 @@ class VortexWake(Engine):
         return {"actuation": (self.applied**2).sum(axis=1), "left": self.terminated.copy()}
 
     def frame(self, member: int) -> NDArray[np.uint8]:
-        """Return a picture uint8 `[320, 640, 3]` of a member and the street around it, as if nothing weakened it."""
+        """Return a picture uint8 `[320, 640, 3]` of a member in a street that nothing weakens."""
         from replaybench.envs.flow.drawing import VIEW, FlowPicture
 
         if self._picture is None:
@@ -113,20 +98,10 @@ class VortexWake(Engine):
 
 @kernel
 def _advance(
-    state: NDArray[np.float64],
-    laws: NDArray[np.void],
-    action: NDArray[np.float64],
-    running: NDArray[np.bool_],
-    unit: Any,
-    box: Any,
-    table: NDArray[np.float32],
-    sample: float,
-    substeps: int,
-    applied: NDArray[np.float64],
-    reward: NDArray[np.float64],
-    terminated: NDArray[np.bool_],
-    event: NDArray[np.int64],
-) -> None:
+    state: NDArray[np.float64], laws: NDArray[np.void], action: NDArray[np.float64], running: NDArray[np.bool_],
+    unit: Any, box: Any, table: NDArray[np.float32], sample: float, substeps: int, applied: NDArray[np.float64],
+    reward: NDArray[np.float64], terminated: NDArray[np.bool_], event: NDArray[np.int64],
+) -> None:  # fmt: skip
     for m in range(state.shape[0]):
         if running[m]:
             a, b, c = action[m, 0], action[m, 1], action[m, 2]
@@ -139,12 +114,9 @@ def _advance(
 
 @kernel
 def _observe(
-    state: NDArray[np.float64],
-    laws: NDArray[np.void],
-    chosen: NDArray[np.bool_],
-    table: NDArray[np.float32],
+    state: NDArray[np.float64], laws: NDArray[np.void], chosen: NDArray[np.bool_], table: NDArray[np.float32],
     observed: NDArray[np.float64],
-) -> None:
+) -> None:  # fmt: skip
     for m in range(state.shape[0]):
         if chosen[m]:
             observe(state[m], laws[m], table, observed[m])

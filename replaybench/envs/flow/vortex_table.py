@@ -1,8 +1,8 @@
-"""The vortex wake as a table over one period, and the interpolation that reads it.
+"""The vortex wake as a table over one period, and its interpolation.
 
-An ellipse asks for the flow eighty times per action, which is nearly all that a population's time goes to. What a node
-holds (u, v, Du/Dt, Dv/Dt) is therefore one vector of four lanes, and the weighted sum over the eight nodes around a
-point is written in LLVM IR through Numba's `intrinsic`, since Numba does not join scalar code into vectors by itself.
+Interpolation takes nearly all of a population's time. The four quantities of a node (u, v, Du/Dt, Dv/Dt) are therefore
+one vector, and the weighted sum over the eight nodes around a point is written in LLVM IR through Numba's `intrinsic`,
+since Numba does not vectorise such code.
 """
 
 from __future__ import annotations

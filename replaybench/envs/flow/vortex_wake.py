@@ -1,11 +1,8 @@
 """The wake of the D-section cylinder at Re = 400 as a street of Lamb–Oseen vortices.
 
-The flow is prescribed: one vortex is shed every half period, grows, drifts downstream and diffuses, and a smoothed
-source stands for the cylinder. The numbers are fitted to the phase average of the Navier–Stokes twin. A population of
-thousands reads this flow from a table (`replaybench.envs.flow.vortex_table`).
-
-Lengths are in D, speeds in U, times in T = D/U. A phase is a time divided by the shedding period. This file knows no
-ellipse.
+One vortex is shed every half period, grows, drifts downstream and diffuses; a smoothed source stands for the cylinder.
+The numbers are fitted to the phase average of the Navier–Stokes solver. Lengths are in D, speeds in U, times in T =
+D/U; a phase is a time divided by the shedding period.
 """
 
 from __future__ import annotations

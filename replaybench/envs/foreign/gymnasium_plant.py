@@ -1,7 +1,7 @@
 """Any task that is registered with Gymnasium, as a plant: `gymnasium:HalfCheetah-v5`.
 
-What can be controlled here has a flat vector of numbers as observation, and as action a bounded one, or one or more
-choices; everything else is refused with the reason. The task's own time limit is the plant's episode.
+Observations must be flat vectors of numbers, actions bounded vectors, or one or more choices. The task's own time limit
+is the plant's episode.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Final, cast
+from typing import Any, ClassVar, Final, NamedTuple, cast
 
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
+from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError, nearest, unknown
 from replaybench.data.user_code.source_hash import made_of
 from replaybench.data.user_code.user_file import import_file, import_module, located
 from replaybench.envs.foreign.engine import Step, StepwiseEngine
-from replaybench.envs.foreign.gymnasium_spaces import TO_BOUND, action_range, handed_over, normalisation
 from replaybench.envs.interface.engine import Engine
 from replaybench.envs.interface.plant import Plant, Vector
 from replaybench.envs.mujoco.model import quiet
@@ -30,19 +31,32 @@ Environment = gymnasium.Env[Any, Any]
 _NUMBER: Final = int | float | np.integer | np.floating
 
 
+LARGEST_BOUND: Final = 1e6
+"""Observations with wider bounds count as unbounded and are not normalised."""
+
+TO_BOUND: Final = (
+    "register it with bounds, as in additional_wrappers=(TransformAction.wrapper_spec("
+    "func=lambda action: action, action_space=Box(-1, 1, (1,))),) for one action"
+)
+"""How to bound actions: Gymnasium's ClipAction and RescaleAction do not."""
+
+LARGEST_SEEN: Final = 1e6
+"""Unbounded observations are clipped to this, so that the observation space is finite."""
+
+Floats = tuple[float, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class GymnasiumPlant(Plant):
     """A task of Gymnasium; `plant_of` makes a subclass for each id.
 
     Observations with finite bounds and actions are normalised to [-1, 1] by their bounds; choices are spread over it in
-    their order. Rewards are the task's own.
-    The control rate is the task's own, too: from its time step, else from its frame rate, else 1 Hz, so that seconds
-    count steps.
+    their order. The control rate follows from the task's time step, else from its frame rate, else it is 1 Hz.
     """
 
     spec: ClassVar[EnvSpec]
     origins: ClassVar[tuple[Callable[..., Any], ...]]
-    """What makes an environment, and the classes of it and its wrappers."""
+    """The function that makes an environment, and the classes of the environment and its wrappers."""
     steps: ClassVar[int]
 
     discount = 0.99
@@ -50,34 +64,24 @@ class GymnasiumPlant(Plant):
     episode_metric = "return"
     reference_episodes = 10
 
-    @property
-    def observation_limit(self) -> tuple[float, ...]:
-        """Bound on |normalised observation|: 1 where the task bounds it."""
-        return self._limit
-
-    _limit: ClassVar[tuple[float, ...]]
-
     def steps_per_episode(self, frequency: float) -> int:
-        """Return the task's time limit; its rate cannot be changed."""
         if not abs(frequency - self.frequency) <= 1e-9 * self.frequency:
             raise UserError(f"{self.name} runs at {self.frequency:.12g} Hz and no other rate, not at {frequency:g} Hz")
         return self.steps
 
     def engine(self, num_envs: int, frequency: float) -> Engine:
-        """Return what moves `num_envs` members, each an environment of its own."""
         states = len(self.state_names)
         members = [_Member(_make(self.name, self.spec), self.name, states) for _ in range(num_envs)]
         return StepwiseEngine(members, states, len(self.action_names), self.steps, frequency)
 
     def made_of(self) -> str:
-        """Name Gymnasium's version, how the task is registered, and what its code is made of."""
         wrappers = [(wrapper.name, _settings(wrapper.kwargs)) for wrapper in self.spec.additional_wrappers]
-        about = (self.spec.id, _settled(self.spec.entry_point), _settings(self.spec.kwargs), wrappers, self.steps)
+        about = (self.spec.id, _as_text(self.spec.entry_point), _settings(self.spec.kwargs), wrappers, self.steps)
         return f"gymnasium {gymnasium.__version__}; {about}; {made_of(*self.origins)}"
 
 
 def plant_of(name: str) -> type[GymnasiumPlant]:
-    """Return the plant class of a task, the same for the same name; that of an edited file is another.
+    """Return the plant class of a task, the same for the same name and unchanged file.
 
     Args:
         name: `gymnasium:Name-v0`, with a namespace `gymnasium:space/Name-v0` where it has one, or
@@ -92,7 +96,7 @@ def plant_of(name: str) -> type[GymnasiumPlant]:
 
 @cache
 def _plant_of(name: str, _content: bytes) -> type[GymnasiumPlant]:
-    """Make the class; `_content` only tells an edited file from what it was."""
+    """Make the class; `_content` is only a key of the cache."""
     spec = _spec(name)
     env = _make(name, spec)
     try:
@@ -104,46 +108,34 @@ def _plant_of(name: str, _content: bytes) -> type[GymnasiumPlant]:
         env.close()
     if spec.max_episode_steps is None:
         raise UserError(f"{name} has no time limit; register it with max_episode_steps")
+    states, count = range(len(center)), len(actions.low)
     namespace = {
-        "__doc__": f"The task {spec.id} of Gymnasium.",
-        "__module__": __name__,
-        "name": name,
-        "spec": spec,
-        "origins": origins,
-        "steps": spec.max_episode_steps,
-        "state_names": tuple(f"observation {i}" for i in range(len(center))),
-        "state_units": ("–",) * len(center),
-        "action_names": tuple(f"action {i}" for i in range(len(actions.low))),
-        "action_units": ("–",) * len(actions.low),
-        "state_center": center,
-        "state_scale": scale,
-        "action_low": actions.low,
-        "action_high": actions.high,
-        "action_choices": actions.choices,
-        "zero_action": actions.nothing(),
-        "_limit": limit,
-        "frequency": frequency,
-        "episode_seconds": spec.max_episode_steps / frequency,
-    }
+        "__doc__": f"The task {spec.id} of Gymnasium.", "__module__": __name__, "name": name, "spec": spec,
+        "origins": origins, "steps": spec.max_episode_steps, "state_names": tuple(f"observation {i}" for i in states),
+        "state_units": ("–",) * len(states), "action_names": tuple(f"action {i}" for i in range(count)),
+        "action_units": ("–",) * count, "state_center": center, "state_scale": scale, "observation_limit": limit,
+        "action_low": actions.low, "action_high": actions.high, "action_choices": actions.choices,
+        "zero_action": actions.nothing(), "frequency": frequency, "episode_seconds": spec.max_episode_steps / frequency,
+    }  # fmt: skip
     return dataclass(frozen=True, kw_only=True)(type("GymnasiumTask", (GymnasiumPlant,), namespace))
 
 
 class _Member:
-    """One environment of a task, without Gymnasium's own time limit; it shows so many `states`."""
+    """One environment of a task with `states` observed numbers, without Gymnasium's time limit."""
 
     def __init__(self, env: Environment, task: str, states: int) -> None:
         self._env, self._command = env, handed_over(env.action_space)
         self._task, self._states, self._lost = task, states, False
 
     def restart(self, seed: int) -> Vector:
-        with self._told("reset"):
+        with self._named("reset"):
             observation, _ = self._env.reset(seed=seed)
             seen = np.asarray(observation, np.float64).reshape(-1)
         self._lost = False
         return self._checked("reset", seen)
 
     def advance(self, action: Vector) -> Step:
-        with self._told("step"):
+        with self._named("step"):
             observation, reward, terminated, truncated, _ = self._env.step(self._command(action))
             seen = np.asarray(observation, np.float64).reshape(-1)
             step = Step(self._checked("step", seen), float(reward), bool(terminated), bool(truncated))
@@ -153,7 +145,7 @@ class _Member:
         self._env.close()
 
     @contextlib.contextmanager
-    def _told(self, method: str) -> Iterator[None]:
+    def _named(self, method: str) -> Iterator[None]:
         try:
             yield
         except UserError:
@@ -162,7 +154,7 @@ class _Member:
             raise UserError(f"{self._task}: {method} fails: {type(error).__name__}: {_first_line(error)}") from error
 
     def _checked(self, method: str, seen: Vector) -> Vector:
-        """Note what is not a number: a run whose rewards are none is known as failed."""
+        """Check the size; NaN makes the following rewards NaN, so that the run counts as failed."""
         if seen.size != self._states:
             declared = f"its observation_space declares {self._states}"
             raise UserError(f"{self._task}: {method} returns an observation of size {seen.size}; {declared}")
@@ -171,7 +163,7 @@ class _Member:
 
 
 def _spec(name: str) -> EnvSpec:
-    """Find how a task is registered, after importing the module or file in front of its id."""
+    """Return the registered specification of a task, after importing the module or file in front of its id."""
     module, _, identifier = name.partition(":")[2].rpartition(":")
     if module.endswith(".py"):
         import_file(Path(module), "plant", name)
@@ -183,7 +175,7 @@ def _spec(name: str) -> EnvSpec:
 
 
 def _no_such_task(identifier: str) -> UserError:
-    """Offer that task in its other versions, else the nearest ids, else how to find one."""
+    """Return an error with other versions of that task, else the nearest ids, else how to find one."""
     known = {other.casefold(): other for other in gymnasium.registry if not other.startswith("replaybench/")}
     wanted = identifier.casefold()
     versions = [other for folded, other in known.items() if folded.rpartition("-v")[0] == wanted.rpartition("-v")[0]]
@@ -202,13 +194,13 @@ def _make(name: str, spec: EnvSpec) -> Environment:
         with quiet():
             return gymnasium.make(spec, max_episode_steps=-1, disable_env_checker=True)
     except Exception as error:
-        # Whatever a task's constructor raises, most often for want of a simulator, is the user's to mend.
+        # Whatever a task's constructor raises, most often because a simulator is missing.
         reason = f"{type(error).__name__}: {_first_line(error)}{_needed(spec, error)}"
         raise UserError(f"{name} cannot be made: {reason}") from error
 
 
 def _needed(spec: EnvSpec, error: Exception) -> str:
-    """Return the remedy: how to bound actions, or the command that installs what a task of Gymnasium itself lacks."""
+    """Return the remedy: how to bound actions, or the command that installs missing parts of Gymnasium."""
     if isinstance(error, ValueError | AssertionError) and "RescaleAction" in [w.name for w in spec.additional_wrappers]:
         return f"; RescaleAction takes bounded actions: {TO_BOUND}"
     module = str(spec.entry_point).partition(":")[0].split(".")
@@ -222,7 +214,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _origins(env: Environment, spec: EnvSpec) -> tuple[Callable[..., Any], ...]:
-    """Return what made an environment, the classes of the wrappers around it, and its own."""
+    """Return the maker of an environment, the classes of the wrappers around it, and its own."""
     maker = spec.entry_point
     found: list[Callable[..., Any]] = [load_env_creator(maker) if isinstance(maker, str) else cast(Any, maker)]
     while isinstance(env, gymnasium.Wrapper):
@@ -232,21 +224,95 @@ def _origins(env: Environment, spec: EnvSpec) -> tuple[Callable[..., Any], ...]:
 
 
 def _settings(kwargs: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """Return settings with their values in words."""
-    return [(name, _settled(value)) for name, value in sorted((kwargs or {}).items())]
+    return [(name, _as_text(value)) for name, value in sorted((kwargs or {}).items())]
 
 
-def _settled(value: Any) -> str:
-    """Return a value in words that are the same in every process and folder: functions and classes by name."""
+def _as_text(value: Any) -> str:
+    """Return a value as text that is the same in every process and folder: functions and classes by name."""
     if callable(value):
         return str(getattr(value, "__qualname__", type(value).__qualname__))
     return repr(value)
 
 
 def _frequency(env: Environment) -> float:
-    """Return the control rate [Hz] that a task tells: by its time step, its frame rate, or 1."""
+    """Return the control rate [Hz] of a task: from its time step, else its frame rate, else 1."""
     step = getattr(env.unwrapped, "dt", None)
     if isinstance(step, _NUMBER) and 0 < step < np.inf:
         return float(1 / step)
     rate = env.metadata.get("render_fps")
     return float(rate) if isinstance(rate, _NUMBER) and rate > 0 else 1.0
+
+
+class ActionRange(NamedTuple):
+    """The physical actions of a task, `[A]` each; `choices` is empty where they are continuous."""
+
+    low: Floats
+    high: Floats
+    choices: tuple[int, ...] = ()
+
+    def nothing(self) -> Floats:
+        """Return the action nearest to 0; of choices the middle one, the lower of two."""
+        if self.choices:
+            return tuple(low + (count - 1) // 2 for low, count in zip(self.low, self.choices, strict=True))
+        return tuple(min(max(0.0, low), high) for low, high in zip(self.low, self.high, strict=True))
+
+
+def action_range(name: str, space: Space[Any]) -> ActionRange:
+    """Return the range of the actions of the task `name`; raise `UserError` if they are not supported."""
+    if isinstance(space, Discrete):
+        return _choices(name, np.array([space.start]), np.array([space.n]))
+    if isinstance(space, MultiDiscrete) and space.nvec.ndim == 1:
+        return _choices(name, space.start, space.nvec)
+    supported = (
+        "supported are a one-dimensional Box (a flat vector of numbers), Discrete and MultiDiscrete; "
+        "Gymnasium's wrapper TransformAction can turn one of these into it"
+    )
+    box = _vector(name, "action", space, supported)
+    if not np.issubdtype(box.dtype, np.floating):
+        raise UserError(f"{name}: its actions are whole numbers ({box.dtype}) in a Box; {supported}")
+    if not (abs(box.low) < LARGEST_BOUND).all() or not (abs(box.high) < LARGEST_BOUND).all():
+        raise UserError(f"{name}: its actions are unbounded; {TO_BOUND}")
+    return ActionRange(_floats(box.low), _floats(box.high))
+
+
+def _choices(name: str, start: NDArray[Any], counts: NDArray[Any]) -> ActionRange:
+    if (counts < 2).any():
+        raise UserError(f"{name}: its action has one choice only, so that there is nothing to control")
+    return ActionRange(_floats(start), _floats(start + counts - 1), tuple(int(count) for count in counts))
+
+
+def handed_over(space: Space[Any]) -> Callable[[Vector], Any]:
+    """Return the function that turns a physical action `[A]` into one of the task's own type, within its bounds."""
+    dtype: Any = space.dtype
+    if isinstance(space, Discrete):
+        return lambda action: dtype.type(np.rint(action[0]))
+    if isinstance(space, MultiDiscrete):
+        return lambda action: np.rint(action).astype(dtype)
+    assert isinstance(space, Box)
+    low, high = space.low, space.high
+    # Rounding must not take an action out of the task's own bounds.
+    return lambda action: np.clip(action.astype(dtype), low, high)
+
+
+def normalisation(name: str, space: Space[Any]) -> tuple[Floats, Floats, Floats]:
+    """Return center, scale and limit of each component of the observation; raise `UserError` unless it is a vector."""
+    supported = "supported is a one-dimensional Box (a flat vector of numbers)"
+    if space.is_np_flattenable:
+        supported += "; register it with additional_wrappers=(FlattenObservation.wrapper_spec(),)"
+    box = _vector(name, "observation", space, supported)
+    low, high = box.low.astype(np.float64), box.high.astype(np.float64)
+    bounded = (abs(low) < LARGEST_BOUND) & (abs(high) < LARGEST_BOUND) & (low < high)
+    center = np.where(bounded, (np.where(bounded, low, 0) + np.where(bounded, high, 0)) / 2, 0.0)
+    scale = np.where(bounded, (np.where(bounded, high, 2) - np.where(bounded, low, 0)) / 2, 1.0)
+    return _floats(center), _floats(scale), _floats(np.where(bounded, 1.0, LARGEST_SEEN))
+
+
+def _vector(name: str, what: str, space: Space[Any], supported: str) -> Box:
+    if isinstance(space, Box) and len(space.shape) == 1:
+        return space
+    shown = f"a Box of shape {space.shape}" if isinstance(space, Box) else f"of kind {type(space).__name__}"
+    raise UserError(f"{name}: its {what} is {shown}; {supported}")
+
+
+def _floats(values: NDArray[Any]) -> Floats:
+    return tuple(float(value) for value in values)

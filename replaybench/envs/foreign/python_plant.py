@@ -1,7 +1,6 @@
-"""Plants whose simulator is a Python function: one step of one member, with whatever library it takes.
+"""Plants whose simulator is a Python function: one step of one member, with any library.
 
-Nothing is compiled, so a member costs what the function costs; for equations `replaybench.envs.ode.plant` is far
-faster.
+Nothing is compiled; for equations `replaybench.envs.ode.plant` is far faster.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import inspect
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,8 +28,7 @@ from replaybench.envs.ode.function_hash import content_hash
 class PythonPlant(Plant):
     """Base class of plants with a `step` in Python; a subclass is a frozen dataclass of parameters.
 
-    Beside what every plant declares there is `initial_state`, physical. A state is all that the next step depends on:
-    `step` must keep nothing elsewhere, and draw no random numbers.
+    It also declares `initial_state`, physical. `step` must depend on the state alone, and draw no random numbers.
     """
 
     initial_state: ClassVar[tuple[float, ...]]
@@ -60,25 +58,24 @@ class PythonPlant(Plant):
         return self.initial_state
 
     def engine(self, num_envs: int, frequency: float) -> Engine:
-        """Return what moves `num_envs` members, sampled at `frequency` [Hz]."""
         return OneByOne(self, num_envs, frequency)
 
     def made_of(self) -> str:
-        """Name the content of the file that defines the plant, and the versions of what it imports.
+        """Return the content of the plant's file, and the versions of its imports.
 
         Raises:
-            UserError: the plant stands in no file, and what its functions refer to cannot be told.
+            UserError: the plant is in no file, and its functions refer to something without known content.
         """
-        told = f"saturates: {self.saturates}; {made_of(type(self))}"
+        content = f"saturates: {self.saturates}; {made_of(type(self))}"
         for part in in_no_file(type(self)):
             own = {name: value for name, value in sorted(vars(part).items()) if not name.startswith("__")}
             plain = [(name, value) for name, value in own.items() if isinstance(value, int | float | str | tuple)]
             functions = [value for value in own.values() if isinstance(value, FunctionType)]
             try:
-                told += f"; {plain} {content_hash(functions)}"
+                content += f"; {plain} {content_hash(functions)}"
             except UserError as error:
                 raise UserError(f"plant {self.name}: {error}; or save the plant in a file") from error
-        return told
+        return content
 
     @classmethod
     def _declared(cls) -> tuple[str, ...]:
@@ -93,41 +90,25 @@ class PythonPlant(Plant):
 
 
 class OneByOne(Engine):
-    """Members that are stepped one after the other by a plant's Python.
-
-    Args:
-        plant: the plant.
-        num_envs: number of members M.
-        frequency: samples per second [Hz].
-    """
+    """Members that a plant's Python function steps one after the other."""
 
     def __init__(self, plant: PythonPlant, num_envs: int, frequency: float) -> None:
         super().__init__(num_envs, len(plant.state_names), frequency)
         self._plant = plant
 
     def restart(self, chosen: NDArray[np.bool_], draws: Stream) -> None:
-        """Bring members to where an episode begins."""
         uniform = draws.uniform(self.observed.shape[1], chosen)
         for row, m in enumerate(np.flatnonzero(chosen)):
             self.observed[m] = started(self._plant, uniform[row])
 
     def advance(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> None:
-        """Step the running members one after the other."""
         for m in np.flatnonzero(running):
-            self.observed[m], self.reward[m], self.terminated[m] = stepped(
-                self._plant, self.observed[m], action[m], 1.0 / self.frequency
-            )
-
-    def get_state(self) -> dict[str, NDArray[Any]]:
-        """Nothing: what is observed is the whole state."""
-        return {}
-
-    def set_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Nothing is left to be restored."""
+            step = stepped(self._plant, self.observed[m], action[m], 1.0 / self.frequency)
+            self.observed[m], self.reward[m], self.terminated[m] = step
 
 
 def started(plant: PythonPlant, uniform: Vector) -> Vector:
-    """Return a plant's start for the draws `[S]`, checked; raises `UserError` that names file and line."""
+    """Return a plant's start for the draws `[S]`; raise `UserError` with file and line if it fails."""
     try:
         x = np.asarray(plant.start(uniform.copy()), np.float64)
     except Exception as error:
@@ -136,7 +117,7 @@ def started(plant: PythonPlant, uniform: Vector) -> Vector:
 
 
 def stepped(plant: PythonPlant, x: Vector, u: Vector, dt: float) -> tuple[Vector, float, bool]:
-    """Return a plant's step from `x` `[S]` under `u` `[A]`, checked; raises `UserError` that names file and line."""
+    """Return a plant's step from `x` `[S]` under `u` `[A]`; raise `UserError` with file and line if it fails."""
     try:
         after, reward, terminated = plant.step(x.copy(), u.copy(), dt)
         after, reward, terminated = np.asarray(after, np.float64), float(reward), bool(terminated)
@@ -146,11 +127,7 @@ def stepped(plant: PythonPlant, x: Vector, u: Vector, dt: float) -> tuple[Vector
 
 
 def try_methods(plant: PythonPlant) -> None:
-    """Call a plant's methods once, in the middle of its actions.
-
-    Raises:
-        UserError: one of them fails, or does not return what it should.
-    """
+    """Call a plant's methods once, with the middle action; raise `UserError` if they fail or return wrong values."""
     x = started(plant, np.full(len(plant.state_names), 0.5))
     after, reward, _ = stepped(plant, x, np.array(plant.action_range()[0]), 1.0 / plant.frequency)
     if not np.isfinite([*after, reward]).all():
@@ -166,7 +143,6 @@ def _checked(plant: PythonPlant, method: str, x: Vector) -> Vector:
 
 
 def _failed(plant: PythonPlant, what: str, error: Exception) -> UserError:
-    """Say at which line of the user's file what went wrong."""
     try:
         path = Path(inspect.getfile(type(plant)))
     except (OSError, TypeError):  # in a notebook

@@ -1,4 +1,4 @@
-"""Users' plants, tried out before anything is run."""
+"""Trial calls of users' plants before anything is run."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ from replaybench.envs.ode import rk4
 from replaybench.envs.ode.plant import OdePlant, try_functions
 
 _REFUSED: Final = (NumbaError, UnsupportedBytecodeError)
-"""What Numba raises."""
 
 
 def try_out(plant: Plant, name: str) -> None:
-    """Call a user's functions once as plain Python, where a mistake shows at its own line; then compile equations.
+    """Call a user's functions once as plain Python, then compile equations.
 
     Raises:
-        UserError: one of them fails, does not return what it should, or cannot be compiled.
+        UserError: a function fails, returns a wrong value, or cannot be compiled.
     """
     if isinstance(plant, PythonPlant):
         try_methods(plant)
@@ -49,29 +48,21 @@ def try_out(plant: Plant, name: str) -> None:
 
 
 def _refused(plant: OdePlant, path: Path, error: Exception) -> str:
-    """Say which function it is that Numba does not compile, and where."""
+    """Return which function Numba does not compile, and where."""
     x, u, p = np.array(plant.initial_state, np.float64), np.array(plant.action_range()[0]), plant.params()
-    given: dict[str, tuple[Any, ...]] = {
-        "rhs": (x, u, p),
-        "reward": (x, u, x, 0, p),
-        "project": (x.copy(), p),
-        "terminated": (x, 0, p),
-    }
-    for function, arguments in given.items():
+    given: tuple[tuple[Any, ...], ...] = (x, u, p), (x, u, x, 0, p), (x.copy(), p), (x, 0, p)
+    for function, arguments in zip(rk4.FUNCTIONS, given, strict=True):
         try:
             getattr(plant, function)(*arguments)
         except _REFUSED as own:
             if helper := _not_compiled(getattr(plant, function).py_func, str(own)):
                 return f"{_line(own, path)}{function} needs {helper}"
-            return f"Numba, which compiles {function}, does not know this Python: {_told(own, path)}"
-    return f"Numba does not compile its functions: {_told(error, path)}"
+            return f"Numba, which compiles {function}, does not know this Python: {_message(own, path)}"
+    return f"Numba does not compile its functions: {_message(error, path)}"
 
 
-def _not_compiled(function: FunctionType, told: str) -> str:
-    """Say what a user's functions need that is plain Python, of which Numba complains, and what to do; or nothing.
-
-    What is compiled is followed to what it refers to.
-    """
+def _not_compiled(function: FunctionType, message: str) -> str:
+    """Return the plain Python in Numba's complaint `message` that a user's functions refer to, with a remedy; or ""."""
     waiting, seen = [function], {function}
     while waiting:
         reached = inspect.getclosurevars(waiting.pop())
@@ -83,7 +74,7 @@ def _not_compiled(function: FunctionType, told: str) -> str:
             if isinstance(compiled, FunctionType) and compiled not in seen:
                 seen.add(compiled)
                 waiting.append(compiled)
-            elif isinstance(value, FunctionType | type) and f"'{name}'" in told:
+            elif isinstance(value, FunctionType | type) and f"'{name}'" in message:
                 top, _, _ = value.__module__.partition(".")
                 if not of_a_package(top):
                     return _plain(name, value)
@@ -91,21 +82,20 @@ def _not_compiled(function: FunctionType, told: str) -> str:
 
 
 def _plain(name: str, value: FunctionType | type) -> str:
-    """Say what a function or class of a user's lacks."""
     if isinstance(value, type):
         return f"the class {name}, which is not compiled; put what it needs of it outside of the class"
     place = f"{Path(value.__code__.co_filename).name}, line {value.__code__.co_firstlineno}"
     return f"the function {name} ({place}), which is not compiled; put @numba.njit in front of it"
 
 
-def _told(error: Exception, path: Path) -> str:
-    """Return the line of an error of Numba's that says something, and the line of the user's file."""
+def _message(error: Exception, path: Path) -> str:
+    """Return the informative line of a Numba error, and the line of the user's file."""
     lines = [line.strip() for line in str(error).splitlines()]
     words = next((line for line in lines if line and not line.startswith(("Failed in", "During"))), "no message")
     return f"{_line(error, path)}{words}"
 
 
 def _line(error: Exception, path: Path) -> str:
-    """Return which line of the user's file an error of Numba's is about, with a colon; empty if it is about none."""
+    """Return the line of the user's file in a Numba error, with a colon; empty if it names none."""
     places = re.findall(rf'{re.escape(path.name)}"?, line (\d+)', str(error))
     return f"line {places[-1]}: " if places else ""

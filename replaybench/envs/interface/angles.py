@@ -1,4 +1,4 @@
-"""Angles brought into [−π, π): of one number in compiled code, of arrays, and of differences of states."""
+"""Angles wrapped into [−π, π): numbers in compiled code, arrays, and differences of states."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def wrap_angle(angle: float) -> float:
 
 
 def wrap(angle: Floats) -> Floats:
-    """Return angles [rad] of an array brought into [−π, π); NaN where they are not finite."""
+    """Return an array of angles [rad] wrapped into [−π, π); NaN where they are not finite."""
     out = np.where(np.isfinite(angle), angle, np.nan)
     _wrap(out.reshape(-1))
     return out

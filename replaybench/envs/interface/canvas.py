@@ -1,4 +1,4 @@
-"""Pictures of plants, drawn off screen with Matplotlib; imported only when something is rendered."""
+"""Pictures of plants by Matplotlib, without a window; imported only when something is rendered."""
 
 from __future__ import annotations
 
@@ -12,17 +12,25 @@ from numpy.typing import NDArray
 from replaybench.envs.interface.plant import Plant, quantity, with_unit
 
 
-class Canvas:
-    """One figure of 480 × 480 pixels, redrawn for every frame.
+class Picture:
+    """A figure of `width` × `height` pixels, independent of pyplot's global state."""
 
-    Above, the plant draws itself; below stand time, state and action in physical units.
-    """
+    def __init__(self, width: int = 480, height: int = 480) -> None:
+        self._figure = Figure(figsize=(width / 100, height / 100), dpi=100, facecolor="white")
+        self._canvas: Any = FigureCanvasAgg(self._figure)  # its methods carry no types
+
+    def pixels(self) -> NDArray[np.uint8]:
+        """Draw the figure, and return the image uint8 `[height, width, 3]`."""
+        self._canvas.draw()
+        return np.asarray(self._canvas.buffer_rgba())[..., :3].copy()
+
+
+class Canvas(Picture):
+    """The plant's own drawing, with time, state and action in physical units below."""
 
     def __init__(self, plant: Plant) -> None:
+        super().__init__()
         self._plant = plant
-        # A figure of its own, not pyplot's: no global state, no window, whatever the user's backend.
-        self._figure = Figure(figsize=(4.8, 4.8), dpi=100, facecolor="white")
-        self._canvas: Any = FigureCanvasAgg(self._figure)  # its methods carry no types
         self._picture = self._figure.add_axes((0.02, 0.2, 0.96, 0.78))
         self._caption = self._figure.text(0.5, 0.045, "", ha="center", family="monospace", fontsize=9)
 
@@ -32,15 +40,14 @@ class Canvas:
         self._picture.clear()
         plant.draw(self._picture, state, action.astype(np.float64))
         lines = [f"t = {seconds:.2f} s"]
-        if len(state) <= 2:  # more would not fit, and the plant's drawing may say it
+        if len(state) <= 2:  # more would not fit
             states = zip(plant.state_names, state, plant.state_units, strict=True)
             lines.append("   ".join(quantity(name, value, unit) for name, value, unit in states))
         applied = plant.denormalise_action(action)
         if len(applied) == 1:
             lines.append(quantity(plant.action_names[0], applied[0], plant.action_units[0]))
         else:
-            told = " ".join(f"{value:.2f}" for value in applied)
-            lines.append(with_unit(f"actions = ({told})", plant.action_units[0]))
+            values = " ".join(f"{value:.2f}" for value in applied)
+            lines.append(with_unit(f"actions = ({values})", plant.action_units[0]))
         self._caption.set_text("\n".join(lines))
-        self._canvas.draw()
-        return np.asarray(self._canvas.buffer_rgba())[..., :3].copy()
+        return self.pixels()

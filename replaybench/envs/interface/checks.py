@@ -1,4 +1,4 @@
-"""The settings of a population, checked before anything is computed: each mistake is one line with a remedy."""
+"""Checks of the settings of a population; each mistake is one line with a remedy."""
 
 from __future__ import annotations
 
@@ -13,21 +13,16 @@ from replaybench.data.bounds import HERTZ, NOISE, STEPS
 from replaybench.data.errors import UserError, unknown
 
 Role = Literal["training", "evaluation"]
-"""Whose noise streams a population draws from."""
+"""The noise streams of a population."""
 
 NanActions = Literal["raise", "fail"]
-"""What becomes of an action that is no number."""
+"""The response to a NaN action."""
 
 
 def check_population(
-    num_envs: int,
-    members: Sequence[int],
-    sensor_noise: float,
-    actuator_noise: float,
-    role: str,
-    nan_actions: str,
+    num_envs: int, members: Sequence[int], sensor_noise: float, actuator_noise: float, role: str, nan_actions: str,
     render_mode: str | None,
-) -> None:
+) -> None:  # fmt: skip
     """Raise `UserError` for settings that make no population."""
     if num_envs < 1:
         raise UserError(f"num_envs is {num_envs}; a population has at least 1 member")
@@ -46,7 +41,7 @@ def check_population(
 
 
 def seen_states(plant: str, states: Sequence[str], observe: Sequence[str]) -> list[int]:
-    """Return the places of the observed states; all of them where `observe` is empty. Raise `UserError` for others."""
+    """Return the indices of the observed states, all if `observe` is empty; raise `UserError` for unknown names."""
     for name in observe:
         if name not in states:
             raise unknown(f"state of {plant} to observe:", name, states)
@@ -78,16 +73,10 @@ def whole_steps(plant: str, seconds: float, frequency: float) -> int:
 
 
 def whole_substeps(plant: str, seconds: float, episode: int, frequency: float) -> int:
-    """Return the physics steps in a sample of a simulator with a fixed step.
-
-    Args:
-        plant: its name.
-        seconds: length of a physics step [s].
-        episode: physics steps in an episode.
-        frequency: samples per second [Hz].
+    """Return the physics steps of `seconds` in a sample at `frequency` [Hz], of `episode` in an episode.
 
     Raises:
-        UserError: a sample is not a whole number of physics steps that divides the episode.
+        UserError: that is no whole number, or does not divide the episode.
     """
     HERTZ.check(frequency, "frequency")
     exact = 1.0 / (frequency * seconds)

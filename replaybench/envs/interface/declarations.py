@@ -1,4 +1,4 @@
-"""What a plant class declares, checked before anything is compiled: a forgotten comma, a range upside down."""
+"""Checks of what a plant class declares, before anything is compiled."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 from replaybench.data.errors import UserError, shown
 
 
-class Kind(NamedTuple):
-    """What a value may be: in words, as a test, and as an example."""
+class Domain(NamedTuple):
+    """A set of valid values: in words, as a test, and an example."""
 
     words: str
     fits: Callable[[Any], bool]
@@ -26,17 +26,17 @@ def _whole(value: Any, least: int) -> bool:
     return _numeric(value) and isinstance(value, Integral) and int(value) >= least
 
 
-TEXT: Final = Kind("a name", lambda value: isinstance(value, str) and bool(value), "angle")
-UNIT: Final = Kind("a unit, empty where there is none", lambda value: isinstance(value, str), "rad")
-FLAG: Final = Kind("True or False", lambda value: isinstance(value, bool), True)
-NUMBER: Final = Kind("a finite number", lambda value: _numeric(value) and math.isfinite(value), 1.5)
-POSITIVE: Final = Kind("a positive number", lambda value: _numeric(value) and 0 < float(value) < math.inf, 1.5)
-BOUND: Final = Kind("a positive number", lambda value: _numeric(value) and float(value) > 0, 10.0)
-SHARE: Final = Kind("a number from 0 to 1", lambda value: _numeric(value) and 0 <= float(value) <= 1, 0.95)
-WHOLE: Final = Kind("a whole number from 0", lambda value: _whole(value, 0), 0)
-COUNT: Final = Kind("a whole number from 2", lambda value: _whole(value, 2), 11)
+TEXT: Final = Domain("a name", lambda value: isinstance(value, str) and bool(value), "angle")
+UNIT: Final = Domain("a unit, empty where there is none", lambda value: isinstance(value, str), "rad")
+FLAG: Final = Domain("True or False", lambda value: isinstance(value, bool), True)
+NUMBER: Final = Domain("a finite number", lambda value: _numeric(value) and math.isfinite(value), 1.5)
+POSITIVE: Final = Domain("a positive number", lambda value: _numeric(value) and 0 < float(value) < math.inf, 1.5)
+BOUND: Final = Domain("a positive number", lambda value: _numeric(value) and float(value) > 0, 10.0)
+SHARE: Final = Domain("a number from 0 to 1", lambda value: _numeric(value) and 0 <= float(value) <= 1, 0.95)
+WHOLE: Final = Domain("a whole number from 0", lambda value: _whole(value, 0), 0)
+COUNT: Final = Domain("a whole number from 2", lambda value: _whole(value, 2), 11)
 
-KINDS: Final[dict[str, Kind]] = {
+DOMAINS: Final[dict[str, Domain]] = {
     **dict.fromkeys(("name", "state_names", "action_names"), TEXT),
     **dict.fromkeys(("state_units", "action_units"), UNIT),
     **dict.fromkeys(("state_center", "action_low", "action_high", "zero_action"), NUMBER),
@@ -48,32 +48,32 @@ KINDS: Final[dict[str, Kind]] = {
     "discount": SHARE,
     "update_every": WHOLE,
 }
-"""What each declaration holds; those of states and of actions hold a tuple of it."""
+"""Valid values of each declaration; those of states and of actions are tuples."""
 
 
 def check_scalar(plant: Any, name: str) -> None:
-    """Raise `UserError` unless a plant declares one value of its kind under this name."""
-    kind, value = KINDS[name], getattr(plant, name)
-    if not kind.fits(value):
-        raise UserError(f"plant {type(plant).__name__}: {name} must be {kind.words}, not {shown(value)}")
+    """Raise `UserError` unless a plant declares a valid value under this name."""
+    domain, value = DOMAINS[name], getattr(plant, name)
+    if not domain.fits(value):
+        raise UserError(f"plant {type(plant).__name__}: {name} must be {domain.words}, not {shown(value)}")
 
 
 def check_tuple(plant: Any, name: str, names: str | None = None) -> None:
-    """Raise `UserError` unless a plant declares a tuple of values of their kind, one for each of its `names`."""
-    kind, values, who = KINDS[name], getattr(plant, name), f"plant {type(plant).__name__}"
+    """Raise `UserError` unless a plant declares a tuple of valid values, one for each of its `names`."""
+    domain, values, who = DOMAINS[name], getattr(plant, name), f"plant {type(plant).__name__}"
     if not isinstance(values, tuple):
-        entry = values if kind.fits(values) else kind.example
+        entry = values if domain.fits(values) else domain.example
         example = (entry,) * (1 if names is None else len(getattr(plant, names)))
         raise UserError(f"{who}: {name} must be a tuple, as in {shown(example)}, not {shown(values)}")
     if names is not None and len(values) != len(getattr(plant, names)):
         raise UserError(f"{who}: {name} has {len(values)} entries, {names} has {len(getattr(plant, names))}")
     for value in values:
-        if not kind.fits(value):
-            raise UserError(f"{who}: each entry of {name} must be {kind.words}, not {shown(value)}")
+        if not domain.fits(value):
+            raise UserError(f"{who}: each entry of {name} must be {domain.words}, not {shown(value)}")
 
 
 def check_range(plant: Any, low: str, high: str) -> None:
-    """Raise `UserError` unless each entry of the one tuple is below that of the other."""
+    """Raise `UserError` unless each entry of `low` is below that of `high`."""
     below, above = getattr(plant, low), getattr(plant, high)
     if not all(first < last for first, last in zip(below, above, strict=True)):
         raise UserError(

@@ -1,8 +1,7 @@
-"""What a plant is to everybody else: its signals, their units and ranges, and how long an episode lasts.
+"""The base class of plants: their signals with units and ranges, and the length of an episode.
 
-A plant knows nothing of members, noise, sampling or learners: those belong to `replaybench.envs.population`. How its
-members move is the business of its engine (`replaybench.envs.interface.engine`). Plants that are given by differential
-equations have a base of their own, `replaybench.envs.ode.plant`.
+An engine (`replaybench.envs.interface.engine`) moves the members; `replaybench.envs.population` adds noise and
+sampling. Plants given by differential equations derive from `replaybench.envs.ode.plant`.
 """
 
 from __future__ import annotations
@@ -10,16 +9,16 @@ from __future__ import annotations
 import functools
 import hashlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from replaybench.data.errors import UserError, shown, unknown
-from replaybench.envs.interface.checks import seen_states, whole_steps
+from replaybench.envs.interface.checks import seen_states, whole_steps, whole_substeps
 from replaybench.envs.interface.declarations import SHARE, check_range, check_scalar, check_tuple
 from replaybench.envs.interface.engine import Engine
 
@@ -36,7 +35,7 @@ Parameter = float | str
 """A value of a plant's field."""
 
 EpisodeMetric = Literal["mean reward", "return"]
-"""What an episode is told by: the mean of its rewards per step, or their sum."""
+"""The score of an episode: the mean of its rewards per step, or their sum."""
 
 NAMES: Final = ("name", "state_names", "action_names")
 PER_STATE: Final = ("state_units", "state_center", "state_scale", "periodic", "observation_limit")
@@ -59,10 +58,9 @@ def with_unit(value: str, unit: str) -> str:
 class Plant:
     """Base class of all plants; a subclass is a frozen dataclass whose fields are its parameters.
 
-    Everything else is a class attribute (or a property, where it depends on the parameters), written without
-    annotation so that it is no field. A state is normalised as `(x - center) / scale`, an action linearly from
-    `[low, high]` to [-1, 1]; attributes are in physical units unless they say otherwise. "State" is what an agent
-    could observe without noise; what a simulator knows beyond that stays in the engine.
+    Everything else is a class attribute without annotation, or a property if it depends on the parameters. A state is
+    normalised as `(x - center) / scale`, an action linearly from `[low, high]` to [-1, 1]; attributes are in physical
+    units. "State" is what an agent could observe without noise; the engine holds the rest.
     """
 
     name: ClassVar[str]
@@ -77,31 +75,30 @@ class Plant:
     action_high: ClassVar[tuple[float, ...]]
 
     action_choices: ClassVar[tuple[int, ...]] = ()
-    """How many values each action takes, evenly spaced from `action_low` to `action_high`; empty: continuous ones.
-    Of any other action, actuator noise included, the plant gets the nearest choice, the lower of two."""
+    """Number of values of each action, evenly spaced from `action_low` to `action_high`; empty: continuous actions.
+    The plant gets the choice nearest to the noisy action, the lower of two."""
 
     positive: ClassVar[tuple[str, ...]] = ()
     """Parameters that must be positive."""
 
     episode_seconds: ClassVar[float] = 4.0
-    """Length of an episode; then it is truncated. [s]"""
+    """Length of an episode, which is then truncated. [s]"""
     frequency: ClassVar[float] = 50.0
-    """Control rate where none is asked for. [Hz]"""
+    """Default control rate. [Hz]"""
     reward_scale: ClassVar[float] = 1.0
-    """Factor on the reward that only a learner sees; every report uses the unscaled reward."""
+    """Factor on the reward for learners; every report has the unscaled reward."""
     discount: ClassVar[float] = 0.95
     """Learners' discount factor γ per sample at the rate `frequency`."""
     changed: ClassVar[Mapping[str, float]] = MappingProxyType({})
-    """Declarations that a study gives in place of the class's: its discount, if any."""
+    """Declarations that a study replaced: the discount, if any."""
     update_every: ClassVar[int] = 0
-    """Steps between learners' phases of updates where a study asks for none; 0: after each episode."""
+    """Default number of steps between update phases; 0: after each episode."""
     episode_metric: ClassVar[EpisodeMetric] = "mean reward"
-    """What reports say of an episode."""
     reference_episodes: ClassVar[int] = 1000
-    """Episodes behind the mean of simple controllers, beside which learners are shown."""
+    """Episodes over which the scores of simple controllers are averaged."""
     saturates: ClassVar[bool] = True
-    """Whether a true state beyond `observation_limit` is shown at the limit, and one that is not a number at 0: a
-    simulator that gets there has blown up. Equations hold everywhere."""
+    """Whether observations of true states are clipped to `observation_limit` and NaN becomes 0, as for a simulator that
+    may blow up."""
 
     @property
     def periodic(self) -> tuple[bool, ...]:
@@ -110,7 +107,7 @@ class Plant:
 
     @property
     def zero_action(self) -> tuple[float, ...]:
-        """The action that means doing nothing."""
+        """The action of doing nothing."""
         return (0.0,) * len(self.action_low)
 
     @property
@@ -123,15 +120,11 @@ class Plant:
         raise NotImplementedError
 
     def made_of(self) -> str:
-        """Return a digest of what decides how this plant behaves, beside its declarations and parameters."""
+        """Return a digest of the plant's code: all that decides its behaviour besides declarations and parameters."""
         raise NotImplementedError
 
     def steps_per_episode(self, frequency: float) -> int:
-        """Return the samples in an episode.
-
-        Raises:
-            UserError: the plant cannot be sampled at this `frequency` [Hz].
-        """
+        """Return the samples in an episode; raise `UserError` if the plant cannot be sampled at `frequency` [Hz]."""
         return whole_steps(self.name, self.episode_seconds, frequency)
 
     def __post_init__(self) -> None:
@@ -153,30 +146,24 @@ class Plant:
 
     @classmethod
     def with_discount(cls, discount: float) -> type[Self]:
-        """Return this class with another discount; the class itself where that is its own.
-
-        Raises:
-            UserError: it is not a number from 0 to 1.
-        """
+        """Return this class with another discount; raise `UserError` unless that is a number from 0 to 1."""
         if not SHARE.fits(discount):
             raise UserError(f"plant {cls.__name__}: discount must be {SHARE.words}, not {shown(discount)}")
         same: Any = cls  # mypy takes no type of types for hashable
         return cls if discount == cls.discount else _with_discount(same, float(discount))
 
     def settings(self) -> dict[str, Parameter]:
-        """Return what `make_plant` needs to make this plant again: its parameters, and its discount where changed."""
+        """Return the arguments of `make_plant` for this plant: its parameters, and its discount if changed."""
         return {**{field.name: getattr(self, field.name) for field in fields(self)}, **self.changed}
 
     def normalise_state(self, state: ArrayLike) -> NDArray[np.float64]:
         """Return physical states `[..., S]` normalised."""
-        center, scale = np.array(self.state_center, np.float64), np.array(self.state_scale, np.float64)
-        normalised: NDArray[np.float64] = (np.asarray(state, np.float64) - center) / scale
+        normalised: NDArray[np.float64] = (np.asarray(state, np.float64) - self.state_center) / self.state_scale
         return normalised
 
     def denormalise_state(self, state: ArrayLike) -> NDArray[np.float64]:
         """Return normalised states `[..., S]` in physical units."""
-        center, scale = np.array(self.state_center, np.float64), np.array(self.state_scale, np.float64)
-        physical: NDArray[np.float64] = center + scale * np.asarray(state, np.float64)
+        physical: NDArray[np.float64] = np.asarray(state, np.float64) * self.state_scale + self.state_center
         return physical
 
     def normalise_action(self, action: ArrayLike) -> NDArray[np.float64]:
@@ -186,7 +173,7 @@ class Plant:
         return normalised
 
     def denormalise_action(self, action: ArrayLike) -> NDArray[np.float64]:
-        """Return normalised actions `[..., A]` in physical units: where the plant has choices, the nearest ones."""
+        """Return normalised actions `[..., A]` in physical units, rounded to the plant's choices if it has any."""
         middle, half = self.action_range()
         physical: NDArray[np.float64] = middle + half * np.asarray(action, np.float64)
         if self.action_choices:
@@ -196,12 +183,12 @@ class Plant:
         return physical
 
     def is_choice(self, action: ArrayLike) -> NDArray[np.bool_]:
-        """Return whether normalised actions `[..., A]` are choices that the plant has; of continuous ones, all are."""
+        """Return whether normalised actions `[..., A]` are choices of the plant; continuous actions all are."""
         rounded = self.normalise_action(self.denormalise_action(action))
         return np.isclose(rounded, action, rtol=0.0, atol=1e-6) | (not self.action_choices)
 
     def choices(self, action: int) -> str:
-        """Return the choices of an action in words, in physical units."""
+        """Return the choices of an action as text, in physical units."""
         count, low, high = self.action_choices[action], self.action_low[action], self.action_high[action]
         values = [f"{value:.6g}" for value in np.linspace(low, high, count)]
         return ", ".join(values if count <= 6 else [*values[:3], "…", values[-1]])
@@ -212,7 +199,7 @@ class Plant:
         return (high + low) / 2, (high - low) / 2
 
     def described_signals(self, observe: Sequence[str] = ()) -> dict[str, list[dict[str, Any]]]:
-        """Return what files say of the observed states and the actions: physical = center + scale · stored number."""
+        """Describe the observed states and the actions for files: physical = center + scale · stored number."""
         keys = ("name", "unit", "center", "scale")
         middle, half = self.action_range()
         columns = (
@@ -230,13 +217,13 @@ class Plant:
         }
 
     def episode_score(self, total: NDArray[np.float64], steps: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return what reports say `[M]` of episodes of so many `steps` `[M]`, whose rewards add up to `total` `[M]`."""
+        """Return the scores `[M]` of episodes from their `steps` `[M]` and `total` rewards `[M]`."""
         return total if self.episode_metric == "return" else total / steps
 
     def fingerprint(self) -> str:
-        """Return a hex digest of all that decides how this plant behaves."""
+        """Return a hex digest of all that decides the behaviour of this plant."""
         declared = [(name, getattr(self, name)) for name in self._declared()]
-        if self.action_choices:  # named only where there are some: other plants stay what they were before this
+        if self.action_choices:  # only then, so that older fingerprints stay valid
             declared.append(("action_choices", self.action_choices))
         parameters = [(field.name, getattr(self, field.name)) for field in fields(self)]
         return hashlib.sha256(repr((declared, parameters, self.made_of())).encode()).hexdigest()
@@ -260,7 +247,7 @@ class Plant:
         return (*NAMES, *PER_STATE, *PER_ACTION, *SCALARS)
 
     def _check_declarations(self) -> None:
-        """Refuse a class that forgot something, naming it."""
+        """Raise `UserError` for missing or invalid declarations."""
         plant = type(self).__name__
         for name in self._declared():
             if not hasattr(type(self), name):
@@ -292,8 +279,81 @@ class Plant:
             )
 
 
+MOTION_LIMIT: Final = 1e4
+"""Bound on observed positions, angles and their rates [m, rad, m/s, rad/s], and on inertias of simulated bodies.
+
+Only a simulation that blows up comes near it; at 1e10 MuJoCo itself gives a state up."""
+
+
+class Observed(NamedTuple):
+    """One entry of an observation: its name, its unit, and the bound to which it is clipped."""
+
+    name: str
+    unit: str
+    limit: float = MOTION_LIMIT
+
+
+def positions(joints: Iterable[str], slides: Sequence[str] = ()) -> tuple[Observed, ...]:
+    """Return the positions of joints; those not among `slides` are hinges."""
+    return tuple(Observed(joint, "m" if joint in slides else "rad") for joint in joints)
+
+
+def velocities(joints: Iterable[str], slides: Sequence[str] = (), limit: float = MOTION_LIMIT) -> tuple[Observed, ...]:
+    """Return the velocities of joints; those not among `slides` are hinges."""
+    return tuple(Observed(f"velocity of {j}", "m/s" if j in slides else "rad/s", limit) for j in joints)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedStepPlant(Plant):
+    """Base class of plants in a simulator with a fixed physics step.
+
+    A sample is any whole number of physics steps that divides the episode. A subclass that lists what it `observes` has
+    states in raw units, centre 0 and scale 1, and all else that follows from the tables below.
+    """
+
+    physics_step: ClassVar[float]
+    """[s]"""
+    episode_steps: ClassVar[int]
+    """Physics steps in an episode."""
+    frame_skip: ClassVar[int]
+    """Physics steps in a sample at the default rate."""
+    observes: ClassVar[tuple[Observed, ...]]
+    actuated: ClassVar[tuple[str, ...]]
+    """Names of the actuators, or of the joints that they drive, in the model's order."""
+    control_range: ClassVar[float] = 1.0
+    """Largest control in either direction."""
+
+    episode_metric: ClassVar[EpisodeMetric] = "return"
+    discount = 0.99
+    reference_episodes = 10
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "observes" in vars(cls):
+            states, actions = len(cls.observes), len(cls.actuated)
+            cls.state_names = tuple(entry.name for entry in cls.observes)
+            cls.state_units = tuple(entry.unit for entry in cls.observes)
+            cls.state_center, cls.state_scale = (0.0,) * states, (1.0,) * states
+            cls.action_names, cls.action_units = cls.actuated, ("1",) * actions
+            cls.action_low, cls.action_high = (-cls.control_range,) * actions, (cls.control_range,) * actions
+            cls.episode_seconds = cls.physics_step * cls.episode_steps
+            cls.frequency = 1.0 / (cls.physics_step * cls.frame_skip)
+
+    @property
+    def observation_limit(self) -> tuple[float, ...]:
+        """Return the limit of each entry."""
+        return tuple(entry.limit for entry in self.observes)
+
+    def physics_steps(self, frequency: float) -> int:
+        """Return the physics steps in a sample at `frequency` [Hz]; raise `UserError` if there is no such number."""
+        return whole_substeps(self.name, self.physics_step, self.episode_steps, frequency)
+
+    def steps_per_episode(self, frequency: float) -> int:
+        """Return the samples in an episode; raise `UserError` as `physics_steps` does."""
+        return self.episode_steps // self.physics_steps(frequency)
+
+
 @functools.cache
 def _with_discount(plant: type[Any], discount: float) -> type[Any]:
-    """Make the class: not an attribute of the plant, which equal plants of two discounts would share."""
     same = {name: getattr(plant, name) for name in ("__module__", "__qualname__", "__doc__")}
     return type(plant.__name__, (plant,), {**same, "discount": discount, "changed": {"discount": discount}})

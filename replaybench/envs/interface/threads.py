@@ -1,4 +1,4 @@
-"""How many threads or processes may step the members of one population: the one place that reads it."""
+"""The number of threads that step the members of one population."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ VARIABLE: Final = "REPLAYBENCH_THREADS"
 
 
 def thread_count() -> int:
-    """Return how many a simulator's engine may use, from `REPLAYBENCH_THREADS`; 1 where it is not set.
+    """Return the threads of a simulator's engine, from `REPLAYBENCH_THREADS`; 1 if it is not set.
 
-    It changes no number, only the time it takes, so it is no part of a study. Sweeps already keep every core busy with
-    a worker of its own; more threads serve a single population on a machine that is otherwise idle.
+    They change no number. Sweeps keep every core busy anyway; threads serve a single population.
 
     Raises:
-        UserError: it is no whole number of 1 or more.
+        UserError: it is not a whole number of 1 or more.
     """
     text = os.environ.get(VARIABLE, "1").strip()
     if not (text.isascii() and text.isdigit() and int(text) > 0):

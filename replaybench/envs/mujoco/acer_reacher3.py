@@ -18,10 +18,9 @@ from replaybench.data.kernel import kernel
 from replaybench.data.kernels import elementwise
 from replaybench.data.streams import Stream
 from replaybench.envs.interface.angles import wrap_angle
-from replaybench.envs.interface.plant import Vector
+from replaybench.envs.interface.plant import Observed, Vector, positions, velocities
 from replaybench.envs.mujoco.plant import MujocoPlant
 from replaybench.envs.mujoco.rewards import Array, Mask
-from replaybench.envs.mujoco.task import Observed, positions, velocities
 
 LINKS: Final = (0.12, 0.10, 0.08)
 """Lengths from joint to joint, and from the last joint to the tip. [m]"""
@@ -57,16 +56,9 @@ def _observe(chosen: Mask, raw: Array, low: Array, high: Array, observed: Array)
 
 @kernel
 def _reward(
-    running: Mask,
-    raw: Array,
-    action: Array,
-    marker: Array,
-    dt: float,
-    constants: tuple[float, ...],
-    reward: Array,
-    terminated: Mask,
-    terms: Array,
-) -> None:
+    running: Mask, raw: Array, action: Array, marker: Array, dt: float, constants: tuple[float, ...],
+    reward: Array, terminated: Mask, terms: Array,
+) -> None:  # fmt: skip
     for m in range(raw.shape[0]):
         if running[m]:
             x, y = _tip(raw, m)
@@ -97,17 +89,13 @@ class AcerReacher3(MujocoPlant):
 
     @property
     def path(self) -> Path:
-        """The MJCF file, which comes with the package."""
+        """Path of the MJCF file, which comes with the package."""
         return Path(__file__).parent / "assets" / self.mjcf
 
     @property
     def periodic(self) -> tuple[bool, ...]:
         """The shoulder turns all the way round."""
         return (True, *(False,) * 7)
-
-    def constants(self) -> tuple[float, ...]:
-        """The reward has none that could be set."""
-        return ()
 
     def start(
         self, draws: Stream, chosen: NDArray[np.bool_], qpos: Vector, qvel: Vector

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from replaybench.data.kernel import kernel
 from replaybench.data.streams import Stream
-from replaybench.envs.interface.plant import Vector
+from replaybench.envs.interface.plant import Observed, Vector
 from replaybench.envs.mujoco.plant import MujocoPlant
 from replaybench.envs.mujoco.rewards import Array, Mask, control_cost
-from replaybench.envs.mujoco.task import Observed
 
 _GOAL_RADIUS: Final = 0.2  # goals are drawn within it [m]
 _FASTEST: Final = 10.0  # clip of the double pendulum's observed velocities and constraint force (v5)
@@ -32,16 +31,9 @@ def _observe_reacher(chosen: Mask, raw: Array, low: Array, high: Array, observed
 
 @kernel
 def _reward_reacher(
-    running: Mask,
-    raw: Array,
-    action: Array,
-    marker: Array,
-    dt: float,
-    constants: tuple[float, ...],
-    reward: Array,
-    terminated: Mask,
-    terms: Array,
-) -> None:
+    running: Mask, raw: Array, action: Array, marker: Array, dt: float, constants: tuple[float, ...],
+    reward: Array, terminated: Mask, terms: Array,
+) -> None:  # fmt: skip
     for m in range(raw.shape[0]):
         if running[m]:
             x, y, z = raw[m, 8] - raw[m, 11], raw[m, 9] - raw[m, 12], raw[m, 10] - raw[m, 13]
@@ -76,11 +68,9 @@ class MujocoReacher(MujocoPlant):
     reward = staticmethod(_reward_reacher)
 
     def pieces(self, data: Any) -> tuple[Vector, ...]:
-        """Return the motion, and where fingertip and target are."""
         return data.qpos, data.qvel, data.body("fingertip").xpos, data.body("target").xpos
 
     def constants(self) -> tuple[float, ...]:
-        """Return the weights."""
         return self.reward_dist_weight, self.reward_control_weight
 
     def start(
@@ -111,16 +101,9 @@ def _observe_double(chosen: Mask, raw: Array, low: Array, high: Array, observed:
 
 @kernel
 def _reward_double(
-    running: Mask,
-    raw: Array,
-    action: Array,
-    marker: Array,
-    dt: float,
-    constants: tuple[float, ...],
-    reward: Array,
-    terminated: Mask,
-    terms: Array,
-) -> None:
+    running: Mask, raw: Array, action: Array, marker: Array, dt: float, constants: tuple[float, ...],
+    reward: Array, terminated: Mask, terms: Array,
+) -> None:  # fmt: skip
     for m in range(raw.shape[0]):
         if running[m]:
             x, height = raw[m, 7], raw[m, 9]
@@ -158,9 +141,7 @@ class MujocoInvertedDoublePendulum(MujocoPlant):
     reward = staticmethod(_reward_double)
 
     def pieces(self, data: Any) -> tuple[Vector, ...]:
-        """Return the motion, the force on the cart's joint, and where the tip is."""
         return data.qpos, data.qvel, data.qfrc_constraint[:1], data.site_xpos[0]
 
     def constants(self) -> tuple[float, ...]:
-        """Return the bonus."""
         return (self.healthy_reward,)

@@ -1,8 +1,4 @@
-"""Pictures of MuJoCo plants without a graphics card: bodies as thick lines and discs, drawn with Matplotlib.
-
-MuJoCo's own renderer needs OpenGL, which servers often lack, and crashes without it. This one shows the same picture on
-every machine: a parallel projection that follows the body along the ground.
-"""
+"""Pictures of MuJoCo plants without OpenGL: bodies as thick lines and discs, drawn with Matplotlib."""
 
 from __future__ import annotations
 
@@ -10,37 +6,35 @@ import math
 from typing import Any, Final
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
-from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 from numpy.typing import NDArray
 
+from replaybench.envs.interface.canvas import Picture
+
 _PIXELS: Final = 480
-_DPI: Final = 100
 _CAPSULE, _CYLINDER, _PLANE = 3, 5, 0  # mjtGeom
 _GRID: Final = 1.0  # spacing of the lines on the ground [m]
 
 
-class MujocoCanvas:
-    """One figure of 480 × 480 pixels, redrawn for every frame.
+class MujocoCanvas(Picture):
+    """A parallel projection of an `mujoco.MjModel`, which may follow the body along the ground.
 
     Args:
-        model: the `mujoco.MjModel`.
+        model: the model.
         width: width of the picture [m].
         height: height of its middle above the ground [m].
-        elevation: how far above the horizon the view is taken from [rad]; π/2 looks down.
+        elevation: angle of the view above the horizon [rad]; π/2 looks down.
         follows: whether the view moves along with the body.
     """
 
     def __init__(self, model: Any, width: float, height: float, elevation: float, follows: bool) -> None:
+        super().__init__(_PIXELS, _PIXELS)
         self._model, self._width, self._height, self._follows = model, width, height, follows
         # Right and up on the picture, and towards the viewer, in the world's axes: x runs to the right.
         self._right = np.array([1.0, 0.0, 0.0])
         self._up = np.array([0.0, math.sin(elevation), math.cos(elevation)])
         self._near = np.array([0.0, -math.cos(elevation), math.sin(elevation)])
-        self._figure = Figure(figsize=(_PIXELS / _DPI,) * 2, dpi=_DPI, facecolor="white")
-        self._canvas: Any = FigureCanvasAgg(self._figure)  # its methods carry no types
         self._axes = self._figure.add_axes((0.0, 0.0, 1.0, 1.0))
 
     def frame(self, data: Any) -> NDArray[np.uint8]:
@@ -57,8 +51,7 @@ class MujocoCanvas:
         x, y = self._on_picture(middle)
         half = self._width / 2
         self._axes.set(xlim=(x - half, x + half), ylim=(y - half, y + half))
-        self._canvas.draw()
-        return np.asarray(self._canvas.buffer_rgba())[..., :3].copy()
+        return self.pixels()
 
     def _on_picture(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return where points `[..., 3]` are on the picture, `[..., 2]` [m]."""
@@ -76,16 +69,16 @@ class MujocoCanvas:
 
     def _geom(self, geom: int, data: Any, order: int) -> None:
         """Draw a body's part: capsules and cylinders as thick lines, all else but the ground as discs."""
-        kind, size = int(self._model.geom_type[geom]), self._model.geom_size[geom]
-        if kind == _PLANE:
+        shape, size = int(self._model.geom_type[geom]), self._model.geom_size[geom]
+        if shape == _PLANE:
             return
         place, color = data.geom_xpos[geom], self._model.geom_rgba[geom]
-        if kind not in (_CAPSULE, _CYLINDER):
+        if shape not in (_CAPSULE, _CYLINDER):
             x, y = self._on_picture(place)
             self._axes.add_patch(Circle((x, y), self._model.geom_rbound[geom], fc=color, ec="0.25", zorder=order))
             return
         along = size[1] * data.geom_xmat[geom].reshape(3, 3)[:, 2]
         ends = self._on_picture(np.array([place - along, place + along]))
-        thickness = 2 * size[0] / self._width * _PIXELS * 72 / _DPI
+        thickness = 2 * size[0] / self._width * _PIXELS * 72 / 100
         for extra, shade in ((2.0, "0.25"), (0.0, color)):  # an outline, then the part itself
             self._axes.plot(*ends.T, color=shade, linewidth=thickness + extra, solid_capstyle="round", zorder=order)

@@ -1,4 +1,4 @@
-"""MuJoCo models from MJCF files: found, loaded once per process, and kept from writing into the user's folder."""
+"""MuJoCo models from MJCF files, loaded once per process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def gymnasium_assets() -> Path:
 def load_model(path: Path) -> Any:
     """Return the `mujoco.MjModel` of an MJCF file; engines share it and must not write to it.
 
-    MuJoCo's automatic reset is off: a member that blows up is to be seen, not silently put back to its start.
+    MuJoCo's automatic reset is off, so that a member that blows up is noticed.
 
     Raises:
         UserError: the file does not exist, or is no model.
@@ -45,26 +45,13 @@ def load_model(path: Path) -> Any:
 
 
 def model_digest(path: Path) -> str:
-    """Return what decides how a model moves: MuJoCo's version and a digest of the MJCF file."""
+    """Return MuJoCo's version and a digest of the MJCF file."""
     return f"mujoco {importlib.metadata.version('mujoco')} {hashlib.sha256(path.read_bytes()).hexdigest()}"
-
-
-def reset_quietly(model: Any, data: Any) -> None:
-    """Bring an `MjData` to the model's defaults, its warnings set so that none of them is printed.
-
-    MuJoCo prints the first warning of a kind, and appends it to a file `MUJOCO_LOG.TXT` in the user's folder. Counters
-    that do not start at 0 know of no first one.
-    """
-    import mujoco
-
-    mujoco.mj_resetData(model, data)
-    for warning in data.warning:
-        warning.number = 1
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep warnings about a file's style to itself; they, too, would be appended to `MUJOCO_LOG.TXT`."""
+    """Drop MuJoCo's warnings, which it would print and append to `MUJOCO_LOG.TXT` in the working folder."""
     import mujoco
 
     theirs = mujoco.get_mju_user_warning()

@@ -44,16 +44,9 @@ def observe_past_xy(chosen: Mask, raw: Array, low: Array, high: Array, observed:
 
 @kernel
 def reward_runner(
-    running: Mask,
-    raw: Array,
-    action: Array,
-    marker: Array,
-    dt: float,
-    constants: tuple[float, ...],
-    reward: Array,
-    terminated: Mask,
-    terms: Array,
-) -> None:
+    running: Mask, raw: Array, action: Array, marker: Array, dt: float, constants: tuple[float, ...],
+    reward: Array, terminated: Mask, terms: Array,
+) -> None:  # fmt: skip
     """Judge what runs along x in a vertical plane: its speed, less its effort, and a bonus while it stands.
 
     It stands while height and pitch are within open ranges, as are all later coordinates and velocities.
@@ -78,16 +71,9 @@ def reward_runner(
 
 @kernel
 def reward_roamer(
-    running: Mask,
-    raw: Array,
-    action: Array,
-    marker: Array,
-    dt: float,
-    constants: tuple[float, ...],
-    reward: Array,
-    terminated: Mask,
-    terms: Array,
-) -> None:
+    running: Mask, raw: Array, action: Array, marker: Array, dt: float, constants: tuple[float, ...],
+    reward: Array, terminated: Mask, terms: Array,
+) -> None:  # fmt: skip
     """Judge what roams the plane: its speed along x, less effort and contact forces, and a bonus while it is up.
 
     Rows of `raw` end with contact forces, from a column that `constants` names, and the place that is followed. It is

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.envs.interface.plant import Vector
-from replaybench.envs.mujoco.plant import MujocoPlant
+from replaybench.envs.interface.plant import Observed, Vector, positions, velocities
+from replaybench.envs.mujoco.plant import FORCE_LIMIT, MujocoPlant
 from replaybench.envs.mujoco.rewards import observe_past_xy, reward_roamer
-from replaybench.envs.mujoco.task import FORCE_LIMIT, Observed, positions, velocities
 
 _SPATIAL: Final = (("torque x", "N m"), ("torque y", "N m"), ("torque z", "N m"),
                    ("force x", "N"), ("force y", "N"), ("force z", "N"))  # fmt: skip
@@ -52,22 +51,36 @@ def _of_bodies(
 
 @dataclass(frozen=True, kw_only=True)
 class _Roamer(MujocoPlant):
-    """What the three have in common: `reward = speed along x + bonus while up − effort − contact`."""
+    """Base class of the three: `reward = speed along x + bonus while up − effort − contact`."""
+
+    forward_reward_weight: float = 1.0  # per m/s
+    ctrl_cost_weight: float = 1e-4
 
     observe = staticmethod(observe_past_xy)
     reward = staticmethod(reward_roamer)
+    strictly_between: ClassVar[bool] = False
+    """Whether the bounds of the height do not count as up."""
 
     def marker_of(self, raw: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the last two columns."""
         return raw[:, -2:]
+
+    def constants(self) -> tuple[float, ...]:
+        """Return weights, bounds and the first column of contact forces; without a declaration nothing counts."""
+        low, high = getattr(self, "healthy_z_min", -math.inf), getattr(self, "healthy_z_max", math.inf)
+        if self.strictly_between:
+            low, high = math.nextafter(low, math.inf), math.nextafter(high, -math.inf)
+        contacts = sum(entry.name.startswith("contact ") for entry in self.observes)
+        return (
+            self.forward_reward_weight, self.ctrl_cost_weight, getattr(self, "contact_cost_weight", 0.0),
+            getattr(self, "contact_force_max", math.inf), getattr(self, "contact_cost_max", math.inf),
+            getattr(self, "healthy_reward", 0.0), low, high, float(2 + len(self.observes) - contacts),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class MujocoSwimmer(_Roamer):
     """Three links in a viscous fluid (Gymnasium `Swimmer-v5`)."""
 
-    forward_reward_weight: float = 1.0  # per m/s
-    ctrl_cost_weight: float = 1e-4
     reset_noise_scale: float = 0.1
 
     name = "MujocoSwimmer"
@@ -81,21 +94,13 @@ class MujocoSwimmer(_Roamer):
     camera = (4.5, 0.0, math.pi / 2, True)
 
     def pieces(self, data: Any) -> tuple[Vector, ...]:
-        """Return the motion, and the place of the first link."""
         return data.qpos, data.qvel, data.qpos[:2]
-
-    def constants(self) -> tuple[float, ...]:
-        """Return the weights; nothing is in contact, and nothing can fall."""
-        free = math.inf
-        forces = self.model().nq + self.model().nv
-        return self.forward_reward_weight, self.ctrl_cost_weight, 0.0, free, free, 0.0, -free, free, float(forces)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MujocoAnt(_Roamer):
     """A torso on four legs (Gymnasium `Ant-v5`, contact forces observed)."""
 
-    forward_reward_weight: float = 1.0  # per m/s
     ctrl_cost_weight: float = 0.5
     contact_cost_weight: float = 5e-4
     contact_force_max: float = 1.0  # |force or torque| as observed and charged [N, N m]
@@ -120,23 +125,13 @@ class MujocoAnt(_Roamer):
     observes_forces = True
 
     def pieces(self, data: Any) -> tuple[Vector, ...]:
-        """Return the motion, the contact forces, those on the world last, and the place of the torso."""
         forces = data.cfrc_ext
         return data.qpos, data.qvel, forces[1:].reshape(-1), forces[0], data.body("torso").xpos[:2]
 
     @property
     def observation_limit(self) -> tuple[float, ...]:
-        """Of each entry its own; contact forces are clipped to `contact_force_max`."""
         contacts = len(_SPATIAL) * (len(_ANT_BODIES) + 1)
         return (*super().observation_limit[:-contacts], *(self.contact_force_max,) * contacts)
-
-    def constants(self) -> tuple[float, ...]:
-        """Return the weights and what counts as up."""
-        return (
-            self.forward_reward_weight, self.ctrl_cost_weight, self.contact_cost_weight, self.contact_force_max,
-            math.inf, self.healthy_reward, self.healthy_z_min, self.healthy_z_max,
-            float(self.model().nq + self.model().nv),
-        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,23 +161,14 @@ class MujocoHumanoid(_Roamer):
     )  # fmt: skip
     actuated = ("abdomen_y", "abdomen_z", *_HUMANOID[2:])
     control_range = 0.4
+    strictly_between = True
     term_names = (*_TERMS, "reward_contact", "reward_survive")
     observes_forces = True
 
     def pieces(self, data: Any) -> tuple[Vector, ...]:
-        """Return the motion and all else observed, the contact forces on the world, and the centre of mass."""
         bodies = (part[1:].reshape(-1) for part in (data.cinert, data.cvel))
         forces = data.cfrc_ext
         return (
             data.qpos, data.qvel, *bodies, data.qfrc_actuator[6:], forces[1:].reshape(-1), forces[0],
             data.subtree_com[0, :2],
-        )  # fmt: skip
-
-    def constants(self) -> tuple[float, ...]:
-        """Return the weights and what counts as up: strictly between its bounds."""
-        first = 2 + len(self.observes) - len(_HUMANOID_BODIES) * len(_SPATIAL)
-        return (
-            self.forward_reward_weight, self.ctrl_cost_weight, self.contact_cost_weight, math.inf,
-            self.contact_cost_max, self.healthy_reward, math.nextafter(self.healthy_z_min, math.inf),
-            math.nextafter(self.healthy_z_max, -math.inf), float(first),
         )  # fmt: skip

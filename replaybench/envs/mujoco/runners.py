@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from replaybench.envs.interface.plant import positions, velocities
 from replaybench.envs.mujoco.plant import MujocoPlant
 from replaybench.envs.mujoco.rewards import observe_past_x, reward_runner
-from replaybench.envs.mujoco.task import positions, velocities
 
 _ROOT: Final = ("rootx", "rootz", "rooty")
 _SLIDES: Final = ("rootx", "rootz")
@@ -22,25 +22,28 @@ _WHEN_IT_CAN_FALL: Final = ("reward_survive", "z_distance_from_origin")
 
 @dataclass(frozen=True, kw_only=True)
 class _Runner(MujocoPlant):
-    """What the three have in common: `reward = speed + bonus while it stands − effort`."""
+    """Base class of the three: `reward = speed + bonus while it stands − effort`."""
 
     observe = staticmethod(observe_past_x)
     reward = staticmethod(reward_runner)
 
-    def _constants(
-        self, forward: float, control: float, bonus: float = 0.0,
-        z: tuple[float, float] = (-math.inf, math.inf), pitch: tuple[float, float] = (-math.inf, math.inf),
-        largest: float = math.inf,
-    ) -> tuple[float, ...]:  # fmt: skip
-        return forward, control, bonus, *z, *pitch, largest, float(self.model().qpos0[1])
+    forward_reward_weight: float = 1.0  # per m/s
+    ctrl_cost_weight: float = 1e-3
+
+    def constants(self) -> tuple[float, ...]:
+        """Return the weights and the bounds of standing; a bound that a task does not declare is infinite."""
+        bonus: float = getattr(self, "healthy_reward", 0.0)
+        names = ("healthy_z_max", "healthy_angle_max", "healthy_state_max")
+        high, pitch, largest = (getattr(self, name, math.inf) for name in names)
+        low = getattr(self, "healthy_z_min", -math.inf)
+        rest = float(self.model().qpos0[1])
+        return self.forward_reward_weight, self.ctrl_cost_weight, bonus, low, high, -pitch, pitch, largest, rest
 
 
 @dataclass(frozen=True, kw_only=True)
 class MujocoHopper(_Runner):
     """One leg that hops (Gymnasium `Hopper-v5`)."""
 
-    forward_reward_weight: float = 1.0  # per m/s
-    ctrl_cost_weight: float = 1e-3
     healthy_reward: float = 1.0  # per sample
     healthy_state_max: float = 100.0  # |joint angles and velocities| [rad, m/s, rad/s]
     healthy_z_min: float = 0.7  # [m]
@@ -59,20 +62,11 @@ class MujocoHopper(_Runner):
     actuated = _HOPPER
     term_names = (*_TERMS, *_WHEN_IT_CAN_FALL)
 
-    def constants(self) -> tuple[float, ...]:
-        """Return the weights and what counts as standing."""
-        return self._constants(
-            self.forward_reward_weight, self.ctrl_cost_weight, self.healthy_reward, (self.healthy_z_min, math.inf),
-            (-self.healthy_angle_max, self.healthy_angle_max), self.healthy_state_max,
-        )  # fmt: skip
-
 
 @dataclass(frozen=True, kw_only=True)
 class MujocoWalker2d(_Runner):
     """Two legs that walk (Gymnasium `Walker2d-v5`)."""
 
-    forward_reward_weight: float = 1.0  # per m/s
-    ctrl_cost_weight: float = 1e-3
     healthy_reward: float = 1.0  # per sample
     healthy_z_min: float = 0.8  # [m]
     healthy_z_max: float = 2.0  # [m]
@@ -91,19 +85,11 @@ class MujocoWalker2d(_Runner):
     actuated = _WALKER
     term_names = (*_TERMS, *_WHEN_IT_CAN_FALL)
 
-    def constants(self) -> tuple[float, ...]:
-        """Return the weights and what counts as standing."""
-        return self._constants(
-            self.forward_reward_weight, self.ctrl_cost_weight, self.healthy_reward,
-            (self.healthy_z_min, self.healthy_z_max), (-self.healthy_angle_max, self.healthy_angle_max),
-        )  # fmt: skip
-
 
 @dataclass(frozen=True, kw_only=True)
 class MujocoHalfCheetah(_Runner):
     """Half a cheetah, which cannot fall for good (Gymnasium `HalfCheetah-v5`)."""
 
-    forward_reward_weight: float = 1.0  # per m/s
     ctrl_cost_weight: float = 0.1
     reset_noise_scale: float = 0.1
 
@@ -116,7 +102,3 @@ class MujocoHalfCheetah(_Runner):
     actuated = _CHEETAH
     term_names = _TERMS
     velocity_noise = "normal"
-
-    def constants(self) -> tuple[float, ...]:
-        """Return the weights."""
-        return self._constants(self.forward_reward_weight, self.ctrl_cost_weight)

@@ -1,8 +1,7 @@
-"""Content hashes of compiled functions: of a function, and of every helper and constant it refers to.
+"""Content hashes of compiled functions, with every helper and constant that they refer to in any file.
 
-A cached kernel, or a stored result, is stale as soon as anything its functions reach has changed, in whatever
-file that is. The walk therefore follows global names, attributes of the user's modules and closures. It knows
-functions and constants only, not plants.
+A cached kernel or a stored result is stale as soon as any of these changes. The walk follows global names, attributes
+of the user's modules, and closures.
 """
 
 from __future__ import annotations
@@ -25,19 +24,18 @@ from replaybench.data.errors import UserError
 _LIBRARIES: Final = frozenset(
     {"builtins", "math", "cmath", "operator", "numpy", "numba", "llvmlite", "scipy", "typing"}
 )
-"""What these packages define is part of the environment, like the interpreter; it is named, not read."""
+"""Functions of these packages are hashed by name only."""
 
 _CONSTANTS: Final = (bool, int, float, complex, str, bytes, tuple, enum.Enum, np.generic, np.ndarray, type(None))
 
 
 def content_hash(functions: Iterable[Callable[..., Any]], *, exact: bool = False) -> str:
-    """Return a hex digest of the functions' content and of all that they refer to.
+    """Return a hex digest of the content of functions and of all that they refer to.
 
     Args:
         functions: Python functions or Numba dispatchers.
-        exact: also hash what may differ although the source is the same: bytecode, module names and compiler
-            options. Such a digest tells machine code apart and holds for one Python version; without it the
-            digest is that of the source, whatever its comments and layout.
+        exact: hash bytecode, module names and compiler options, for machine code of one Python version; else the source
+            without comments and layout.
 
     Raises:
         UserError: a function refers to an object whose content is unknown.
@@ -46,10 +44,9 @@ def content_hash(functions: Iterable[Callable[..., Any]], *, exact: bool = False
 
 
 def importable(functions: Iterable[Callable[..., Any]]) -> bool:
-    """Return whether the modules of functions, and of all that they refer to, can be found by their names.
+    """Return whether the modules of functions, and of all that they refer to, are in `sys.modules`.
 
-    A file that was executed without an entry in `sys.modules` cannot, and machine code that a later process takes
-    from a cache looks for the modules that it was compiled from.
+    Machine code from a cache looks for the modules that it was compiled from.
     """
     return _Walk(functions, exact=True).modules <= sys.modules.keys()
 
@@ -58,8 +55,8 @@ class _Walk:
     """One pass over a graph of functions.
 
     Attributes:
-        lines: what it met, described in an order that is always the same.
-        modules: names of the modules in which it met functions; libraries are left out.
+        lines: descriptions of functions and constants in a fixed order.
+        modules: names of the functions' modules, without libraries.
     """
 
     def __init__(self, functions: Iterable[Callable[..., Any]], exact: bool) -> None:

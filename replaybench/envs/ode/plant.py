@@ -1,7 +1,6 @@
-"""Plants given by ordinary differential equations: a few functions that say how a state moves and what it costs.
+"""Plants given by ordinary differential equations: `rhs`, `reward` and two optional functions of one state.
 
-The functions are scalar code for one state; they are compiled with Numba and run over whole populations by
-the kernels of `replaybench.envs.ode.rk4`.
+The functions are compiled with Numba; the kernels of `replaybench.envs.ode.rk4` run them over whole populations.
 """
 
 from __future__ import annotations
@@ -9,19 +8,20 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 from numba import njit
 from numba.core.dispatcher import Dispatcher
+from numpy.typing import NDArray
 
 from replaybench.data.errors import UserError
+from replaybench.data.streams import Stream
 from replaybench.envs.interface.angles import wrap_angle as wrap_angle  # for plants of users
 from replaybench.envs.interface.declarations import check_range, check_scalar, check_tuple
 from replaybench.envs.interface.engine import Engine
 from replaybench.envs.interface.plant import Params, Plant, Vector
 from replaybench.envs.ode import rk4
-from replaybench.envs.ode.engine import RungeKutta
 from replaybench.envs.ode.function_hash import content_hash
 from replaybench.envs.ode.rk4 import FUNCTIONS
 
@@ -33,9 +33,9 @@ _GRID: Final = ("grid_nodes", "grid_low", "grid_high")
 class OdePlant(Plant):
     """Base class of plants with `rhs` and `reward`; a subclass is a frozen dataclass of physical parameters.
 
-    The fields are floats and reach the functions as one tuple, to be unpacked in their order, as in
-    `J, M, g = p`. The functions are static methods on float64 vectors `x`, `x_next` `[S]` and `u` `[A]` in physical
-    units. Plain functions are compiled when the class is defined; `@njit` ones are taken as they are.
+    The fields are floats and reach the functions as one tuple in their order, as in `J, M, g = p`. The functions are
+    static methods on float64 vectors `x`, `x_next` `[S]` and `u` `[A]` in physical units. Plain functions are compiled
+    when the class is defined; `@njit` functions are used as they are.
     """
 
     initial_state: ClassVar[tuple[float, ...]]
@@ -44,27 +44,23 @@ class OdePlant(Plant):
     saturates: ClassVar[bool] = False
 
     grid_nodes: ClassVar[tuple[int, ...]] = ()
-    """Nodes per state of the dynamic-programming grid from `grid_low` to `grid_high`; a periodic axis has
-    equal spacings all the way round, its last node one spacing below `grid_high`. Empty: no reference."""
+    """Nodes per state of the dynamic-programming grid from `grid_low` to `grid_high`; the last node of a periodic axis
+    is one spacing below `grid_high`. Empty: no reference."""
     grid_low: ClassVar[tuple[float, ...]] = ()
     grid_high: ClassVar[tuple[float, ...]] = ()
     action_levels: ClassVar[tuple[int, ...]] = ()
     """Equidistant levels per action that dynamic programming chooses from."""
     refine_grid: ClassVar[bool] = False
-    """Whether scores are measured against this grid refined until it has converged, where a study does not say; else
-    against the grid as it is."""
+    """Whether references refine this grid until it has converged, unless a study declares otherwise."""
 
     @property
     def max_substep(self) -> float:
-        """Longest Runge-Kutta step; a sample is cut into as many equal substeps as that takes. [s]
-
-        A plant that does not declare it has the step that step doubling chooses (`rk4.choose_step`).
-        """
+        """Longest Runge-Kutta step [s]; a sample is cut into equal substeps. By default `step_choice` chooses it."""
         return step_choice(self).step
 
     @property
     def chooses_step(self) -> bool:
-        """Whether the plant leaves it to step doubling how long its Runge-Kutta steps are."""
+        """Whether step doubling chooses `max_substep`."""
         return type(self).max_substep is OdePlant.max_substep
 
     @staticmethod
@@ -79,10 +75,10 @@ class OdePlant(Plant):
 
     @staticmethod
     def project(x: Vector, p: Params) -> int:
-        """Bring `x` back, in place, to where states may be (a wrapped angle, a wall) after every substep.
+        """Bring `x` back, in place, into the range of states (a wrapped angle, a wall) after every substep.
 
         Returns:
-            A bool or bits that say what happened; they are OR-ed over the substeps into `event`.
+            A bool or bits for what happened; they are OR-ed over the substeps into `event`.
         """
         return 0
 
@@ -100,22 +96,20 @@ class OdePlant(Plant):
         return tuple(getattr(self, field.name) for field in fields(self))
 
     def engine(self, num_envs: int, frequency: float) -> Engine:
-        """Return what moves `num_envs` members, sampled at `frequency` [Hz]."""
         return RungeKutta(self, num_envs, frequency)
 
     def made_of(self) -> str:
-        """Return a digest of the functions' source, with all that they call."""
         return content_hash(getattr(self, name) for name in FUNCTIONS)
 
     @classmethod
     def _declared(cls) -> tuple[str, ...]:
-        # Not the grid: only references depend on it, and what was learned stays valid when it changes.
+        # Not the grid: only references depend on it, and learned policies stay valid when it changes.
         return (*super()._declared(), *_PER_STATE, "max_substep")
 
     def _check_declarations(self) -> None:
         super()._check_declarations()
         plant = type(self).__name__
-        if not self.chooses_step:  # which would call functions that may be wrong
+        if not self.chooses_step:  # choosing would call functions that may be wrong
             check_scalar(self, "max_substep")
         for name in (*_PER_STATE, *(_GRID if self.grid_nodes else ())):
             check_tuple(self, name, "state_names")
@@ -144,10 +138,26 @@ class OdePlant(Plant):
                 )
 
 
-def try_functions(plant: OdePlant) -> str:
-    """Call a plant's functions once, uncompiled, in the middle of its actions, and say what is wrong; empty if nothing.
+class RungeKutta(Engine):
+    """Members whose whole state is what they show."""
 
-    What they raise is not caught: it shows the user's own line.
+    def __init__(self, plant: OdePlant, num_envs: int, frequency: float) -> None:
+        super().__init__(num_envs, len(plant.state_names), frequency)
+        self.plant, self._kernel = plant, rk4.kernel(plant)
+        substeps = rk4.substeps(plant, 1.0 / frequency)
+        self._steps = 1.0 / frequency / substeps, substeps, plant.params()
+
+    def restart(self, chosen: NDArray[np.bool_], draws: Stream) -> None:
+        self.observed[chosen] = self.plant.initial_state
+
+    def advance(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> None:
+        self._kernel.advance(self.observed, action, running, *self._steps, self.reward, self.terminated, self.event)
+
+
+def try_functions(plant: OdePlant) -> str:
+    """Call a plant's functions once, uncompiled, with the middle action; return what is wrong, empty if nothing is.
+
+    Their own exceptions pass: they show the user's line.
     """
     x = np.array(plant.initial_state, np.float64)
     u, p = np.array(plant.action_range()[0]), plant.params()
@@ -162,18 +172,14 @@ def try_functions(plant: OdePlant) -> str:
         return f"rhs returns {len(rates)} derivatives for {len(x)} states"
     if not np.isfinite([*rates, reward]).all():
         return "rhs or reward is not finite at the initial state"
-    for name, told in (("project", project(x.copy(), p)), ("terminated", terminated(x.copy(), 0, p))):
-        if not isinstance(told, int | np.integer | np.bool_):
-            return f"{name} returns {told!r} at the initial state, neither a bool nor a whole number"
+    for name, value in (("project", project(x.copy(), p)), ("terminated", terminated(x.copy(), 0, p))):
+        if not isinstance(value, int | np.integer | np.bool_):
+            return f"{name} returns {value!r} at the initial state, neither a bool nor a whole number"
     return ""
 
 
 def with_equations(plant: Plant, purpose: str) -> OdePlant:
-    """Return the plant as one of equations.
-
-    Raises:
-        UserError: it has none, so that it cannot serve the `purpose`.
-    """
+    """Return the plant, or raise `UserError` if it has no equations, which the `purpose` needs."""
     if not isinstance(plant, OdePlant):
         raise UserError(
             f"{plant.name} is not given by equations, which {purpose} needs; Pendulum, PendulumDCSC, Magman and plants "
@@ -190,18 +196,28 @@ def state_range(plant: Plant) -> tuple[Vector, Vector]:
     return center - scale, center + scale
 
 
-_TYPICAL: Final = 256
-"""States from which steps are compared, besides the initial and the reference state."""
-_LONGEST_PROJECTED: Final = 0.01
-"""Longest step [s] of plants that `project` states: what happens at a wall is found out at the end of a step."""
+TOLERANCE: Final = 1e-6
+"""Largest change by halving the step, in parts of a state's scale, that 95 % of typical states may have in a sample."""
+WORST: Final = 1e-2
+"""The same for any typical state, as where friction changes its sign within a sample."""
+HALVINGS: Final = 6
+_TYPICAL: Final = 256  # states that are compared, besides the initial and the reference state
+_LONGEST_PROJECTED: Final = 0.01  # longest step [s] of plants that `project`: a wall is noticed at the end of a step
+
+
+class StepChoice(NamedTuple):
+    """A step of integration, chosen by step doubling."""
+
+    step: float  # [s]
+    change: float  # by halving the step, in parts of a state's scale; 95 % of typical states change by less
+    met: bool  # whether that is within the tolerance; else the step is the shortest that was tried
 
 
 @functools.cache
-def step_choice(plant: OdePlant) -> rk4.StepChoice:
-    """Return the step of integration that step doubling chooses, over typical states and actions.
+def step_choice(plant: OdePlant) -> StepChoice:
+    """Return the longest step of dt, dt/2, dt/4, … that integrates a sample of dt well enough, at the plant's own rate.
 
-    They are spread evenly over the `state_range` and all actions, always the same, and a sample is as long as at the
-    plant's own rate.
+    Typical states and actions are spread evenly over the `state_range` and all actions, always the same.
     """
     dt = 1.0 / plant.frequency
     low, high = state_range(plant)
@@ -213,24 +229,49 @@ def step_choice(plant: OdePlant) -> rk4.StepChoice:
     corners = np.repeat([plant.initial_state, plant.reference_state], 3, axis=0)
     state = np.concatenate([low + share[:, :states] * (high - low), corners])
     action = np.concatenate([share[:, states:], np.tile([[0.0], [0.5], [1.0]], (2, actions))])
+    inputs = plant.denormalise_action(2.0 * action - 1.0)
     longest = dt if plant.project is OdePlant.project else _LONGEST_PROJECTED
-    scale, periodic = np.array(plant.state_scale, np.float64), np.array(plant.periodic)
-    return rk4.choose_step(plant, state, plant.denormalise_action(2.0 * action - 1.0), dt, longest, scale, periodic)
+
+    def after(seconds: float, count: int) -> Vector:
+        reached = state.copy()
+        rk4.advance(plant, reached, inputs, seconds, count)
+        return reached
+
+    def apart(one: Vector, other: Vector) -> Vector:
+        with np.errstate(invalid="ignore"):
+            change = one - other
+            change -= np.where(plant.periodic, 2 * np.pi * np.round(change / (2 * np.pi)), 0.0)
+        parts: Vector = np.nan_to_num(np.abs(change) / plant.state_scale, nan=np.inf).max(axis=1)
+        return parts
+
+    # No step is longer than it takes to cross a state's scale: oscillations within a step would stay unseen.
+    instant = dt / 1024
+    far = 1024 * float(np.quantile(apart(after(instant, 1), state), 0.95, method="higher"))
+    count = math.ceil(max(1.0, dt / longest - 1e-9, min(far, 2.0**HALVINGS)))
+    coarse = after(dt, count)
+    for _ in range(HALVINGS + 1):
+        fine = after(dt, 2 * count)
+        change = apart(fine, coarse)
+        usual = float(np.quantile(change, 0.95, method="higher"))
+        if usual <= TOLERANCE and change.max() <= WORST:
+            return StepChoice(dt / count, usual, met=True)
+        count, coarse = 2 * count, fine
+    return StepChoice(2 * dt / count, usual, met=False)
 
 
 def steps_told(plant: Plant, frequency: float) -> str:
-    """Say by how many steps a sample is integrated, and how good that is, where step doubling chose them; else ""."""
+    """Return how many steps integrate a sample and how accurate that is, if step doubling chose them; else ""."""
     if not isinstance(plant, OdePlant) or not plant.chooses_step:
         return ""
     choice, count = step_choice(plant), rk4.substeps(plant, 1.0 / frequency)
-    told = f"{count} Runge-Kutta step{'s' * (count != 1)} a sample, chosen by step doubling: steps of "
-    told += f"{choice.step:.4g} s, half of which changes a state by {choice.change:.1g} of its scale"
-    short = f", which is more than {rk4.TOLERANCE:g}: declare max_substep if the plant jumps, as at a stop"
-    return told + short * (not choice.met)
+    text = f"{count} Runge-Kutta step{'s' * (count != 1)} a sample, chosen by step doubling: steps of "
+    text += f"{choice.step:.4g} s, half of which changes a state by {choice.change:.1g} of its scale"
+    short = f", which is more than {TOLERANCE:g}: declare max_substep if the plant jumps, as at a stop"
+    return text + short * (not choice.met)
 
 
 def _compile_functions(plant: type[OdePlant]) -> None:
-    """Turn the plain functions that a class defines into Numba's."""
+    """Compile the plain functions that a class defines."""
     for name in FUNCTIONS:
         function = vars(plant).get(name)
         if isinstance(function, staticmethod):

@@ -1,9 +1,8 @@
 """Runge-Kutta steps of a whole population of one plant in a single compiled call.
 
-Numba neither caches functions that close over other compiled functions, nor notices changes in files other
-than the one a function stands in. So the kernel is written to a generated file whose name carries a hash of
-everything it is made of: the plant's functions, their helpers and constants, and the template below. The
-same content finds the machine code of an earlier process; any edit, in whatever file, makes a new name.
+Numba caches no functions that close over other compiled functions, and notices edits only in the file of the function
+itself. So the kernel is written to a generated file whose name holds a hash of the plant's functions, their helpers and
+constants, and the template below. Equal content finds the machine code of an earlier process.
 """
 
 from __future__ import annotations
@@ -19,6 +18,10 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import numba
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
 from numpy.typing import ArrayLike, NDArray
 
 from replaybench.data.bounds import STEPS
@@ -26,48 +29,63 @@ from replaybench.data.cache import cache_dir, store_text
 from replaybench.data.compilation.digest import compiler
 from replaybench.data.kernel import cached_beside_source
 from replaybench.envs.ode.function_hash import content_hash, importable
-from replaybench.envs.ode.scratch import scratch, scratch_bits
+
+
+@intrinsic
+def scratch(_context: Any, size: Any) -> Any:
+    """Return an uninitialised float64 array of a constant size on the stack, valid inside the calling function.
+
+    Unlike those of `np.empty`, the compiler can hold such arrays in registers.
+    """
+    return _on_stack(types.float64, size)
+
+
+@intrinsic
+def scratch_bits(_context: Any, size: Any) -> Any:
+    """Return such an array of int64."""
+    return _on_stack(types.int64, size)
+
+
+def _on_stack(dtype: Any, size: Any) -> Any:
+    if not isinstance(size, types.IntegerLiteral):
+        return None  # Numba then reports that there is no such function
+    count, row = size.literal_value, types.Array(dtype, 1, "C")
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        place = cgutils.alloca_once(builder, context.get_value_type(dtype), size=count)
+        made = context.make_array(row)(context, builder)
+        shape, size = [context.get_constant(types.intp, count)], context.get_constant(types.intp, 8)
+        context.populate_array(made, data=place, shape=shape, strides=[size], itemsize=size, meminfo=None)
+        return made._getvalue()
+
+    return row(types.literal(count)), generate
+
 
 FUNCTIONS: Final = ("rhs", "reward", "project", "terminated")
-"""What a plant's equations consist of; `replaybench.envs.ode.plant` says what each returns."""
+"""The equations of a plant; `OdePlant` documents them."""
 
 
 class Equations(Protocol):
-    """What the kernels ask of a plant, whose `FUNCTIONS` are compiled ones."""
+    """The part of an `OdePlant` that the kernels need; its `FUNCTIONS` are compiled."""
 
     @property
-    def name(self) -> str:
-        """Name of the plant."""
-
+    def name(self) -> str: ...
     @property
-    def state_names(self) -> tuple[str, ...]:
-        """One name a state `[S]`."""
-
+    def state_names(self) -> tuple[str, ...]: ...
     @property
-    def action_names(self) -> tuple[str, ...]:
-        """One name an action `[A]`."""
-
+    def action_names(self) -> tuple[str, ...]: ...
     @property
-    def initial_state(self) -> tuple[float, ...]:
-        """The physical state `[S]` in which episodes begin."""
-
-    @property
-    def max_substep(self) -> float:
-        """Longest Runge-Kutta step [s]."""
-
-    def params(self) -> tuple[float, ...]:
-        """Return the functions' argument `p`."""
+    def max_substep(self) -> float: ...
+    def params(self) -> tuple[float, ...]: ...
 
 
 BLOCK: Final = 64
-"""Members that are advanced together: as many as fit the nearest cache, with all that belongs to them."""
+"""Members that are advanced together; their data fits the first-level cache."""
 
-# The members of a block stand in the inner loops, of which one is a stage of the Runge-Kutta method: short and without
-# a call, so that the compiler makes vector instructions of it wherever a plant's functions allow (no calls of
-# libraries, nothing raised), and the processor has several iterations under way. What a function gets, x, y and u, is
-# `scratch` that becomes registers. Without fast-math and without threads, a member's arithmetic is the same wherever
-# in a block it stands. `forceinline` holds for the plant's functions too. The marks `each i` of the states, `each a` of
-# the actions and `all` are written out by `_unroll`.
+# Inner loops run over the members of a block and are short and without calls, so that the compiler vectorises them
+# where a plant's functions allow (no library calls, nothing raised). x, y and u are `scratch`, which becomes registers.
+# Without fast-math and threads, a member's arithmetic is the same wherever in a block it stands. `_unroll` writes out
+# the marks `each i` of the states, `each a` of the actions and `all`.
 TEMPLATE: Final = '''\
 """A kernel made by replaybench; this file may be deleted at any time."""
 
@@ -126,10 +144,9 @@ class Kernel(NamedTuple):
     """The compiled motion of a plant.
 
     Attributes:
-        advance: bring the chosen members of `state` `[M, S]` one noise-free sample further under `action` `[M, A]`,
-            both physical, and write their reward, `terminated` and event; the other members' rows are left alone.
-            Arrays are C-contiguous.
-        path: the generated file, or None where nothing is cached: the folder cannot be written, or a module of the
+        advance: step the chosen members of `state` `[M, S]` by one noise-free sample under `action` `[M, A]`, both
+            physical and C-contiguous, and write their reward, `terminated` and event.
+        path: the generated file; None if nothing is cached, because the folder cannot be written or a module of the
             plant's functions cannot be found by its name.
     """
 
@@ -138,7 +155,7 @@ class Kernel(NamedTuple):
 
 
 def kernel(plant: Equations) -> Kernel:
-    """Return the kernel of a plant; the parameters are arguments of it, so classes share it."""
+    """Return the kernel of a plant; plants that differ in parameters share it."""
     functions = tuple(getattr(plant, name) for name in FUNCTIONS)
     return _kernel(functions, len(plant.state_names), len(plant.action_names), plant.name)
 
@@ -147,7 +164,7 @@ def substeps(plant: Equations, dt: float) -> int:
     """Return the number of equal Runge-Kutta steps in a sample of `dt` seconds.
 
     Raises:
-        UserError: they are more than anybody waits for.
+        UserError: there are too many.
     """
     count = max(1.0, dt / plant.max_substep - 1e-9)
     STEPS.check(count, f"a sample of {plant.name}, {dt:g} s in Runge-Kutta steps of {plant.max_substep:g} s,")
@@ -173,83 +190,18 @@ def simulate(
     # Fresh arrays: one memory layout means one compiled version.
     states = np.array(np.broadcast_to(states, (*lead, states.shape[-1])), order="C").reshape(-1, states.shape[-1])
     actions = np.array(np.broadcast_to(actions, (*lead, actions.shape[-1])), order="C").reshape(-1, actions.shape[-1])
-    reward, terminated = _advance(plant, states, actions, dt, substeps(plant, dt))
+    reward, terminated = advance(plant, states, actions, dt, substeps(plant, dt))
     return states.reshape(*lead, -1), reward.reshape(lead), terminated.reshape(lead)
 
 
-def _advance(
+def advance(
     plant: Equations, states: NDArray[np.float64], actions: NDArray[np.float64], dt: float, count: int
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Step states `[N, S]` in place by `count` Runge-Kutta steps; return reward and `terminated`, each `[N]`."""
+    """Step states `[N, S]` in place by `count` Runge-Kutta steps; return reward and `terminated`, `[N]` each."""
     reward, terminated, event = np.empty(len(states)), np.empty(len(states), np.bool_), np.empty(len(states), np.int64)
     everyone = np.ones(len(states), np.bool_)
     kernel(plant).advance(states, actions, everyone, dt / count, count, plant.params(), reward, terminated, event)
     return reward, terminated
-
-
-TOLERANCE: Final = 1e-6
-"""Parts of a state's scale by which half the step may change what a sample comes to, in 95 % of typical states."""
-WORST: Final = 1e-2
-"""The same in any typical state, as where friction changes its sign within a sample."""
-HALVINGS: Final = 6
-
-
-class StepChoice(NamedTuple):
-    """A step of integration, chosen by step doubling.
-
-    Attributes:
-        step: [s].
-        change: by which half the step changes what a sample comes to, in parts of a state's scale; 95 % of typical
-            states change by less.
-        met: whether that is as little as it should be; else the step is the shortest that was tried.
-    """
-
-    step: float
-    change: float
-    met: bool
-
-
-def choose_step(
-    plant: Equations, states: NDArray[np.float64], actions: NDArray[np.float64], dt: float, longest: float,
-    scale: NDArray[np.float64], periodic: NDArray[np.bool_],
-) -> StepChoice:  # fmt: skip
-    """Return the longest of the steps dt, dt/2, dt/4, … by which a sample is integrated well enough.
-
-    Args:
-        plant: the plant.
-        states: typical physical ones `[N, S]`.
-        actions: a physical one for each `[N, A]`.
-        dt: length of a sample [s].
-        longest: longest step to be tried first [s].
-        scale: of each state `[S]`.
-        periodic: which states are angles `[S]`.
-    """
-
-    def after(seconds: float, count: int) -> NDArray[np.float64]:
-        reached = states.copy()
-        _advance(plant, reached, actions, seconds, count)
-        return reached
-
-    def apart(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
-        with np.errstate(invalid="ignore"):
-            change = one - other
-            change -= np.where(periodic, 2 * np.pi * np.round(change / (2 * np.pi)), 0.0)
-        parts: NDArray[np.float64] = np.nan_to_num(np.abs(change) / scale, nan=np.inf).max(axis=1)
-        return parts
-
-    # No step goes further than a state's scale: what goes to and fro within one seems to stand still.
-    instant = dt / 1024
-    far = 1024 * float(np.quantile(apart(after(instant, 1), states), 0.95, method="higher"))
-    count = math.ceil(max(1.0, dt / longest - 1e-9, min(far, 2.0**HALVINGS)))
-    coarse = after(dt, count)
-    for _ in range(HALVINGS + 1):
-        fine = after(dt, 2 * count)
-        change = apart(fine, coarse)
-        usual = float(np.quantile(change, 0.95, method="higher"))
-        if usual <= TOLERANCE and change.max() <= WORST:
-            return StepChoice(dt / count, usual, met=True)
-        count, coarse = 2 * count, fine
-    return StepChoice(2 * dt / count, usual, met=False)
 
 
 @functools.cache
@@ -258,22 +210,14 @@ def _kernel(functions: tuple[Callable[..., Any], ...], states: int, actions: int
     source = _unroll(TEMPLATE, states, actions)
     content = content_hash((*functions, scratch, scratch_bits), exact=True)
     made_of = f"{compiler()} {states} {actions} {BLOCK} {content} {source}"
-    # Named after the class that defines the motion, so that plants that differ in parameters share the file.
+    # Named after the class that defines the motion: plants that differ in parameters share the file.
     owner = re.sub(r"\W", "_", rhs.__qualname__.rpartition(".")[0] or plant)
     name = f"{owner}_{hashlib.sha256(made_of.encode()).hexdigest()[:20]}"
     path = cache_dir() / "kernels" / f"{name}.py"
     values = {
-        "rhs": rhs,
-        "reward_of": reward,
-        "project": project,
-        "terminated_of": terminated,
-        "scratch": scratch,
-        "scratch_bits": scratch_bits,
-        "S": states,
-        "A": actions,
-        "B": BLOCK,
-        "__file__": str(path),
-    }
+        "rhs": rhs, "reward_of": reward, "project": project, "terminated_of": terminated, "scratch": scratch,
+        "scratch_bits": scratch_bits, "S": states, "A": actions, "B": BLOCK, "__file__": str(path),
+    }  # fmt: skip
     if importable(functions) and store_text(path, source):
         try:
             return _execute(source, f"replaybench.envs.kernels.{name}", values, cached=True)
@@ -283,7 +227,7 @@ def _kernel(functions: tuple[Callable[..., Any], ...], states: int, actions: int
 
 
 def _unroll(template: str, states: int, actions: int) -> str:
-    """Write a line `each i: ...` out once a state, `each a: ...` once an action, and `all k_i` as `k_0, k_1, ...`."""
+    """Repeat `each i: ...` for each state, `each a: ...` for each action; write `all k_i` as `k_0, k_1, ...`."""
     counts, lines = {"i": states, "a": actions}, []
     for line in template.splitlines(keepends=True):
         if each := re.match(r"( *)each (\w): (.*\n)", line):
@@ -298,7 +242,7 @@ def _unroll(template: str, states: int, actions: int) -> str:
 def _execute(source: str, name: str, values: dict[str, Any], *, cached: bool) -> Kernel:
     module = ModuleType(name)
     module.__dict__.update(values, compiled=cached_beside_source if cached else numba.njit)
-    # Machine code from the cache looks its module up by name, and its symbols carry that name.
+    # Machine code from the cache looks its module up by name.
     sys.modules[name] = module
     exec(compile(source, values["__file__"], "exec"), module.__dict__)
     return Kernel(module.__dict__["advance"], path=values["__file__"] if cached else None)

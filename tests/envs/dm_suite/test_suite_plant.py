@@ -36,7 +36,7 @@ def flat(step: Any) -> np.ndarray:
 
 @needs_suite
 @pytest.mark.parametrize("name", NAMES)
-def test_a_member_is_the_suites_own_environment(name: str) -> None:
+def test_members_equal_dm_controls_environment(name: str) -> None:
     env = PopulationEnv(name, 2, seed=5)
     plant = env.plant
     assert isinstance(plant, SuitePlant)
@@ -64,15 +64,14 @@ def test_a_member_is_the_suites_own_environment(name: str) -> None:
 
 @needs_suite
 @pytest.mark.parametrize("name", NAMES)
-def test_names_say_what_is_shown(name: str) -> None:
+def test_state_names_match_the_models_joints(name: str) -> None:
     """Joints, in the model's order, are found where their names stand."""
     plant = make_plant(name)
     assert isinstance(plant, SuitePlant)
     observed = SuiteMember(plant)
-    observed.hold(1)
     observed.restart(3)
     for _ in range(5):
-        row = observed.advance(np.full(len(plant.actuators), 0.5)).observed
+        row = observed.advance(np.full(len(plant.actuated), 0.5)).observed
     physics = observed._physics
     shown = dict(zip(plant.state_names, row, strict=True))
     compared = 0
@@ -88,50 +87,11 @@ def test_names_say_what_is_shown(name: str) -> None:
 
 
 @needs_suite
-def test_rates_hold_the_action_for_more_or_fewer_physics_steps() -> None:
-    slow = PopulationEnv("AcerWalker", frequency=20)
-    assert slow.steps_per_episode == 250
-    slow.reset(seed=1)
-    fast = PopulationEnv("AcerWalker", frequency=200)
-    fast.reset(seed=1)
-    action = np.full((1, 6), 0.3)
-    for _ in range(10):
-        state = fast.step(action)[0]
-    np.testing.assert_array_equal(slow.step(action)[0], state)  # 20 physics steps of 2.5 ms
-    slow.dt = 1 / 400
-    assert slow.steps_per_episode == 5000
-
-
-@needs_suite
-def test_the_rate_may_change_amid_an_episode_which_is_then_not_saved() -> None:
-    env, slow = (PopulationEnv("AcerWalker", 2, seed=1, frequency=rate) for rate in (40, 20))
-    action = np.full((2, 6), 0.3)
-    for each in (env, slow):
-        each.reset()
-        each.step(action)
-    slow.dt = 1 / 20  # as it was
-    slow.get_state()
-    slow.dt = 1 / 40
-    env.step(action)
-    np.testing.assert_array_equal(env.step(action)[0], slow.step(action)[0])
-    with pytest.raises(UserError, match="a member was given another rate during an episode; reset it before saving"):
-        slow.get_state()
-    slow.reset(options={"reset_mask": np.array([True, False])})
-    with pytest.raises(UserError, match="another rate"):
-        slow.get_state()
-    slow.reset(options={"reset_mask": np.array([False, True])})
-    state = slow.get_state()
-    after = slow.step(action)[0]
-    slow.set_state(state)
-    np.testing.assert_array_equal(slow.step(action)[0], after)
-
-
-@needs_suite
-def test_a_simulation_that_blows_up_ends_the_episode_without_ending_the_task() -> None:
+def test_a_simulation_that_blows_up_is_truncated() -> None:
     env = PopulationEnv("AcerCartpole", 2)
     env.reset()
     before = env.step(np.zeros((2, 1)))[0]
-    env._engine._members[0]._physics.data.qvel[:] = 1e30  # type: ignore[attr-defined]
+    env._engine._simulators[0]._physics.data.qvel[:] = 1e30  # type: ignore[attr-defined]
     observation, reward, terminated, truncated, _ = env.step(np.zeros((2, 1)))
     np.testing.assert_array_equal(truncated, [True, False])
     assert not terminated.any()
@@ -156,7 +116,7 @@ def test_impossible_rates_are_refused(name: str, rate: float, told: str) -> None
         plant.steps_per_episode(rate)
 
 
-def test_without_the_suite_the_install_line_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_dm_control_the_error_names_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     told = 'plant AcerFish needs the package dm_control and mujoco before 4: pip install "replaybench[dm]"'
     monkeypatch.setattr(registry, "version", lambda package: "4.0.0")
     with pytest.raises(UserError, match=f"^{re.escape(told)}$"):

@@ -11,8 +11,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, Tuple
-from gymnasium.utils.env_checker import check_env
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from gymnasium.wrappers import ClipAction, FlattenObservation, RescaleAction, TransformAction
 
 from replaybench.data.errors import UserError
@@ -20,11 +19,9 @@ from replaybench.data.streams import Stream
 from replaybench.envs.foreign.gymnasium_plant import GymnasiumPlant, _plant_of
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant, plant_class
-from replaybench.envs.single import SingleEnv
 
 TASKS = ("gymnasium:Pendulum-v1", "gymnasium:MountainCarContinuous-v0", "gymnasium:Hopper-v5")
-NOISE: dict[str, Any] = {"sensor_noise": 0.02, "actuator_noise": 0.05}
-every_task = pytest.mark.parametrize("name", TASKS)
+CHOICES = ("gymnasium:CartPole-v1", "gymnasium:Acrobot-v1")
 
 
 def actions_for(env: PopulationEnv, steps: int) -> np.ndarray:
@@ -37,8 +34,8 @@ def run(env: PopulationEnv, actions: np.ndarray) -> list[np.ndarray]:
     return [np.array(column) for column in zip(*(env.step(action)[:4] for action in actions), strict=True)]
 
 
-@every_task
-def test_a_member_is_gymnasiums_own_environment(name: str) -> None:
+@pytest.mark.parametrize("name", [*TASKS, *CHOICES])
+def test_members_equal_gymnasiums_environment(name: str) -> None:
     """Equal seed and actions give equal observations, rewards and ends, through a whole episode of Gymnasium's."""
     env = PopulationEnv(name, 2, seed=5)
     plant = env.plant
@@ -49,8 +46,9 @@ def test_a_member_is_gymnasiums_own_environment(name: str) -> None:
     np.testing.assert_array_equal(observation[1], plant.normalise_state(expected).astype(np.float32))
     over = False
     for action in actions_for(env, env.steps_per_episode):
-        physical = plant.denormalise_action(action[1]).astype(own.action_space.dtype)
-        expected, reward, terminated, truncated, _ = own.step(physical)
+        physical = plant.denormalise_action(action[1])
+        command = int(physical[0]) if plant.action_choices else physical.astype(own.action_space.dtype)
+        expected, reward, terminated, truncated, _ = own.step(command)
         observation, rewards, ended, cut, _ = env.step(action)
         np.testing.assert_array_equal(observation[1], plant.normalise_state(expected).astype(np.float32))
         assert (rewards[1], ended[1], cut[1]) == (reward, terminated, truncated)
@@ -59,61 +57,6 @@ def test_a_member_is_gymnasiums_own_environment(name: str) -> None:
             break
     assert over
     env.close()
-
-
-@every_task
-def test_members_equal_single_runs_and_share_nothing(name: str) -> None:
-    together = PopulationEnv(name, 3, members=[4, 0, 7], **NOISE)
-    together.reset()
-    actions = actions_for(together, 30)
-    columns = run(together, actions)
-    alone = PopulationEnv(name, 1, members=[7], **NOISE)
-    alone.reset()
-    for many, one in zip(columns, run(alone, actions[:, 2:]), strict=True):
-        np.testing.assert_array_equal(many[:, 2], one[:, 0])
-    together.close()
-    alone.close()
-
-
-@every_task
-def test_a_saved_state_continues_bit_for_bit_also_elsewhere(name: str) -> None:
-    env, other = PopulationEnv(name, 2, **NOISE), PopulationEnv(name, 2, **NOISE)
-    env.reset(seed=9)
-    actions = actions_for(env, 60)
-    run(env, actions[:20])
-    env.reset(options={"reset_mask": np.array([False, True])})  # members in different places of their episodes
-    run(env, actions[20:30])
-    state = env.get_state()
-    expected = run(env, actions[30:])
-    other.set_state(state)
-    for key, value in other.get_state().items():
-        np.testing.assert_array_equal(value, state[key], err_msg=key)
-    env.set_state(state)
-    for again in (run(other, actions[30:]), run(env, actions[30:])):
-        for left, right in zip(expected, again, strict=True):
-            np.testing.assert_array_equal(left, right)
-    env.close()
-    other.close()
-
-
-@every_task
-def test_the_checker_finds_nothing(name: str) -> None:
-    check_env(SingleEnv(name), skip_render_check=True)
-
-
-def test_a_masked_reset_touches_only_masked_members() -> None:
-    env = PopulationEnv(TASKS[0], 3)
-    env.reset()
-    actions = actions_for(env, 20)
-    untouched = PopulationEnv(TASKS[0], 3)
-    untouched.reset()
-    run(env, actions[:5])
-    run(untouched, actions[:5])
-    env.reset(options={"reset_mask": np.array([True, False, False])})
-    left, right = run(env, actions[5:]), run(untouched, actions[5:])
-    for mine, theirs in zip(left, right, strict=True):
-        np.testing.assert_array_equal(mine[:, 1:], theirs[:, 1:])
-    assert (left[0][:, 0] != right[0][:, 0]).any()
 
 
 def test_declarations_are_read_from_the_task() -> None:
@@ -141,8 +84,8 @@ class Task(gymnasium.Env[Any, Any]):
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
 
     def __init__(self, observation: Any = None, action: Any = None) -> None:
-        self.observation_space = observation or self.observation_space
-        self.action_space = action or self.action_space
+        self.observation_space = self.observation_space if observation is None else observation
+        self.action_space = self.action_space if action is None else action
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
@@ -170,7 +113,7 @@ def registered() -> Iterator[Any]:
     _plant_of.cache_clear()
 
 
-def test_a_tasks_own_truncation_ends_the_episode_and_is_none_of_the_plants(registered: Any) -> None:
+def test_a_task_may_truncate_before_its_time_limit(registered: Any) -> None:
     name = registered("space/Counter-v0")
     env = PopulationEnv(name, 2)
     assert env.steps_per_episode == 10
@@ -213,7 +156,7 @@ class Broken(Task):
         (RuntimeError("motor off\nand more"), "step fails: RuntimeError: motor off$"),
     ],
 )
-def test_a_task_that_breaks_its_word_is_told_in_one_line(registered: Any, shown: Any, told: str) -> None:
+def test_invalid_observations_and_exceptions_are_one_line_errors(registered: Any, shown: Any, told: str) -> None:
     name = registered("Broken-v0", entry_point=Broken, kwargs={"shown": shown})
     env = PopulationEnv(name, 2)
     env.reset()
@@ -222,26 +165,56 @@ def test_a_task_that_breaks_its_word_is_told_in_one_line(registered: Any, shown:
     assert str(caught.value).startswith(name)
 
 
-def test_a_run_whose_observation_is_not_a_number_fails(registered: Any) -> None:
-    env = PopulationEnv(registered("Lost-v0", entry_point=Broken, kwargs={"shown": np.array([0.0, np.nan, 1.0])}), 2)
+class Nowhere(Broken):
+    """A counter that starts without a place."""
+
+    def reset(self, **_: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        return np.array([np.nan, 0.0, 0.0]), {}
+
+
+@pytest.mark.parametrize(
+    ("task", "shown", "finite"),
+    [
+        (Broken, np.array([0.0, np.nan, 1.0]), False),
+        (Nowhere, np.zeros(3), False),
+        (Broken, np.array([[0.1, 0.2, 0.3]]), True),  # another shape of the same size
+    ],
+)
+def test_a_run_fails_where_an_observation_is_not_a_number(registered: Any, task: Any, shown: Any, finite: bool) -> None:
+    env = PopulationEnv(registered("Lost-v0", entry_point=task, kwargs={"shown": shown}), 2)
     env.reset()
-    assert np.isnan(env.step(np.zeros((2, 2)))[1]).all()
+    assert np.isnan(env.step(np.zeros((2, 2)))[1]).all() != finite
 
 
-def test_so_does_one_that_begins_so(registered: Any) -> None:
-    class Nowhere(Broken):
-        def reset(self, **_: Any) -> tuple[np.ndarray, dict[str, Any]]:
-            return np.array([np.nan, 0.0, 0.0]), {}
+class Echo(Task):
+    """Shows the choices that it gets."""
 
-    env = PopulationEnv(registered("Nowhere-v0", entry_point=Nowhere, kwargs={"shown": np.zeros(3)}), 2)
+    observation_space: Any = Box(-100.0, 100.0, (3,), np.float64)
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action)
+        assert action.dtype == self.action_space.dtype
+        return action.astype(np.float64), float(np.sum(action)), False, False, {}
+
+
+def test_each_of_several_choices_is_an_action_of_its_own(registered: Any) -> None:
+    choices = MultiDiscrete([2, 4, 7], dtype=np.int32, start=[0, -3, 1])
+    env = PopulationEnv(registered("Echo-v0", entry_point=Echo, max_episode_steps=50, kwargs={"action": choices}), 3)
+    plant: Any = env.plant
+    assert (plant.action_low, plant.action_high) == ((0, -3, 1), (1, 0, 7))
+    assert (plant.action_choices, plant.zero_action) == ((2, 4, 7), (0, -2, 4))
     env.reset()
-    assert np.isnan(env.step(np.zeros((2, 2)))[1]).all()
-
-
-def test_an_observation_in_another_shape_of_its_size_is_taken(registered: Any) -> None:
-    env = PopulationEnv(registered("Row-v0", entry_point=Broken, kwargs={"shown": np.array([[0.1, 0.2, 0.3]])}), 2)
-    env.reset()
-    assert np.isfinite(env.step(np.zeros((2, 2)))[1]).all()
+    seen = []
+    for action in np.concatenate([actions_for(env, 40), np.full((1, 3, 3), -1), np.ones((1, 3, 3))]):
+        observation, reward, *_ = env.step(action)
+        chosen = plant.denormalise_action(action)
+        np.testing.assert_array_equal(chosen, np.rint(chosen))
+        np.testing.assert_allclose(100 * observation, chosen, atol=1e-5)
+        np.testing.assert_array_equal(reward, chosen.sum(axis=1))
+        step = 2 / (np.array(plant.action_choices) - 1)
+        assert (np.abs(plant.normalise_action(chosen) - action) <= step / 2 + 1e-7).all()
+        seen.append(chosen)
+    assert [len(np.unique(np.concatenate(seen)[:, a])) for a in range(3)] == [2, 4, 7]
 
 
 VECTOR = Box(-1.0, 1.0, (2,))
@@ -253,33 +226,26 @@ REFUSED = [
     ({"action": Dict({"a": VECTOR})}, {}, "its action is of kind Dict; supported are a one-dimensional Box"),
     ({"action": Box(-np.inf, np.inf, (2,))}, {}, "its actions are unbounded; register it with bounds"),
     ({"action": Box(0, 3, (2,), np.int64)}, {}, "its actions are whole numbers (int64) in a Box; supported are"),
+    ({"action": Discrete(1)}, {}, "its action has one choice only"),
+    ({"action": MultiDiscrete([3, 1])}, {}, "its action has one choice only"),
+    (
+        {"action": MultiDiscrete(np.full((2, 2), 2))},
+        {},
+        "is of kind MultiDiscrete; supported are a one-dimensional Box",
+    ),
+    ({"action": MultiBinary(2)}, {}, "is of kind MultiBinary; supported are a one-dimensional Box"),
     ({}, {"max_episode_steps": None}, "has no time limit; register it with max_episode_steps"),
     ({"colour": "red"}, {}, "cannot be made: TypeError: "),
 ]
 
 
 @pytest.mark.parametrize(("kwargs", "how", "told"), REFUSED, ids=[case[2][:40] for case in REFUSED])
-def test_what_cannot_be_controlled_is_refused_in_one_line(registered: Any, kwargs: Any, how: Any, told: str) -> None:
+def test_unsupported_tasks_are_refused_in_one_line(registered: Any, kwargs: Any, how: Any, told: str) -> None:
     name = registered("Refused-v0", kwargs=kwargs, **how)
     with pytest.raises(UserError, match=re.escape(told)) as caught:
         make_plant(name)
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith(name)
-
-
-class Odd(gymnasium.Env[Any, Any]):
-    """A task with whatever spaces."""
-
-    def __init__(self, observation: gymnasium.Space[Any], action: gymnasium.Space[Any]) -> None:
-        self.observation_space, self.action_space = observation, action
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.observation_space.seed(seed)
-        return self.observation_space.sample(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        return self.observation_space.sample(), 0.0, False, False, {}
 
 
 UNBOUNDED = Box(-np.inf, np.inf, (1,))
@@ -299,19 +265,15 @@ UNBOUNDED = Box(-np.inf, np.inf, (1,))
 def test_the_advice_of_a_refusal_works(registered: Any, observation: Any, action: Any, wrappers: Any) -> None:
     kwargs = {"observation": observation, "action": action}
     with pytest.raises(UserError) as caught:
-        make_plant(registered("Advice-v0", entry_point=Odd, kwargs=kwargs, additional_wrappers=wrappers))
+        make_plant(registered("Advice-v0", kwargs=kwargs, additional_wrappers=wrappers))
     written = re.search(r"additional_wrappers=(\(.*,\))", str(caught.value))
     assert written is not None
     known = {"Box": Box, "FlattenObservation": FlattenObservation, "TransformAction": TransformAction}
     advised = eval(written.group(1), known)
-    name = registered("Advised-v0", entry_point=Odd, kwargs=kwargs, additional_wrappers=advised)
-    env = PopulationEnv(name, 2)
-    env.reset()
-    env.step(np.zeros(env.action_space.shape, np.float32))
-    env.close()
+    assert make_plant(registered("Advised-v0", kwargs=kwargs, additional_wrappers=advised)).action_names
 
 
-def test_what_a_task_of_gymnasiums_lacks_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_are_named_with_gymnasiums_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gymnasium.envs.mujoco.half_cheetah_v5", None)
     _plant_of.cache_clear()
     with pytest.raises(UserError, match=re.escape("pip install 'gymnasium[mujoco]'")):
@@ -329,22 +291,16 @@ def test_what_a_task_of_gymnasiums_lacks_is_named_with_its_extra(monkeypatch: py
         ("no_such.py:Name-v0", "no plant file 'no_such.py' in "),
     ],
 )
-def test_unknown_tasks_are_told_in_one_line(name: str, told: str) -> None:
+def test_unknown_tasks_raise_one_line_errors(name: str, told: str) -> None:
     with pytest.raises(UserError, match=f"^{re.escape(told)}"):
         make_plant(f"gymnasium:{name}")
 
 
-def test_other_rates_and_wrong_actions_are_refused() -> None:
+def test_other_rates_and_parameters_are_refused() -> None:
     with pytest.raises(UserError, match=r"^gymnasium:Pendulum-v1 runs at 20 Hz and no other rate, not at 50 Hz$"):
         PopulationEnv(TASKS[0], frequency=50)
     with pytest.raises(UserError, match="^gymnasium:Pendulum-v1 has no parameters, so that g cannot"):
         make_plant(TASKS[0], g=1.0)
-    env = PopulationEnv(TASKS[0], 2, members=[3, 8])
-    env.reset()
-    with pytest.raises(UserError, match=r"actions have shape \(2, 3\); this population takes \(2, 1\)"):
-        env.step(np.zeros((2, 3)))
-    with pytest.raises(UserError, match=r"the action of member 8 is not a number"):
-        env.step([[0.0], [np.nan]])
 
 
 OWN_TASK = """
@@ -370,7 +326,7 @@ gymnasium.register("own/Walk-v0", Walk, max_episode_steps=8)
 """
 
 
-def test_a_task_is_registered_by_its_file_and_its_noise_replayed(tmp_path: Path, registered: Any) -> None:
+def test_a_task_from_a_file_is_restored_with_its_noise(tmp_path: Path, registered: Any) -> None:
     path = tmp_path / "walk.py"
     path.write_text(OWN_TASK)
     name = f"gymnasium:{path}:own/Walk-v0"
@@ -405,7 +361,7 @@ gymnasium.register("own/Easier-v0", easier, max_episode_steps=200)
 """
 
 
-def test_a_task_is_the_same_in_every_folder_and_another_with_other_settings(
+def test_fingerprints_of_tasks_depend_on_code_and_settings_not_on_folders(
     tmp_path: Path, registered: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What makes it counts, too, though neither its class nor its wrapper is the user's."""

@@ -46,7 +46,7 @@ from replaybench.envs.ode.pendulum import PendulumDCSC
         ("positive", ("weight",), "positive must be a tuple of its parameters"),
     ],
 )
-def test_nonsense_is_refused_by_its_name(name: str, value: Any, told: str) -> None:
+def test_invalid_declarations_are_named(name: str, value: Any, told: str) -> None:
     made: Any = type("Wrong", (PendulumDCSC,), {name: value})
     with pytest.raises(UserError, match=re.escape(told)) as refusal:
         dataclasses.dataclass(frozen=True, kw_only=True)(made)()
@@ -54,6 +54,6 @@ def test_nonsense_is_refused_by_its_name(name: str, value: Any, told: str) -> No
     assert "\n" not in str(refusal.value)
 
 
-def test_what_has_no_unit_may_say_so() -> None:
+def test_units_may_be_empty() -> None:
     made: Any = type("Unitless", (PendulumDCSC,), {"state_units": ("", "")})
     assert dataclasses.dataclass(frozen=True, kw_only=True)(made)().state_units == ("", "")

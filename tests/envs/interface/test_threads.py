@@ -6,7 +6,7 @@ from replaybench.data.errors import UserError
 from replaybench.envs.interface.threads import thread_count
 
 
-def test_one_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_thread_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REPLAYBENCH_THREADS", raising=False)
     assert thread_count() == 1
     monkeypatch.setenv("REPLAYBENCH_THREADS", " 12 ")
@@ -14,7 +14,7 @@ def test_one_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "two", "1.5", "²"])
-def test_nonsense_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_invalid_thread_counts_are_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("REPLAYBENCH_THREADS", text)
     with pytest.raises(UserError, match="^REPLAYBENCH_THREADS is .*; give a whole number of 1 or more"):
         thread_count()

@@ -26,7 +26,7 @@ def engine_of(env: PopulationEnv) -> MujocoEngine:
     return env._engine
 
 
-def test_it_shows_what_mujoco_says_and_rewards_being_near() -> None:
+def test_observations_and_rewards_match_mujocos_kinematics() -> None:
     env = PopulationEnv("AcerReacher3", 40, seed=3)
     assert (env.steps_per_episode, env.plant.discount, env.action_space.shape[1]) == (500, 0.99, 3)
     env.reset()
@@ -66,22 +66,7 @@ def test_starts_are_spread_and_within_reach() -> None:
     assert not np.array([data.qvel for data in engine_of(env).data]).any()
 
 
-def test_the_target_stays_and_the_arm_comes_to_rest() -> None:
-    env = PopulationEnv("AcerReacher3", 3, seed=4)
-    env.reset()
-    targets = [data.qpos[3:].copy() for data in engine_of(env).data]
-    moved(env, 100)
-    energies = []
-    for _ in range(300):
-        env.step(np.zeros((3, 3)))
-        energies.append([data.qvel[:3] @ data.qvel[:3] for data in engine_of(env).data])
-    for target, data in zip(targets, engine_of(env).data, strict=True):
-        np.testing.assert_array_equal(target, data.qpos[3:])
-    assert (np.array(energies[0]) > 1e-2).all()
-    assert (np.array(energies[-1]) < 1e-3 * np.array(energies[0])).all()
-
-
-def test_its_model_is_part_of_what_it_is() -> None:
+def test_the_model_file_matches_the_declarations() -> None:
     plant = AcerReacher3()
     assert plant.path.is_file()
     model = plant.model()

@@ -20,7 +20,6 @@ from replaybench.data.streams import Stream
 from replaybench.envs.mujoco.engine import BLOWN_UP, MujocoEngine
 from replaybench.envs.mujoco.model import gymnasium_assets, load_model
 from replaybench.envs.mujoco.plant import MujocoPlant
-from replaybench.envs.mujoco.task import MujocoTask
 from replaybench.envs.population import PopulationEnv
 from replaybench.envs.registry import make_plant
 
@@ -60,7 +59,7 @@ def restart(engine: MujocoEngine, seed: int) -> None:
     engine.restart(np.ones(members, np.bool_), Stream(seed, range(members), "initial state"))
 
 
-def random_actions(plant: MujocoTask, steps: int, members: int = 1) -> np.ndarray:
+def random_actions(plant: MujocoPlant, steps: int, members: int = 1) -> np.ndarray:
     rng = np.random.Generator(np.random.PCG64(3))
     return rng.uniform(plant.action_low, plant.action_high, (steps, members, len(plant.action_names)))
 
@@ -97,42 +96,10 @@ def step_both(engine: MujocoEngine, peer: Any, action: np.ndarray) -> bool:
     return bool(terminated)
 
 
-@every_task
-def test_steps_from_equal_states_equal_gymnasiums(task: str) -> None:
-    engine, peer = started(plant_of(task), 1), peer_of(task)
-    peer.reset(seed=1)
-    falls = 0
-    for number, action in enumerate(random_actions(engine.plant, 60)):
-        synchronise(peer, engine)
-        if step_both(engine, peer, action):
-            falls += 1
-            restart(engine, number)
-    assert (falls > 0) == (task in CAN_FALL)
-
-
-@every_task
-def test_whole_episodes_equal_gymnasiums(task: str) -> None:
-    """Synchronised once, at the start; the simulations stay equal bit for bit."""
-    engine, peer = started(plant_of(task), 1), peer_of(task)
-    steps = gymnasium.spec(f"{task}-v5").max_episode_steps
-    assert steps is not None
-    for seed, size in ((1, 1.0), (2, 0.2)):
-        restart(engine, seed)
-        peer.reset(seed=0)
-        qpos, qvel = engine.data[0].qpos, engine.data[0].qvel
-        peer.set_state(qpos, qvel)
-        np.testing.assert_array_equal(full_state(peer.model, peer.data), full_state(engine.model, engine.data[0]))
-        np.testing.assert_allclose(engine.observed[0], peer._get_obs(), rtol=0, atol=1e-9)
-        for action in random_actions(engine.plant, min(150, steps)):
-            ended = step_both(engine, peer, size * action)
-            np.testing.assert_array_equal(full_state(peer.model, peer.data), full_state(engine.model, engine.data[0]))
-            if ended:
-                break
-
-
 @pytest.mark.parametrize(
     ("task", "ours", "theirs"),
     [
+        *((task, {}, {}) for task in TASKS),
         ("Hopper", {"healthy_z_min": 1.2, "healthy_angle_max": 0.3, "ctrl_cost_weight": 0.5, "healthy_reward": 3.0},
          {"healthy_z_range": (1.2, np.inf), "healthy_angle_range": (-0.3, 0.3), "ctrl_cost_weight": 0.5,
           "healthy_reward": 3.0}),
@@ -146,7 +113,7 @@ def test_whole_episodes_equal_gymnasiums(task: str) -> None:
          {"reward_dist_weight": 3.0, "reward_control_weight": 0.5}),
     ],
 )  # fmt: skip
-def test_other_parameters_mean_what_they_mean_there(task: str, ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+def test_steps_from_equal_states_equal_gymnasiums(task: str, ours: dict[str, Any], theirs: dict[str, Any]) -> None:
     engine, peer = started(plant_of(task, **ours), 1), peer_of(task, **theirs)
     peer.reset(seed=1)
     falls = contact = 0.0
@@ -156,7 +123,9 @@ def test_other_parameters_mean_what_they_mean_there(task: str, ours: dict[str, A
             falls += 1
             restart(engine, number)
         contact = min(contact, engine.infos().get("reward_contact", np.zeros(1))[0])
-    assert falls > 0 or task in ("Humanoid", "Reacher")
+    if not ours:
+        assert (falls > 0) == (task in CAN_FALL)
+    assert falls > 0 or not ours or task in ("Humanoid", "Reacher")
     assert contact < 0 or task not in ("Ant", "Humanoid")
 
 
@@ -165,7 +134,7 @@ def test_declarations_are_the_models(task: str) -> None:
     plant, peer, spec = plant_of(task), peer_of(task), gymnasium.spec(f"{task}-v5")
     model = plant.model()
     assert plant.physics_step == model.opt.timestep
-    assert plant.substeps(plant.frequency) == peer.frame_skip
+    assert plant.physics_steps(plant.frequency) == peer.frame_skip
     assert plant.steps_per_episode(plant.frequency) == spec.max_episode_steps
     assert len(plant.state_names) == peer.observation_space.shape[0]
     np.testing.assert_array_equal(model.actuator_ctrlrange.T, [plant.action_low, plant.action_high])
@@ -224,27 +193,6 @@ def test_threads_change_no_number(task: str) -> None:
         engine.close()
 
 
-@pytest.mark.parametrize("task", ["Hopper", "HalfCheetah", "Humanoid"])
-def test_another_rate_is_the_same_motion(task: str) -> None:
-    """Under held actions bit for bit, and rewarded speeds are means over the longer sample."""
-    plant = plant_of(task)
-    slow, quick = (MujocoEngine(plant, 1, plant.frequency * factor, 1) for factor in (0.5, plant.frame_skip))
-    for engine in (slow, quick):
-        restart(engine, 0)
-    count = slow.substeps // quick.substeps
-    assert (slow.substeps, quick.substeps) == (2 * plant.frame_skip, 1)
-    for action in 0.1 * random_actions(plant, 3):
-        step(slow, action)
-        speeds = []
-        for _ in range(count):
-            step(quick, action)
-            speeds.append(quick.infos()["x_velocity"])
-        assert not slow.terminated.any()
-        np.testing.assert_array_equal(slow.data[0].qpos, quick.data[0].qpos)
-        np.testing.assert_array_equal(slow.data[0].qvel, quick.data[0].qvel)
-        np.testing.assert_allclose(slow.infos()["x_velocity"], np.mean(speeds, axis=0), rtol=1e-9)
-
-
 def test_impossible_rates_name_the_nearest() -> None:
     for frequency, nearest in ((110.0, "100 or 125"), (600.0, "500 Hz"), (0.01, "use 0.125 Hz")):
         with pytest.raises(UserError, match=rf"physics steps of 0.002 s, .*{nearest}"):
@@ -254,7 +202,7 @@ def test_impossible_rates_name_the_nearest() -> None:
 
 
 @pytest.mark.parametrize("task", ["HalfCheetah", "Ant"])
-def test_a_member_that_blows_up_ends_alone_and_quietly(
+def test_a_member_that_blows_up_terminates_alone_without_output(
     task: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     env, other = (PopulationEnv(f"Mujoco{task}", 3) for _ in range(2))
@@ -279,7 +227,7 @@ def test_a_member_that_blows_up_ends_alone_and_quietly(
     assert capfd.readouterr().err == ""
 
 
-def test_models_load_quietly_or_say_why_not(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_models_load_without_output_or_raise_one_line_errors(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     theirs = mujoco.get_mju_user_warning()
     copy = tmp_path / "cheetah.xml"
     copy.write_bytes((gymnasium_assets() / "half_cheetah.xml").read_bytes())
@@ -297,20 +245,3 @@ def test_models_load_quietly_or_say_why_not(tmp_path: Path, capfd: pytest.Captur
     with pytest.raises(UserError, match=r"^no MJCF file '.*nowhere.xml'; give the path of a file that exists$"):
         load_model(tmp_path / "nowhere.xml")
     assert mujoco.get_mju_user_warning() is theirs
-
-
-@every_task
-def test_pictures_show_the_body_and_leave_it_alone(task: str) -> None:
-    env, other = (PopulationEnv(f"Mujoco{task}", 1, render_mode="rgb_array") for _ in range(2))
-    for population in (env, other):
-        population.reset(seed=0)
-    action = np.full(env.action_space.shape, 0.7, np.float32)
-    frames = []
-    for _ in range(2):
-        env.step(action)
-        other.step(action)
-        frames.append(env.render()[0])  # type: ignore[index]
-    assert frames[0].shape == (480, 480, 3)
-    assert frames[0].dtype == np.uint8
-    assert (frames[0] != frames[1]).any()
-    np.testing.assert_array_equal(env.step(action)[0], other.step(action)[0])

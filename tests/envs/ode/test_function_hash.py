@@ -85,7 +85,7 @@ def load(folder: Path, *edits: tuple[str, str]) -> FunctionType:
     ],
 )
 @pytest.mark.parametrize("exact", [False, True])
-def test_every_edit_within_reach_changes_the_hash(tmp_path: Path, edit: tuple[str, str], exact: bool) -> None:
+def test_every_edit_of_referenced_content_changes_the_hash(tmp_path: Path, edit: tuple[str, str], exact: bool) -> None:
     before, after = load(tmp_path), load(tmp_path, edit)
     assert content_hash([before], exact=exact) == content_hash([load(tmp_path)], exact=exact)
     assert content_hash([before], exact=exact) != content_hash([after], exact=exact)
@@ -101,7 +101,7 @@ def test_compiler_options_are_exact_content(tmp_path: Path) -> None:
     assert content_hash([before], exact=True) != content_hash([after], exact=True)
 
 
-def test_functions_typed_into_a_prompt_have_content_too() -> None:
+def test_functions_from_a_prompt_have_hashes() -> None:
     spaces: list[dict[str, FunctionType]] = [{}, {}, {}]
     for number, space in zip((1, 1, 2), spaces, strict=True):
         exec(f"def f(x): return x + {number}", space)
@@ -109,7 +109,7 @@ def test_functions_typed_into_a_prompt_have_content_too() -> None:
     assert first == second != third
 
 
-def test_what_has_no_content_is_named() -> None:
+def test_objects_without_known_content_are_named() -> None:
     table = [1.0, 2.0]
 
     def f(x: float) -> float:

@@ -107,7 +107,7 @@ def test_a_second_process_compiles_nothing(folder: Path) -> None:
     assert second == {**first, "compiled": 0}
 
 
-def test_an_edit_is_picked_up_wherever_it_is(folder: Path) -> None:
+def test_edits_in_any_file_are_noticed(folder: Path) -> None:
     first = run(folder)
     # A constant two files away, of the same length, written within the same second
     edit(folder / "constants.py", "1.0", "3.0")
@@ -140,7 +140,7 @@ def test_damaged_machine_code_is_compiled_again(folder: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["nbi", "nbc"])
 @pytest.mark.parametrize("gone", ["replaybench.data.cache\nGone", "replaybench.gone\nClass"])
-def test_machine_code_that_names_what_another_version_had_is_compiled_again(gone: str, kind: str, folder: Path) -> None:
+def test_machine_code_of_other_versions_is_compiled_again(gone: str, kind: str, folder: Path) -> None:
     first = run(folder)
     (path,) = (folder / "cache").rglob(f"*.{kind}")
     content = f"c{gone}\n.".encode()  # a pickle of that class
@@ -148,14 +148,14 @@ def test_machine_code_that_names_what_another_version_had_is_compiled_again(gone
     assert run(folder) == first
 
 
-def test_a_cache_that_cannot_be_written_costs_only_time(folder: Path) -> None:
+def test_kernels_work_without_a_writable_cache(folder: Path) -> None:
     (folder / "file").write_text("")
     answer = run(folder, REPLAYBENCH_CACHE=str(folder / "file" / "cache"))
     assert answer["after"] == pytest.approx(0.02)
     assert answer["path"] is None
 
 
-def test_machine_code_without_a_place_costs_only_time(folder: Path) -> None:
+def test_kernels_work_without_a_folder_for_machine_code(folder: Path) -> None:
     kernels = folder / "cache" / "kernels"
     kernels.mkdir(parents=True)
     (kernels / "__pycache__").write_text("a file where Numba wants a folder")
@@ -165,7 +165,7 @@ def test_machine_code_without_a_place_costs_only_time(folder: Path) -> None:
     assert answer["path"] is None
 
 
-def test_a_plant_from_a_module_that_has_no_name_costs_only_time(folder: Path) -> None:
+def test_kernels_of_modules_outside_sys_modules_work(folder: Path) -> None:
     """Machine code would look for its module by name in the second process."""
     (folder / "load.py").write_text(LOAD)
     for _ in range(2):

@@ -1,1 +1,1 @@
-"""The twin of the vortex wake: a Navier–Stokes solver."""
+"""A Navier–Stokes solver for the drafting task."""

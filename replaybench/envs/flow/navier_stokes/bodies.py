@@ -1,8 +1,8 @@
-"""Bodies in a flow: Brinkman penalisation of what stands still, and of an ellipse that moves freely.
+"""Bodies in a flow by Brinkman penalisation: fixed ones, and an ellipse that moves freely.
 
-A body is a field of volume fractions χ, on the faces where velocities live. In each step the fluid inside is brought to
-the body's motion, implicitly in time (Angot, Bruneau & Fabrie 1999), and the momentum which that takes is the force. A
-free body moves as the fluid inside would if it were rigid (Coquerelle & Cottet 2008): it has the density of the fluid.
+A body is a field of volume fractions χ on the cell faces. Each step brings the fluid inside to the body's motion,
+implicitly in time (Angot, Bruneau & Fabrie 1999); the momentum change is the force. A free body has the fluid's density
+and moves like the fluid inside would if it were rigid (Coquerelle & Cottet 2008).
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ STIFFNESS: Final = 1e4
 
 
 class Obstacle:
-    """A body that stands still.
+    """A fixed body.
 
     Args:
         grid: the grid.
-        distance: returns the signed distance [D] from the body's surface, negative inside, of the
-            points of x `[n, 1]` and y `[m]`, as `[n, m]`.
-        center: the point about which torques are taken. [D]
+        distance: signed distance [D] `[n, m]` from the surface, negative inside, of points x `[n, 1]` and y `[m]`.
+        center: reference point of torques. [D]
     """
 
     def __init__(
@@ -56,11 +55,7 @@ class Obstacle:
 
 
 class FreeEllipse:
-    """The ellipse of the drafting task, moved by the fluid and by a given force.
-
-    Args:
-        grid: the grid.
-    """
+    """The ellipse of the drafting task, moved by the fluid and by a given force."""
 
     def __init__(self, grid: Grid) -> None:
         self._h, self._corner = grid.h, grid.corner
@@ -68,11 +63,11 @@ class FreeEllipse:
         self._fractions = np.zeros((2, width, width))
 
     def move(self, u: Array, v: Array, body: Array, force: Array, dt: float) -> None:
-        """Give body and fluid inside one rigid motion, and advance the pose by it.
+        """Give body and fluid inside one rigid motion, and advance the pose by it, all in place.
 
         Args:
-            u, v: velocities, changed in place.
-            body: x, y [D], θ [rad], velocities [U], angular velocity [U/D], changed in place.
+            u, v: velocities.
+            body: x, y [D], θ [rad], velocities [U], angular velocity [U/D].
             force: external force [ρU²D] and torque [ρU²D²], both per unit of depth.
             dt: the time step. [D/U]
         """
@@ -136,18 +131,9 @@ def ellipse_distance(x: float, y: float, center_x: float, center_y: float, angle
 
 @kernel
 def stop_inside(
-    u: Array,
-    v: Array,
-    u_fraction: Array,
-    v_fraction: Array,
-    first_i: int,
-    first_j: int,
-    x: float,
-    y: float,
-    h: float,
-    follows: float,
-    impulse: Array,
-) -> None:
+    u: Array, v: Array, u_fraction: Array, v_fraction: Array, first_i: int, first_j: int, x: float, y: float, h: float,
+    follows: float, impulse: Array,
+) -> None:  # fmt: skip
     """Bring the fluid in a window to rest as far as it lies inside; add the momentum taken from it to `impulse` [3].
 
     (x, y) is where the window's first corner lies, from the centre of torques.
@@ -166,17 +152,9 @@ def stop_inside(
 
 @kernel
 def move_inside(
-    u: Array,
-    v: Array,
-    body: Array,
-    force: Array,
-    fractions: Array,
-    left: float,
-    bottom: float,
-    h: float,
-    dt: float,
+    u: Array, v: Array, body: Array, force: Array, fractions: Array, left: float, bottom: float, h: float, dt: float,
     follows: float,
-) -> None:
+) -> None:  # fmt: skip
     """Make the fluid inside the ellipse rigid, with the momentum that it had and that the force adds.
 
     The three balances `Σχ·(rigid motion) = Σχ·(fluid) + force · dt` are one symmetric system for (u, v, Ω).

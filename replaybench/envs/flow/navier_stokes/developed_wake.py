@@ -1,7 +1,6 @@
-"""Where episodes start: the developed wake of the cylinder, at equal parts of its shedding period.
+"""The developed wake of the cylinder, in which episodes start, at equal parts of its shedding period.
 
-From rest a wake takes some fifty times the length of an action to shed regularly. That is done once for a grid and kept
-in the cache folder; whatever is there can be computed again.
+It is computed once for a grid and kept in the cache folder.
 """
 
 from __future__ import annotations
@@ -35,18 +34,11 @@ SETTLING: Final = 60.0
 
 @dataclass(frozen=True)
 class Wake:
-    """A period of shedding.
+    """A period of shedding."""
 
-    Attributes:
-        snapshots: float32 `[PHASES, 3, nx + 5, ny + 5]`: u, v and pressure, from an instant at which the lift rises
-            through its mean.
-        period: of shedding. [D/U]
-        drag: mean force on the cylinder along the stream. [ρU²D]
-    """
-
-    snapshots: NDArray[np.float32]
-    period: float
-    drag: float
+    snapshots: NDArray[np.float32]  # u, v, pressure `[PHASES, 3, nx + 5, ny + 5]`, from where the lift rises through 0
+    period: float  # [D/U]
+    drag: float  # mean force on the cylinder along the stream [ρU²D]
 
 
 @functools.cache
@@ -66,7 +58,7 @@ def developed_wake(grid: Grid) -> Wake:
 
 
 def stirred(solver: Solver) -> Array:
-    """Return the undisturbed stream but for a weak cross-stream jet behind the origin, which picks the first vortex."""
+    """Return the undisturbed stream with a weak cross-stream jet behind the origin, which starts the shedding."""
     grid, fields = solver.grid, solver.undisturbed()
     (left, bottom), h = grid.corner, grid.h
     x, y = left + h * (np.arange(grid.shape[0])[:, None] + 0.5), bottom + h * np.arange(grid.shape[1])

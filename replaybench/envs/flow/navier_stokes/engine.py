@@ -1,7 +1,6 @@
 """The drafting task in the flow itself: each member is a two-dimensional Navier–Stokes solution of its own.
 
-The twin of the tabulated wake, under the same interface: dearer by four orders of magnitude, and the judge of what was
-learned there. A member takes five fields of the grid, 1.3 MB at 16 cells per D; the solver's scratch is shared.
+It takes ten thousand times as long as the tabulated wake, and 1.3 MB for each member at 16 cells per D.
 """
 
 from __future__ import annotations
@@ -36,14 +35,8 @@ MARGIN: Final = 1.0
 class NavierStokes(Engine):
     """M ellipses, each free in the flow past a cylinder of its own.
 
-    The box is 12 D long and 10 D wide, the flat face of the cylinder 4 D behind the inflow. These walls are near: the
-    cylinder sheds at St 0.222 with Cd 2.55, where a box of 20 × 20 D gives 0.205 and 2.25
-    (`benchmarks/results/flow/validation.md`).
-
-    Args:
-        plant: the task; `plant.cells` are the cells per D.
-        num_envs: number of members M.
-        frequency: actions per T.
+    The box is 12 D long and 10 D wide, the flat face of the cylinder 4 D behind the inflow. The near walls raise St to
+    0.222 and Cd to 2.55, from 0.205 and 2.25 in a box of 20 × 20 D (`benchmarks/results/flow/validation.md`).
 
     Attributes:
         fields: float64 `[M, 5, nx + 5, ny + 5]`: u, v, pressure and the rates of the step before.
@@ -64,11 +57,9 @@ class NavierStokes(Engine):
 
     @staticmethod
     def made_of() -> str:
-        """Return a digest of the solver's source."""
         return source_digest()
 
     def restart(self, chosen: NDArray[np.bool_], draws: Stream) -> None:
-        """Put the chosen ellipses, at rest, into the wake at its drawn phase."""
         poses, phases = self.plant.start(draws, chosen)
         wake = developed_wake(self.grid)
         for member, pose, phase in zip(np.flatnonzero(chosen).tolist(), poses, phases, strict=True):
@@ -82,7 +73,6 @@ class NavierStokes(Engine):
             self._observe(member)
 
     def advance(self, action: NDArray[np.float64], running: NDArray[np.bool_]) -> None:
-        """Advance the running members by one sample; one that leaves the box stays where it left it."""
         sample, actuation = 1.0 / self.frequency, (action**2).sum(axis=1)
         for member in np.flatnonzero(running).tolist():
             left = self._advance(member, action[member] * np.array(self.plant.forces), sample)
@@ -93,7 +83,6 @@ class NavierStokes(Engine):
             self._observe(member)
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """Return the flows, the ellipses, the pace of time steps and the last actions."""
         return {name: array.copy() for name, array in self._changing().items()}
 
     def set_state(self, state: dict[str, NDArray[Any]]) -> None:
@@ -123,9 +112,9 @@ class NavierStokes(Engine):
         return self._picture.frame(*self.vorticity(member), self.body[member, :3], self.action[member])
 
     def vorticity(self, member: int) -> tuple[Array, tuple[float, float, float, float]]:
-        """Return a member's vorticity `[ny − 1, nx − 1]` [U/D] at the corners of cells, lowest y first.
+        """Return a member's vorticity `[ny − 1, nx − 1]` [U/D] at the corners of cells, lowest y first, and its extent.
 
-        With it comes what it covers, half a cell around those corners: lowest and highest x, lowest and highest y. [D]
+        The extent is lowest and highest x, lowest and highest y [D], half a cell beyond the outermost corners.
         """
         u, v = self.fields[member, :2]
         curl = (v[3:-3, 3:-3] - v[2:-4, 3:-3] - u[3:-3, 3:-3] + u[3:-3, 2:-4]) / self.grid.h
@@ -136,7 +125,7 @@ class NavierStokes(Engine):
         return {"fields": self.fields, "body": self.body, "pace": self._pace, "applied": self.action}
 
     def _hold(self, member: int) -> None:
-        """Keep an ellipse, which was put into moving fluid, at rest until the fluid has made way for it."""
+        """Keep a new ellipse at rest until the moving fluid has made way for it."""
         ellipse = Obstacle(self.grid, ellipse_at(self.body[member, :3]))
 
         def bodies(u: Array, v: Array, dt: float) -> None:
@@ -157,7 +146,7 @@ class NavierStokes(Engine):
         return any(outside(body[0], body[1], self.plant.box) for _ in self._steps(member, sample, bodies))
 
     def _steps(self, member: int, seconds: float, bodies: Callable[[Array, Array, float], None]) -> Iterator[None]:
-        """Advance a member's flow by `seconds`, and stop after each time step to be looked at."""
+        """Advance a member's flow by `seconds`, and yield after each time step."""
         pace, remaining = self._pace[member], seconds
         while remaining > 0.0:
             dt = remaining / self._solver.steps(remaining, pace[1])

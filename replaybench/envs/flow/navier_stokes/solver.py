@@ -1,9 +1,8 @@
 """Incompressible flow past bodies in a channel, on a staggered grid: one time step, in a few compiled sweeps.
 
-Velocities live on the faces of square cells, pressure in their middles. Advection is in flux form with the upstream
-quadratic interpolation of Leonard (1979), viscosity explicit, both advanced by the second-order Adams-Bashforth rule;
-the pressure is projected incrementally (Van Kan 1986). Bodies enter between the two as a callable that changes
-velocities. This file knows nothing of bodies, tasks and members. Lengths are in D, velocities in U, times in D/U.
+Velocities are on the faces of square cells, pressure in their middles. Advection has the upstream quadratic
+interpolation of Leonard (1979), viscosity is explicit, both are advanced by the second-order Adams-Bashforth rule; the
+pressure is projected incrementally (Van Kan 1986). Lengths are in D, velocities in U, times in D/U.
 """
 
 from __future__ import annotations
@@ -32,18 +31,12 @@ from replaybench.envs.flow.navier_stokes.sweeps import (
 
 @dataclass(frozen=True)
 class Grid:
-    """A box of nx × ny square cells.
+    """A box of nx × ny square cells; the origin lies on the middle line."""
 
-    Attributes:
-        cells: cells per D.
-        width, height: of the box. [D]
-        upstream: distance of the origin from the inflow; it lies on the middle line. [D]
-    """
-
-    cells: int
-    width: float = 12.0
-    height: float = 10.0
-    upstream: float = 4.0
+    cells: int  # per D
+    width: float = 12.0  # [D]
+    height: float = 10.0  # [D]
+    upstream: float = 4.0  # distance of the origin from the inflow [D]
 
     @property
     def h(self) -> float:
@@ -68,12 +61,7 @@ class Grid:
 
 
 class Solver:
-    """The time step on a grid, with the scratch arrays that it needs; one serves any number of flows in turn.
-
-    Args:
-        grid: the grid.
-        reynolds: Reynolds number D·U/ν.
-    """
+    """The time step on a grid, with its scratch arrays, for any number of flows in turn; `reynolds` is D·U/ν."""
 
     def __init__(self, grid: Grid, reynolds: float) -> None:
         self.grid, self.viscosity = grid, 1.0 / reynolds
@@ -92,23 +80,20 @@ class Solver:
         return fields
 
     def steps(self, seconds: float, fastest: float) -> int:
-        """Return into how many equal steps to cut `seconds`, where nothing moves faster than `fastest` [U]."""
+        """Return the number of equal steps in `seconds`, for a flow no faster than `fastest` [U]."""
         # Up to 2.2 U the Courant number stays below 0.52, well within what the scheme bears. A flow that is no number,
         # or as good as none, is not worth more than the 32-fold effort.
         longest = self.longest_step * min(1.0, max(1.0 / 32.0, 2.2 / max(fastest, 1e-9)))
         return max(1, math.ceil(seconds / longest - 1e-9))
 
     def step(self, fields: Array, dt: float, before: float, bodies: Callable[[Array, Array, float], Any]) -> float:
-        """Advance the fields in place.
+        """Advance the fields float64 `[5, nx + 5, ny + 5]` in place; return the largest velocity component [U].
 
         Args:
-            fields: float64 `[5, nx + 5, ny + 5]`.
+            fields: the fields.
             dt: the time step.
             before: the step before, or 0 in the first one, which then is an Euler step.
-            bodies: is called with the provisional u and v, pads included, and `dt`, and makes them the bodies'.
-
-        Returns:
-            The largest velocity component. [U]
+            bodies: called with the provisional u and v, pads included, and `dt`; changes u and v inside the bodies.
         """
         h, (u, v) = self.grid.h, self._new
         ratio = 0.5 * dt / before if before > 0.0 else 0.0

@@ -1,4 +1,4 @@
-"""A digest of the source of the Navier–Stokes twin: what kept wakes and a plant's fingerprint depend on."""
+"""A digest of the source of the Navier–Stokes solver, for cached wakes and fingerprints."""
 
 from __future__ import annotations
 

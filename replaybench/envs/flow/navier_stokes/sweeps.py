@@ -1,8 +1,8 @@
-"""The sweeps over the grid of which a time step of the flow is made: advection, viscosity, boundaries, projection.
+"""The sweeps over the grid in a time step of the flow: advection, viscosity, boundaries, projection.
 
-Fields lie on a staggered grid `[nx + 5, ny + 5]`, two layers of cells beyond each side: element [i, j] is the cell
-whose lower left corner is the i-th across and the j-th up, u lives on its left side, v on its lower side, pressure in
-its middle. Inner loops run along contiguous rows of equal length without branches, so that they are vectorised.
+Fields lie on a staggered grid `[nx + 5, ny + 5]`, two layers of cells beyond each side: u is on the left side of cell
+[i, j], v on its lower side, pressure in its middle. Inner loops run along contiguous rows without branches, so that
+they are vectorised.
 """
 
 from __future__ import annotations

@@ -4,12 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from scipy.fft import idct
 
-from replaybench.envs.flow.navier_stokes.bodies import Obstacle, half_circle
 from replaybench.envs.flow.navier_stokes.solver import Grid, Solver
 from replaybench.envs.flow.navier_stokes.sweeps import (
-    divergence,
     fill_pads,
     forward,
     momentum_across,
@@ -22,12 +19,6 @@ def noise(*shape: int) -> np.ndarray:
     return np.random.Generator(np.random.PCG64(3)).normal(size=shape)
 
 
-def outflow_of_cells(grid: Grid, u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    out = np.zeros(grid.size)
-    divergence(u, v, out, 1.0)
-    return out
-
-
 def test_the_pressure_equation_is_solved_to_round_off() -> None:
     solver = Solver(Grid(8, 3.0, 2.0, 1.0), 400.0)
     pressure = noise(*solver.grid.size)
@@ -35,38 +26,6 @@ def test_the_pressure_equation_is_solved_to_round_off() -> None:
     source = around[2:, 1:-1] + around[:-2, 1:-1] + around[1:-1, 2:] + around[1:-1, :-2] - 4 * pressure
     found = solver.poisson(source)
     np.testing.assert_allclose(found - found.mean(), pressure - pressure.mean(), atol=1e-12)
-
-
-def test_the_pressure_converges_to_a_manufactured_one_at_second_order() -> None:
-    def error(cells: int) -> float:
-        grid = Grid(cells, 3.0, 2.0, 1.0)
-        x = (np.arange(grid.size[0])[:, None] + 0.5) * grid.h
-        y = (np.arange(grid.size[1]) + 0.5) * grid.h
-        exact = np.cos(2 * np.pi * x / 3) * np.cos(1.5 * np.pi * y)
-        laplacian = -((2 * np.pi / 3) ** 2 + (1.5 * np.pi) ** 2) * exact
-        found = Solver(grid, 400.0).poisson(laplacian * grid.h**2)
-        return float(abs(found - found.mean() - exact).max())
-
-    assert math.log2(error(8) / error(16)) == pytest.approx(2.0, abs=0.1)
-
-
-def test_the_transform_is_that_of_its_definition() -> None:
-    """The eigenvectors of the difference equation across the stream are cosines of the middles of cells."""
-    one = np.eye(6)[2]
-    middles = np.cos(np.pi * 2 * (np.arange(6) + 0.5) / 6)
-    np.testing.assert_allclose(idct(one, type=2) * 6, middles, atol=1e-15)
-
-
-def test_what_is_projected_has_no_divergence() -> None:
-    solver = Solver(Grid(8, 3.0, 2.0, 1.0), 400.0)
-    grid, fields = solver.grid, solver.undisturbed()
-    u, v = 1.0 + noise(*grid.shape), noise(*grid.shape)
-    u[2], u[grid.size[0] + 2], v[:, 2], v[:, grid.size[1] + 2] = 1.0, 1.0, 0.0, 0.0
-    assert abs(outflow_of_cells(grid, u, v)).max() > 1.0
-    fastest = solver.project(fields, u, v, 0.01)
-    assert abs(outflow_of_cells(grid, fields[0], fields[1])).max() < 1e-13
-    inside = slice(2, grid.size[0] + 2), slice(2, grid.size[1] + 2)
-    assert fastest == abs(fields[(slice(2), *inside)]).max()
 
 
 @pytest.mark.parametrize("speed", [0.7, -0.7])
@@ -97,7 +56,7 @@ def between_walls(u: np.ndarray, v: np.ndarray) -> None:
     u[2] = u[nx + 2] = 0.0
 
 
-def test_taylor_green_vortices_decay_as_they_should_at_second_order() -> None:
+def test_taylor_green_vortices_decay_with_second_order_accuracy() -> None:
     """u = sin πx cos πy e^(−2π²νt), v alike, is a solution in a box with slip walls; its pressure is known too."""
 
     def error(cells: int) -> tuple[float, float]:
@@ -128,44 +87,6 @@ def test_taylor_green_vortices_decay_as_they_should_at_second_order() -> None:
     assert math.log2(coarse[1] / fine[1]) > 1.8
     assert fine[0] < 1e-4
     assert fine[1] < 4e-4
-
-
-def test_the_undisturbed_stream_stays_as_it_is() -> None:
-    solver = Solver(Grid(8, 3.0, 2.0, 1.0), 400.0)
-    fields = solver.undisturbed()
-    for step in range(20):
-        assert solver.step(fields, 0.02, 0.02 if step else 0.0, lambda u, v, dt: None) == pytest.approx(1.0)
-    np.testing.assert_allclose(fields[0], 1.0, atol=1e-13)
-    np.testing.assert_allclose(fields[1:], 0.0, atol=1e-12)
-
-
-def test_a_vortex_is_carried_out_of_the_box_and_as_much_leaves_as_enters() -> None:
-    solver = Solver(Grid(8, 3.0, 2.0, 1.0), 400.0)
-    grid, fields = solver.grid, solver.undisturbed()
-    x = (np.arange(grid.shape[0])[:, None] - 2 + 0.5) * grid.h
-    y = (np.arange(grid.shape[1]) - 2) * grid.h
-    fields[1] += 0.3 * np.exp(-((x - 2.0) ** 2 + (y - 1.0) ** 2) / 0.05)
-    fill_pads(fields[0], fields[1])
-    dt = solver.longest_step
-    disturbed = []
-    for step in range(round(4.0 / dt)):
-        solver.step(fields, dt, dt if step else 0.0, lambda u, v, dt: None)
-        leaving = fields[0, grid.size[0] + 2, 2:-3]
-        assert leaving.mean() == pytest.approx(1.0, abs=1e-12)
-        disturbed.append(abs(fields[1]).max())
-    assert disturbed[0] > 0.1
-    assert disturbed[-1] < 0.02
-
-
-def test_a_symmetric_flow_stays_symmetric_unless_it_is_stirred() -> None:
-    solver = Solver(Grid(8, 6.0, 4.0, 2.0), 400.0)
-    cylinder = Obstacle(solver.grid, half_circle)
-    fields, dt = solver.undisturbed(), solver.longest_step
-    for step in range(200):
-        solver.step(fields, dt, dt if step else 0.0, lambda u, v, dt: cylinder.stop(u, v, dt))
-    u = fields[0, :, 2:-3]
-    assert abs(u - 1.0).max() > 0.5
-    np.testing.assert_allclose(u, u[:, ::-1], atol=1e-10)
 
 
 def test_steps_are_shorter_where_something_is_fast() -> None:
