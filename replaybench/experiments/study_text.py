@@ -1,4 +1,4 @@
-"""A study as a file says it, every setting written out."""
+"""Studies as TOML, with every setting written out."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def resolved(study: Study, cells: Sequence[Cell], home: Path | None = None) -> S
     """Return the study with every setting of its learners and plants written out; its cells are the same.
 
     Args:
-        home: where it is written, if paths that it names are to be found from there.
+        home: folder of the new file, if relative paths must be found from there.
     """
     known = {name for grid in study.grids() for name in grid.learners}
     names = {cell.id: cell.learner if cell.learner in known else cell.learner.rpartition(GAMMA)[0] for cell in cells}
-    learner = {names[cell.id]: _without_none(cell.settings) for cell in cells}
+    learner = {names[cell.id]: dict(cell.settings) for cell in cells}
     start = {names[cell.id]: cell.start for cell in cells if cell.start is not None}
     # The discount in a cell's parameters may be its learner's alone.
     plant = {cell.plant: {k: v for k, v in cell.parameters.items() if k != "discount"} for cell in cells}
@@ -32,35 +32,41 @@ def resolved(study: Study, cells: Sequence[Cell], home: Path | None = None) -> S
     return dataclasses.replace(study, learner=learner, plant=plant, start=start, folder=folder)
 
 
-def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what TOML cannot say: None, which is always the default."""
-    kept = {key: value for key, value in table.items() if value is not None}
-    return {key: _without_none(value) if isinstance(value, Mapping) else value for key, value in kept.items()}
-
-
 def write_toml(study: Study) -> str:
     """Return a study as TOML."""
     table = dataclasses.asdict(study)
-    grids = table.pop("grid")
-    tables = {key: table.pop(key) for key in ("learner", "plant", "start")}
-    lines = [
-        f"{key} = {_toml(value)}" for key, value in table.items() if value is not None and (value or key != "folder")
-    ]
-    for grid in grids:
-        lines += ["", "[[grid]]", *(f"{key} = {_toml(value)}" for key, value in grid.items() if value)]
-    for kind, entries in tables.items():
-        for name, settings in entries.items():
-            lines += [
-                "",
-                f"[{kind}.{_toml(name)}]",
-                *(f"{key} = {_toml(value)}" for key, value in _without_none(settings).items()),
-            ]
-    return "\n".join(lines) + "\n"
+    table["grid"] = [{axis: values for axis, values in grid.items() if values} for grid in table["grid"]]
+    return toml({key: value for key, value in table.items() if value or key != "folder"})
 
 
-def _toml(value: Any) -> str:
+def toml(table: Mapping[str, Any]) -> str:
+    """Return a table as TOML: its values, then its tables of values or of tables, which stand inline below that.
+
+    None, which TOML does not have, is left out.
+    """
+    plain, tables = [], []
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            inner = {name: entry for name, entry in value.items() if isinstance(entry, Mapping)}
+            own = {name: entry for name, entry in value.items() if name not in inner}
+            tables += [_section(f"[{key}]", own)] if own else []
+            tables += [_section(f"[{key}.{_inline(name)}]", entry) for name, entry in inner.items()]
+        elif isinstance(value, list | tuple) and value and all(isinstance(entry, Mapping) for entry in value):
+            tables += [_section(f"[[{key}]]", entry) for entry in value]
+        elif value is not None and value != []:
+            plain.append(f"{key} = {_inline(value)}\n")
+    return "".join([*plain, *tables])
+
+
+def _section(heading: str, table: Mapping[str, Any]) -> str:
+    lines = [f"{key} = {_inline(value)}\n" for key, value in table.items() if value is not None]
+    return "\n".join(["", heading, "".join(lines)])
+
+
+def _inline(value: Any) -> str:
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{key} = {_toml(entry)}" for key, entry in value.items()) + " }"
+        entries = (f"{key} = {_inline(entry)}" for key, entry in value.items() if entry is not None)
+        return f"{{ {', '.join(entries)} }}"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_toml, value)) + "]"
+        return f"[{', '.join(map(_inline, value))}]"
     return json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""What a run folder tells of its sweep so far, from its journal and its cells' files, while it grows."""
+"""State of a sweep, running or not, from the journal and the cell files of its run folder."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from replaybench.experiments.progress.remaining import seconds_left
 from replaybench.experiments.training.study import Cell
 
 _SILENT_SECONDS: Final = 120.0
-"""After so long without a sign of life, four times what is between two, a sweep on another machine has ended."""
+"""A sweep on another machine counts as ended after so long without an event: four times the interval of touches."""
 _POINTS: Final = 200
-"""Of the curve of a cell whose rounds the journal does not tell."""
+"""Points of the curve of a cell whose rounds are not in the journal."""
 
 
 @dataclass
 class CellHistory:
-    """What is known of a cell.
+    """Progress of a cell.
 
     Attributes:
-        points: rounds done, and the mean reward of the rounds since the point before, in the order of `done`.
+        points: finished rounds, and the mean reward since the point before.
         failed: runs with a reward that is not finite.
-        first: when the first line of the present sweep was written, and how many rounds were done then.
-        last: when its last line was written.
+        first: time of its first event in the current sweep, and the rounds finished then.
+        last: time of its last event.
     """
 
     cell: Cell
@@ -47,6 +47,10 @@ class CellHistory:
     first: tuple[float, int] | None = None
     last: float = 0.0
 
+    def finish(self) -> None:
+        """Mark the cell as complete."""
+        self.complete, self.done = True, self.cell.episodes
+
 
 class History:
     """The state of a run.
@@ -54,7 +58,6 @@ class History:
     Attributes:
         cells: by id, in the study's order.
         references: by plant, rate and noise, the rewards where μ_r is 0 and 1, where both are known.
-        state: "running", "finished", "interrupted", or "not begun".
     """
 
     def __init__(self, folder: RunFolder) -> None:
@@ -63,64 +66,51 @@ class History:
         self.references: dict[tuple[str, float, float], tuple[float, float]] = {}
         self._begin: Event | None = None
         self._end: Event | None = None
-        self._at_once = 0  # the most cells that the present sweep was seen to run beside each other
+        self._at_once = 0  # the most cells that have run at the same time
         for known in self.cells.values():
             if (folder.cell(known.cell.id) / "scores.h5").is_file():
-                self._finish(known)
+                known.finish()
         self.update()
         for known in self.cells.values():
             if known.complete and not known.points:
                 self._read_scores(known)
 
-    def update(self) -> bool:
-        """Take in what is new; return whether anything is."""
-        heard = False
-        for told in self._reader.news():
-            heard = True
-            self._take(told)
-        return heard
+    def update(self) -> None:
+        """Read new events."""
+        for new in self._reader.news():
+            if new["event"] == "begin":
+                self._begin, self._end, self._at_once = new, None, 0
+                for known in self.cells.values():
+                    known.first = None
+            elif new["event"] == "end":
+                self._end = new
+            elif new["event"] == "reference":
+                self._reference(new)
+            elif known_cell := self.cells.get(str(new.get("cell"))):
+                if new["event"] == "complete":
+                    known_cell.finish()
+                elif new["event"] == "round":
+                    self._round(known_cell, new)
 
-    def _take(self, told: Event) -> None:
-        kind = told["event"]
-        if kind == "begin":
-            self._begin, self._end = told, None
-            for known in self.cells.values():
-                known.first = None
-            self._at_once = 0
-        elif kind == "end":
-            self._end = told
-        elif kind == "reference":
-            self._reference(told)
-        known_cell = self.cells.get(str(told.get("cell")))
-        if known_cell is None:
-            return
-        if kind == "complete":
-            self._finish(known_cell)
-        elif kind == "round":
-            self._round(known_cell, told)
-
-    def _round(self, known: CellHistory, told: Event) -> None:
-        done, at = int(number(told, "done", 0)), number(told, "at", 0.0)
+    def _round(self, known: CellHistory, new: Event) -> None:
+        done, at = int(number(new, "done", 0)), number(new, "at", 0.0)
         known.first = known.first or (at, done)
-        known.points = [point for point in known.points if point[0] < done]  # as a resumed cell does rounds again
-        if math.isfinite(reward := number(told, "reward")):
+        known.points = [point for point in known.points if point[0] < done]  # a resumed cell repeats rounds
+        if math.isfinite(reward := number(new, "reward")):
             known.points.append((done, reward))
-        known.done, known.failed, known.last = done, int(number(told, "failed", 0)), at
-        under_way = sum(each.first is not None and not each.complete for each in self.cells.values())
-        self._at_once = max(self._at_once, under_way)
+        known.done, known.failed, known.last = done, int(number(new, "failed", 0)), at
+        running = sum(each.first is not None and not each.complete for each in self.cells.values())
+        self._at_once = max(self._at_once, running)
 
-    def _reference(self, told: Event) -> None:
-        random, dp = number(told, "random"), number(told, "dp")
-        if told.get("usable") is True and dp != random:
-            point = str(told.get("plant")), number(told, "frequency"), number(told, "noise")
+    def _reference(self, new: Event) -> None:
+        random, dp = number(new, "random"), number(new, "dp")
+        if new.get("usable") is True and dp != random:
+            point = str(new.get("plant")), number(new, "frequency"), number(new, "noise")
             self.references[point] = random, dp
 
-    def _finish(self, known: CellHistory) -> None:
-        known.complete, known.done = True, known.cell.episodes
-
     def _read_scores(self, known: CellHistory) -> None:
-        """Take the curve of a complete cell from its own file."""
-        with contextlib.suppress(UserError):  # damage is told of by `inspect`
+        """Read the curve of a complete cell from its scores."""
+        with contextlib.suppress(UserError):  # `inspect` reports damage
             with open_record(self._folder.cell(known.cell.id) / "scores.h5", "scores") as record:
                 rewards = record.read("reward")
             sound = np.isfinite(rewards).all(axis=1)
@@ -128,8 +118,7 @@ class History:
             if sound.any():
                 curve = rewards[sound].mean(axis=0)
                 ends = np.unique(np.linspace(0, len(curve), min(_POINTS, len(curve)) + 1).astype(int))
-                parts = itertools.pairwise(ends)
-                known.points = [(int(b), float(curve[a:b].mean())) for a, b in parts]
+                known.points = [(int(b), float(curve[a:b].mean())) for a, b in itertools.pairwise(ends)]
 
     @property
     def study(self) -> str:
@@ -138,7 +127,7 @@ class History:
 
     @property
     def state(self) -> str:
-        """What the sweep is doing."""
+        """`running`, `finished`, `interrupted` or `not begun`."""
         if all(known.complete for known in self.cells.values()):
             return "finished" if self._end or not self._alive() else "running"
         if self._begin is None:
@@ -146,28 +135,25 @@ class History:
         return "running" if self._end is None and self._alive() else "interrupted"
 
     def _alive(self) -> bool:
-        """Tell whether the process that runs the sweep is there, as far as can be seen from here."""
+        """Return whether the process of the sweep exists, as far as this machine can see."""
         if self._begin is None:
             return False
         if self._begin.get("host") != socket.gethostname():
-            try:
+            with contextlib.suppress(OSError):
                 return time.time() - self._folder.progress.stat().st_mtime < _SILENT_SECONDS
-            except OSError:
-                return False
+            return False
         pid: Any = self._begin.get("pid")
         if not isinstance(pid, int) or not 0 < pid < 2**31:
             return False
         try:
             os.kill(pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            return True
+        except OSError as error:
+            return isinstance(error, PermissionError)
         return True
 
     @property
     def seconds(self) -> float:
-        """How long the last sweep has run [s], or ran."""
+        """Duration of the last sweep so far [s]."""
         if self._begin is None:
             return 0.0
         latest = max((known.last for known in self.cells.values()), default=0.0)
@@ -175,9 +161,9 @@ class History:
         return max(0.0, now - number(self._begin, "at", now))
 
     def seconds_left(self) -> float | None:
-        """Estimate how long the rest takes [s], at the pace of the cells that are most alike.
+        """Estimate the remaining time [s].
 
-        Steps count as in proportion to the rate: a plant is not made, since its code may be a stranger's.
+        Episodes count in proportion to the rate: no plant is made, since its code may be somebody else's.
         """
         seen = [
             (known.cell, known.last - known.first[0], known.done - known.first[1])

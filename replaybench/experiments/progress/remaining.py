@@ -1,4 +1,4 @@
-"""How long the rest of a sweep takes, at the pace of what was seen of it."""
+"""Estimate of the remaining time of a sweep."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def seconds_left(
     processes: int,
     length: Callable[[Cell], float],
 ) -> float | None:
-    """Estimate how long the rest takes [s]: a step costs what it has cost so far in the cells that are most alike.
+    """Estimate the remaining time [s]: a step costs what it has cost in the most similar cells.
 
     Args:
-        seen: of cells that were watched, how long [s], and how many rounds they did meanwhile.
-        still: of cells that are not complete, how many rounds are done.
-        processes: how many cells run at once.
+        seen: of observed cells, the time [s] and the rounds done in it.
+        still: of incomplete cells, the finished rounds.
+        processes: cells that run at once.
         length: of an episode of a cell, in steps or in proportion to them.
 
     Returns:
@@ -31,26 +31,24 @@ def seconds_left(
     for cell, seconds, rounds in seen:
         steps = rounds * cell.members * length(cell)
         if seconds > 0 and steps > 0:
-            for kind in _from_alike_to_any(_kind(cell)):
+            for kind in _ever_less_similar(cell):
                 before, done = spent.get(kind, (0.0, 0.0))
                 spent[kind] = before + seconds, done + steps
     if not spent or not processes:
         return None
 
     @functools.cache
-    def cost(kind: _Kind) -> float:
-        seconds, steps = next(spent[alike] for alike in _from_alike_to_any(kind) if alike in spent)
+    def cost(kinds: tuple[_Kind, ...]) -> float:
+        seconds, steps = next(spent[kind] for kind in kinds if kind in spent)
         return seconds / steps
 
-    rest = [cost(_kind(cell)) * cell.members * length(cell) * (cell.episodes - done) for cell, done in still]
+    rest = [
+        cost(_ever_less_similar(cell)) * cell.members * length(cell) * (cell.episodes - done) for cell, done in still
+    ]
     return max(sum(rest) / processes, max(rest, default=0.0))
 
 
-def _kind(cell: Cell) -> _Kind:
-    """Return what decides the cost of a step, the most first."""
-    return cell.learner, cell.plant, cell.frequency, cell.strategy, cell.noise
-
-
-def _from_alike_to_any(kind: _Kind) -> list[_Kind]:
-    """Return what other cells may share with one of a kind: all of it first, at last nothing."""
-    return [kind[:length] for length in range(len(kind), -1, -1)]
+def _ever_less_similar(cell: Cell) -> tuple[_Kind, ...]:
+    """Return the properties that decide the cost of a step, then ever fewer of them, at last none."""
+    kind = cell.learner, cell.plant, cell.frequency, cell.strategy, cell.noise
+    return tuple(kind[:length] for length in range(len(kind), -1, -1))

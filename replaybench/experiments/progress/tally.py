@@ -1,4 +1,4 @@
-"""How far a sweep is, how many runs have failed, and how long the rest will take."""
+"""Counts of a running sweep: finished work, failed runs, and remaining time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from replaybench.experiments.training.study import Cell
 
 @dataclass
 class _Pace:
-    """When a cell first told of itself here and after how many rounds, and the same of the last time."""
+    """Times and finished rounds of a cell's first and last report."""
 
     first: float
     since: int
@@ -23,7 +23,7 @@ class _Pace:
 
 
 class Tally:
-    """Counts of cells, rounds and failures.
+    """Counts of cells, references, rounds and failures; safe to read from another thread.
 
     Args:
         cells: all cells of the study.
@@ -40,53 +40,46 @@ class Tally:
         self.total, self.complete = len(cells), len(cells) - len(todo)
         self.failed: dict[str, int] = {}
         self.references, self.points = 0, len({(cell.plant, cell.frequency, cell.noise) for cell in cells})
-        self.began = time.monotonic()
-        self._lengths: dict[tuple[str, float], int] = {}
-        for cell in todo:
-            if (cell.plant, cell.frequency) not in self._lengths:
-                self._lengths[cell.plant, cell.frequency] = cell.steps_per_episode
+        firsts = {(cell.plant, cell.frequency): cell for cell in todo}
+        self._lengths = {point: cell.steps_per_episode for point, cell in firsts.items()}
         self._before = sum(cell.members * cell.episodes for cell in cells if cell.id not in self._cells)
 
-    def note(self, key: str, told: Round) -> None:
-        """Note a cell's round; those before its first were done earlier."""
+    def note(self, key: str, state: Round) -> None:
+        """Count a cell's round."""
         now = time.monotonic()
         with self._lock:
-            pace = self._paces.setdefault(key, _Pace(now, told.done, now, told.done))
-            pace.last, pace.done = now, told.done
-            if told.failed:
-                self.failed[key] = told.failed
-
-    def refer(self) -> None:
-        """Note that the references of a plant, rate and noise are there."""
-        self.references += 1
+            pace = self._paces.setdefault(key, _Pace(now, state.done, now, state.done))
+            pace.last, pace.done = now, state.done
+            if state.failed:
+                self.failed[key] = state.failed
 
     def finish(self, key: str) -> None:
-        """Note that a cell is complete, whether or not it ever told of itself."""
+        """Count a complete cell."""
         with self._lock:
             self._open.pop(key, None)
             self.complete += 1
 
+    def _done(self, key: str) -> int:
+        return self._paces[key].done if key in self._paces else 0
+
     def work(self) -> tuple[int, int]:
-        """Return the learner-episodes of the study, earlier stints included: those done, and all."""
+        """Return the finished episodes of all members, earlier sweeps included, and the episodes of the study."""
         with self._lock:
-            whole = {key: cell.members * cell.episodes for key, cell in self._cells.items()}
-            done = sum(
-                self._cells[key].members * (self._paces[key].done if key in self._paces else 0)
-                if key in self._open
-                else whole[key]
-                for key in whole
-            )
-            return self._before + done, self._before + sum(whole.values())
+            whole, done = self._before, self._before
+            for key, cell in self._cells.items():
+                whole += cell.members * cell.episodes
+                done += cell.members * (self._done(key) if key in self._open else cell.episodes)
+            return done, whole
 
     def begun(self) -> bool:
-        """Tell whether any cell has told of itself here."""
+        """Return whether any cell has reported."""
         with self._lock:
             return bool(self._paces) or len(self._open) < len(self._cells)
 
     def seconds_left(self) -> float | None:
-        """Estimate how long the rest takes [s]; None before anything is known."""
+        """Estimate the remaining time [s]; None before anything is known."""
         with self._lock:
-            paces = self._paces
-            seen = [(self._cells[key], pace.last - pace.first, pace.done - pace.since) for key, pace in paces.items()]
-            still = [(cell, paces[key].done if key in paces else 0) for key, cell in self._open.items()]
+            paces = self._paces.items()
+            seen = [(self._cells[key], pace.last - pace.first, pace.done - pace.since) for key, pace in paces]
+            still = [(cell, self._done(key)) for key, cell in self._open.items()]
         return seconds_left(seen, still, self._workers, lambda cell: self._lengths[cell.plant, cell.frequency])

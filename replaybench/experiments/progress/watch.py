@@ -1,4 +1,4 @@
-"""`watch`: a run as it learns, in the terminal; it reads what the sweep writes and is never in its way."""
+"""`watch`: show a run as it learns, in the terminal, from what the sweep writes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from replaybench.experiments.progress.history import CellHistory, History
 from replaybench.experiments.progress.plain_lines import LINE_SECONDS
 
 _TICK: Final = 2.0
-"""Seconds between two views: drawing one takes some 30 ms, and watching should cost next to nothing."""
+"""Seconds between two views."""
 _BARS: Final = " ▁▂▃▄▅▆▇█"
 _CURVE: Final = 32
 _NAMES: Final = ("plant", "learner", "strategy")
@@ -32,38 +32,35 @@ _AROUND: Final = 8
 
 
 def watch_run(console: Console, path: Path) -> None:
-    """Show a run until its sweep ends, or once if it has ended; Ctrl-C leaves the run alone.
+    """Show a run until its sweep ends, or once if it has ended; Ctrl-C does not stop the run.
 
     Raises:
-        UserError: this is no run folder, or what it says of its cells is damaged.
+        UserError: this is no run folder, or its list of cells is damaged.
     """
     history = History(RunFolder(path))
     with contextlib.suppress(KeyboardInterrupt):
-        if history.state != "running":
-            console.print(view(history, len(history.cells)))
-        elif console.is_terminal:
+        if history.state == "running" and console.is_terminal:
             _live(console, history)
         else:
             _plain(console, history)
 
 
 def _live(console: Console, history: History) -> None:
-    """Draw the view anew every two seconds."""
-    with Live(view(history, _room(console, history)), console=console, auto_refresh=False, screen=False) as live:
+    """Redraw the view every two seconds."""
+
+    def fitting() -> RenderableType:
+        lines = max(3, console.height - _AROUND)
+        return view(history, max(1, lines // cell_rows(history, lines).lines_a_row(console.width)))
+
+    with Live(fitting(), console=console, auto_refresh=False, screen=False) as live:
         while history.state == "running":
             time.sleep(_TICK)
             history.update()
-            live.update(view(history, _room(console, history)), refresh=True)
-
-
-def _room(console: Console, history: History) -> int:
-    """Return how many cells the terminal has room for."""
-    lines = max(3, console.height - _AROUND)
-    return max(1, lines // cell_rows(history, lines).lines_a_row(console.width))
+            live.update(fitting(), refresh=True)
 
 
 def _plain(console: Console, history: History) -> None:
-    """Print a line every 30 s, if it says anything new, and the view at the end."""
+    """Print a line every 30 s, if it has changed, and the view at the end."""
     passed, last = LINE_SECONDS, Text()
     while history.state == "running":
         if passed >= LINE_SECONDS:
@@ -77,26 +74,26 @@ def _plain(console: Console, history: History) -> None:
 
 
 def view(history: History, rows: int) -> RenderableType:
-    """Return what is shown of a run, with so many rows of cells at most."""
+    """Return the view of a run, with so many rows of cells at most."""
     return Group(header(history), cell_rows(history, rows))
 
 
 def header(history: History) -> Text:
-    """Say in a line how far a run is."""
+    """Return a line about the progress of a run."""
     cells = history.cells.values()
     complete, failed = sum(known.complete for known in cells), sum(known.failed for known in cells)
-    under_way = sum(known.done > 0 and not known.complete for known in cells)
-    told = [f"{history.study}: {history.state}", f"{complete}/{len(history.cells)} cells"]
-    told += [f"{under_way} under way"] if under_way else []
-    told += [f"{failed} failed runs"] if failed else []
-    told += [duration(history.seconds)] if history.seconds else []
+    running = sum(known.done > 0 and not known.complete for known in cells)
+    parts = [f"{history.study}: {history.state}", f"{complete}/{len(cells)} cells"]
+    parts += [f"{running} under way"] if running else []
+    parts += [f"{failed} failed runs"] if failed else []
+    parts += [duration(history.seconds)] if history.seconds else []
     if history.state == "running" and (left := history.seconds_left()) is not None:
-        told.append(f"{duration(left)} left")
-    return Text(", ".join(told), style="bold")
+        parts.append(f"{duration(left)} left")
+    return Text(", ".join(parts), style="bold")
 
 
 def cell_rows(history: History, rows: int) -> FittedTable:
-    """Return a table of cells: those under way first, then the latest that ended, then those that wait."""
+    """Return a table of cells: first those that run, then the latest that are complete, then those that wait."""
     known = sorted(history.cells.values(), key=lambda each: (each.complete, not each.done, -each.last))
     caption = f"… and {len(known) - rows} further cells" if len(known) > rows else ""
     table = FittedTable(_HEADINGS, _NAMES, _RIGHT, _DROPPABLE, caption=caption)
@@ -112,7 +109,7 @@ def cell_rows(history: History, rows: int) -> FittedTable:
 
 
 def _curve(history: History, known: CellHistory) -> tuple[str, str]:
-    """Return a cell's learning curve in small bars, and its last point: μ_r where it can be had, else the reward."""
+    """Return a learning curve in small bars, and its last point: μ_r if it is defined, else the reward."""
     cell, points = known.cell, known.points
     if not points:
         return "", ""
@@ -121,13 +118,12 @@ def _curve(history: History, known: CellHistory) -> tuple[str, str]:
     columns: list[list[float]] = [[] for _ in range(_CURVE)]
     for done, reward in points:
         columns[min(_CURVE - 1, max(0, (done - 1) * _CURVE // cell.episodes))].append(reward)
-    drawn: list[str] = []
-    before = math.nan
-    last = max(place for place, column in enumerate(columns) if column)
-    for column in columns[: last + 1]:
+    while not columns[-1]:
+        columns.pop()
+    bars, before = "", math.nan
+    for column in columns:
         before = sum(column) / len(column) if column else before
         share = (before - low) / (high - low) if high > low else 0.5
-        drawn.append(" " if math.isnan(before) else _BARS[1 + min(7, max(0, int(8 * share)))])
+        bars += " " if math.isnan(before) else _BARS[1 + min(7, max(0, int(8 * share)))]
     reward = points[-1][1]
-    told = f"μ_r {(reward - low) / (high - low):.2f}" if scale else f"{reward:.4g}"
-    return "".join(drawn), told
+    return bars, f"μ_r {(reward - low) / (high - low):.2f}" if scale else f"{reward:.4g}"

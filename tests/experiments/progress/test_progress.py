@@ -20,12 +20,12 @@ from rich.text import Text
 from replaybench.data.errors import UserError
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.records.record import write_record
-from replaybench.experiments.progress import history, journal, plain_lines, pulse, watch
+from replaybench.experiments.progress import display, journal, plain_lines, watch
 from replaybench.experiments.progress.display import Display
 from replaybench.experiments.progress.history import History
 from replaybench.experiments.progress.journal import Journal, JournalFile, JournalReader, begin, event
-from replaybench.experiments.progress.listeners import Lines, TensorBoard, in_words
-from replaybench.experiments.progress.plain_lines import PlainLines
+from replaybench.experiments.progress.listeners import TensorBoard, in_words
+from replaybench.experiments.progress.plain_lines import printed_lines
 from replaybench.experiments.progress.remaining import seconds_left
 from replaybench.experiments.progress.round import Round
 from replaybench.experiments.progress.tally import Tally
@@ -96,7 +96,7 @@ def test_what_was_written_before_a_sweep_was_killed_is_seen(
     assert found.state == "running"
     assert found.cells[cells[0].id].points == [(10, -160.0), (20, -80.0)], "rounds done again replace the old"
     write(folder, event("end", status=130))
-    assert found.update()
+    found.update()
     assert found.state == "interrupted"
 
 
@@ -111,7 +111,7 @@ def test_a_sweep_whose_cells_are_silent_gives_signs_of_life(
     folder: RunFolder, cells: list[Cell], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one whose cells run for hours on a cluster, watched from another machine."""
-    monkeypatch.setattr(pulse, "PULSE_SECONDS", 0.02)
+    monkeypatch.setattr(display, "PULSE_SECONDS", 0.02)
     with Display(folder, "t", cells, cells, 2, Console(quiet=True), None, None):
         seen = History(folder)
         monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
@@ -204,7 +204,7 @@ def test_time_left_follows_the_pace_of_each_learner(cells: list[Cell], monkeypat
     tally = Tally(cells, cells, workers=1)
     assert tally.seconds_left() is None
     assert "references" in in_words(tally)
-    tally.refer()
+    tally.references += 1
     tally.note(cells[0].id, Round(50))  # resumed there
     clock[0] = 10.0
     tally.note(cells[0].id, Round(60, failed=1))
@@ -246,9 +246,9 @@ def test_what_earlier_stints_did_counts(cells: list[Cell]) -> None:
 def test_plain_lines_come_also_while_nothing_is_heard(cells: list[Cell], capsys: pytest.CaptureFixture[str]) -> None:
     """On the stream of the console: who reads JSON on standard output must not find them in it."""
     for stderr in (False, True):
-        lines = Lines(Console(stderr=stderr), Tally(cells, cells, 1), seconds=0.05)
-        time.sleep(0.4)
-        lines.close()
+        tally = Tally(cells, cells, 1)
+        with printed_lines(Console(stderr=stderr), lambda tally=tally: in_words(tally), seconds=0.05):
+            time.sleep(0.4)
         told = list(capsys.readouterr())
         assert told.pop(not stderr) == ""
         assert told[0].count("\n") > 1
@@ -260,12 +260,9 @@ def test_no_plain_line_is_written_twice_in_a_row(
 ) -> None:
     """From ten minutes on times are told in minutes, and lines come every thirty seconds."""
     said = iter(["one", "one", "one", "two", *["three"] * 1000])
-    lines = PlainLines(Console(), lambda: next(said), 1e9)
-    lines.close()
     monkeypatch.setattr(plain_lines, "duration", lambda seconds: "12 min")
-    lines = PlainLines(Console(), lambda: next(said), 0.02)
-    time.sleep(0.5)
-    lines.close()
+    with printed_lines(Console(), lambda: next(said), 0.02):
+        time.sleep(0.5)
     assert capsys.readouterr().out.splitlines() == [f"after 12 min: {word}" for word in ("one", "two", "three")]
 
 
@@ -343,7 +340,7 @@ def test_time_left_is_known_between_two_cells_too(folder: RunFolder, cells: list
 
 
 def test_a_folder_of_history_is_what_provenance_says(folder: RunFolder, cells: list[Cell]) -> None:
-    assert list(history.History(folder).cells) == [cell.id for cell in cells]
+    assert list(History(folder).cells) == [cell.id for cell in cells]
     folder.provenance.write_text('{"cells": 3}')
     with pytest.raises(UserError, match="does not say which cells"):
         History(folder)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import bootstrap
 
-from replaybench.experiments.results.statistics import interval, last_episodes, score
+from replaybench.experiments.results.statistics import interval, score
+from replaybench.experiments.training.study import last_episodes
 
 
 def test_scores_of_hand_made_curves() -> None:

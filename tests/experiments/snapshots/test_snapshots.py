@@ -13,8 +13,7 @@ import pytest
 from replaybench.controllers.agent import Task
 from replaybench.data.records.record import read_record
 from replaybench.envs.ode.pendulum import PendulumDCSC
-from replaybench.experiments.results.statistics import median_seed
-from replaybench.experiments.snapshots.snapshots import Snapshots
+from replaybench.experiments.snapshots.snapshots import Snapshots, median_seed
 from replaybench.experiments.snapshots.surfaces import PIXELS, follow, pixel_states
 from replaybench.experiments.snapshots.times import snapshot_rounds, tenth_ends
 from replaybench.experiments.training.cell import CellRun

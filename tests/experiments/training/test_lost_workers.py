@@ -48,7 +48,7 @@ def leave(report: Report) -> None:
 
 
 def test_a_worker_that_leaves_is_not_told_to_lack_memory() -> None:
-    with pytest.raises(UserError, match=r"ended 3 times at the same task \(exit status 5\); what it said"):
+    with pytest.raises(UserError, match=r"ended 3 times at the same task \(exit status 5\); its output"):
         run_locally(1, [Job("x", leave, ())], lambda key, done: None, lambda key, result: None)
 
 
@@ -76,7 +76,7 @@ run_locally(1, [Job("x", print, ())], print, print)
         (
             TASK,
             3,
-            "a worker process ended 3 times before it began (exit status 1), and what it said is above; a script",
+            "a worker process ended 3 times before it began (exit status 1); its output is above; a script",
         ),
     ],
 )
