@@ -46,7 +46,10 @@ _PLACES = {
     "solve": "baselines.fuzzy_q_iteration:solve",
     "sweep": "experiments.sweep:sweep",
 }
-__all__ = [*_PLACES]
+__all__ = [
+    "OdePlant", "PopulationEnv", "PythonPlant", "Replay", "StrategyReplayBuffer", "Study", "load_policy", "load_replay",
+    "make_plant", "open_results", "parse", "read_study", "solve", "sweep",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -136,7 +136,6 @@ def _makespan(work: Sequence[float], workers: int) -> float:
 
 
 def _reference_seconds(cell: Cell, noise: float, rule: Rule | None) -> float:
-    """Estimate the duration of a cell's references, 0 if they are cached."""
     plant = cell.make_plant()
     if kept_at(plant, cell.frequency, noise, rule).is_file():
         return 0.0
@@ -166,7 +165,6 @@ def _seconds_per_step(kind: str, cell: Cell) -> float | None:
 
 
 def _kept(kind: str) -> float | None:
-    """Return the stored time of a step."""
     with contextlib.suppress(UserError):
         kept: Any = read_json(_path(kind)).get("seconds_per_step")
         if isinstance(kept, float) and kept > 0:
@@ -219,7 +217,6 @@ def _seconds_each(
 
 
 def _guess(cell: Cell) -> float:
-    """Guess the time of a step of one member, updates included, from the size of its networks."""
     with contextlib.closing(CellRun(dataclasses.replace(cell, members=1, episodes=1))) as run:
         weights = sum(array.size for array in run.agent.weights().values())
         samples = run.agent.batch_size * run.agent.segment

@@ -91,7 +91,6 @@ def _plan(study: Study, folder: RunFolder, workers: int) -> Plan:
 
 
 def _reference_sizes(study: Study, cells: Sequence[Cell]) -> list[int]:
-    """Return the bytes of memory of each unknown reference."""
     sizes = []
     for cell in reference_cells(cells).values():
         plant = make_plant(cell.plant, **cell.parameters)
@@ -117,7 +116,6 @@ def _probe(cell: Cell, built: dict[str, _Probe]) -> _Probe:
 
 
 def _cell_bytes(cell: Cell, buffer: Replay) -> int:
-    """Return the bytes of a cell's full buffers."""
     unit, steps = buffer.unit.steps, cell.steps_per_episode
     slots = (steps if cell.update_every else -(-steps // unit)) * cell.episodes  # an episode may be as short as a step
     if buffer.strategy.retention.bounded:

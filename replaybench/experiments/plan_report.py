@@ -73,7 +73,6 @@ def _show(console: Console, study: Study, folder: Path, workers: int, cluster: s
 
 
 def _cell_table(name: str, todo: Plan, folder: RunFolder) -> FittedTable:
-    """Return a table with a row for each grid point."""
     title = f"{name}: {len(todo.cells)} cell{'s' * (len(todo.cells) != 1)}, {len(todo.open)} to run"
     title += f", {len(todo.shared)} of the same runs as others" if todo.shared else ""
     points: dict[tuple[Any, ...], list[Cell]] = {}
@@ -108,7 +107,6 @@ def _cell_table(name: str, todo: Plan, folder: RunFolder) -> FittedTable:
 
 
 def _discounts(cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield the horizon of the discounts of each plant and rate."""
     found: dict[str, set[str]] = {}
     for cell in {(cell.plant, cell.learner, cell.frequency): cell for cell in cells}.values():
         words = horizon(cell.gamma, cell.frequency)
@@ -119,7 +117,6 @@ def _discounts(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def _substeps(cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield how the samples of each plant and rate are integrated, where that is chosen here."""
     for cell in {(cell.plant, cell.frequency): cell for cell in cells}.values():
         if words := steps_told(cell.make_plant(), cell.frequency):
             yield f"substeps  {cell.plant} at {cell.frequency:g} Hz: {words}"

@@ -58,7 +58,6 @@ def _table(cell: Cell, part: str = "") -> str:
 
 
 def _in_vain(cell: Cell) -> list[str]:
-    """Return why a cell learns nothing."""
     learner, config = load_learner(cell.learner)
     settings: Any = build(config, cell.settings, f"settings of {cell.learner}")
     counted = "rounds" if cell.update_every else "episodes"
@@ -87,7 +86,6 @@ def _in_vain(cell: Cell) -> list[str]:
 
 
 def _unfaded(cell: Cell) -> list[str]:
-    """Warn of exploration that hardly decays during the run."""
     noise, part = cell.settings.get("exploration"), ".exploration"
     if not isinstance(noise, Mapping):
         noise, part = cell.settings, ""

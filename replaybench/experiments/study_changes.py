@@ -47,7 +47,6 @@ def replaced(folder: RunFolder, study: Study, cells: Sequence[Cell]) -> str | No
 
 
 def _cells_before(folder: RunFolder) -> set[str]:
-    """Return the ids of the cells of the last sweep into a folder, from its provenance."""
     with contextlib.suppress(UserError):
         cells = read_json(folder.provenance).get("cells")
         return set(cells) if isinstance(cells, dict) else set()
@@ -55,7 +54,6 @@ def _cells_before(folder: RunFolder) -> set[str]:
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted names and values of nested tables."""
     for key, value in table.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{key}.")

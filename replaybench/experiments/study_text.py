@@ -35,37 +35,22 @@ def resolved(study: Study, cells: Sequence[Cell], home: Path | None = None) -> S
 def write_toml(study: Study) -> str:
     """Return a study as TOML."""
     table = dataclasses.asdict(study)
-    table["grid"] = [{axis: values for axis, values in grid.items() if values} for grid in table["grid"]]
-    return toml({key: value for key, value in table.items() if value or key != "folder"})
+    grids = [("[[grid]]", {axis: values for axis, values in grid.items() if values}) for grid in table.pop("grid")]
+    tables = {key: table.pop(key) for key in ("learner", "plant", "start")}
+    sections = [(f"[{key}.{toml_value(name)}]", each) for key in tables for name, each in tables[key].items()]
+    text = _lines({key: value for key, value in table.items() if value or key != "folder"})
+    return text + "".join(f"\n{heading}\n{_lines(each)}" for heading, each in (*grids, *sections))
 
 
-def toml(table: Mapping[str, Any]) -> str:
-    """Return a table as TOML: its values, then its tables of values or of tables, which stand inline below that.
-
-    None, which TOML does not have, is left out.
-    """
-    plain, tables = [], []
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            inner = {name: entry for name, entry in value.items() if isinstance(entry, Mapping)}
-            own = {name: entry for name, entry in value.items() if name not in inner}
-            tables += [_section(f"[{key}]", own)] if own else []
-            tables += [_section(f"[{key}.{_inline(name)}]", entry) for name, entry in inner.items()]
-        elif isinstance(value, list | tuple) and value and all(isinstance(entry, Mapping) for entry in value):
-            tables += [_section(f"[[{key}]]", entry) for entry in value]
-        elif value is not None and value != []:
-            plain.append(f"{key} = {_inline(value)}\n")
-    return "".join([*plain, *tables])
+def _lines(table: Mapping[str, Any]) -> str:
+    """Return the lines of a table, without None, which TOML does not have."""
+    return "".join(f"{key} = {toml_value(value)}\n" for key, value in table.items() if value is not None)
 
 
-def _section(heading: str, table: Mapping[str, Any]) -> str:
-    lines = [f"{key} = {_inline(value)}\n" for key, value in table.items() if value is not None]
-    return "\n".join(["", heading, "".join(lines)])
-
-
-def _inline(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """Return a value as TOML; tables become inline tables."""
     if isinstance(value, Mapping):
-        entries = (f"{key} = {_inline(entry)}" for key, entry in value.items() if entry is not None)
+        entries = (f"{key} = {toml_value(entry)}" for key, entry in value.items() if entry is not None)
         return f"{{ {', '.join(entries)} }}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_inline, value))}]"

@@ -246,7 +246,6 @@ def _write_results(
     *,
     complete: bool,
 ) -> xr.Dataset:
-    """Write the results of finished cells, and their provenance."""
     from replaybench.experiments.results.dataset import assemble
     from replaybench.experiments.results.results_file import write_results
 

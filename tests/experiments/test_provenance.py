@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 from replaybench.data import provenance
-from replaybench.data.errors import UserError
 from replaybench.data.formats.run_folder import RunFolder
-from replaybench.data.records.record import read_header, read_record, write_record
+from replaybench.data.records.record import read_header
 from replaybench.experiments.provenance import write_provenance
 from replaybench.experiments.results.dataset import assemble
 from replaybench.experiments.training.cell import run_cell
@@ -96,16 +95,6 @@ def test_results_say_who_computed_which_cell(tmp_path: Path, monkeypatch: pytest
     assert commits == [["aaa"], ["bbb"], ["ccc"], []]
     assert told["written"]["commit"] == "ddd"
     assert told["seconds"] == pytest.approx(float(data["seconds"].sum()), abs=1e-3)
-
-
-def test_a_cell_that_does_not_say_who_computed_it_is_one_line(tmp_path: Path) -> None:
-    (cell, _) = make_cells("FIFO[Uniform]")
-    assert run_cell(cell, tmp_path, "none")
-    header, arrays = read_record(tmp_path / "scores.h5")
-    for stints, fault in ((None, "does not say who computed it"), ([{"seconds": "x"}], "'code' is missing")):
-        write_record(tmp_path / "scores.h5", "scores", {**header.facts, "stints": stints}, arrays)
-        with pytest.raises(UserError, match=f"{fault}: remove .* and run the sweep again"):
-            assemble([cell], {}, {cell.id: tmp_path})
 
 
 def test_the_commit_is_the_packages_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

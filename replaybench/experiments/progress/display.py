@@ -12,11 +12,11 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from replaybench.baselines.references import Reference
 from replaybench.data.formats.run_folder import RunFolder
+from replaybench.experiments.progress.history import History
 from replaybench.experiments.progress.journal import Event, Journal, JournalFile, begin, event, line
-from replaybench.experiments.progress.listeners import ProgressForm, TensorBoard, in_words
+from replaybench.experiments.progress.listeners import ProgressForm, TensorBoard
 from replaybench.experiments.progress.plain_lines import printed_lines, repeating
 from replaybench.experiments.progress.round import Round
-from replaybench.experiments.progress.tally import Tally
 from replaybench.experiments.training.study import Cell
 
 PULSE_SECONDS: Final = 30.0
@@ -47,7 +47,12 @@ class Display:
         tensorboard: Path | None,
     ) -> None:
         self._cells = {cell.id: cell for cell in todo}
-        self._tally, self._journal = Tally(cells, todo, workers), Journal()
+        firsts = {(cell.plant, cell.frequency): cell for cell in todo}
+        lengths = {point: cell.steps_per_episode for point, cell in firsts.items()}
+        self._history = History(cells, workers, lambda cell: lengths[cell.plant, cell.frequency])
+        for key in self._history.cells.keys() - self._cells.keys():
+            self._history.cells[key].finish()
+        self._journal = Journal()
         self._board = TensorBoard(tensorboard, self._cells) if tensorboard is not None else None
         self._file = JournalFile(folder.progress)
         self._show: Callable[[Event], object] = lambda _: None
@@ -65,10 +70,12 @@ class Display:
         if shown == "bar":
             columns = (BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
             bar = closing.enter_context(Progress(*columns, console=console))
-            task = bar.add_task(in_words(self._tally), total=self._tally.work()[1] or None)
-            self._show = lambda _: bar.update(task, completed=self._tally.work()[0], description=in_words(self._tally))
+            task = bar.add_task(self._history.in_words(), total=self._history.work()[1] or None)
+            self._show = lambda _: bar.update(
+                task, completed=self._history.work()[0], description=self._history.in_words()
+            )
         elif shown == "lines":
-            closing.enter_context(printed_lines(console, lambda: in_words(self._tally)))
+            closing.enter_context(printed_lines(console, lambda: self._history.in_words()))
         elif shown == "json":
             self._show = lambda new: print(line(new), end="", flush=True)
 
@@ -79,12 +86,12 @@ class Display:
         self._closing.close()
 
     def _write(self, new: Event) -> None:
+        self._history.take(new)
         self._file.write(new)
         self._show(new)
 
     def advance(self, key: str, state: Round) -> None:
         """Report a cell's round."""
-        self._tally.note(key, state)
         if new := self._journal.round(key, state, self._cells[key].episodes):
             self._write(new)
             if self._board is not None:
@@ -92,16 +99,13 @@ class Display:
 
     def reference(self, cell: Cell, found: Reference) -> None:
         """Report the references of a cell's plant, rate and noise."""
-        self._tally.references += 1
         point = {"plant": cell.plant, "frequency": cell.frequency, "noise": cell.noise}
         self._write(event("reference", **point, random=float(found.random), dp=float(found.dp), usable=found.usable))
 
     def complete(self, key: str) -> None:
         """Report that a cell is complete."""
-        if key in self._cells:  # else it shares another's runs
-            self._tally.finish(key)
-            if self._board is not None:
-                self._board.finish(key)
+        if self._board is not None:
+            self._board.finish(key)
         self._write(event("complete", cell=key))
 
     def end(self, status: int) -> None:

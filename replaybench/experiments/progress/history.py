@@ -1,4 +1,4 @@
-"""State of a sweep, running or not, from the journal and the cell files of its run folder."""
+"""State of a sweep, from the events of its journal: of this process, or of the run folder of another."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import math
 import os
 import socket
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Final
@@ -16,6 +17,7 @@ import numpy as np
 
 from replaybench.data.errors import UserError
 from replaybench.data.formats.run_folder import RunFolder
+from replaybench.data.quantities import duration
 from replaybench.data.records.record import open_record
 from replaybench.experiments.inspection.cells import cells_of
 from replaybench.experiments.progress.journal import Event, JournalReader, number
@@ -53,44 +55,43 @@ class CellHistory:
 
 
 class History:
-    """The state of a run.
+    """State of a sweep, from its events.
+
+    Args:
+        cells: all cells, in the study's order.
+        workers: cells that run at once; if None, as many as have reported at the same time.
+        length: of an episode of a cell, in steps or in proportion to them.
 
     Attributes:
-        cells: by id, in the study's order.
-        references: by plant, rate and noise, the rewards where μ_r is 0 and 1, where both are known.
+        cells: by id.
+        references: by plant, rate and noise, the rewards where μ_r is 0 and 1, None where it is not defined.
     """
 
-    def __init__(self, folder: RunFolder) -> None:
-        self._folder, self._reader = folder, JournalReader(folder.progress)
-        self.cells = {cell.id: CellHistory(cell) for cell in cells_of(folder)}
-        self.references: dict[tuple[str, float, float], tuple[float, float]] = {}
+    def __init__(self, cells: Iterable[Cell], workers: int | None, length: Callable[[Cell], float]) -> None:
+        self.cells = {cell.id: CellHistory(cell) for cell in cells}
+        self.references: dict[tuple[str, float, float], tuple[float, float] | None] = {}
         self._begin: Event | None = None
         self._end: Event | None = None
-        self._at_once = 0  # the most cells that have run at the same time
-        for known in self.cells.values():
-            if (folder.cell(known.cell.id) / "scores.h5").is_file():
-                known.finish()
-        self.update()
-        for known in self.cells.values():
-            if known.complete and not known.points:
-                self._read_scores(known)
+        self._workers, self._length, self._at_once, self._begun = workers, length, 0, False
 
-    def update(self) -> None:
-        """Read new events."""
-        for new in self._reader.news():
-            if new["event"] == "begin":
-                self._begin, self._end, self._at_once = new, None, 0
-                for known in self.cells.values():
-                    known.first = None
-            elif new["event"] == "end":
-                self._end = new
-            elif new["event"] == "reference":
-                self._reference(new)
-            elif known_cell := self.cells.get(str(new.get("cell"))):
-                if new["event"] == "complete":
-                    known_cell.finish()
-                elif new["event"] == "round":
-                    self._round(known_cell, new)
+    def take(self, new: Event) -> None:
+        """Add an event."""
+        if new["event"] == "begin":
+            self._begin, self._end, self._at_once = new, None, 0
+            for known in self.cells.values():
+                known.first = None
+        elif new["event"] == "end":
+            self._end = new
+        elif new["event"] == "reference":
+            random, dp = number(new, "random"), number(new, "dp")
+            point = str(new.get("plant")), number(new, "frequency"), number(new, "noise")
+            self.references[point] = (random, dp) if new.get("usable") is True and dp != random else None
+        elif known_cell := self.cells.get(str(new.get("cell"))):
+            self._begun = True
+            if new["event"] == "complete":
+                known_cell.finish()
+            elif new["event"] == "round":
+                self._round(known_cell, new)
 
     def _round(self, known: CellHistory, new: Event) -> None:
         done, at = int(number(new, "done", 0)), number(new, "at", 0.0)
@@ -102,14 +103,65 @@ class History:
         running = sum(each.first is not None and not each.complete for each in self.cells.values())
         self._at_once = max(self._at_once, running)
 
-    def _reference(self, new: Event) -> None:
-        random, dp = number(new, "random"), number(new, "dp")
-        if new.get("usable") is True and dp != random:
-            point = str(new.get("plant")), number(new, "frequency"), number(new, "noise")
-            self.references[point] = random, dp
+    @property
+    def complete(self) -> int:
+        """Number of complete cells."""
+        return sum(known.complete for known in self.cells.values())
+
+    @property
+    def failed(self) -> int:
+        """Number of failed runs."""
+        return sum(known.failed for known in self.cells.values())
+
+    def work(self) -> tuple[int, int]:
+        """Return the finished episodes of all members, and all episodes of the study."""
+        known = self.cells.values()
+        done = sum(each.cell.members * each.done for each in known)
+        return done, sum(each.cell.members * each.cell.episodes for each in known)
+
+    def seconds_left(self) -> float | None:
+        """Estimate the remaining time [s]; None before anything is known."""
+        seen = [
+            (known.cell, known.last - known.first[0], known.done - known.first[1])
+            for known in self.cells.values()
+            if known.first is not None and known.last > known.first[0]
+        ]
+        still = [(known.cell, known.done) for known in self.cells.values() if not known.complete]
+        return seconds_left(seen, still, self._at_once if self._workers is None else self._workers, self._length)
+
+    def in_words(self) -> str:
+        """Describe the progress of a running sweep."""
+        (done, whole), left, failed = self.work(), self.seconds_left(), self.failed
+        points = len({(known.cell.plant, known.cell.frequency, known.cell.noise) for known in self.cells.values()})
+        parts = [f"{self.complete}/{len(self.cells)} cells", f"{done / max(1, whole):.0%} of the episodes"]
+        parts += [f"{failed} failed runs"] if failed else []
+        parts += [] if self._begun else ["compiling, or in the first round"]
+        parts += [f"references {len(self.references)}/{points}"] if len(self.references) < points else []
+        parts += [f"{duration(left)} left"] if left is not None else []
+        return ", ".join(parts)
+
+
+class RunHistory(History):
+    """State of the sweep of a run folder, which may be running."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        # Episodes count in proportion to the rate: no plant is made, since its code may be somebody else's.
+        super().__init__(cells_of(folder), None, attrgetter("frequency"))
+        self._folder, self._reader = folder, JournalReader(folder.progress)
+        for known in self.cells.values():
+            if (folder.cell(known.cell.id) / "scores.h5").is_file():
+                known.finish()
+        self.update()
+        for known in self.cells.values():
+            if known.complete and not known.points:
+                self._read_scores(known)
+
+    def update(self) -> None:
+        """Read new events."""
+        for new in self._reader.news():
+            self.take(new)
 
     def _read_scores(self, known: CellHistory) -> None:
-        """Read the curve of a complete cell from its scores."""
         with contextlib.suppress(UserError):  # `inspect` reports damage
             with open_record(self._folder.cell(known.cell.id) / "scores.h5", "scores") as record:
                 rewards = record.read("reward")
@@ -128,7 +180,7 @@ class History:
     @property
     def state(self) -> str:
         """`running`, `finished`, `interrupted` or `not begun`."""
-        if all(known.complete for known in self.cells.values()):
+        if self.complete == len(self.cells):
             return "finished" if self._end or not self._alive() else "running"
         if self._begin is None:
             return "interrupted" if any(known.done for known in self.cells.values()) else "not begun"
@@ -159,16 +211,3 @@ class History:
         latest = max((known.last for known in self.cells.values()), default=0.0)
         now = number(self._end, "at", latest) if self._end else time.time() if self.state == "running" else latest
         return max(0.0, now - number(self._begin, "at", now))
-
-    def seconds_left(self) -> float | None:
-        """Estimate the remaining time [s].
-
-        Episodes count in proportion to the rate: no plant is made, since its code may be somebody else's.
-        """
-        seen = [
-            (known.cell, known.last - known.first[0], known.done - known.first[1])
-            for known in self.cells.values()
-            if known.first is not None and known.last > known.first[0]
-        ]
-        still = [(known.cell, known.done) for known in self.cells.values() if not known.complete]
-        return seconds_left(seen, still, self._at_once, attrgetter("frequency"))

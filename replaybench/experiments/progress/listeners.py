@@ -1,4 +1,4 @@
-"""Forms of progress: a sentence for people, and TensorBoard event files."""
+"""TensorBoard event files of a sweep."""
 
 from __future__ import annotations
 
@@ -6,25 +6,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from replaybench.data.errors import UserError
-from replaybench.data.quantities import duration
 from replaybench.experiments.progress.round import Round
-from replaybench.experiments.progress.tally import Tally
 from replaybench.experiments.training.study import Cell
 
 ProgressForm = Literal["bar", "lines", "json", "none"]
 """How progress is shown."""
-
-
-def in_words(tally: Tally) -> str:
-    """Describe the progress of a sweep."""
-    done, whole = tally.work()
-    left = tally.seconds_left()
-    parts = [f"{tally.complete}/{tally.total} cells", f"{done / max(1, whole):.0%} of the episodes"]
-    parts += [f"{sum(tally.failed.values())} failed runs"] if tally.failed else []
-    parts += ["compiling, or in the first round"] if not tally.begun() else []
-    parts += [f"references {tally.references}/{tally.points}"] if tally.references < tally.points else []
-    parts += [f"{duration(left)} left"] if left is not None else []
-    return ", ".join(parts)
 
 
 class TensorBoard:

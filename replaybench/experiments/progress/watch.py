@@ -16,7 +16,7 @@ from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.quantities import duration
 from replaybench.data.user_code.user_file import shortened
 from replaybench.experiments.inspection.fitted_table import FittedTable
-from replaybench.experiments.progress.history import CellHistory, History
+from replaybench.experiments.progress.history import CellHistory, RunHistory
 from replaybench.experiments.progress.plain_lines import LINE_SECONDS
 
 _TICK: Final = 2.0
@@ -37,7 +37,7 @@ def watch_run(console: Console, path: Path) -> None:
     Raises:
         UserError: this is no run folder, or its list of cells is damaged.
     """
-    history = History(RunFolder(path))
+    history = RunHistory(RunFolder(path))
     with contextlib.suppress(KeyboardInterrupt):
         if history.state == "running" and console.is_terminal:
             _live(console, history)
@@ -45,9 +45,7 @@ def watch_run(console: Console, path: Path) -> None:
             _plain(console, history)
 
 
-def _live(console: Console, history: History) -> None:
-    """Redraw the view every two seconds."""
-
+def _live(console: Console, history: RunHistory) -> None:
     def fitting() -> RenderableType:
         lines = max(3, console.height - _AROUND)
         return view(history, max(1, lines // cell_rows(history, lines).lines_a_row(console.width)))
@@ -59,8 +57,7 @@ def _live(console: Console, history: History) -> None:
             live.update(fitting(), refresh=True)
 
 
-def _plain(console: Console, history: History) -> None:
-    """Print a line every 30 s, if it has changed, and the view at the end."""
+def _plain(console: Console, history: RunHistory) -> None:
     passed, last = LINE_SECONDS, Text()
     while history.state == "running":
         if passed >= LINE_SECONDS:
@@ -73,17 +70,16 @@ def _plain(console: Console, history: History) -> None:
     console.print(view(history, len(history.cells)))
 
 
-def view(history: History, rows: int) -> RenderableType:
+def view(history: RunHistory, rows: int) -> RenderableType:
     """Return the view of a run, with so many rows of cells at most."""
     return Group(header(history), cell_rows(history, rows))
 
 
-def header(history: History) -> Text:
+def header(history: RunHistory) -> Text:
     """Return a line about the progress of a run."""
-    cells = history.cells.values()
-    complete, failed = sum(known.complete for known in cells), sum(known.failed for known in cells)
+    cells, failed = history.cells.values(), history.failed
     running = sum(known.done > 0 and not known.complete for known in cells)
-    parts = [f"{history.study}: {history.state}", f"{complete}/{len(cells)} cells"]
+    parts = [f"{history.study}: {history.state}", f"{history.complete}/{len(cells)} cells"]
     parts += [f"{running} under way"] if running else []
     parts += [f"{failed} failed runs"] if failed else []
     parts += [duration(history.seconds)] if history.seconds else []
@@ -92,7 +88,7 @@ def header(history: History) -> Text:
     return Text(", ".join(parts), style="bold")
 
 
-def cell_rows(history: History, rows: int) -> FittedTable:
+def cell_rows(history: RunHistory, rows: int) -> FittedTable:
     """Return a table of cells: first those that run, then the latest that are complete, then those that wait."""
     known = sorted(history.cells.values(), key=lambda each: (each.complete, not each.done, -each.last))
     caption = f"… and {len(known) - rows} further cells" if len(known) > rows else ""
@@ -108,7 +104,7 @@ def cell_rows(history: History, rows: int) -> FittedTable:
     return table
 
 
-def _curve(history: History, known: CellHistory) -> tuple[str, str]:
+def _curve(history: RunHistory, known: CellHistory) -> tuple[str, str]:
     """Return a learning curve in small bars, and its last point: μ_r if it is defined, else the reward."""
     cell, points = known.cell, known.points
     if not points:

@@ -102,7 +102,6 @@ def by_capacity(strategies: list[str]) -> dict[int | None, dict[str, str]]:
 
 
 def _without(name: str, capacity: int | None) -> str:
-    """Return a strategy's name without its capacity."""
     return name.replace(f", capacity={capacity}", "").replace(f"(capacity={capacity})", "").replace(f"({capacity})", "")
 
 

@@ -54,7 +54,6 @@ class Bootstrap:
         return shares
 
     def _quantile(self, level: Floats) -> Floats:
-        """Return each sample's quantile of its resamples, interpolated linearly."""
         place = level * (RESAMPLES - 1)
         lower = np.minimum(place.astype(np.int64), RESAMPLES - 2)
         ends = np.take_along_axis(self.resampled, np.stack([lower, lower + 1], axis=-1), axis=-1)

@@ -1,4 +1,4 @@
-"""Tables of how strategies, learners or conditions compare, seed by seed, and of what means of few runs hide."""
+"""Tables that compare strategies, learners or conditions seed by seed, with robust statistics."""
 
 from __future__ import annotations
 
@@ -25,25 +25,23 @@ from replaybench.experiments.results.statistics import Interval
 Floats = NDArray[np.float64]
 
 ASSURED = 0.9
-"""Share of further runs that a bound is told for, where there are runs enough."""
+"""Share of further runs in the tolerance bound, if there are enough runs."""
 
 Axis = Literal["strategy", "learner", "noise", "frequency", "plant"]
 COMPARED: Final[tuple[Axis, ...]] = ("strategy", "learner", "noise", "frequency", "plant")
-"""Axes along which cells are compared: the first along which there is anything to compare, unless one is asked for."""
+"""Axes along which cells can be compared; by default the first that varies."""
 _MOST_NAMED: Final = 4
 
 
 class Comparison(NamedTuple):
-    """One cell, and how it compares with the one that has the baseline's value on the compared axis.
+    """One cell, compared with the cell that has the baseline's value on the compared axis.
 
     Attributes:
         scores: final scores `[S]` of the seeds that were run, NaN where a run failed.
-        effect: seed by seed, how much better than the baseline; None for that itself, and where there is nothing to
-            compare with.
-        chance: p value of no difference, by flipped signs, within its family (Holm 1979).
-        better: the chance that a run is better than one of the baseline.
-        same: whether the rewards of all episodes are the baseline's, as where buffers never fill; no test then.
-        plant: its name.
+        effect: paired differences from the baseline; None for the baseline itself, and if there is none.
+        chance: p value of the sign-flip test, corrected within its family (Holm 1979).
+        better: probability that a run is better than one of the baseline.
+        same: whether all rewards equal the baseline's, as if buffers never fill; no test then.
     """
 
     learner: str
@@ -69,12 +67,12 @@ def final_scores(data: xr.Dataset) -> xr.DataArray:
 
 
 def scaled(data: xr.Dataset) -> xr.DataArray:
-    """Tell at which noise and rate μ_r of one plant means something."""
+    """Return at which noise and rate μ_r of one plant is defined."""
     return mu_r(data, data["reference_dp"]).notnull()
 
 
 def baseline_of(data: xr.Dataset, asked: str | None, axis: Axis = "strategy") -> str:
-    """Return the value on an axis that others are compared with: the one that is asked for, else the study's first.
+    """Return the baseline on an axis: the one that is asked for, else the study's first value.
 
     Raises:
         UserError: it was not run.
@@ -94,18 +92,21 @@ def baseline_of(data: xr.Dataset, asked: str | None, axis: Axis = "strategy") ->
     return asked
 
 
+def _plants(data: xr.Dataset) -> list[xr.Dataset]:
+    return [data] if "plant" not in data.dims else [data.isel(plant=i) for i in range(data.sizes["plant"])]
+
+
 def _name(value: Any) -> str:
     return str(value) if isinstance(value, str) else f"{value:g}"
 
 
 def compared(data: xr.Dataset, baseline: str, axis: Axis = "strategy") -> list[Comparison]:
-    """Compare the cells of one plant, or of all, with those that differ in having the baseline's value on one axis.
+    """Compare the cells of one plant, or of all, with those that have the baseline's value on one axis.
 
-    Cells share their seeds, so differences are taken seed by seed, over seeds on which neither failed. The tests of
-    one noise and rate are one family; of one noise where rates are compared, and so on. Rewards without μ_r have one
-    scale within a plant and rate only.
+    Differences are taken seed by seed, over seeds on which neither failed. Tests of one noise and rate are one family;
+    of one noise where rates are compared, and so on. Rewards without μ_r are comparable within a plant and rate only.
     """
-    plants = [data] if "plant" not in data.dims else [data.isel(plant=i) for i in range(data.sizes["plant"])]
+    plants = _plants(data)
     cells = ("noise", "frequency", "learner", "strategy")
     scores = np.stack([final_scores(one).transpose(*cells, "seed").values for one in plants])
     run = np.stack([runs_there(one).transpose(*cells, "seed").values for one in plants])
@@ -134,7 +135,7 @@ def compared(data: xr.Dataset, baseline: str, axis: Axis = "strategy") -> list[C
 
 
 def _adjusted(family: list[Comparison]) -> Iterator[Comparison]:
-    """Yield the rows of a family with their p values; the same runs are no test."""
+    """Yield the rows of a family with their p values; equal runs are not tested."""
     tested = [row.effect.differences for row in family if row.effect is not None and not row.same]
     chances = iter(holm([float(flipped(differences)) for differences in tested]))
     for row in family:
@@ -146,9 +147,8 @@ def comparison_tables(data: xr.Dataset, baseline: str | None = None, axis: Axis 
 
     Args:
         data: dataset of `results.assemble`.
-        baseline: the value that others are compared with; the first that was run there if not given.
-        axis: strategies if not given; where they do not vary, the first of learner, noise, frequency and plant that
-            does.
+        baseline: value on the axis; the first that was run there if not given.
+        axis: if not given, the first of strategy, learner, noise, frequency and plant that varies.
 
     Raises:
         UserError: there is no such value, or nothing to compare with it.
@@ -176,11 +176,11 @@ def comparison_tables(data: xr.Dataset, baseline: str | None = None, axis: Axis 
 def first_comparison(
     data: xr.Dataset, axes: Sequence[Axis] = COMPARED[:-1], baseline: str | None = None
 ) -> tuple[list[Comparison], str, Axis] | None:
-    """Return the comparisons along the first of these axes that has any, with the baseline; None if none has.
+    """Return the comparisons along the first of these axes that has any, the baseline and the axis; else None.
 
     Args:
         data: dataset of one plant, or of all.
-        baseline: as of `baseline_of`, of what was run there.
+        baseline: a value of `baseline_of`.
     """
     for axis in axes:
         run = runs_there(data)
@@ -209,7 +209,7 @@ def _table(data: xr.Dataset, rows: list[Comparison], baseline: str, axis: Axis) 
     nearly = f"{100 * ASSURED:g} % reach"
     beyond = f"− {short.get(axis, {}).get(baseline, value)} [95 %]"
     numbers = ("n", "failed", "IQM [95 %]", beyond, "p", "seeds", "P(better)", nearly)
-    plants = [data] if "plant" not in data.dims else [data.isel(plant=i) for i in range(data.sizes["plant"])]
+    plants = _plants(data)
     known = {str(one["plant"].item()): scaled(one) for one in plants}
     on_scale = [bool(known[row.plant].sel(noise=row.noise, frequency=row.frequency)) for row in rows]
     middles = [middle(row.scores) for row in rows]
@@ -237,14 +237,13 @@ def _table(data: xr.Dataset, rows: list[Comparison], baseline: str, axis: Axis) 
             f"{len(row.scores) - row.failed}",
             f"{row.failed}",
             found.text(digits[scale]),
-            *_told(row, digits[scale] + 1),
+            *_difference(row, digits[scale] + 1),
             _reach(row.scores, digits[scale]),
         )
     return table
 
 
 def _notes(data: xr.Dataset, rows: list[Comparison], baseline: str, axis: Axis) -> Iterator[str]:
-    """Explain the same runs and blanks, and name the other axes along which cells can be compared."""
     if any(row.same for row in rows):
         yield f"same runs: {why_same(data)}"
     blank = [row for row in rows if row.effect is None and _name(getattr(row, axis)) != baseline]
@@ -252,15 +251,15 @@ def _notes(data: xr.Dataset, rows: list[Comparison], baseline: str, axis: Axis) 
         who = dict.fromkeys(
             " ".join(_name(getattr(row, name)) for name in COMPARED[:2] if name != axis) for row in blank
         )
-        told = ", ".join(itertools.islice(who, _MOST_NAMED)) + (" …" if len(who) > _MOST_NAMED else "")
+        names = ", ".join(itertools.islice(who, _MOST_NAMED)) + (" …" if len(who) > _MOST_NAMED else "")
         scale = ", or on another scale" if axis in ("frequency", "plant") else ""
-        yield f"blank: {baseline} was not run with {told}{scale}; --baseline chooses another"
+        yield f"blank: {baseline} was not run with {names}{scale}; --baseline chooses another"
     varied = [name for name in COMPARED if name != axis and data[name].size > 1]
     if varied:
         yield f"other comparisons: --compare {' or '.join(varied)}"
 
 
-def _told(row: Comparison, digits: int) -> tuple[str, str, str, str]:
+def _difference(row: Comparison, digits: int) -> tuple[str, str, str, str]:
     if row.effect is None or row.better is None or row.same:
         return "same runs" if row.same else "", "", "", ""
     low, high = row.effect.interval()
@@ -270,7 +269,7 @@ def _told(row: Comparison, digits: int) -> tuple[str, str, str, str]:
 
 
 def _seeds(row: Comparison) -> str:
-    """Write how many seeds would tell a difference that is not sure, were it the only one."""
+    """Return how many seeds would make a difference that is not significant so, were it the only test."""
     if row.effect is None or row.chance < SIGNIFICANT:
         return ""
     needed = seeds_to_tell(row.effect.sd, abs(row.effect.estimate))
@@ -278,10 +277,6 @@ def _seeds(row: Comparison) -> str:
 
 
 def _reach(scores: Floats, digits: int) -> str:
-    """Write what nearly all further runs will reach; of few runs the worst, and which share will reach that.
-
-    A failed run reaches nothing.
-    """
     if not np.isfinite(scores).all():
         return "–"
     bound = assured(scores, ASSURED)

@@ -111,7 +111,6 @@ def assemble(cells: Sequence[Cell], references: References, folders: Mapping[str
 
 
 def _blank_dataset(cells: Sequence[Cell]) -> xr.Dataset:
-    """Return the dataset of a study before any cell is finished."""
     episodes, every = cells[0].episodes, cells[0].greedy_every
     coordinates: dict[str, Any] = {axis: list(dict.fromkeys(getattr(cell, axis) for cell in cells)) for axis in AXES}
     coordinates["seed"] = np.arange(max(cell.first_member + cell.members for cell in cells))
@@ -146,7 +145,6 @@ def _blank_dataset(cells: Sequence[Cell]) -> xr.Dataset:
 
 
 def _add_arrays(data: xr.Dataset, cell: Cell, point: tuple[int, ...], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Copy the arrays of a cell's scores to its place."""
     runs = slice(cell.first_member, cell.first_member + cell.members)
     for name, array in arrays.items():
         if name.startswith("metric_") and name not in data:
@@ -162,7 +160,6 @@ def _add_arrays(data: xr.Dataset, cell: Cell, point: tuple[int, ...], arrays: Ma
 
 
 def _check_scores(path: Path, cell: Cell, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Refuse a score file whose arrays do not match its cell."""
     greedy = (cell.members, cell.episodes // cell.greedy_every)
     due = dict.fromkeys(("reward", "episode_steps"), (cell.members, cell.episodes)) | {"reward_greedy": greedy}
     due |= {name: greedy for name in arrays if name.startswith("metric_")}

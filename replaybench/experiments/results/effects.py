@@ -107,7 +107,6 @@ def seeds_to_tell(sd: float, distance: float, tests: int = 1) -> int | None:
 
 
 def _power(seeds: int, distance: float, level: float) -> float:
-    """Return the power of a one-sided paired test; the distance is in standard deviations."""
     from scipy.special import nctdtr, stdtrit
 
     if seeds < _MANY:

@@ -136,7 +136,6 @@ class CellRun:
         self.snapshots.look(self.episode, self.agent, self.replay)
 
     def _evaluate(self) -> None:
-        """Evaluate the policies without exploration, if enough steps have passed."""
         every, steps = self.cell.evaluate_every_steps, self.env.steps_per_episode
         done = self.episode * steps
         if every and done // every > (done - steps) // every:

@@ -63,7 +63,6 @@ class Start:
             raise UserError(f"{self.policy}: {error}{_differences(known, agent)}") from None
 
     def _take(self, stored: Weights, seeds: Iterable[int]) -> Weights:
-        """Return the weights of these seeds."""
         path = Path(self.policy)
         members = 1 if self.member is not None else members_in(path, stored)
         return take_members(path, stored, [seed % members if self.member is None else self.member for seed in seeds])
@@ -136,7 +135,6 @@ def _blocks(run: Path) -> list[tuple[dict[str, Any], Weights]]:
 
 
 def _differences(known: StoredPolicy, agent: Agent) -> str:
-    """Name learner, task and settings in which a policy file differs from the agent."""
     theirs = {"learner": algorithm_of(known.learner), **dataclasses.asdict(known.task), **known.settings}
     mine = {"learner": name_of(type(agent)), **agent.task._asdict(), **dataclasses.asdict(agent.config)}
     there, here = ({key: json.dumps(each.get(key), sort_keys=True) for key in mine} for each in (theirs, mine))

@@ -206,7 +206,6 @@ class Study:
         rate: float | None,
         gamma: float | None,
     ) -> Cell:
-        """Return a grid point's first cell."""
         frequency = made.frequency if rate is None else rate
         steps = made.steps_per_episode(frequency) * self.episodes
         every = made.update_every if self.update_every is None else self.update_every
@@ -295,7 +294,6 @@ def _own_discount(config: Any, table: Mapping[str, Any]) -> tuple[dict[str, Any]
 
 
 def _check_names(grid: Grid) -> None:
-    """Refuse misspelt names, without importing users' files and modules."""
     for plant in grid.plants:
         if not plant.startswith(GYMNASIUM):
             PLANTS.check(plant)

@@ -52,7 +52,6 @@ def run_locally(count: int, tasks: Sequence[Job], watch: Watch, finish: Finish) 
 
 
 def _run(crew: _Crew, count: int, seen: list[KeyboardInterrupt]) -> None:
-    """Run tasks to their end, or to checkpoints after an interruption or a failure."""
     fault = None
     try:
         while crew.unfinished and not seen:
@@ -84,8 +83,6 @@ def leave_if_imported() -> None:
 
 
 class _Crew:
-    """Workers and the tasks that wait for them."""
-
     def __init__(self, tasks: Sequence[Job], watch: Watch, finish: Finish) -> None:
         self.waiting = deque(tasks)
         self._workers: list[_Worker] = []
@@ -137,7 +134,6 @@ class _Crew:
                 self._finish(task.key, content)
 
     def _bury(self, worker: _Worker) -> None:
-        """Remove a dead worker and put its task back."""
         self._workers.remove(worker)
         died = worker.kill()
         if (task := worker.task) is None:
@@ -175,7 +171,6 @@ class _Crew:
 
 
 def _why_lost(ready: bool, died: str) -> str:
-    """Explain a task whose workers died several times."""
     if not died.startswith("exit status"):
         return (
             f"a worker process died {ATTEMPTS} times at the same task ({died}), probably for lack of memory; "
@@ -239,7 +234,6 @@ def _signals_blocked() -> Iterator[None]:
 
 
 def _serve(pipe: Connection) -> None:
-    """Run the tasks of a worker process."""
     _send(pipe, "ready", None)
     tasks: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
     stop = threading.Event()

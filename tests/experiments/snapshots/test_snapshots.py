@@ -89,9 +89,3 @@ def test_policies_are_those_of_the_run_of_median_reward(tmp_path: Path) -> None:
         paths = follow(plant, run.cell.frequency, len(run.reward), agent.act)
         np.testing.assert_array_equal(arrays["path"][0, -1], paths.states[chosen].astype(np.float32))
         assert arrays["greedy"][0, -1] == paths.reward[chosen]
-
-
-def test_policies_with_a_memory_have_no_surface() -> None:
-    cell = make_cell(learner="NAF", memory={"layers": 1, "units": 8})
-    with contextlib.closing(CellRun(cell)) as run:
-        assert run.snapshots.surfaces is None
