@@ -53,5 +53,5 @@ def toml_value(value: Any) -> str:
         entries = (f"{key} = {toml_value(entry)}" for key, entry in value.items() if entry is not None)
         return f"{{ {', '.join(entries)} }}"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_inline, value))}]"
+        return f"[{', '.join(map(toml_value, value))}]"
     return json.dumps(value, ensure_ascii=False)
