@@ -69,23 +69,19 @@ def plan(study: Study, folder: RunFolder, workers: int) -> Plan:
         UserError: a cell cannot be run, or its references would take hours.
     """
     with names_from(study.folder):
-        return _plan(study, folder, workers)
-
-
-def _plan(study: Study, folder: RunFolder, workers: int) -> Plan:
-    cells = study.cells()
-    same = shared(cells, folder)
-    todo = [c for c in cells if c.id not in same and not (folder.cell(c.id) / "scores.h5").is_file()]
-    built: dict[str, _Probe] = {}
-    sizes = sorted(for_each(todo, lambda cell: _cell_bytes(cell, _probe(cell, built).replay)), reverse=True)
-    kept = {"final": 1.0, "compressed": _PACKED, "none": 0.0}[study.buffers]
-    disk = int(kept * sum(sizes)) + sum(for_each(todo, lambda cell: _beside_bytes(cell, _probe(cell, built))))
+        cells = study.cells()
+        same = shared(cells, folder)
+        todo = [c for c in cells if c.id not in same and not (folder.cell(c.id) / "scores.h5").is_file()]
+        built: dict[str, _Probe] = {}
+        sizes = sorted(for_each(todo, lambda cell: _cell_bytes(cell, _probe(cell, built).replay)), reverse=True)
+        kept = {"final": 1.0, "compressed": _PACKED, "none": 0.0}[study.buffers]
+        disk = int(kept * sum(sizes)) + sum(for_each(todo, lambda cell: _beside_bytes(cell, _probe(cell, built))))
+        tasks = sorted(sizes + _reference_sizes(study, cells), reverse=True)
     if todo:
         points = {cell.kind[:-1] for cell in cells}
         disk += _FIGURE_BYTES[0] * len({cell.plant for cell in cells}) + _FIGURE_BYTES[1] * len(points)
     # While a cell runs, its checkpoint holds its buffer too.
     most = disk + sum(sizes[:workers])
-    tasks = sorted(sizes + _reference_sizes(study, cells), reverse=True)
     memory = sum(tasks[:workers]) + min(workers, len(tasks)) * _WORKER_BYTES
     return Plan(cells, todo, same, memory, disk, most)
 

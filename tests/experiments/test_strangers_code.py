@@ -145,8 +145,7 @@ def forge(folder: Path, old: str, new: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
-    [("Pendulum", BROKEN), ("DDPG", "evil.py:Foo"), ("FULL[Uniform]", "FULL[evil.py:Foo]")],
+    ("old", "new"), [("Pendulum", BROKEN), ("DDPG", "evil.py:Foo"), ("FULL[Uniform]", "FULL[evil.py:Foo]")]
 )
 def test_commands_that_read_run_no_code_of_a_run_folder(
     old: str, new: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -164,17 +164,10 @@ class Study:
         Raises:
             UserError: a name or value that cannot be run.
         """
-        with names_from(self.folder):
-            return self._cells()
-
-    def _cells(self) -> list[Cell]:
         found: dict[str, Cell] = {}
         plants: dict[Any, tuple[Plant, str]] = {}  # fingerprints are slow
-        for grid in self.grids():
-            axes = (grid.plants, grid.learners, grid.strategies, grid.noise)
-            for plant, learner, strategy, noise, frequency, gamma in itertools.product(
-                *axes, grid.frequency or (None,), grid.discount or (None,)
-            ):
+        with names_from(self.folder):
+            for plant, learner, strategy, noise, frequency, gamma in itertools.chain(*map(_points, self.grids())):
                 discount = self._discount(plant, learner, gamma)
                 key = plant, *discount.values()
                 if key not in plants:
@@ -284,6 +277,11 @@ class Study:
             raise UserError(f"{strategy}: Synth alters single experiences, and this learner replays trajectories")
         if strategy.synth is not None and self.observe:
             raise UserError(f"{strategy}: Synth steps the plant's model, which needs all states; leave observe out")
+
+
+def _points(grid: Grid) -> Iterable[tuple[Any, ...]]:
+    axes = (grid.plants, grid.learners, grid.strategies, grid.noise)
+    return itertools.product(*axes, grid.frequency or (None,), grid.discount or (None,))
 
 
 def _own_discount(config: Any, table: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

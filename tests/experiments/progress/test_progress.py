@@ -10,23 +10,20 @@ import time
 from collections.abc import Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from rich.console import Console
-from rich.text import Text
 
 from replaybench.data.errors import UserError
 from replaybench.data.formats.run_folder import RunFolder
 from replaybench.data.records.record import write_record
 from replaybench.experiments.progress import display, journal, plain_lines, watch
 from replaybench.experiments.progress.display import Display
-from replaybench.experiments.progress.history import History, RunHistory
+from replaybench.experiments.progress.history import History, RunHistory, seconds_left
 from replaybench.experiments.progress.journal import Journal, JournalFile, JournalReader, begin, event
 from replaybench.experiments.progress.listeners import TensorBoard
 from replaybench.experiments.progress.plain_lines import printed_lines
-from replaybench.experiments.progress.remaining import seconds_left
 from replaybench.experiments.progress.round import Round
 from replaybench.experiments.progress.watch import view, watch_run
 from replaybench.experiments.provenance import write_provenance
@@ -210,7 +207,7 @@ def test_a_running_sweep_in_words(cells: list[Cell]) -> None:
     assert state.in_words() == "0/2 cells, 30% of the episodes, 2 min 20 s left"
     state.take({**event("round", cell=cells[0].id, done=61, failed=1), "at": 11.0})
     assert "1 failed runs" in state.in_words()
-    state.take(event("complete", cell=cells[0].id))
+    state.take({**event("complete", cell=cells[0].id), "at": 50.0})
     assert state.complete == 1
     assert state.seconds_left() == pytest.approx(100)
 
@@ -251,29 +248,6 @@ def test_plain_lines_are_printed_if_they_change(
     assert printed[0].splitlines() == [f"after 12 min: {word}" for word in ("one", "two", "three")]
 
 
-def test_watching_says_nothing_twice_in_a_row(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    told = iter(["running", "running", "still running", "still running"])
-
-    class Watched:
-        """A run that is looked at four times."""
-
-        state, cells, looks = "running", dict[str, Any](), 0
-
-        def update(self) -> None:
-            self.looks += 1
-            self.state = "running" if self.looks < 4 else "complete"
-
-    watched: Any = Watched()
-    monkeypatch.setattr(watch, "LINE_SECONDS", watch._TICK)
-    monkeypatch.setattr(watch, "header", lambda history: Text(next(told)))
-    monkeypatch.setattr(watch, "view", lambda history, rows: "the end")
-    monkeypatch.setattr(watch, "time", type("Clock", (), {"sleep": staticmethod(lambda _: None)}))
-    watch._plain(Console(), watched)
-    assert capsys.readouterr().out.splitlines() == ["running", "still running", "the end"]
-
-
 def test_tensorboard_events_are_what_was_told(tmp_path: Path, cells: list[Cell]) -> None:
     pytest.importorskip("tensorboardX")
     from tensorboardX.proto.event_pb2 import Event
@@ -305,6 +279,6 @@ def test_time_left_is_known_between_two_cells_too(folder: RunFolder, cells: list
     write(folder, begin("t", 2, 2), *told[:5])
     found = RunHistory(folder)
     assert found.seconds_left() == pytest.approx(5.0 + 10.0)
-    write(folder, *told[5:], event("complete", cell=cells[0].id))
+    write(folder, *told[5:], {**event("complete", cell=cells[0].id), "at": 109.0})
     found.update()
     assert found.seconds_left() == pytest.approx(10.0)

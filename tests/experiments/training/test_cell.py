@@ -31,9 +31,7 @@ NORMALISED = {"normalise": {"observations": True, "clip": 5.0, "rewards": True}}
 @pytest.mark.parametrize(
     ("strategy", "settings"),
     [
-        ("FIFO[Uniform]", {}),
         ("FULL[PER+IS]", {"exploration": {"form": "gaussian", "last_sigma": 0.1, "truncate": 3.0}}),
-        ("Resv[PER]", {}),
         ("Synth(state=0.2)*FIFO[Uniform]", {"exploration": {"form": "parameter"}, **NORMALISED}),
     ],
 )

@@ -76,11 +76,7 @@ run_locally(1, [Job("x", print, ())], print, print)
     ("script", "said", "told"),
     [
         (SWEEP, 0, "the script calls replaybench.sweep as it is imported, and workers import it; put the call under"),
-        (
-            TASK,
-            3,
-            "a worker process ended 3 times before it began (exit status 1); its output is above; a script",
-        ),
+        (TASK, 3, "a worker process ended 3 times before it began (exit status 1); its output is above; a script"),
     ],
 )
 def test_a_script_that_begins_again_in_its_workers_is_told(tmp_path: Path, script: str, said: int, told: str) -> None:

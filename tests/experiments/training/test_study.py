@@ -126,17 +126,6 @@ def test_over_how_many_steps_schedules_run_is_part_of_a_cell_that_has_one(strate
     assert dataclasses.replace(study, horizon_steps=10**6).cells()[0].id != study.cells()[0].id
 
 
-def test_an_edited_plant_file_is_another_cell(tmp_path: Path) -> None:
-    source = (Path(__file__).parents[3] / "replaybench" / "examples" / "cart_pole.py").read_text(encoding="utf-8")
-    path = tmp_path / "own.py"
-    path.write_text(source, encoding="utf-8")
-    names = [line.split()[1].split("(")[0] for line in source.splitlines() if line.startswith("class ")]
-    study = Study(name="a", plants=(f"{path}:{names[-1]}",), strategies=("FIFO[Uniform]",), seeds=2, episodes=10)
-    before = study.cells()[0].id
-    path.write_text(source.replace("return ", "return 1.0 and ", 1), encoding="utf-8")
-    assert study.cells()[0].id != before
-
-
 def test_the_file_of_a_plant_has_its_place_beside_the_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From any folder, however its path is written, and from the study in the run folder."""
     home, away = tmp_path / "home", tmp_path / "away"
