@@ -194,11 +194,11 @@ def first_comparison(
 
 
 _CAPTION: Final = (
-    "differences are of paired seeds, with BCa intervals; p, by flipped signs, is Holm's within {family}, and "
-    "is the test: not whether intervals overlap; seeds: where p leaves it open, how many would tell, as the only test, "
-    "if the difference is what it is here. IQM: mean of the middle half of the runs; P(better): the chance that a run "
-    "beats one of the other; reach: what so many of further runs will, 95 % sure; of too few runs for that, the worst, "
-    "and in brackets how many of further runs will reach it"
+    "differences are of paired seeds, with BCa intervals; p: paired sign-flip test, corrected within {family} (Holm), "
+    "which decides, not whether intervals overlap; seeds: if p is not below 0.05, how many would make this difference "
+    "significant as the only test. IQM: interquartile mean of the runs; P(better): probability that a run is better than "
+    "one of the other; reach: score that so many of further runs reach, with 95 % confidence; of too few runs for that, "
+    "the worst, with the share of further runs that reach it"
 )
 
 

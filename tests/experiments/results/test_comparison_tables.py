@@ -85,7 +85,7 @@ def test_tables_name_the_baseline_and_the_test(tmp_path: Path) -> None:
     data = results(tmp_path)
     text = shown(data)
     assert "compared with FIFO[Uniform]" in text
-    assert "by flipped signs" in text
+    assert "sign-flip test" in text
     assert re.search(r" 0\.125 +6 ", text), "with one more pair the difference would be significant"
     assert "(61 %)" in text  # share of further runs above the worst of six
     assert "− Resv[Uniform] [95 %]" in shown(data, "resv[uniform]")
