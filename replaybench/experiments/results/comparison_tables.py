@@ -42,6 +42,7 @@ class Comparison(NamedTuple):
         chance: p value of the sign-flip test, corrected within its family (Holm 1979).
         better: probability that a run is better than one of the baseline.
         same: whether all rewards equal the baseline's, as if buffers never fill; no test then.
+        on_scale: whether scores are μ_final, not rewards.
     """
 
     learner: str
@@ -54,6 +55,7 @@ class Comparison(NamedTuple):
     better: Interval | None
     same: bool = False
     plant: str = ""
+    on_scale: bool = True
 
     @property
     def failed(self) -> int:
@@ -129,7 +131,8 @@ def compared(data: xr.Dataset, baseline: str, axis: Axis = "strategy") -> list[C
                 same = np.array_equal(rewards[place], rewards[base], equal_nan=True)
         plant, noise, frequency, learner, strategy = (each[i] for each, i in zip(values, place, strict=True))
         point = str(learner), str(strategy), float(noise), float(frequency)
-        row = Comparison(*point, scores[place][there], found, 1.0, better, same, str(plant))
+        scale = bool(known[place[:3]])
+        row = Comparison(*point, scores[place][there], found, 1.0, better, same, str(plant), scale)
         families.setdefault(base[:3], []).append(row)
     return [row for family in families.values() for row in _adjusted(family)]
 
@@ -196,9 +199,9 @@ def first_comparison(
 _CAPTION: Final = (
     "differences are of paired seeds, with BCa intervals; p: paired sign-flip test, corrected within {family} (Holm), "
     "which decides, not whether intervals overlap; seeds: if p is not below 0.05, how many would make this difference "
-    "significant as the only test. IQM: interquartile mean of the runs; P(better): probability that a run is better than "
-    "one of the other; reach: score that so many of further runs reach, with 95 % confidence; of too few runs for that, "
-    "the worst, with the share of further runs that reach it"
+    "significant as the only test. IQM: interquartile mean of the runs; P(better): probability that a run is better "
+    "than one of the other; reach: score that so many of further runs reach, with 95 % confidence; of too few runs for "
+    "that, the worst, with the share of further runs that reach it"
 )
 
 
@@ -210,15 +213,13 @@ def _table(data: xr.Dataset, rows: list[Comparison], baseline: str, axis: Axis) 
     beyond = f"− {short.get(axis, {}).get(baseline, value)} [95 %]"
     numbers = ("n", "failed", "IQM [95 %]", beyond, "p", "seeds", "P(better)", nearly)
     plants = _plants(data)
-    known = {str(one["plant"].item()): scaled(one) for one in plants}
-    on_scale = [bool(known[row.plant].sel(noise=row.noise, frequency=row.frequency)) for row in rows]
     middles = [middle(row.scores) for row in rows]
-    digits = {}
-    for part in set(on_scale):
-        mine = [pair for pair, scale in zip(zip(rows, middles, strict=True), on_scale, strict=True) if scale == part]
-        digits[part] = decimals(x for row, mid in mine for x in (mid.mean, mid.low, mid.high, row.scores.min()))
-    measures = ["μ_final"] if True in on_scale else []
-    measures += dict.fromkeys(episode_metric(one) for one in plants) if False in on_scale else []
+    written: dict[bool, list[float]] = {}
+    for row, mid in zip(rows, middles, strict=True):
+        written.setdefault(row.on_scale, []).extend((mid.mean, mid.low, mid.high, row.scores.min()))
+    digits = {scale: decimals(values) for scale, values in written.items()}
+    measures = ["μ_final"] if True in digits else []
+    measures += dict.fromkeys(episode_metric(one) for one in plants) if False in digits else []
     family = {"noise": "a rate", "frequency": "a noise"}.get(axis, "a noise and rate")
     whose = "all plants" if axis == "plant" else data["plant"].item()
     table = FittedTable(
@@ -229,17 +230,11 @@ def _table(data: xr.Dataset, rows: list[Comparison], baseline: str, axis: Axis) 
         title=f"{whose}: {' or '.join(measures)} of {the_last(plants[0])}, compared with {value}",
         caption="\n".join([*_notes(data, rows, baseline, axis), _CAPTION.format(family=family)]),
     )
-    for row, found, scale in zip(rows, middles, on_scale, strict=True):
-        table.add(
-            f"{row.frequency:g}",
-            f"{row.noise:g}",
-            *(short[name][getattr(row, name)] for name in named),
-            f"{len(row.scores) - row.failed}",
-            f"{row.failed}",
-            found.text(digits[scale]),
-            *_difference(row, digits[scale] + 1),
-            _reach(row.scores, digits[scale]),
-        )
+    for row, mid in zip(rows, middles, strict=True):
+        names = (short[name][getattr(row, name)] for name in named)
+        counts, places = (f"{len(row.scores) - row.failed}", f"{row.failed}"), digits[row.on_scale]
+        difference, reach = _difference(row, places + 1), _reach(row.scores, places)
+        table.add(f"{row.frequency:g}", f"{row.noise:g}", *names, *counts, mid.text(places), *difference, reach)
     return table
 
 

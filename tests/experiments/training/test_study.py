@@ -21,7 +21,7 @@ from replaybench.experiments.command_line.options import setting_values
 from replaybench.experiments.plan_warnings import plan_warnings
 from replaybench.experiments.study_text import resolved, write_toml
 from replaybench.experiments.training.cell import make_agent
-from replaybench.experiments.training.study import Study, read_study, reference_cells
+from replaybench.experiments.training.study import Study, last_episodes, read_study, reference_cells
 
 BASE = 'name = "x"\nplants = ["Pendulum"]\nstrategies = ["FIFO[Uniform]"]\nseeds = 4\nepisodes = 10\n'
 
@@ -234,6 +234,11 @@ def test_a_cell_says_which_it_is(tmp_path: Path) -> None:
     assert dataclasses.replace(first, settings=dict(reversed(first.settings.items()))).id == first.id
     with pytest.raises(UserError, match="plant Pendulum is not the one this cell was made for"):
         dataclasses.replace(first, fingerprint="0").make_plant()
+
+
+def test_the_last_episodes_are_a_hundred_or_a_tenth_of_the_rounds() -> None:
+    assert [last_episodes(count, rounds=False) for count in (3000, 101, 100, 60, 1)] == [100, 100, 100, 60, 1]
+    assert [last_episodes(count, rounds=True) for count in (3000, 60, 19, 5)] == [300, 6, 1, 1]
 
 
 def made(**changes: Any) -> Study:
