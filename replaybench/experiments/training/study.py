@@ -72,31 +72,30 @@ class Grid:
 class Study:
     """A study file. Every list spans one axis of the grid; with `[[grid]]` tables the study is their union.
 
-    Attributes:
-        noise: standard deviations of sensor and actuator noise, in normalised units.
-        frequency: control rates in Hz; each plant's own if empty.
-        capacity: experiences that bounded retentions without a capacity of their own (`FIFO(5000)`) hold.
-        update_every: steps between updates, 0 for updates after each episode; each plant's own if not given. With a
-            number of steps, a member begins another episode when one has ended, and an episode of `episodes` is a round
-            of as many steps as the longest has.
-        horizon_steps: steps of a member over which schedules run (λ of AER, η of ERE, β of IS), 0 for those of the run;
-            after them schedules stay at their end.
-        evaluate_every_steps: steps of a member between evaluations without exploration, of `evaluation_episodes`
-            episodes, at the end of a round; 0 for none. Nothing is learned from them.
-        discount: "fixed" keeps the plant's discount at every rate, "horizon" its horizon in seconds, and scales rewards
-            alike (de Bruin et al. 2018, 6.4). A number is the discount γ of a control step, a list of them another
-            axis: learners are then named `DDPG:discount=0.99`. `discount` may also stand in the table of a plant or a
-            learner; a learner's takes precedence.
-        reference: grid of the dynamic programming that scores are relative to: "converged" refines the plant's grid
-            until nothing changes, "paper" takes it as declared; each plant's own choice if not given. Learning does not
-            depend on it.
-        replayed_noise: also store the noise in every experience, and measure how much of it is replayed (table 6).
-        observe: names of the observed states, all if empty; the references of scores observe all.
-        device: where learners that support it are updated: `cpu`, `cuda`, or `cuda:1`.
-        folder: where paths of users' files and policies are looked up first; the study file's if not given.
-        learner, plant: tables of settings. A learner may stand several times, with variants (`DDPG:decay`) that have
-            tables of their own.
-        start: by learner, the stored policy that it begins with.
+    - `noise`: standard deviations of sensor and actuator noise, in normalised units.
+    - `frequency`: control rates in Hz; each plant's own if empty.
+    - `capacity`: experiences that bounded retentions without a capacity of their own (`FIFO(5000)`) hold.
+    - `update_every`: steps between updates, 0 for updates after each episode; each plant's own if not given. With a
+      number of steps, a member begins another episode when one has ended, and an episode of `episodes` is a round of as
+      many steps as the longest has.
+    - `horizon_steps`: steps of a member over which schedules run (λ of AER, η of ERE, β of IS), 0 for those of the run;
+      after them schedules stay at their end.
+    - `evaluate_every_steps`: steps of a member between evaluations without exploration, of `evaluation_episodes`
+      episodes, at the end of a round; 0 for none. Nothing is learned from them.
+    - `discount`: "fixed" keeps the plant's discount at every rate, "horizon" its horizon in seconds, and scales rewards
+      alike (de Bruin et al. 2018, 6.4). A number is the discount γ of a control step, a list of them another axis:
+      learners are then named `DDPG:discount=0.99`. `discount` may also stand in the table of a plant or a learner; a
+      learner's takes precedence.
+    - `reference`: grid of the dynamic programming that scores are relative to: "converged" refines the plant's grid
+      until nothing changes, "paper" takes it as declared; each plant's own choice if not given. Learning does not
+      depend on it.
+    - `replayed_noise`: also store the noise in every experience, and measure how much of it is replayed (table 6).
+    - `observe`: names of the observed states, all if empty; the references of scores observe all.
+    - `device`: where learners that support it are updated: `cpu`, `cuda`, or `cuda:1`.
+    - `folder`: where paths of users' files and policies are looked up first; the study file's if not given.
+    - `learner`, `plant`: tables of settings. A learner may stand several times, with variants (`DDPG:decay`) that have
+      tables of their own.
+    - `start`: by learner, the stored policy that it begins with.
     """
 
     name: str

@@ -47,6 +47,7 @@ def test_samples_without_spread_are_labelled() -> None:
         assert found.low == found.mean == found.high
     assert "no spread" in str(interval(np.full(5, 0.3)))
     assert str(interval(np.array([np.nan]))) == "–"
+    assert interval(np.array([np.nan])).degenerate
 
 
 def test_curves_without_a_usable_reference_are_neither_dead_nor_failed() -> None:
