@@ -16,11 +16,11 @@ from replaybench.data.quantities import decimals, fixed
 from replaybench.data.user_code.user_file import shortened
 from replaybench.experiments.inspection.fitted_table import FittedTable
 from replaybench.experiments.results.dataset import episode_metric, mu_r, runs_there, the_last
-from replaybench.experiments.results.distribution import assured, assured_share, improvement, middle
+from replaybench.experiments.results.distribution import assured, assured_share, improvement
 from replaybench.experiments.results.effects import SIGNIFICANT, Effect, holm, p_text, paired, seeds_to_tell
 from replaybench.experiments.results.references import final_rewards, why_same
 from replaybench.experiments.results.sign_flips import flipped
-from replaybench.experiments.results.statistics import Interval
+from replaybench.experiments.results.statistics import Interval, interval
 
 Floats = NDArray[np.float64]
 
@@ -213,7 +213,7 @@ def _table(data: xr.Dataset, rows: list[Comparison], baseline: str, axis: Axis) 
     beyond = f"− {short.get(axis, {}).get(baseline, value)} [95 %]"
     numbers = ("n", "failed", "IQM [95 %]", beyond, "p", "seeds", "P(better)", nearly)
     plants = _plants(data)
-    middles = [middle(row.scores) for row in rows]
+    middles = [interval(row.scores, "interquartile mean") for row in rows]
     written: dict[bool, list[float]] = {}
     for row, mid in zip(rows, middles, strict=True):
         written.setdefault(row.on_scale, []).extend((mid.mean, mid.low, mid.high, row.scores.min()))

@@ -1,4 +1,4 @@
-"""Distribution of scores: interquartile mean, probability of improvement, tolerance bounds, performance profiles.
+"""Distribution of scores: probability of improvement, tolerance bounds, performance profiles.
 
 Agarwal et al. (2021), Deep Reinforcement Learning at the Edge of the Statistical Precipice; Wilks (1941).
 """
@@ -8,20 +8,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.experiments.results.bootstrap import alike, bootstrap, drawn, interquartile_mean
+from replaybench.experiments.results.bootstrap import drawn
 from replaybench.experiments.results.statistics import Interval
 
 Floats = NDArray[np.float64]
-
-
-def middle(sample: Floats) -> Interval:
-    """Return the interquartile mean of a sample `[runs]` with its 95 % BCa interval."""
-    finite = sample[np.isfinite(sample)]
-    mean = interquartile_mean(finite)
-    if finite.size < 2 or alike(finite):
-        return Interval(mean, mean, mean, True)
-    low, high = bootstrap(finite, "interquartile mean").interval()
-    return Interval(mean, float(low), float(high), degenerate=alike(np.array([low, high])))
 
 
 def improvement(sample: Floats, other: Floats) -> Interval:

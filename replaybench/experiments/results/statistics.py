@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from replaybench.experiments.results.bootstrap import alike, bootstrap
+from replaybench.experiments.results.bootstrap import Statistic, alike, bootstrap, interquartile_mean
 
 RISE_LEVEL = 0.8
 DEAD_LEVEL = 0.2
@@ -39,16 +39,14 @@ class Interval:
         return f"{self.mean:.{digits}f}{bounds}"
 
 
-def interval(sample: Floats) -> Interval:
-    """Return mean and 95 % BCa interval of the finite values of a sample `[runs]`."""
+def interval(sample: Floats, statistic: Statistic = "mean") -> Interval:
+    """Return a statistic with its 95 % BCa interval of the finite values of a sample `[runs]`."""
     finite = sample[np.isfinite(sample)]
-    if finite.size == 0:
-        return Interval(np.nan, np.nan, np.nan, True)
-    mean = float(finite.mean())
+    center = float(finite.mean()) if statistic == "mean" and finite.size else interquartile_mean(finite)
     if finite.size < 2 or alike(finite):
-        return Interval(mean, mean, mean, True)
-    low, high = bootstrap(finite).interval()
-    return Interval(mean, float(low), float(high), False)
+        return Interval(center, center, center, True)
+    low, high = map(float, bootstrap(finite, statistic).interval())
+    return Interval(center, low, high, alike(np.array([low, high])))
 
 
 @dataclass(frozen=True)

@@ -10,16 +10,10 @@ import pytest
 from scipy.stats import beta, binom, bootstrap, false_discovery_control, permutation_test, trim_mean
 
 from replaybench.experiments.results.bootstrap import Statistic, interquartile_mean
-from replaybench.experiments.results.distribution import (
-    assured,
-    assured_share,
-    improvement,
-    middle,
-    profile,
-    profile_band,
-)
+from replaybench.experiments.results.distribution import assured, assured_share, improvement, profile, profile_band
 from replaybench.experiments.results.effects import Effect, holm, paired, seeds_to_tell
 from replaybench.experiments.results.sign_flips import flipped
+from replaybench.experiments.results.statistics import interval
 
 SKEWED = np.random.default_rng(3).exponential(size=40) - 0.7
 
@@ -90,7 +84,7 @@ def test_the_middle_of_differences_is_tested_as_scipy_does() -> None:
     exact = permutation_test((SKEWED[:8],), middle_half, permutation_type="samples", alternative="greater")
     assert few.estimate == pytest.approx(trim_mean(SKEWED[:8], 0.25))
     assert few.chance_below(0.0) == pytest.approx(exact.pvalue)
-    many, found = Effect(SKEWED, "interquartile mean"), middle(SKEWED)
+    many, found = Effect(SKEWED, "interquartile mean"), interval(SKEWED, "interquartile mean")
     assert many.interval() == (found.low, found.high)
     assert many.sd == pytest.approx(np.sqrt(40) * (found.high - found.low) / (2 * 1.96), rel=0.05)
 
@@ -114,13 +108,13 @@ def test_holm_by_hand() -> None:
 @pytest.mark.parametrize("value", [500.0, 0.1, 0.0])
 def test_a_middle_half_without_spread_has_an_interval(value: float) -> None:
     few = np.array([value] * 7 + [value - 3.0])
-    found = middle(few)
+    found = interval(few, "interquartile mean")
     assert [found.mean, found.high] == pytest.approx([value, value])
     assert value - 3.0 < found.low < value
     assert interquartile_mean(np.array([0.0, 1.0, 2.0, 3.0, 9.0, np.nan])) == pytest.approx((0.75 + 2 + 2.25) / 2.5)
-    assert np.isnan(middle(np.array([np.nan])).mean)
+    assert np.isnan(interval(np.array([np.nan]), "interquartile mean").mean)
     many = np.array([value] * 40 + [value - 3.0])
-    assert middle(many).degenerate
+    assert interval(many, "interquartile mean").degenerate
     assert Effect(many, "interquartile mean").interval() == pytest.approx((value, value))
     assert Effect(many, "interquartile mean").sd == pytest.approx(0.0, abs=1e-9)
 
