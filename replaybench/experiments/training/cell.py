@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -161,21 +161,15 @@ class CellRun:
     def summary(self) -> Round:
         """Summarise the last round."""
         latest = self.reward[:, self.episode - 1]
-        sound = np.isfinite(latest)
-        reward = float(latest[sound].mean()) if sound.any() else np.nan
+        reward = _sound_mean(latest)
         steps = float(self.episode * self.env.steps_per_episode)
         if not self.cell.update_every:
             steps = float(np.nansum(self.episode_steps[:, : self.episode], axis=1).mean())
-        return Round(self.episode, reward, int((~sound).sum()), steps, tuple(self._evaluated()))
-
-    def _evaluated(self) -> Iterator[tuple[str, float]]:
-        """Yield the latest greedy reward and metrics by name, means over members that have not failed."""
         point = self.episode // self.cell.greedy_every - 1
-        measured = {"reward_greedy": self.reward_greedy, **_prefixed("metric_", self.metrics)}
-        for name, values in measured.items() if point >= 0 else ():
-            column = values[:, point]
-            if (sound := np.isfinite(column)).any():
-                yield name, float(column[sound].mean())
+        measured = {"reward_greedy": self.reward_greedy, **_prefixed("metric_", self.metrics)} if point >= 0 else {}
+        means = ((name, _sound_mean(values[:, point])) for name, values in measured.items())
+        known = tuple((name, mean) for name, mean in means if np.isfinite(mean))
+        return Round(self.episode, reward, int((~np.isfinite(latest)).sum()), steps, known)
 
     def _act_and_learn(self) -> None:
         """Run a round of steps; update phases follow every `update_every` steps, also across rounds."""
@@ -236,6 +230,12 @@ class CellRun:
         if self.reward_evaluation.size:
             measured["reward_evaluation"] = self.reward_evaluation
         return {**measured, **_prefixed("metric_", self.metrics)}
+
+
+def _sound_mean(values: NDArray[np.float64]) -> float:
+    """Return the mean over members that have not failed, or NaN."""
+    sound = values[np.isfinite(values)]
+    return float(sound.mean()) if sound.size else np.nan
 
 
 def _prefixed(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
